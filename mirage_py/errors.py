@@ -1,0 +1,121 @@
+"""Every error the project raises on purpose.
+
+    MirageError
+    ├── InputError            exit 2   bad spec, bad shape, bad option, bad file
+    │   ├── SpecError                  a math spec; carries line, column and a caret
+    │   └── FormatError                a µGraph, plan or artifact file that does not parse or was altered
+    ├── VerificationError     exit 4   two programs that should be equal are not
+    ├── UnsupportedError      exit 5   an operator or form the project does not know
+    ├── ValidationError       exit 1   an ill-formed µGraph (a bug when the project built it itself)
+    ├── ScheduleError         exit 6   a µGraph that has no legal schedule on the target
+    └── CompileError          exit 6   no candidate compiled or launched
+
+Each says what happened, where, why, and what to try.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class MirageError(Exception):
+    """Base of all errors; ``exit_code`` is what the command line returns for it."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, where: str = "", why: str = "", repair: str = "") -> None:
+        self.what = what
+        self.where = where
+        self.why = why
+        self.repair = repair
+        super().__init__(self.render())
+
+    def render(self) -> str:
+        """The message as the user sees it: one line each for where, what, why and the repair."""
+        head = f"{self.where}: {self.what}" if self.where else self.what
+        lines = [head]
+        if self.why:
+            lines.append(f"  why: {self.why}")
+        if self.repair:
+            lines.append(f"  try: {self.repair}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Worker processes send errors back: keyword-only arguments need help to be pickled.
+        return (_rebuild, (type(self), dict(self.__dict__)))
+
+
+def _rebuild(kind: type[MirageError], state: dict[str, object]) -> MirageError:
+    error = kind.__new__(kind)
+    error.__dict__.update(state)
+    Exception.__init__(error, error.render())
+    return error
+
+
+class InputError(MirageError):
+    """The user's input is at fault."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePosition:
+    """A place in a text file; line and column count from 1."""
+
+    file: str
+    line: int
+    column: int
+    source_line: str
+    width: int = 1
+
+
+class SpecError(InputError):
+    """A math spec that cannot be understood, with the place and the repair."""
+
+    def __init__(self, what: str, position: SourcePosition, *, why: str = "", repair: str = "") -> None:
+        self.position = position
+        where = f"{position.file}:{position.line}:{position.column}"
+        super().__init__(what, where=where, why=why, repair=repair)
+
+    def render(self) -> str:
+        lines = [f"{self.where}: {self.what}"]
+        lines.append(f"  {self.position.line:4d} | {self.position.source_line}")
+        caret = " " * (self.position.column - 1) + "^" * max(1, self.position.width)
+        lines.append(f"       | {caret}")
+        if self.why:
+            lines.append(f"  why: {self.why}")
+        if self.repair:
+            lines.append(f"  try: {self.repair}")
+        return "\n".join(lines)
+
+
+class FormatError(InputError):
+    """A stored file is not what it says it is."""
+
+
+class VerificationError(MirageError):
+    """Two programs were found to differ."""
+
+    exit_code = 4
+
+
+class UnsupportedError(MirageError):
+    """A form outside what the project handles."""
+
+    exit_code = 5
+
+
+class ValidationError(MirageError):
+    """A µGraph breaks a rule of the IR."""
+
+
+class ScheduleError(MirageError):
+    """No legal schedule exists for a µGraph on a target."""
+
+    exit_code = 6
+
+
+class CompileError(MirageError):
+    """Code generation, compilation or launch failed."""
+
+    exit_code = 6
