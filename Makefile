@@ -1,0 +1,66 @@
+# The two commands that matter:
+#   make demo   set up .venv and superoptimize examples/rmsnorm_matmul.math
+#   make test   set up .venv and run every test that needs no GPU
+
+PYTHON ?= python3
+JOBS   ?= 2
+
+# What a machine without an NVIDIA GPU gets. pip takes a CPU build of this torch where one is at hand (a local wheel, or
+# an index named in PIP_EXTRA_INDEX_URL) instead of the CUDA build of several GB; CPU builds do not bring triton.
+TORCH_CPU  := torch==2.13.0
+TRITON_CPU := triton==3.6.0
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+RUN   := $(BIN)/python -m
+READY := $(VENV)/.ready
+PIP   := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(RUN) pip install -qq --no-compile
+GPU   := $(wildcard /dev/nvidia0)$(shell command -v nvidia-smi)
+
+.PHONY: setup demo test golden check lint types clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
+
+setup: $(READY) ## create .venv and install the project in it, editable, with its test tools
+
+demo: $(READY) ## the main job on one example; its output goes to demo-out/
+	@$(BIN)/mirage-py superoptimize examples/rmsnorm_matmul.math -o demo-out
+
+# One thread for each test process: more would only fight over the cores.
+test: $(READY) ## all tests but those that need a GPU
+	@OMP_NUM_THREADS=1 $(RUN) pytest -q -m "not gpu" -n $(JOBS)
+
+golden: $(READY) ## accept what the golden tests see now; look at the diff before you commit it
+	@$(RUN) pytest -q -m "not gpu" --update-golden
+	@git --no-pager diff --stat -- tests/golden
+
+check: lint types ## what a reviewer runs first
+
+lint: $(READY) ## ruff: rules and format
+	@$(RUN) ruff check
+	@$(RUN) ruff format --check
+
+types: $(READY) ## mypy, strict
+	@$(RUN) mypy
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) demo-out dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# With a GPU the torch that the machine already has is used. A .pth file lends it to .venv, because
+# --system-site-packages would look past the virtual environment that $(PYTHON) may itself be.
+$(READY): pyproject.toml Makefile
+	@echo "setting up $(VENV) ($(if $(GPU),with an NVIDIA GPU,no NVIDIA GPU: $(TORCH_CPU)))"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+ifneq ($(GPU),)
+	@site=$$($(PYTHON) -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parents[1])' 2>/dev/null) \
+	  && echo "import site; site.addsitedir('$$site')" > $(VENV)/lib/python3.*/site-packages/machine_torch.pth \
+	  || true
+else
+	@$(PIP) "$(TORCH_CPU)"
+	@$(BIN)/python -c 'import importlib.util as u; raise SystemExit(not u.find_spec("triton"))' || $(PIP) "$(TRITON_CPU)"
+endif
+	@$(PIP) hatchling
+	@$(PIP) --no-build-isolation -e ".[test]"
+	@touch $@
