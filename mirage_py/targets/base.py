@@ -1,0 +1,30 @@
+"""What a GPU offers, as the cost model and the code generators need it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One GPU. Rates are what kernels reach, not the data sheet, where they were measured."""
+
+    name: str
+    capability: int
+    sms: int
+    smem_per_block_bytes: int
+    smem_per_sm_bytes: int
+    registers_per_sm: int
+    l2_bytes: int
+    dram_bytes_per_us: float
+    l2_bytes_per_us: float
+    tensor_flops_per_us: float
+    vector_flops_per_us: float
+    launch_us: float
+    memory_latency_us: float
+    measured: bool
+
+    @property
+    def max_registers_per_thread(self) -> int:
+        """The architecture's limit for one thread."""
+        return 255

@@ -1,0 +1,269 @@
+"""Index expressions: which element of a tensor a point of the named dimensions reads or writes.
+
+Reshape, transpose, slice, repeat and concat all become index expressions on a load, so that a view
+costs address arithmetic and never a copy.
+
+    expr := dim | integer | expr + expr | expr * integer | expr // integer | expr % integer
+    pred := expr (< <= > >= == !=) expr | pred & pred | pred '|' pred | ~pred
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# What an expression evaluates over: Python ints or NumPy integer arrays alike.
+Value = Any
+
+
+@dataclass(frozen=True, slots=True)
+class IndexExpr:
+    """A node of an index expression; ``op`` is dim, const, add, mul, floordiv or mod."""
+
+    op: str
+    name: str = ""
+    value: int = 0
+    args: tuple[IndexExpr, ...] = ()
+
+    def __add__(self, other: IndexExpr | int) -> IndexExpr:
+        return add(self, _lift(other))
+
+    def __sub__(self, other: IndexExpr | int) -> IndexExpr:
+        return add(self, mul(_lift(other), -1))
+
+    def __mul__(self, factor: int) -> IndexExpr:
+        return mul(self, factor)
+
+    def __floordiv__(self, divisor: int) -> IndexExpr:
+        return floordiv(self, divisor)
+
+    def __mod__(self, divisor: int) -> IndexExpr:
+        return mod(self, divisor)
+
+    @property
+    def is_dim(self) -> bool:
+        """Whether it is a bare dimension."""
+        return self.op == "dim"
+
+    def dims(self) -> tuple[str, ...]:
+        """Names of the dimensions it depends on, in order of first use."""
+        if self.op == "dim":
+            return (self.name,)
+        return tuple(dict.fromkeys(d for a in self.args for d in a.dims()))
+
+    def evaluate(self, env: Mapping[str, Value]) -> Value:
+        """Its value with each dimension taken from ``env`` (ints or broadcastable int arrays)."""
+        if self.op == "dim":
+            return env[self.name]
+        if self.op == "const":
+            return self.value
+        if self.op == "add":
+            return self.args[0].evaluate(env) + self.args[1].evaluate(env)
+        left = self.args[0].evaluate(env)
+        if self.op == "mul":
+            return left * self.value
+        return left // self.value if self.op == "floordiv" else left % self.value
+
+    def bounds(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+        """Smallest and largest value over all points of the dimensions (inclusive)."""
+        if self.op == "dim":
+            return 0, sizes[self.name] - 1
+        if self.op == "const":
+            return self.value, self.value
+        low, high = self.args[0].bounds(sizes)
+        if self.op == "add":
+            low2, high2 = self.args[1].bounds(sizes)
+            return low + low2, high + high2
+        if self.op == "mul":
+            ends = (low * self.value, high * self.value)
+            return min(ends), max(ends)
+        if self.op == "floordiv":
+            return low // self.value, high // self.value
+        if 0 <= low and high < self.value:
+            return low, high
+        return 0, self.value - 1
+
+    def substitute(self, mapping: Mapping[str, IndexExpr]) -> IndexExpr:
+        """Replace dimensions by expressions."""
+        if self.op == "dim":
+            return mapping.get(self.name, self)
+        if self.op == "const":
+            return self
+        args = [a.substitute(mapping) for a in self.args]
+        if self.op == "add":
+            return add(*args)
+        rebuild: Callable[[IndexExpr, int], IndexExpr]
+        rebuild = {"mul": mul, "floordiv": floordiv, "mod": mod}[self.op]
+        return rebuild(args[0], self.value)
+
+    def render(self, names: Mapping[str, str] | None = None) -> str:
+        """Python text; ``names`` renames dimensions (for generated code)."""
+        if self.op == "dim":
+            return names.get(self.name, self.name) if names else self.name
+        if self.op == "const":
+            return str(self.value)
+        if self.op == "add":
+            left, right = self.args
+            if right.op == "const" and right.value < 0:
+                return f"{left.render(names)} - {-right.value}"
+            return f"{left.render(names)} + {right.render(names)}"
+        inner = self.args[0].render(names)
+        if self.args[0].op != "dim":
+            inner = f"({inner})"
+        symbol = {"mul": "*", "floordiv": "//", "mod": "%"}[self.op]
+        return f"{inner} {symbol} {self.value}"
+
+    def __str__(self) -> str:
+        return self.render()
+
+
+def dim(name: str) -> IndexExpr:
+    """The dimension itself."""
+    return IndexExpr("dim", name=name)
+
+
+def const(value: int) -> IndexExpr:
+    """A constant position."""
+    return IndexExpr("const", value=value)
+
+
+def _lift(value: IndexExpr | int) -> IndexExpr:
+    return const(value) if isinstance(value, int) else value
+
+
+def add(left: IndexExpr, right: IndexExpr) -> IndexExpr:
+    """left + right, constants folded and kept to the right."""
+    if left.op == "const":
+        left, right = right, left
+    if right.op == "const":
+        if right.value == 0:
+            return left
+        if left.op == "const":
+            return const(left.value + right.value)
+        if left.op == "add" and left.args[1].op == "const":
+            return add(left.args[0], const(left.args[1].value + right.value))
+    elif left.op == "add" and left.args[1].op == "const":
+        return add(add(left.args[0], right), left.args[1])
+    return IndexExpr("add", args=(left, right))
+
+
+def mul(expr: IndexExpr, factor: int) -> IndexExpr:
+    """expr * factor."""
+    if factor == 1:
+        return expr
+    if factor == 0 or expr.op == "const":
+        return const(expr.value * factor if expr.op == "const" else 0)
+    if expr.op == "mul":
+        return mul(expr.args[0], expr.value * factor)
+    return IndexExpr("mul", value=factor, args=(expr,))
+
+
+def floordiv(expr: IndexExpr, divisor: int) -> IndexExpr:
+    """expr // divisor."""
+    if divisor == 1:
+        return expr
+    if expr.op == "const":
+        return const(expr.value // divisor)
+    return IndexExpr("floordiv", value=divisor, args=(expr,))
+
+
+def mod(expr: IndexExpr, divisor: int) -> IndexExpr:
+    """expr % divisor."""
+    if divisor == 1:
+        return const(0)
+    if expr.op == "const":
+        return const(expr.value % divisor)
+    return IndexExpr("mod", value=divisor, args=(expr,))
+
+
+def simplify(expr: IndexExpr, sizes: Mapping[str, int]) -> IndexExpr:
+    """Use the extents to drop divisions: (h * 64 + d) // 64 is h and % 64 is d when d < 64."""
+    if expr.op in ("dim", "const"):
+        return expr
+    args = [simplify(a, sizes) for a in expr.args]
+    if expr.op == "add":
+        return add(*args)
+    if expr.op == "mul":
+        return mul(args[0], expr.value)
+    multiple, rest = _split_multiple(args[0], expr.value)
+    low, high = rest.bounds(sizes)
+    if 0 <= low and high < expr.value:
+        return multiple if expr.op == "floordiv" else rest
+    if expr.op == "mod":
+        return mod(rest, expr.value)
+    return floordiv(args[0], expr.value)
+
+
+def _split_multiple(expr: IndexExpr, divisor: int) -> tuple[IndexExpr, IndexExpr]:
+    """expr = divisor * first + second, moving every term that is a clear multiple to the first."""
+    if expr.op == "add":
+        multiple, rest = _split_multiple(expr.args[0], divisor)
+        multiple2, rest2 = _split_multiple(expr.args[1], divisor)
+        return add(multiple, multiple2), add(rest, rest2)
+    if expr.op == "const":
+        return const(expr.value // divisor), const(expr.value % divisor)
+    if expr.op == "mul" and expr.value % divisor == 0:
+        return mul(expr.args[0], expr.value // divisor), const(0)
+    return const(0), expr
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A condition on indices; ``op`` is lt le gt ge eq ne (over ``exprs``) or and or not."""
+
+    op: str
+    exprs: tuple[IndexExpr, ...] = ()
+    args: tuple[Predicate, ...] = ()
+
+    def dims(self) -> tuple[str, ...]:
+        """Names of the dimensions it depends on, in order of first use."""
+        parts = [*(e.dims() for e in self.exprs), *(a.dims() for a in self.args)]
+        return tuple(dict.fromkeys(d for part in parts for d in part))
+
+    def evaluate(self, env: Mapping[str, Value]) -> Value:
+        """Truth value(s); array operands broadcast."""
+        if self.exprs:
+            left, right = (e.evaluate(env) for e in self.exprs)
+            return _COMPARE[self.op](left, right)
+        values = [a.evaluate(env) for a in self.args]
+        if self.op == "not":
+            return values[0] ^ True
+        return values[0] & values[1] if self.op == "and" else values[0] | values[1]
+
+    def substitute(self, mapping: Mapping[str, IndexExpr]) -> Predicate:
+        """Replace dimensions by expressions."""
+        return Predicate(
+            self.op,
+            tuple(e.substitute(mapping) for e in self.exprs),
+            tuple(a.substitute(mapping) for a in self.args),
+        )
+
+    def render(self, names: Mapping[str, str] | None = None) -> str:
+        """Python text, fully parenthesised."""
+        if self.exprs:
+            left, right = (e.render(names) for e in self.exprs)
+            return f"({left} {_SYMBOL[self.op]} {right})"
+        parts = [a.render(names) for a in self.args]
+        if self.op == "not":
+            return f"(~{parts[0]})"
+        return f"({parts[0]} {'&' if self.op == 'and' else '|'} {parts[1]})"
+
+    def __str__(self) -> str:
+        return self.render()
+
+
+_SYMBOL = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+_COMPARE: Mapping[str, Callable[[Value, Value], Value]] = {
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+}
+
+
+def compare(op: str, left: IndexExpr | int, right: IndexExpr | int) -> Predicate:
+    """left op right, with op one of lt le gt ge eq ne."""
+    return Predicate(op, exprs=(_lift(left), _lift(right)))

@@ -1,0 +1,30 @@
+"""The operators, each defined once. Import names from here."""
+
+from __future__ import annotations
+
+from mirage_py.ugraph.operators import elementwise, structural
+from mirage_py.ugraph.operators.base import (
+    CONTRACT,
+    EFFECT,
+    ELEMENTWISE,
+    LEAF,
+    REDUCE,
+    STATE,
+    Operator,
+    all_operators,
+    operator,
+)
+
+__all__ = [
+    "CONTRACT",
+    "EFFECT",
+    "ELEMENTWISE",
+    "LEAF",
+    "REDUCE",
+    "STATE",
+    "Operator",
+    "all_operators",
+    "elementwise",
+    "operator",
+    "structural",
+]

@@ -1,0 +1,92 @@
+"""Elementwise operators: one row each, broadcasting by dimension name."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mirage_py.ugraph.operators.base import ELEMENTWISE, FloatArray, Operator, register
+
+
+def _sigmoid(x: FloatArray) -> FloatArray:
+    # exp of a non-positive number on both branches: no overflow at either end.
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1.0 / (1.0 + small), small / (1.0 + small))
+
+
+def _erf(x: FloatArray) -> FloatArray:
+    """Error function to float64 rounding, by the standard library (NumPy has none)."""
+    from math import erf
+
+    return np.vectorize(erf, otypes=[np.float64])(x)
+
+
+def _gelu(x: FloatArray) -> FloatArray:
+    return 0.5 * x * (1.0 + _erf(x / np.sqrt(2.0)))
+
+
+def _gelu_tanh(x: FloatArray) -> FloatArray:
+    return 0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def _as_float(x: object) -> FloatArray:
+    return np.asarray(x, dtype=np.float64)
+
+
+_UNARY = (
+    # name, flops, over floats, over the field
+    ("neg", 1, lambda x: -x, lambda f, x: f.neg(x)),
+    ("exp", 4, np.exp, lambda f, x: f.exp(x)),
+    ("log", 4, np.log, lambda f, x: f.log(x)),
+    ("sqrt", 4, np.sqrt, lambda f, x: f.sqrt(x)),
+    ("rsqrt", 4, lambda x: 1.0 / np.sqrt(x), lambda f, x: f.rsqrt(x)),
+    ("square", 1, lambda x: x * x, lambda f, x: f.square(x)),
+    ("abs", 1, np.abs, lambda f, x: f.abs(x)),
+    ("relu", 1, lambda x: np.maximum(x, 0.0), lambda f, x: f.relu(x)),
+    ("sigmoid", 8, _sigmoid, lambda f, x: f.sigmoid(x)),
+    ("silu", 9, lambda x: x * _sigmoid(x), lambda f, x: f.silu(x)),
+    ("tanh", 10, np.tanh, lambda f, x: f.tanh(x)),
+    ("gelu", 20, _gelu, lambda f, x: f.gelu(x)),
+    ("gelu_tanh", 16, _gelu_tanh, lambda f, x: f.gelu_tanh(x)),
+    ("erf", 16, _erf, lambda f, x: f.erf(x)),
+)
+
+_BINARY = (
+    # name, symbol, commutative, flops, over floats, over the field
+    ("add", "+", True, 1, np.add, lambda f, x, y: f.add(x, y)),
+    ("sub", "-", False, 1, np.subtract, lambda f, x, y: f.sub(x, y)),
+    ("mul", "*", True, 1, np.multiply, lambda f, x, y: f.mul(x, y)),
+    ("div", "/", False, 4, np.divide, lambda f, x, y: f.div(x, y)),
+    ("pow", "^", False, 20, np.power, lambda f, x, y: f.pow(x, y)),
+    ("maximum", "", True, 1, np.maximum, lambda f, x, y: f.maximum(x, y)),
+    ("minimum", "", True, 1, np.minimum, lambda f, x, y: f.minimum(x, y)),
+    ("lt", "<", False, 1, lambda x, y: _as_float(x < y), lambda f, x, y: f.lt(x, y)),
+    ("le", "<=", False, 1, lambda x, y: _as_float(x <= y), lambda f, x, y: f.le(x, y)),
+    ("gt", ">", False, 1, lambda x, y: _as_float(x > y), lambda f, x, y: f.gt(x, y)),
+    ("ge", ">=", False, 1, lambda x, y: _as_float(x >= y), lambda f, x, y: f.ge(x, y)),
+    ("eq", "==", True, 1, lambda x, y: _as_float(x == y), lambda f, x, y: f.eq(x, y)),
+    ("ne", "!=", True, 1, lambda x, y: _as_float(x != y), lambda f, x, y: f.ne(x, y)),
+)
+
+for _name, _flops, _float, _field in _UNARY:
+    register(Operator(_name, ELEMENTWISE, 1, _flops, over_floats=_float, over_field=_field))
+for _name, _symbol, _commutes, _flops, _float, _field in _BINARY:
+    register(
+        Operator(
+            _name, ELEMENTWISE, 2, _flops, _symbol, _float, _field, commutative=_commutes
+        )
+    )  # fmt: skip
+
+WHERE = register(
+    Operator(
+        "where",
+        ELEMENTWISE,
+        3,
+        1,
+        over_floats=lambda c, x, y: np.where(np.asarray(c) != 0, x, y),
+        over_field=lambda f, c, x, y: f.where(c, x, y),
+    )
+)
+# The attribute is the target type. Rounding is what the float gate judges; over a field it is exact.
+CAST = register(
+    Operator("cast", ELEMENTWISE, 1, 0, over_floats=lambda x: x, over_field=lambda f, x: x)
+)

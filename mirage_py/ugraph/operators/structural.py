@@ -1,0 +1,48 @@
+"""Leaves, reductions, contraction, accumulators and stores: operators that know about dimensions.
+
+Their meaning lies in the interpreter (mirage_py.ugraph.interpret), which knows tiles and loops.
+Views (reshape, transpose, slice, repeat, broadcast, concat) are not here: mirage_py.ugraph.views
+turns each of them into the index expressions of loads.
+"""
+
+from __future__ import annotations
+
+from mirage_py.ugraph.operators.base import (
+    CONTRACT,
+    EFFECT,
+    LEAF,
+    REDUCE,
+    STATE,
+    Operator,
+    register,
+)
+
+# attr: Access. Every index stays inside the tensor; the validator checks its bounds.
+LOAD = register(Operator("load", LEAF, 0, 0, abstract="leaf"))
+# attr: float
+CONST = register(Operator("const", LEAF, 0, 0))
+# attr: str. The extent of a dimension, as a number.
+SIZE = register(Operator("size", LEAF, 0, 0))
+# attr: IndexExpr. The value of an index expression, as a number.
+INDEX = register(Operator("index", LEAF, 0, 1, abstract="leaf"))
+# attr: Predicate. 1 where it holds, else 0.
+MASK = register(Operator("mask", LEAF, 0, 1, abstract="leaf"))
+
+# attr: tuple[str, ...], the dimensions reduced
+SUM = register(Operator("sum", REDUCE, 1, 1))
+MAX = register(Operator("max", REDUCE, 1, 1))
+
+# attr: tuple[str, ...], the dimensions summed over
+MATMUL = register(Operator("matmul", CONTRACT, 2, 2, symbol="@"))
+
+# Loop-carried state of a block graph. attr: None, except accum_rescaled.
+ACCUM_SUM = register(Operator("accum_sum", STATE, 1, 1))
+# Read inside its own loop it gives the running maximum (this iteration included), after it the last.
+ACCUM_MAX = register(Operator("accum_max", STATE, 1, 1))
+# args: value, then one running maximum per degree; attr: tuple[int, ...] degrees.
+# state = state * prod(exp(old_i - new_i) ** degree_i) + value: the sum of a loop whose terms were
+# shifted by a maximum that moves (online softmax, Milakov and Gimelshein 2018).
+ACCUM_RESCALED = register(Operator("accum_rescaled", STATE, -1, 6))
+
+# attr: Access, the tensor written (a program output or an intermediate) and where
+STORE = register(Operator("store", EFFECT, 1, 0))

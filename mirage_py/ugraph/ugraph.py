@@ -1,0 +1,119 @@
+"""The µGraph: kernels whose bodies are block graphs (Mirage, OSDI'25, section 2, with two changes).
+
+Dimensions are named, so the maps of the paper are read off rather than stored: grid axis x over
+dimension d is imap x -> d for every tensor that depends on d and x -> replicate for the others; the
+same for a loop (fmap) and for outputs (omap). And a block graph is a list of sections, so that several
+loops can follow one another.
+
+A family leaves tiles open (None); instantiating gives them numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.program import Program, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class GridAxis:
+    """The blocks of a grid axis each take ``tile`` consecutive points of a dimension."""
+
+    dim: str
+    tile: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Straight code (``loop`` is None), or the body of a loop over a dimension in steps of ``tile``.
+
+    ``nodes`` are positions in the block graph's node list.
+    """
+
+    nodes: tuple[int, ...]
+    loop: str | None = None
+    tile: int | None = None
+
+
+@dataclass(frozen=True)
+class BlockGraph:
+    """What one thread block does.
+
+    A value's tile extends over all of each of its dimensions that is neither a grid axis nor the
+    dimension of the loop around it. A value made in a loop dies with its iteration; accumulators carry
+    on. ``threads`` groups nodes whose intermediate values stay in registers (thread graphs).
+    """
+
+    name: str
+    grid: tuple[GridAxis, ...]
+    nodes: tuple[Node, ...]
+    sections: tuple[Section, ...]
+    threads: tuple[tuple[int, ...], ...] = ()
+
+    @cached_property
+    def section_of(self) -> tuple[int, ...]:
+        """For each node the position of its section."""
+        where = [0] * len(self.nodes)
+        for number, section in enumerate(self.sections):
+            for node in section.nodes:
+                where[node] = number
+        return tuple(where)
+
+    @cached_property
+    def grid_tiles(self) -> dict[str, int | None]:
+        """Tile of each gridded dimension."""
+        return {axis.dim: axis.tile for axis in self.grid}
+
+    def loads(self) -> Iterator[tuple[int, Node]]:
+        """Positions and nodes of all loads."""
+        return ((i, n) for i, n in enumerate(self.nodes) if n.op == "load")
+
+    def stores(self) -> Iterator[tuple[int, Node]]:
+        """Positions and nodes of all stores."""
+        return ((i, n) for i, n in enumerate(self.nodes) if n.op == "store")
+
+    @property
+    def is_instance(self) -> bool:
+        """Whether every tile has a number."""
+        tiles = [a.tile for a in self.grid] + [s.tile for s in self.sections if s.loop]
+        return all(t is not None for t in tiles)
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCall:
+    """A kernel-graph node that a vendor library computes: ``op`` over tensors, to one tensor."""
+
+    name: str
+    op: str
+    args: tuple[str, ...]
+    result: str
+
+
+Kernel = BlockGraph | LibraryCall
+
+
+@dataclass(frozen=True)
+class UGraph:
+    """A kernel graph that implements ``program``; kernels run in order.
+
+    ``intermediates`` are device tensors that one kernel writes and a later one reads, row-major.
+    """
+
+    program: Program
+    kernels: tuple[Kernel, ...]
+    intermediates: tuple[Tensor, ...] = ()
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """Every device tensor by name: inputs, outputs, intermediates."""
+        return {**self.program.tensors, **{t.name: t for t in self.intermediates}}
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over program, wiring, attributes and tiles."""
+        text = repr((self.program.digest, self.kernels, self.intermediates))
+        return hashlib.sha256(text.encode()).hexdigest()
