@@ -1,0 +1,128 @@
+"""What the environment may change, read once and passed on as a value.
+
+    MIRAGE_PY_CACHE_DIR        folder of the result cache; default: in the user's cache folder
+    MIRAGE_PY_DUMP             folder that receives the value of every stage; default: no dump
+    MIRAGE_PY_WORKERS          processes that compile and time candidates; default: the cores,
+                               8 at most
+    MIRAGE_PY_COMPILE_TIMEOUT  seconds that one candidate may compile; default: 120
+    MIRAGE_PY_NO_CACHE         1 to neither read nor write the cache; default: 0
+
+An empty variable counts as unset.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mirage_py.errors import InputError
+
+MAX_DEFAULT_WORKERS = 8
+DEFAULT_COMPILE_TIMEOUT_S = 120.0
+
+_TRUE = ("1", "true", "yes", "on")
+_FALSE = ("0", "false", "no", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of one process; ``from_env`` is the usual way to get them."""
+
+    cache_dir: Path
+    dump_dir: Path | None
+    workers: int
+    compile_timeout_s: float
+    no_cache: bool
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Settings:
+        """Read the settings from ``environ``, the process's own environment by default.
+
+        A value that cannot be meant raises ``InputError``, which names the variable.
+        """
+        env = os.environ if environ is None else environ
+        return cls(
+            cache_dir=_folder(env, "MIRAGE_PY_CACHE_DIR") or _default_cache_dir(),
+            dump_dir=_folder(env, "MIRAGE_PY_DUMP"),
+            workers=_workers(env),
+            compile_timeout_s=_compile_timeout_s(env),
+            no_cache=_no_cache(env),
+        )
+
+
+def _default_cache_dir() -> Path:
+    # Here and not above, so that importing the package stays light.
+    from platformdirs import user_cache_dir
+
+    return Path(user_cache_dir("mirage-py"))
+
+
+def _folder(env: Mapping[str, str], name: str) -> Path | None:
+    text = env.get(name, "").strip()
+    if not text:
+        return None
+    path = Path(text).expanduser().absolute()
+    if path.exists() and not path.is_dir():
+        raise InputError(
+            f"'{text}' is a file",
+            where=name,
+            why="the variable names a folder",
+            repair=f"set {name} to a folder; it is made when it does not exist",
+        )
+    return path
+
+
+def _workers(env: Mapping[str, str]) -> int:
+    name = "MIRAGE_PY_WORKERS"
+    text = env.get(name, "").strip()
+    if not text:
+        return min(MAX_DEFAULT_WORKERS, os.cpu_count() or 1)
+    try:
+        workers = int(text)
+    except ValueError:
+        workers = 0
+    if workers < 1:
+        raise InputError(
+            f"'{text}' is not a number of processes",
+            where=name,
+            why="it must be a whole number of at least 1",
+            repair=f"{name}=2, or unset it to use the cores of this machine",
+        )
+    return workers
+
+
+def _compile_timeout_s(env: Mapping[str, str]) -> float:
+    name = "MIRAGE_PY_COMPILE_TIMEOUT"
+    text = env.get(name, "").strip()
+    if not text:
+        return DEFAULT_COMPILE_TIMEOUT_S
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise InputError(
+            f"'{text}' is not a number of seconds",
+            where=name,
+            why="it must be a finite number above 0",
+            repair=f"{name}={DEFAULT_COMPILE_TIMEOUT_S:.0f}, or unset it",
+        )
+    return seconds
+
+
+def _no_cache(env: Mapping[str, str]) -> bool:
+    name = "MIRAGE_PY_NO_CACHE"
+    text = env.get(name, "").strip().lower()
+    if not text or text in _FALSE:
+        return False
+    if text in _TRUE:
+        return True
+    raise InputError(
+        f"'{env[name]}' is neither yes nor no",
+        where=name,
+        why=f"it must be one of {', '.join(_TRUE + _FALSE)}",
+        repair=f"{name}=1 to work without the cache",
+    )

@@ -1,0 +1,111 @@
+"""What every test may rely on: hypothesis profiles, a private cache, golden files, GPU skips."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+GOLDEN_DIR = Path(__file__).parent / "golden"
+MAX_DIFF_LINES = 80
+
+# `ci` draws the same examples on every run: a red commit is red for its own sake. `nightly` looks
+# further: HYPOTHESIS_PROFILE=nightly or --hypothesis-profile=nightly. Speed is no property of ours
+# to test on shared cores, hence no deadline.
+hypothesis.settings.register_profile(
+    "ci",
+    max_examples=50,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.register_profile(
+    "nightly", hypothesis.settings.get_profile("ci"), max_examples=5000, derandomize=False
+)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write the golden files instead of comparing with them; runs the golden tests only",
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--update-golden"):
+        return
+    golden = [item for item in items if "golden" in getattr(item, "fixturenames", ())]
+    others = [item for item in items if "golden" not in getattr(item, "fixturenames", ())]
+    items[:] = golden
+    config.hook.pytest_deselected(items=others)
+
+
+@functools.cache
+def _has_gpu() -> bool:
+    # torch takes seconds to import: only a test that needs a GPU pays for it.
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not _has_gpu():
+        pytest.skip("needs an NVIDIA GPU")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _private_environment(tmp_path_factory: pytest.TempPathFactory):
+    """No test reads or writes the user's cache, nor follows the user's settings."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("MIRAGE_PY_")]:
+            patch.delenv(name)
+        patch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path_factory.mktemp("mirage_py_cache")))
+        yield
+
+
+@dataclass(frozen=True)
+class Golden:
+    """Texts that were read by a person once and must not change unnoticed."""
+
+    folder: Path
+    update: bool
+
+    def check(self, text: str, name: str) -> None:
+        """Compare ``text`` with the file ``name`` under tests/golden, or write it there."""
+        path = self.folder / name
+        if self.update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        if not path.exists():
+            pytest.fail(f"there is no golden file {name}; `make golden` writes it", pytrace=False)
+        expected = path.read_text(encoding="utf-8")
+        if text == expected:
+            return
+        diff = list(
+            difflib.unified_diff(
+                expected.splitlines(),
+                text.splitlines(),
+                f"tests/golden/{name}",
+                "this run",
+                lineterm="",
+            )
+        )
+        shown = diff[:MAX_DIFF_LINES] or ["(only line ends differ)"]
+        if len(diff) > MAX_DIFF_LINES:
+            shown.append(f"... {len(diff) - MAX_DIFF_LINES} more lines")
+        message = [f"{name} changed; if that is meant, accept it with `make golden`", *shown]
+        pytest.fail("\n".join(message), pytrace=False)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    return Golden(GOLDEN_DIR, update=request.config.getoption("--update-golden"))

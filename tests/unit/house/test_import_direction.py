@@ -1,0 +1,173 @@
+"""Imports point one way: this file says what stands on what and holds every import to it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+EVERYWHERE = ("errors", "settings")
+
+# Section -> the sections it may import, besides itself and EVERYWHERE.
+STANDS_ON: dict[str, tuple[str, ...]] = {
+    "errors": (),
+    "settings": (),
+    "targets": (),
+    "ugraph": (),
+    "axioms": ("ugraph",),
+    "verify": ("ugraph",),
+    "codegen": ("ugraph", "targets"),
+    "search": ("ugraph", "targets", "axioms", "verify"),
+    # No axioms and no search: a saved kernel loads without them.
+    "runtime": ("ugraph", "targets", "verify", "codegen"),
+    "pipeline": ("ugraph", "targets", "axioms", "verify", "codegen", "search", "runtime"),
+    "frontend": ("ugraph",),
+}
+# On top of all: the command line and the package's own face.
+TOP = ("cli", "__init__", "__main__")
+
+# The decorator turns a function into a kernel: the one file of a front end that needs all of it.
+EXCEPTIONS: dict[str, tuple[str, ...]] = {
+    "frontend/decorator.py": ("pipeline", "runtime"),
+}
+
+# Third-party module -> the sections at home with it; the others stay free of it. A module that is
+# not named here may be used wherever it is declared in pyproject.toml.
+HOMES: dict[str, tuple[str, ...]] = {
+    "egglog": ("axioms",),
+    "lark": ("frontend",),
+    "click": ("cli",),
+    "rich": ("cli",),
+    "torch": ("verify", "codegen", "runtime", "pipeline", "frontend", "cli"),
+    "triton": ("codegen", "runtime", "cli"),
+    "cupy": ("codegen", "runtime", "cli"),
+}
+
+
+def section_of(name: str) -> str:
+    """``ugraph/node.py`` -> ``ugraph``; ``pipeline.py`` -> ``pipeline``."""
+    return name.split("/", maxsplit=1)[0].removesuffix(".py")
+
+
+def imported_modules(source: str, name: str) -> Iterator[tuple[int, str]]:
+    """Line and absolute dotted name of every import, those inside functions included."""
+    package = ["mirage_py", *name.split("/")[:-1]]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                anchor = package[: len(package) - node.level + 1]
+                base = ".".join([*anchor, *([base] if base else [])])
+            # `from mirage_py import x` may mean the section x or a name of the package.
+            for alias in node.names:
+                yield node.lineno, f"{base}.{alias.name}" if base == "mirage_py" else base
+
+
+def wrong_imports(source: str, name: str) -> list[str]:
+    """What is wrong with the imports of one file of the package, in plain words."""
+    section = section_of(name)
+    if section not in STANDS_ON and section not in TOP:
+        return [f"{name}: section '{section}' has no row in STANDS_ON"]
+    allowed = (*STANDS_ON.get(section, ()), *EVERYWHERE, *EXCEPTIONS.get(name, ()), section)
+    wrong = []
+    for line, module in imported_modules(source, name):
+        top, *rest = module.split(".")
+        if top in ("axioms", "codegen", "search"):
+            wrong.append(f"{name}:{line}: '{module}' is a second copy: import mirage_py.{module}")
+        elif top in HOMES and section not in HOMES[top]:
+            wrong.append(f"{name}:{line}: '{top}' is at home in {', '.join(HOMES[top])} only")
+        elif top == "mirage_py" and section not in TOP:
+            target = rest[0] if rest else "__init__"
+            if target not in allowed and target != "__version__":
+                wrong.append(f"{name}:{line}: '{section}' does not stand on '{target}'")
+    return wrong
+
+
+def test_every_file_imports_only_what_it_stands_on(package_files: dict[str, Path]):
+    wrong = []
+    for name, path in package_files.items():
+        if path.suffix == ".py":
+            wrong += wrong_imports(path.read_text(encoding="utf-8"), name)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_table_has_no_circle():
+    standing: list[str] = []
+    waiting = dict(STANDS_ON)
+    while waiting:
+        ready = [name for name, below in waiting.items() if not set(below) - set(standing)]
+        assert ready, f"a circle among {sorted(waiting)}"
+        for name in ready:
+            standing.append(name)
+            del waiting[name]
+
+
+def test_every_exception_is_still_needed(package_files: dict[str, Path]):
+    for name in EXCEPTIONS:
+        if section_of(name) in {section_of(file) for file in package_files if "/" in file}:
+            assert name in package_files, f"{name} is gone: drop its exception"
+
+
+def test_every_third_party_import_is_declared(root: Path, package_files: dict[str, Path]):
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    declared = [*project["dependencies"], *extras["cuda12"], *extras["cuda13"]]
+    known = {re.split(r"[^\w-]", text)[0].split("-cuda")[0] for text in declared}
+    known |= set(sys.stdlib_module_names) | {"mirage_py"}
+    undeclared = []
+    for name, path in package_files.items():
+        if path.suffix == ".py":
+            for line, module in imported_modules(path.read_text(encoding="utf-8"), name):
+                if module.split(".")[0] not in known:
+                    undeclared.append(f"{name}:{line}: {module}")
+    assert not undeclared, "\n".join(undeclared)
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("ugraph/x.py", "import mirage_py.search.closure"),
+        ("ugraph/x.py", "from mirage_py.verify import field"),
+        ("ugraph/x.py", "from mirage_py import codegen"),
+        ("ugraph/x.py", "def f():\n    from mirage_py.runtime.cache import get"),
+        ("ugraph/deep/x.py", "from ...search import closure"),
+        ("search/x.py", "import mirage_py.codegen"),
+        ("runtime/x.py", "from mirage_py.axioms import laws"),
+        ("verify/x.py", "from mirage_py import parse"),
+        ("verify/x.py", "import mirage_py"),
+        ("frontend/spec.py", "from mirage_py import pipeline"),
+        ("pipeline.py", "from mirage_py.cli import main"),
+        ("cli/x.py", "import axioms.laws"),
+        ("cli/x.py", "from search import closure"),
+        ("ugraph/x.py", "import torch"),
+        ("search/x.py", "import egglog"),
+        ("novelty/x.py", "import os"),
+    ],
+)
+def test_a_wrong_import_is_seen(name: str, source: str):
+    assert len(wrong_imports(source, name)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("ugraph/x.py", "from mirage_py.errors import InputError\nfrom . import node"),
+        ("ugraph/deep/x.py", "from ..node import Node"),
+        ("search/x.py", "from mirage_py.axioms import laws\nimport mirage_py.verify.field"),
+        ("runtime/x.py", "from mirage_py import __version__\nimport torch, triton"),
+        ("frontend/decorator.py", "from mirage_py.pipeline import optimize"),
+        ("pipeline.py", "from .search import closure\nfrom mirage_py import axioms"),
+        ("cli/x.py", "import mirage_py\nfrom mirage_py import parse, frontend"),
+        ("__init__.py", "from mirage_py.pipeline import optimize"),
+    ],
+)
+def test_a_right_import_passes(name: str, source: str):
+    assert wrong_imports(source, name) == []
