@@ -54,9 +54,9 @@ $(READY): pyproject.toml Makefile
 	@echo "setting up $(VENV) ($(if $(GPU),with an NVIDIA GPU,no NVIDIA GPU: $(TORCH_CPU)))"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 ifneq ($(GPU),)
-	@site=$$($(PYTHON) -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parents[1])' 2>/dev/null) \
-	  && echo "import site; site.addsitedir('$$site')" > $(VENV)/lib/python3.*/site-packages/machine_torch.pth \
-	  || true
+	@if site=$$($(PYTHON) -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parents[1])' 2>/dev/null); then \
+	  lib=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
+	  echo "import site; site.addsitedir('$$site')" > "$$lib/machine_torch.pth"; fi
 else
 	@$(PIP) "$(TORCH_CPU)"
 	@$(BIN)/python -c 'import importlib.util as u; raise SystemExit(not u.find_spec("triton"))' || $(PIP) "$(TRITON_CPU)"
