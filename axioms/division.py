@@ -1,0 +1,32 @@
+"""Division. No law cancels: x/x = 1 would make everything a part of everything."""
+
+from __future__ import annotations
+
+from mirage_py.axioms.law import Law
+from mirage_py.axioms.notation import x, y, z
+
+PAPER = "Mirage (OSDI'25), A_eq"
+
+LAWS = (
+    Law("division.add", x / z + y / z, (x + y) / z, cites=PAPER),
+    Law("division.subtract", x / z - y / z, (x - y) / z),
+    Law(
+        "division.distribute",
+        (x + y) / z,
+        x / z + y / z,
+        ring="expanded",
+        cites=PAPER,
+    ),
+    Law(
+        "division.multiply",
+        x * (y / z),
+        (x * y) / z,
+        both_ways=True,
+        cites=PAPER,
+        why="moves the norm of RMSNorm, or the row sum of a softmax, behind the matmul",
+    ),
+    Law("division.twice", (x / y) / z, x / (y * z), both_ways=True, cites=PAPER),
+    Law("division.by_quotient", x / (y / z), (x * z) / y, why="one division instead of two"),
+    Law("division.negative", (-x) / y, -(x / y), why="negation moves outwards"),
+    Law("division.by_negative", x / (-y), -(x / y), why="negation moves outwards"),
+)

@@ -1,0 +1,152 @@
+"""Terms and laws in egglog's Python interface: one sort, one constructor per operator.
+
+Axes are bits of an integer, so the dependence of a class (which axes it may depend on) is a mask and
+a side condition is one `and`. Dependence is a function on classes that is merged by intersection:
+each term of a class gives an upper bound, and as the terms are equal all bounds hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import egglog
+from egglog import StringLike, i64, i64Like, ruleset
+
+from mirage_py.axioms.law import Independent, Law, Ring
+from mirage_py.axioms.registry import laws_in_force
+from mirage_py.axioms.term import ARITY, REDUCTIONS, Term, subterms
+
+# Names of egglog's tables; the prefix keeps them apart from its primitives ("exp", "max").
+TABLE_PREFIX = "term-"
+EXTENT_TABLE = "term-extent"
+DEPENDENCE_TABLE = "dependence"
+
+
+class Expr(egglog.Expr):
+    """The sort of terms."""
+
+
+@egglog.function(egg_fn=DEPENDENCE_TABLE, merge=lambda old, new: old & new)
+def dependence(term: Expr) -> i64:  # type: ignore[empty-body]
+    """Mask of the axes that the class may depend on."""
+
+
+@egglog.function(egg_fn=EXTENT_TABLE)
+def extent(axis: i64Like) -> Expr:  # type: ignore[empty-body]
+    """The size of one axis; sizes of dimensions have a table of their own, by name."""
+
+
+def _named(op: str) -> Callable[..., Expr]:
+    def constructor(name: StringLike) -> Expr: ...  # type: ignore[empty-body]
+
+    return _declare(op, constructor)
+
+
+def _reduction(op: str) -> Callable[..., Expr]:
+    def constructor(axis: i64Like, x: Expr) -> Expr: ...  # type: ignore[empty-body]
+
+    return _declare(op, constructor)
+
+
+def _elementwise(op: str) -> Callable[..., Expr]:
+    def of_one(x: Expr) -> Expr: ...  # type: ignore[empty-body]
+
+    def of_two(x: Expr, y: Expr) -> Expr: ...  # type: ignore[empty-body]
+
+    def of_three(x: Expr, y: Expr, z: Expr) -> Expr: ...  # type: ignore[empty-body]
+
+    shapes: tuple[Callable[..., Expr], ...] = (of_one, of_two, of_three)
+    return _declare(op, shapes[ARITY[op] - 1])
+
+
+def _declare(op: str, constructor: Callable[..., Expr]) -> Callable[..., Expr]:
+    constructor.__name__ = f"{op}_"
+    return egglog.function(egg_fn=TABLE_PREFIX + op)(constructor)
+
+
+CONSTRUCTORS: dict[str, Callable[..., Expr]] = {
+    op: _named(op) if arity == 0 else _reduction(op) if op in REDUCTIONS else _elementwise(op)
+    for op, arity in ARITY.items()
+    if op != "var"
+}
+
+
+def translate(roots: tuple[Term, ...], axis_bits: Mapping[str, i64Like]) -> dict[Term, Any]:
+    """egglog expressions of the roots and their subterms; ``var`` becomes an egglog variable."""
+    done: dict[Term, Any] = {}
+    for term in subterms(*roots):
+        args = [done[arg] for arg in term.args]
+        if term.op == "var":
+            done[term] = egglog.var(term.attr, Expr)
+        elif term.op in REDUCTIONS:
+            done[term] = CONSTRUCTORS[term.op](axis_bits[term.attr], *args)
+        elif term.op == "size" and term.attr in axis_bits:
+            done[term] = extent(axis_bits[term.attr])
+        elif term.attr:
+            done[term] = CONSTRUCTORS[term.op](term.attr)
+        else:
+            done[term] = CONSTRUCTORS[term.op](*args)
+    return done
+
+
+class _AxisVariables(dict[str, i64]):
+    """In a law every axis is a variable of the same name."""
+
+    def __missing__(self, name: str) -> i64:
+        self[name] = egglog.var(f"axis_{name}", i64)
+        return self[name]
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+def _rewrites(law: Law) -> list[Any]:
+    axes = _AxisVariables()
+    done = translate((law.left, law.right), axes)
+    left, right = done[law.left], done[law.right]
+    conditions = [_holds(condition, axes) for condition in law.when]
+    rules: list[Any] = [egglog.rewrite(left).to(right, *conditions)]
+    if law.both_ways:
+        rules.append(egglog.rewrite(right).to(left, *conditions))
+    return rules
+
+
+def _holds(condition: Independent, axes: Mapping[str, i64]) -> Any:
+    mask = dependence(egglog.var(condition.var, Expr))
+    return egglog.eq(mask & axes[condition.axis]).to(i64(0))
+
+
+@cache
+def laws_of(ring: Ring) -> egglog.Ruleset:
+    """The laws in force in a ring as one ruleset; built once per process."""
+    return ruleset(*[rule for law in laws_in_force(ring) for rule in _rewrites(law)], name=ring)
+
+
+@cache
+def dependence_rules() -> egglog.Ruleset:
+    """How dependence goes from operands to results; leaves get theirs from the program."""
+    e, axis = egglog.var("e", Expr), egglog.var("axis", i64)
+    rules: list[Any] = [
+        egglog.rule(egglog.eq(e).to(extent(axis))).then(egglog.set_(dependence(e)).to(i64(0)))
+    ]
+    for op, constructor in CONSTRUCTORS.items():
+        args = [egglog.var(f"x{n}", Expr) for n in range(ARITY[op])]
+        masks = [egglog.var(f"m{n}", i64) for n in range(ARITY[op])]
+        known = [egglog.eq(m).to(dependence(a)) for a, m in zip(args, masks, strict=True)]
+        if op == "leaf":
+            continue
+        if ARITY[op] == 0:
+            call, mask = constructor(egglog.var("name", egglog.String)), i64(0)
+        elif op in REDUCTIONS:
+            # Clear the axis: a | axis sets the bit whether or not it was there, ^ removes it.
+            call, mask = constructor(axis, *args), (masks[0] | axis) ^ axis
+        else:
+            call, mask = constructor(*args), masks[0]
+            for other in masks[1:]:
+                mask = mask | other
+        rules.append(
+            egglog.rule(egglog.eq(e).to(call), *known).then(egglog.set_(dependence(e)).to(mask))
+        )
+    return ruleset(*rules, name="dependence")

@@ -1,0 +1,37 @@
+"""Multiplication, squares, and distribution over sums."""
+
+from __future__ import annotations
+
+from mirage_py.axioms.law import Law
+from mirage_py.axioms.notation import square, x, y, z
+
+PAPER = "Mirage (OSDI'25), A_eq"
+
+LAWS = (
+    Law("multiplication.commutes", x * y, y * x, cites=PAPER),
+    Law("multiplication.associates", x * (y * z), (x * y) * z, both_ways=True, cites=PAPER),
+    Law(
+        "multiplication.factor",
+        x * z + y * z,
+        (x + y) * z,
+        cites=PAPER,
+        why="one product instead of two; lets LoRA merge its two weights",
+    ),
+    Law("multiplication.factor_difference", x * z - y * z, (x - y) * z),
+    Law(
+        "multiplication.distribute",
+        (x + y) * z,
+        x * z + y * z,
+        ring="expanded",
+        cites=PAPER,
+        why="lets a bias or a mean inside a contraction leave it; makes programs of sums grow fast",
+    ),
+    Law("multiplication.negative", (-x) * y, -(x * y), why="negation moves outwards"),
+    Law(
+        "multiplication.square",
+        square(x),
+        x * x,
+        both_ways=True,
+        why="the public system cannot relate rms to a sum of squares without it",
+    ),
+)
