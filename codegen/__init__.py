@@ -1,0 +1,1 @@
+"""Code generation: from a plan to kernels as text."""

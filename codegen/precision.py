@@ -1,0 +1,129 @@
+"""Element types of a block graph: arithmetic in float32, tensor cores in the inputs' half type.
+
+Casts become nodes, so that the printed µGraph shows every rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mirage_py.codegen.tiles import Tiling
+from mirage_py.ugraph.dtypes import BOOL, F16, F32, DType
+from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.operators import STATE, operator
+from mirage_py.ugraph.program import Program, Tensor
+from mirage_py.ugraph.ugraph import BlockGraph
+
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+
+
+@dataclass(frozen=True, slots=True)
+class TypedBlock:
+    """A block graph with its casts, and the type of every node's value."""
+
+    block: BlockGraph
+    dtypes: tuple[DType, ...]
+
+
+def insert_casts(program: Program, block: BlockGraph, tensors: dict[str, Tensor]) -> TypedBlock:
+    """Insert cast nodes right after the values they round, once for each type asked for.
+
+    An accumulator's value is final only after its loop: its casts go in front of its readers.
+    """
+    return _Caster(program, block, tensors).run()
+
+
+class _Caster:
+    def __init__(self, program: Program, block: BlockGraph, tensors: dict[str, Tensor]) -> None:
+        self.block = block
+        self.tensors = tensors
+        self.tiling = Tiling(program, block)
+        self.half = _common_half(block, tensors)
+        # Wanted casts: producer -> types, found in a first walk so that each lands after its producer.
+        self.wanted: dict[int, dict[str, DType]] = {}
+        self.types = [self._type(n) for n in block.nodes]
+
+    def _type(self, node: Node) -> DType:
+        if node.op == "load":
+            return self.tensors[node.access.tensor].dtype
+        if node.op == "mask" or node.op in COMPARISONS:
+            return BOOL
+        if node.op == "cast":
+            assert isinstance(node.attr, DType)
+            return node.attr
+        return F32
+
+    def run(self) -> TypedBlock:
+        operand_types = [self._operand_types(i) for i in range(len(self.block.nodes))]
+        for node, wanted in zip(self.block.nodes, operand_types, strict=True):
+            for argument, dtype in zip(node.args, wanted, strict=True):
+                if dtype is None or self.types[argument] == dtype:
+                    continue
+                if operator(self.block.nodes[argument].op).kind != STATE:
+                    self.wanted.setdefault(argument, {})[dtype.name] = dtype
+        nodes: list[Node] = []
+        dtypes: list[DType] = []
+        position: dict[tuple[int, str], int] = {}
+        sections = []
+        for section in self.block.sections:
+            first = len(nodes)
+            for number in section.nodes:
+                node = self.block.nodes[number]
+                for a, t in zip(node.args, operand_types[number], strict=True):
+                    if t is not None and (a, t.name) not in position:
+                        position[a, t.name] = len(nodes)
+                        source = position[a, self.types[a].name]
+                        nodes.append(Node("cast", (source,), t, self.block.nodes[a].dims))
+                        dtypes.append(t)
+                args = tuple(
+                    position[a, (t or self.types[a]).name]
+                    for a, t in zip(node.args, operand_types[number], strict=True)
+                )
+                position[number, self.types[number].name] = len(nodes)
+                nodes.append(replace(node, args=args))
+                dtypes.append(self.types[number])
+                for dtype in self.wanted.get(number, {}).values():
+                    position[number, dtype.name] = len(nodes)
+                    source = position[number, self.types[number].name]
+                    nodes.append(Node("cast", (source,), dtype, node.dims))
+                    dtypes.append(dtype)
+            sections.append(replace(section, nodes=tuple(range(first, len(nodes)))))
+            if section.loop is not None:
+                # A value cast in a loop dies with it; the next section casts again.
+                stale = [k for k, p in position.items() if p >= first and nodes[p].op == "cast"]
+                for key in stale:
+                    if dtypes[position[key]] != self.types[key[0]]:
+                        del position[key]
+        block = replace(self.block, nodes=tuple(nodes), sections=tuple(sections), threads=())
+        return TypedBlock(block, tuple(dtypes))
+
+    def _operand_types(self, number: int) -> tuple[DType | None, ...]:
+        """The type each operand must have; None takes it as it is."""
+        node = self.block.nodes[number]
+        if node.op == "store":
+            return (self.tensors[node.access.tensor].dtype,)
+        if node.op == "matmul" and self.tiling.is_dot(number):
+            dtype = self._dot_type(node)
+            return (dtype, dtype)
+        if node.op == "cast":
+            return (None,)
+        if node.op == "where":
+            return (BOOL if self.types[node.args[0]] == BOOL else F32, F32, F32)
+        if node.op == "mul":
+            # A product with a mask is emitted as a selection.
+            return tuple(None if self.types[a] == BOOL else F32 for a in node.args)
+        return (F32,) * len(node.args)
+
+    def _dot_type(self, node: Node) -> DType:
+        loaded = [self.types[a] for a in node.args if self.types[a].is_half]
+        if loaded:
+            return loaded[0] if all(t == loaded[0] for t in loaded) else F32
+        computed = all(self.block.nodes[a].op != "load" for a in node.args)
+        return self.half if computed and self.half is not None else F32
+
+
+def _common_half(block: BlockGraph, tensors: dict[str, Tensor]) -> DType | None:
+    """The half type of all tensors the block reads, if they share one."""
+    types = [tensors[n.access.tensor].dtype for _, n in block.loads()]
+    first = types[0] if types else F16
+    return first if first.is_half and all(t == first for t in types) else None

@@ -1,0 +1,1 @@
+"""Triton back end: one readable file per kernel."""

@@ -1,0 +1,74 @@
+"""Each elementwise operator as Triton text, one small function each.
+
+Operands are names of float32 tiles (bool for masks and comparisons) that broadcast already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from mirage_py.errors import UnsupportedError
+
+Emitter = Callable[..., str]
+
+
+def _tanh(x: str) -> str:
+    # Through exp of a non-positive number; a series near 0, where 1 - exp cancels.
+    far = f"(1.0 - tl.exp(-2.0 * tl.abs({x}))) / (1.0 + tl.exp(-2.0 * tl.abs({x})))"
+    near = f"{x} * (1.0 - {x} * {x} * (0.3333333333333333 - 0.13333333333333333 * {x} * {x}))"
+    return f"tl.where(tl.abs({x}) < 0.1, {near}, tl.where({x} < 0.0, -1.0, 1.0) * ({far}))"
+
+
+def _gelu_tanh(x: str) -> str:
+    # 0.5 (1 + tanh z) = sigmoid(2 z), z = sqrt(2 / pi) (x + 0.044715 x^3)
+    return f"{x} * tl.sigmoid(1.5957691216057308 * {x} * (1.0 + 0.044715 * {x} * {x}))"
+
+
+_UNARY: Mapping[str, Emitter] = {
+    "neg": lambda x: f"-{x}",
+    "exp": lambda x: f"tl.exp({x})",
+    "log": lambda x: f"tl.log({x})",
+    "sqrt": lambda x: f"tl.sqrt({x})",
+    "rsqrt": lambda x: f"tl.rsqrt({x})",
+    "square": lambda x: f"{x} * {x}",
+    "abs": lambda x: f"tl.abs({x})",
+    "relu": lambda x: f"tl.maximum({x}, 0.0)",
+    "sigmoid": lambda x: f"tl.sigmoid({x})",
+    "silu": lambda x: f"{x} * tl.sigmoid({x})",
+    "tanh": _tanh,
+    "gelu": lambda x: f"0.5 * {x} * (1.0 + tl.erf({x} * 0.7071067811865476))",
+    "gelu_tanh": _gelu_tanh,
+    "erf": lambda x: f"tl.erf({x})",
+    # The shift of an exp is its operand; the name says that any value would do.
+    "shift": lambda x: x,
+}
+_BINARY: Mapping[str, Emitter] = {
+    "add": lambda x, y: f"{x} + {y}",
+    "sub": lambda x, y: f"{x} - {y}",
+    "mul": lambda x, y: f"{x} * {y}",
+    "div": lambda x, y: f"{x} / {y}",
+    # Bases are positive or 0 here: the builder expands whole exponents into products.
+    "pow": lambda x, y: f"tl.exp2({y} * tl.log2({x}))",
+    "maximum": lambda x, y: f"tl.maximum({x}, {y}, propagate_nan=tl.PropagateNan.ALL)",
+    "minimum": lambda x, y: f"tl.minimum({x}, {y}, propagate_nan=tl.PropagateNan.ALL)",
+    "lt": lambda x, y: f"{x} < {y}",
+    "le": lambda x, y: f"{x} <= {y}",
+    "gt": lambda x, y: f"{x} > {y}",
+    "ge": lambda x, y: f"{x} >= {y}",
+    "eq": lambda x, y: f"{x} == {y}",
+    "ne": lambda x, y: f"{x} != {y}",
+}
+_TERNARY: Mapping[str, Emitter] = {"where": lambda c, x, y: f"tl.where({c}, {x}, {y})"}
+
+ELEMENTWISE: Mapping[str, Emitter] = {**_UNARY, **_BINARY, **_TERNARY}
+
+
+def elementwise(op: str, operands: list[str]) -> str:
+    """The expression of ``op`` over operand names."""
+    emit = ELEMENTWISE.get(op)
+    if emit is None:
+        raise UnsupportedError(
+            f"the Triton back end has no emission for '{op}'",
+            repair="add one in codegen/triton/expressions.py",
+        )
+    return emit(*operands)

@@ -1,0 +1,125 @@
+"""A kernel as a Python file that runs alone: docstring, kernel, launcher, and a main that tries it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mirage_py.codegen.precision import insert_casts
+from mirage_py.codegen.triton.kernel import KernelEmitter, KernelText
+from mirage_py.codegen.writer import CodeWriter
+from mirage_py.errors import ScheduleError
+from mirage_py.ugraph.dtypes import DType
+from mirage_py.ugraph.plan import LaunchOptions, Plan
+from mirage_py.ugraph.program import Tensor
+from mirage_py.ugraph.text import format_block
+from mirage_py.ugraph.ugraph import BlockGraph, UGraph
+
+
+@dataclass(frozen=True)
+class TritonKernel:
+    """One emitted kernel: ``source`` is a whole Python file, ``text`` the kernel's own facts."""
+
+    text: KernelText
+    source: str
+    options: LaunchOptions
+    pointers: tuple[Tensor, ...]
+
+    @property
+    def name(self) -> str:
+        """The function's name, also the file's stem."""
+        return self.text.name
+
+
+def emit_triton(plan: Plan) -> tuple[TritonKernel, ...]:
+    """Every kernel of the plan, in launch order.
+
+    Raises ScheduleError where the plan has open tiles or a kernel that is not a block graph.
+    """
+    kernels = []
+    for kernel, options in zip(plan.ugraph.kernels, plan.options, strict=True):
+        if not isinstance(kernel, BlockGraph):
+            raise ScheduleError(
+                f"kernel '{kernel.name}' is a library call", why="Triton emits block graphs only"
+            )
+        kernels.append(_emit_one(plan.ugraph, kernel, options))
+    return tuple(kernels)
+
+
+def _emit_one(ugraph: UGraph, block: BlockGraph, options: LaunchOptions) -> TritonKernel:
+    typed = insert_casts(ugraph.program, block, ugraph.tensors)
+    text = KernelEmitter(ugraph.program, typed, ugraph.tensors, options).emit()
+    pointers = tuple(ugraph.tensors[p] for p in text.pointers)
+    written = {n.access.tensor for _, n in block.stores()}
+    source = _file(ugraph, block, text, options, pointers, written)
+    return TritonKernel(text, source, options, pointers)
+
+
+def _file(
+    ugraph: UGraph,
+    block: BlockGraph,
+    text: KernelText,
+    options: LaunchOptions,
+    pointers: tuple[Tensor, ...],
+    written: set[str],
+) -> str:
+    out = CodeWriter()
+    out.line(f'"""{block.name}: a kernel for {ugraph.program.name}.')
+    out.line()
+    for tensor in pointers:
+        strides = ", ".join(map(str, tensor.element_strides))
+        role = "writes" if tensor.name in written else "reads "
+        out.line(f"{role} {tensor.name}{list(tensor.shape)} {tensor.dtype}, strides ({strides})")
+    out.line()
+    out.line("What each block does:")
+    out.line()
+    for line in format_block(ugraph, block).splitlines():
+        out.line(line)
+    out.line('"""')
+    out.line()
+    for module in ("torch", "triton", "triton.language as tl"):
+        out.line(f"import {module}")
+    out.line()
+    out.line()
+    for line in text.source.splitlines():
+        out.line(line)
+    out.line()
+    out.line()
+    params = ", ".join(t.name for t in pointers)
+    out.line(f"def launch({params}):")
+    with out.indented():
+        out.line(f'"""Run the kernel on the current stream; {", ".join(sorted(written))} is written."""')
+        out.line(f"{text.name}[({text.grid},)]({params}, num_warps={options.num_warps})")
+    out.line()
+    out.line()
+    out.line('if __name__ == "__main__":')
+    with out.indented():
+        for tensor in pointers:
+            out.line(f"{tensor.name} = {_example(tensor, tensor.name in written)}")
+        out.line(f"launch({params})")
+        for tensor in pointers:
+            if tensor.name in written:
+                out.line(f'print("{tensor.name}", tuple({tensor.name}.shape), {tensor.name}.float().norm().item())')
+    return out.text()
+
+
+def _example(tensor: Tensor, written: bool) -> str:
+    dtype = f"torch.{tensor.dtype.torch_name}"
+    if written:
+        return f'torch.empty({list(tensor.shape)}, dtype={dtype}, device="cuda")'
+    if tensor.strides is None:
+        return f'torch.randn({list(tensor.shape)}, device="cuda").to({dtype})'
+    return (
+        f'torch.randn({_storage_elements(tensor)}, device="cuda").to({dtype})'
+        f".as_strided({list(tensor.shape)}, {list(tensor.element_strides)})"
+    )
+
+
+def _storage_elements(tensor: Tensor) -> int:
+    return 1 + sum((e - 1) * s for e, s in zip(tensor.shape, tensor.element_strides, strict=True))
+
+
+def pointer_type(dtype: DType) -> str:
+    """Triton's name of a pointer to this type in a signature."""
+    short = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64", "f8e4m3": "fp8e4nv",
+             "f8e5m2": "fp8e5", "i32": "i32", "i8": "i8", "bool": "i1"}  # fmt: skip
+    return f"*{short[dtype.name]}"
