@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
+import numpy as np
+
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.dtypes import DType
@@ -298,7 +300,8 @@ class ProgramBuilder:
         row = operator(op)
         if op != "cast" and all(v is not None for v in values):
             assert row.over_floats is not None
-            result = float(row.over_floats(*values))
+            with np.errstate(all="ignore"):  # what is not finite stays unfolded
+                result = float(row.over_floats(*values))
             if math.isfinite(result):
                 return self.const(result)
         if op in ("add", "sub") and values[1] == 0.0:

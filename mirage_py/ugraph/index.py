@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 # What an expression evaluates over: Python ints or NumPy integer arrays alike.
@@ -107,7 +108,9 @@ class IndexExpr:
             left, right = self.args
             if right.op == "const" and right.value < 0:
                 return f"{left.render(names)} - {-right.value}"
-            return f"{left.render(names)} + {right.render(names)}"
+            # A sum on the right keeps its parentheses, so that text parses back to the same tree.
+            text = right.render(names)
+            return f"{left.render(names)} + {f'({text})' if right.op == 'add' else text}"
         inner = self.args[0].render(names)
         if self.args[0].op != "dim":
             inner = f"({inner})"
@@ -186,13 +189,56 @@ def simplify(expr: IndexExpr, sizes: Mapping[str, int]) -> IndexExpr:
         return add(*args)
     if expr.op == "mul":
         return mul(args[0], expr.value)
-    multiple, rest = _split_multiple(args[0], expr.value)
+    divide = _quotient if expr.op == "floordiv" else _remainder
+    return divide(args[0], expr.value, sizes)
+
+
+def _quotient(expr: IndexExpr, divisor: int, sizes: Mapping[str, int]) -> IndexExpr:
+    multiple, rest = _split_multiple(expr, divisor)
     low, high = rest.bounds(sizes)
-    if 0 <= low and high < expr.value:
-        return multiple if expr.op == "floordiv" else rest
-    if expr.op == "mod":
-        return mod(rest, expr.value)
-    return floordiv(args[0], expr.value)
+    if 0 <= low and high < divisor:
+        return multiple
+    if rest.op == "floordiv":
+        return add(multiple, _quotient(rest.args[0], rest.value * divisor, sizes))
+    step, coarse, _ = _coarsened(rest, divisor, sizes)
+    if step > 1:
+        return add(multiple, _quotient(coarse, divisor // step, sizes))
+    return add(multiple, floordiv(rest, divisor))
+
+
+def _remainder(expr: IndexExpr, divisor: int, sizes: Mapping[str, int]) -> IndexExpr:
+    _, rest = _split_multiple(expr, divisor)
+    low, high = rest.bounds(sizes)
+    if 0 <= low and high < divisor:
+        return rest
+    if rest.op == "mod" and rest.value % divisor == 0:
+        return _remainder(rest.args[0], divisor, sizes)
+    step, coarse, fine = _coarsened(rest, divisor, sizes)
+    if step > 1:
+        return add(mul(_remainder(coarse, divisor // step, sizes), step), fine)
+    return mod(rest, divisor)
+
+
+def _coarsened(
+    expr: IndexExpr, divisor: int, sizes: Mapping[str, int]
+) -> tuple[int, IndexExpr, IndexExpr]:
+    """expr = step * coarse + fine with step a divisor of ``divisor`` and 0 <= fine < step.
+
+    The greatest such step among the factors of the terms: h * 64 + d by 256 is 64 * h + d.
+    """
+    steps = sorted({gcd(f, divisor) for f in _factors(expr)} - {1, divisor}, reverse=True)
+    for step in steps:
+        coarse, fine = _split_multiple(expr, step)
+        low, high = fine.bounds(sizes)
+        if 0 <= low and high < step:
+            return step, coarse, fine
+    return 1, expr, const(0)
+
+
+def _factors(expr: IndexExpr) -> tuple[int, ...]:
+    if expr.op == "add":
+        return tuple(f for a in expr.args for f in _factors(a))
+    return (expr.value,) if expr.op == "mul" else ()
 
 
 def _split_multiple(expr: IndexExpr, divisor: int) -> tuple[IndexExpr, IndexExpr]:
