@@ -1,0 +1,172 @@
+"""From a family to plans: tiles, warps and stages that fit the target, ranked by the cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+
+from mirage_py.codegen.tiles import Tiling, next_power_of_two
+from mirage_py.errors import ScheduleError
+from mirage_py.search.cost_model import Estimate, estimate
+from mirage_py.search.roles import Roles, grid_tiles, loop_tiles, matmul_roles
+from mirage_py.targets import Target
+from mirage_py.ugraph.plan import LaunchOptions, Plan
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
+
+_WARPS = (1, 2, 4, 8)
+_STAGES = (2, 3, 4, 6)
+# A tile larger than this spills whatever the number of warps.
+_MAX_TILE_ELEMENTS = 32768
+# Elements of the largest tile in a loop without products.
+_LIGHT_LOOP_ELEMENTS = 8192
+_STREAMED_BYTES = 2 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A plan and what the cost model says of it."""
+
+    plan: Plan
+    estimate: Estimate
+
+
+def instances(ugraph: UGraph, target: Target, limit: int) -> tuple[Instance, ...]:
+    """The ``limit`` plans of a one-kernel family that the cost model likes best, best first.
+
+    Raises ScheduleError where nothing fits, with the tightest limit.
+    """
+    (block,) = ugraph.kernels
+    if not isinstance(block, BlockGraph):
+        raise ScheduleError("only block graphs are instantiated", where=block.name)
+    found: list[Instance] = []
+    tried = 0
+    for instance_block, options in _choices(ugraph.program, block, target):
+        tried += 1
+        tiling = Tiling(ugraph.program, instance_block)
+        if not _is_sensible(tiling):
+            continue
+        result = estimate(tiling, options, target)
+        if result.time_us != float("inf"):
+            plan = Plan(replace(ugraph, kernels=(instance_block,)), (options,))
+            found.append(Instance(plan, result))
+    if not found:
+        raise ScheduleError(
+            f"none of {tried} tilings of {block.name} fits {target.name}",
+            where=ugraph.program.name,
+            why=f"shared memory is {target.smem_per_block_bytes} bytes a block",
+            repair="use smaller dimensions that stay whole in a block, or another target",
+        )
+    found.sort(key=lambda i: i.estimate.time_us)
+    return tuple(found[:limit])
+
+
+def _choices(
+    program: Program, block: BlockGraph, target: Target
+) -> Iterator[tuple[BlockGraph, LaunchOptions]]:
+    roles = matmul_roles(program, block)
+    grid = _grid_order(program, block)
+    grid_choices = [grid_tiles(program, roles, d) for d in grid]
+    loops = [i for i, s in enumerate(block.sections) if s.loop is not None]
+    heavy = [i for i in loops if any(block.nodes[n].op == "matmul" for n in block.sections[i].nodes)]
+    for tiles in product(*grid_choices):
+        axes = tuple(GridAxis(d, t) for d, t in zip(grid, tiles, strict=True))
+        gridded = replace(block, grid=axes)
+        for instance in _loop_choices(program, gridded, roles, loops, heavy):
+            yield from _launch_choices(program, instance, loops, heavy)
+
+
+def _loop_choices(
+    program: Program, block: BlockGraph, roles: Roles, loops: list[int], heavy: list[int]
+) -> Iterator[BlockGraph]:
+    """One tile for all loops with products over the same dimension; light loops follow from it."""
+    dims = tuple(dict.fromkeys(d for i in heavy if (d := block.sections[i].loop) is not None))
+    for tiles in product(*(loop_tiles(program, roles, d, has_dot=True) for d in dims)):
+        chosen = dict(zip(dims, tiles, strict=True))
+        sections = list(block.sections)
+        for i in loops:
+            dim = sections[i].loop
+            assert dim is not None
+            tile = chosen[dim] if i in heavy else _light_tile(program, block, sections[i])
+            sections[i] = replace(sections[i], tile=tile)
+        yield replace(block, sections=tuple(sections))
+
+
+def _light_tile(program: Program, block: BlockGraph, section: Section) -> int:
+    """The widest tile that keeps a loop of elementwise work and reductions in registers."""
+    dim = section.loop
+    assert dim is not None
+    others = 1
+    for node in (block.nodes[n] for n in section.nodes):
+        if dim in node.dims:
+            extent = 1
+            for d in node.dims:
+                if d != dim:
+                    extent *= next_power_of_two(block.grid_tiles.get(d) or program.sizes[d])
+            others = max(others, extent)
+    return max(32, min(next_power_of_two(program.sizes[dim]), _LIGHT_LOOP_ELEMENTS // others))
+
+
+def _launch_choices(
+    program: Program, block: BlockGraph, loops: list[int], heavy: list[int]
+) -> Iterator[tuple[BlockGraph, LaunchOptions]]:
+    flags = _flags(program, block)
+    orders = _axis_orders(program, block)
+    for warps, stages, order in product(_WARPS, _STAGES if loops else (1,), orders):
+        depth = tuple(stages if i in heavy or not heavy else min(stages, 3) for i in loops)
+        chosen = (*flags, *((("axes", order),) if order else ()))
+        yield block, LaunchOptions(warps, depth, tuple(sorted(chosen)))
+
+
+def _grid_order(program: Program, block: BlockGraph) -> tuple[str, ...]:
+    """Neighbouring blocks should share the largest tensors: what those do not depend on runs fastest."""
+    def weight(dim: str) -> int:
+        reads = [n.access for _, n in block.loads()]
+        return sum(program.tensors[a.tensor].bytes for a in reads if dim in a.dims() and a.tensor in program.tensors)
+
+    return tuple(sorted((a.dim for a in block.grid), key=lambda d: (weight(d), program.dim_names.index(d))))
+
+
+def _axis_orders(program: Program, block: BlockGraph) -> tuple[str, ...]:
+    """The program's order of tile axes, and for a narrow product the one that swaps its operands,
+    which puts the wide side on the rows that warp-group products need."""
+    orders = [""]
+    for node in block.nodes:
+        if node.op != "matmul":
+            continue
+        left, right = (block.nodes[a].dims for a in node.args)
+        rows = [d for d in program.dim_names if d in (*left, *right) and d not in node.reduced and block.grid_tiles.get(d) not in (None, 1)]
+        if len(rows) == 2:
+            tiles = [block.grid_tiles[d] or 0 for d in rows]
+            if tiles[0] < 64 <= tiles[1]:
+                orders.append(rows[1])
+    return tuple(dict.fromkeys(orders))
+
+
+def _flags(program: Program, block: BlockGraph) -> tuple[tuple[str, str], ...]:
+    """Large inputs that each block reads a part of its own pass through the cache without staying."""
+    gridded = [a.dim for a in block.grid if (a.tile or 1) < program.sizes[a.dim]]
+    flags: dict[str, str] = {}
+    for _, node in block.loads():
+        tensor = program.tensors.get(node.access.tensor)
+        if tensor is None or tensor.bytes < _STREAMED_BYTES:
+            continue
+        once = all(d in node.access.dims() for d in gridded)
+        reads = sum(n.access.tensor == tensor.name for _, n in block.loads())
+        if once and reads == 1:
+            flags[f"evict:{tensor.name}"] = "evict_first"
+    return tuple(sorted(flags.items()))
+
+
+def _is_sensible(tiling: Tiling) -> bool:
+    block = tiling.block
+    for number, node in enumerate(block.nodes):
+        if tiling.elements(node.dims, block.section_of[number]) > _MAX_TILE_ELEMENTS:
+            return False
+        if node.op == "matmul" and not tiling.is_dot(number):
+            left, right = (block.nodes[a].dims for a in node.args)
+            section = block.section_of[number]
+            if tiling.elements(tiling.program.order((*left, *right)), section) > _MAX_TILE_ELEMENTS:
+                return False
+    return True

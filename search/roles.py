@@ -1,0 +1,61 @@
+"""What each dimension of a block-graph family does, and hence which tiles it may have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mirage_py.codegen.tiles import MIN_DOT_EXTENT, next_power_of_two
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ugraph import BlockGraph
+
+# A dot needs 16 rows; up to this many rows a product and a sum on plain cores may win.
+MAX_VECTOR_ROWS = 2
+_DOT_TILES = (16, 32, 64, 128, 256)
+_VECTOR_TILES = tuple(1 << k for k in range(14))
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Dimensions by what the matmuls of a block graph do with them."""
+
+    batch: tuple[str, ...]
+    sides: tuple[str, ...]
+    contracted: tuple[str, ...]
+
+
+def matmul_roles(program: Program, block: BlockGraph) -> Roles:
+    """Batch (in both operands and the result), sides (in one operand), contracted dimensions."""
+    batch: dict[str, None] = {}
+    sides: dict[str, None] = {}
+    contracted: dict[str, None] = {}
+    for node in block.nodes:
+        if node.op != "matmul":
+            continue
+        left, right = (block.nodes[a].dims for a in node.args)
+        contracted.update(dict.fromkeys(node.reduced))
+        for d in program.order((*left, *right)):
+            if d in node.reduced:
+                continue
+            (batch if d in left and d in right else sides)[d] = None
+    return Roles(tuple(batch), tuple(sides), tuple(contracted))
+
+
+def grid_tiles(program: Program, roles: Roles, dim: str) -> tuple[int, ...]:
+    """Tiles worth trying for a gridded dimension, smallest first."""
+    size = program.sizes[dim]
+    if dim in roles.batch:
+        # A batch dimension inside a tile would make a three-dimensional product.
+        return (1,)
+    whole = next_power_of_two(size)
+    if dim in roles.sides:
+        vector = (1,) if size <= MAX_VECTOR_ROWS else ()
+        return (*vector, *(t for t in _DOT_TILES if t <= max(MIN_DOT_EXTENT, whole)))
+    return tuple(t for t in _VECTOR_TILES if t <= whole)
+
+
+def loop_tiles(program: Program, roles: Roles, dim: str, has_dot: bool) -> tuple[int, ...]:
+    """Tiles worth trying for a loop over a dimension."""
+    whole = next_power_of_two(program.sizes[dim])
+    if has_dot:
+        return tuple(t for t in _DOT_TILES if t <= max(MIN_DOT_EXTENT, whole))
+    return tuple(t for t in _VECTOR_TILES if 32 <= t <= whole) or (whole,)
