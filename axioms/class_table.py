@@ -139,8 +139,9 @@ def build(
         for op, attr, args, result in rows
     ]
     renamed.sort(key=lambda r: (r.result, r.op, r.attr, r.args))
-    axes = dict(sorted((number[old], axes) for old, axes in dependence.items()))
-    table = ClassTable(tuple(renamed), (), tuple(axes.values()), ring, rounds, bound)
+    axes = {number[old]: axes for old, axes in dependence.items()}
+    by_class = tuple(axes[c] for c in range(len(number)))
+    table = ClassTable(tuple(renamed), (), by_class, ring, rounds, bound)
     found = [table.class_of(root) for root in roots]
     assert None not in found, "the e-graph lost a root"
     outputs = tuple(c for c in found if c is not None)

@@ -1,6 +1,6 @@
 """Terms and laws in egglog's Python interface: one sort, one constructor per operator.
 
-Axes are bits of an integer, so the dependence of a class (which axes it may depend on) is a mask and
+Axes are bits of an integer, so the dependence of a class (the axes it may depend on) is a mask and
 a side condition is one `and`. Dependence is a function on classes that is merged by intersection:
 each term of a class gives an upper bound, and as the terms are equal all bounds hold.
 """
@@ -120,7 +120,7 @@ def _holds(condition: Independent, axes: Mapping[str, i64]) -> Any:
 
 @cache
 def laws_of(ring: Ring) -> egglog.Ruleset:
-    """The laws in force in a ring as one ruleset; built once per process."""
+    """The laws that come with a ring as one ruleset; built once per process."""
     return ruleset(*[rule for law in laws_in_force(ring) for rule in _rewrites(law)], name=ring)
 
 

@@ -36,5 +36,5 @@ def all_laws() -> tuple[Law, ...]:
 
 
 def laws_in_force(ring: Ring) -> tuple[Law, ...]:
-    """The laws that saturation applies in a ring."""
-    return tuple(law for law in all_laws() if not law.disabled and law.ring in ("factored", ring))
+    """The laws that come with a ring. The expanded ring has those of the factored one as well."""
+    return tuple(law for law in all_laws() if not law.disabled and law.ring == ring)

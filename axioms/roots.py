@@ -25,7 +25,7 @@ LAWS = (
         "roots.multiply_reciprocal",
         y * rsqrt(x),
         y / sqrt(x),
-        why="a norm written with rsqrt gets the laws of division; the emitter picks the instruction",
+        why="a norm written with rsqrt gets the laws of division; emitters pick the instruction",
     ),
     Law(
         "roots.square",

@@ -84,7 +84,10 @@ class Saturation:
                 self.egraph.register(set_(dependence(expr)).to(i64(mask)))
         for left, right in facts:
             self.egraph.register(union(self.terms[left]).with_(self.terms[right]))
-        self._round = dependence_rules().saturate() + laws_of(ring)
+        # Factored before expanded: the expanded forms are then seen in fewer rounds and fewer rows.
+        self._round = dependence_rules().saturate() + laws_of("factored")
+        if ring == "expanded":
+            self._round = self._round + laws_of("expanded")
 
     def step(self) -> bool:
         """Apply every law once, everywhere. False when nothing changed."""
@@ -105,6 +108,8 @@ class Saturation:
 
     def freeze(self, bound: Bound) -> ClassTable:
         """The table as it is now."""
+        # Classes that the last round made have no dependence yet.
+        self.egraph.run(dependence_rules().saturate())
         # Only the low-level handle gives rows as plain values; egglog's own freeze() makes a Python
         # expression of every row, which costs more than saturation.
         low = self.egraph._egraph  # noqa: SLF001
