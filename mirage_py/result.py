@@ -1,0 +1,142 @@
+"""What an optimisation returns: plain values, and the JSON document of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ugraph import UGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A time in microseconds; ``source`` is ``measured`` (on this GPU) or ``model``."""
+
+    name: str
+    time_us: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was checked of the returned plan; see docs/verification.md for what each part means."""
+
+    trials: int
+    primes: tuple[int, ...]
+    error_bound: float | None
+    bound_reason: str
+    proved: bool
+    max_rel_error: float
+    float_bound: float
+    float_source: str
+    samples: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSummary:
+    """The search in numbers. ``gap`` is best time over the roofline bound, minus 1."""
+
+    seconds: float
+    candidates: int
+    valid: int
+    exhausted: bool
+    pruned: Mapping[str, int]
+    gap: float
+    lower_bound_us: float
+    examples: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One plan that was ranked or measured, or dropped for ``reason``."""
+
+    plan: Plan | None
+    timing: Timing
+    passed: bool = True
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The best plan found and everything known about it.
+
+    ``plan`` is None when no generated kernel beats what the user had: then the original program is
+    the answer, and ``best`` is its timing.
+    """
+
+    program: Program
+    target: str
+    backend: str
+    baseline: Timing
+    best: Timing
+    plan: Plan | None
+    evidence: Evidence | None
+    search: SearchSummary
+    families: tuple[UGraph, ...]
+    candidates: tuple[Candidate, ...]
+    notes: tuple[str, ...] = ()
+    artifact: Path | None = None
+
+    @property
+    def speedup(self) -> float:
+        """Baseline time over best time."""
+        return self.baseline.time_us / self.best.time_us if self.best.time_us else 1.0
+
+    @property
+    def ugraph(self) -> UGraph | None:
+        """The winning µGraph, if a generated kernel won."""
+        return self.plan.ugraph if self.plan else None
+
+    def document(self) -> dict[str, Any]:
+        """The JSON document (schema 1)."""
+        evidence = self.evidence
+        return {
+            "schema": 1,
+            "program": {
+                "name": self.program.name,
+                "digest": self.program.digest,
+                "dims": dict(self.program.sizes),
+                "inputs": [str(t) for t in self.program.inputs],
+                "outputs": [str(o.tensor) for o in self.program.outputs],
+            },
+            "target": self.target,
+            "backend": self.backend,
+            "baseline": {
+                "name": self.baseline.name,
+                "time_us": round(self.baseline.time_us, 3),
+                "source": self.baseline.source,
+            },
+            "best": {
+                "ugraph": str(self.artifact / "ugraph.ug.json") if self.artifact and self.plan else None,
+                "kernels": len(self.plan.ugraph.kernels) if self.plan else 0,
+                "time_us": round(self.best.time_us, 3),
+                "speedup": round(self.speedup, 3),
+                "source": self.best.source,
+            },
+            "verification": {
+                "trials": evidence.trials if evidence else 0,
+                "primes": list(evidence.primes) if evidence else [],
+                "error_bound": evidence.error_bound if evidence else None,
+                "bound_reason": evidence.bound_reason if evidence else "the original program is the result",
+                "proved": evidence.proved if evidence else True,
+                "max_rel_error": evidence.max_rel_error if evidence else 0.0,
+                "float_bound": evidence.float_bound if evidence else 0.0,
+                "float_source": evidence.float_source if evidence else "none",
+                "samples": evidence.samples if evidence else 0,
+            },
+            "search": {
+                "seconds": round(self.search.seconds, 3),
+                "candidates": self.search.candidates,
+                "valid": self.search.valid,
+                "exhausted": self.search.exhausted,
+                "pruned": dict(self.search.pruned),
+                "gap": round(self.search.gap, 3),
+                "lower_bound_us": round(self.search.lower_bound_us, 3),
+            },
+            "notes": list(self.notes),
+            "artifact": str(self.artifact) if self.artifact else None,
+        }

@@ -1,0 +1,36 @@
+"""What the program costs without fusion, by the same roofline: one kernel for each operator.
+
+Only used where nothing can be measured; the result then says ``model``.
+"""
+
+from __future__ import annotations
+
+from mirage_py.targets import Target
+from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.operators import LEAF, operator
+from mirage_py.ugraph.program import Program
+
+
+def eager_model_us(program: Program, target: Target) -> float:
+    """Sum over operators of the time to read operands, compute and write the result."""
+    return sum(_node_us(program, n, target) for n in program.nodes if operator(n.op).kind != LEAF)
+
+
+def _node_us(program: Program, node: Node, target: Target) -> float:
+    # Intermediates are stored in the type of the widest input, as eager frameworks do.
+    size = max(t.dtype.bytes for t in program.inputs)
+    moved = _elements(program, node.dims) * size
+    moved += sum(_elements(program, program.nodes[a].dims) * size for a in node.args)
+    flops = operator(node.op).flops * _elements(program, node.dims)
+    rate = target.vector_flops_per_us
+    if node.op == "matmul":
+        flops *= _elements(program, node.reduced)
+        rate = target.tensor_flops_per_us
+    return max(moved / target.dram_bytes_per_us, flops / rate, 0.0) + target.launch_us
+
+
+def _elements(program: Program, dims: tuple[str, ...]) -> int:
+    total = 1
+    for d in dims:
+        total *= program.sizes[d]
+    return total
