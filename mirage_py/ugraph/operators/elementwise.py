@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from mirage_py.ugraph.operators.base import ELEMENTWISE, FloatArray, Operator, register
+
+if TYPE_CHECKING:
+    from mirage_py.ugraph.field.values import FieldArray
 
 
 def _sigmoid(x: FloatArray) -> FloatArray:
     # exp of a non-positive number on both branches: no overflow at either end.
     small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1.0 / (1.0 + small), small / (1.0 + small))
+    return _as_float(np.where(x >= 0, 1.0 / (1.0 + small), small / (1.0 + small)))
 
 
 def _erf(x: FloatArray) -> FloatArray:
     """Error function to float64 rounding, by the standard library (NumPy has none)."""
     from math import erf
 
-    return np.vectorize(erf, otypes=[np.float64])(x)
+    return _as_float(np.vectorize(erf, otypes=[np.float64])(x))
 
 
 def _gelu(x: FloatArray) -> FloatArray:
-    return 0.5 * x * (1.0 + _erf(x / np.sqrt(2.0)))
+    return _as_float(0.5 * x * (1.0 + _erf(x / np.sqrt(2.0))))
 
 
 def _gelu_tanh(x: FloatArray) -> FloatArray:
-    return 0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)))
+    return _as_float(0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3))))
 
 
 def _as_float(x: object) -> FloatArray:
     return np.asarray(x, dtype=np.float64)
 
 
-_UNARY = (
+_UNARY: tuple[tuple[str, float, Callable[..., Any], Callable[..., FieldArray]], ...] = (
     # name, flops, over floats, over the field
     ("neg", 1, lambda x: -x, lambda f, x: f.neg(x)),
     ("exp", 4, np.exp, lambda f, x: f.exp(x)),
@@ -50,7 +56,7 @@ _UNARY = (
     ("erf", 16, _erf, lambda f, x: f.erf(x)),
 )
 
-_BINARY = (
+_BINARY: tuple[tuple[str, str, bool, float, Callable[..., Any], Callable[..., FieldArray]], ...] = (
     # name, symbol, commutative, flops, over floats, over the field
     ("add", "+", True, 1, np.add, lambda f, x, y: f.add(x, y)),
     ("sub", "-", False, 1, np.subtract, lambda f, x, y: f.sub(x, y)),
@@ -82,7 +88,7 @@ WHERE = register(
         ELEMENTWISE,
         3,
         1,
-        over_floats=lambda c, x, y: np.where(np.asarray(c) != 0, x, y),
+        over_floats=lambda c, x, y: _as_float(np.where(np.asarray(c) != 0, x, y)),
         over_field=lambda f, c, x, y: f.where(c, x, y),
     )
 )

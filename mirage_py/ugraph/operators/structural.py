@@ -10,6 +10,7 @@ from __future__ import annotations
 from mirage_py.ugraph.operators.base import (
     CONTRACT,
     EFFECT,
+    ELEMENTWISE,
     LEAF,
     REDUCE,
     STATE,
@@ -35,9 +36,17 @@ MAX = register(Operator("max", REDUCE, 1, 1))
 # attr: tuple[str, ...], the dimensions summed over
 MATMUL = register(Operator("matmul", CONTRACT, 2, 2, symbol="@"))
 
-# Loop-carried state of a block graph. attr: None, except accum_rescaled.
+# The operand, where it only shifts exponents: exp(z - m) / sum(exp(z - m)) is the same for every m.
+# Over a field it is a fresh random value for each tile, so only results that do not depend on it
+# pass. The random value has a key, which the interpreter knows and a row of a table does not.
+SHIFT = register(Operator("shift", ELEMENTWISE, 1, 0, over_floats=lambda x: x))
+
+# Loop-carried state of a block graph.
+# attr: None
 ACCUM_SUM = register(Operator("accum_sum", STATE, 1, 1))
-# Read inside its own loop it gives the running maximum (this iteration included), after it the last.
+# attr: None for a maximum that the program asks for, "shift" for one that only shifts exponents.
+# The latter may be read inside its own loop, where it is the running maximum, this iteration
+# included. Over a field it is a fresh random value in each iteration, as with `shift`.
 ACCUM_MAX = register(Operator("accum_max", STATE, 1, 1))
 # args: value, then one running maximum per degree; attr: tuple[int, ...] degrees.
 # state = state * prod(exp(old_i - new_i) ** degree_i) + value: the sum of a loop whose terms were
