@@ -48,3 +48,9 @@ class Node:
         """The dimensions that a sum, max or matmul sums over."""
         assert isinstance(self.attr, tuple)
         return tuple(str(d) for d in self.attr)
+
+    @property
+    def degrees(self) -> tuple[int, ...]:
+        """How often each running maximum of an accum_rescaled enters as a factor."""
+        assert isinstance(self.attr, tuple)
+        return tuple(d for d in self.attr if isinstance(d, int))

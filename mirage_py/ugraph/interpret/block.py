@@ -1,0 +1,142 @@
+"""Running one block graph: block by block, section by section, iteration by iteration.
+
+Every tile is really cut out and every accumulator really accumulates: what is wrong with a µGraph
+shows as a wrong number, not as a broken rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Generic, TypeVar
+
+from mirage_py.errors import ValidationError
+from mirage_py.ugraph.buffers import Buffer
+from mirage_py.ugraph.interpret.frame import Frame
+from mirage_py.ugraph.interpret.memory import Window
+from mirage_py.ugraph.interpret.steps import Step, node_step
+from mirage_py.ugraph.meaning import Meaning
+from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.operators import EFFECT, STATE, operator
+from mirage_py.ugraph.ugraph import BlockGraph, Section
+
+A = TypeVar("A")
+
+
+class BlockRun(Generic[A]):
+    """One kernel: reads ``tensors``, writes ``buffers``."""
+
+    def __init__(
+        self,
+        block: BlockGraph,
+        sizes: Mapping[str, int],
+        tensors: Mapping[str, A],
+        buffers: Mapping[str, Buffer[A]],
+        meaning: Meaning[A],
+    ) -> None:
+        self._block = block
+        self._sizes = sizes
+        self._buffers = buffers
+        self._meaning = meaning
+        self._steps: dict[int, Step[A]] = {}
+        self._windows: dict[int, Window[A]] = {}
+        for position, node in enumerate(block.nodes):
+            kind = operator(node.op).kind
+            if kind == EFFECT:
+                self._windows[position] = Window(node.access.index, tuple(sizes), meaning)
+            elif kind != STATE:
+                self._steps[position] = node_step(block.nodes, position, tensors, sizes, meaning)
+        # Of the block under way: what each node is now, and what it was before this iteration.
+        self._values: dict[int, A] = {}
+        self._before: dict[int, A] = {}
+
+    def run(self) -> None:
+        """Every block of the grid."""
+        whole = Frame.whole(self._sizes)
+        for frame in self._frames(whole, [(a.dim, a.tile) for a in self._block.grid], "block"):
+            self._values.clear()
+            for section in self._block.sections:
+                self._run_section(section, frame)
+
+    def _run_section(self, section: Section, frame: Frame) -> None:
+        if section.loop is None:
+            self._run_nodes(section, frame)
+            return
+        self._before.clear()
+        for inner in self._frames(frame, [(section.loop, section.tile)], "step"):
+            self._run_nodes(section, inner)
+            for position in section.nodes:
+                if operator(self._block.nodes[position].op).kind == STATE:
+                    self._before[position] = self._values[position]
+                else:
+                    self._values.pop(position, None)
+
+    def _run_nodes(self, section: Section, frame: Frame) -> None:
+        for position in section.nodes:
+            node = self._block.nodes[position]
+            args = self._operands(position, node)
+            if position in self._steps:
+                self._values[position] = self._steps[position](args, frame)
+            elif position in self._windows:
+                self._store(position, node, frame, args[0])
+            else:
+                self._values[position] = self._accumulate(position, node, frame, args)
+
+    def _operands(self, position: int, node: Node) -> list[A]:
+        try:
+            return [self._values[a] for a in node.args]
+        except KeyError as missing:
+            raise ValidationError(
+                f"%{missing.args[0]} has no value here",
+                where=f"kernel {self._block.name}, %{position} = {node.op}",
+                why="it comes later, or died with an iteration of its loop",
+                repair="carry it out of the loop with an accumulator",
+            ) from None
+
+    def _store(self, position: int, node: Node, frame: Frame, value: A) -> None:
+        try:
+            self._windows[position].write(self._buffers[node.access.tensor], frame, value)
+        except ValidationError as error:
+            where = f"kernel {self._block.name}, %{position} = store {node.access}"
+            raise ValidationError(
+                error.what, where=where, why=error.why, repair=error.repair
+            ) from None
+
+    def _accumulate(self, position: int, node: Node, frame: Frame, args: Sequence[A]) -> A:
+        meaning = self._meaning
+        value = args[0]
+        state = self._before.get(position)
+        if node.op == "accum_max":
+            if state is not None:
+                value = meaning.apply("maximum", None, [state, value])
+            if node.attr == "shift":
+                return meaning.shift(value, f"{frame.label} %{position}")
+            return value
+        if state is None:
+            return value
+        if node.op == "accum_rescaled":
+            for shift, new, degree in zip(node.args[1:], args[1:], node.degrees, strict=True):
+                factor = meaning.rescale(self._before.get(shift, new), new, degree)
+                state = meaning.apply("mul", None, [state, factor])
+        return meaning.apply("add", None, [state, value])
+
+    def _frames(
+        self, outer: Frame, axes: Sequence[tuple[str, int | None]], word: str
+    ) -> Iterator[Frame]:
+        """The frame of every tile along ``axes``; the last tile of an axis may be shorter."""
+        counts: list[range] = []
+        for d, tile in axes:
+            if tile is None:
+                raise ValidationError(
+                    f"the tile of dimension '{d}' is open",
+                    where=f"kernel {self._block.name}",
+                    why="a family has no value until its tiles are numbers",
+                    repair="instantiate it first",
+                )
+            counts.append(range(0, self._sizes[d], tile))
+        for starts in product(*counts):
+            spans = {
+                d: range(start, min(start + (tile or 1), self._sizes[d]))
+                for (d, tile), start in zip(axes, starts, strict=True)
+            }
+            yield outer.moved(spans, f"{outer.label or self._block.name} {word} {starts}")
