@@ -1,0 +1,136 @@
+"""Exponentials, powers and keyed functions, on top of the ring and the order."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from mirage_py.ugraph.field import keyed, residues
+from mirage_py.ugraph.field.exponential import PowerTable, power_table
+from mirage_py.ugraph.field.order import OrderedOps
+from mirage_py.ugraph.field.powers import rational_exponent
+from mirage_py.ugraph.field.ring import Real, exact_rational
+from mirage_py.ugraph.field.values import FieldArray
+
+_HALF: Final = Fraction(1, 2)
+_SQRT_2_OVER_PI: Final = 0.7978845608028654
+_GELU_CUBIC: Final = 0.044715
+
+
+class FieldOps(OrderedOps):
+    """One trial of the probabilistic equivalence test: operators over one field pair, for one seed.
+
+    ``seed`` picks the base of the exponential, the order and the keyed functions, and with a key
+    the random inputs. All methods are pure and broadcast; ``DivisionByZero`` asks the caller for
+    other inputs.
+
+    Source: Mirage (OSDI 2025), section on probabilistic equivalence verification, Theorems 2 and 3.
+    """
+
+    @cached_property
+    def _exponential(self) -> PowerTable:
+        # The theorem wants a random q-th root of unity. Every power 1..q-1 of one generator is one.
+        exponent = 1 + keyed.derive_key(self.seed, f"base {self.field.p}") % (self.field.q - 1)
+        return power_table(pow(self.field.generator, exponent, self.field.p), self.field.p)
+
+    def exp(self, a: FieldArray) -> FieldArray:
+        """``g ** (q part)`` modulo p, g of order q: exp(a) exp(b) = exp(a + b). Has no q part.
+
+        Without a q part to start from, the exponent is a keyed odd function of the p part, so of
+        the laws only exp(-a) = 1 / exp(a) and exp(0) = 1 remain. The result is a square either way,
+        that is, positive.
+        """
+        exponents = a.q
+        if exponents is None:
+            exponents = self._odd_keyed("exp", a).q
+            assert exponents is not None
+        return FieldArray(self._exponential(exponents), None)
+
+    def sqrt(self, a: FieldArray) -> FieldArray:
+        """The power 1/2: sqrt(a b) = sqrt(a) sqrt(b), and sqrt(a)^2 = a where ``a`` is a square.
+
+        Where it is not (where it is "negative"), sqrt(a) = -sqrt(-a); see ``rational_exponent``.
+        """
+        return self.pow_const(a, _HALF)
+
+    def rsqrt(self, a: FieldArray) -> FieldArray:
+        """``1 / sqrt(a)``. Raises ``DivisionByZero``."""
+        return self.pow_const(a, -_HALF)
+
+    def pow_const(self, a: FieldArray, exponent: Real) -> FieldArray:
+        """``a ** exponent`` for a constant: a map that respects products, with exp(a)^r = exp(r a).
+
+        a^-r = 1 / a^r, and a^(n + f) = a^n a^f for 0 < f < 1, so the power 3/2 is a sqrt(a). It
+        exists for every exponent with a finite decimal text, and for others whose denominator is
+        prime to (q - 1) / 2; the rest are as in ``pow``. Raises ``DivisionByZero`` for a negative
+        power of zero.
+        """
+        r = exact_rational(exponent)
+        if r < 0:
+            return self.reciprocal(self.pow_const(a, -r))
+        exponents = {m: rational_exponent(r, m) for m in self._moduli}
+        known = {m: k for m, k in exponents.items() if k is not None}
+        if len(known) < len(exponents):
+            return self.pow(a, self.constant(r))
+        return self._each(lambda part, m: residues.power(part, known[m], m), a)
+
+    def pow(self, a: FieldArray, b: FieldArray) -> FieldArray:
+        """``exp(b log(a))``, and so keyed: a^b a^c = a^(b + c), but a^2 is not a * a. No q part."""
+        return self.exp(self.mul(b, self.log(a)))
+
+    def log(self, a: FieldArray) -> FieldArray:
+        """A keyed random function."""
+        return self.keyed("log", a)
+
+    def erf(self, a: FieldArray) -> FieldArray:
+        """A keyed random odd function: erf(-a) = -erf(a)."""
+        return self._odd_keyed("erf", a)
+
+    def sigmoid(self, a: FieldArray) -> FieldArray:
+        """``1 / (1 + exp(-a))``. Raises ``DivisionByZero``."""
+        return self.reciprocal(self.add(self.constant(1), self.exp(self.neg(a))))
+
+    def silu(self, a: FieldArray) -> FieldArray:
+        """``a * sigmoid(a)``. Raises ``DivisionByZero``."""
+        return self.mul(a, self.sigmoid(a))
+
+    def tanh(self, a: FieldArray) -> FieldArray:
+        """``2 sigmoid(2 a) - 1``. Raises ``DivisionByZero``."""
+        two = self.constant(2)
+        return self.sub(self.mul(two, self.sigmoid(self.mul(two, a))), self.constant(1))
+
+    def gelu(self, a: FieldArray) -> FieldArray:
+        """``a / 2 (1 + erf(a / sqrt(2)))``, so gelu(a) - gelu(-a) = a."""
+        reached = self.erf(self.mul(a, self.sqrt(self.constant(_HALF))))
+        return self.mul(self.mul(self.constant(_HALF), a), self.add(self.constant(1), reached))
+
+    def gelu_tanh(self, a: FieldArray) -> FieldArray:
+        """``a / 2 (1 + tanh(sqrt(2 / pi) (a + 0.044715 a^3)))``. Raises ``DivisionByZero``."""
+        cube = self.mul(a, self.square(a))
+        bent = self.add(a, self.mul(self.constant(_GELU_CUBIC), cube))
+        reached = self.tanh(self.mul(self.constant(_SQRT_2_OVER_PI), bent))
+        return self.mul(self.mul(self.constant(_HALF), a), self.add(self.constant(1), reached))
+
+    def keyed(self, name: str, *arguments: FieldArray) -> FieldArray:
+        """A random function of the p parts, one for each name: for what has no field meaning.
+
+        Equal arguments give equal results, and no other law holds. The result has both parts.
+        """
+        shape = np.broadcast_shapes(*(argument.shape for argument in arguments))
+        key = keyed.derive_key(self.seed, f"function {name} {self.field.p}")
+        words = keyed.keyed_words([argument.p for argument in arguments], key)
+        p_part = words % np.uint64(self.field.p)
+        q_part = keyed.scramble(words) % np.uint64(self.field.q)
+        return FieldArray(
+            p_part.astype(np.int64).reshape(shape), q_part.astype(np.int64).reshape(shape)
+        )
+
+    def _odd_keyed(self, name: str, a: FieldArray) -> FieldArray:
+        """A keyed function f of one argument with f(-a) = -f(a) in both parts, and f(0) = 0."""
+        p = self.field.p
+        values = self.keyed(name, FieldArray(np.minimum(a.p, p - a.p), None))
+        side = np.sign(p - 2 * a.p) * (a.p > 0)
+        return self._each(lambda part, m: residues.multiply(part, side, m), values)
