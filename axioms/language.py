@@ -73,22 +73,29 @@ CONSTRUCTORS: dict[str, Callable[..., Expr]] = {
 }
 
 
-def translate(roots: tuple[Term, ...], axis_bits: Mapping[str, i64Like]) -> dict[Term, Any]:
-    """egglog expressions of the roots and their subterms; ``var`` becomes an egglog variable."""
+def translate(
+    roots: tuple[Term, ...],
+    axis_bits: Mapping[str, i64Like],
+    register: Callable[[Expr], Expr] = lambda expr: expr,
+) -> dict[Term, Any]:
+    """egglog expressions of the roots and their subterms; ``var`` becomes an egglog variable.
+
+    ``register`` gets each expression once, operands first, and returns what stands for it.
+    """
     done: dict[Term, Any] = {}
     for term in subterms(*roots):
-        args = [done[arg] for arg in term.args]
-        if term.op == "var":
-            done[term] = egglog.var(term.attr, Expr)
-        elif term.op in REDUCTIONS:
-            done[term] = CONSTRUCTORS[term.op](axis_bits[term.attr], *args)
-        elif term.op == "size" and term.attr in axis_bits:
-            done[term] = extent(axis_bits[term.attr])
-        elif term.attr:
-            done[term] = CONSTRUCTORS[term.op](term.attr)
-        else:
-            done[term] = CONSTRUCTORS[term.op](*args)
+        done[term] = register(_expression(term, [done[arg] for arg in term.args], axis_bits))
     return done
+
+
+def _expression(term: Term, args: list[Expr], axis_bits: Mapping[str, i64Like]) -> Expr:
+    if term.op == "var":
+        return egglog.var(term.attr, Expr)
+    if term.op in REDUCTIONS:
+        return CONSTRUCTORS[term.op](axis_bits[term.attr], *args)
+    if term.op == "size" and term.attr in axis_bits:
+        return extent(axis_bits[term.attr])
+    return CONSTRUCTORS[term.op](*([term.attr] if term.attr else args))
 
 
 class _AxisVariables(dict[str, i64]):

@@ -13,6 +13,7 @@ from mirage_py.axioms.language import (
     DEPENDENCE_TABLE,
     EXTENT_TABLE,
     TABLE_PREFIX,
+    Expr,
     dependence,
     dependence_rules,
     laws_of,
@@ -73,11 +74,13 @@ class Saturation:
         self.axes = tuple(axes)
         self.ring: Ring = ring
         self.rounds = 0
+        self._registered = 0
         bits = {axis: 1 << n for n, axis in enumerate(self.axes)}
         facts = extent_facts(self.roots, self.axes) if ring == "expanded" else ()
-        self.terms = translate((*self.roots, *(t for pair in facts for t in pair)), bits)
         self.egraph = EGraph()
-        self.egraph.register(*(self.terms[root] for root in self.roots))
+        self.terms = translate(
+            (*self.roots, *(t for pair in facts for t in pair)), bits, self._register
+        )
         for term, expr in self.terms.items():
             if term.op == "leaf":
                 mask = sum(bits[axis] for axis in leaf_axes[term.attr])
@@ -88,6 +91,12 @@ class Saturation:
         self._round = dependence_rules().saturate() + laws_of("factored")
         if ring == "expanded":
             self._round = self._round + laws_of("expanded")
+
+    def _register(self, expr: Expr) -> Expr:
+        # By name, because egglog's interface walks expressions by recursion: deep programs would
+        # end in a RecursionError.
+        self._registered += 1
+        return self.egraph.let(f"program-{self._registered}", expr)
 
     def step(self) -> bool:
         """Apply every law once, everywhere. False when nothing changed."""

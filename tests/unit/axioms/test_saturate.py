@@ -331,3 +331,11 @@ def test_too_many_axes():
         saturate([X], {"X": ()}, axes=axes)
     most = saturate([Term("sum", axes[61], (X,))], {"X": tuple(axes[:62])}, axes=axes[:62])
     assert most.depends(most.roots[0]) == tuple(axes[:61])
+
+
+def test_deep_programs_do_not_exhaust_the_stack():
+    term = X
+    for _ in range(sys.getrecursionlimit()):
+        term = apply("tanh", term)
+    table = saturate([term], {"X": ("b.t",)}, axes=["b.t"])
+    assert table.size == sys.getrecursionlimit() + 1

@@ -93,7 +93,12 @@ def test_deep_and_shared_terms_are_walked_once():
     assert sum(1 for _ in subterms(term)) == 2001
 
 
-def test_every_elementwise_operator_of_the_ir_is_a_term():
-    known = [o for o in operators.all_operators() if o.kind == "elementwise" and o.name != "cast"]
-    assert known
+def test_every_elementwise_operator_of_a_program_is_a_term():
+    # A cast is the value it rounds; what has no field meaning of its own occurs in block graphs only.
+    known = [
+        o
+        for o in operators.all_operators()
+        if o.kind == "elementwise" and o.over_field is not None and o.name != "cast"
+    ]
+    assert len(known) > 20
     assert [o.name for o in known if ARITY.get(o.abstract_name) != o.arity] == []
