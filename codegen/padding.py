@@ -24,10 +24,6 @@ class Padding:
         self.block = block
         self._memo: dict[tuple[int, str], bool] = {}
 
-    def needs_mask(self, operand: int, dim: str, section: int) -> bool:
-        """Whether a sum over ``dim`` must mask this operand (its padding may hold anything)."""
-        return self.tiling.has_tail(dim, section) and not self.is_zero(operand, dim)
-
     def is_zero(self, number: int, dim: str) -> bool:
         """Whether the value is 0 at every padded position of ``dim``."""
         key = (number, dim)
@@ -46,10 +42,11 @@ class Padding:
         if node.op in ("add", "sub", "maximum", "minimum"):
             return all(self.is_zero(a, dim) for a in node.args)
         if node.op == "mul":
-            return self._product_is_zero(*node.args, dim)
+            left, right = node.args
+            return self._product_is_zero(left, right, dim)
         if node.op == "div":
-            # 0 over a value that does not vary along dim: the lane is 0 wherever the data's own lanes
-            # are finite.
+            # 0 over a value that does not vary along dim: the lane is 0 wherever the data's own
+            # lanes are finite.
             numerator, denominator = node.args
             return self.is_zero(numerator, dim) and dim not in self.block.nodes[denominator].dims
         if node.op == "matmul":

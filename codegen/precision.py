@@ -39,9 +39,13 @@ class _Caster:
         self.tensors = tensors
         self.tiling = Tiling(program, block)
         self.half = _common_half(block, tensors)
-        # Wanted casts: producer -> types, found in a first walk so that each lands after its producer.
+        # Producer -> types it is cast to; found in a first walk, so that each cast lands after it.
         self.wanted: dict[int, dict[str, DType]] = {}
         self.types = [self._type(n) for n in block.nodes]
+        self.nodes: list[Node] = []
+        self.dtypes: list[DType] = []
+        # (node of the given block, type) -> its value in that type among the new nodes
+        self.position: dict[tuple[int, str], int] = {}
 
     def _type(self, node: Node) -> DType:
         if node.op == "load":
@@ -57,45 +61,45 @@ class _Caster:
         operand_types = [self._operand_types(i) for i in range(len(self.block.nodes))]
         for node, wanted in zip(self.block.nodes, operand_types, strict=True):
             for argument, dtype in zip(node.args, wanted, strict=True):
-                if dtype is None or self.types[argument] == dtype:
-                    continue
-                if operator(self.block.nodes[argument].op).kind != STATE:
+                is_state = operator(self.block.nodes[argument].op).kind == STATE
+                if dtype is not None and self.types[argument] != dtype and not is_state:
                     self.wanted.setdefault(argument, {})[dtype.name] = dtype
-        nodes: list[Node] = []
-        dtypes: list[DType] = []
-        position: dict[tuple[int, str], int] = {}
         sections = []
         for section in self.block.sections:
-            first = len(nodes)
+            first = len(self.nodes)
             for number in section.nodes:
-                node = self.block.nodes[number]
-                for a, t in zip(node.args, operand_types[number], strict=True):
-                    if t is not None and (a, t.name) not in position:
-                        position[a, t.name] = len(nodes)
-                        source = position[a, self.types[a].name]
-                        nodes.append(Node("cast", (source,), t, self.block.nodes[a].dims))
-                        dtypes.append(t)
-                args = tuple(
-                    position[a, (t or self.types[a]).name]
-                    for a, t in zip(node.args, operand_types[number], strict=True)
-                )
-                position[number, self.types[number].name] = len(nodes)
-                nodes.append(replace(node, args=args))
-                dtypes.append(self.types[number])
-                for dtype in self.wanted.get(number, {}).values():
-                    position[number, dtype.name] = len(nodes)
-                    source = position[number, self.types[number].name]
-                    nodes.append(Node("cast", (source,), dtype, node.dims))
-                    dtypes.append(dtype)
-            sections.append(replace(section, nodes=tuple(range(first, len(nodes)))))
+                self._copy(number, operand_types[number])
+            sections.append(replace(section, nodes=tuple(range(first, len(self.nodes)))))
             if section.loop is not None:
-                # A value cast in a loop dies with it; the next section casts again.
-                stale = [k for k, p in position.items() if p >= first and nodes[p].op == "cast"]
-                for key in stale:
-                    if dtypes[position[key]] != self.types[key[0]]:
-                        del position[key]
-        block = replace(self.block, nodes=tuple(nodes), sections=tuple(sections), threads=())
-        return TypedBlock(block, tuple(dtypes))
+                self._forget_casts(first)
+        block = replace(self.block, nodes=tuple(self.nodes), sections=tuple(sections), threads=())
+        return TypedBlock(block, tuple(self.dtypes))
+
+    def _copy(self, number: int, operand_types: tuple[DType | None, ...]) -> None:
+        """Append a node, the casts of accumulators it reads before it, its own casts after it."""
+        node = self.block.nodes[number]
+        wanted = [t or self.types[a] for a, t in zip(node.args, operand_types, strict=True)]
+        for argument, dtype in zip(node.args, wanted, strict=True):
+            if (argument, dtype.name) not in self.position:
+                self._cast(argument, dtype)
+        args = tuple(self.position[a, t.name] for a, t in zip(node.args, wanted, strict=True))
+        self.position[number, self.types[number].name] = len(self.nodes)
+        self.nodes.append(replace(node, args=args))
+        self.dtypes.append(self.types[number])
+        for dtype in self.wanted.get(number, {}).values():
+            self._cast(number, dtype)
+
+    def _cast(self, number: int, dtype: DType) -> None:
+        source = self.position[number, self.types[number].name]
+        self.position[number, dtype.name] = len(self.nodes)
+        self.nodes.append(Node("cast", (source,), dtype, self.block.nodes[number].dims))
+        self.dtypes.append(dtype)
+
+    def _forget_casts(self, first: int) -> None:
+        """A value cast in a loop dies with the iteration; the next section casts again."""
+        for key, place in list(self.position.items()):
+            if place >= first and key[1] != self.types[key[0]].name:
+                del self.position[key]
 
     def _operand_types(self, number: int) -> tuple[DType | None, ...]:
         """The type each operand must have; None takes it as it is."""

@@ -22,7 +22,9 @@ def next_power_of_two(value: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MatmulRoles:
-    """Live dimensions of a matmul by role; ``batch`` dimensions are in both operands and the result."""
+    """Live dimensions of a matmul by role; ``batch`` dimensions are in both operands and the
+    result.
+    """
 
     left: tuple[str, ...]
     right: tuple[str, ...]
@@ -34,8 +36,8 @@ class MatmulRoles:
 class Tiling:
     """Extents of every dimension in every section of one block graph.
 
-    Blocks are padded to powers of two (Triton's shape rule); a dimension has a tail where padded tiles
-    do not cover it exactly, and tails are masked.
+    Blocks are padded to powers of two (Triton's shape rule); a dimension has a tail where padded
+    tiles do not cover it exactly, and tails are masked.
     """
 
     program: Program

@@ -1,10 +1,10 @@
 """The way of the data, every stage in order:
 
-    program -> normal form -> families -> safe -> verified -> instances -> kernels -> measured -> artifact
-               masks, shifts   search    stabilize  verify    search      codegen    runtime     runtime
+    program -> normal form -> families -> safe -> verified -> instances -> kernels -> measured
+               masks, shifts  search     stabilize verify    search       codegen    runtime
 
-``optimize`` is this line as code. Every stage takes and returns plain values; with a dump folder set
-(MIRAGE_PY_DUMP) each is written to a numbered text file.
+``optimize`` is this line as code. Every stage takes and returns plain values; with a dump folder
+set (MIRAGE_PY_DUMP) each is written to a numbered text file.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirage_py import __version__
-from mirage_py.codegen.tiles import Tiling
-from mirage_py.errors import CompileError, InputError, MirageError, ScheduleError
+from mirage_py.errors import InputError, ScheduleError
 from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
 from mirage_py.search.baseline_model import eager_model_us
 from mirage_py.search.cost_model import lower_bound_us
 from mirage_py.search.instantiate import Instance, instances
 from mirage_py.search.stabilize import stabilize
 from mirage_py.settings import Settings
-from mirage_py.targets import Target, target as target_named
+from mirage_py.targets import Target
+from mirage_py.targets import target as target_named
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.ugraph.text import format_program, format_ugraph
-from mirage_py.ugraph.ugraph import BlockGraph, UGraph
+from mirage_py.ugraph.ugraph import UGraph
 from mirage_py.verify.field_test import FieldEvidence, field_test, sampled_test
 from mirage_py.verify.shift_free import remove_free_shifts
 
@@ -59,7 +58,9 @@ class Options:
         if self.effort not in _PLANS:
             raise InputError(f"unknown effort '{self.effort}'", repair="use none, quick or full")
         if self.backend not in ("auto", "triton", "cuda"):
-            raise InputError(f"unknown back end '{self.backend}'", repair="use auto, triton or cuda")
+            raise InputError(
+                f"unknown back end '{self.backend}'", repair="use auto, triton or cuda"
+            )
         if self.backend == "cuda":
             raise InputError("the CUDA back end is not there yet", repair="use --backend triton")
 
@@ -86,9 +87,10 @@ def optimize(
 ) -> Result:
     """The fastest verified kernels for a program.
 
-    With a GPU the top candidates and the baselines are measured and the fastest wins; without one the
-    cost model ranks and the best is run in Triton's interpreter at a reduced size. ``baselines`` are
-    torch functions of the program's inputs; by default the program itself in eager PyTorch.
+    With a GPU the top candidates and the baselines are measured and the fastest wins; without one
+    the cost model ranks and the best is run in Triton's interpreter at a reduced size.
+    ``baselines`` are torch functions of the program's inputs; by default the program itself in
+    eager PyTorch.
     """
     options = Options(target, backend, effort, budget, seed)
     dump = Dump(Settings.from_env().dump_dir)
@@ -185,16 +187,22 @@ class _Job:
         """Rank by the cost model; the best plan must agree with float64 in Triton's interpreter."""
         from mirage_py.runtime.interpreted import check_interpreted
 
-        baseline = Timing("eager, one kernel per operator", eager_model_us(self.normal, self.target), "model")
+        baseline = Timing(
+            "eager, one kernel per operator", eager_model_us(self.normal, self.target), "model"
+        )
         dropped: list[Candidate] = []
         for item, instance in self.ranked:
-            timing = Timing(instance.plan.ugraph.kernels[0].name, instance.estimate.time_us, "model")
+            timing = Timing(
+                instance.plan.ugraph.kernels[0].name, instance.estimate.time_us, "model"
+            )
             self.progress(f"running {timing.name} in Triton's interpreter")
             judged = check_interpreted(self.program, instance.plan, seed=self.options.seed)
             if not judged.passed:
                 dropped.append(Candidate(instance.plan, timing, False, judged.reason))
                 continue
-            evidence = self._evidence(item, instance.plan, judged.max_rel_error, judged.bound, "interpreter, reduced size")
+            evidence = self._evidence(
+                item, instance.plan, judged.max_rel_error, judged.bound, "interpreter, reduced size"
+            )
             note = "no GPU was used: times are predictions of the cost model"
             return self._result(baseline, timing, instance.plan, evidence, dropped, note)
         return self._result(baseline, baseline, None, None, dropped, self._nothing())
@@ -225,7 +233,11 @@ class _Job:
         evidence = None
         if plan is not None:
             evidence = self._evidence(
-                by_plan[plan], plan, report.best.max_rel_error, report.best.bound, f"{self.target.name}, full size"
+                by_plan[plan],
+                plan,
+                report.best.max_rel_error,
+                report.best.bound,
+                f"{self.target.name}, full size",
             )
         note = "" if plan is not None else self._nothing()
         return self._result(baseline, best, plan, evidence, candidates, note)

@@ -111,7 +111,9 @@ class Result:
                 "source": self.baseline.source,
             },
             "best": {
-                "ugraph": str(self.artifact / "ugraph.ug.json") if self.artifact and self.plan else None,
+                "ugraph": str(self.artifact / "ugraph.ug.json")
+                if self.artifact and self.plan
+                else None,
                 "kernels": len(self.plan.ugraph.kernels) if self.plan else 0,
                 "time_us": round(self.best.time_us, 3),
                 "speedup": round(self.speedup, 3),
@@ -121,7 +123,9 @@ class Result:
                 "trials": evidence.trials if evidence else 0,
                 "primes": list(evidence.primes) if evidence else [],
                 "error_bound": evidence.error_bound if evidence else None,
-                "bound_reason": evidence.bound_reason if evidence else "the original program is the result",
+                "bound_reason": evidence.bound_reason
+                if evidence
+                else "the original program is the result",
                 "proved": evidence.proved if evidence else True,
                 "max_rel_error": evidence.max_rel_error if evidence else 0.0,
                 "float_bound": evidence.float_bound if evidence else 0.0,

@@ -1,8 +1,8 @@
 """How long a kernel takes, predicted from its tiles: a roofline with latency and waves.
 
-A block's iteration costs what its slowest resource needs: tensor cores, plain cores, its share of the
-cache's bandwidth, or the latency that its pipeline does not hide. Resident blocks share an SM. The sum
-over waves is bounded below by the bytes that must cross the memory bus.
+A block's iteration costs what its slowest resource needs: tensor cores, plain cores, its share of
+the cache's bandwidth, or the latency that its pipeline does not hide. Resident blocks share an SM.
+The sum over waves is bounded below by the bytes that must cross the memory bus.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from mirage_py.targets import Target
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import BlockGraph
 
 # One pass through a barrier or a shuffle tree.
 _SYNC_US = 0.03
@@ -38,7 +37,8 @@ class Estimate:
 
 def lower_bound_us(program: Program, target: Target) -> float:
     """No kernel for the program is faster: every input read once, every output written once, every
-    contraction at the tensor cores' rate, one launch."""
+    contraction at the tensor cores' rate, one launch.
+    """
     moved = sum(t.bytes for t in program.tensors.values())
     flops = 0.0
     for node in program.nodes:
@@ -47,7 +47,9 @@ def lower_bound_us(program: Program, target: Target) -> float:
             for d in (*node.dims, *node.reduced):
                 work *= program.sizes[d]
             flops += work
-    return max(moved / target.dram_bytes_per_us, flops / target.tensor_flops_per_us, target.launch_us)
+    return max(
+        moved / target.dram_bytes_per_us, flops / target.tensor_flops_per_us, target.launch_us
+    )
 
 
 def estimate(tiling: Tiling, options: LaunchOptions, target: Target) -> Estimate:
@@ -64,8 +66,11 @@ def estimate(tiling: Tiling, options: LaunchOptions, target: Target) -> Estimate
     total = waves * wave_us
     if memory_us > total:
         total, bound = memory_us, "memory"
-    # Ramp up and down: the memory system idles while the first loads travel and the last blocks end.
-    return Estimate(total + target.launch_us + 0.5 * target.memory_latency_us, need, blocks, resident, bound)
+    # Ramp up and down: the memory system idles while the first loads travel and the last blocks
+    # end.
+    return Estimate(
+        total + target.launch_us + 0.5 * target.memory_latency_us, need, blocks, resident, bound
+    )
 
 
 def _blocks_per_sm(need: Footprint, options: LaunchOptions, target: Target) -> int:
@@ -90,11 +95,15 @@ def _wave(tiling: Tiling, options: LaunchOptions, target: Target, per_sm: int) -
     for number, section in enumerate(tiling.block.sections):
         if not section.nodes:
             continue
-        tensor_us, vector_us, cache_us, exposed_us, syncs = _section(tiling, options, target, number)
+        tensor_us, vector_us, cache_us, exposed_us, syncs = _section(
+            tiling, options, target, number
+        )
         iterations = 1
         depth = 1
         if section.loop is not None:
-            iterations = -(-tiling.program.sizes[section.loop] // tiling.padded(section.loop, number))
+            iterations = -(
+                -tiling.program.sizes[section.loop] // tiling.padded(section.loop, number)
+            )
             depth = options.num_stages[loop] if loop < len(options.num_stages) else 1
             loop += 1
         loads = cache_us > 0
@@ -140,7 +149,11 @@ def _section(
                 exposed_us = max(exposed_us, 0.6 * target.memory_latency_us)
         elif node.op == "store":
             size = _element_bytes(tiling, node.access.tensor)
-            cache_us += tiling.elements(node.access.dims(), number) * size / (target.l2_bytes_per_us / target.sms)
+            cache_us += (
+                tiling.elements(node.access.dims(), number)
+                * size
+                / (target.l2_bytes_per_us / target.sms)
+            )
         elif node.op == "matmul":
             left, right = (block.nodes[a].dims for a in node.args)
             work = 2.0 * tiling.elements(tiling.program.order((*left, *right)), number)
@@ -170,8 +183,3 @@ def _dram_bytes(tiling: Tiling) -> float:
     used = {n.access.tensor for n in tiling.block.nodes if n.op in ("load", "store")}
     tensors = tiling.program.tensors
     return float(sum(tensors[t].bytes for t in tensors if t in used))
-
-
-def kernel_tensors(block: BlockGraph) -> tuple[str, ...]:
-    """Names of the tensors a block graph touches."""
-    return tuple(dict.fromkeys(n.access.tensor for n in block.nodes if n.op in ("load", "store")))

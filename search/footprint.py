@@ -1,8 +1,8 @@
 """Shared memory and registers of a block-graph instance, estimated before anything is compiled.
 
-What Triton does, read off its TTGIR: loads of a loop become asynchronous copies into a ring of buffers
-when each thread moves at least 4 bytes; the ring has num_stages slots where the product is a
-warp-group one (64 rows and 4 warps on sm_90) and one less elsewhere.
+What Triton does, read off its TTGIR: loads of a loop become asynchronous copies into a ring of
+buffers when each thread moves at least 4 bytes; the ring has num_stages slots where the product is
+a warp-group one (64 rows and 4 warps on sm_90) and one less elsewhere.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import LaunchOptions
-from mirage_py.ugraph.ugraph import BlockGraph
 
 # Values a thread holds besides tiles: addresses, masks, loop state.
 _BASE_REGISTERS = 40
@@ -58,6 +57,7 @@ def footprint(tiling: Tiling, options: LaunchOptions, target: Target) -> Footpri
     loop = 0
     for number, section in enumerate(block.sections):
         ring = 0
+        slots = 1
         if section.loop is not None:
             depth = options.num_stages[loop] if loop < len(options.num_stages) else 1
             loop += 1
@@ -82,7 +82,9 @@ def footprint(tiling: Tiling, options: LaunchOptions, target: Target) -> Footpri
 
 def _dot_operands(tiling: Tiling) -> frozenset[int]:
     nodes = tiling.block.nodes
-    return frozenset(a for i, n in enumerate(nodes) if n.op == "matmul" and tiling.is_dot(i) for a in n.args)
+    return frozenset(
+        a for i, n in enumerate(nodes) if n.op == "matmul" and tiling.is_dot(i) for a in n.args
+    )
 
 
 def _registers(tiling: Tiling, options: LaunchOptions) -> int:
@@ -111,8 +113,3 @@ def _registers(tiling: Tiling, options: LaunchOptions) -> int:
         most = max(most, carried + accumulators + sum(sizes[:2]))
         carried += accumulators
     return _BASE_REGISTERS + most // threads
-
-
-def uses_dots(block: BlockGraph) -> bool:
-    """Whether the block graph has any matmul."""
-    return any(n.op == "matmul" for n in block.nodes)

@@ -9,7 +9,7 @@ from itertools import product
 from mirage_py.codegen.tiles import Tiling, next_power_of_two
 from mirage_py.errors import ScheduleError
 from mirage_py.search.cost_model import Estimate, estimate
-from mirage_py.search.roles import Roles, grid_tiles, loop_tiles, matmul_roles
+from mirage_py.search.roles import grid_tiles, loop_tiles, matmul_roles
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.program import Program
@@ -42,7 +42,7 @@ def instances(ugraph: UGraph, target: Target, limit: int) -> tuple[Instance, ...
         raise ScheduleError("only block graphs are instantiated", where=block.name)
     found: list[Instance] = []
     tried = 0
-    for instance_block, options in _choices(ugraph.program, block, target):
+    for instance_block, options in _choices(ugraph.program, block):
         tried += 1
         tiling = Tiling(ugraph.program, instance_block)
         if not _is_sensible(tiling):
@@ -62,27 +62,27 @@ def instances(ugraph: UGraph, target: Target, limit: int) -> tuple[Instance, ...
     return tuple(found[:limit])
 
 
-def _choices(
-    program: Program, block: BlockGraph, target: Target
-) -> Iterator[tuple[BlockGraph, LaunchOptions]]:
+def _choices(program: Program, block: BlockGraph) -> Iterator[tuple[BlockGraph, LaunchOptions]]:
     roles = matmul_roles(program, block)
     grid = _grid_order(program, block)
     grid_choices = [grid_tiles(program, roles, d) for d in grid]
     loops = [i for i, s in enumerate(block.sections) if s.loop is not None]
-    heavy = [i for i in loops if any(block.nodes[n].op == "matmul" for n in block.sections[i].nodes)]
+    heavy = [
+        i for i in loops if any(block.nodes[n].op == "matmul" for n in block.sections[i].nodes)
+    ]
     for tiles in product(*grid_choices):
         axes = tuple(GridAxis(d, t) for d, t in zip(grid, tiles, strict=True))
         gridded = replace(block, grid=axes)
-        for instance in _loop_choices(program, gridded, roles, loops, heavy):
+        for instance in _loop_choices(program, gridded, loops, heavy):
             yield from _launch_choices(program, instance, loops, heavy)
 
 
 def _loop_choices(
-    program: Program, block: BlockGraph, roles: Roles, loops: list[int], heavy: list[int]
+    program: Program, block: BlockGraph, loops: list[int], heavy: list[int]
 ) -> Iterator[BlockGraph]:
     """One tile for all loops with products over the same dimension; light loops follow from it."""
     dims = tuple(dict.fromkeys(d for i in heavy if (d := block.sections[i].loop) is not None))
-    for tiles in product(*(loop_tiles(program, roles, d, has_dot=True) for d in dims)):
+    for tiles in product(*(loop_tiles(program, d, has_dot=True) for d in dims)):
         chosen = dict(zip(dims, tiles, strict=True))
         sections = list(block.sections)
         for i in loops:
@@ -120,23 +120,39 @@ def _launch_choices(
 
 
 def _grid_order(program: Program, block: BlockGraph) -> tuple[str, ...]:
-    """Neighbouring blocks should share the largest tensors: what those do not depend on runs fastest."""
+    """Neighbouring blocks should share the largest tensors: what those do not depend on runs
+    fastest.
+    """
+
     def weight(dim: str) -> int:
         reads = [n.access for _, n in block.loads()]
-        return sum(program.tensors[a.tensor].bytes for a in reads if dim in a.dims() and a.tensor in program.tensors)
+        return sum(
+            program.tensors[a.tensor].bytes
+            for a in reads
+            if dim in a.dims() and a.tensor in program.tensors
+        )
 
-    return tuple(sorted((a.dim for a in block.grid), key=lambda d: (weight(d), program.dim_names.index(d))))
+    return tuple(
+        sorted((a.dim for a in block.grid), key=lambda d: (weight(d), program.dim_names.index(d)))
+    )
 
 
 def _axis_orders(program: Program, block: BlockGraph) -> tuple[str, ...]:
     """The program's order of tile axes, and for a narrow product the one that swaps its operands,
-    which puts the wide side on the rows that warp-group products need."""
+    which puts the wide side on the rows that warp-group products need.
+    """
     orders = [""]
     for node in block.nodes:
         if node.op != "matmul":
             continue
         left, right = (block.nodes[a].dims for a in node.args)
-        rows = [d for d in program.dim_names if d in (*left, *right) and d not in node.reduced and block.grid_tiles.get(d) not in (None, 1)]
+        rows = [
+            d
+            for d in program.dim_names
+            if d in (*left, *right)
+            and d not in node.reduced
+            and block.grid_tiles.get(d) not in (None, 1)
+        ]
         if len(rows) == 2:
             tiles = [block.grid_tiles[d] or 0 for d in rows]
             if tiles[0] < 64 <= tiles[1]:
@@ -145,7 +161,7 @@ def _axis_orders(program: Program, block: BlockGraph) -> tuple[str, ...]:
 
 
 def _flags(program: Program, block: BlockGraph) -> tuple[tuple[str, str], ...]:
-    """Large inputs that each block reads a part of its own pass through the cache without staying."""
+    """Cache hints: a large input of which each block reads its own part need not stay in the L2."""
     gridded = [a.dim for a in block.grid if (a.tile or 1) < program.sizes[a.dim]]
     flags: dict[str, str] = {}
     for _, node in block.loads():

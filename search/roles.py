@@ -53,7 +53,7 @@ def grid_tiles(program: Program, roles: Roles, dim: str) -> tuple[int, ...]:
     return tuple(t for t in _VECTOR_TILES if t <= whole)
 
 
-def loop_tiles(program: Program, roles: Roles, dim: str, has_dot: bool) -> tuple[int, ...]:
+def loop_tiles(program: Program, dim: str, *, has_dot: bool) -> tuple[int, ...]:
     """Tiles worth trying for a loop over a dimension."""
     whole = next_power_of_two(program.sizes[dim])
     if has_dot:

@@ -1,11 +1,12 @@
 """Makes exponentials safe: every exp whose scale cancels is shifted by a (running) maximum.
 
-In search a softmax is exp(x) / sum(exp(x)). Here each such exp becomes exp(x - m). Multiplying exp(x)
-by any factor exp(-m) that the later reductions do not see scales every value downstream by a known
-power of that factor, its degree; if the degree of every output is 0 the factor cancels and any m is
-legal, so m may be the maximum. Inside a loop over the reduced dimension m is the running maximum and
-the sums that carry a degree are rescaled when it moves (Milakov and Gimelshein 2018; the FlashAttention
-recurrence falls out). The field test of the result uses a free random m: it is verified, not assumed.
+In search a softmax is exp(x) / sum(exp(x)). Here each such exp becomes exp(x - m). Multiplying
+exp(x) by any factor exp(-m) that the later reductions do not see scales every value downstream by a
+known power of that factor, its degree; if the degree of every output is 0 the factor cancels and
+any m is legal, so m may be the maximum. Inside a loop over the reduced dimension m is the running
+maximum, and the sums that carry a degree are rescaled when it moves (Milakov and Gimelshein 2018;
+the FlashAttention recurrence falls out). The field test of the result uses a free random m: it is
+verified, not assumed.
 """
 
 from __future__ import annotations
@@ -36,9 +37,7 @@ class _Group:
 
 def stabilize(ugraph: UGraph) -> UGraph:
     """The µGraph with every exp whose scale cancels shifted by the maximum of its argument."""
-    kernels = tuple(
-        _stabilize_block(k) if isinstance(k, BlockGraph) else k for k in ugraph.kernels
-    )
+    kernels = tuple(_stabilize_block(k) if isinstance(k, BlockGraph) else k for k in ugraph.kernels)
     return replace(ugraph, kernels=kernels)
 
 
@@ -56,7 +55,11 @@ def _shiftable_groups(block: BlockGraph) -> list[_Group]:
     keys: list[str] = []
     for number, node in enumerate(block.nodes):
         stateful = node.op.startswith("accum")
-        keys.append(f"#{number}" if stateful else f"{node.op}({node.attr};{','.join(keys[a] for a in node.args)})")
+        keys.append(
+            f"#{number}"
+            if stateful
+            else f"{node.op}({node.attr};{','.join(keys[a] for a in node.args)})"
+        )
     reduced_after = _reduced_downstream(block)
     members: dict[str, list[int]] = {}
     for number, node in enumerate(block.nodes):
@@ -174,6 +177,8 @@ class _Rewriter:
 
     def _copy(self, number: int, section_number: int, section: Section) -> None:
         node = self.block.nodes[number]
+        if number in self.map:  # a mask that a shift needed before its place
+            return
         args = tuple(self.map[a] for a in node.args)
         group = self.group_of.get(number)
         if group is not None:
@@ -201,7 +206,7 @@ class _Rewriter:
             return self.maxima[group.key][0]
         dims = self.block.nodes[number].dims
         kept = tuple(d for d in dims if d not in group.reduced)
-        masked = self._masked(number, argument, section_number)
+        masked = self._masked(number, argument)
         top = self._add("max", (masked,), group.reduced, kept)
         if section.loop in group.reduced:
             top = self._add("accum_max", (top,), "shift", kept)
@@ -209,7 +214,7 @@ class _Rewriter:
             return top
         return self._add("shift", (top,), None, kept)
 
-    def _masked(self, number: int, argument: int, section_number: int) -> int:
+    def _masked(self, number: int, argument: int) -> int:
         """The argument of an exp, lowered where every consumer masks the exp away."""
         block = self.block
         users = [n for n in block.nodes if number in n.args]
@@ -222,10 +227,10 @@ class _Rewriter:
         if len(masks) != 1 or any(u.op != "mul" for u in users):
             return argument
         (mask,) = masks
-        if mask not in self.map or block.section_of[mask] != section_number:
-            # The mask comes later in the text: it is a leaf, so a copy of it here is the same value.
-            copy = block.nodes[mask]
-            self.map[mask] = self._add(copy.op, (), copy.attr, copy.dims)
+        if mask not in self.map:
+            # The mask comes later in the text: a leaf, it may as well come here.
+            leaf = block.nodes[mask]
+            self.map[mask] = self._add(leaf.op, (), leaf.attr, leaf.dims)
         low = self._add("const", (), LOWEST_SHIFT, ())
         dims = block.nodes[number].dims
         return self._add("where", (self.map[mask], argument, low), None, dims)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mirage_py.ugraph.text import format_block
+
 from mirage_py.codegen.precision import insert_casts
 from mirage_py.codegen.triton.kernel import KernelEmitter, KernelText
 from mirage_py.codegen.writer import CodeWriter
@@ -11,7 +13,6 @@ from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.dtypes import DType
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.program import Tensor
-from mirage_py.ugraph.text import format_block
 from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
 
@@ -87,7 +88,9 @@ def _file(
     params = ", ".join(t.name for t in pointers)
     out.line(f"def launch({params}):")
     with out.indented():
-        out.line(f'"""Run the kernel on the current stream; {", ".join(sorted(written))} is written."""')
+        out.line(
+            f'"""Run the kernel on the current stream; {", ".join(sorted(written))} is written."""'
+        )
         out.line(f"{text.name}[({text.grid},)]({params}, num_warps={options.num_warps})")
     out.line()
     out.line()
@@ -98,7 +101,8 @@ def _file(
         out.line(f"launch({params})")
         for tensor in pointers:
             if tensor.name in written:
-                out.line(f'print("{tensor.name}", tuple({tensor.name}.shape), {tensor.name}.float().norm().item())')
+                norm = f"{tensor.name}.float().norm().item()"
+                out.line(f'print("{tensor.name}", tuple({tensor.name}.shape), {norm})')
     return out.text()
 
 

@@ -1,4 +1,4 @@
-"""NVIDIA A100 SXM 40 GB (data sheet 1.555 TB/s and 312 TFLOP/s dense fp16; 85 % assumed reached)."""
+"""NVIDIA A100 SXM 40 GB (data sheet 1.555 TB/s, 312 TFLOP/s in fp16; 85 % assumed reached)."""
 
 from mirage_py.targets.base import Target
 

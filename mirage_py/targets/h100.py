@@ -1,4 +1,6 @@
-"""NVIDIA H100 SXM: the H200's processor with 80 GB of HBM3 (data sheet 3.35 TB/s, 80 % assumed reached)."""
+"""NVIDIA H100 SXM: the H200's processor with 80 GB of HBM3 (data sheet 3.35 TB/s, 80 % assumed
+reached).
+"""
 
 from mirage_py.targets.base import Target
 

@@ -1,0 +1,100 @@
+"""Loop-carried state as Triton text: sums, running maxima and sums rescaled by them."""
+
+from __future__ import annotations
+
+from mirage_py.codegen.triton.contraction import ContractionText, ValueText
+from mirage_py.codegen.triton.tile_text import TileText
+from mirage_py.codegen.writer import CodeWriter
+from mirage_py.ugraph.ugraph import BlockGraph
+
+# Below any float32 logit but finite: the difference of two untouched maxima is 0 and not NaN.
+LOWEST_SHIFT = "-1e30"
+
+
+class AccumulatorText:
+    """Writes the initial value and the update of each accumulator."""
+
+    def __init__(
+        self,
+        block: BlockGraph,
+        names: list[str],
+        tiles: TileText,
+        contraction: ContractionText,
+        value: ValueText,
+        out: CodeWriter,
+    ) -> None:
+        self.block = block
+        self.names = names
+        self.tiles = tiles
+        self.contraction = contraction
+        self.value = value
+        self.out = out
+        # matmuls added straight into their accumulator, by position
+        self.fused = self._fused_products()
+        self._scales: dict[str, int] = {}
+
+    def _fused_products(self) -> dict[int, int]:
+        users = [0] * len(self.block.nodes)
+        for node in self.block.nodes:
+            for argument in node.args:
+                users[argument] += 1
+        fused = {}
+        for number, node in enumerate(self.block.nodes):
+            if node.op in ("accum_sum", "accum_rescaled"):
+                product = node.args[0]
+                is_product = self.block.nodes[product].op == "matmul"
+                if is_product and users[product] == 1 and self.contraction.is_plain_dot(product):
+                    fused[product] = number
+        return fused
+
+    def initialise(self, number: int, section: int) -> None:
+        """The state before the loop's first iteration."""
+        node = self.block.nodes[number]
+        axes = self.tiles.axes(node.dims, section)
+        name = self.names[number]
+        start = "0.0"
+        if node.op == "accum_max":
+            start = LOWEST_SHIFT if node.attr == "shift" else 'float("-inf")'
+        if not axes:
+            # A Python number would change its type in the loop.
+            self.out.line(f"{name} = tl.full([], {start}, tl.float32)")
+        else:
+            self.out.line(
+                f"{name} = tl.full({self.tiles.shape(axes, section)}, {start}, tl.float32)"
+            )
+
+    def update(self, number: int, section: int) -> None:
+        """One iteration's update."""
+        node = self.block.nodes[number]
+        axes = self.tiles.axes(node.dims, section)
+        name = self.names[number]
+        operand = node.args[0]
+        if node.op == "accum_max":
+            self.out.line(f"{name}_old = {name}")
+            self.out.line(f"{name} = tl.maximum({name}_old, {self.value(operand, axes, section)})")
+            return
+        state = name
+        if node.op == "accum_rescaled":
+            degrees = [int(d) for d in node.powers]
+            factors = [
+                self._scale(peak, degree, axes, section)
+                for peak, degree in zip(node.args[1:], degrees, strict=True)
+            ]
+            state = " * ".join([name, *factors])
+        if operand in self.fused:
+            self.out.line(f"{name} = {self.contraction.matmul(operand, section, state)}")
+        else:
+            self.out.line(f"{name} = {state} + {self.value(operand, axes, section)}")
+
+    def _scale(self, peak: int, degree: int, axes: tuple[str, ...], section: int) -> str:
+        """exp(old - new) ** degree of a running maximum, named at its first use in a loop."""
+        base = self.names[peak]
+        name = f"{base}_scale" if degree == 1 else f"{base}_scale{degree}".replace("-", "m")
+        if self._scales.get(name) != section:
+            self._scales[name] = section
+            difference = f"{base}_old - {base}"
+            if degree != 1:
+                difference = f"({difference}) * {float(degree)}"
+            self.out.line(f"{name} = tl.exp({difference})")
+        have = self.tiles.axes(self.block.nodes[peak].dims, section)
+        return self.tiles.expand(name, have, axes)

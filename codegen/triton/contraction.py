@@ -1,0 +1,132 @@
+"""Reductions and matmuls as Triton text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mirage_py.codegen.padding import Padding
+from mirage_py.codegen.precision import TypedBlock
+from mirage_py.codegen.tiles import Tiling
+from mirage_py.codegen.triton.tile_text import TileText, atom
+from mirage_py.ugraph.dtypes import F32
+from mirage_py.ugraph.node import Node
+
+# The text of a node's value over its own axes.
+ValueText = Callable[[int, Sequence[str], int], str]
+
+
+class ContractionText:
+    """Emits sums, maxima and matmuls, masking the padding where it could be seen."""
+
+    def __init__(
+        self,
+        typed: TypedBlock,
+        tiling: Tiling,
+        tiles: TileText,
+        value: ValueText,
+        precision: str,
+    ) -> None:
+        self.block = typed.block
+        self.dtypes = typed.dtypes
+        self.tiling = tiling
+        self.tiles = tiles
+        self.value = value
+        self.precision = precision
+        self.padding = Padding(tiling, typed.block)
+
+    def reduce(self, node: Node, section: int) -> str:
+        """A sum or max of a tile over some of its axes."""
+        neutral = "0.0" if node.op == "sum" else 'float("-inf")'
+        text = self._masked(node.args[0], node.reduced, section, neutral)
+        axes = self._axes_of(node.args[0], section)
+        return _reduced(text, node.op, axes, node.reduced)
+
+    def is_plain_dot(self, number: int) -> bool:
+        """Whether the operands are matrices as they are: one live dimension on each side."""
+        if not self.tiling.is_dot(number):
+            return False
+        roles = self.tiling.roles(number)
+        return max(len(roles.left), len(roles.right), len(roles.contracted)) == 1
+
+    def matmul(self, number: int, section: int, accumulator: str | None = None) -> str:
+        """A matmul on tensor cores where its tiles are large enough, else a product and a sum."""
+        node = self.block.nodes[number]
+        if not self.tiling.is_dot(number):
+            return self._product_and_sum(node, section)
+        roles = self.tiling.roles(number)
+        result = self.tiles.axes(node.dims, section)
+        first, second = node.args
+        left, right = roles.left, roles.right
+        # The operand whose side comes first in the result is the one with the rows.
+        if result.index(self.tiles.ordered(right)[0]) < result.index(self.tiles.ordered(left)[0]):
+            first, second, left, right = second, first, right, left
+        rows, columns = self.tiles.ordered(left), self.tiles.ordered(right)
+        inner = self.tiles.ordered(roles.contracted)
+        a = self._matrix(first, node.reduced, section, (rows, inner))
+        b = self._matrix(second, node.reduced, section, (inner, columns))
+        suffix = f", {accumulator}" if accumulator is not None else ""
+        if self.dtypes[node.args[0]] == F32:
+            suffix += f', input_precision="{self.precision}"'
+        text = f"tl.dot({a}, {b}{suffix})"
+        if self.is_plain_dot(number):
+            return text
+        text = f"tl.reshape({text}, {self.tiles.shape((*rows, *columns), section)})"
+        if (*rows, *columns) != result:
+            order = ", ".join(str((*rows, *columns).index(d)) for d in result)
+            text = f"tl.permute({text}, ({order}))"
+        return text
+
+    def _axes_of(self, number: int, section: int) -> tuple[str, ...]:
+        return self.tiles.axes(self.block.nodes[number].dims, section)
+
+    def _masked(self, number: int, dims: Sequence[str], section: int, neutral: str) -> str:
+        """The operand, with the padding of ``dims`` replaced where it may not be neutral."""
+        axes = self._axes_of(number, section)
+        text = self.value(number, axes, section)
+        tails = [
+            d
+            for d in axes
+            if d in dims
+            and self.tiling.has_tail(d, section)
+            and not (neutral == "0.0" and self.padding.is_zero(number, d))
+        ]
+        if not tails:
+            return text
+        return f"tl.where({self.tiles.in_range(tails, axes, section)}, {text}, {neutral})"
+
+    def _matrix(
+        self,
+        number: int,
+        reduced: Sequence[str],
+        section: int,
+        sides: tuple[tuple[str, ...], tuple[str, ...]],
+    ) -> str:
+        """The operand as a matrix whose axes are ``sides``."""
+        text = self._masked(number, reduced, section, "0.0")
+        have = self._axes_of(number, section)
+        want = (*sides[0], *sides[1])
+        if have != want:
+            if len(want) == 2:
+                text = f"tl.trans({text})"
+            else:
+                text = f"tl.permute({text}, ({', '.join(str(have.index(d)) for d in want)}))"
+        if len(want) > 2:
+            shape = ", ".join(str(self.tiling.elements(side, section)) for side in sides)
+            text = f"tl.reshape({text}, [{shape}])"
+        return text
+
+    def _product_and_sum(self, node: Node, section: int) -> str:
+        dims = [d for a in node.args for d in self.block.nodes[a].dims]
+        axes = self.tiles.axes(dims, section)
+        parts = []
+        for argument in node.args:
+            text = self._masked(argument, node.reduced, section, "0.0")
+            parts.append(atom(self.tiles.expand(text, self._axes_of(argument, section), axes)))
+        return _reduced(" * ".join(parts), "sum", axes, node.reduced)
+
+
+def _reduced(text: str, op: str, axes: Sequence[str], over: Sequence[str]) -> str:
+    for position in range(len(axes) - 1, -1, -1):
+        if axes[position] in over:
+            text = f"tl.{op}({text}, axis={position})"
+    return text

@@ -1,0 +1,106 @@
+"""Tiles as text: axes, broadcasting, positions, addresses and masks of one kernel.
+
+Every value is a tile whose axes are its live dimensions (extent above 1) in one order for the whole
+kernel, so that broadcasting is inserting None where an axis is missing.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Mapping, Sequence
+
+from mirage_py.codegen.tiles import Tiling
+from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.plan import LaunchOptions
+from mirage_py.ugraph.program import Tensor
+
+_RESERVED = ("tl", "triton", "torch", "pid", *keyword.kwlist)
+
+
+class TileText:
+    """Names and index arithmetic for the tiles of one block graph.
+
+    The launch option ``axes`` puts some dimensions in front of the program's order.
+    """
+
+    def __init__(
+        self, tiling: Tiling, tensors: Mapping[str, Tensor], options: LaunchOptions
+    ) -> None:
+        self.tiling = tiling
+        self.tensors = tensors
+        names = tiling.program.dim_names
+        wanted = [d for d in options.flag("axes").split(",") if d in names]
+        self.axis_order = (*wanted, *(d for d in names if d not in wanted))
+        self.dim_var = {d: identifier(d) for d in names}
+
+    def ordered(self, dims: Sequence[str]) -> tuple[str, ...]:
+        """The dimensions in the kernel's axis order."""
+        return tuple(d for d in self.axis_order if d in dims)
+
+    def axes(self, dims: Sequence[str], section: int) -> tuple[str, ...]:
+        """The axes of a tile over ``dims``."""
+        return self.ordered(self.tiling.live(tuple(dims), section))
+
+    def shape(self, axes: Sequence[str], section: int) -> str:
+        """The tile's shape as text."""
+        return f"[{', '.join(str(self.tiling.padded(d, section)) for d in axes)}]"
+
+    def expand(self, text: str, have: Sequence[str], want: Sequence[str]) -> str:
+        """A tile with axes ``have`` so that it broadcasts over axes ``want``."""
+        if not have or tuple(have) == tuple(want):
+            return text
+        picks = ", ".join(":" if d in have else "None" for d in want)
+        return f"{atom(text)}[{picks}]"
+
+    def positions(self, want: Sequence[str]) -> dict[str, str]:
+        """Text of each dimension's positions, expanded to the axes ``want``."""
+        return {
+            d: self.expand(var, (d,) if d in want else (), want) for d, var in self.dim_var.items()
+        }
+
+    def in_range(self, dims: Sequence[str], want: Sequence[str], section: int) -> str:
+        """The condition that ``dims`` are inside their extents; empty where no tail exists."""
+        parts = [
+            self.expand(f"{self.dim_var[d]}_in", (d,), want)
+            for d in want
+            if d in dims and self.tiling.has_tail(d, section)
+        ]
+        return " & ".join(parts)
+
+    def address(self, node: Node, want: Sequence[str]) -> str:
+        """The pointers of a load or store over the axes ``want``."""
+        tensor = self.tensors[node.access.tensor]
+        names = self.positions(want)
+        terms = [pointer_name(tensor.name)]
+        for expr, stride, extent in zip(
+            node.access.index, tensor.element_strides, tensor.shape, strict=True
+        ):
+            if stride == 0 or extent == 1 or (expr.op == "const" and expr.value == 0):
+                continue
+            text = expr.render(names)
+            terms.append(text if stride == 1 else f"{atom(text)} * {stride}")
+        return " + ".join(terms)
+
+
+def pointer_name(tensor: str) -> str:
+    """The parameter that points to a tensor."""
+    return f"{identifier(tensor)}_ptr"
+
+
+def identifier(name: str) -> str:
+    """A Python name for a tensor or dimension."""
+    clean = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+    if not clean or clean[0].isdigit():
+        clean = f"_{clean}"
+    return f"{clean}_" if clean in _RESERVED else clean
+
+
+def atom(text: str) -> str:
+    """``text`` in parentheses unless it is one name, number, call or subscript."""
+    depth = 0
+    for position, character in enumerate(text):
+        depth += character in "(["
+        depth -= character in ")]"
+        if depth == 0 and (character == " " or (character in "-~" and position == 0)):
+            return f"({text})"
+    return text
