@@ -30,6 +30,6 @@ def joins(
                 return True
             if saturation.rounds >= rounds or saturation.nodes() > max_nodes:
                 break
-            if not saturation.step():
+            if not saturation.step(max_nodes):
                 break
     return False

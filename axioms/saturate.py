@@ -49,11 +49,12 @@ def saturate(
     saturation = Saturation(roots, leaf_axes, axes=axes, ring=ring)
     bound: Bound = "rounds"
     while saturation.rounds < rounds:
-        if not saturation.step():
-            bound = "none"
-            break
+        changed = saturation.step(max_nodes)
         if saturation.nodes() > max_nodes:
             bound = "nodes"
+            break
+        if not changed:
+            bound = "none"
             break
     return saturation.freeze(bound)
 
@@ -88,9 +89,8 @@ class Saturation:
         for left, right in facts:
             self.egraph.register(union(self.terms[left]).with_(self.terms[right]))
         # Factored before expanded: the expanded forms are then seen in fewer rounds and fewer rows.
-        self._round = dependence_rules().saturate() + laws_of("factored")
-        if ring == "expanded":
-            self._round = self._round + laws_of("expanded")
+        rings: tuple[Ring, ...] = ("factored",) if ring == "factored" else ("factored", "expanded")
+        self._steps = [dependence_rules().saturate() + laws_of(r) for r in rings]
 
     def _register(self, expr: Expr) -> Expr:
         # By name, because egglog's interface walks expressions by recursion: deep programs would
@@ -98,18 +98,23 @@ class Saturation:
         self._registered += 1
         return self.egraph.let(f"program-{self._registered}", expr)
 
-    def step(self) -> bool:
-        """Apply every law once, everywhere. False when nothing changed."""
+    def step(self, max_nodes: int) -> bool:
+        """Apply every law once, everywhere. False when nothing changed.
+
+        The laws of the expanded ring wait if those of the factored one already crossed the bound.
+        """
         self.rounds += 1
-        return self.egraph.run(self._round).updated
+        changed = False
+        for laws in self._steps:
+            changed |= self.egraph.run(laws).updated
+            if self.nodes() > max_nodes:
+                break
+        return changed
 
     def nodes(self) -> int:
         """Number of rows a table would have now."""
-        return sum(
-            count
-            for function, count in self.egraph.all_function_sizes()
-            if function is not dependence
-        )
+        rows = sum(count for _, count in self.egraph.all_function_sizes())
+        return rows - self.egraph.function_size(dependence)
 
     def equal(self, left: Term, right: Term) -> bool:
         """Whether two subterms of the roots are in one class by now."""
@@ -117,7 +122,7 @@ class Saturation:
 
     def freeze(self, bound: Bound) -> ClassTable:
         """The table as it is now."""
-        # Classes that the last round made have no dependence yet.
+        # Classes that the last laws made have no dependence yet.
         self.egraph.run(dependence_rules().saturate())
         # Only the low-level handle gives rows as plain values; egglog's own freeze() makes a Python
         # expression of every row, which costs more than saturation.

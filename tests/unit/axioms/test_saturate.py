@@ -13,7 +13,7 @@ import pytest
 
 from mirage_py.axioms.class_table import ClassTable
 from mirage_py.axioms.law import RINGS, Ring
-from mirage_py.axioms.saturate import saturate
+from mirage_py.axioms.saturate import Saturation, saturate
 from mirage_py.axioms.term import REDUCTIONS, Term, apply, const, leaf, reduce, size, var
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldArray, FieldOps
@@ -254,6 +254,14 @@ def test_node_bound_is_reported(programs: Any, builder: Any):
     assert table.size > 500
 
 
+def test_nodes_are_the_rows_of_the_table(programs: Any, builder: Any):
+    b = builder("lt")
+    saturation = Saturation(programs["lora"](b), b.leaves, axes=b.axes, ring="expanded")
+    while saturation.step(20_000):
+        pass
+    assert saturation.nodes() == saturation.freeze("none").size
+
+
 def test_round_bound_is_reported(programs: Any, builder: Any):
     _, table = table_of(programs["rmsnorm_matmul"], builder, rounds=2)
     assert (table.bound, table.rounds) == ("rounds", 2)
@@ -270,7 +278,7 @@ def test_a_leaf_alone_is_a_program():
 
 DIGEST = """
 import hashlib
-from mirage_py.axioms.saturate import saturate
+from mirage_py.axioms.saturate import Saturation, saturate
 from mirage_py.axioms.term import apply, const, leaf, reduce, size
 k = ("k.l", "k.t")
 x, a, g, w = (leaf(n) for n in "XAGW")

@@ -94,7 +94,7 @@ def test_deep_and_shared_terms_are_walked_once():
 
 
 def test_every_elementwise_operator_of_a_program_is_a_term():
-    # A cast is the value it rounds; what has no field meaning of its own occurs in block graphs only.
+    # A cast is the value it rounds; what has no field meaning of its own is for block graphs only.
     known = [
         o
         for o in operators.all_operators()
