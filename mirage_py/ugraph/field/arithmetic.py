@@ -69,8 +69,10 @@ class FieldOps(OrderedOps):
         power of zero.
         """
         r = exact_rational(exponent)
-        if r < 0:
+        if r < 0 and r.denominator == 1:
             return self.reciprocal(self.pow_const(a, -r))
+        if r < 0 and not (a.p.all() and (a.q is None or a.q.all())):
+            raise residues.DivisionByZero(f"zero to the power {r}")
         exponents = {m: rational_exponent(r, m) for m in self._moduli}
         known = {m: k for m, k in exponents.items() if k is not None}
         if len(known) < len(exponents):

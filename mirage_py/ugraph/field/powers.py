@@ -64,13 +64,16 @@ def _plan_of_width(exponent: int, width: int) -> WindowPlan:
 
 @lru_cache(maxsize=256)
 def rational_exponent(r: Fraction, m: int) -> int | None:
-    """The k in [0, m - 1) for which x -> x^k is the power r >= 0 modulo the prime m = 3 mod 4.
+    """The k in [0, m - 1) for which x -> x^k is the power r modulo the prime m = 3 mod 4.
 
-    Integers are themselves. The rest, with r = n + f and 0 < f < 1, is x^n times the power f, and
-    that one is *odd*: it keeps the sign. An even one would make sqrt(a - b) equal to sqrt(b - a),
-    of which over the reals one is not a number wherever the other is not zero. None when the
-    denominator has no inverse.
+    Integers are themselves, and -r is m - 1 less the k of r. The rest, with r = n + f and 0 < f <
+    1, is x^n times the power f, and that one is *odd*: it keeps the sign. An even one would make
+    sqrt(a - b) equal to sqrt(b - a), of which over the reals one is not a number wherever the other
+    is not zero. None when the denominator has no inverse.
     """
+    if r < 0:
+        opposite = rational_exponent(-r, m)
+        return None if opposite is None else -opposite % (m - 1)
     half = (m - 1) // 2  # odd, since m = 3 mod 4
     try:
         k = r.numerator * pow(r.denominator, -1, half) % half

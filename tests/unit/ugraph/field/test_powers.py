@@ -54,6 +54,13 @@ class TestRationalExponent:
         assert k is not None
         assert k % 2 == odd
 
+    def test_opposite_powers_cancel(self, m: int) -> None:
+        for r in (Fraction(0), Fraction(1), Fraction(1, 2), Fraction(17, 10)):
+            k, opposite = rational_exponent(r, m), rational_exponent(-r, m)
+            assert k is not None
+            assert opposite is not None
+            assert (k + opposite) % (m - 1) == 0
+
     def test_no_exponent_without_an_inverse(self, m: int) -> None:
         half = (m - 1) // 2
         factor = next(d for d in (*range(3, 1 << 16, 2), half) if half % d == 0)
