@@ -1,0 +1,7 @@
+"""The math spec language: index notation with named dimensions (docs/spec.md)."""
+
+from __future__ import annotations
+
+from mirage_py.frontend.spec.parse import parse, parse_file
+
+__all__ = ["parse", "parse_file"]

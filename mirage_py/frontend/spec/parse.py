@@ -1,0 +1,141 @@
+"""A math spec to a program: the stages in order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from mirage_py.errors import InputError
+from mirage_py.frontend.spec.extents import infer
+from mirage_py.frontend.spec.lower import Lowering
+from mirage_py.frontend.spec.products import SpellOut
+from mirage_py.frontend.spec.scope import Letters, Scope
+from mirage_py.frontend.spec.source import Source
+from mirage_py.frontend.spec.symbols import Symbols, collect
+from mirage_py.frontend.spec.syntax import read
+from mirage_py.frontend.spec.tree import Definition, Name, Span, walk
+from mirage_py.ugraph.builder import ProgramBuilder
+from mirage_py.ugraph.program import Program
+
+
+def parse(
+    text: str,
+    *,
+    file: str = "<spec>",
+    name: str | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> Program:
+    """The program that a math spec describes; docs/spec.md is the language.
+
+    ``file`` stands in error messages, ``name`` is the program's (default: the file's stem),
+    ``sizes`` gives numbers to sizes by name and wins over those in the text.
+
+    Raises:
+        SpecError: the text is no spec; with line, column, a caret and a repair.
+        InputError: ``sizes`` does not fit the text.
+    """
+    source = Source(file, re.sub(r"\r\n?", "\n", text.removeprefix("\ufeff")))
+    if name is None:
+        name = Path(file).stem if file != "<spec>" else "program"
+    try:
+        # Folding constants may overflow; the value then stays a node, as in the user's text.
+        with np.errstate(all="ignore"):
+            return _program(source, name, sizes or {})
+    except RecursionError:
+        raise source.error(
+            Span(1, 1, 1, 2),
+            "the definitions build on one another too deeply",
+            repair="split the spec into several programs",
+        ) from None
+
+
+def parse_file(path: str | Path, sizes: Mapping[str, int] | None = None) -> Program:
+    """The program of a ``.math`` file, named after the file.
+
+    Raises:
+        SpecError, InputError: as ``parse``, or the file cannot be read.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InputError(
+            "the spec is not UTF-8 text", where=str(file), repair="save it as UTF-8"
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(
+            f"cannot read the spec: {reason}", where=str(file), repair="check the path"
+        ) from None
+    return parse(text, file=str(file), sizes=sizes)
+
+
+def _program(source: Source, name: str, sizes: Mapping[str, int]) -> Program:
+    spec = read(source)
+    symbols = collect(source, spec, sizes)
+    if all(d.is_let for d in spec.definitions):
+        raise source.error(
+            Span(len(source.lines), 1, len(source.lines), 2),
+            "the spec defines no output" if source.text.strip() else "the spec is empty",
+            repair="end it with an equation, as in Y[b, n] = sum[d](X[b, d] * W[d, n])",
+        )
+    spelled = SpellOut(symbols)
+    definitions = [spelled.definition(d) for d in spec.definitions]
+    scope = Scope(symbols)
+    free = [scope.check(d) for d in definitions]
+    extents = infer(symbols, definitions, scope.letters)
+    for definition, letters in zip(definitions, free, strict=True):
+        _check_free(symbols, definition, letters)
+    _check_used(symbols, scope, definitions)
+    builder = ProgramBuilder(name)
+    for letter in scope.letters:
+        builder.dim(letter, extents.letters[letter])
+    for tensor in symbols.inputs:
+        builder.input(tensor.name, [a.extent for a in tensor.axes], tensor.dtype)
+    lowering = Lowering(symbols, extents, builder)
+    for definition in definitions:
+        lowering.definition(definition)
+    return builder.build()
+
+
+def _check_free(symbols: Symbols, definition: Definition, free: Letters) -> None:
+    """The two sides of a definition depend on the same indices."""
+    left = {
+        e.name: e.span
+        for i in definition.target.indices
+        for e in walk(i)
+        if isinstance(e, Name) and e.name not in symbols.sizes
+    }
+    target = definition.target.name
+    for letter, span in free.items():
+        if letter not in left:
+            raise symbols.source.error(
+                span,
+                f"index '{letter}' is neither summed over nor on the left side",
+                why=f"'{target}' is defined for each {', '.join(left) or 'nothing'}",
+                repair=f"reduce over it with sum[{letter}](...), or add {letter} to the indices of "
+                f"'{target}'",
+            )
+    for letter, span in left.items():
+        if letter not in free:
+            raise symbols.source.error(
+                span,
+                f"index '{letter}' is on the left side only",
+                why=f"every '{target}' along it would be the same",
+                repair=f"use {letter} on the right side, or remove it here",
+            )
+
+
+def _check_used(symbols: Symbols, scope: Scope, definitions: list[Definition]) -> None:
+    lets = [d.target for d in definitions if d.is_let]
+    for kind, name, span in (
+        *(("input", d.name, d.span) for d in symbols.inputs),
+        *(("intermediate tensor", t.name, t.name_span) for t in lets),
+    ):
+        if name not in scope.used:
+            raise symbols.source.error(
+                span, f"{kind} '{name}' is never read", repair="use it, or remove it"
+            )
