@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mirage_py.ugraph.builder import ProgramBuilder
+from mirage_py.ugraph.masked_exp import exponential
 
 
 def softmax(b: ProgramBuilder, x: int, dims: Sequence[str]) -> int:
     """exp(x) / sum(exp(x)), without a shift: the stabiliser chooses one (see search.stabilize)."""
-    numerator = b.apply("exp", x)
+    numerator = exponential(b, x)
     return b.apply("div", numerator, b.sum(numerator, dims))
 
 

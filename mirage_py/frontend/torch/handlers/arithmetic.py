@@ -1,0 +1,154 @@
+"""Arithmetic between tensors and numbers."""
+
+from __future__ import annotations
+
+from mirage_py.frontend.torch.handlers.registry import handles
+from mirage_py.frontend.torch.lowering import Lowering, Operand
+from mirage_py.ugraph.views import NamedArray
+
+
+@handles("add.Tensor", "add.Scalar")
+def add(t: Lowering, x: Operand, y: Operand, alpha: float = 1) -> NamedArray:
+    """x + alpha * y."""
+    return t.apply("add", x, scaled(t, y, alpha))
+
+
+@handles("sub.Tensor", "sub.Scalar")
+def sub(t: Lowering, x: Operand, y: Operand, alpha: float = 1) -> NamedArray:
+    """x - alpha * y."""
+    return t.apply("sub", x, scaled(t, y, alpha))
+
+
+@handles("rsub.Tensor", "rsub.Scalar")
+def rsub(t: Lowering, x: Operand, y: Operand, alpha: float = 1) -> NamedArray:
+    """y - alpha * x."""
+    return t.apply("sub", y, scaled(t, x, alpha))
+
+
+@handles("mul.Tensor", "mul.Scalar")
+def mul(t: Lowering, x: Operand, y: Operand) -> NamedArray:
+    """x * y."""
+    return t.apply("mul", x, y)
+
+
+@handles("div.Tensor", "div.Scalar", "true_divide.Tensor")
+def div(t: Lowering, x: Operand, y: Operand) -> NamedArray:
+    """x / y."""
+    return t.apply("div", x, y)
+
+
+@handles("div.Tensor_mode", "div.Scalar_mode")
+def div_mode(t: Lowering, x: Operand, y: Operand, rounding_mode: str | None) -> NamedArray:
+    """x / y rounded, of positions only."""
+    return t.apply("div", x, y) if rounding_mode is None else t.apply("floordiv", x, y)
+
+
+@handles("floor_divide.default", "floor_divide.Scalar")
+def floor_divide(t: Lowering, x: Operand, y: Operand) -> NamedArray:
+    """The quotient of positions."""
+    return t.apply("floordiv", x, y)
+
+
+@handles("remainder.Tensor", "remainder.Scalar", "fmod.Tensor", "fmod.Scalar")
+def remainder(t: Lowering, x: Operand, y: Operand) -> NamedArray:
+    """The remainder of positions."""
+    return t.apply("mod", x, y)
+
+
+@handles("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
+def pow_(t: Lowering, x: Operand, y: Operand) -> NamedArray:
+    """x to the power y; a constant exponent becomes products and roots where that says the same."""
+    if isinstance(x, NamedArray) and not isinstance(y, NamedArray):
+        return NamedArray(t.builder.power(x.node, float(y)), x.axes)
+    return t.apply("pow", x, y)
+
+
+@handles("square.default")
+def square(t: Lowering, x: Operand) -> NamedArray:
+    """x * x."""
+    return t.apply("square", x)
+
+
+@handles("neg.default")
+def neg(t: Lowering, x: Operand) -> NamedArray:
+    """-x."""
+    return t.apply("neg", x)
+
+
+@handles("abs.default")
+def abs_(t: Lowering, x: Operand) -> NamedArray:
+    """|x|."""
+    return t.apply("abs", x)
+
+
+@handles("reciprocal.default")
+def reciprocal(t: Lowering, x: Operand) -> NamedArray:
+    """1 / x."""
+    return t.apply("div", 1.0, x)
+
+
+@handles("sqrt.default")
+def sqrt(t: Lowering, x: Operand) -> NamedArray:
+    """The square root."""
+    return t.apply("sqrt", x)
+
+
+@handles("rsqrt.default")
+def rsqrt(t: Lowering, x: Operand) -> NamedArray:
+    """1 / sqrt(x)."""
+    return t.apply("rsqrt", x)
+
+
+@handles("log.default")
+def log(t: Lowering, x: Operand) -> NamedArray:
+    """The natural logarithm."""
+    return t.apply("log", x)
+
+
+@handles("log1p.default")
+def log1p(t: Lowering, x: Operand) -> NamedArray:
+    """log(1 + x)."""
+    return t.apply("log", t.apply("add", x, 1.0))
+
+
+@handles("maximum.default")
+def maximum(t: Lowering, x: Operand, y: Operand) -> NamedArray:
+    """The larger of two."""
+    return t.apply("maximum", x, y)
+
+
+@handles("minimum.default")
+def minimum(t: Lowering, x: Operand, y: Operand) -> NamedArray:
+    """The smaller of two."""
+    return t.apply("minimum", x, y)
+
+
+@handles("clamp.default", "clamp.Tensor", "clip.default", "clip.Tensor", "hardtanh.default")
+def clamp(
+    t: Lowering, x: Operand, low: Operand | None = None, high: Operand | None = None
+) -> NamedArray:
+    """min(max(x, low), high); None leaves a side open."""
+    if low is not None:
+        x = t.apply("maximum", x, low)
+    if high is not None:
+        x = t.apply("minimum", x, high)
+    return t.array(x)
+
+
+@handles("clamp_min.default", "clamp_min.Tensor")
+def clamp_min(t: Lowering, x: Operand, low: Operand) -> NamedArray:
+    """max(x, low)."""
+    return t.apply("maximum", x, low)
+
+
+@handles("clamp_max.default", "clamp_max.Tensor")
+def clamp_max(t: Lowering, x: Operand, high: Operand) -> NamedArray:
+    """min(x, high)."""
+    return t.apply("minimum", x, high)
+
+
+def scaled(t: Lowering, x: Operand, factor: float) -> Operand:
+    """factor * x."""
+    if factor == 1:
+        return x
+    return t.apply("mul", x, factor) if isinstance(x, NamedArray) else x * factor

@@ -1,0 +1,110 @@
+"""Changes of type, and operators that only copy.
+
+Intermediate values are fp32 whatever torch stores them in, so widening a value changes nothing; a
+cast that loses digits is a node, because the user asked for the rounding.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from mirage_py.frontend.torch.handlers.registry import handles
+from mirage_py.frontend.torch.indices import index_of
+from mirage_py.frontend.torch.lowering import Lowering
+from mirage_py.ugraph.dtypes import DType, dtype
+from mirage_py.ugraph.views import NamedArray
+
+_DIGITS = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24}
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+@handles("_to_copy.default")
+def to_copy(t: Lowering, x: NamedArray, dtype: torch.dtype | None = None) -> NamedArray:
+    """The same values in another type."""
+    return cast(t, x, dtype)
+
+
+@handles(
+    "clone.default",
+    "contiguous.default",
+    "lift_fresh_copy.default",
+    "dropout.default",
+)
+def copy(t: Lowering, x: NamedArray, p: float = 0.0, train: bool = False) -> NamedArray:
+    """The same values; dropout outside training is this too."""
+    if train and p > 0:
+        raise t.refuse(
+            "dropout in training is not supported",
+            why="a program has no random numbers",
+            repair="call the module in eval mode, or pass training=False",
+        )
+    return x
+
+
+@handles("alias.default", "detach.default", "lift_fresh.default", aliases=True)
+def alias(t: Lowering, x: NamedArray) -> NamedArray:
+    """The same tensor."""
+    del t
+    return x
+
+
+@handles("_assert_tensor_metadata.default")
+def assert_metadata(
+    t: Lowering,
+    x: NamedArray,
+    size: object = None,
+    stride: object = None,
+    dtype: object = None,
+) -> None:
+    """A check that export leaves behind; it held when the function was traced."""
+    del t, x, size, stride, dtype
+
+
+def cast(t: Lowering, x: NamedArray, to: torch.dtype | None) -> NamedArray:
+    """``x`` (the first operand of the node in hand) in the type ``to``; None keeps its type."""
+    if to is None:
+        return x
+    have = t.torch_dtype(0)
+    if to is have:
+        return x
+    if to is torch.float64:
+        raise t.refuse(
+            "float64 is not supported",
+            why="kernels accumulate in float32",
+            repair="compute in float32, or leave this part to torch",
+        )
+    if to is torch.bool:
+        return t.apply("ne", x, 0.0)
+    if to in _INTEGERS:
+        return _whole(t, x, have)
+    if to not in _DIGITS:
+        raise t.refuse(f"the type {to} is not supported", repair="use float16, bfloat16 or float32")
+    if have is torch.bool or _holds(t, x, have, to):
+        return x
+    return NamedArray(t.builder.cast(x.node, _dtype(to)), x.axes)
+
+
+def _holds(t: Lowering, x: NamedArray, have: torch.dtype, to: torch.dtype) -> bool:
+    """Whether every value of ``x`` is a number of the type ``to`` already."""
+    expression = index_of(t.builder, x.node)
+    if expression is not None:
+        low, high = expression.bounds(t.builder.sizes)
+        return max(-low, high) <= 1 << _DIGITS[to]
+    if to is torch.float32:
+        return have in _DIGITS
+    node = t.builder.nodes[x.node]
+    return node.op == "load" and t.builder.inputs[node.access.tensor].dtype is _dtype(to)
+
+
+def _whole(t: Lowering, x: NamedArray, have: torch.dtype) -> NamedArray:
+    if have in _INTEGERS or have is torch.bool or index_of(t.builder, x.node) is not None:
+        return x
+    raise t.refuse(
+        "rounding to integers is not supported",
+        why="data in a program are real numbers; integers are positions made with arange",
+        repair="keep the values in a floating type",
+    )
+
+
+def _dtype(kind: torch.dtype) -> DType:
+    return dtype(str(kind))

@@ -1,0 +1,117 @@
+"""Products of matrices: every one is a sum of products over shared axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from string import ascii_letters
+
+from mirage_py.frontend.torch.handlers.arithmetic import scaled
+from mirage_py.frontend.torch.handlers.registry import handles
+from mirage_py.frontend.torch.lowering import Lowering
+from mirage_py.ugraph import views
+from mirage_py.ugraph.named_array import NamedArray, flat_index, reindex
+
+
+@handles("matmul.default", "mm.default", "bmm.default")
+def matmul(t: Lowering, x: NamedArray, y: NamedArray) -> NamedArray:
+    """x @ y; leading axes broadcast, vectors are rows on the left and columns on the right."""
+    batch = ascii_letters[3 : 3 + max(len(x.axes), len(y.axes)) - 2] if _is_batched(x, y) else ""
+    left = "c" if len(x.axes) == 1 else batch[len(batch) - len(x.axes) + 2 :] + "ac"
+    right = "c" if len(y.axes) == 1 else batch[len(batch) - len(y.axes) + 2 :] + "cb"
+    rows = "" if len(x.axes) == 1 else "a"
+    columns = "" if len(y.axes) == 1 else "b"
+    return contract(t, [left, right], batch + rows + columns, [x, y])
+
+
+@handles("linear.default")
+def linear(
+    t: Lowering, x: NamedArray, weight: NamedArray, bias: NamedArray | None = None
+) -> NamedArray:
+    """x @ weight.T + bias."""
+    rows = ascii_letters[2 : 1 + len(x.axes)]
+    labels = "b" if len(weight.axes) == 1 else "ab"
+    result = contract(t, [rows + "b", labels], rows + labels[:-1], [x, weight])
+    return result if bias is None else t.apply("add", result, bias)
+
+
+@handles("addmm.default", "baddbmm.default")
+def addmm(
+    t: Lowering, add: NamedArray, x: NamedArray, y: NamedArray, beta: float = 1, alpha: float = 1
+) -> NamedArray:
+    """beta * add + alpha * (x @ y)."""
+    product = scaled(t, matmul(t, x, y), alpha)
+    # With beta = 0 torch does not read `add` at all.
+    return t.array(product) if beta == 0 else t.apply("add", scaled(t, add, beta), product)
+
+
+@handles("einsum.default")
+def einsum(
+    t: Lowering, equation: str, operands: Sequence[NamedArray], path: object = None
+) -> NamedArray:
+    """Einstein's notation, with an ellipsis for axes that broadcast."""
+    del path  # the order of contraction is the search's to choose
+    inputs, _, result = equation.replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    free = [c for c in ascii_letters if c not in equation]
+    width = max(
+        len(a.axes) - len(term) + 3 if "..." in term else 0
+        for term, a in zip(terms, operands, strict=True)
+    )
+    extra = "".join(free[:width])
+    spelled = [
+        term.replace("...", extra[width - (len(a.axes) - len(term) + 3) :])
+        for term, a in zip(terms, operands, strict=True)
+    ]
+    if "->" not in equation:
+        letters = "".join(terms).replace(".", "")
+        once = sorted(c for c in dict.fromkeys(letters) if letters.count(c) == 1)
+        result = "".join(("...", *once)) if width else "".join(once)
+    return contract(t, spelled, result.replace("...", extra), list(operands))
+
+
+def contract(
+    t: Lowering, terms: Sequence[str], result: str, operands: Sequence[NamedArray]
+) -> NamedArray:
+    """The product of the operands, summed over the labels that are not in ``result``.
+
+    ``terms`` names the axes of each operand, one letter each. All operands are laid out over all
+    labels; then it is broadcasting, a product and a sum, and the builder finds the contractions.
+    """
+    labels = tuple(dict.fromkeys((*result, *"".join(terms))))
+    spread = [
+        _over_labels(t, term, array, labels) for term, array in zip(terms, operands, strict=True)
+    ]
+    arrays = views.broadcast(t.builder, spread)
+    product = arrays[0].node
+    for array in arrays[1:]:
+        product = t.builder.apply("mul", product, array.node)
+    axes = arrays[0].axes
+    summed = [
+        d for label, axis in zip(labels, axes, strict=True) for d in axis if label not in result
+    ]
+    return NamedArray(t.builder.sum(product, summed), axes[: len(result)])
+
+
+def _over_labels(t: Lowering, term: str, array: NamedArray, labels: Sequence[str]) -> NamedArray:
+    """The array with one axis per label, of extent 1 for labels it does not have."""
+    letters = list(term)
+    for label in dict.fromkeys(letters):
+        while letters.count(label) > 1:
+            # A label twice in one operand reads its diagonal.
+            second = len(letters) - 1 - letters[::-1].index(label)
+            array = _diagonal(t, array, letters.index(label), second)
+            del letters[second]
+    order = sorted(range(len(letters)), key=lambda i: labels.index(letters[i]))
+    axes = {letters[i]: array.axes[i] for i in order}
+    return NamedArray(array.node, tuple(axes.get(label, ()) for label in labels))
+
+
+def _diagonal(t: Lowering, array: NamedArray, first: int, second: int) -> NamedArray:
+    """The elements whose positions along two axes agree; the second axis goes."""
+    along = flat_index(t.builder, array.axes[first])
+    node = reindex(t.builder, array, {second: along})
+    return NamedArray(node, (*array.axes[:second], *array.axes[second + 1 :]))
+
+
+def _is_batched(x: NamedArray, y: NamedArray) -> bool:
+    return max(len(x.axes), len(y.axes)) > 2

@@ -1,0 +1,120 @@
+"""Comparisons, logic, selection, and the triangles that masks are made of."""
+
+from __future__ import annotations
+
+import torch
+
+from mirage_py.frontend.torch.handlers.registry import handles
+from mirage_py.frontend.torch.indices import mask_of
+from mirage_py.frontend.torch.lowering import Lowering, Operand
+from mirage_py.ugraph.named_array import NamedArray, flat_index
+from mirage_py.ugraph.predicates import TRUE
+
+
+@handles("lt.Tensor", "lt.Scalar")
+def lt(t: Lowering, x: Operand, y: Operand) -> NamedArray:
+    """x < y."""
+    return t.apply("lt", x, y)
+
+
+@handles("le.Tensor", "le.Scalar")
+def le(t: Lowering, x: Operand, y: Operand) -> NamedArray:
+    """x <= y."""
+    return t.apply("le", x, y)
+
+
+@handles("gt.Tensor", "gt.Scalar")
+def gt(t: Lowering, x: Operand, y: Operand) -> NamedArray:
+    """x > y."""
+    return t.apply("gt", x, y)
+
+
+@handles("ge.Tensor", "ge.Scalar")
+def ge(t: Lowering, x: Operand, y: Operand) -> NamedArray:
+    """x >= y."""
+    return t.apply("ge", x, y)
+
+
+@handles("eq.Tensor", "eq.Scalar")
+def eq(t: Lowering, x: Operand, y: Operand) -> NamedArray:
+    """x == y."""
+    return t.apply("eq", x, y)
+
+
+@handles("ne.Tensor", "ne.Scalar")
+def ne(t: Lowering, x: Operand, y: Operand) -> NamedArray:
+    """x != y."""
+    return t.apply("ne", x, y)
+
+
+@handles("logical_not.default", "bitwise_not.default")
+def logical_not(t: Lowering, x: NamedArray) -> NamedArray:
+    """Not x."""
+    return t.apply("not", _truth(t, x, 0))
+
+
+@handles("logical_and.default", "bitwise_and.Tensor", "__and__.Tensor")
+def logical_and(t: Lowering, x: NamedArray, y: NamedArray) -> NamedArray:
+    """x and y."""
+    return t.apply("and", _truth(t, x, 0), _truth(t, y, 1))
+
+
+@handles("logical_or.default", "bitwise_or.Tensor", "__or__.Tensor")
+def logical_or(t: Lowering, x: NamedArray, y: NamedArray) -> NamedArray:
+    """x or y."""
+    return t.apply("or", _truth(t, x, 0), _truth(t, y, 1))
+
+
+@handles("logical_xor.default", "bitwise_xor.Tensor", "__xor__.Tensor")
+def logical_xor(t: Lowering, x: NamedArray, y: NamedArray) -> NamedArray:
+    """Exactly one of x and y."""
+    x, y = _truth(t, x, 0), _truth(t, y, 1)
+    return t.apply("and", t.apply("or", x, y), t.apply("not", t.apply("and", x, y)))
+
+
+@handles("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+def where(t: Lowering, condition: NamedArray, x: Operand, y: Operand) -> NamedArray:
+    """x where the condition holds, else y."""
+    return t.apply("where", condition, x, y)
+
+
+@handles("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(t: Lowering, x: NamedArray, mask: NamedArray, value: Operand) -> NamedArray:
+    """``value`` where the mask holds, else x."""
+    return t.apply("where", t.apply("not", mask), x, value)
+
+
+@handles("tril.default")
+def tril(t: Lowering, x: NamedArray, diagonal: int = 0) -> NamedArray:
+    """x on and below a diagonal of the last two axes, 0 above."""
+    kept = t.apply("le", position(t, x, -1), t.apply("add", position(t, x, -2), diagonal))
+    return _kept_or_zero(t, kept, x)
+
+
+@handles("triu.default")
+def triu(t: Lowering, x: NamedArray, diagonal: int = 0) -> NamedArray:
+    """x on and above a diagonal of the last two axes, 0 below."""
+    kept = t.apply("ge", position(t, x, -1), t.apply("add", position(t, x, -2), diagonal))
+    return _kept_or_zero(t, kept, x)
+
+
+def position(t: Lowering, x: NamedArray, axis: int) -> NamedArray:
+    """For every element its position along an axis."""
+    expression = flat_index(t.builder, x.axes[axis])
+    axes = tuple(a if n == axis % len(x.axes) else () for n, a in enumerate(x.axes))
+    return NamedArray(t.builder.index(expression), axes)
+
+
+def _kept_or_zero(t: Lowering, kept: NamedArray, x: NamedArray) -> NamedArray:
+    # A triangle of ones is the mask itself, and a triangle of a mask both masks at once.
+    if mask_of(t.builder, x.node) is not None:
+        return t.apply("and", kept, x)
+    return t.apply("where", kept, x, 0.0)
+
+
+def _truth(t: Lowering, x: NamedArray, place: int) -> NamedArray:
+    """An operand as 0 or 1."""
+    known = mask_of(t.builder, x.node)
+    if known == TRUE or known is not None or t.torch_dtype(place) is torch.bool:
+        return x
+    return t.apply("ne", x, 0.0)

@@ -1,0 +1,67 @@
+"""Softmax and the norms, by the expansions that all front ends share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from mirage_py.frontend.torch.handlers.casts import cast
+from mirage_py.frontend.torch.handlers.reductions import dims_of, logsumexp
+from mirage_py.frontend.torch.handlers.registry import handles
+from mirage_py.frontend.torch.lowering import Lowering
+from mirage_py.ugraph import composites
+from mirage_py.ugraph.views import NamedArray
+
+
+@handles("softmax.int", "_softmax.default", "_safe_softmax.default")
+def softmax(
+    t: Lowering, x: NamedArray, dim: int, dtype: torch.dtype | bool | None = None
+) -> NamedArray:
+    """exp(x) / sum(exp(x)); the third argument of _softmax says half to float, which we are in."""
+    x = cast(t, x, dtype) if isinstance(dtype, torch.dtype) else x
+    return NamedArray(composites.softmax(t.builder, x.node, dims_of(x, dim)), x.axes)
+
+
+@handles("log_softmax.int", "_log_softmax.default")
+def log_softmax(
+    t: Lowering, x: NamedArray, dim: int, dtype: torch.dtype | bool | None = None
+) -> NamedArray:
+    """x - log(sum(exp(x)))."""
+    x = cast(t, x, dtype) if isinstance(dtype, torch.dtype) else x
+    return t.apply("sub", x, logsumexp(t, x, dim, keepdim=True))
+
+
+@handles("rms_norm.default")
+def rms_norm(
+    t: Lowering,
+    x: NamedArray,
+    normalized_shape: Sequence[int],
+    weight: NamedArray | None = None,
+    eps: float | None = None,
+) -> NamedArray:
+    """x / sqrt(mean(x^2) + eps) * weight over the last axes."""
+    dims = dims_of(x, range(-len(normalized_shape), 0))
+    # torch's default is the step of the type it computes in, which is float32 for half types.
+    step = torch.finfo(torch.float32).eps if eps is None else eps
+    result = NamedArray(composites.rms_norm(t.builder, x.node, dims, step), x.axes)
+    return result if weight is None else t.apply("mul", result, weight)
+
+
+@handles("layer_norm.default")
+def layer_norm(
+    t: Lowering,
+    x: NamedArray,
+    normalized_shape: Sequence[int],
+    weight: NamedArray | None = None,
+    bias: NamedArray | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = False,
+) -> NamedArray:
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last axes."""
+    del cudnn_enable
+    dims = dims_of(x, range(-len(normalized_shape), 0))
+    result = NamedArray(composites.layer_norm(t.builder, x.node, dims, eps), x.axes)
+    if weight is not None:
+        result = t.apply("mul", result, weight)
+    return result if bias is None else t.apply("add", result, bias)

@@ -1,0 +1,196 @@
+"""Sums, means, maxima and what is made of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from mirage_py.frontend.torch.handlers.casts import cast
+from mirage_py.frontend.torch.handlers.registry import handles
+from mirage_py.frontend.torch.lowering import Lowering
+from mirage_py.ugraph import masked_exp, views
+from mirage_py.ugraph.views import NamedArray
+
+# Below every number, yet finite: what a masked maximum compares with.
+_LOWEST = torch.finfo(torch.float32).min
+
+Axes = Sequence[int] | int | None
+
+
+@handles("sum.default", "sum.dim_IntList")
+def sum_(
+    t: Lowering,
+    x: NamedArray,
+    dim: Axes = None,
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
+) -> NamedArray:
+    """The sum over axes; all of them by default."""
+    x = cast(t, x, dtype)
+    return NamedArray(t.builder.sum(x.node, dims_of(x, dim)), without(x, dim, keepdim))
+
+
+@handles("mean.default", "mean.dim")
+def mean(
+    t: Lowering,
+    x: NamedArray,
+    dim: Axes = None,
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
+) -> NamedArray:
+    """The mean over axes."""
+    x = cast(t, x, dtype)
+    return NamedArray(t.builder.mean(x.node, dims_of(x, dim)), without(x, dim, keepdim))
+
+
+@handles("amax.default")
+def amax(t: Lowering, x: NamedArray, dim: Axes = (), keepdim: bool = False) -> NamedArray:
+    """The maximum over axes."""
+    return NamedArray(_maximum(t, x, dims_of(x, dim)), without(x, dim, keepdim))
+
+
+@handles("amin.default")
+def amin(t: Lowering, x: NamedArray, dim: Axes = (), keepdim: bool = False) -> NamedArray:
+    """The minimum over axes."""
+    return t.apply("neg", amax(t, t.apply("neg", x), dim, keepdim))
+
+
+@handles("max.default")
+def max_all(t: Lowering, x: NamedArray) -> NamedArray:
+    """The largest element."""
+    return amax(t, x)
+
+
+@handles("min.default")
+def min_all(t: Lowering, x: NamedArray) -> NamedArray:
+    """The smallest element."""
+    return amin(t, x)
+
+
+@handles("max.dim")
+def max_dim(t: Lowering, x: NamedArray, dim: int, keepdim: bool = False) -> tuple[NamedArray, None]:
+    """The maximum over one axis; its position is not known here."""
+    return amax(t, x, dim, keepdim), None
+
+
+@handles("min.dim")
+def min_dim(t: Lowering, x: NamedArray, dim: int, keepdim: bool = False) -> tuple[NamedArray, None]:
+    """The minimum over one axis; its position is not known here."""
+    return amin(t, x, dim, keepdim), None
+
+
+@handles("var.default", "var.dim", "var.correction")
+def var(
+    t: Lowering,
+    x: NamedArray,
+    dim: Axes = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    correction: float | None = None,
+) -> NamedArray:
+    """The squared distances from the mean, summed and divided by count - correction."""
+    if isinstance(dim, bool):  # var.default(x, unbiased)
+        return var(t, x, None, dim)
+    return _variance(
+        t, x, dim, keepdim, (1.0 if unbiased else 0.0) if correction is None else correction
+    )
+
+
+@handles("std.default", "std.dim", "std.correction")
+def std(
+    t: Lowering,
+    x: NamedArray,
+    dim: Axes = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    correction: float | None = None,
+) -> NamedArray:
+    """The square root of the variance."""
+    return t.apply("sqrt", var(t, x, dim, unbiased, keepdim, correction))
+
+
+@handles("linalg_vector_norm.default")
+def vector_norm(
+    t: Lowering,
+    x: NamedArray,
+    order: float = 2,
+    dim: Axes = None,
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
+) -> NamedArray:
+    """The 1, 2 or infinity norm over axes."""
+    x = cast(t, x, dtype)
+    if order == 2:
+        return t.apply("sqrt", sum_(t, t.apply("square", x), dim, keepdim))
+    if order == 1:
+        return sum_(t, t.apply("abs", x), dim, keepdim)
+    if order == math.inf:
+        return amax(t, t.apply("abs", x), dim, keepdim)
+    raise t.refuse(
+        f"the {order:g}-norm is not supported",
+        repair="use the 1, 2 or infinity norm, or write it with abs, pow and sum",
+    )
+
+
+@handles("logsumexp.default")
+def logsumexp(t: Lowering, x: NamedArray, dim: Axes, keepdim: bool = False) -> NamedArray:
+    """log(sum(exp(x))), shifted by the maximum so that nothing overflows."""
+    top = amax(t, x, dim, keepdim=True)
+    shifted = t.apply("sub", x, top)
+    total = sum_(
+        t, NamedArray(masked_exp.exponential(t.builder, shifted.node), shifted.axes), dim, True
+    )
+    result = t.apply("add", t.apply("log", total), top)
+    return NamedArray(result.node, without(result, dim, keepdim))
+
+
+def axis_numbers(x: NamedArray, dim: Axes) -> tuple[int, ...]:
+    """The axes that ``dim`` names; none named means all of them."""
+    rank = len(x.axes)
+    if dim is None or dim in ([], ()):
+        return tuple(range(rank))
+    numbers = (dim,) if isinstance(dim, int) else dim
+    # torch lets a tensor without axes be reduced over its axis 0.
+    return tuple(n % rank for n in numbers) if rank else ()
+
+
+def dims_of(x: NamedArray, dim: Axes) -> list[str]:
+    """The dimensions behind the axes that ``dim`` names."""
+    return [d for n in axis_numbers(x, dim) for d in x.axes[n]]
+
+
+def without(x: NamedArray, dim: Axes, keepdim: bool) -> tuple[views.Axis, ...]:
+    """The axes that a reduction leaves."""
+    gone = axis_numbers(x, dim)
+    kept = (
+        (() if n in gone else axis) for n, axis in enumerate(x.axes) if keepdim or n not in gone
+    )
+    return tuple(kept)
+
+
+def _maximum(t: Lowering, x: NamedArray, dims: Sequence[str]) -> int:
+    """A masked value is compared as the lowest number: infinities would survive in the program."""
+    masked = masked_exp.split(t.builder, x.node)
+    node = masked.finite
+    lowest = t.builder.const(_LOWEST)
+    if masked.predicate.dims():
+        node = t.builder.apply("where", t.builder.mask(masked.predicate), node, lowest)
+    for factor in masked.factors:
+        node = t.builder.apply("where", factor, node, lowest)
+    return t.builder.max(node, dims)
+
+
+def _variance(
+    t: Lowering, x: NamedArray, dim: Axes, keepdim: bool, correction: float
+) -> NamedArray:
+    count = math.prod(t.shape(x)[n] for n in axis_numbers(x, dim))
+    if count <= correction:
+        raise t.refuse(
+            f"the variance of {count} numbers with correction {correction:g} is not defined",
+            repair="reduce over more numbers, or pass correction=0",
+        )
+    centred = t.apply("sub", x, mean(t, x, dim, keepdim=True))
+    squares = sum_(t, t.apply("square", centred), dim, keepdim)
+    return t.apply("div", squares, float(count - correction))

@@ -1,0 +1,175 @@
+"""Views: every one changes how positions are read, none moves data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mirage_py.frontend.torch.handlers.registry import handles
+from mirage_py.frontend.torch.lowering import Lowering
+from mirage_py.ugraph import views
+from mirage_py.ugraph.views import NamedArray
+
+
+@handles("view.default", "_unsafe_view.default", "reshape.default", aliases=True)
+def view(t: Lowering, x: NamedArray, size: Sequence[int]) -> NamedArray:
+    """The same elements in another shape."""
+    return views.reshape(t.builder, x, size)
+
+
+@handles("flatten.using_ints", aliases=True)
+def flatten(t: Lowering, x: NamedArray, start_dim: int = 0, end_dim: int = -1) -> NamedArray:
+    """Neighbouring axes as one."""
+    rank = len(x.axes)
+    if rank == 0:
+        return views.unsqueeze(t.builder, x, 0)
+    first, last = start_dim % rank, end_dim % rank
+    merged = tuple(d for axis in x.axes[first : last + 1] for d in axis)
+    return NamedArray(x.node, (*x.axes[:first], merged, *x.axes[last + 1 :]))
+
+
+@handles("unflatten.int", aliases=True)
+def unflatten(t: Lowering, x: NamedArray, dim: int, sizes: Sequence[int]) -> NamedArray:
+    """One axis as several."""
+    place = dim % len(x.axes)
+    shape = t.shape(x)
+    return views.reshape(t.builder, x, (*shape[:place], *sizes, *shape[place + 1 :]))
+
+
+@handles("permute.default", aliases=True)
+def permute(t: Lowering, x: NamedArray, dims: Sequence[int]) -> NamedArray:
+    """The axes in another order."""
+    return views.transpose(t.builder, x, dims)
+
+
+@handles("transpose.int", aliases=True)
+def transpose(t: Lowering, x: NamedArray, dim0: int, dim1: int) -> NamedArray:
+    """Two axes change places."""
+    order = list(range(len(x.axes)))
+    if order:
+        order[dim0], order[dim1] = order[dim1], order[dim0]
+    return views.transpose(t.builder, x, order)
+
+
+@handles("t.default", "numpy_T.default", aliases=True)
+def reverse_axes(t: Lowering, x: NamedArray) -> NamedArray:
+    """The axes in reverse order."""
+    return views.transpose(t.builder, x, range(len(x.axes))[::-1])
+
+
+@handles("unsqueeze.default", aliases=True)
+def unsqueeze(t: Lowering, x: NamedArray, dim: int) -> NamedArray:
+    """A new axis of extent 1."""
+    return views.unsqueeze(t.builder, x, dim)
+
+
+@handles("squeeze.default", "squeeze.dim", "squeeze.dims", aliases=True)
+def squeeze(t: Lowering, x: NamedArray, dim: int | Sequence[int] | None = None) -> NamedArray:
+    """Without axes of extent 1."""
+    if dim is None:
+        return views.squeeze(t.builder, x)
+    numbers = [dim] if isinstance(dim, int) else list(dim)
+    rank = len(x.axes)
+    for n in sorted((n % rank for n in numbers if rank), reverse=True):
+        x = views.squeeze(t.builder, x, n)
+    return x
+
+
+@handles("expand.default", "broadcast_to.default", aliases=True)
+def expand(t: Lowering, x: NamedArray, size: Sequence[int]) -> NamedArray:
+    """Axes of extent 1 repeated."""
+    return views.expand(t.builder, x, size)
+
+
+@handles("slice.Tensor", aliases=True)
+def slice_(
+    t: Lowering,
+    x: NamedArray,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> NamedArray:
+    """A range of an axis."""
+    return views.slice_axis(t.builder, x, dim, start or 0, end, step)
+
+
+@handles("narrow.default", aliases=True)
+def narrow(t: Lowering, x: NamedArray, dim: int, start: int, length: int) -> NamedArray:
+    """``length`` positions of an axis from ``start``."""
+    start %= t.shape(x)[dim]
+    return views.slice_axis(t.builder, x, dim, start, start + length)
+
+
+@handles("select.int", aliases=True)
+def select(t: Lowering, x: NamedArray, dim: int, index: int) -> NamedArray:
+    """One position of an axis, without the axis."""
+    return views.select(t.builder, x, dim, index)
+
+
+@handles("unbind.int", aliases=True)
+def unbind(t: Lowering, x: NamedArray, dim: int = 0) -> tuple[NamedArray, ...]:
+    """Every position of an axis."""
+    return tuple(views.select(t.builder, x, dim, n) for n in range(t.shape(x)[dim]))
+
+
+@handles("split.Tensor", aliases=True)
+def split(t: Lowering, x: NamedArray, size: int, dim: int = 0) -> tuple[NamedArray, ...]:
+    """Parts of equal length along an axis; the last may be shorter."""
+    starts = range(0, t.shape(x)[dim], size)
+    return tuple(views.slice_axis(t.builder, x, dim, s, s + size) for s in starts)
+
+
+@handles("split_with_sizes.default", aliases=True)
+def split_with_sizes(
+    t: Lowering, x: NamedArray, sizes: Sequence[int], dim: int = 0
+) -> tuple[NamedArray, ...]:
+    """Parts of the given lengths along an axis."""
+    ends = [sum(sizes[: n + 1]) for n in range(len(sizes))]
+    parts = zip(ends, sizes, strict=True)
+    return tuple(views.slice_axis(t.builder, x, dim, end - size, end) for end, size in parts)
+
+
+@handles("chunk.default", aliases=True)
+def chunk(t: Lowering, x: NamedArray, chunks: int, dim: int = 0) -> tuple[NamedArray, ...]:
+    """At most ``chunks`` parts of equal length along an axis."""
+    return split(t, x, -(-t.shape(x)[dim] // chunks), dim)
+
+
+@handles("cat.default")
+def cat(t: Lowering, tensors: Sequence[NamedArray], dim: int = 0) -> NamedArray:
+    """Tensors one after the other along an axis."""
+    return views.concat(t.builder, tensors, dim)
+
+
+@handles("stack.default")
+def stack(t: Lowering, tensors: Sequence[NamedArray], dim: int = 0) -> NamedArray:
+    """Tensors one after the other along a new axis."""
+    raised = [views.unsqueeze(t.builder, x, dim) for x in tensors]
+    return views.concat(t.builder, raised, dim)
+
+
+@handles("repeat.default")
+def repeat(t: Lowering, x: NamedArray, repeats: Sequence[int]) -> NamedArray:
+    """The whole tensor several times along each axis."""
+    return views.repeat(t.builder, x, repeats)
+
+
+@handles("repeat_interleave.self_int")
+def repeat_interleave(
+    t: Lowering,
+    x: NamedArray,
+    repeats: int,
+    dim: int | None = None,
+    output_size: int | None = None,
+) -> NamedArray:
+    """Each position of an axis several times in a row."""
+    del output_size
+    if dim is None:
+        x, dim = flatten(t, x), 0
+    return views.repeat_interleave(t.builder, x, repeats, dim)
+
+
+@handles("broadcast_tensors.default", aliases=True)
+def broadcast_tensors(t: Lowering, tensors: Sequence[NamedArray]) -> tuple[NamedArray, ...]:
+    """All tensors in one shape."""
+    return tuple(views.broadcast(t.builder, list(tensors)))

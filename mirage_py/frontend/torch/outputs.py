@@ -1,0 +1,76 @@
+"""What a program writes: which values can be results, and how they are declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from mirage_py.frontend.torch.capture import Capture
+from mirage_py.frontend.torch.handlers import HANDLERS
+from mirage_py.frontend.torch.lowering import Lowering, program_dtype
+from mirage_py.frontend.torch.naming import distinct
+from mirage_py.ugraph import views
+
+
+def declare_outputs(
+    lowering: Lowering, captured: Capture, arrays: Mapping[torch.fx.Node, Any]
+) -> tuple[int | tuple[Any], ...]:
+    """Declare an output for each tensor returned; see TracedCall for what comes back."""
+    nodes = list(dict.fromkeys(r for r in captured.results if isinstance(r, torch.fx.Node)))
+    if not nodes:
+        raise lowering.refuse(
+            "the function returns no tensor",
+            why="a program is there for its results",
+            repair="return the tensors that you want computed",
+        )
+    stem = "out" if "out" not in lowering.builder.inputs else "result"
+    names = [stem] if len(nodes) == 1 else [f"{stem}{n}" for n in range(len(nodes))]
+    for node, name in zip(nodes, _distinct_from(names, lowering.builder.inputs), strict=True):
+        lowering.node = node
+        _declare_output(lowering, node, name, arrays[node])
+    lowering.node = None
+    return tuple(nodes.index(r) if isinstance(r, torch.fx.Node) else (r,) for r in captured.results)
+
+
+def _distinct_from(names: Sequence[str], taken: Mapping[str, object]) -> list[str]:
+    """The names, changed where an input is called so."""
+    return distinct([*taken, *names])[len(taken) :]
+
+
+def _declare_output(
+    lowering: Lowering, node: torch.fx.Node, name: str, array: views.NamedArray
+) -> None:
+    builder = lowering.builder
+    aliased = _aliased_placeholder(node)
+    if aliased is not None:
+        raise lowering.refuse(
+            f"a result is the tensor '{aliased.name}' itself, or a view of it",
+            why="a kernel writes its results to memory of their own",
+            repair="return the view outside the function, or return .clone() of it",
+        )
+    torch_kind = lowering.result_dtype(node)
+    kind = program_dtype(torch_kind)
+    if kind is None or not kind.is_float:
+        raise lowering.refuse(
+            f"a result is of {torch_kind}",
+            why="kernels write float16, bfloat16 and float32",
+            repair="convert the result with .to(x.dtype)",
+        )
+    # The store rounds to its type: a cast to the same type just before says nothing.
+    inner = array.node
+    while builder.nodes[inner].op == "cast" and builder.nodes[inner].attr == kind:
+        (inner,) = builder.nodes[inner].args
+    views.output(builder, name, views.NamedArray(inner, array.axes), kind)
+
+
+def _aliased_placeholder(node: torch.fx.Node) -> torch.fx.Node | None:
+    """The input whose memory a value may share, through views alone."""
+    while node.op != "placeholder":
+        row = HANDLERS.get(str(node.target))
+        shares = row.aliases if row is not None else "getitem" in str(node.target)
+        if not shares or not node.args or not isinstance(node.args[0], torch.fx.Node):
+            return None
+        node = node.args[0]
+    return node

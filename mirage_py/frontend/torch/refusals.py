@@ -1,0 +1,111 @@
+"""Operators that cannot be part of a program, with the reason and a way out of each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Refusal(NamedTuple):
+    """Why an operator is not supported and what to do instead."""
+
+    why: str
+    repair: str
+
+
+_GATHERS = Refusal(
+    "it reads at positions that are data; a program reads at positions it can compute",
+    "do the look-up outside, and pass its result as an argument",
+)
+_SELECTS = Refusal(
+    "its result depends on the order of the values",
+    "leave this step to torch, outside the function",
+)
+_SLIDES = Refusal(
+    "sliding windows over data are not among the operators of a program",
+    "leave the layer to torch; a 1x1 or non-overlapping one can be written as reshape and matmul",
+)
+_SCANS = Refusal(
+    "each element depends on the one before it",
+    "write it as a masked sum (a matmul with torch.tril of ones), or leave it to torch",
+)
+_RANDOM = Refusal(
+    "a program has no random numbers",
+    "draw them outside, and pass them as an argument",
+)
+_DATA = Refusal(
+    "what happens next depends on the value of a tensor",
+    "choose with torch.where, or decide outside and pass a Python value",
+)
+_SHAPE = Refusal(
+    "the shape of its result depends on values",
+    "keep the shape, and use a mask with torch.where instead",
+)
+_COMPLEX = Refusal(
+    "complex numbers are not supported",
+    "use the real form: rotary embeddings with cos and sin as two real tensors",
+)
+_LINEAR_ALGEBRA = Refusal(
+    "factorisations and solvers are not among the operators of a program",
+    "leave this step to torch, outside the function",
+)
+_PERIODIC = Refusal(
+    "trigonometric functions are not among the operators of a program",
+    "compute the table outside once, and pass it as an argument",
+)
+_REVERSED = Refusal(
+    "an axis is read forwards only",
+    "reverse the data outside, or write the formula for the forward order",
+)
+_TRAINS = Refusal(
+    "batch statistics are state that the function changes",
+    "call the module in eval mode, or fold its scale and shift into the weights",
+)
+_PRODUCTS = Refusal(
+    "products along an axis are not a reduction of a program",
+    "use exp(sum(log(x))) where x > 0, or leave it to torch",
+)
+
+REFUSALS: dict[str, Refusal] = {
+    **dict.fromkeys(("embedding", "gather", "index_select", "take", "take_along_dim"), _GATHERS),
+    **dict.fromkeys(("index", "scatter", "scatter_add", "index_add", "index_put"), _GATHERS),
+    **dict.fromkeys(("sort", "argsort", "topk", "kthvalue", "median", "mode"), _SELECTS),
+    **dict.fromkeys(("argmax", "argmin", "unique_dim", "searchsorted", "bucketize"), _SELECTS),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "conv_transpose1d"), _SLIDES),
+    **dict.fromkeys(("conv_transpose2d", "convolution", "unfold", "im2col"), _SLIDES),
+    **dict.fromkeys(("max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d"), _SLIDES),
+    **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "upsample_nearest2d"), _SLIDES),
+    **dict.fromkeys(("cumsum", "cumprod", "cummax", "logcumsumexp"), _SCANS),
+    **dict.fromkeys(("rand", "randn", "rand_like", "randn_like", "randint"), _RANDOM),
+    **dict.fromkeys(("bernoulli", "multinomial", "normal", "native_dropout"), _RANDOM),
+    **dict.fromkeys(("item", "_local_scalar_dense", "_assert_async"), _DATA),
+    **dict.fromkeys(("nonzero", "masked_select", "unique", "_unique2"), _SHAPE),
+    **dict.fromkeys(("view_as_complex", "view_as_real", "complex", "polar"), _COMPLEX),
+    **dict.fromkeys(("fft_fft", "fft_rfft", "fft_ifft", "stft"), _COMPLEX),
+    **dict.fromkeys(("inverse", "linalg_inv", "linalg_solve", "cholesky"), _LINEAR_ALGEBRA),
+    **dict.fromkeys(("linalg_qr", "linalg_svd", "linalg_eigh", "linalg_det"), _LINEAR_ALGEBRA),
+    **dict.fromkeys(("sin", "cos", "tan", "atan2"), _PERIODIC),
+    **dict.fromkeys(("flip", "roll", "rot90"), _REVERSED),
+    **dict.fromkeys(("batch_norm", "native_batch_norm", "instance_norm"), _TRAINS),
+    "prod": _PRODUCTS,
+}
+
+_UNKNOWN = Refusal(
+    "no handler turns it into operators of a program",
+    "write it with supported operators (docs/torch.md lists them), or leave this part to torch",
+)
+
+
+def refusal(operator: str) -> Refusal:
+    """The reason and the way out for an operator as torch prints it (``aten.sort.default``)."""
+    return REFUSALS.get(base_name(operator), _UNKNOWN)
+
+
+def base_name(operator: str) -> str:
+    """``aten.sort.default`` -> ``sort``."""
+    parts = operator.split(".")
+    return parts[1] if len(parts) > 1 else operator
+
+
+def is_refused(operator: str) -> bool:
+    """Whether the operator stays whole so that the error names what the user wrote."""
+    return base_name(operator) in REFUSALS

@@ -1,0 +1,133 @@
+"""From a torch function and example inputs to a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from mirage_py.frontend.torch import source
+from mirage_py.frontend.torch.calls import Signature
+from mirage_py.frontend.torch.capture import capture
+from mirage_py.frontend.torch.handlers import HANDLERS
+from mirage_py.frontend.torch.inputs import check_input, declare_inputs, drop_unread, literal
+from mirage_py.frontend.torch.lowering import Lowering
+from mirage_py.frontend.torch.naming import identifier
+from mirage_py.frontend.torch.origins import Origin, find_origin
+from mirage_py.frontend.torch.outputs import declare_outputs
+from mirage_py.frontend.torch.refusals import is_refused
+from mirage_py.frontend.torch.walk import lower
+from mirage_py.ugraph.builder import ProgramBuilder
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.renaming import tidy_dims
+
+
+@dataclass(frozen=True, slots=True)
+class TracedCall:
+    """A program, and how a call of the function maps to it.
+
+    Input i of the program is leaf ``arguments[i]`` of the call's arguments, or, from
+    ``len(arguments)`` on, a tensor that ``captured`` finds. ``results`` and ``structure`` put the
+    program's outputs back into what the function returns: an int is the number of an output, a
+    one-element tuple holds any other value.
+    """
+
+    program: Program
+    arguments: tuple[int, ...]
+    captured: tuple[Origin, ...]
+    results: tuple[int | tuple[Any], ...]
+    structure: pytree.TreeSpec
+
+    def inputs(self, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+        """The program's inputs for a call whose arguments were bound by name."""
+        leaves = pytree.tree_leaves(arguments)
+        return (
+            *(leaves[n] for n in self.arguments),
+            *(origin.fetch() for origin in self.captured),
+        )
+
+    def pack(self, outputs: Sequence[torch.Tensor]) -> Any:
+        """What the function returns, made of the program's outputs."""
+        leaves = [outputs[r] if isinstance(r, int) else r[0] for r in self.results]
+        return pytree.tree_unflatten(leaves, self.structure)
+
+    def unpack(self, returned: Any) -> tuple[torch.Tensor, ...]:
+        """The program's outputs, out of what the function returned."""
+        leaves = pytree.tree_leaves(returned)
+        first = dict(zip(self.results, leaves, strict=True))
+        return tuple(first[n] for n in range(len(self.program.outputs)))
+
+
+def trace(fn: Callable[..., Any], *example_inputs: Any, name: str | None = None) -> Program:
+    """The program that ``fn`` computes on inputs of these shapes and types.
+
+    Tensors in ``example_inputs`` become inputs named after the parameters; other values are taken
+    as they are. Tensors that the function takes from elsewhere become further inputs. The result is
+    ``out``, several are ``out0``, ``out1`` ... in the order of what ``fn`` returns.
+
+    Raises UnsupportedError, with the line of the function, where something cannot be in a program.
+    """
+    signature = Signature.of(fn)
+    return trace_call(signature, signature.bind(example_inputs, {}), name=name).program
+
+
+def trace_call(
+    signature: Signature, arguments: Mapping[str, Any], *, name: str | None = None
+) -> TracedCall:
+    """Trace a function on arguments bound by name, and keep how calls map to the program."""
+    fn = signature.fn
+    where = source.of_function(fn)
+    with_paths, structure = pytree.tree_flatten_with_path(dict(arguments))
+    leaves = [leaf for _, leaf in with_paths]
+    places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    names = ["_".join(str(key).strip("[].'") for key in path) for path, _ in with_paths]
+    for n in places:
+        check_input(leaves[n], names[n], where)
+
+    def call(*tensors: torch.Tensor) -> Any:
+        values = list(leaves)
+        for n, tensor in zip(places, tensors, strict=True):
+            values[n] = tensor
+        return signature.call(pytree.tree_unflatten(values, structure))
+
+    captured = capture(
+        call,
+        [leaves[n] for n in places],
+        keep=lambda operator: operator in HANDLERS or is_refused(operator),
+        where=where,
+    )
+    builder = ProgramBuilder(identifier(name or _name_of(fn), "program"))
+    lowering = Lowering(builder, where)
+    arrays: dict[torch.fx.Node, Any] = {}
+    wanted = {
+        node: (names[n], leaves[n]) for node, n in zip(captured.arguments, places, strict=True)
+    }
+    origins: dict[str, Origin] = {}
+    for node, held in captured.constants.items():
+        origin = find_origin(fn, held)
+        if origin is None:
+            arrays[node] = literal(lowering, node, held)
+        elif node.users:
+            check_input(origin.fetch(), origin.name, where)
+            wanted[node] = (origin.name, origin.fetch())
+            origins[node.name] = origin
+    inputs = declare_inputs(lowering, wanted, arrays)
+    lower(lowering, captured.graph, arrays)
+    results = declare_outputs(lowering, captured, arrays)
+    drop_unread(builder, where)
+    by_name = {inputs[node]: node for node in wanted}
+    read = [by_name[tensor] for tensor in builder.inputs]
+    return TracedCall(
+        tidy_dims(builder.build()),
+        tuple(places[captured.arguments.index(n)] for n in read if n.name not in origins),
+        tuple(origins[n.name] for n in read if n.name in origins),
+        results,
+        captured.structure,
+    )
+
+
+def _name_of(fn: Callable[..., Any]) -> str:
+    return str(getattr(fn, "__name__", type(fn).__name__))

@@ -1,0 +1,71 @@
+"""Walks the ATen graph and lets the handler of each operator build its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from mirage_py.errors import InputError
+from mirage_py.frontend.torch.handlers import HANDLERS
+from mirage_py.frontend.torch.lowering import Lowering
+from mirage_py.frontend.torch.refusals import refusal
+
+# Arguments of ATen operators that say where and how a tensor lies, which a program leaves open.
+_LAYOUT = ("device", "layout", "pin_memory", "memory_format", "non_blocking")
+
+
+def lower(lowering: Lowering, graph: torch.fx.Graph, arrays: dict[torch.fx.Node, Any]) -> None:
+    """Build the nodes of every operator; ``arrays`` holds the inputs and gets the rest."""
+    for node in graph.nodes:
+        if node.op in ("placeholder", "output"):
+            continue
+        lowering.node = node
+        args = torch.fx.map_arg(node.args, arrays.__getitem__)
+        kwargs = {
+            key: torch.fx.map_arg(value, arrays.__getitem__)
+            for key, value in node.kwargs.items()
+            if key not in _LAYOUT
+        }
+        arrays[node] = _lowered(lowering, node, args, kwargs)
+    lowering.node = None
+
+
+def _lowered(lowering: Lowering, node: torch.fx.Node, args: Any, kwargs: dict[str, Any]) -> Any:
+    operator = str(node.target)
+    if operator == "<built-in function getitem>":
+        return _part(lowering, node, args[0], args[1])
+    row = HANDLERS.get(operator)
+    if row is None:
+        reason = refusal(operator)
+        raise lowering.refuse(
+            f"torch operator {operator} is not supported", why=reason.why, repair=reason.repair
+        )
+    _check_extents(lowering, node)
+    try:
+        return row.handler(lowering, *args, **kwargs)
+    except InputError as error:
+        raise lowering.refuse(
+            f"torch operator {operator}: {error.what}", why=error.why, repair=error.repair
+        ) from error
+
+
+def _part(lowering: Lowering, node: torch.fx.Node, whole: Sequence[Any], number: int) -> Any:
+    if whole[number] is None and node.users:
+        raise lowering.refuse(
+            "the position of a maximum or minimum is not supported",
+            why="programs compute values",
+            repair="use amax or amin, and leave the position to torch",
+        )
+    return whole[number]
+
+
+def _check_extents(lowering: Lowering, node: torch.fx.Node) -> None:
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor) and 0 in value.shape:
+        raise lowering.refuse(
+            f"torch operator {node.target} makes a tensor of shape {list(value.shape)}",
+            why="an empty tensor needs no kernel",
+            repair="give every axis at least one element",
+        )
