@@ -1,0 +1,247 @@
+"""The closure: every tensor that one configuration can hold and that can still become part of the answer.
+
+Tensors are taken in the order of their stages. A tensor meets those taken before it only where the class
+table has a row for the result, so what is built is always a part of the program in some equal form. The
+result is evaluated and merged with a tensor of equal value: a value is made once, and each further way to
+make it becomes an alternative.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from mirage_py.axioms.class_table import ClassTable, Row
+from mirage_py.search.abstraction import loop_axis, tile_axis
+from mirage_py.search.counters import Counter
+from mirage_py.search.leaves import Leaf
+from mirage_py.search.pool import Alternative, Pool
+from mirage_py.search.rules import Refused, joint_loop, joint_stage, may_be_built
+from mirage_py.search.spaces import Configuration
+from mirage_py.search.values import Values
+from mirage_py.ugraph.field import DivisionByZero
+from mirage_py.ugraph.operators import ELEMENTWISE, all_operators
+
+_ELEMENTWISE = {op.abstract_name: op for op in all_operators() if op.kind == ELEMENTWISE}
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What all closures of one search share.
+
+    ``buildable``       the dimensions of the program's nodes: a product that outgrows its operands must fit
+                        in one of them, any other is only ever contracted and never built
+    ``skip_divisions``  leave out what divides by zero, instead of asking for another draw
+    """
+
+    table: ClassTable
+    leaves: tuple[Leaf, ...]
+    buildable: tuple[frozenset[str], ...]
+    max_loops: int
+    max_tensors: int
+    skip_divisions: bool
+
+
+class Closure:
+    """The closure of one configuration. Raises DivisionByZero if the inputs must be drawn again."""
+
+    def __init__(
+        self, ground: Ground, values: Values, configuration: Configuration, counter: Counter
+    ) -> None:
+        self.ground = ground
+        self.values = values
+        self.configuration = configuration
+        self.counter = counter
+        self.pool = Pool()
+        self._queue: list[tuple[int, int, int, int]] = []
+        self._pushed = 0
+        # Taken tensors by class, as they were taken: what a row's operands are looked up in.
+        self._taken: dict[int, list[int]] = {}
+
+    def run(self) -> bool:
+        """Close the pool. False when the bound on its size was met first."""
+        self._add_leaves()
+        while self._queue:
+            _, _, number, class_ = heapq.heappop(self._queue)
+            self._take(number, class_)
+            if len(self.pool) > self.ground.max_tensors:
+                return False
+        return True
+
+    # -- leaves ----------------------------------------------------------------------------------
+
+    def _add_leaves(self) -> None:
+        table = self.ground.table
+        for row in table.rows:
+            # The number of iterations or of points in a tile is no value of a family: it has no tiles yet.
+            if row.op == "const" or (row.op == "size" and row.attr in self.values.space.dims):
+                attr = float(row.attr) if row.op == "const" else row.attr
+                value = self.values.scalar(row.op, row.attr)
+                self._keep(value, None, 0, Alternative(row.op, (), attr), row.result)
+        for leaf in self.ground.leaves:
+            class_ = table.lookup("leaf", leaf.name, ())
+            if class_ is None:
+                continue
+            value = self.values.leaf(leaf.node)
+            way = Alternative(leaf.node.op, (), leaf.node.attr)
+            loops = [d for d in self.configuration.looped if d in leaf.dims]
+            for loop in loops:
+                self._keep(value, loop, 1, way, class_)
+            if not loops:
+                self._keep(value, None, 0, way, class_)
+
+    # -- taking a tensor -------------------------------------------------------------------------
+
+    def _take(self, number: int, class_: int) -> None:
+        taken = self._taken.setdefault(class_, [])
+        if number not in taken:
+            taken.append(number)
+        for row in self.ground.table.by_argument[class_]:
+            if row.op in ("sum", "max"):
+                self._reduce(number, row)
+            elif row.op in _ELEMENTWISE:
+                for args in self._operands(number, class_, row):
+                    self._combine(row, args)
+
+    def _operands(self, number: int, class_: int, row: Row) -> Iterator[tuple[int, ...]]:
+        """Every choice of taken tensors for the row in which this one has a part."""
+        choices = [tuple(self._taken.get(c, ())) for c in row.args]
+        places = [p for p, c in enumerate(row.args) if c == class_]
+        return (args for args in product(*choices) if any(args[p] == number for p in places))
+
+    def _reduce(self, number: int, row: Row) -> None:
+        """A sum or maximum: over the tile, over the whole dimension, or over the iterations of a loop."""
+        dim = row.attr.rpartition(".")[0]
+        tensor = self.pool[number]
+        loop, tile = self.values.space.axes[dim]
+        whole = tensor.looped != dim
+        if row.attr == loop_axis(dim) and whole:
+            return  # the second half of a sum over the whole dimension, which starts with its tile
+        self.counter.candidates += 1
+        result: int | None = row.result
+        if row.attr == tile_axis(dim):
+            way = Alternative(row.op, (number,), (dim,))
+            if whole:
+                result = self.ground.table.lookup(row.op, loop_axis(dim), (row.result,))
+            if result is None or dim not in tensor.dims:
+                self._refuse("shape: no tile of the dimension to reduce", way)
+                return
+            axes, looped = ((loop, tile), tensor.looped) if whole else ((tile,), dim)
+        else:
+            way = Alternative(f"accum_{row.op}", (number,), (dim,))
+            if dim in tensor.dims:
+                self._refuse("phase: a tile is reduced before it is accumulated", way)
+                return
+            axes, looped = (loop,), None
+        self._evaluate(
+            lambda: self.values.reduce(row.op, tensor.value, axes),
+            looped,
+            tensor.stage,
+            way,
+            result,
+        )
+
+    def _combine(self, row: Row, args: tuple[int, ...]) -> None:
+        operator = _ELEMENTWISE[row.op]
+        if operator.commutative and list(args) != sorted(args):
+            return  # the mirrored row brings it
+        self.counter.candidates += 1
+        # One spelling of a square is enough.
+        squared = operator.name == "mul" and args[0] == args[1]
+        way = Alternative("square", args[:1]) if squared else Alternative(operator.name, args)
+        operands = [self.pool[a] for a in args]
+        try:
+            looped = joint_loop(operands)
+            stage = joint_stage(operands, looped, self.ground.max_loops)
+        except Refused as refusal:
+            self._refuse(refusal.rule, way)
+            return
+        if operator.name == "mul":
+            self._contract(args, looped, stage, row.result)
+        if not may_be_built(operands, self.ground.buildable):
+            self._refuse("materialisation: the product is only ever contracted", way)
+            return
+        numbers = tuple(t.value for t in operands)
+        self._evaluate(
+            lambda: self.values.apply(operator.name, numbers), looped, stage, way, row.result
+        )
+
+    # -- contractions ----------------------------------------------------------------------------
+
+    def _contract(
+        self, args: tuple[int, ...], looped: str | None, stage: int, product_class: int
+    ) -> None:
+        """Every contraction of two tensors that have a side of their own each.
+
+        Without one, the product is no larger than its larger operand: then it is built and summed.
+        """
+        left, right = (self.pool[a] for a in args)
+        shared = [d for d in left.dims if d in right.dims]
+        if len(shared) in (0, len(left.dims), len(right.dims)):
+            return
+        axes_of = self.values.space.axes
+        for dims, class_ in self._sums(product_class, shared, looped):
+            self.counter.candidates += 1
+            axes = [x for d in dims for x in (axes_of[d][1:] if d == looped else axes_of[d])]
+            numbers = (left.value, right.value)
+            self._evaluate(
+                lambda numbers=numbers, axes=axes: self.values.contract(*numbers, axes),  # type: ignore[misc]
+                looped,
+                stage,
+                Alternative("matmul", args, dims),
+                class_,
+            )
+
+    def _sums(
+        self, class_: int, shared: Sequence[str], looped: str | None
+    ) -> Iterator[tuple[tuple[str, ...], int]]:
+        """The sums over some of the shared dimensions that the table knows for a product."""
+        for position, dim in enumerate(shared):
+            reduced = self.ground.table.lookup("sum", tile_axis(dim), (class_,))
+            if reduced is not None and dim != looped:
+                reduced = self.ground.table.lookup("sum", loop_axis(dim), (reduced,))
+            if reduced is None:
+                continue
+            yield (dim,), reduced
+            for more, final in self._sums(reduced, shared[position + 1 :], looped):
+                yield (dim, *more), final
+
+    # -- results ---------------------------------------------------------------------------------
+
+    def _evaluate(
+        self,
+        compute: Callable[[], int],
+        looped: str | None,
+        stage: int,
+        way: Alternative,
+        class_: int,
+    ) -> None:
+        try:
+            value = compute()
+        except DivisionByZero:
+            if not self.ground.skip_divisions:
+                raise
+            self._refuse("zero division: a divisor is zero in every draw", way)
+            return
+        self._keep(value, looped, stage, way, class_)
+
+    def _keep(
+        self, value: int, looped: str | None, stage: int, way: Alternative, class_: int
+    ) -> None:
+        dims = self.values.space.tile_dims(self.values.shape(value))
+        number, moved = self.pool.add(value, looped, dims, stage, way)
+        tensor = self.pool[number]
+        if class_ not in tensor.classes:
+            tensor.classes.append(class_)
+            moved = True
+        elif not moved:
+            self.counter.merged += 1
+        if moved:
+            for known in tensor.classes:
+                heapq.heappush(self._queue, (tensor.stage, self._pushed, number, known))
+                self._pushed += 1
+
+    def _refuse(self, rule: str, way: Alternative) -> None:
+        self.counter.prune(rule, lambda: f"{self.pool.formula(way)} ({self.configuration})")

@@ -1,0 +1,69 @@
+"""What a search did and what it turned away, rule by rule, each rule with its first example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """How often a rule applied, and to what first."""
+
+    count: int
+    first: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchCounters:
+    """``candidates`` were looked at; each was pruned by a rule, or evaluated and merged or kept.
+
+    ``evaluations`` counts arithmetic really done: an operation on known values is looked up.
+    """
+
+    candidates: int
+    evaluations: int
+    tensors: int
+    merged: int
+    configurations: int
+    hits: int
+    pruned: Mapping[str, Pruned]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.candidates} candidates in {self.configurations} configurations, "
+            f"{self.evaluations} evaluated, {self.tensors} tensors, {self.merged} merged, "
+            f"{self.hits} configurations reach the outputs"
+        ]
+        lines += [f"  {rule}: {p.count}, first {p.first}" for rule, p in self.pruned.items()]
+        return "\n".join(lines)
+
+
+class Counter:
+    """Counts while the search runs."""
+
+    def __init__(self) -> None:
+        self.candidates = 0
+        self.evaluations = 0
+        self.tensors = 0
+        self.merged = 0
+        self.configurations = 0
+        self.hits = 0
+        self._pruned: dict[str, Pruned] = {}
+
+    def prune(self, rule: str, example: Callable[[], str]) -> None:
+        """One more candidate that ``rule`` turned away; the example is written out for the first."""
+        known = self._pruned.get(rule)
+        self._pruned[rule] = Pruned(known.count + 1, known.first) if known else Pruned(1, example())
+
+    def freeze(self) -> SearchCounters:
+        """The counts as they are now, rules in order of name."""
+        return SearchCounters(
+            self.candidates,
+            self.evaluations,
+            self.tensors,
+            self.merged,
+            self.configurations,
+            self.hits,
+            dict(sorted(self._pruned.items())),
+        )

@@ -1,0 +1,308 @@
+"""The cheapest derivations that a pool holds: best-first search over partial derivations.
+
+The pool is a graph of alternatives (or) with operands (and), and may be cyclic. A partial derivation has
+chosen how to make some tensors and owes the others that these need. Two numbers judge it, and in both a
+shared tensor counts once:
+
+  expected  what it costs if the owed tensors are made as greedy choices would: the order of the search
+  bound     the cheapest operator of every tensor that no completion can do without: never above the cost
+
+What cannot beat the derivations found is dropped by its bound, so when the queue runs dry they are the
+cheapest; when the allowance of expansions runs out first, they are what the order brought.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from mirage_py.search.derivation import Derivation, derivation_from
+from mirage_py.search.loops import arrangement_us, arrangements
+from mirage_py.search.pool import Alternative, Pool
+from mirage_py.search.work import WorkModel
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractionLimits:
+    """How many derivations are wanted.
+
+    ``derivations``  in all
+    ``alike``        that make the same contractions in the same way in as many loops: they differ in where
+                     a scalar is applied, and the cheapest few say it all
+    ``slack``        what costs more than the cheapest times this is not wanted
+    ``expansions``   partial derivations that may be extended before the search gives up
+    """
+
+    derivations: int = 16
+    alike: int = 2
+    slack: float = 2.0
+    expansions: int = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """``derivations`` with their costs, cheapest first; ``cut`` if the bound on expansions was hit."""
+
+    derivations: tuple[tuple[float, Derivation], ...]
+    cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Partial:
+    """``chosen`` and ``owed`` are sets of tensor numbers as bits; ``choice`` the last choice made."""
+
+    cost_us: float
+    chosen: int
+    owed: int
+    choice: tuple[int, int] | None
+    parent: _Partial | None
+
+    def choices(self) -> dict[int, int]:
+        """Number of the alternative chosen for each tensor."""
+        found: dict[int, int] = {}
+        at: _Partial | None = self
+        while at is not None and at.choice is not None:
+            found[at.choice[0]] = at.choice[1]
+            at = at.parent
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Greedy:
+    """For each tensor the members (bits) of one derivation, and the cost of its own step there."""
+
+    members: list[int]
+    step_us: list[float]
+
+
+def extract(
+    pool: Pool, roots: Sequence[int], work: WorkModel, limits: ExtractionLimits
+) -> Extraction:
+    """The cheapest derivations of all roots together."""
+    return _Extractor(pool, tuple(roots), work, limits).run()
+
+
+class _Extractor:
+    def __init__(
+        self, pool: Pool, roots: tuple[int, ...], work: WorkModel, limits: ExtractionLimits
+    ) -> None:
+        self.pool = pool
+        self.roots = roots
+        self.work = work
+        self.limits = limits
+        self.costs = [
+            [self._step_us(n, w) for w in t.alternatives] for n, t in enumerate(pool.tensors)
+        ]
+        self.least = [min(costs) for costs in self.costs]
+        self._sums: dict[int, float] = {0: 0.0}
+
+    def _step_us(self, number: int, way: Alternative) -> float:
+        tensor = self.pool[number]
+        dims = dict.fromkeys([*tensor.dims, *(d for a in way.args for d in self.pool[a].dims)])
+        loop = tensor.looped
+        if way.op.startswith("accum_"):
+            assert isinstance(way.attr, tuple)
+            loop = str(way.attr[0])
+        return self.work.step_us(way.op, way.attr, tuple(dims), loop)
+
+    # -- what no derivation can do without, and what one may use ----------------------------------
+
+    @cached_property
+    def _needed(self) -> list[int]:
+        """For each tensor the set (bits) that is in every derivation of it: a greatest fixpoint."""
+        everything = (1 << len(self.pool)) - 1
+        needed = [everything] * len(self.pool)
+        changed = True
+        while changed:
+            changed = False
+            for number, tensor in enumerate(self.pool.tensors):
+                common = everything
+                for way in tensor.alternatives:
+                    common &= _union(needed, way.args)
+                common |= 1 << number
+                changed |= common != needed[number]
+                needed[number] = common
+        return needed
+
+    @cached_property
+    def _contracted(self) -> list[bool]:
+        """For each tensor whether a derivation of it may choose between contractions."""
+        possible = [any(w.op == "matmul" for w in t.alternatives) for t in self.pool.tensors]
+        changed = True
+        while changed:
+            changed = False
+            for number, tensor in enumerate(self.pool.tensors):
+                if not possible[number] and any(
+                    possible[a] for w in tensor.alternatives for a in w.args
+                ):
+                    possible[number] = changed = True
+        return possible
+
+    @cached_property
+    def _greedy(self) -> _Greedy:
+        """A derivation of every tensor, cheapest first, each from those already settled (Knuth 1977)."""
+        users: list[list[tuple[int, int]]] = [[] for _ in self.costs]
+        missing: dict[tuple[int, int], int] = {}
+        queue: list[tuple[float, int, int, int]] = []
+        for number, tensor in enumerate(self.pool.tensors):
+            for position, way in enumerate(tensor.alternatives):
+                args = dict.fromkeys(way.args)
+                missing[number, position] = len(args)
+                for a in args:
+                    users[a].append((number, position))
+                if not args:
+                    queue.append((self.costs[number][position], number, position, 1 << number))
+        heapq.heapify(queue)
+        greedy = _Greedy([0] * len(self.pool), [0.0] * len(self.pool))
+        while queue:
+            _, number, position, members = heapq.heappop(queue)
+            if greedy.members[number]:
+                continue
+            greedy.members[number] = members
+            greedy.step_us[number] = self.costs[number][position]
+            for user, way in users[number]:
+                missing[user, way] -= 1
+                if missing[user, way] or greedy.members[user]:
+                    continue
+                below = _union(greedy.members, self.pool[user].alternatives[way].args)
+                total_us = self.costs[user][way] + sum(greedy.step_us[n] for n in _bits(below))
+                heapq.heappush(queue, (total_us, user, way, below | 1 << user))
+        return greedy
+
+    def _least_us(self, members: int) -> float:
+        if members not in self._sums:
+            self._sums[members] = sum(self.least[n] for n in _bits(members))
+        return self._sums[members]
+
+    def _bound_us(self, partial: _Partial) -> float:
+        needed = _union(self._needed, _bits(partial.owed)) & ~partial.chosen
+        return partial.cost_us + self._least_us(needed)
+
+    def _expected_us(self, partial: _Partial) -> float:
+        wanted = _union(self._greedy.members, _bits(partial.owed)) & ~partial.chosen
+        return partial.cost_us + sum(self._greedy.step_us[n] for n in _bits(wanted))
+
+    # -- the search -------------------------------------------------------------------------------
+
+    def run(self) -> Extraction:
+        found: list[tuple[float, int, Derivation]] = []
+        alike: dict[tuple[object, ...], int] = {}
+        queue = [(0.0, 0, 0, _Partial(0.0, 0, _union_of_bits(self.roots), None, None))]
+        pushed = expansions = 0
+        while queue and expansions < self.limits.expansions:
+            partial = heapq.heappop(queue)[-1]
+            choices = partial.choices()
+            if self._bound_us(partial) >= self._enough_us(found):
+                continue
+            if self._is_settled(partial.owed) and self._is_full(alike, choices):
+                continue
+            if not partial.owed:
+                self._finish(choices, found, alike)
+                continue
+            expansions += 1
+            for child in self._children(partial, choices):
+                pushed += 1
+                # Of equal ones the one with more choices made: it is nearer to its end.
+                order = (self._expected_us(child), -child.chosen.bit_count(), pushed)
+                heapq.heappush(queue, (*order, child))
+        return Extraction(tuple((cost, d) for cost, _, d in found), bool(queue))
+
+    def _enough_us(self, found: Sequence[tuple[float, int, Derivation]]) -> float:
+        """The cost from which on a derivation is not wanted."""
+        if not found:
+            return float("inf")
+        most_us = found[0][0] * self.limits.slack
+        full = len(found) == self.limits.derivations
+        return min(most_us, found[-1][0]) if full else most_us
+
+    def _finish(
+        self,
+        choices: Mapping[int, int],
+        found: list[tuple[float, int, Derivation]],
+        alike: dict[tuple[object, ...], int],
+    ) -> None:
+        """Enter a complete derivation at its real cost, which counts what several loops compute again."""
+        ways = {n: self.pool[n].alternatives[c] for n, c in choices.items()}
+        derivation = derivation_from(self.pool, ways, self.roots)
+        key = (*self._contractions(choices), max(derivation.stages, default=0))
+        if alike.get(key, 0) >= self.limits.alike:
+            return
+        alike[key] = alike.get(key, 0) + 1
+        cost_us = min(arrangement_us(derivation, a, self.work) for a in arrangements(derivation))
+        found.append((cost_us, len(found), derivation))
+        found.sort(key=lambda entry: entry[:2])
+        del found[self.limits.derivations :]
+
+    def _children(self, partial: _Partial, choices: Mapping[int, int]) -> Iterator[_Partial]:
+        """The derivation with one more tensor chosen, in every way that closes no cycle."""
+        number = self._next(partial.owed)
+        users = self._users(number, choices)
+        for position, way in enumerate(self.pool[number].alternatives):
+            if any(users >> a & 1 for a in way.args):
+                continue
+            chosen = partial.chosen | 1 << number
+            owed = (partial.owed | _union_of_bits(way.args)) & ~chosen
+            cost_us = partial.cost_us + self.costs[number][position]
+            yield _Partial(cost_us, chosen, owed, (number, position), partial)
+
+    def _next(self, owed: int) -> int:
+        """Which tensor to choose for: one without a choice, else one that settles contractions."""
+
+        def rank(number: int) -> tuple[bool, bool, int]:
+            single = len(self.pool[number].alternatives) == 1
+            return (not single, not self._contracted[number], -number)
+
+        return min(_bits(owed), key=rank)
+
+    def _users(self, number: int, choices: Mapping[int, int]) -> int:
+        """The chosen tensors that are made from this one, near or far, and itself (bits)."""
+        users = 1 << number
+        growing = True
+        while growing:
+            growing = False
+            for user, choice in choices.items():
+                if users >> user & 1:
+                    continue
+                if any(users >> a & 1 for a in self.pool[user].alternatives[choice].args):
+                    users |= 1 << user
+                    growing = True
+        return users
+
+    # -- variety ----------------------------------------------------------------------------------
+
+    def _contractions(self, choices: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
+        ops = {n: self.pool[n].alternatives[c].op for n, c in choices.items()}
+        return tuple(sorted((n, c) for n, c in choices.items() if ops[n] == "matmul"))
+
+    def _is_settled(self, owed: int) -> bool:
+        """Whether every contraction of the completions is known."""
+        return not any(self._contracted[n] for n in _bits(owed))
+
+    def _is_full(self, alike: Mapping[tuple[object, ...], int], choices: Mapping[int, int]) -> bool:
+        """Whether enough derivations have these contractions, whatever their loops."""
+        contractions = self._contractions(choices)
+        known = sum(count for key, count in alike.items() if key[:-1] == contractions)
+        return bool(contractions) and known >= 2 * self.limits.alike
+
+
+def _bits(members: int) -> Iterator[int]:
+    while members:
+        lowest = members & -members
+        yield lowest.bit_length() - 1
+        members ^= lowest
+
+
+def _union(sets: Sequence[int], numbers: Sequence[int] | Iterator[int]) -> int:
+    union = 0
+    for n in numbers:
+        union |= sets[n]
+    return union
+
+
+def _union_of_bits(numbers: Sequence[int]) -> int:
+    union = 0
+    for n in numbers:
+        union |= 1 << n
+    return union

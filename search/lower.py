@@ -1,0 +1,95 @@
+"""From a derivation and its arrangement to a family: a µGraph of one kernel with open tiles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from mirage_py.search.abstraction import reduced_dims
+from mirage_py.search.derivation import Derivation
+from mirage_py.search.loops import Arrangement
+from mirage_py.ugraph.dims import node_dims
+from mirage_py.ugraph.node import Access, Attr, Node
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
+
+
+def lower(program: Program, derivation: Derivation, arrangement: Arrangement) -> UGraph:
+    """The family. Every output dimension that nothing reduces is a grid axis."""
+    block = _Lowering(program, derivation, arrangement).run()
+    return UGraph(program, (block,))
+
+
+def grid_of(program: Program) -> tuple[GridAxis, ...]:
+    """Output dimensions, along which blocks have nothing to do with one another."""
+    stored = {d for o in program.outputs for e in o.index for d in e.dims()}
+    whole = reduced_dims(program)
+    return tuple(GridAxis(d) for d in program.dim_names if d in stored and d not in whole)
+
+
+class _Lowering:
+    def __init__(self, program: Program, derivation: Derivation, arrangement: Arrangement) -> None:
+        self.program = program
+        self.derivation = derivation
+        self.arrangement = arrangement
+        self.nodes: list[Node] = []
+        # Where the value of a step is: for good, or in the body of the loop under way.
+        self.lasting: dict[int, int] = {}
+        self.passing: dict[int, int] = {}
+
+    def run(self) -> BlockGraph:
+        sections = []
+        plan = self.arrangement
+        for number, straight in enumerate(plan.straights):
+            last = number == len(plan.loops)
+            sections.append(self._section(straight, None, None if last else -1))
+            if not last:
+                sections.append(self._section(plan.bodies[number], plan.loops[number], number))
+        name = re.sub(r"\W", "_", self.program.name)
+        kept = tuple(s for s in sections if s.nodes)
+        return BlockGraph(name, grid_of(self.program), tuple(self.nodes), kept)
+
+    def _section(self, steps: Iterable[int], loop: str | None, stores: int | None) -> Section:
+        """The steps, then the stores of the outputs that ``stored_in`` says belong to ``stores``."""
+        first = len(self.nodes)
+        self.passing = {}
+        for step in steps:
+            self._step(step)
+        for output, where in enumerate(self.arrangement.stored_in):
+            if where == stores:
+                self._store(output)
+        return Section(tuple(range(first, len(self.nodes))), loop)
+
+    def _step(self, number: int) -> None:
+        step = self.derivation.steps[number]
+        args = step.args
+        if step.op == "matmul":
+            # As it would be written: the operand whose own dimension comes first is the left one.
+            left, right = (self.derivation.steps[a].dims for a in args)
+            if self._first_own(right, left) < self._first_own(left, right):
+                args = (args[1], args[0])
+        attr = None if step.is_accumulator else step.attr
+        node = self._node(step.op, tuple(self._position(a) for a in args), attr)
+        if step.looped is None:
+            self.lasting[number] = node
+        else:
+            self.passing[number] = node
+
+    def _store(self, output: int) -> None:
+        target = self.program.outputs[output]
+        value = self._position(self.derivation.outputs[output])
+        self._node("store", (value,), Access(target.tensor.name, target.index))
+
+    def _node(self, op: str, args: tuple[int, ...], attr: Attr) -> int:
+        node = Node(op, args, attr)
+        operands = [self.nodes[a].dims for a in args]
+        self.nodes.append(replace(node, dims=node_dims(node, operands, self.program.dim_names)))
+        return len(self.nodes) - 1
+
+    def _position(self, step: int) -> int:
+        return self.passing[step] if step in self.passing else self.lasting[step]
+
+    def _first_own(self, dims: tuple[str, ...], other: tuple[str, ...]) -> int:
+        order = self.program.dim_names
+        return min(order.index(d) for d in dims if d not in other)

@@ -1,0 +1,103 @@
+"""The pool of a closure: every tensor a block can hold, and every way found to make it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from mirage_py.ugraph.node import Attr
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One way to make a tensor: an operator of a block graph applied to tensors of the pool.
+
+    ``attr`` is that of the block graph's node; an accumulator's is the dimension it accumulates over.
+    """
+
+    op: str
+    args: tuple[int, ...] = ()
+    attr: Attr = None
+
+
+@dataclass(slots=True)
+class PoolTensor:
+    """A value that a block holds whole, or one tile at a time.
+
+    ``looped``   the dimension of the loop it lives in, None outside of loops
+    ``dims``     the dimensions of its tile
+    ``stage``    looped: the earliest loop, counted from 1, that can compute it (any later one can do so
+                 again); else the number of loops that must be over before it exists. The least over its
+                 alternatives
+    ``classes``  what it computes, as classes of the table; more than one where the laws do not join them
+    """
+
+    value: int
+    looped: str | None
+    dims: tuple[str, ...]
+    stage: int
+    classes: list[int] = field(default_factory=list)
+    alternatives: list[Alternative] = field(default_factory=list)
+
+
+class Pool:
+    """Tensors by number. Two of equal value that live in the same loop are one."""
+
+    def __init__(self) -> None:
+        self.tensors: list[PoolTensor] = []
+        self._numbers: dict[tuple[int, str | None], int] = {}
+        self._alternatives: set[tuple[int, Alternative]] = set()
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def __getitem__(self, number: int) -> PoolTensor:
+        return self.tensors[number]
+
+    def find(self, value: int, looped: str | None) -> int | None:
+        """The tensor of this value in this loop, if there is one."""
+        return self._numbers.get((value, looped))
+
+    def with_value(self, value: int) -> Iterator[int]:
+        """All tensors of a value, inside of loops and outside, in the order they were found."""
+        return (n for n, t in enumerate(self.tensors) if t.value == value)
+
+    def add(
+        self, value: int, looped: str | None, dims: Sequence[str], stage: int, way: Alternative
+    ) -> tuple[int, bool]:
+        """Number of the tensor, and whether it is new or can now exist at an earlier stage."""
+        number = self._numbers.setdefault((value, looped), len(self.tensors))
+        moved = number == len(self.tensors)
+        if moved:
+            self.tensors.append(PoolTensor(value, looped, tuple(dims), stage))
+        tensor = self.tensors[number]
+        # A tensor made from itself (x * 1, max(x, x)) is no way to make it.
+        if number not in way.args and (number, way) not in self._alternatives:
+            self._alternatives.add((number, way))
+            tensor.alternatives.append(way)
+        if stage < tensor.stage:
+            tensor.stage = stage
+            moved = True
+        return number, moved
+
+    def describe(self, number: int) -> str:
+        """One way to make a tensor, as a formula two levels deep."""
+        return self._formula(number, 2)
+
+    def formula(self, way: Alternative, depth: int = 2) -> str:
+        """An alternative as a formula."""
+        attr = "" if way.attr is None else f"[{_attr_text(way.attr)}]"
+        args = ", ".join(self._formula(a, depth - 1) for a in way.args)
+        if not way.args:
+            return _attr_text(way.attr)
+        return f"{way.op}{attr}({args})"
+
+    def _formula(self, number: int, depth: int) -> str:
+        way = self.tensors[number].alternatives[0]
+        if way.args and depth == 0:
+            return f"t{number}"
+        return self.formula(way, depth)
+
+
+def _attr_text(attr: Attr) -> str:
+    return ", ".join(map(str, attr)) if isinstance(attr, tuple) else str(attr)

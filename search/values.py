@@ -1,0 +1,117 @@
+"""Values of tensors over a finite field, each distinct one stored once.
+
+A value has a number; equal values (w.h.p. equal functions of the inputs) have equal numbers. An operation on
+numbered values is done once, however many closures ask for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mirage_py.search.leaves import SCALAR_LEAVES, TENSOR_LEAVES, leaf_name
+from mirage_py.search.spaces import Space
+from mirage_py.ugraph.field import Field, FieldArray, FieldOps
+from mirage_py.ugraph.meaning import FieldMeaning
+from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.program import Program
+
+_Key = tuple[str, tuple[int, ...], tuple[int, ...]]
+
+
+class Values:
+    """The store for one draw of random inputs. Operations raise DivisionByZero (draw again)."""
+
+    def __init__(self, space: Space, field: Field, seed: int) -> None:
+        self.space = space
+        self.arrays: list[FieldArray] = []
+        self.evaluations = 0
+        self._ops = FieldOps(field, seed)
+        self._meaning = FieldMeaning(self._ops)
+        self._numbers: dict[bytes, int] = {}
+        self._done: dict[_Key, int] = {}
+        self._constants: dict[int, float] = {}
+
+    def shape(self, value: int) -> tuple[int, ...]:
+        """Extents of a value: a loop and a tile axis per dimension."""
+        return self.arrays[value].shape
+
+    def leaf(self, node: Node) -> int:
+        """A leaf: random elements, or random bits for a mask; a scalar as it is."""
+        if node.op in SCALAR_LEAVES:
+            return self.scalar(node.op, str(node.attr))
+        draw = self._ops.random_bits if node.op == "mask" else self._ops.random
+        return self._number(draw(self.space.shape(node.dims), leaf_name(node)))
+
+    def scalar(self, op: str, text: str) -> int:
+        """A constant by its decimal text, or the size of a dimension."""
+        number = float(text) if op == "const" else float(self.space.extent(text))
+        value = self._number(self._meaning.const(number).reshape((1,) * self.space.rank))
+        if op == "const":
+            self._constants[value] = number
+        return value
+
+    def apply(self, op: str, args: tuple[int, ...]) -> int:
+        """An elementwise operator."""
+        if op == "pow" and args[1] in self._constants:
+            exponent = self._constants[args[1]]
+            return self._once(
+                op, args, (), lambda: self._meaning.power(self.arrays[args[0]], exponent)
+            )
+        return self._once(op, args, (), lambda: self._meaning.apply(op, None, self._arrays(args)))
+
+    def reduce(self, op: str, value: int, axes: Sequence[int]) -> int:
+        """A sum or a maximum over axes, which stay with extent 1."""
+        reduction = self._meaning.sum if op == "sum" else self._meaning.max
+        return self._once(op, (value,), tuple(axes), lambda: reduction(self.arrays[value], axes))
+
+    def contract(self, left: int, right: int, axes: Sequence[int]) -> int:
+        """The sum over axes of the product, which is never formed."""
+        args = (min(left, right), max(left, right))
+        return self._once(
+            "matmul", args, tuple(axes), lambda: self._meaning.contract(*self._arrays(args), axes)
+        )
+
+    def orders_truly(self, constants: Sequence[float]) -> bool:
+        """Whether the random order of this draw has the constants in their real order."""
+        return self._ops.orders_truly(constants)
+
+    def _arrays(self, args: Sequence[int]) -> list[FieldArray]:
+        return [self.arrays[a] for a in args]
+
+    def _once(
+        self,
+        op: str,
+        args: tuple[int, ...],
+        axes: tuple[int, ...],
+        compute: Callable[[], FieldArray],
+    ) -> int:
+        key = (op, args, axes)
+        if key not in self._done:
+            self.evaluations += 1
+            self._done[key] = self._number(compute())
+        return self._done[key]
+
+    def _number(self, array: FieldArray) -> int:
+        number = self._numbers.setdefault(array.fingerprint(), len(self.arrays))
+        if number == len(self.arrays):
+            self.arrays.append(array)
+        return number
+
+
+def evaluate(program: Program, values: Values) -> tuple[int, ...]:
+    """The value of every node of a program, each dimension whole."""
+    axes = values.space.axes
+    done: list[int] = []
+    for node in program.nodes:
+        args = tuple(done[a] for a in node.args)
+        if node.op in (*TENSOR_LEAVES, *SCALAR_LEAVES):
+            done.append(values.leaf(node))
+        elif node.op == "cast":
+            done.append(args[0])
+        elif node.op == "matmul":
+            done.append(values.contract(*args, [x for d in node.reduced for x in axes[d]]))
+        elif node.op in ("sum", "max"):
+            done.append(values.reduce(node.op, args[0], [x for d in node.reduced for x in axes[d]]))
+        else:
+            done.append(values.apply(node.op, args))
+    return tuple(done)

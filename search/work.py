@@ -1,0 +1,69 @@
+"""What a step of a block costs before tiles are known: enough to rank derivations, no more.
+
+The unit is the time of one block on one SM. A block takes a nominal tile of each dimension that can be on
+the grid and all of every other. What the choice of tiles changes is left to the cost model of instances.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mirage_py.search.abstraction import reduced_dims
+from mirage_py.targets import H200, Target
+from mirage_py.ugraph.node import Attr, Node
+from mirage_py.ugraph.operators import operator
+from mirage_py.ugraph.program import Program
+
+NOMINAL_TILE = 64
+# Issue, address and loop arithmetic around any operator, each time it is executed.
+_OVERHEAD_US = 0.002
+_LOOP_US = 1.0
+
+
+class WorkModel(Protocol):
+    """Costs that extraction adds up. They must not be negative."""
+
+    def step_us(self, op: str, attr: Attr, dims: tuple[str, ...], loop: str | None) -> float:
+        """A step over ``dims`` in all iterations of ``loop``, or once if it is None."""
+
+    def loop_us(self) -> float:
+        """What one more loop costs besides its steps: filling and draining its pipeline."""
+
+
+class BlockWork:
+    """The default: rates of a target divided among its SMs."""
+
+    def __init__(self, program: Program, target: Target = H200) -> None:
+        self.program = program
+        self.target = target
+        self._whole = reduced_dims(program)
+        self._bytes = {t.name: t.dtype.bytes for t in program.tensors.values()}
+
+    def step_us(self, op: str, attr: Attr, dims: tuple[str, ...], loop: str | None) -> float:
+        if op in ("const", "size"):
+            return 0.0
+        points = 1.0
+        for d in dims:
+            points *= self._extent(d)
+        executions = 1
+        if loop is not None:
+            executions = -(-self.program.sizes[loop] // NOMINAL_TILE)
+            if loop not in dims:
+                points *= executions
+        return points * self._point_us(op, attr) + executions * _OVERHEAD_US
+
+    def loop_us(self) -> float:
+        return _LOOP_US * self.target.memory_latency_us
+
+    def _extent(self, dim: str) -> int:
+        size = self.program.sizes[dim]
+        return size if dim in self._whole else min(size, NOMINAL_TILE)
+
+    def _point_us(self, op: str, attr: Attr) -> float:
+        if op == "load":
+            tensor = Node(op, (), attr).access.tensor
+            return self._bytes[tensor] / (self.target.l2_bytes_per_us / self.target.sms)
+        rate = (
+            self.target.tensor_flops_per_us if op == "matmul" else self.target.vector_flops_per_us
+        )
+        return operator(op).flops / (rate / self.target.sms)

@@ -1,0 +1,119 @@
+"""The programs that the search is tested on, at sizes people run them at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mirage_py.ugraph import index as ix
+from mirage_py.ugraph.builder import ProgramBuilder
+from mirage_py.ugraph.composites import l2_norm, layer_norm, rms_norm, softmax
+from mirage_py.ugraph.dtypes import F16
+from mirage_py.ugraph.program import Program
+
+
+class Spec:
+    """A thin shorthand over the builder: inputs are declared and loaded in one line."""
+
+    def __init__(self, name: str, **sizes: int) -> None:
+        self.b = ProgramBuilder(name)
+        for dim, size in sizes.items():
+            self.b.dim(dim, size)
+
+    def load(self, name: str, dims: str) -> int:
+        if name not in self.b.inputs:
+            self.b.input(name, [self.b.sizes[d] for d in dims], F16)
+        return self.b.load(name, list(dims))
+
+    def output(self, name: str, node: int, dims: str) -> None:
+        self.b.output(name, node, list(dims), F16)
+
+    def contract(self, x: int, y: int, dims: str) -> int:
+        return self.b.sum(self.b.apply("mul", x, y), list(dims))
+
+
+def rmsnorm_matmul(b: int = 16, d: int = 4096, n: int = 6144) -> Program:
+    s = Spec("rmsnorm_matmul", b=b, d=d, n=n)
+    x, g, w = s.load("X", "bd"), s.load("G", "d"), s.load("W", "dn")
+    normed = s.b.apply("mul", rms_norm(s.b, x, "d", 1e-6), g)
+    s.output("Y", s.contract(normed, w, "d"), "bn")
+    return s.b.build()
+
+
+def gated_mlp(b: int = 8, d: int = 4096, n: int = 4096) -> Program:
+    s = Spec("gated_mlp", b=b, d=d, n=n)
+    x, u, w = s.load("X", "bd"), s.load("U", "dn"), s.load("W", "dn")
+    gate = s.b.apply("silu", s.contract(x, u, "d"))
+    s.output("Y", s.b.apply("mul", gate, s.contract(x, w, "d")), "bn")
+    return s.b.build()
+
+
+def lora(b: int = 16, d: int = 256, r: int = 16, n: int = 4096) -> Program:
+    s = Spec("lora", b=b, d=d, r=r, n=n)
+    x, w, down, up = s.load("X", "bd"), s.load("W", "dn"), s.load("A", "dr"), s.load("B", "rn")
+    low_rank = s.contract(s.contract(x, down, "d"), up, "r")
+    s.output("Y", s.b.apply("add", s.contract(x, w, "d"), low_rank), "bn")
+    return s.b.build()
+
+
+def attention(h: int = 2, q: int = 256, s: int = 4096, d: int = 64, e: int = 64) -> Program:
+    p = Spec("attention", h=h, q=q, s=s, d=d, e=e)
+    scores = p.contract(p.load("Q", "hqd"), p.load("K", "hsd"), "d")
+    p.output("O", p.contract(softmax(p.b, scores, "s"), p.load("V", "hse"), "s"), "hqe")
+    return p.b.build()
+
+
+def causal_attention(h: int = 2, q: int = 256, s: int = 256, d: int = 64, e: int = 64) -> Program:
+    p = Spec("causal_attention", h=h, q=q, s=s, d=d, e=e)
+    scores = p.contract(p.load("Q", "hqd"), p.load("K", "hsd"), "d")
+    mask = p.b.mask(ix.compare("ge", ix.dim("q"), ix.dim("s")))
+    weights = p.b.apply("mul", p.b.apply("exp", scores), mask)
+    weights = p.b.apply("div", weights, p.b.sum(weights, "s"))
+    p.output("O", p.contract(weights, p.load("V", "hse"), "s"), "hqe")
+    return p.b.build()
+
+
+def qknorm_attention(h: int = 2, q: int = 256, s: int = 4096, d: int = 64, e: int = 64) -> Program:
+    p = Spec("qknorm_attention", h=h, q=q, s=s, d=d, e=e)
+    queries = l2_norm(p.b, p.load("Q", "hqd"), "d", 1e-6)
+    keys = l2_norm(p.b, p.load("K", "hsd"), "d", 1e-6)
+    weights = softmax(p.b, p.contract(queries, keys, "d"), "s")
+    p.output("O", p.contract(weights, p.load("V", "hse"), "s"), "hqe")
+    return p.b.build()
+
+
+def ntrans(b: int = 16, d: int = 4096) -> Program:
+    """The normalised residual update of nGPT: norm(x + alpha * (norm(h) - x))."""
+    s = Spec("ntrans", b=b, d=d)
+    x, hidden, alpha = s.load("X", "bd"), s.load("H", "bd"), s.load("A", "bd")
+    step = s.b.apply("sub", l2_norm(s.b, hidden, "d"), x)
+    moved = s.b.apply("add", x, s.b.apply("mul", alpha, step))
+    s.output("Y", l2_norm(s.b, moved, "d"), "bd")
+    return s.b.build()
+
+
+def row_softmax(b: int = 64, n: int = 32768) -> Program:
+    s = Spec("softmax", b=b, n=n)
+    s.output("Y", softmax(s.b, s.load("X", "bn"), "n"), "bn")
+    return s.b.build()
+
+
+def layernorm_linear(b: int = 64, d: int = 1024, n: int = 4096) -> Program:
+    s = Spec("layernorm_linear", b=b, d=d, n=n)
+    x, gain, shift = s.load("X", "bd"), s.load("G", "d"), s.load("H", "d")
+    normed = s.b.apply("mul", layer_norm(s.b, x, "d", 1e-5), gain)
+    normed = s.b.apply("add", normed, shift)
+    product = s.contract(normed, s.load("W", "dn"), "d")
+    s.output("Y", s.b.apply("add", product, s.load("C", "n")), "bn")
+    return s.b.build()
+
+
+PROGRAMS: dict[str, Callable[[], Program]] = {
+    "rmsnorm_matmul": rmsnorm_matmul,
+    "gated_mlp": gated_mlp,
+    "lora": lora,
+    "attention": attention,
+    "qknorm_attention": qknorm_attention,
+    "ntrans": ntrans,
+    "softmax": row_softmax,
+    "layernorm_linear": layernorm_linear,
+}
