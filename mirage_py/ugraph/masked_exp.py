@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from mirage_py.ugraph.builder import ProgramBuilder
 from mirage_py.ugraph.dtypes import BOOL
 from mirage_py.ugraph.index import Predicate
-from mirage_py.ugraph.predicates import TRUE, conjunction, negation
+from mirage_py.ugraph.predicates import TRUE, conjunction, disjunction, negation
 
 # Their results are 0 or 1.
 _TRUTH = ("mask", "lt", "le", "gt", "ge", "eq", "ne")
@@ -59,16 +59,27 @@ def split(builder: ProgramBuilder, x: int) -> Masked:
         if left.is_masked or right.is_masked:
             finite = builder.apply(node.op, left.finite, right.finite)
             return _both(finite, left, right)
-    if node.op in ("mul", "div") and _is_positive(builder, node.args[1]):
-        left = split(builder, node.args[0])
-        if left.is_masked:
-            finite = builder.apply(node.op, left.finite, node.args[1])
-            return Masked(finite, left.predicate, left.factors)
+    if node.op in ("mul", "div"):
+        return _split_scaled(builder, x)
     if node.op == "cast":
         inner = split(builder, node.args[0])
         if inner.is_masked:
             finite = builder.apply("cast", inner.finite, attr=node.attr)
             return Masked(finite, inner.predicate, inner.factors)
+    return Masked(x)
+
+
+def _split_scaled(builder: ProgramBuilder, x: int) -> Masked:
+    """A product with a positive number, on either side, or a quotient by one."""
+    node = builder.nodes[x]
+    for position in (0, 1) if node.op == "mul" else (0,):
+        if _is_positive(builder, node.args[1 - position]):
+            inner = split(builder, node.args[position])
+            if inner.is_masked:
+                args = list(node.args)
+                args[position] = inner.finite
+                finite = builder.apply(node.op, *args)
+                return Masked(finite, inner.predicate, inner.factors)
     return Masked(x)
 
 
@@ -78,7 +89,7 @@ def _split_where(builder: ProgramBuilder, condition: int, x: int, y: int) -> Mas
     elif _is_minus_infinity(builder, x):
         kept, negated = split(builder, y), True
     else:
-        return None
+        return _split_choice(builder, condition, x, y)
     node = builder.nodes[condition]
     if isinstance(node.attr, Predicate):
         keep = negation(node.attr) if negated else node.attr
@@ -87,6 +98,20 @@ def _split_where(builder: ProgramBuilder, condition: int, x: int, y: int) -> Mas
     if negated:
         factor = builder.apply("sub", builder.const(1.0), factor)
     return Masked(kept.finite, kept.predicate, (*kept.factors, factor))
+
+
+def _split_choice(builder: ProgramBuilder, condition: int, x: int, y: int) -> Masked | None:
+    """One of two values, each with its own mask; only for conditions on indices."""
+    left, right = split(builder, x), split(builder, y)
+    choice = builder.nodes[condition].attr
+    if not isinstance(choice, Predicate) or left.factors or right.factors:
+        return None
+    if not left.is_masked and not right.is_masked:
+        return None
+    keep = disjunction(
+        conjunction(choice, left.predicate), conjunction(negation(choice), right.predicate)
+    )
+    return Masked(builder.apply("where", condition, left.finite, right.finite), keep)
 
 
 def _both(finite: int, left: Masked, right: Masked) -> Masked:
@@ -100,6 +125,8 @@ def _is_minus_infinity(builder: ProgramBuilder, x: int) -> bool:
 
 def _is_positive(builder: ProgramBuilder, x: int) -> bool:
     attr = builder.nodes[x].attr
+    if builder.nodes[x].op == "size":
+        return True
     return builder.nodes[x].op == "const" and isinstance(attr, float) and 0 < attr < math.inf
 
 

@@ -1,0 +1,177 @@
+"""Takes minus infinity out of programs.
+
+A mask is written where(mask, x, -inf), and minus infinity has no value in a finite field. What
+consumes it makes a number of it again: exp(where(mask, x, -inf)) is exp(x) times the 0/1 mask, and
+so for sigmoid and relu. So masks move through sums, positive factors and casts to their consumer
+and become a factor there. A maximum over where(mask, x, -inf) stays: it is a running maximum that
+the removal of free shifts takes away. Anything else that minus infinity reaches is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mirage_py.errors import UnsupportedError
+from mirage_py.ugraph.builder import ProgramBuilder
+from mirage_py.ugraph.index import IndexExpr, Predicate
+from mirage_py.ugraph.masked_exp import Masked, split
+from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.operators import ELEMENTWISE, operator
+from mirage_py.ugraph.predicates import TRUE, negation
+from mirage_py.ugraph.program import Output, Program
+
+# Functions that are 0 at minus infinity.
+_VANISHING = ("exp", "sigmoid", "relu")
+
+
+def lower_masks(program: Program) -> Program:
+    """The same program with masks as 0/1 factors and minus infinity under a maximum only.
+
+    where(mask, x, 0) on a mask of indices becomes a product with the mask too.
+
+    Raises:
+        UnsupportedError: minus infinity reaches an operator that does not take it away.
+    """
+    if not any(n.op == "where" or n.attr in (math.inf, -math.inf) for n in program.nodes):
+        return program
+    builder = ProgramBuilder(program.name)
+    for dim in program.dims:
+        builder.dim(dim.name, dim.size)
+    for tensor in program.inputs:
+        builder.input(tensor.name, tensor.shape, tensor.dtype, tensor.strides)
+    new: list[int] = []
+    for node in program.nodes:
+        new.append(_lowered(builder, node, [new[a] for a in node.args]))
+    for old in program.outputs:
+        builder.output(old.tensor.name, new[old.node], old.index, old.tensor.dtype)
+    lowered = builder.build()
+    outputs = tuple(
+        Output(old.tensor, now.node, old.index)
+        for old, now in zip(program.outputs, lowered.outputs, strict=True)
+    )
+    lowered = replace(lowered, outputs=outputs)
+    _refuse_infinities(lowered)
+    return lowered
+
+
+def _lowered(builder: ProgramBuilder, node: Node, args: Sequence[int]) -> int:
+    """The node over operands that are lowered already."""
+    if node.op == "load":
+        return builder.load(node.access.tensor, node.access.index)
+    if node.op in ("const", "size", "index", "mask"):
+        return _leaf(builder, node)
+    if node.op in _VANISHING:
+        masked = split(builder, args[0])
+        return _factored(builder, builder.apply(node.op, masked.finite), masked)
+    if node.op == "where":
+        return _where(builder, *args)
+    if operator(node.op).kind == ELEMENTWISE:
+        return builder.apply(node.op, *args, attr=node.attr)
+    if node.op == "matmul":
+        return builder.matmul(args[0], args[1], node.reduced)
+    if node.op == "sum":
+        return builder.sum(args[0], node.reduced)
+    return builder.max(_guarded(builder, args[0]), node.reduced)
+
+
+def _leaf(builder: ProgramBuilder, node: Node) -> int:
+    attr = node.attr
+    if isinstance(attr, IndexExpr):
+        return builder.index(attr)
+    if isinstance(attr, Predicate):
+        return builder.mask(attr)
+    return builder.const(attr) if isinstance(attr, float) else builder.size(str(attr))
+
+
+def _factored(builder: ProgramBuilder, value: int, masked: Masked) -> int:
+    """``value`` where nothing is masked, 0 elsewhere."""
+    if masked.predicate != TRUE:
+        value = builder.apply("mul", value, builder.mask(masked.predicate))
+    for factor in masked.factors:
+        value = builder.apply("mul", value, factor)
+    return value
+
+
+def _where(builder: ProgramBuilder, condition: int, x: int, y: int) -> int:
+    """A mask of indices with 0 on one side is a factor.
+
+    A condition on values stays: the other side may be no number where it does not hold, as in
+    where(x > 0, log(x), 0).
+    """
+    predicate = builder.nodes[condition].attr
+    if isinstance(predicate, Predicate):
+        if _is_zero(builder, y) and not _is_infinite(builder, x):
+            return builder.apply("mul", x, condition)
+        if _is_zero(builder, x) and not _is_infinite(builder, y):
+            return builder.apply("mul", y, builder.mask(negation(predicate)))
+    return builder.apply("where", condition, x, y)
+
+
+def _guarded(builder: ProgramBuilder, x: int) -> int:
+    """The operand of a maximum with its masks gathered in one where."""
+    masked = split(builder, x)
+    if not masked.is_masked:
+        return x
+    one = builder.const(1.0)
+    condition = _factored(builder, one, masked)
+    return builder.apply("where", condition, masked.finite, builder.const(-math.inf))
+
+
+def _is_zero(builder: ProgramBuilder, node: int) -> bool:
+    return builder.nodes[node].op == "const" and builder.nodes[node].attr == 0.0
+
+
+def _is_infinite(builder: ProgramBuilder, node: int) -> bool:
+    return builder.nodes[node].attr in (math.inf, -math.inf)
+
+
+def _refuse_infinities(program: Program) -> None:
+    """Infinity may stand in where(mask, x, -inf) directly under a maximum, and nowhere else."""
+    # For each node that can be infinite, how it came to be so.
+    infinite: dict[int, str] = {}
+    for number, node in enumerate(program.nodes):
+        sources = [infinite[a] for a in node.args if a in infinite]
+        if node.attr in (math.inf, -math.inf):
+            infinite[number] = "minus infinity" if node.attr == -math.inf else "infinity"
+        elif node.op == "where" and sources:
+            infinite[number] = sources[0]
+        elif sources and not (node.op == "max" and sources[0] == "minus infinity"):
+            raise _refusal(program, sources[0], _described(node), number)
+    for output in program.outputs:
+        if output.node in infinite:
+            raise _refusal(
+                program, infinite[output.node], f"output {output.tensor.name}", output.node
+            )
+
+
+def _refusal(program: Program, value: str, place: str, node: int) -> UnsupportedError:
+    reached = next(o.tensor.name for o in program.outputs if _depends(program, o.node, node))
+    sign = "-" if value == "minus infinity" else ""
+    return UnsupportedError(
+        f"{value} reaches {place}",
+        where=f"{program.name}, output {reached}",
+        why="the finite field in which programs are compared has no infinity; where(mask, x, -inf) "
+        "is known only under exp, sigmoid, relu, softmax and max",
+        repair=f"mask with a large number such as {sign}1e30, or mask the result: "
+        "where(mask, f(x), 0)",
+    )
+
+
+def _described(node: Node) -> str:
+    if node.op in ("sum", "max", "matmul"):
+        return f"{node.op}[{', '.join(node.reduced)}]"
+    return f"{node.op} of [{', '.join(node.dims)}]"
+
+
+def _depends(program: Program, node: int, on: int) -> bool:
+    todo, seen = [node], {node}
+    while todo:
+        current = todo.pop()
+        if current == on:
+            return True
+        fresh = [a for a in program.nodes[current].args if a not in seen]
+        seen.update(fresh)
+        todo.extend(fresh)
+    return False
