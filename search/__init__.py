@@ -1,1 +1,1 @@
-"""How we look: from a program to the kernels that could compute it. README.md has the reading order."""
+"""How we look: from a program to the kernels that could compute it. See README.md."""

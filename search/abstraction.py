@@ -1,9 +1,10 @@
-"""From a program to terms: what each output computes, over loop and tile axes (Mirage, OSDI'25, section 4.2).
+"""From a program to terms: what each output computes, over loop and tile axes.
 
-A dimension d that some reduction sums over has two axes: "d.l" counts the iterations of a loop over d, and
-"d.t" is what one iteration sees. A sum over all of d is the sum over both, so the e-graph knows every way to
-cut it between a tile and a loop. Other dimensions are pointwise in every tensor: one axis is enough, and
-whether it is spread over a grid changes nothing in the algebra.
+A dimension d that some reduction sums over has two axes: "d.l" counts the iterations of a loop
+over d, and "d.t" is what one iteration sees. A sum over all of d is the sum over both, so the
+e-graph knows every way to cut it between a tile and a loop. Other dimensions are pointwise in
+every tensor: one axis is enough, and whether it is spread over a grid changes nothing in the
+algebra. Source: Mirage (OSDI'25), section 4.2.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ AxesOf = Callable[[tuple[str, ...]], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Abstraction:
-    """``roots`` has one term per output; ``leaf_axes`` and ``axes`` are what saturation wants to know."""
+    """One root per output; ``leaf_axes`` and ``axes`` are what saturation wants to know."""
 
     roots: tuple[Term, ...]
     leaves: tuple[Leaf, ...]

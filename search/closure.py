@@ -1,9 +1,9 @@
-"""The closure: every tensor that one configuration can hold and that can still become part of the answer.
+"""The closure: every tensor that a configuration can hold and that can become part of the answer.
 
-Tensors are taken in the order of their stages. A tensor meets those taken before it only where the class
-table has a row for the result, so what is built is always a part of the program in some equal form. The
-result is evaluated and merged with a tensor of equal value: a value is made once, and each further way to
-make it becomes an alternative.
+Tensors are taken in the order of their stages. A tensor meets those taken before it only where
+the class table has a row for the result, so what is built is always a part of the program in some
+equal form. The result is evaluated and merged with a tensor of equal value: a value is made once,
+and each further way to make it becomes an alternative.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mirage_py.search.abstraction import loop_axis, tile_axis
 from mirage_py.search.counters import Counter
 from mirage_py.search.leaves import Leaf
 from mirage_py.search.pool import Alternative, Pool
-from mirage_py.search.rules import Refused, joint_loop, joint_stage, may_be_built
+from mirage_py.search.rules import RefusedError, joint_loop, joint_stage, may_be_built
 from mirage_py.search.spaces import Configuration
 from mirage_py.search.values import Values
 from mirage_py.ugraph.field import DivisionByZero
@@ -31,8 +31,9 @@ _ELEMENTWISE = {op.abstract_name: op for op in all_operators() if op.kind == ELE
 class Ground:
     """What all closures of one search share.
 
-    ``buildable``       the dimensions of the program's nodes: a product that outgrows its operands must fit
-                        in one of them, any other is only ever contracted and never built
+    ``buildable``       the dimensions of the program's nodes: a product that outgrows its
+                        operands must fit in one of them, any other is only ever contracted and
+                        never built
     ``skip_divisions``  leave out what divides by zero, instead of asking for another draw
     """
 
@@ -75,7 +76,8 @@ class Closure:
     def _add_leaves(self) -> None:
         table = self.ground.table
         for row in table.rows:
-            # The number of iterations or of points in a tile is no value of a family: it has no tiles yet.
+            # The number of iterations or of points in a tile is no value of a family: it has no
+            # tiles yet.
             if row.op == "const" or (row.op == "size" and row.attr in self.values.space.dims):
                 attr = float(row.attr) if row.op == "const" else row.attr
                 value = self.values.scalar(row.op, row.attr)
@@ -112,7 +114,7 @@ class Closure:
         return (args for args in product(*choices) if any(args[p] == number for p in places))
 
     def _reduce(self, number: int, row: Row) -> None:
-        """A sum or maximum: over the tile, over the whole dimension, or over the iterations of a loop."""
+        """A sum or maximum: over the tile, the whole dimension, or the iterations of a loop."""
         dim = row.attr.rpartition(".")[0]
         tensor = self.pool[number]
         loop, tile = self.values.space.axes[dim]
@@ -155,7 +157,7 @@ class Closure:
         try:
             looped = joint_loop(operands)
             stage = joint_stage(operands, looped, self.ground.max_loops)
-        except Refused as refusal:
+        except RefusedError as refusal:
             self._refuse(refusal.rule, way)
             return
         if operator.name == "mul":

@@ -30,11 +30,12 @@ class SearchCounters:
     pruned: Mapping[str, Pruned]
 
     def __str__(self) -> str:
-        lines = [
+        head = (
             f"{self.candidates} candidates in {self.configurations} configurations, "
             f"{self.evaluations} evaluated, {self.tensors} tensors, {self.merged} merged, "
             f"{self.hits} configurations reach the outputs"
-        ]
+        )
+        lines = [head]
         lines += [f"  {rule}: {p.count}, first {p.first}" for rule, p in self.pruned.items()]
         return "\n".join(lines)
 
@@ -52,7 +53,7 @@ class Counter:
         self._pruned: dict[str, Pruned] = {}
 
     def prune(self, rule: str, example: Callable[[], str]) -> None:
-        """One more candidate that ``rule`` turned away; the example is written out for the first."""
+        """Count a candidate that ``rule`` turned away; the first one is written out."""
         known = self._pruned.get(rule)
         self._pruned[rule] = Pruned(known.count + 1, known.first) if known else Pruned(1, example())
 

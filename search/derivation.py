@@ -14,8 +14,9 @@ from mirage_py.ugraph.node import Attr
 class Step:
     """An operator of a block graph applied to earlier steps.
 
-    ``dims`` are those of its tile; ``looped`` is the dimension of the loop it lives in. An accumulator is
-    the value after its loop: it lives in none, and its attribute is the dimension it goes over.
+    ``dims`` are those of its tile; ``looped`` is the dimension of the loop it lives in. An
+    accumulator is the value after its loop: it lives in none, and its attribute is the dimension
+    it goes over.
     """
 
     op: str

@@ -1,14 +1,17 @@
 """The cheapest derivations that a pool holds: best-first search over partial derivations.
 
-The pool is a graph of alternatives (or) with operands (and), and may be cyclic. A partial derivation has
-chosen how to make some tensors and owes the others that these need. Two numbers judge it, and in both a
-shared tensor counts once:
+The pool is a graph of alternatives (or) with operands (and), and may be cyclic. A partial
+derivation has chosen how to make some tensors and owes the others that these need. Two numbers
+judge it, and in both a shared tensor counts once:
 
-  expected  what it costs if the owed tensors are made as greedy choices would: the order of the search
-  bound     the cheapest operator of every tensor that no completion can do without: never above the cost
+  expected  what it costs if the owed tensors are made as greedy choices would: the order of the
+            search
+  bound     the cheapest operator of every tensor that no completion can do without: never above
+            the cost
 
-What cannot beat the derivations found is dropped by its bound, so when the queue runs dry they are the
-cheapest; when the allowance of expansions runs out first, they are what the order brought.
+What cannot beat the derivations found is dropped by its bound, so when the queue runs dry they
+are the cheapest; when the allowance of expansions runs out first, they are what the order
+brought.
 """
 
 from __future__ import annotations
@@ -29,8 +32,8 @@ class ExtractionLimits:
     """How many derivations are wanted.
 
     ``derivations``  in all
-    ``alike``        that make the same contractions in the same way in as many loops: they differ in where
-                     a scalar is applied, and the cheapest few say it all
+    ``alike``        that make the same contractions in the same way in as many loops: they differ
+                     in where a scalar is applied, and the cheapest few say it all
     ``slack``        what costs more than the cheapest times this is not wanted
     ``expansions``   partial derivations that may be extended before the search gives up
     """
@@ -43,7 +46,7 @@ class ExtractionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """``derivations`` with their costs, cheapest first; ``cut`` if the bound on expansions was hit."""
+    """Derivations with their costs, cheapest first; ``cut`` if the expansions ran out."""
 
     derivations: tuple[tuple[float, Derivation], ...]
     cut: bool
@@ -51,7 +54,7 @@ class Extraction:
 
 @dataclass(frozen=True, slots=True)
 class _Partial:
-    """``chosen`` and ``owed`` are sets of tensor numbers as bits; ``choice`` the last choice made."""
+    """``chosen`` and ``owed`` are sets of tensors, as bits; ``choice`` the last choice made."""
 
     cost_us: float
     chosen: int
@@ -142,7 +145,7 @@ class _Extractor:
 
     @cached_property
     def _greedy(self) -> _Greedy:
-        """A derivation of every tensor, cheapest first, each from those already settled (Knuth 1977)."""
+        """A derivation of every tensor, cheapest first, each from settled ones (Knuth 1977)."""
         users: list[list[tuple[int, int]]] = [[] for _ in self.costs]
         missing: dict[tuple[int, int], int] = {}
         queue: list[tuple[float, int, int, int]] = []
@@ -223,7 +226,7 @@ class _Extractor:
         found: list[tuple[float, int, Derivation]],
         alike: dict[tuple[object, ...], int],
     ) -> None:
-        """Enter a complete derivation at its real cost, which counts what several loops compute again."""
+        """Enter a derivation at its real cost, which counts what several loops compute again."""
         ways = {n: self.pool[n].alternatives[c] for n, c in choices.items()}
         derivation = derivation_from(self.pool, ways, self.roots)
         key = (*self._contractions(choices), max(derivation.stages, default=0))

@@ -1,4 +1,4 @@
-"""Which tensors of a pool are the program's outputs, and whether a derivation is really equal to it."""
+"""Which tensors of a pool are the outputs, and whether a derivation really equals the program."""
 
 from __future__ import annotations
 

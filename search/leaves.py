@@ -15,8 +15,8 @@ TENSOR_LEAVES = ("load", "index", "mask")
 class Leaf:
     """A node without operands that depends on dimensions.
 
-    One tensor read at two places is two leaves. To the search they are unrelated random values, which is
-    sound: what is equal for unrelated values is equal for related ones.
+    One tensor read at two places is two leaves. To the search they are unrelated random values,
+    which is sound: what is equal for unrelated values is equal for related ones.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Which loop does what: a derivation says the earliest loop of each accumulator, an arrangement decides.
+"""Which loop does what: a derivation says the earliest loop of a sum, an arrangement decides.
 
-"fused" takes the earliest one. "split" keeps the loops of contractions clean: an accumulator whose terms
-need no contraction gets a loop of its own before them. A sum of squares beside a dot costs more than
-reading its operand twice, because its conversions stall the pipeline of the dot.
+"fused" takes the earliest one. "split" keeps the loops of contractions clean: an accumulator
+whose terms need no contraction gets a loop of its own before them. A sum of squares beside a dot
+costs more than reading its operand twice, because its conversions stall the pipeline of the dot.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def _straight_sections(
 ) -> dict[int, int]:
     """For each step outside of loops the number of loops before it.
 
-    What needs no loop waits until it is needed, so that it does not hold registers over a loop; what an
-    accumulator gives is used at once.
+    What needs no loop waits until it is needed, so that it does not hold registers over a loop;
+    what an accumulator gives is used at once.
     """
     steps = derivation.steps
     after: dict[int, int] = {}

@@ -51,7 +51,7 @@ class _Lowering:
         return BlockGraph(name, grid_of(self.program), tuple(self.nodes), kept)
 
     def _section(self, steps: Iterable[int], loop: str | None, stores: int | None) -> Section:
-        """The steps, then the stores of the outputs that ``stored_in`` says belong to ``stores``."""
+        """The steps, then the outputs whose ``stored_in`` is ``stores``."""
         first = len(self.nodes)
         self.passing = {}
         for step in steps:

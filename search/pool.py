@@ -12,7 +12,8 @@ from mirage_py.ugraph.node import Attr
 class Alternative:
     """One way to make a tensor: an operator of a block graph applied to tensors of the pool.
 
-    ``attr`` is that of the block graph's node; an accumulator's is the dimension it accumulates over.
+    ``attr`` is that of the block graph's node; an accumulator's is the dimension it accumulates
+    over.
     """
 
     op: str
@@ -26,10 +27,11 @@ class PoolTensor:
 
     ``looped``   the dimension of the loop it lives in, None outside of loops
     ``dims``     the dimensions of its tile
-    ``stage``    looped: the earliest loop, counted from 1, that can compute it (any later one can do so
-                 again); else the number of loops that must be over before it exists. The least over its
-                 alternatives
-    ``classes``  what it computes, as classes of the table; more than one where the laws do not join them
+    ``stage``    looped: the earliest loop, counted from 1, that can compute it (any later one can
+                 do so again); else the number of loops that must be over before it exists. The
+                 least over its alternatives
+    ``classes``  what it computes, as classes of the table; more than one where the laws do not
+                 join them
     """
 
     value: int

@@ -55,7 +55,8 @@ class SearchLimits:
 class Family:
     """A kernel with open tiles, and where it comes from.
 
-    ``cost_us`` ranks families of one program and means nothing else. ``arrangement`` is "fused" or "split".
+    ``cost_us`` ranks families of one program and means nothing else. ``arrangement`` is "fused"
+    or "split".
     """
 
     ugraph: UGraph
@@ -69,9 +70,11 @@ class Family:
 class SearchResult:
     """``families`` are sorted by cost, cheapest first.
 
-    ``exhausted``  the space of the ring was gone through: saturation and every closure ended by themselves
+    ``exhausted``  the space of the ring was gone through: saturation and every closure ended by
+                   themselves
     ``classes``    of abstract expressions; ``saturated`` if the laws had nothing to add
-    ``notes``      bounds that were hit, hits that did not survive the second field, reasons for no result
+    ``notes``      bounds that were hit, hits that did not survive the second field, reasons for
+                   no result
     """
 
     families: tuple[Family, ...]
@@ -92,7 +95,8 @@ def search(
 ) -> SearchResult:
     """All families found, none if there are none. The same seed gives the same result everywhere.
 
-    Does not raise: a program that has no abstract form or no value in a field gives no family and a note.
+    Does not raise: a program that has no abstract form or no value in a field gives no family and
+    a note.
     """
     started = time.perf_counter()
     run = _Search(program, seed, limits or SearchLimits(), work or BlockWork(program))

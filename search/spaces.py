@@ -1,8 +1,8 @@
 """Where the search evaluates: small representative extents, and which dimensions are looped.
 
-Every dimension has two axes in every array, loop then tile, of extent 1 where a tensor does not depend on
-it. The extents have nothing to do with the real sizes; they only have to be distinct enough that no two
-different things look the same.
+Every dimension has two axes in every array, loop then tile, of extent 1 where a tensor does not
+depend on it. The extents have nothing to do with the real sizes; they only have to be distinct
+enough that no two different things look the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PURE_TILES = (2, 3)
 
 @dataclass(frozen=True)
 class Space:
-    """``tiles`` gives the extent of each dimension's tile axis; reduced dimensions have iterations too."""
+    """``tiles`` gives the extent of each tile axis; reduced dimensions have iterations too."""
 
     dims: tuple[str, ...]
     reduced: tuple[str, ...]
@@ -64,8 +64,8 @@ class Space:
 class Configuration:
     """Which reduced dimensions are read tile by tile in loops; the others stay whole in a block.
 
-    Grid axes are no part of it: they range over dimensions that nothing reduces, along which every tensor of
-    the closure is pointwise, so one closure serves every choice of grid.
+    Grid axes are no part of it: they range over dimensions that nothing reduces, along which
+    every tensor of the closure is pointwise, so one closure serves every choice of grid.
     """
 
     looped: tuple[str, ...] = ()
@@ -75,10 +75,10 @@ class Configuration:
 
 
 def representative_space(program: Program, variant: int = 0) -> Space:
-    """Extents for a program. Variants differ in every extent, so that a coincidence in one shows in another.
+    """Extents for a program. Variants differ in all of them: a coincidence in one is none in another.
 
-    The size of a reduced dimension must not equal a constant of the program: the mean over 6 points would
-    be taken for a division by 6.
+    The size of a reduced dimension must not equal a constant of the program: the mean over 6
+    points would be taken for a division by 6.
     """
     reduced = reduced_dims(program)
     taken = [abs(c) for c in scalars_of(program)]
@@ -91,7 +91,7 @@ def representative_space(program: Program, variant: int = 0) -> Space:
 
 
 def configurations(program: Program, max_loop_dims: int) -> Iterator[Configuration]:
-    """No loop first, then every choice of up to ``max_loop_dims`` dimensions that are worth a loop."""
+    """No loop first, then every choice of up to ``max_loop_dims`` dimensions to loop over."""
     candidates = [d for d in reduced_dims(program) if program.sizes[d] > 1]
     for count in range(min(max_loop_dims, len(candidates)) + 1):
         for looped in combinations(candidates, count):
