@@ -16,16 +16,20 @@ from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
 
 
 def lower(program: Program, derivation: Derivation, arrangement: Arrangement) -> UGraph:
-    """The family. Every output dimension that nothing reduces is a grid axis."""
+    """The family. Every dimension that blocks can share out among them is a grid axis."""
     block = _Lowering(program, derivation, arrangement).run()
     return UGraph(program, (block,))
 
 
 def grid_of(program: Program) -> tuple[GridAxis, ...]:
-    """Output dimensions, along which blocks have nothing to do with one another."""
-    stored = {d for o in program.outputs for e in o.index for d in e.dims()}
+    """Dimensions that nothing reduces and that every output has.
+
+    Along the others several blocks would write the same place, which the rules of the IR forbid.
+    """
     whole = reduced_dims(program)
-    return tuple(GridAxis(d) for d in program.dim_names if d in stored and d not in whole)
+    stored = [[d for e in output.index for d in e.dims()] for output in program.outputs]
+    free = [d for d in program.dim_names if d not in whole]
+    return tuple(GridAxis(d) for d in free if all(d in dims for dims in stored))
 
 
 class _Lowering:

@@ -75,7 +75,7 @@ class Configuration:
 
 
 def representative_space(program: Program, variant: int = 0) -> Space:
-    """Extents for a program. Variants differ in all of them: a coincidence in one is none in another.
+    """Extents for a program; variants differ in all, so one shows the coincidences of another.
 
     The size of a reduced dimension must not equal a constant of the program: the mean over 6
     points would be taken for a division by 6.

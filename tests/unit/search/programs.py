@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.composites import l2_norm, layer_norm, rms_norm, softmax
+from mirage_py.ugraph.composites import clamp, l2_norm, layer_norm, rms_norm, softmax
 from mirage_py.ugraph.dtypes import F16
 from mirage_py.ugraph.program import Program
 
@@ -107,7 +107,76 @@ def layernorm_linear(b: int = 64, d: int = 1024, n: int = 4096) -> Program:
     return s.b.build()
 
 
-PROGRAMS: dict[str, Callable[[], Program]] = {
+def norm_gated_mlp(b: int = 8, d: int = 4096, n: int = 4096) -> Program:
+    """Residual, RMSNorm and gated MLP; the new residual is an output too."""
+    s = Spec("norm_gated_mlp", b=b, d=d, n=n)
+    moved = s.b.apply("add", s.load("X", "bd"), s.load("A", "bd"))
+    normed = s.b.apply("mul", rms_norm(s.b, moved, "d", 1e-6), s.load("G", "d"))
+    gate = s.b.apply("silu", s.contract(normed, s.load("U", "dn"), "d"))
+    s.output("Y", s.b.apply("mul", gate, s.contract(normed, s.load("W", "dn"), "d")), "bn")
+    s.output("R", moved, "bd")
+    return s.b.build()
+
+
+def row_statistics(b: int = 64, n: int = 4096) -> Program:
+    """Three outputs of two shapes: mean, variance and the standardised row."""
+    s = Spec("row_statistics", b=b, n=n)
+    x = s.load("X", "bn")
+    mean = s.b.mean(x, "n")
+    centred = s.b.apply("sub", x, mean)
+    variance = s.b.mean(s.b.apply("square", centred), "n")
+    s.output("M", mean, "b")
+    s.output("V", variance, "b")
+    s.output("Y", s.b.apply("div", centred, s.b.apply("sqrt", variance)), "bn")
+    return s.b.build()
+
+
+def linear_attention(h: int = 4, q: int = 512, s: int = 512, d: int = 64, e: int = 64) -> Program:
+    """No softmax: the state sum_s K V can be contracted before the queries come in."""
+    p = Spec("linear_attention", h=h, q=q, s=s, d=d, e=e)
+    scores = p.contract(p.load("Q", "hqd"), p.load("K", "hsd"), "d")
+    p.output("O", p.contract(scores, p.load("V", "hse"), "s"), "hqe")
+    return p.b.build()
+
+
+def grouped_attention(q: int = 16, s: int = 512, d: int = 64, e: int = 64) -> Program:
+    """Four query heads share two key heads: the head of K is an index expression."""
+    p = Spec("grouped_attention", h=4, q=q, s=s, d=d, e=e)
+    for name, width in (("K", "d"), ("V", "e")):
+        p.b.input(name, [2, s, p.b.sizes[width]], F16)
+    shared = ix.dim("h") // 2
+    keys, rows = (p.b.load(n, [shared, "s", w]) for n, w in (("K", "d"), ("V", "e")))
+    weights = softmax(p.b, p.contract(p.load("Q", "hqd"), keys, "d"), "s")
+    p.output("O", p.contract(weights, rows, "s"), "hqe")
+    return p.b.build()
+
+
+def clamped_maximum(b: int = 32, n: int = 4096) -> Program:
+    """Comparisons, selections and maxima: operators without algebra."""
+    s = Spec("clamped_maximum", b=b, n=n)
+    x, y = s.load("X", "bn"), s.load("Z", "bn")
+    larger = s.b.apply("where", s.b.apply("lt", x, y), y, x)
+    s.output("Y", s.b.max(clamp(s.b, larger, 0.25, 1.25), "n"), "b")
+    return s.b.build()
+
+
+def two_contractions(b: int = 16, d: int = 1024, k: int = 1024, n: int = 1024) -> Program:
+    """A sum of products over two unrelated dimensions: a loop for each."""
+    s = Spec("two_contractions", b=b, d=d, k=k, n=n)
+    first = s.contract(s.load("X", "bd"), s.load("W", "dn"), "d")
+    second = s.contract(s.load("Z", "bk"), s.load("U", "kn"), "k")
+    s.output("Y", s.b.apply("add", first, second), "bn")
+    return s.b.build()
+
+
+def whole_sum(b: int = 64, n: int = 64) -> Program:
+    """One number: the sum over two dimensions of a product."""
+    s = Spec("whole_sum", b=b, n=n)
+    s.output("Y", s.contract(s.load("X", "bn"), s.load("Z", "bn"), "bn"), "")
+    return s.b.build()
+
+
+PROGRAMS: dict[str, Callable[..., Program]] = {
     "rmsnorm_matmul": rmsnorm_matmul,
     "gated_mlp": gated_mlp,
     "lora": lora,
@@ -116,4 +185,33 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "ntrans": ntrans,
     "softmax": row_softmax,
     "layernorm_linear": layernorm_linear,
+}
+MORE: dict[str, Callable[..., Program]] = {
+    "causal_attention": causal_attention,
+    "norm_gated_mlp": norm_gated_mlp,
+    "row_statistics": row_statistics,
+    "linear_attention": linear_attention,
+    "grouped_attention": grouped_attention,
+    "clamped_maximum": clamped_maximum,
+    "two_contractions": two_contractions,
+    "whole_sum": whole_sum,
+}
+# No tile of 2 or 3 divides all of them.
+SMALL_SIZES: dict[str, tuple[int, ...]] = {
+    "rmsnorm_matmul": (3, 7, 5),
+    "gated_mlp": (3, 7, 5),
+    "lora": (3, 7, 4, 5),
+    "attention": (2, 3, 7, 5, 4),
+    "qknorm_attention": (2, 3, 7, 5, 4),
+    "ntrans": (3, 7),
+    "softmax": (3, 7),
+    "layernorm_linear": (3, 7, 5),
+    "causal_attention": (2, 5, 7, 4, 3),
+    "norm_gated_mlp": (3, 7, 5),
+    "row_statistics": (3, 7),
+    "linear_attention": (2, 3, 7, 5, 4),
+    "grouped_attention": (3, 7, 5, 4),
+    "clamped_maximum": (3, 7),
+    "two_contractions": (3, 7, 5, 4),
+    "whole_sum": (5, 7),
 }
