@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+
 from mirage_py.ugraph.field import FieldArray, FieldOps
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.text import parse_ugraph
@@ -405,5 +406,3 @@ def edited(name: str, *changes: tuple[str, str]) -> UGraph:
         assert old in text, old
         text = text.replace(old, new)
     return parse_ugraph(text, name)
-
-

@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+
 from mirage_py.ugraph import index as ix
 
 SIZES = {"a": 2, "b": 3, "c": 4, "d": 6}
 
 
 def expressions() -> st.SearchStrategy[ix.IndexExpr]:
-    leaves = st.one_of(st.sampled_from(sorted(SIZES)).map(ix.dim), st.integers(-3, 30).map(ix.const))
+    leaves = st.one_of(
+        st.sampled_from(sorted(SIZES)).map(ix.dim), st.integers(-3, 30).map(ix.const)
+    )
 
     def grow(inner: st.SearchStrategy[ix.IndexExpr]) -> st.SearchStrategy[ix.IndexExpr]:
         return st.one_of(
@@ -26,7 +29,9 @@ def expressions() -> st.SearchStrategy[ix.IndexExpr]:
 
 def everywhere(expr: ix.IndexExpr) -> np.ndarray:
     grids = np.meshgrid(*(np.arange(n) for n in SIZES.values()), indexing="ij")
-    return expr.evaluate(dict(zip(SIZES, grids, strict=True))) + np.zeros(tuple(SIZES.values()), int)
+    return expr.evaluate(dict(zip(SIZES, grids, strict=True))) + np.zeros(
+        tuple(SIZES.values()), int
+    )
 
 
 @given(expressions())

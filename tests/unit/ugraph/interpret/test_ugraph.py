@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import samples
-from mirage_py.errors import ValidationError
+
 from mirage_py.ugraph.field import FIELDS, FieldOps
 from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
 from mirage_py.ugraph.meaning import FieldMeaning, FloatMeaning
