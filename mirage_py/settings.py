@@ -55,8 +55,11 @@ class Settings:
 
 def _default_cache_dir() -> Path:
     # Here and not above, so that importing the package stays light.
-    from platformdirs import user_cache_dir
-
+    try:
+        from platformdirs import user_cache_dir
+    except ModuleNotFoundError:
+        # A saved kernel runs without the tools of the search; Linux is what GPUs run under.
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "mirage-py"
     return Path(user_cache_dir("mirage-py"))
 
 

@@ -1,0 +1,35 @@
+"""A plan as a list of things to run: emitted kernels, and calls of libraries between them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mirage_py.codegen.triton.module import TritonKernel, emit_triton
+from mirage_py.errors import InputError
+from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.ugraph import LibraryCall
+
+Step = TritonKernel | LibraryCall
+
+
+def emit_steps(plan: Plan) -> tuple[Step, ...]:
+    """Every kernel of the plan in order.
+
+    Raises InputError for a back end that this runtime does not launch, and ScheduleError where
+    Triton cannot express a block graph.
+    """
+    if plan.backend != "triton":
+        raise InputError(f"no runtime for back end '{plan.backend}'", repair="use backend triton")
+    steps: list[Step] = []
+    for kernel, options in zip(plan.ugraph.kernels, plan.options, strict=True):
+        if isinstance(kernel, LibraryCall):
+            steps.append(kernel)
+            continue
+        alone = replace(plan.ugraph, kernels=(kernel,))
+        steps += emit_triton(Plan(alone, (options,)))
+    return tuple(steps)
+
+
+def emit_kernels(plan: Plan) -> tuple[TritonKernel, ...]:
+    """The emitted kernels alone: what is compiled and stored. Raises as ``emit_steps`` does."""
+    return tuple(s for s in emit_steps(plan) if isinstance(s, TritonKernel))

@@ -1,0 +1,108 @@
+"""Plans on a machine without a GPU: the emitted kernels in Triton's interpreter.
+
+The interpreter runs in one worker process that lives as long as this one: it needs a triton of its
+own (see ``modules``), and a kernel with a wrong address must not end the user's process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirage_py.codegen.triton.module import TritonKernel
+from mirage_py.errors import CompileError, InputError
+from mirage_py.runtime.emission import Step, emit_steps
+from mirage_py.runtime.worker_pool import WorkerPool
+from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.program import Tensor
+
+FloatArray = NDArray[np.float64]
+
+TIMEOUT_S = 300.0
+
+_LOCK = threading.Lock()
+_POOL = WorkerPool(
+    1, timeout_s=TIMEOUT_S, environment={"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+)
+atexit.register(_POOL.close)
+
+
+def run_interpreted(plan: Plan, arrays: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+    """Run a plan's kernels on the CPU: inputs by name to outputs by name, in float64.
+
+    Inputs are rounded to their element types first. Outputs and intermediates hold NaN before the
+    first kernel, so what no block writes is NaN after the last one. Raises InputError for inputs of
+    the wrong shape, ScheduleError where Triton cannot express the plan, and CompileError when a
+    kernel fails.
+    """
+    steps = emit_steps(plan)
+    inputs = plan.ugraph.program.inputs
+    outputs = [o.tensor for o in plan.ugraph.program.outputs]
+    with tempfile.TemporaryDirectory(prefix="mirage_py_") as name, _LOCK:
+        folder = Path(name)
+        for tensor in inputs:
+            np.save(folder / f"{tensor.name}.npy", _checked(tensor, arrays))
+        (reply,) = _POOL.map([_task(plan, steps, folder)])
+        if not reply.done:
+            raise CompileError(
+                "the kernels do not run in Triton's interpreter",
+                where=", ".join(k.name for k in steps),
+                why=reply.reason,
+            )
+        return {t.name: np.load(folder / f"{t.name}.npy") for t in outputs}
+
+
+def stop_interpreter() -> None:
+    """End the worker process; the next run starts another."""
+    _POOL.close()
+
+
+def _checked(tensor: Tensor, arrays: Mapping[str, FloatArray]) -> FloatArray:
+    array = arrays.get(tensor.name)
+    if array is None:
+        raise InputError(f"input '{tensor.name}' is missing", repair=f"pass {tensor}")
+    if array.shape != tensor.shape:
+        raise InputError(
+            f"input '{tensor.name}' has shape {list(array.shape)}",
+            why=f"the kernels were made for {list(tensor.shape)}",
+        )
+    return np.ascontiguousarray(array, dtype=np.float64)
+
+
+def _task(plan: Plan, steps: tuple[Step, ...], folder: Path) -> dict[str, Any]:
+    program = plan.ugraph.program
+    roles = {t.name: "input" for t in program.inputs}
+    roles |= {o.tensor.name: "output" for o in program.outputs}
+    return {
+        "service": "interpret",
+        "folder": str(folder),
+        "tensors": [
+            {
+                "name": t.name,
+                "shape": t.shape,
+                "strides": t.element_strides,
+                "dtype": t.dtype.torch_name,
+                "role": roles.get(t.name, "intermediate"),
+            }
+            for t in plan.ugraph.tensors.values()
+        ],
+        "steps": [_step(s) for s in steps],
+    }
+
+
+def _step(step: Step) -> dict[str, Any]:
+    if isinstance(step, TritonKernel):
+        return {
+            "name": step.name,
+            "source": step.source,
+            "grid": step.text.grid,
+            "pointers": [t.name for t in step.pointers],
+        }
+    return {"name": step.name, "library": step.op, "args": step.args, "result": step.result}

@@ -1,0 +1,104 @@
+"""Running emitted kernels in Triton's interpreter; inside a worker started with TRITON_INTERPRET=1.
+
+Each tensor lies in the middle of a buffer full of NaN. A kernel that reads past an end spoils its
+result, one that writes past an end is caught by the guards, and an element that nobody writes stays
+NaN: in plain memory all three often go unseen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mirage_py.errors import CompileError
+from mirage_py.runtime.library import library_function
+from mirage_py.runtime.modules import load_module
+from mirage_py.runtime.poison import poison
+
+if TYPE_CHECKING:
+    import torch
+
+_GUARD_ELEMENTS = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class _Guarded:
+    """A tensor and the whole buffer around it."""
+
+    tensor: torch.Tensor
+    buffer: torch.Tensor
+    end: int
+
+    def guards_hold(self) -> bool:
+        import torch
+
+        ends = (self.buffer[:_GUARD_ELEMENTS], self.buffer[self.end :])
+        clean = poison(ends[0].dtype)
+        return all(
+            bool(torch.isnan(e).all()) if math.isnan(clean) else bool((e == clean).all())
+            for e in (end.to(torch.float64) for end in ends)
+        )
+
+
+def interpret(task: Mapping[str, Any]) -> None:
+    """Run the kernels of ``task`` in order.
+
+    ``tensors`` describes every tensor: name, shape, strides in elements, torch dtype, role. Inputs
+    are read from ``folder/NAME.npy`` and outputs written there, as float64. Raises CompileError
+    when a kernel writes outside its tensors.
+    """
+    folder = Path(task["folder"])
+    tensors: dict[str, _Guarded] = {}
+    for facts in task["tensors"]:
+        tensors[facts["name"]] = guarded = _allocate(facts)
+        if facts["role"] == "input":
+            guarded.tensor.copy_(_from_numpy(np.load(folder / f"{facts['name']}.npy")))
+    for step in task["steps"]:
+        _run(step, tensors)
+        for name, guarded in tensors.items():
+            if not guarded.guards_hold():
+                raise CompileError(f"{step['name']} writes outside of {name}")
+    for facts in task["tensors"]:
+        if facts["role"] == "output":
+            np.save(folder / f"{facts['name']}.npy", _to_numpy(tensors[facts["name"]].tensor))
+
+
+def _run(step: Mapping[str, Any], tensors: Mapping[str, _Guarded]) -> None:
+    if "library" in step:
+        arguments = (tensors[name].tensor for name in step["args"])
+        library_function(step["library"])(*arguments, out=tensors[step["result"]].tensor)
+        return
+    function = getattr(load_module(step["source"], step["name"]), step["name"])
+    # Lanes behind a mask may overflow; what is stored is judged by the caller.
+    with np.errstate(all="ignore"):
+        function[(step["grid"],)](*(tensors[name].tensor for name in step["pointers"]))
+
+
+def _allocate(facts: Mapping[str, Any]) -> _Guarded:
+    import torch
+
+    shape, strides = facts["shape"], facts["strides"]
+    span = 1 + sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
+    dtype: torch.dtype = getattr(torch, facts["dtype"])
+    values = torch.full([span + 2 * _GUARD_ELEMENTS], poison(dtype), dtype=torch.float64)
+    buffer = values.to(dtype)
+    tensor = buffer.as_strided(shape, strides, _GUARD_ELEMENTS)
+    return _Guarded(tensor, buffer, _GUARD_ELEMENTS + span)
+
+
+def _from_numpy(array: np.ndarray[Any, Any]) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(array)
+
+
+def _to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    import torch
+
+    result: np.ndarray[Any, Any] = tensor.to(torch.float64).contiguous().numpy()
+    return result

@@ -1,0 +1,93 @@
+"""The inside of a worker process: a line of JSON in, a line of JSON out, until the input ends.
+
+Started by ``worker_pool`` in a session and process group of its own. A task is ``{"service": name,
+...}``; the reply is ``{"value": ...}`` or ``{"error": text}``. Nothing is pickled, and whatever a
+kernel's source or a compiler prints goes to the error stream.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from mirage_py.errors import MirageError
+
+Task = Mapping[str, Any]
+
+
+def compile_plan(task: Task) -> list[dict[str, Any]]:
+    """Compile each kernel of a plan: ``kernels`` and ``capability`` to a list of facts."""
+    from mirage_py.runtime.compile import KernelSource, compile_source
+
+    facts = []
+    for kernel in task["kernels"]:
+        source = KernelSource(**{**kernel, "pointer_types": tuple(kernel["pointer_types"])})
+        facts.append(asdict(compile_source(source, int(task["capability"]))))
+    return facts
+
+
+def interpret_plan(task: Task) -> None:
+    """Run a plan's kernels in Triton's interpreter on the arrays in ``folder``."""
+    from mirage_py.runtime.interpreter_service import interpret
+
+    interpret(task)
+
+
+SERVICES: Mapping[str, Callable[[Task], Any]] = {
+    "compile": compile_plan,
+    "interpret": interpret_plan,
+}
+
+
+def main(memory_bytes: int) -> None:
+    """Serve until standard input ends."""
+    tasks = os.fdopen(os.dup(0), encoding="utf-8")
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    threading.Thread(target=_follow_parent, args=(os.getppid(),), daemon=True).start()
+
+    # Emitted sources import both: paid once, before the clock of a task runs.
+    import torch  # noqa: F401
+    import triton  # noqa: F401
+
+    _send(replies, {"ready": True})
+    for line in tasks:
+        _send(replies, _answer(json.loads(line)))
+
+
+def _answer(task: Task) -> dict[str, Any]:
+    try:
+        return {"value": SERVICES[task["service"]](task)}
+    except MemoryError:
+        return {"error": "it ran out of memory"}
+    except MirageError as error:
+        return {"error": str(error)}
+    except Exception as error:  # noqa: BLE001
+        # One candidate's failure is an answer like any other; the parent decides what it costs.
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _send(replies: Any, reply: Mapping[str, Any]) -> None:
+    replies.write(json.dumps(reply) + "\n")
+    replies.flush()
+
+
+def _follow_parent(parent: int) -> None:
+    """A worker whose parent was killed must not go on computing for nobody."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
