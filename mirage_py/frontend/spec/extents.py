@@ -104,7 +104,7 @@ def _bind(extents: Extents, ref: Ref, number: int, extent: int, index: Name) -> 
     declaration = extents.symbols.declared.get(ref.name)
     place = f"axis {number + 1} of '{ref.name}'"
     if declaration is not None:
-        place += f" (declared in {source.line_of(declaration.span)})"
+        place += f" (declared on {source.line_of(declaration.span)})"
     known = extents.origins.get(index.name)
     if known is None:
         extents.letters[index.name] = extent
@@ -114,15 +114,15 @@ def _bind(extents: Extents, ref: Ref, number: int, extent: int, index: Name) -> 
             raise source.error(
                 index.span,
                 f"index '{index.name}' runs to {known.extent}, but {place} has {extent} elements",
-                why=f"its range is declared in {source.line_of(known.span)}",
+                why=f"its range is declared on {source.line_of(known.span)}",
                 repair=f"declare index {index.name} < {extent}, or use another index here",
             )
     elif known.extent != extent:
         raise source.error(
             index.span,
             f"index '{index.name}' has two extents, {known.extent} and {extent}",
-            why=f"{known.extent} from {known.place} in {source.line_of(known.span)}, {extent} from "
-            f"{place} here",
+            why=f"{source.line_of(known.span)} makes it {known.extent}, from {known.place}; here "
+            f"it is {extent}, from {place}",
             repair="use another letter for one of the two, or mend the declaration; index "
             f"{index.name} < {min(extent, known.extent)} reads a part of the longer axis",
         )

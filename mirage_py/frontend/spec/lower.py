@@ -214,6 +214,7 @@ class Lowering:
 
     def _reduction(self, call: Call, over: tuple[Expr, ...]) -> int:
         row = REDUCTIONS[call.name]
+        body = self.value(call.args[0])
         eps = row.eps or 0.0
         for extra in (*call.args[1:], *(value for _, value in call.keywords)):
             value = self._constant(self.value(extra))
@@ -223,7 +224,7 @@ class Lowering:
                 )
             eps = value
         dims = [e.name for e in over if isinstance(e, Name)]
-        return row.build(self.builder, self.value(call.args[0]), dims, eps)
+        return row.build(self.builder, body, dims, eps)
 
     def _type(self, expr: Expr) -> DType:
         if isinstance(expr, Name):

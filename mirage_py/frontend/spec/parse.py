@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mirage_py.errors import InputError
+from mirage_py.errors import InputError, SpecError
 from mirage_py.frontend.spec.extents import infer
 from mirage_py.frontend.spec.lower import Lowering
 from mirage_py.frontend.spec.products import SpellOut
@@ -77,9 +77,11 @@ def _program(source: Source, name: str, sizes: Mapping[str, int]) -> Program:
     spec = read(source)
     symbols = collect(source, spec, sizes)
     if all(d.is_let for d in spec.definitions):
+        last = spec.definitions[-1].target.span if spec.definitions else Span(1, 1, 1, 2)
         raise source.error(
-            Span(len(source.lines), 1, len(source.lines), 2),
-            "the spec defines no output" if source.text.strip() else "the spec is empty",
+            last,
+            "the spec defines no output",
+            why="every definition in it is a let" if spec.definitions else "it defines nothing",
             repair="end it with an equation, as in Y[b, n] = sum[d](X[b, d] * W[d, n])",
         )
     spelled = SpellOut(symbols)
@@ -89,7 +91,6 @@ def _program(source: Source, name: str, sizes: Mapping[str, int]) -> Program:
     extents = infer(symbols, definitions, scope.letters)
     for definition, letters in zip(definitions, free, strict=True):
         _check_free(symbols, definition, letters)
-    _check_used(symbols, scope, definitions)
     builder = ProgramBuilder(name)
     for letter in scope.letters:
         builder.dim(letter, extents.letters[letter])
@@ -98,6 +99,7 @@ def _program(source: Source, name: str, sizes: Mapping[str, int]) -> Program:
     lowering = Lowering(symbols, extents, builder)
     for definition in definitions:
         lowering.definition(definition)
+    _check_used(symbols, scope, builder)
     return builder.build()
 
 
@@ -129,13 +131,24 @@ def _check_free(symbols: Symbols, definition: Definition, free: Letters) -> None
             )
 
 
-def _check_used(symbols: Symbols, scope: Scope, definitions: list[Definition]) -> None:
-    lets = [d.target for d in definitions if d.is_let]
-    for kind, name, span in (
-        *(("input", d.name, d.span) for d in symbols.inputs),
-        *(("intermediate tensor", t.name, t.name_span) for t in lets),
-    ):
-        if name not in scope.used:
-            raise symbols.source.error(
-                span, f"{kind} '{name}' is never read", repair="use it, or remove it"
-            )
+def _check_used(symbols: Symbols, scope: Scope, builder: ProgramBuilder) -> None:
+    """Every intermediate tensor is read somewhere, every input on the way to an output."""
+    for definition in symbols.definitions:
+        target = definition.target
+        if definition.is_let and target.name not in scope.used:
+            raise _unread(symbols, "intermediate tensor", target.name, target.name_span)
+    todo, seen = [o.node for o in builder.outputs], dict.fromkeys(o.node for o in builder.outputs)
+    while todo:
+        fresh = [a for a in builder.nodes[todo.pop()].args if a not in seen]
+        seen.update(dict.fromkeys(fresh))
+        todo.extend(fresh)
+    read = [n.access.tensor for n in map(builder.nodes.__getitem__, seen) if n.op == "load"]
+    for tensor in symbols.inputs:
+        if tensor.name not in read:
+            raise _unread(symbols, "input", tensor.name, tensor.span)
+
+
+def _unread(symbols: Symbols, kind: str, name: str, span: Span) -> SpecError:
+    return symbols.source.error(
+        span, f"{kind} '{name}' is never read", repair="use it, or remove it"
+    )

@@ -146,8 +146,8 @@ class Reader(Transformer_NonRecursive[Token, Any]):
     def arguments(self, _meta: Meta, parts: list[Any]) -> list[Any]:
         return parts
 
-    def keyword(self, _meta: Meta, parts: list[Any]) -> tuple[Token, Expr]:
-        return parts[0], parts[1]
+    def keyword(self, _meta: Meta, parts: list[Any]) -> tuple[Name, Expr]:
+        return _name(parts[0]), parts[1]
 
     def call(self, meta: Meta, parts: list[Any]) -> Call:
         head, arguments = parts
@@ -156,11 +156,6 @@ class Reader(Transformer_NonRecursive[Token, Any]):
             name, name_span, over = head.name, head.name_span, head.indices
         else:
             name, name_span = str(head), span_of(head)
-        keywords: list[tuple[str, Expr]] = []
-        args: list[Expr] = []
-        for argument in arguments:
-            if isinstance(argument, tuple):
-                keywords.append((str(argument[0]), argument[1]))
-            else:
-                args.append(argument)
-        return Call(name, over, tuple(args), tuple(keywords), span_of(meta), name_span)
+        keywords = tuple(a for a in arguments if isinstance(a, tuple))
+        args = tuple(a for a in arguments if not isinstance(a, tuple))
+        return Call(name, over, args, keywords, span_of(meta), name_span)

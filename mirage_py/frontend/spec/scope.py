@@ -59,8 +59,8 @@ class Scope:
                 raise self.symbols.source.error(
                     letter.span,
                     f"index '{letter.name}' stands twice on the left side",
-                    repair="give each axis an index of its own; to take a diagonal, repeat the index "
-                    "on the right side",
+                    repair="give each axis an index of its own; to take a diagonal, repeat the "
+                    "index on the right side",
                 )
             self._letter(letter, seen)
         free: Letters = {}
@@ -101,7 +101,7 @@ class Scope:
             return source.error(
                 ref.name_span,
                 f"'{ref.name}' is read before it is defined",
-                why=f"its definition is in {source.line_of(defined[0].target.name_span)}; a tensor "
+                why=f"its definition is on {source.line_of(defined[0].target.name_span)}; a tensor "
                 "that is assigned to is no input",
                 repair="move the definition up, or give the result another name",
             )
@@ -149,11 +149,11 @@ class Scope:
                 f"'{name}' does not say over which index it runs",
                 repair=f"write {usage(name)}",
             )
-        for keyword, value in call.keywords:
+        for keyword, _ in call.keywords:
             raise source.error(
-                value.span,
-                f"'{name}' has no argument named '{keyword}'",
-                repair=f"write {usage(name)}; to compare, write {keyword} == ...",
+                keyword.span,
+                f"'{name}' has no argument named '{keyword.name}'",
+                repair=f"write {usage(name)}; to compare, write {keyword.name} == ...",
             )
         fewest, most = 2, 2
         if name in FUNCTIONS:
@@ -178,11 +178,11 @@ class Scope:
                 repair=f"write {usage(name)}",
             )
         allowed = ("eps",) if row.eps is not None else ()
-        for keyword, value in call.keywords:
-            if keyword not in allowed:
+        for keyword, _ in call.keywords:
+            if keyword.name not in allowed:
                 raise source.error(
-                    value.span,
-                    f"'{name}' has no argument named '{keyword}'",
+                    keyword.span,
+                    f"'{name}' has no argument named '{keyword.name}'",
                     repair=f"write {row.usage}",
                 )
         given = len(call.args) + len(call.keywords)

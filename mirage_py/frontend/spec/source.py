@@ -45,8 +45,7 @@ class Source:
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     """The repair for an unknown name: the nearest known ones, or ``otherwise``."""
     candidates = list(dict.fromkeys(known))
-    near = difflib.get_close_matches(name, candidates, n=3, cutoff=0.6)
-    if not near:
-        # Names are short: one letter in the wrong case is a far match for difflib.
-        near = [k for k in candidates if k.lower() == name.lower()]
+    # One wrong letter of two or three is already a far match for difflib, and so is a wrong case.
+    near = difflib.get_close_matches(name, candidates, n=3, cutoff=0.6 if len(name) > 3 else 0.5)
+    near = near or [k for k in candidates if k.lower() == name.lower()]
     return f"did you mean {' or '.join(repr(n) for n in near)}?" if near else otherwise

@@ -172,7 +172,7 @@ def _define(symbols: Symbols, definition: Definition) -> None:
             raise source.error(
                 target.name_span,
                 f"'{target.name}' is defined twice",
-                why=f"first in {source.line_of(first.target.name_span)}",
+                why=f"first on {source.line_of(first.target.name_span)}",
                 repair="choose another name, or remove one of the two",
             )
     if len(declared.axes) != len(target.indices):
@@ -183,7 +183,7 @@ def _define(symbols: Symbols, definition: Definition) -> None:
             raise source.error(
                 definition.dtype.span,
                 f"'{target.name}' has two element types",
-                why=f"it is declared as {declared.dtype} in {source.line_of(declared.span)}",
+                why=f"it is declared as {declared.dtype} on {source.line_of(declared.span)}",
                 repair="remove one of the two",
             )
 

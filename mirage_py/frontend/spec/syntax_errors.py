@@ -135,7 +135,7 @@ def bad_token(source: Source, error: UnexpectedInput, tokens: Iterator[Token]) -
     shown = "the end of the line" if place.token.type == "_NL" else f"'{place.text}'"
     repair = _bracket_repair(place) or _spelling_repair(place) or _neighbour_repair(place)
     if not repair:
-        repair = f"write {expected}" if expected else "remove it"
+        repair = f"write {expected} before {shown}" if expected else "remove it"
     return source.error(span_of(place.token), f"unexpected {shown}", why=why, repair=repair)
 
 

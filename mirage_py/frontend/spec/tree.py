@@ -91,7 +91,7 @@ class Call:
     name: str
     over: tuple[Expr, ...] | None
     args: tuple[Expr, ...]
-    keywords: tuple[tuple[str, Expr], ...]
+    keywords: tuple[tuple[Name, Expr], ...]
     span: Span
     name_span: Span
 
