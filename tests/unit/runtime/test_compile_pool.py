@@ -1,0 +1,123 @@
+"""The pool outlives its workers: what hangs, crashes or fails costs itself only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from plans import attention_plan, rms_plan, two_kernel_plan
+
+from mirage_py.errors import CompileError
+from mirage_py.runtime.compile import KernelSource, compile_kernel
+from mirage_py.runtime.compile_pool import CompilePool
+from mirage_py.runtime.emission import emit_kernels
+from mirage_py.runtime.worker_pool import WorkerPool
+from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.ugraph import UGraph
+
+GOOD = "def k(): pass\n"
+HANGS = "import time\ntime.sleep(60)\n"
+HANGS_WITH_A_CHILD = "import subprocess\nsubprocess.run(['sleep', '{seconds}'])\n"
+CRASHES = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n"
+EXITS = "import os, sys\nprint('last words', file=sys.stderr, flush=True)\nos._exit(3)\n"
+HUNGRY = "x = bytearray(6 << 30)\n"
+
+
+def task(source: str) -> dict[str, object]:
+    kernel = {"name": "k", "source": source, "pointer_types": [], "num_warps": 4}
+    return {"service": "compile", "capability": 90, "kernels": [kernel]}
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with WorkerPool(2, timeout_s=2.0, memory_bytes=4 << 30) as pool:
+        yield pool
+
+
+def test_each_failure_is_reported_and_the_others_go_on(pool: WorkerPool):
+    (good,) = (asdict(KernelSource.of(k)) for k in emit_kernels(rms_plan()))
+    right = {"service": "compile", "capability": 90, "kernels": [good]}
+    tasks = [task(HANGS), right, task(CRASHES), task(EXITS), task(HUNGRY), task("def ("), right]
+    seen: list[int] = []
+    start = time.monotonic()
+    replies = pool.map(tasks, on_reply=lambda number, _: seen.append(number))
+    kinds = [r.kind for r in replies]
+    assert kinds == ["timeout", "done", "crash", "crash", "error", "error", "done"]
+    assert "longer than 2 s" in replies[0].reason
+    assert "SIGSEGV" in replies[2].reason
+    assert replies[3].reason.endswith("ended with code 3: last words")
+    assert "memory" in replies[4].reason.lower()
+    assert "does not load" in replies[5].reason
+    assert replies[6].value[0]["name"] == "rms_kernel"
+    assert sorted(seen) == list(range(7))
+    assert time.monotonic() - start < 40
+
+
+def test_a_time_out_ends_what_the_worker_started(pool: WorkerPool):
+    seconds = "61.2345"
+    (reply,) = pool.map([task(HANGS_WITH_A_CHILD.format(seconds=seconds))])
+    assert reply.kind == "timeout"
+    assert seconds not in _command_lines()
+
+
+def test_tasks_after_the_deadline_are_skipped(pool: WorkerPool):
+    (reply,) = pool.map([task(GOOD)], deadline=time.monotonic() - 1)
+    assert (reply.kind, reply.reason) == ("skipped", "the time budget was used up")
+
+
+def test_an_interrupt_ends_the_workers():
+    with WorkerPool(1, timeout_s=60.0) as pool:
+        pool.map([task("def (")])  # started and idle
+        interrupt = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        interrupt.start()
+        start = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            pool.map([task(HANGS), task(HANGS)])
+        assert time.monotonic() - start < 10
+        (reply,) = pool.map([task("def (")])
+        assert reply.kind == "error"
+
+
+def test_workers_that_cannot_start_are_an_error(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("mirage_py.runtime.worker_pool._BOOT", "raise SystemExit('no luck')")
+    with WorkerPool(2, timeout_s=5.0) as pool:
+        with pytest.raises(CompileError, match="does not start") as raised:
+            pool.map([task(GOOD)] * 3)
+        assert "no luck" in str(raised.value)
+
+
+def test_plans_compile_in_order_and_the_parent_hits_the_cache():
+    plans = [rms_plan(5, 64, 32), attention_plan(1, 16, 64), two_kernel_plan(9, 40)]
+    open_tiles = UGraph(plans[0].ugraph.program, (_without_tiles(plans[0]),))
+    plans.insert(1, Plan(open_tiles, plans[0].options))
+    with CompilePool(2, timeout_s=60.0) as pool:
+        outcomes = pool.compile(plans, 90)
+    assert [o.compiled for o in outcomes] == [True, False, True, True]
+    assert "tile" in outcomes[1].reason
+    names = [[f.name for f in o.facts] for o in outcomes]
+    assert names == [["rms_kernel"], [], ["attention_kernel"], ["row_sums", "divide"]]
+    (kernel,) = emit_kernels(plans[0])
+    here = compile_kernel(kernel, 90)
+    there = outcomes[0].facts[0]
+    assert here.asm_path == there.asm_path
+    assert here.seconds < 0.5 * there.seconds
+
+
+def _without_tiles(plan: Plan):
+    (block,) = plan.ugraph.kernels
+    return replace(block, grid=tuple(replace(a, tile=None) for a in block.grid))
+
+
+def _command_lines() -> str:
+    lines = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                lines.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return "\n".join(lines)
