@@ -73,6 +73,12 @@ def read_expression(tree: Item, source: str, depth: int = 0) -> IndexExpr:
     return IndexExpr(name, value=value, args=(left,))
 
 
+def read_access(tree: Item, source: str) -> Access:
+    """A tensor with its indices."""
+    tensor, *index = _children(tree)
+    return Access(str(tensor), tuple(read_expression(e, source) for e in index))
+
+
 _COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 
 
@@ -277,8 +283,7 @@ class _Reader:
 
     def access(self, tree: Item) -> Access:
         """A tensor with its indices."""
-        tensor, *index = _children(tree)
-        return Access(str(tensor), tuple(read_expression(e, self.source) for e in index))
+        return read_access(tree, self.source)
 
     def fail(self, at: Item, what: str, repair: str = "") -> FormatError:
         """The error for a place in the text."""

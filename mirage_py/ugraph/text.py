@@ -36,9 +36,11 @@ from typing import TYPE_CHECKING
 
 from mirage_py.errors import FormatError
 from mirage_py.ugraph.index import IndexExpr, Predicate
+from mirage_py.ugraph.node import Access
 from mirage_py.ugraph.printing import format_block, format_program, format_ugraph
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.reading import (
+    read_access,
     read_expression,
     read_predicate,
     read_program,
@@ -53,6 +55,7 @@ __all__ = [
     "format_block",
     "format_program",
     "format_ugraph",
+    "parse_access",
     "parse_index",
     "parse_predicate",
     "parse_program",
@@ -75,6 +78,11 @@ def parse_index(text: str, source: str = "index") -> IndexExpr:
     return read_expression(_tree(text, "expr", source), source)
 
 
+def parse_access(text: str, source: str = "access") -> Access:
+    """A tensor with its indices, as in ``X[b, d + 1]``."""
+    return read_access(_tree(text, "access", source), source)
+
+
 def parse_predicate(text: str, source: str = "predicate") -> Predicate:
     """One condition on indices."""
     return read_predicate(_tree(text, "pred", source), source)
@@ -87,7 +95,7 @@ def _parser() -> Lark:
     grammar = (files("mirage_py.ugraph") / "graph_text.lark").read_text(encoding="utf-8")
     return Lark(
         grammar,
-        start=["program", "ugraph", "expr", "pred"],
+        start=["program", "ugraph", "access", "expr", "pred"],
         parser="lalr",
         propagate_positions=True,
         maybe_placeholders=False,
