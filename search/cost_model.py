@@ -17,7 +17,13 @@ from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.program import Program
 
 # One pass through a barrier or a shuffle tree.
-_SYNC_US = 0.03
+_SYNC_US = 0.08
+# Share of the issue slots that one block fills alone, and that all resident blocks fill together.
+_SINGLE_BLOCK_ISSUE = 0.5
+_SHARED_ISSUE = 0.8
+_IMPERFECT_OVERLAP = 0.15
+# A load in a loop that is no asynchronous copy stalls every iteration.
+_UNPIPELINED_LATENCY = 0.6
 # Share of the warp-group rate that mma.sync reaches on sm_90.
 _PLAIN_MMA_RATE = 0.5
 _MAX_BLOCKS_PER_SM = 32
@@ -63,14 +69,19 @@ def estimate(tiling: Tiling, options: LaunchOptions, target: Target) -> Estimate
     waves = max(1, -(-blocks // (target.sms * per_sm)))
     wave_us, bound = _wave(tiling, options, target, per_sm)
     memory_us = _dram_bytes(tiling) / target.dram_bytes_per_us
-    total = waves * wave_us
-    if memory_us > total:
-        total, bound = memory_us, "memory"
+    if memory_us > waves * wave_us:
+        bound = "memory"
+    total = _overlapped([memory_us, waves * wave_us])
     # Ramp up and down: the memory system idles while the first loads travel and the last blocks
     # end.
     return Estimate(
         total + target.launch_us + 0.5 * target.memory_latency_us, need, blocks, resident, bound
     )
+
+
+def _overlapped(times_us: list[float]) -> float:
+    """Time of work on several resources at once: the slowest hides most of the others."""
+    return max(times_us) + _IMPERFECT_OVERLAP * (sum(times_us) - max(times_us))
 
 
 def _blocks_per_sm(need: Footprint, options: LaunchOptions, target: Target) -> int:
@@ -87,6 +98,17 @@ def _blocks_per_sm(need: Footprint, options: LaunchOptions, target: Target) -> i
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Iteration:
+    """What one iteration of a section asks of one block."""
+
+    tensor_flops: float
+    vector_ops: float
+    cache_bytes: float
+    exposed_us: float
+    syncs: int
+
+
 def _wave(tiling: Tiling, options: LaunchOptions, target: Target, per_sm: int) -> tuple[float, str]:
     """Time of one wave of ``per_sm`` blocks on every SM, and what bounds its longest section."""
     total = 0.0
@@ -95,82 +117,89 @@ def _wave(tiling: Tiling, options: LaunchOptions, target: Target, per_sm: int) -
     for number, section in enumerate(tiling.block.sections):
         if not section.nodes:
             continue
-        tensor_us, vector_us, cache_us, exposed_us, syncs = _section(
-            tiling, options, target, number
-        )
-        iterations = 1
-        depth = 1
+        iterations, depth = 1, 1
         if section.loop is not None:
-            iterations = -(
-                -tiling.program.sizes[section.loop] // tiling.padded(section.loop, number)
-            )
+            size = tiling.program.sizes[section.loop]
+            iterations = -(-size // tiling.padded(section.loop, number))
             depth = options.num_stages[loop] if loop < len(options.num_stages) else 1
             loop += 1
-        loads = cache_us > 0
-        hidden = target.memory_latency_us / max(1, depth - 1) if loads else 0.0
-        if depth <= 1 and loads:
-            exposed_us = target.memory_latency_us
-        chain = tensor_us + vector_us + exposed_us + syncs * _SYNC_US
-        parts = {
-            "tensor cores": per_sm * tensor_us,
-            "plain cores": per_sm * vector_us,
-            "cache": per_sm * cache_us,
-            "latency": max(chain, min(hidden, target.memory_latency_us)),
-        }
-        slowest = max(parts, key=lambda k: parts[k])
-        time_us = iterations * parts[slowest]
-        if loads and iterations > 1:
+        work = _iteration(tiling, options, target, number)
+        parts = _iteration_times(work, options, target, per_sm, depth)
+        bound = max(parts, key=lambda k: parts[k])
+        time_us = iterations * _overlapped(list(parts.values()))
+        if work.cache_bytes and iterations > 1:
             time_us += target.memory_latency_us
         total += time_us
         if time_us > worst[0]:
-            worst = (time_us, slowest)
+            worst = (time_us, bound)
     return total, worst[1]
 
 
-def _section(
-    tiling: Tiling, options: LaunchOptions, target: Target, number: int
-) -> tuple[float, float, float, float, int]:
-    """One iteration of one block: tensor, vector and cache time, exposed latency, barriers."""
+def _iteration_times(
+    work: _Iteration, options: LaunchOptions, target: Target, per_sm: int, depth: int
+) -> dict[str, float]:
+    """Time of one iteration by resource; ``latency`` is one block's chain of dependent steps."""
+    tensor_rate = target.tensor_flops_per_us / target.sms
+    # A fused multiply-add counts as two flops in the rate but is one operation here.
+    vector_rate = target.vector_flops_per_us / target.sms / 2
+    alone = min(1.0, options.num_warps / 4)
+    loads = work.cache_bytes > 0
+    latency_us = target.memory_latency_us
+    exposed_us = work.exposed_us if depth > 1 or not loads else latency_us
+    chain = (
+        work.tensor_flops / (tensor_rate * alone)
+        + work.vector_ops / (vector_rate * alone * _SINGLE_BLOCK_ISSUE)
+        + work.syncs * _SYNC_US
+        + exposed_us
+    )
+    hidden = latency_us / max(1, depth - 1) if loads else 0.0
+    return {
+        "tensor cores": per_sm * work.tensor_flops / tensor_rate,
+        "plain cores": per_sm * work.vector_ops / (vector_rate * _SHARED_ISSUE),
+        "cache": per_sm * work.cache_bytes / (target.l2_bytes_per_us / target.sms),
+        "latency": max(chain, min(hidden, latency_us)),
+    }
+
+
+def _iteration(tiling: Tiling, options: LaunchOptions, target: Target, number: int) -> _Iteration:
     block = tiling.block
     section = block.sections[number]
-    tensor_rate = target.tensor_flops_per_us / target.sms
-    vector_rate = target.vector_flops_per_us / target.sms
-    # One block with few warps cannot issue on all four schedulers.
-    vector_rate *= min(1.0, options.num_warps / 4)
-    tensor_us = vector_us = cache_us = exposed_us = 0.0
-    syncs = 0
+    dots = [n for n in section.nodes if block.nodes[n].op == "matmul" and tiling.is_dot(n)]
+    operands = {a for n in dots for a in block.nodes[n].args}
+    tensor = vector = cache = exposed = 0.0
+    syncs = len(dots)
     for position in section.nodes:
         node = block.nodes[position]
         elements = tiling.elements(node.dims, number)
         if node.op == "load":
             size = _element_bytes(tiling, node.access.tensor)
-            cache_us += elements * size / (target.l2_bytes_per_us / target.sms)
+            cache += elements * size
             if section.loop is not None and not is_pipelined(elements, size, options.num_warps):
-                exposed_us = max(exposed_us, 0.6 * target.memory_latency_us)
+                exposed = max(exposed, _UNPIPELINED_LATENCY * target.memory_latency_us)
+            if any(position in n.args and n.op != "matmul" for n in block.nodes):
+                vector += 2 * elements
         elif node.op == "store":
             size = _element_bytes(tiling, node.access.tensor)
-            cache_us += (
-                tiling.elements(node.access.dims(), number)
-                * size
-                / (target.l2_bytes_per_us / target.sms)
-            )
+            cache += tiling.elements(node.access.dims(), number) * size
         elif node.op == "matmul":
             left, right = (block.nodes[a].dims for a in node.args)
-            work = 2.0 * tiling.elements(tiling.program.order((*left, *right)), number)
-            if tiling.is_dot(position):
+            work = tiling.elements(tiling.program.order((*left, *right)), number)
+            if position in dots:
                 wide = is_warp_group_dot(tiling, position, options, target)
-                share = 1.0 if wide or target.capability < 90 else _PLAIN_MMA_RATE
-                tensor_us += work / (tensor_rate * share * min(1.0, options.num_warps / 4))
-                syncs += 1
+                rate = 1.0 if wide or target.capability < 90 else _PLAIN_MMA_RATE
+                tensor += 2.0 * work / rate
             else:
-                vector_us += work / vector_rate
+                vector += work
         elif node.op in ("sum", "max"):
-            operand = tiling.elements(block.nodes[node.args[0]].dims, number)
-            vector_us += operand / vector_rate
+            vector += tiling.elements(block.nodes[node.args[0]].dims, number)
             syncs += 1
         elif operator(node.op).kind == ELEMENTWISE or node.op.startswith("accum"):
-            vector_us += operator(node.op).flops * elements / vector_rate
-    return tensor_us, vector_us, cache_us, exposed_us, syncs
+            vector += operator(node.op).flops * elements
+        if position in operands and node.op != "load":
+            # Rounded, and moved to the layout of an operand.
+            vector += 2 * elements
+            syncs += 1
+    return _Iteration(tensor, vector, cache, exposed, syncs)
 
 
 def _element_bytes(tiling: Tiling, tensor: str) -> int:

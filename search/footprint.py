@@ -16,6 +16,7 @@ from mirage_py.ugraph.plan import LaunchOptions
 # Values a thread holds besides tiles: addresses, masks, loop state.
 _BASE_REGISTERS = 40
 _MIN_COPY_BYTES = 4
+WARP_GROUP_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,11 @@ def is_warp_group_dot(tiling: Tiling, number: int, options: LaunchOptions, targe
         return False
     section = tiling.block.section_of[number]
     roles = tiling.roles(number)
-    order = options.flag("axes").split(",")
-    rank = {d: i for i, d in enumerate((*order, *tiling.program.dim_names))}
+    order = tuple(dict.fromkeys((*options.flag("axes").split(","), *tiling.program.dim_names)))
     rows, columns = roles.left, roles.right
-    if rank[columns[0]] < rank[rows[0]]:
+    if order.index(columns[0]) < order.index(rows[0]):
         rows = columns
-    return tiling.elements(rows, section) >= 64
+    return tiling.elements(rows, section) >= WARP_GROUP_ROWS
 
 
 def is_pipelined(elements: int, element_bytes: int, num_warps: int) -> bool:

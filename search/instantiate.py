@@ -9,6 +9,7 @@ from itertools import product
 from mirage_py.codegen.tiles import Tiling, next_power_of_two
 from mirage_py.errors import ScheduleError
 from mirage_py.search.cost_model import Estimate, estimate
+from mirage_py.search.footprint import WARP_GROUP_ROWS
 from mirage_py.search.roles import grid_tiles, loop_tiles, matmul_roles
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import LaunchOptions, Plan
@@ -138,26 +139,23 @@ def _grid_order(program: Program, block: BlockGraph) -> tuple[str, ...]:
 
 
 def _axis_orders(program: Program, block: BlockGraph) -> tuple[str, ...]:
-    """The program's order of tile axes, and for a narrow product the one that swaps its operands,
-    which puts the wide side on the rows that warp-group products need.
+    """The program's order of tile axes, and the one that puts wide axes first.
+
+    Warp-group products need 64 rows; where a product is narrow, swapping its operands makes its
+    wide side the rows.
     """
-    orders = [""]
+    loops = {s.loop: s.tile for s in block.sections if s.loop is not None}
+
+    def extent(dim: str) -> int:
+        return block.grid_tiles.get(dim) or loops.get(dim) or program.sizes[dim]
+
     for node in block.nodes:
-        if node.op != "matmul":
-            continue
-        left, right = (block.nodes[a].dims for a in node.args)
-        rows = [
-            d
-            for d in program.dim_names
-            if d in (*left, *right)
-            and d not in node.reduced
-            and block.grid_tiles.get(d) not in (None, 1)
-        ]
-        if len(rows) == 2:
-            tiles = [block.grid_tiles[d] or 0 for d in rows]
-            if tiles[0] < 64 <= tiles[1]:
-                orders.append(rows[1])
-    return tuple(dict.fromkeys(orders))
+        if node.op == "matmul":
+            sides = [d for d in node.dims if extent(d) > 1]
+            if len(sides) == 2 and extent(sides[0]) < WARP_GROUP_ROWS <= extent(sides[1]):
+                wide = [d for d in program.dim_names if extent(d) >= WARP_GROUP_ROWS]
+                return "", ",".join(wide)
+    return ("",)
 
 
 def _flags(program: Program, block: BlockGraph) -> tuple[tuple[str, str], ...]:

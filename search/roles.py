@@ -11,6 +11,7 @@ from mirage_py.ugraph.ugraph import BlockGraph
 # A dot needs 16 rows; up to this many rows a product and a sum on plain cores may win.
 MAX_VECTOR_ROWS = 2
 _DOT_TILES = (16, 32, 64, 128, 256)
+_LOOP_TILES = (16, 32, 64, 128, 256, 512)
 _VECTOR_TILES = tuple(1 << k for k in range(14))
 
 
@@ -57,5 +58,5 @@ def loop_tiles(program: Program, dim: str, *, has_dot: bool) -> tuple[int, ...]:
     """Tiles worth trying for a loop over a dimension."""
     whole = next_power_of_two(program.sizes[dim])
     if has_dot:
-        return tuple(t for t in _DOT_TILES if t <= max(MIN_DOT_EXTENT, whole))
+        return tuple(t for t in _LOOP_TILES if t <= max(MIN_DOT_EXTENT, whole))
     return tuple(t for t in _VECTOR_TILES if 32 <= t <= whole) or (whole,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mirage_py.codegen.triton.contraction import ContractionText, ValueText
+from mirage_py.codegen.triton.shifts import LOG2_E, BaseTwoShifts
 from mirage_py.codegen.triton.tile_text import TileText
 from mirage_py.codegen.writer import CodeWriter
 from mirage_py.ugraph.ugraph import BlockGraph
@@ -20,6 +21,7 @@ class AccumulatorText:
         names: list[str],
         tiles: TileText,
         contraction: ContractionText,
+        shifts: BaseTwoShifts,
         value: ValueText,
         out: CodeWriter,
     ) -> None:
@@ -27,6 +29,7 @@ class AccumulatorText:
         self.names = names
         self.tiles = tiles
         self.contraction = contraction
+        self.shifts = shifts
         self.value = value
         self.out = out
         # matmuls added straight into their accumulator, by position
@@ -71,7 +74,10 @@ class AccumulatorText:
         operand = node.args[0]
         if node.op == "accum_max":
             self.out.line(f"{name}_old = {name}")
-            self.out.line(f"{name} = tl.maximum({name}_old, {self.value(operand, axes, section)})")
+            top = self.value(operand, axes, section)
+            if number in self.shifts.shifts:
+                top = f"{top} * {LOG2_E}"
+            self.out.line(f"{name} = tl.maximum({name}_old, {top})")
             return
         state = name
         if node.op == "accum_rescaled":
@@ -95,6 +101,7 @@ class AccumulatorText:
             difference = f"{base}_old - {base}"
             if degree != 1:
                 difference = f"({difference}) * {float(degree)}"
-            self.out.line(f"{name} = tl.exp({difference})")
+            power = "exp2" if peak in self.shifts.shifts else "exp"
+            self.out.line(f"{name} = tl.{power}({difference})")
         have = self.tiles.axes(self.block.nodes[peak].dims, section)
         return self.tiles.expand(name, have, axes)

@@ -10,6 +10,7 @@ from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.accumulators import AccumulatorText
 from mirage_py.codegen.triton.contraction import ContractionText
 from mirage_py.codegen.triton.expressions import elementwise
+from mirage_py.codegen.triton.shifts import LOG2_E, BaseTwoShifts
 from mirage_py.codegen.triton.tile_text import TileText, atom, identifier, pointer_name
 from mirage_py.codegen.writer import CodeWriter
 from mirage_py.errors import ScheduleError
@@ -56,8 +57,9 @@ class KernelEmitter:
         self.names = self._value_names()
         precision = options.flag("precision", "ieee")
         self.contraction = ContractionText(typed, self.tiling, self.tiles, self._value, precision)
+        self.shifts = BaseTwoShifts(self.block)
         self.accumulators = AccumulatorText(
-            self.block, self.names, self.tiles, self.contraction, self._value, self.out
+            self.block, self.names, self.tiles, self.contraction, self.shifts, self._value, self.out
         )
 
     def emit(self) -> KernelText:
@@ -182,6 +184,8 @@ class KernelEmitter:
         node = self.block.nodes[number]
         if node.op in ("const", "size") or number in self.accumulators.fused:
             return
+        if number in self.shifts.subtractions:
+            return
         if node.op == "store":
             self._store(node, section)
         elif node.op.startswith("accum"):
@@ -203,6 +207,11 @@ class KernelEmitter:
             return self.contraction.reduce(node, section)
         if node.op == "matmul":
             return self.contraction.matmul(number, section)
+        if number in self.shifts.exponents:
+            argument, shift = (self._value(a, axes, section) for a in self.shifts.exponents[number])
+            return f"tl.exp2({argument} * {LOG2_E} - {shift})"
+        if node.op == "shift" and number in self.shifts.shifts:
+            return f"{self._value(node.args[0], axes, section)} * {LOG2_E}"
         if operator(node.op).kind == ELEMENTWISE:
             return self._elementwise(node, axes, section)
         raise ScheduleError(f"Triton has no emission for '{node.op}'", where=self.block.name)

@@ -1,17 +1,17 @@
-"""A kernel as a Python file that runs alone: docstring, kernel, launcher, and a main that tries it."""
+"""A kernel as a Python file that runs alone: docstring, kernel, launcher, and a small main."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mirage_py.ugraph.text import format_block
-
 from mirage_py.codegen.precision import insert_casts
+from mirage_py.codegen.strength import reduce_strength
 from mirage_py.codegen.triton.kernel import KernelEmitter, KernelText
 from mirage_py.codegen.writer import CodeWriter
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.dtypes import DType
 from mirage_py.ugraph.plan import LaunchOptions, Plan
+from mirage_py.ugraph.printing import format_block
 from mirage_py.ugraph.program import Tensor
 from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
@@ -47,7 +47,7 @@ def emit_triton(plan: Plan) -> tuple[TritonKernel, ...]:
 
 
 def _emit_one(ugraph: UGraph, block: BlockGraph, options: LaunchOptions) -> TritonKernel:
-    typed = insert_casts(ugraph.program, block, ugraph.tensors)
+    typed = insert_casts(ugraph.program, reduce_strength(block), ugraph.tensors)
     text = KernelEmitter(ugraph.program, typed, ugraph.tensors, options).emit()
     pointers = tuple(ugraph.tensors[p] for p in text.pointers)
     written = {n.access.tensor for _, n in block.stores()}
@@ -73,7 +73,8 @@ def _file(
     out.line()
     out.line("What each block does:")
     out.line()
-    for line in format_block(ugraph, block).splitlines():
+    text_of_block = format_block(ugraph, block)
+    for line in text_of_block[text_of_block.index("kernel ") :].splitlines():
         out.line(line)
     out.line('"""')
     out.line()
