@@ -1,0 +1,14 @@
+"""The command line: one file per command, each imported when it is called. See docs/cli.md."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """The command ``mirage-py``; ends the process with an exit code of docs/cli.md."""
+    from mirage_py.cli.run import run
+
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))

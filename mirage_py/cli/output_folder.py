@@ -1,0 +1,42 @@
+"""The folder that a result goes to: looked at before the search, written after it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from mirage_py.errors import InputError
+
+# What makes a folder an artifact, which may be replaced.
+ARTIFACT_MARK = "report.json"
+
+
+def check_output(folder: Path) -> None:
+    """InputError unless an artifact can be written to ``folder`` without losing anything.
+
+    The folder may be missing, empty, or an artifact: that one is replaced.
+    """
+    if folder.is_dir():
+        held = sorted(path.name for path in folder.iterdir())
+        if held and ARTIFACT_MARK not in held:
+            raise InputError(
+                f"the folder holds other files ({', '.join(held[:3])}, ...)",
+                where=str(folder),
+                why="an artifact replaces its folder",
+                repair=f"-o {folder / 'NAME.mirage'}",
+            )
+    elif folder.exists() or folder.is_symlink():
+        raise InputError(
+            "this is a file", where=str(folder), why="an artifact is a folder", repair="-o FOLDER"
+        )
+    above = folder.absolute().parent
+    while not above.exists():
+        above = above.parent
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        reason = "is not writable" if above.is_dir() else "is a file"
+        raise InputError(
+            "the artifact cannot be written",
+            where=str(folder),
+            why=f"{above} {reason}",
+            repair="choose another folder with -o",
+        )

@@ -1,0 +1,69 @@
+"""A result in words: what ``superoptimize`` prints on stdout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mirage_py.result import Evidence, Result, SearchSummary, Timing
+from mirage_py.ugraph.text import format_ugraph
+
+_WORDS = {"model": "predicted", "measured": "measured"}
+_LABEL_WIDTH = 10
+
+
+def summary(result: Result, files: Sequence[Path]) -> str:
+    """The µGraph, then one fact a line; ``files`` are the Triton sources of the kernels."""
+    lines: list[str] = []
+    if result.ugraph is not None:
+        lines += [format_ugraph(result.ugraph).rstrip(), ""]
+    for label, text in _facts(result, files):
+        lines.append(f"{label:<{_LABEL_WIDTH}} {text}".rstrip())
+    return "\n".join(lines)
+
+
+def _facts(result: Result, files: Sequence[Path]) -> Iterator[tuple[str, str]]:
+    if result.evidence is not None:
+        yield "verified", verification_line(result.evidence)
+    yield "search", _search(result.search)
+    for reason, count in sorted(result.search.pruned.items(), key=lambda item: -item[1]):
+        example = result.search.examples.get(reason, "")
+        yield "", f"pruned {count:>7}  {reason}" + (f", as {example}" if example else "")
+    yield "triton", ", ".join(map(str, files)) or "none: the original program is the result"
+    yield "baseline", _time(result.baseline)
+    yield "best", f"{_time(result.best)}; roofline bound {result.search.lower_bound_us:.2f} us"
+    yield "speedup", f"{result.speedup:.2f}x {_WORDS[result.best.source]} on {result.target}"
+    for note in result.notes:
+        yield "note", note
+    if result.artifact is not None:
+        yield "artifact", str(result.artifact)
+
+
+def verification_line(evidence: Evidence) -> str:
+    """What was checked, on one line; nothing is said that was not."""
+    primes = ", ".join(map(str, evidence.primes))
+    if evidence.error_bound is None:
+        bound = f"no error bound ({evidence.bound_reason})"
+    else:
+        bound = f"error bound {evidence.error_bound:.2g} ({evidence.bound_reason})"
+    parts = [f"equal in {evidence.trials} trials over fields of {primes}", bound]
+    if evidence.samples:
+        parts.append(f"equal in {evidence.samples} samples at full size")
+    parts.append("proved by the axioms" if evidence.proved else "not proved by the axioms")
+    parts.append(
+        f"float error {evidence.max_rel_error:.2g} within {evidence.float_bound:.2g} "
+        f"({evidence.float_source})"
+    )
+    return "; ".join(parts)
+
+
+def _search(search: SearchSummary) -> str:
+    space = "space exhausted" if search.exhausted else "space not exhausted"
+    return (
+        f"{search.seconds:.2f} s; {search.candidates} candidates, {search.valid} verified; {space}; "
+        f"gap to the roofline {search.gap:.0%}"
+    )
+
+
+def _time(timing: Timing) -> str:
+    return f"{timing.time_us:.2f} us {_WORDS[timing.source]} ({timing.name})"

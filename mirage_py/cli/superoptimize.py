@@ -1,0 +1,135 @@
+"""``mirage-py superoptimize``: the main job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mirage_py.cli.screen import Screen, stdout_to_stderr
+from mirage_py.targets import ALL_TARGETS
+
+if TYPE_CHECKING:
+    from mirage_py.result import Result
+
+NO_IMPROVEMENT = 3
+
+
+@click.command(short_help="Find faster kernels for a program, with evidence that they are right.")
+@click.argument("spec", metavar="SPEC")
+@click.option(
+    "--target",
+    type=click.Choice(["auto", *(t.name for t in ALL_TARGETS)], case_sensitive=False),
+    default="auto",
+    show_default=True,
+    help="GPU to optimise for; auto is the one in this machine, else h200.",
+)
+@click.option(
+    "--backend",
+    type=click.Choice(["auto", "triton", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="What the kernels are written in.",
+)
+@click.option(
+    "--effort",
+    type=click.Choice(["none", "quick", "full"]),
+    default="quick",
+    show_default=True,
+    help="How many candidates are compared; none measures nothing.",
+)
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Stop measuring after this time, with the best so far.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of every random choice.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder of the artifact.  [default: ./NAME.mirage]",
+)
+@click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
+@click.option("--require-speedup", is_flag=True, help="Exit with 3 unless it got faster.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=dtype[d0,d1,...]",
+    help="Argument of the function; once for each.",
+)
+@click.option(
+    "--size", "sizes", multiple=True, metavar="NAME=N", help="Size of the spec, as in B=16."
+)
+@click.pass_obj
+def superoptimize(
+    screen: Screen,
+    spec: str,
+    target: str,
+    backend: str,
+    effort: str,
+    budget: float | None,
+    seed: int,
+    output: Path | None,
+    json: bool,
+    require_speedup: bool,
+    inputs: tuple[str, ...],
+    sizes: tuple[str, ...],
+) -> int:
+    """Find faster kernels for a program, with evidence that they are right.
+
+    SPEC is a math spec (*.math), or module.py:function with an --input for each argument (or with a
+    function example_inputs() in the module).
+
+    \b
+    mirage-py superoptimize examples/rmsnorm_matmul.math --target h200
+    mirage-py superoptimize model.py:mlp --input x=f16[16,4096] --input w=f16[4096,4096]
+    """
+    with stdout_to_stderr(), screen.progress() as progress:
+        from mirage_py import pipeline
+        from mirage_py.cli.output_folder import check_output, save_result
+        from mirage_py.cli.source import read_source
+
+        progress("reading")
+        source = read_source(spec, inputs=inputs, sizes=sizes)
+        folder = output or Path(f"{source.program.name}.mirage")
+        check_output(folder)
+        result = pipeline.optimize(
+            source.program,
+            target=target.lower(),
+            backend=backend,
+            effort=effort,
+            budget=budget,
+            seed=seed,
+            baselines=source.baselines or None,
+            progress=progress,
+        )
+        progress("saving")
+        result = save_result(result, folder)
+    _report(screen, result, json=json)
+    return _exit_code(screen, result, require_speedup=require_speedup)
+
+
+def _report(screen: Screen, result: Result, *, json: bool) -> None:
+    if json:
+        screen.document(result.document())
+        return
+    from mirage_py.cli.artifact_files import triton_files
+    from mirage_py.cli.summary import summary
+
+    assert result.artifact is not None
+    screen.out(summary(result, triton_files(result.artifact)))
+    for candidate in result.candidates:
+        if screen.verbose and not candidate.passed:
+            screen.message(f"dropped {candidate.timing.name}: {candidate.reason}")
+
+
+def _exit_code(screen: Screen, result: Result, *, require_speedup: bool) -> int:
+    if require_speedup and (result.plan is None or result.speedup <= 1.0):
+        screen.message("no improvement: the original program stays")
+        return NO_IMPROVEMENT
+    return 0

@@ -1,0 +1,81 @@
+"""A µGraph as nested boxes with lines of text: what its pictures draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mirage_py.ugraph.printing import format_node, format_tile
+from mirage_py.ugraph.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """``kind`` is ugraph, library, kernel, loop, straight or thread; lines and boxes in order."""
+
+    kind: str
+    title: str
+    parts: tuple[Box | str, ...]
+
+
+def outline(ugraph: UGraph) -> Box:
+    """The kernel graph, in it the kernels, in them their sections, in them the thread graphs."""
+    program = ugraph.program
+    header = [f"dims  {', '.join(f'{d.name} = {d.size}' for d in program.dims)}"]
+    header += [f"input {t}" for t in program.inputs]
+    header += [f"output {o.tensor}" for o in program.outputs]
+    header += [f"between kernels: {t}" for t in ugraph.intermediates]
+    return Box("ugraph", program.name, (*header, *map(_kernel, ugraph.kernels)))
+
+
+def _kernel(kernel: Kernel) -> Box:
+    if isinstance(kernel, LibraryCall):
+        call = f"{kernel.op}({', '.join(kernel.args)}) -> {kernel.result}"
+        return Box("library", f"library {kernel.name}", (call,))
+    axes = ", ".join(f"{a.dim} by {format_tile(a.tile)}" for a in kernel.grid)
+    parts = [
+        Box(
+            "loop" if section.loop else "straight",
+            f"loop {section.loop} by {format_tile(section.tile)}" if section.loop else "",
+            _lines(kernel, section.nodes),
+        )
+        for section in kernel.sections
+        if section.nodes
+    ]
+    title = f"kernel {kernel.name}" + (f", grid {axes}" if axes else "")
+    return Box("kernel", title, tuple(parts))
+
+
+def _lines(block: BlockGraph, nodes: Iterable[int]) -> tuple[Box | str, ...]:
+    """Neighbouring nodes of one thread graph stand in a box of their own."""
+    group_of = {n: number for number, group in enumerate(block.threads) for n in group}
+    parts: list[Box | str] = []
+    open_group: int | None = None
+    collected: list[str] = []
+
+    def close() -> None:
+        if collected:
+            parts.append(Box("thread", "in registers", tuple(collected)))
+            collected.clear()
+
+    for position in nodes:
+        group = group_of.get(position)
+        if group != open_group:
+            close()
+            open_group = group
+        line = _line(block, position)
+        if group is None:
+            parts.append(line)
+        else:
+            collected.append(line)
+    close()
+    return tuple(parts)
+
+
+def _line(block: BlockGraph, position: int) -> str:
+    node = block.nodes[position]
+    text = format_node(node)
+    if node.op == "store":
+        return text
+    shape = f" : [{', '.join(node.dims)}]" if node.dims else ""
+    return f"%{position} = {text}{shape}"
