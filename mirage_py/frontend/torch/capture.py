@@ -7,7 +7,9 @@ Operators that have a handler stay whole; torch's own decompositions take the ot
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
+import operator
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,14 +19,18 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from mirage_py.errors import MirageError, UnsupportedError
+from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch import source
 
 # Tracing changes state of the whole process (modes, meta data of nodes): one at a time.
 _TRACING = threading.RLock()
 
 # They report errors that this module turns into one of its own.
-_NOISY_LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
+_NOISY_LOGGERS = (
+    "torch.export._trace",
+    "torch.fx.experimental.symbolic_shapes",
+    "torch._subclasses.fake_tensor",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,10 @@ class _Returned:
     structure: pytree.TreeSpec | None = None
 
 
+class _FunctionFailed(Exception):  # noqa: N818  it says what happened
+    """The function itself raised; the cause is what it raised."""
+
+
 class _Flat(torch.nn.Module):
     """A function of tensors only, as torch.export wants it: a module that returns a tuple."""
 
@@ -61,8 +71,12 @@ class _Flat(torch.nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Call the function; tensors are returned, everything else is left behind."""
-        with source.SourceRecorder():
-            result = self._call(*tensors)
+        try:
+            with source.SourceRecorder():
+                result = self._call(*tensors)
+        # Any exception of the user's function, or of torch inside it.
+        except Exception as error:
+            raise _FunctionFailed from error
         self._returned.leaves, self._returned.structure = pytree.tree_flatten(result)
         return tuple(leaf for leaf in self._returned.leaves if isinstance(leaf, torch.Tensor))
 
@@ -82,15 +96,33 @@ def capture(
     with _TRACING, _quietly():
         try:
             program = torch.export.export(_Flat(call, returned), tuple(tensors), strict=False)
-            program = program.run_decompositions(_decompositions(keep))
-        except MirageError:
-            raise
-        # Whatever goes wrong in the user's function or in torch comes out here, as any exception.
+            if not _is_plain(program.graph, keep):
+                # A copy: torch takes the table apart while it works.
+                program = program.run_decompositions(dict(_decompositions(keep)))
+        except _FunctionFailed as failed:
+            raise _not_traced(failed.__cause__ or failed, where) from failed.__cause__
+        # Whatever torch finds wrong with the graph afterwards comes out here, as any exception.
         except Exception as error:
             raise _not_traced(error, where) from error
     return _unpacked(program, returned, where)
 
 
+def _is_plain(graph: torch.fx.Graph, keep: Callable[[str], bool]) -> bool:
+    """Whether every node can be read as it is, which saves most of the time of tracing.
+
+    Operators that write in place never can. Under autocast the casts come with the decompositions.
+    """
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        return False
+    return all(
+        node.op in ("placeholder", "output")
+        or node.target is operator.getitem
+        or (node.op == "call_function" and keep(str(node.target)))
+        for node in graph.nodes
+    )
+
+
+@functools.cache
 def _decompositions(
     keep: Callable[[str], bool],
 ) -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
@@ -149,7 +181,7 @@ def _unpacked(program: torch.export.ExportedProgram, returned: _Returned, where:
     )
 
 
-def _not_traced(error: Exception, where: str) -> UnsupportedError:
+def _not_traced(error: BaseException, where: str) -> UnsupportedError:
     line = source.of_error(error)
     kind = type(error).__name__
     text = str(error).strip().splitlines()

@@ -58,7 +58,7 @@ def declare_inputs(
     wanted: Mapping[torch.fx.Node, tuple[str, torch.Tensor]],
     arrays: dict[torch.fx.Node, object],
 ) -> dict[torch.fx.Node, str]:
-    """Declare an input for each wanted placeholder; ``arrays`` gets its array, we return its name."""
+    """Declare an input for each wanted placeholder: gives their names, and arrays to ``arrays``."""
     names = distinct([identifier(name, "input") for name, _ in wanted.values()])
     named = dict(zip(wanted, names, strict=True))
     for node, (_, tensor) in wanted.items():

@@ -40,7 +40,7 @@ def dimension_hints(placeholder: torch.fx.Node, rank: int, taken: Collection[str
 def _letters(placeholder: torch.fx.Node, rank: int) -> str:
     usual = _BY_RANK.get(rank, "bhsd")
     user = next(iter(placeholder.users), None)
-    if user is None:
+    if user is None or placeholder not in user.args:
         return usual
     operator, place = str(user.target), list(user.args).index(placeholder)
     if operator == "aten.scaled_dot_product_attention.default" and place < 3:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -78,7 +78,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
     elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         for position in range(len(value)):
             yield str(position), functools.partial(value.__getitem__, position)
-    elif hasattr(value, "__dict__") and not isinstance(value, type):
+    elif hasattr(value, "__dict__") and not isinstance(value, (type, ModuleType)):
         for name in vars(value):
             yield name, functools.partial(getattr, value, name)
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from mirage_py.errors import InputError
 from mirage_py.frontend.torch import source
 from mirage_py.frontend.torch.calls import Signature
 from mirage_py.frontend.torch.capture import capture
@@ -71,7 +72,15 @@ def trace(fn: Callable[..., Any], *example_inputs: Any, name: str | None = None)
     Raises UnsupportedError, with the line of the function, where something cannot be in a program.
     """
     signature = Signature.of(fn)
-    return trace_call(signature, signature.bind(example_inputs, {}), name=name).program
+    try:
+        arguments = signature.bind(example_inputs, {})
+    except TypeError as error:
+        raise InputError(
+            f"the example inputs do not fit the function: {error}",
+            where=source.of_function(fn),
+            repair="give one example for each argument, in order",
+        ) from error
+    return trace_call(signature, arguments, name=name).program
 
 
 def trace_call(
@@ -95,8 +104,9 @@ def trace_call(
 
     captured = capture(
         call,
-        [leaves[n] for n in places],
-        keep=lambda operator: operator in HANDLERS or is_refused(operator),
+        # One object per argument: torch would take a tensor that is passed twice for one input.
+        [leaves[n].detach() for n in places],
+        keep=_stays_whole,
         where=where,
     )
     builder = ProgramBuilder(identifier(name or _name_of(fn), "program"))
@@ -127,6 +137,10 @@ def trace_call(
         results,
         captured.structure,
     )
+
+
+def _stays_whole(operator: str) -> bool:
+    return operator in HANDLERS or is_refused(operator)
 
 
 def _name_of(fn: Callable[..., Any]) -> str:

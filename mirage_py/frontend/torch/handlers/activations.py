@@ -14,6 +14,12 @@ def exp(t: Lowering, x: NamedArray) -> NamedArray:
     return NamedArray(exponential(t.builder, x.node), x.axes)
 
 
+@handles("expm1.default")
+def expm1(t: Lowering, x: NamedArray) -> NamedArray:
+    """exp(x) - 1."""
+    return t.apply("sub", exp(t, x), 1.0)
+
+
 @handles("relu.default")
 def relu(t: Lowering, x: NamedArray) -> NamedArray:
     """max(x, 0)."""
@@ -48,3 +54,20 @@ def gelu(t: Lowering, x: NamedArray, approximate: str = "none") -> NamedArray:
 def erf(t: Lowering, x: NamedArray) -> NamedArray:
     """The error function."""
     return t.apply("erf", x)
+
+
+@handles("leaky_relu.default")
+def leaky_relu(t: Lowering, x: NamedArray, negative_slope: float = 0.01) -> NamedArray:
+    """x above 0, a fraction of it below."""
+    return t.apply("where", t.apply("gt", x, 0.0), x, t.apply("mul", x, negative_slope))
+
+
+@handles("elu.default")
+def elu(
+    t: Lowering, x: NamedArray, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
+) -> NamedArray:
+    """scale * x above 0, alpha * scale * (exp(input_scale * x) - 1) below; selu and celu too."""
+    # The branch that is not taken is computed as well: above 0 its exponential could overflow.
+    below = t.apply("minimum", t.apply("mul", x, input_scale), 0.0)
+    grown = t.apply("mul", expm1(t, below), alpha * scale)
+    return t.apply("where", t.apply("gt", x, 0.0), t.apply("mul", x, scale), grown)

@@ -10,7 +10,7 @@ from mirage_py.frontend.torch.handlers.casts import cast
 from mirage_py.frontend.torch.handlers.reductions import dims_of, logsumexp
 from mirage_py.frontend.torch.handlers.registry import handles
 from mirage_py.frontend.torch.lowering import Lowering
-from mirage_py.ugraph import composites
+from mirage_py.ugraph import composites, views
 from mirage_py.ugraph.views import NamedArray
 
 
@@ -65,3 +65,26 @@ def layer_norm(
     if weight is not None:
         result = t.apply("mul", result, weight)
     return result if bias is None else t.apply("add", result, bias)
+
+
+@handles("group_norm.default")
+def group_norm(
+    t: Lowering,
+    x: NamedArray,
+    num_groups: int,
+    weight: NamedArray | None = None,
+    bias: NamedArray | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = False,
+) -> NamedArray:
+    """layer_norm over groups of channels (axis 1) and all axes after them."""
+    del cudnn_enabled
+    shape = t.shape(x)
+    grouped = views.reshape(t.builder, x, (shape[0], num_groups, -1))
+    node = composites.layer_norm(t.builder, grouped.node, dims_of(grouped, -1), eps)
+    result = views.reshape(t.builder, NamedArray(node, grouped.axes), shape)
+    for op, factor in (("mul", weight), ("add", bias)):
+        if factor is not None:
+            channels = NamedArray(factor.node, (*factor.axes, *((),) * (len(shape) - 2)))
+            result = t.apply(op, result, channels)
+    return result

@@ -130,6 +130,7 @@ def vector_norm(
         return amax(t, t.apply("abs", x), dim, keepdim)
     raise t.refuse(
         f"the {order:g}-norm is not supported",
+        why="it is neither a sum, nor a root of a sum of squares, nor a maximum",
         repair="use the 1, 2 or infinity norm, or write it with abs, pow and sum",
     )
 

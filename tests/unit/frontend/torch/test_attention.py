@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def qkv(heads: int = 3, kv_heads: int = 3, queries: int = 5, keys: int = 7):
+    torch.manual_seed(3)
+    return (
+        torch.randn(2, heads, queries, 8),
+        torch.randn(2, kv_heads, keys, 8),
+        torch.randn(2, kv_heads, keys, 6),
+    )
+
+
+OPTIONS = [
+    {},
+    {"is_causal": True},
+    {"scale": 0.3},
+    {"attn_mask": torch.randn(5, 7)},
+    {"attn_mask": torch.ones(5, 7).tril(2).bool()},
+    {"attn_mask": torch.ones(2, 1, 5, 7).tril(2).bool()},
+]
+
+
+@pytest.mark.parametrize(
+    "options", OPTIONS, ids=["plain", "causal", "scale", "float", "bool", "bool4"]
+)
+def test_options(agrees, options):
+    agrees(F.scaled_dot_product_attention, *qkv(), **options)
+
+
+def test_ranks(agrees):
+    q, k, v = qkv()
+    agrees(F.scaled_dot_product_attention, q[0, 0], k[0, 0], v[0, 0])
+    agrees(F.scaled_dot_product_attention, q[0], k[0], v[0])
+
+
+def test_groups_of_heads(agrees):
+    traced = agrees(F.scaled_dot_product_attention, *qkv(6, 2), is_causal=True, enable_gqa=True)
+    # A group shares keys and values: they must not depend on the head within the group.
+    loads = [n for n in traced.program.nodes if n.op == "load"]
+    assert sorted(len(n.dims) for n in loads) == [4, 4, 5]
+
+
+def test_groups_of_heads_by_repetition(agrees):
+    def fn(q, k, v):
+        k, v = k.repeat_interleave(3, dim=1), v.repeat_interleave(3, dim=1)
+        return F.scaled_dot_product_attention(q, k, v)
+
+    def by_expand(q, k, v):
+        b, h, t, _ = k.shape
+        k = k[:, :, None].expand(b, h, 3, t, 8).reshape(b, h * 3, t, 8)
+        v = v[:, :, None].expand(b, h, 3, t, 6).reshape(b, h * 3, t, 6)
+        return F.scaled_dot_product_attention(q, k, v)
+
+    for spelling in (fn, by_expand):
+        traced = agrees(spelling, *qkv(6, 2))
+        loads = [n for n in traced.program.nodes if n.op == "load"]
+        assert sorted(len(n.dims) for n in loads) == [4, 4, 5]
+
+
+def test_one_query(agrees):
+    agrees(F.scaled_dot_product_attention, *qkv(queries=1))
+
+
+def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    half = x.shape[-1] // 2
+    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+    return x * cos + turned * sin
+
+
+def test_rotary_embedding(agrees):
+    q, k, _ = qkv(keys=5)
+    agrees(
+        lambda q, k, c, s: rotated(q, c, s) @ rotated(k, c, s).mT,
+        q,
+        k,
+        torch.randn(5, 8),
+        torch.randn(5, 8),
+    )
+
+
+def test_interleaved_rotary_embedding(agrees):
+    def fn(x, cos, sin):
+        even, odd = x[..., ::2], x[..., 1::2]
+        return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)
+
+    agrees(fn, qkv()[0], torch.randn(5, 4), torch.randn(5, 4))
+
+
+def test_normalised_queries_and_keys(agrees):
+    def fn(q, k, v, g):
+        q, k = F.rms_norm(q, (8,), g, 1e-6), F.rms_norm(k, (8,), g, 1e-6)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    agrees(fn, *qkv(), torch.randn(8))

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+SHAPES = [
+    ((5, 3), (3, 7)),
+    ((2, 5, 3), (2, 3, 7)),
+    ((2, 5, 3), (3, 7)),
+    ((5, 3), (2, 3, 7)),
+    ((4, 1, 5, 3), (2, 3, 7)),
+    ((3,), (3, 7)),
+    ((5, 3), (3,)),
+    ((3,), (3,)),
+    ((2, 5, 3), (3,)),
+    ((3,), (2, 3, 7)),
+    ((1, 3), (3, 1)),
+    ((5, 1), (1, 7)),
+    ((3, 3), (3, 3)),
+]
+
+
+@pytest.mark.parametrize(("left", "right"), SHAPES)
+def test_matmul(agrees, left, right):
+    agrees(torch.matmul, torch.randn(left), torch.randn(right))
+
+
+def test_with_itself(agrees):
+    agrees(lambda x: (x @ x.T, x.T @ x, (x @ x.T) @ x, x @ x.T @ x @ x.T), torch.randn(4, 6))
+
+
+def test_square_with_itself(agrees):
+    agrees(lambda x: (x @ x, x @ x @ x, (x @ x).T @ x), torch.randn(5, 5))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3, 4])
+def test_linear(agrees, rank):
+    x = torch.randn((2, 3, 4, 6)[4 - rank :])
+    agrees(
+        lambda x, w, b: (F.linear(x, w, b), F.linear(x, w)), x, torch.randn(5, 6), torch.randn(5)
+    )
+
+
+def test_with_addend(agrees):
+    def fn(c, a, b, d):
+        return (
+            torch.addmm(c, a, b, beta=0.5, alpha=2),
+            torch.addmm(d, a, b),
+            torch.addmm(c, a, b, beta=0),
+            torch.baddbmm(c[None], a[None], b[None]),
+            torch.bmm(a[None], b[None]),
+            torch.mm(a, b),
+            torch.mv(a, d[:3]),
+            torch.dot(d, d),
+        )
+
+    agrees(fn, torch.randn(4, 5), torch.randn(4, 3), torch.randn(3, 5), torch.randn(5))
+
+
+EQUATIONS = [
+    ("ij,jk->ik", (4, 3), (3, 5)),
+    ("bij,bkj->bik", (2, 4, 3), (2, 5, 3)),
+    ("ij,jk", (4, 3), (3, 5)),
+    ("...i,ij->...j", (2, 4, 3), (3, 5)),
+    ("...ij,...jk", (2, 4, 3), (3, 5)),
+    ("ij->ji", (4, 3)),
+    ("ij->", (4, 3)),
+    ("ii->i", (4, 4)),
+    ("i,j->ij", (4,), (4,)),
+    ("bhsd,bhtd->bhst", (2, 3, 4, 5), (2, 3, 6, 5)),
+    ("ij,jk,kl->il", (4, 3), (3, 5), (5, 2)),
+    ("ij,ij->i", (4, 3), (4, 3)),
+    ("ij,kj->i", (4, 3), (5, 3)),
+]
+
+
+@pytest.mark.parametrize("case", EQUATIONS, ids=[e[0] for e in EQUATIONS])
+def test_einsum(agrees, case):
+    equation, *shapes = case
+    agrees(lambda *xs: torch.einsum(equation, *xs) * 1, *(torch.randn(s) for s in shapes))
+
+
+def test_a_product_becomes_one_contraction(agrees):
+    traced = agrees(lambda x, w: x @ w, torch.randn(4, 3), torch.randn(3, 5))
+    assert [n.op for n in traced.program.nodes] == ["load", "load", "matmul"]
+
+
+def test_dimensions_are_named_by_role(agrees):
+    traced = agrees(lambda x, w: x @ w, torch.randn(4, 3), torch.randn(3, 5))
+    assert {d.name: d.size for d in traced.program.dims} == {"m": 4, "k": 3, "n": 5}
+    traced = agrees(lambda m, k: m @ k, torch.randn(4, 3), torch.randn(3, 5))
+    assert [d.name for d in traced.program.dims] == ["rows", "inner", "n"]

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+
+def of_reshapes(x: Tensor):
+    return (
+        x.view(15, 7) * 1,
+        x.reshape(-1) + 1,
+        x.flatten(1) * 2,
+        x.view(3, 5, 7, 1) * x[..., None],
+        x.reshape(5, 21) - 1,
+        x.unflatten(0, (3, 1)) * 3,
+    )
+
+
+def of_permutations(x: Tensor):
+    return (
+        x.transpose(0, 2) + 1,
+        x.permute(2, 0, 1) * 2,
+        x[0].t() + x[1].T,
+        x.mT * 1,
+        x.movedim(0, 1) + 0.5,
+    )
+
+
+def of_parts(x: Tensor):
+    a, b = x.split(4, -1)
+    c, d, e = x.split([1, 3, 1], dim=1)
+    f, g = x.chunk(2, 2)
+    h, i, j = x.unbind(0)
+    return (
+        *(
+            x[1:, :, ::2] * 1,
+            x[..., -1] + 1,
+            x[0, 2:4] * 2,
+            x.narrow(1, 1, 3) + 1,
+            x.select(2, -2) * 1,
+        ),
+        *(a.sum(), b * 2, c + d.sum(1, keepdim=True), e * 3, f.sum(-1) + g.sum(-1), h * i + j),
+        x[-2:, None, 3] * 1,
+    )
+
+
+def of_joins(x: Tensor, y: Tensor):
+    return (
+        torch.cat([x, y], 1),
+        torch.cat([x, y[:1], x * 2]),
+        torch.stack([x, y]),
+        torch.stack([x, y], -1).flatten(-2),
+        torch.cat((-x[..., 3:], x[..., :3]), -1),
+        torch.cat([x[..., :1], y[..., :1]], -1),
+    )
+
+
+def of_repetitions(x: Tensor):
+    return (
+        x[:, :1].expand(-1, 4, -1) + 1,
+        x[0].expand(2, 5, 7) * 2,
+        x.repeat(2, 1, 3) * x.repeat(2, 1, 3),
+        x.repeat_interleave(3, dim=1) - 1,
+        x.repeat_interleave(2) + 0.5,
+        torch.tile(x, (2,)) + 1,
+        x.squeeze() + x.unsqueeze(1).squeeze(1),
+    )
+
+
+@pytest.mark.parametrize("fn", [of_reshapes, of_permutations, of_parts, of_repetitions])
+def test_views(agrees, x, fn):
+    agrees(fn, x)
+
+
+def test_joins(agrees, x, y):
+    agrees(of_joins, x, y)
+
+
+def test_axes_that_cut_across_each_other(agrees):
+    agrees(lambda a: a.reshape(4, 9) @ a.reshape(9, 4), torch.randn(6, 6))
+
+
+def test_axes_of_extent_one(agrees):
+    x = torch.randn(1, 4, 1)
+    agrees(lambda a: (a.squeeze(), a.squeeze(0) * 2, a.view(4) + 1, a.expand(3, 4, 2) * a)[1:], x)
+
+
+def test_views_cost_address_arithmetic_only(agrees):
+    traced = agrees(
+        lambda a: a.view(2, 3, 4).transpose(1, 2).reshape(2, 12) * 2, torch.randn(2, 12)
+    )
+    assert [n.op for n in traced.program.nodes] == ["load", "const", "mul"]
+
+
+@pytest.mark.parametrize("layout", ["transposed", "sliced", "expanded"])
+def test_strided_inputs(agrees, layout):
+    base = torch.randn(6, 8)
+    x = {"transposed": base.T, "sliced": base[::2, 1:7], "expanded": base[:1].expand(5, 8)}[layout]
+    traced = agrees(lambda a: torch.softmax(a * 2, -1), x)
+    assert traced.program.inputs[0].element_strides == x.stride()
+
+
+def test_writes_to_a_copy_are_fine(agrees):
+    def fn(a: Tensor):
+        b = a.clone()
+        b.add_(1).mul_(2)
+        return b
+
+    agrees(fn, torch.randn(3, 4))
