@@ -50,10 +50,11 @@ class BlockRun(Generic[A]):
         self._values: dict[int, A] = {}
         self._before: dict[int, A] = {}
 
-    def run(self) -> None:
-        """Every block of the grid."""
+    def run(self, starts: Mapping[str, Sequence[int]] | None = None) -> None:
+        """Every block of the grid, or those whose tiles start at ``starts`` along some axes."""
         whole = Frame.whole(self._sizes)
-        for frame in self._frames(whole, [(a.dim, a.tile) for a in self._block.grid], "block"):
+        axes = [(a.dim, a.tile) for a in self._block.grid]
+        for frame in self._frames(whole, axes, "block", starts or {}):
             self._values.clear()
             for section in self._block.sections:
                 self._run_section(section, frame)
@@ -63,7 +64,7 @@ class BlockRun(Generic[A]):
             self._run_nodes(section, frame)
             return
         self._before.clear()
-        for inner in self._frames(frame, [(section.loop, section.tile)], "step"):
+        for inner in self._frames(frame, [(section.loop, section.tile)], "step", {}):
             self._run_nodes(section, inner)
             for position in section.nodes:
                 if operator(self._block.nodes[position].op).kind == STATE:
@@ -121,10 +122,14 @@ class BlockRun(Generic[A]):
         return meaning.apply("add", None, [state, value])
 
     def _frames(
-        self, outer: Frame, axes: Sequence[tuple[str, int | None]], word: str
+        self,
+        outer: Frame,
+        axes: Sequence[tuple[str, int | None]],
+        word: str,
+        only: Mapping[str, Sequence[int]],
     ) -> Iterator[Frame]:
         """The frame of every tile along ``axes``; the last tile of an axis may be shorter."""
-        counts: list[range] = []
+        counts: list[Sequence[int]] = []
         for d, tile in axes:
             if tile is None:
                 raise ValidationError(
@@ -133,7 +138,7 @@ class BlockRun(Generic[A]):
                     why="a family has no value until its tiles are numbers",
                     repair="instantiate it first",
                 )
-            counts.append(range(0, self._sizes[d], tile))
+            counts.append(only.get(d) or range(0, self._sizes[d], tile))
         for starts in product(*counts):
             spans = {
                 d: range(start, min(start + (tile or 1), self._sizes[d]))

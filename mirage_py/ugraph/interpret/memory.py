@@ -22,18 +22,18 @@ class Window(Generic[A]):
     the tensor, and is read and written as one; else element by element.
     """
 
-    __slots__ = ("_bare", "_dims", "_index", "_meaning", "_order")
+    __slots__ = ("_bare", "_index", "_meaning", "_order", "dims")
 
     def __init__(
         self, index: tuple[IndexExpr, ...], order: tuple[str, ...], meaning: Meaning[A]
     ) -> None:
         self._index = index
         self._meaning = meaning
-        self._dims = tuple(dict.fromkeys(d for e in index for d in e.dims()))
-        self._order = tuple(d for d in order if d in self._dims)
+        self.dims = tuple(dict.fromkeys(d for e in index for d in e.dims()))
+        self._order = tuple(d for d in order if d in self.dims)
         dims = [e.name for e in index if e.is_dim]
         plain = all(e.op in ("dim", "const") for e in index)
-        self._bare = plain and len(dims) == len(self._dims)
+        self._bare = plain and len(dims) == len(self.dims)
 
     def read(self, tensor: A, frame: Frame) -> A:
         """The elements at the frame's points, full-rank."""
@@ -43,26 +43,26 @@ class Window(Generic[A]):
             found = meaning.load(tensor, self.elements(frame))
         else:
             found = meaning.load(tensor, block)
-            if self._order != self._dims:
-                found = meaning.transpose(found, [self._dims.index(d) for d in self._order])
-        return meaning.reshape(found, frame.shape(self._dims))
+            if self._order != self.dims:
+                found = meaning.transpose(found, [self.dims.index(d) for d in self._order])
+        return meaning.reshape(found, frame.shape(self.dims))
 
     def write(self, buffer: Buffer[A], frame: Frame, value: A) -> None:
         """Put a full-rank value there, repeated along dimensions that it lacks."""
         meaning = self._meaning
-        value = meaning.stretch(value, frame.shape(self._dims))
+        value = meaning.stretch(value, frame.shape(self.dims))
         block = self._block(frame)
-        if block is None and self._dims:
+        if block is None and self.dims:
             buffer.write(self.elements(frame), value)
             return
         value = meaning.reshape(value, [frame.extent(d) for d in self._order])
-        if self._order != self._dims:
-            value = meaning.transpose(value, [self._order.index(d) for d in self._dims])
+        if self._order != self.dims:
+            value = meaning.transpose(value, [self._order.index(d) for d in self.dims])
         buffer.write(self.elements(frame) if block is None else block, value)
 
     def elements(self, frame: Frame) -> tuple[NDArray[np.int64], ...]:
         """The index of each element along each axis of the tensor, full-rank."""
-        env = frame.coordinates(self._dims)
+        env = frame.coordinates(self.dims)
         return tuple(np.asarray(e.evaluate(env), dtype=np.int64) for e in self._index)
 
     def _block(self, frame: Frame) -> Index | None:

@@ -94,9 +94,10 @@ def evaluate_at(
     for result, task in zip(program.outputs, tasks, strict=True):
         window: Window[A] = Window(result.index, order, meaning)
         elements = window.elements(frame)
-        shape = np.broadcast_shapes(*(e.shape for e in elements), (1,) * len(order))
+        shape = frame.shape(window.dims) if elements else ()
+        value = meaning.stretch(values[task], shape) if shape else meaning.reshape(values[task], ())
         samples[result.tensor.name] = Sample(
-            tuple(np.broadcast_to(e, shape) for e in elements), meaning.stretch(values[task], shape)
+            tuple(np.broadcast_to(e, shape) for e in elements), value
         )
     return samples
 
