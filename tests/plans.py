@@ -205,5 +205,7 @@ def scale_reference(arrays: Arrays) -> NDArray[np.float64]:
 
 def relative_error(got: NDArray[np.float64], want: NDArray[np.float64]) -> float:
     """Norm of the difference over the norm of the right answer; NaN counts as infinite."""
-    error = float(np.linalg.norm(got - want) / np.linalg.norm(want))
-    return error if error == error else float("inf")
+    error, norm = float(np.linalg.norm(got - want)), float(np.linalg.norm(want))
+    if error == 0.0:
+        return 0.0
+    return error / norm if norm > 0.0 and np.isfinite(error) else float("inf")
