@@ -232,7 +232,14 @@ class KernelEmitter:
         value = self._value(source, axes, section)
         if set(self.tiles.axes(self.block.nodes[source].dims, section)) != set(axes):
             # A value that does not depend on some axis is repeated along it.
-            value = f"tl.broadcast_to({value}, {self.tiles.shape(axes, section)})"
+            shape = self.tiles.shape(axes, section)
+            scalar = self.block.nodes[source].op in ("const", "size")
+            dtype = _tl(self.dtypes[source])
+            value = (
+                f"tl.full({shape}, {value}, {dtype})"
+                if scalar
+                else f"tl.broadcast_to({value}, {shape})"
+            )
         mask = self.tiles.in_range(node.access.dims(), axes, section)
         suffix = f", mask={mask}" if mask else ""
         self.out.line(f"tl.store({self.tiles.address(node, axes)}, {value}{suffix})")

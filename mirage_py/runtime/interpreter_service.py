@@ -7,6 +7,7 @@ NaN: in plain memory all three often go unseen.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ def interpret(task: Mapping[str, Any]) -> None:
     are read from ``folder/NAME.npy`` and outputs written there, as float64. Raises CompileError
     when a kernel writes outside its tensors.
     """
+    _mend_bfloat16_products()
     folder = Path(task["folder"])
     tensors: dict[str, _Guarded] = {}
     for facts in task["tensors"]:
@@ -66,6 +68,25 @@ def interpret(task: Mapping[str, Any]) -> None:
     for facts in task["tensors"]:
         if facts["role"] == "output":
             np.save(folder / f"{facts['name']}.npy", _to_numpy(tensors[facts["name"]].tensor))
+
+
+@functools.cache
+def _mend_bfloat16_products() -> None:
+    """Triton 3.6's interpreter keeps bfloat16 as 16 bits in an integer and multiplies those."""
+    from triton.language import bfloat16, float32
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    original = InterpreterBuilder.create_dot
+
+    def widened(handle: Any) -> Any:
+        if handle.dtype.scalar != bfloat16 or handle.data.dtype != np.uint16:
+            return handle
+        return TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), float32)
+
+    def create_dot(builder: Any, a: Any, b: Any, *rest: Any) -> Any:
+        return original(builder, widened(a), widened(b), *rest)
+
+    InterpreterBuilder.create_dot = create_dot
 
 
 def _run(step: Mapping[str, Any], tensors: Mapping[str, _Guarded]) -> None:

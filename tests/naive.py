@@ -1,0 +1,26 @@
+"""A program as one kernel without loops: the shortest way from an operator to a kernel."""
+
+from __future__ import annotations
+
+from mirage_py.ugraph.node import Access, Node
+from mirage_py.ugraph.plan import LaunchOptions, Plan
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
+
+
+def naive_plan(
+    program: Program, tiles: dict[str, int], options: LaunchOptions | None = None
+) -> Plan:
+    """Each dimension of ``tiles`` is gridded; all others are whole in every block."""
+    nodes = list(program.nodes)
+    for output in program.outputs:
+        access = Access(output.tensor.name, output.index)
+        dims = tuple(d for d in program.dim_names if d in access.dims())
+        nodes.append(Node("store", (output.node,), access, dims))
+    block = BlockGraph(
+        name=f"{program.name}_kernel",
+        grid=tuple(GridAxis(d, t) for d, t in tiles.items()),
+        nodes=tuple(nodes),
+        sections=(Section(tuple(range(len(nodes)))),),
+    )
+    return Plan(UGraph(program, (block,)), (options or LaunchOptions(),))
