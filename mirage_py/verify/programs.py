@@ -16,15 +16,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mirage_py.errors import UnsupportedError
-from mirage_py.ugraph.field import FIELDS, FieldArray, FieldOps
+from mirage_py.ugraph.field import FIELDS, FieldOps
 from mirage_py.ugraph.index import IndexExpr
 from mirage_py.ugraph.interpret import evaluate_at, evaluate_program
 from mirage_py.ugraph.meaning import FieldMeaning
 from mirage_py.ugraph.program import Output, Program, Tensor
 from mirage_py.ugraph.rewrite.masks import lower_masks
+from mirage_py.verify.difference import first_difference
 from mirage_py.verify.joint_sizes import joint_small_sizes
 from mirage_py.verify.shrink import shrink
 from mirage_py.verify.trial import random_inputs, redrawn
+from mirage_py.verify.work import MAX_TRIAL_WORK, program_work
 
 # Inputs at their real sizes take 16 bytes an element.
 _MAX_ELEMENTS = 2**27
@@ -136,7 +138,7 @@ class _Pair:
             if interface_mismatch(*small):
                 # The real sizes are then the only common ones.
                 small = self._left, self._right
-            if _elements(small[0]) > _MAX_ELEMENTS:
+            if max(map(program_work, small)) > MAX_TRIAL_WORK:
                 return trial, None
             found = _whole_difference(*small, names, trial, seed)
             if found is not None:
@@ -180,19 +182,12 @@ def _whole_difference(
         ours = evaluate_program(left, inputs, meaning)
         theirs = evaluate_program(right, inputs, meaning)
         for one, other in names:
-            if not ops.equal(ours[one], theirs[other]):
-                element = _first_unequal(ours[one], theirs[other])
+            element = first_difference(ours[one], theirs[other], ops)
+            if element is not None:
                 return Difference(one, element, trial, _sizes_text(left))
         return None
 
     return redrawn(left, FIELDS[trial % len(FIELDS)], seed + trial, both)
-
-
-def _first_unequal(a: FieldArray, b: FieldArray) -> tuple[int, ...]:
-    unequal = a.p != b.p
-    if a.q is not None and b.q is not None:
-        unequal = unequal | (a.q != b.q)
-    return tuple(int(n) for n in np.argwhere(unequal)[0])
 
 
 def _agree_at(

@@ -1,0 +1,73 @@
+"""Builds a program again with some nodes made otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from mirage_py.ugraph.builder import ProgramBuilder
+from mirage_py.ugraph.index import IndexExpr, Predicate
+from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.operators import ELEMENTWISE, operator
+from mirage_py.ugraph.program import Output, Program
+
+# The builder and the new positions of the node's operands to the new node.
+Rule = Callable[[ProgramBuilder, Sequence[int]], int]
+
+
+def rebuild(
+    program: Program, rules: Mapping[int, Rule], *, drop_unread_inputs: bool = False
+) -> Program:
+    """The program with the nodes of ``rules`` replaced; all else is the same, strides included.
+
+    Nodes that nothing needs any more are left out. Raises InputError for an input that nothing
+    reads any more, unless those are dropped too.
+    """
+    builder = ProgramBuilder(program.name)
+    for d in program.dims:
+        builder.dim(d.name, d.size)
+    for tensor in program.inputs:
+        builder.input(tensor.name, tensor.shape, tensor.dtype, tensor.strides)
+    new: list[int] = []
+    for position, node in enumerate(program.nodes):
+        args = [new[a] for a in node.args]
+        rule = rules.get(position)
+        new.append(copied(builder, node, args) if rule is None else rule(builder, args))
+    builder.outputs.extend(Output(o.tensor, new[o.node], o.index) for o in program.outputs)
+    if drop_unread_inputs:
+        read = _read_tensors(builder)
+        builder.inputs = {name: t for name, t in builder.inputs.items() if name in read}
+    return builder.build()
+
+
+def copied(builder: ProgramBuilder, node: Node, args: Sequence[int]) -> int:
+    """The node of another program over operands of this one."""
+    attr = node.attr
+    if node.op == "load":
+        return builder.load(node.access.tensor, node.access.index)
+    if node.op == "const":
+        assert isinstance(attr, float)
+        return builder.const(attr)
+    if node.op == "size":
+        return builder.size(str(attr))
+    if isinstance(attr, IndexExpr):
+        return builder.index(attr)
+    if isinstance(attr, Predicate):
+        return builder.mask(attr)
+    if operator(node.op).kind == ELEMENTWISE:
+        return builder.apply(node.op, *args, attr=attr)
+    if node.op == "matmul":
+        return builder.matmul(args[0], args[1], node.reduced)
+    return (builder.sum if node.op == "sum" else builder.max)(args[0], node.reduced)
+
+
+def _read_tensors(builder: ProgramBuilder) -> dict[str, None]:
+    """Tensors that the outputs depend on."""
+    seen: dict[int, None] = {}
+    todo = [o.node for o in builder.outputs]
+    while todo:
+        position = todo.pop()
+        if position not in seen:
+            seen[position] = None
+            todo.extend(builder.nodes[position].args)
+    loads = [builder.nodes[n] for n in seen if builder.nodes[n].op == "load"]
+    return {n.access.tensor: None for n in loads}

@@ -1,0 +1,145 @@
+"""The first tier: program and µGraph are evaluated over finite fields on random inputs and
+compared.
+
+Source: Mirage (OSDI 2025), section on probabilistic equivalence verification; see
+docs/verification.md for what it guarantees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from mirage_py.errors import UnsupportedError, ValidationError, VerificationError
+from mirage_py.ugraph.field import FIELDS, FieldOps
+from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
+from mirage_py.ugraph.meaning import FieldMeaning
+from mirage_py.ugraph.program import Program, Tensor
+from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.verify.difference import Mismatch, first_difference
+from mirage_py.verify.error_bound import ErrorBound, error_bound
+from mirage_py.verify.programs import compare_programs
+from mirage_py.verify.shrink import fixed_dims, shrink, shrink_ugraph
+from mirage_py.verify.small_sizes import instantiate_small, small_extents
+from mirage_py.verify.trial import keyed_operators, random_inputs, redrawn
+from mirage_py.verify.work import MAX_TRIAL_WORK, program_work
+
+
+@dataclass(frozen=True, slots=True)
+class FieldEvidence:
+    """``error_bound`` is the probability that a wrong µGraph passes these trials, where one is
+    proven; ``bound_reason`` says how, or why there is none.
+
+    ``small_extents`` has the sizes of each trial. ``keyed`` names the operators that the field
+    knows only as random functions or by a random order: sound, but blind to their laws. ``samples``
+    counts the windows that were compared at the real sizes (see sampled_test).
+    """
+
+    equal: bool
+    trials: int
+    primes: tuple[int, ...]
+    error_bound: float | None
+    bound_reason: str
+    small_extents: tuple[Mapping[str, int], ...]
+    seed: int
+    keyed: tuple[str, ...] = ()
+    mismatch: Mismatch | None = None
+    samples: int = 0
+
+    def require(self) -> FieldEvidence:
+        """This evidence, or VerificationError if the two differ."""
+        if not self.equal:
+            raise VerificationError(
+                "the µGraph does not compute the program",
+                where=str(self.mismatch),
+                why=f"they differ on random inputs modulo {' and '.join(map(str, self.primes))}",
+                repair=f"the seed {self.seed} reproduces it",
+            )
+        return self
+
+
+def field_test(program: Program, ugraph: UGraph, *, trials: int = 4, seed: int) -> FieldEvidence:
+    """Compare at small sizes, all outputs, with fresh randomness in every trial.
+
+    ``ugraph`` may be a family or an instance; it is cut into small tiles either way, with tails.
+    Trials alternate between the two prime pairs and every pair of trials has its own sizes. If the
+    µGraph was made for a program with other dimensions, the two programs are compared first.
+
+    Raises UnsupportedError if the program cannot be evaluated in the field.
+    """
+    primes = tuple(p for f in FIELDS[: max(1, min(trials, len(FIELDS)))] for p in (f.p, f.q))
+    keyed = keyed_operators(program)
+    if program.dims != ugraph.program.dims:
+        between = compare_programs(program, ugraph.program, trials=trials, seed=seed)
+        if not between.equal:
+            mismatch = Mismatch("", (), between.reason or str(between.difference))
+            return FieldEvidence(
+                False, between.trials, primes, None, "the two differ", (), seed, keyed, mismatch
+            )
+        program = ugraph.program
+    used: list[Mapping[str, int]] = []
+    first: tuple[Program, UGraph] | None = None
+    for trial in range(trials):
+        field = FIELDS[trial % len(FIELDS)]
+        small = _small(program, ugraph, seed + trial // len(FIELDS))
+        first = first or small
+        used.append(dict(small[0].sizes))
+        mismatch_here = redrawn(small[0], field, seed + trial, partial(_compare, *small))
+        if mismatch_here is not None:
+            return FieldEvidence(
+                False, trial + 1, primes, None, "the two differ", tuple(used), seed, keyed,
+                mismatch_here,
+            )  # fmt: skip
+    bound = ErrorBound(None, "no trial was run")
+    if first is not None:
+        bound = error_bound(*first, trials=trials, seed=seed)
+    return FieldEvidence(
+        True, trials, primes, bound.probability, bound.reason, tuple(used), seed, keyed
+    )
+
+
+def _small(program: Program, ugraph: UGraph, seed: int) -> tuple[Program, UGraph]:
+    """Both at the same small sizes. A dimension that either of the two divides keeps its size."""
+    fixed = dict.fromkeys((*fixed_dims(program), *fixed_dims(ugraph.program, ugraph.kernels)))
+    extents = small_extents(program, seed, tuple(fixed))
+    program = shrink(program, extents)
+    ugraph = shrink_ugraph(ugraph, extents)
+    work = program_work(program)
+    if work > MAX_TRIAL_WORK:
+        raise UnsupportedError(
+            f"the field test would take {work:.1e} operations",
+            where=program.name,
+            why="indices divide its large dimensions, so that they cannot be made small",
+            repair="write the division as two dimensions (h, d) instead of one (n // 64, n % 64)",
+        )
+    program, ugraph = _with_common_inputs(program, ugraph)
+    return program, instantiate_small(ugraph)
+
+
+def _with_common_inputs(program: Program, ugraph: UGraph) -> tuple[Program, UGraph]:
+    """Shapes follow from what is read, and the two may read different parts of an input."""
+    mine = {t.name: t for t in program.inputs}
+    common = {
+        t.name: Tensor(t.name, tuple(map(max, t.shape, mine[t.name].shape)), t.dtype)
+        for t in ugraph.program.inputs
+    }
+    inside = replace(ugraph.program, inputs=tuple(common[t.name] for t in ugraph.program.inputs))
+    outside = replace(program, inputs=tuple(common[t.name] for t in program.inputs))
+    return outside, replace(ugraph, program=inside)
+
+
+def _compare(program: Program, ugraph: UGraph, ops: FieldOps) -> Mismatch | None:
+    meaning = FieldMeaning(ops)
+    inputs = random_inputs(program, ops)
+    expected = evaluate_program(program, inputs, meaning)
+    try:
+        found = evaluate_ugraph(ugraph, inputs, meaning)
+    except ValidationError as error:
+        return Mismatch("", (), str(error))
+    for output in program.outputs:
+        name = output.tensor.name
+        place = first_difference(expected[name], found[name], ops)
+        if place is not None:
+            return Mismatch(name, place)
+    return None

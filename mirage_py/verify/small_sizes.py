@@ -1,0 +1,74 @@
+"""Small sizes and small tiles that tell things apart which are different."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import chain, count, islice
+
+import numpy as np
+
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Kernel, Section, UGraph
+from mirage_py.verify.shrink import fixed_dims
+
+# 6 is left out: 2 and 3 divide it, so that it would need a larger tile to have a tail.
+_EXTENTS = (3, 4, 5, 7, 8, 9, 10, 11)
+# More sizes to choose from than dimensions, so that seeds differ.
+_SPARE = 3
+# Enough tiles to have a first, a middle and a last one.
+_MAX_TILES = 4
+
+
+def small_extents(program: Program, seed: int, fixed: Iterable[str] = ()) -> dict[str, int]:
+    """A size for every dimension, in the program's order.
+
+    Dimensions that an index divides keep theirs (see ``fixed_dims``), ``fixed`` ones and those of
+    size 1. The others are small, no two equal, and different from the kept ones and from the
+    program's constants: a mean over 5 points is not a division by 5.
+    """
+    fixed = (*fixed, *fixed_dims(program))
+    kept = {d.name: d.size for d in program.dims if d.name in fixed or d.size == 1}
+    taken = [*kept.values(), *(abs(n.attr) for n in program.nodes if isinstance(n.attr, float))]
+    free = [d for d in program.dim_names if d not in kept]
+    drawn = list(islice((e for e in _candidates() if e not in taken), len(free) + _SPARE))
+    order = np.random.default_rng(seed).permutation(len(drawn))
+    chosen = dict(zip(free, (drawn[i] for i in order), strict=False))
+    return {d: kept.get(d) or chosen[d] for d in program.dim_names}
+
+
+def _candidates() -> Iterator[int]:
+    return chain(_EXTENTS, count(13))
+
+
+def instantiate_small(family: UGraph) -> UGraph:
+    """Open tiles filled with small numbers that leave a shorter last tile wherever one can be.
+
+    Loops over the same dimension get different tiles. Numbers that are there stay.
+    """
+    sizes = family.program.sizes
+    kernels: list[Kernel] = []
+    for kernel in family.kernels:
+        if not isinstance(kernel, BlockGraph):
+            kernels.append(kernel)
+            continue
+        grid = tuple(GridAxis(a.dim, a.tile or _tile(sizes[a.dim], 0)) for a in kernel.grid)
+        seen: list[str] = []
+        sections: list[Section] = []
+        for section in kernel.sections:
+            loop = section.loop
+            if loop is None:
+                sections.append(section)
+                continue
+            sections.append(
+                replace(section, tile=section.tile or _tile(sizes[loop], seen.count(loop)))
+            )
+            seen.append(loop)
+        kernels.append(replace(kernel, grid=grid, sections=tuple(sections)))
+    return replace(family, kernels=tuple(kernels))
+
+
+def _tile(extent: int, variant: int) -> int:
+    """A tile that cuts the extent into 2 to 4 pieces, the last one shorter if possible."""
+    ragged = [t for t in range(1, extent) if 1 < -(-extent // t) <= _MAX_TILES and extent % t]
+    return ragged[variant % len(ragged)] if ragged else 1

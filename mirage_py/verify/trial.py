@@ -1,0 +1,73 @@
+"""One trial over a finite field: fresh inputs, and an order that suits the program's constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+from typing import TypeVar
+
+from mirage_py.errors import UnsupportedError
+from mirage_py.ugraph.dtypes import BOOL
+from mirage_py.ugraph.field import DivisionByZero, Field, FieldArray, FieldOps
+from mirage_py.ugraph.program import Program
+
+T = TypeVar("T")
+
+MAX_DRAWS = 64
+
+# Operators whose meaning is the keyed random order of the field (mirage_py.ugraph.field.order).
+ORDERED = ("max", "maximum", "minimum", "relu", "abs", "lt", "le", "gt", "ge", "eq", "ne")
+# Operators that are keyed random functions.
+KEYED = ("log", "erf", "gelu", "pow")
+# Operators that go through exp: of a value without a q part they are keyed, and have none either.
+_EXPONENTIAL = ("exp", "sigmoid", "silu", "tanh", "gelu_tanh")
+
+
+def random_inputs(program: Program, ops: FieldOps) -> dict[str, FieldArray]:
+    """Uniform elements for every input, fair bits for truth values."""
+    return {
+        t.name: (ops.random_bits if t.dtype == BOOL else ops.random)(t.shape, f"input {t.name}")
+        for t in program.inputs
+    }
+
+
+def redrawn(program: Program, field: Field, seed: int, attempt: Callable[[FieldOps], T]) -> T:
+    """``attempt`` with the first draw that divides by no zero and orders the constants truly.
+
+    Where the program compares, a draw whose order contradicts the order of its constants may not
+    depend on an input at all (see ``FieldOps.orders_truly``). If no draw fits, the order is let go.
+    Raises UnsupportedError if every draw divides by zero.
+    """
+    constants: list[float] = []
+    if any(n.op in ORDERED for n in program.nodes):
+        constants = [n.attr for n in program.nodes if n.op == "const" and isinstance(n.attr, float)]
+    draws = [FieldOps(field, seed * MAX_DRAWS + number) for number in range(MAX_DRAWS)]
+    # Lazily: the first draw nearly always fits.
+    fitting = (ops for ops in draws if not constants or ops.orders_truly(constants))
+    for ops in chain(fitting, draws):
+        try:
+            return attempt(ops)
+        except DivisionByZero:
+            continue
+    raise UnsupportedError(
+        "every random draw divides by zero",
+        where=program.name,
+        why="a divisor of the program is zero whatever its inputs are",
+        repair="look for x / (y - y) and the like",
+    )
+
+
+def keyed_operators(program: Program) -> tuple[str, ...]:
+    """Operators of the program that the field knows only as random functions or a random order."""
+    found: dict[str, None] = {}
+    has_q: list[bool] = []
+    for node in program.nodes:
+        exact = all(has_q[a] for a in node.args)
+        constant_power = node.op == "pow" and program.nodes[node.args[1]].op == "const"
+        if (node.op in ORDERED or node.op in KEYED) and not constant_power:
+            found[node.op] = None
+        if node.op in _EXPONENTIAL and not exact:
+            found[f"{node.op} of an exponential"] = None
+        # log and erf of anything have a q part again; see mirage_py.ugraph.field.keyed.
+        has_q.append(node.op not in _EXPONENTIAL and (exact or node.op in ("log", "erf")))
+    return tuple(found)
