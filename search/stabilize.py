@@ -11,28 +11,12 @@ verified, not assumed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from collections.abc import Iterable
+from dataclasses import replace
 
 from mirage_py.ugraph.node import Attr, Node
+from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT, Degrees, ExpGroup, shiftable_exps
 from mirage_py.ugraph.ugraph import BlockGraph, Section, UGraph
-
-# A finite stand-in for minus infinity: below every float32 logit, and its differences stay finite.
-LOWEST_SHIFT = -1e30
-
-Degrees = Mapping[str, Fraction]
-_SAME_DEGREE = ("neg", "cast", "abs", "relu", "sum", "max", "accum_sum", "store")
-_ROOTS = {"square": Fraction(2), "sqrt": Fraction(1, 2), "rsqrt": Fraction(-1, 2)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """All copies of one exp (a looped value is recomputed in each loop that reads it)."""
-
-    key: str
-    nodes: tuple[int, ...]
-    reduced: tuple[str, ...]
 
 
 def stabilize(ugraph: UGraph) -> UGraph:
@@ -42,118 +26,16 @@ def stabilize(ugraph: UGraph) -> UGraph:
 
 
 def _stabilize_block(block: BlockGraph) -> BlockGraph:
-    groups = _shiftable_groups(block)
-    if not groups:
-        return block
-    degrees = _consistent_degrees(block, groups)
-    groups = [g for g in groups if g.key in degrees[1]]
-    return _Rewriter(block, groups, degrees[0]).run() if groups else block
-
-
-def _shiftable_groups(block: BlockGraph) -> list[_Group]:
-    """Exps with a reduction downstream, grouped by what they compute."""
-    keys: list[str] = []
-    for number, node in enumerate(block.nodes):
-        stateful = node.op.startswith("accum")
-        keys.append(
-            f"#{number}"
-            if stateful
-            else f"{node.op}({node.attr};{','.join(keys[a] for a in node.args)})"
-        )
-    reduced_after = _reduced_downstream(block)
-    members: dict[str, list[int]] = {}
-    for number, node in enumerate(block.nodes):
-        if node.op == "exp":
-            members.setdefault(keys[number], []).append(number)
-    groups = []
-    for key, nodes in members.items():
-        seen = [d for n in nodes for d in reduced_after[n]]
-        reduced = tuple(d for d in block.nodes[nodes[0]].dims if d in seen)
-        if reduced:
-            groups.append(_Group(key, tuple(nodes), reduced))
-    return groups
-
-
-def _reduced_downstream(block: BlockGraph) -> list[tuple[str, ...]]:
-    """For each node the dimensions that some consumer, near or far, reduces."""
-    result: list[dict[str, None]] = [{} for _ in block.nodes]
-    for number in range(len(block.nodes) - 1, -1, -1):
-        node = block.nodes[number]
-        own = node.reduced if node.op in ("sum", "max", "matmul") else ()
-        for argument in node.args:
-            result[argument].update(dict.fromkeys((*own, *result[number])))
-    return [tuple(r) for r in result]
-
-
-def _consistent_degrees(
-    block: BlockGraph, groups: list[_Group]
-) -> tuple[list[Degrees], tuple[str, ...]]:
-    """Degrees of all nodes for the largest set of groups that cancel; drops a group on conflict."""
-    active = [g.key for g in groups]
-    while True:
-        conflict, degrees = _degrees(block, groups, active)
-        if not conflict:
-            return degrees, tuple(active)
-        active = [key for key in active if key not in conflict]
-
-
-def _degrees(
-    block: BlockGraph, groups: list[_Group], active: list[str]
-) -> tuple[tuple[str, ...], list[Degrees]]:
-    group_of = {n: g.key for g in groups if g.key in active for n in g.nodes}
-    degrees: list[Degrees] = []
-    for number, node in enumerate(block.nodes):
-        args = [degrees[a] for a in node.args]
-        result, conflict = _degree_of(block, node, args)
-        if node.op == "store" and any(result.values()):
-            conflict = tuple(result)
-        if conflict:
-            return conflict, []
-        if number in group_of:
-            result = {**result, group_of[number]: Fraction(1)}
-        degrees.append({k: v for k, v in result.items() if v})
-    return (), degrees
-
-
-def _degree_of(
-    block: BlockGraph, node: Node, args: list[Degrees]
-) -> tuple[Degrees, tuple[str, ...]]:
-    """(degree of the result, groups that make it inhomogeneous)."""
-    if not any(args):
-        return {}, ()
-    if node.op in ("mul", "matmul"):
-        return _combine(args[0], args[1], 1), ()
-    if node.op == "div":
-        return _combine(args[0], args[1], -1), ()
-    if node.op in _ROOTS:
-        return {k: v * _ROOTS[node.op] for k, v in args[0].items()}, ()
-    if node.op in _SAME_DEGREE:
-        return args[0], ()
-    involved = tuple(dict.fromkeys(k for a in args for k in a))
-    if node.op in ("add", "sub", "maximum", "minimum", "where"):
-        branches = [
-            (a, d) for a, d in zip(node.args, args, strict=True) if not _is_zero(block.nodes[a])
-        ]
-        if node.op == "where" and not args[0]:
-            branches = [b for b in branches if b[0] != node.args[0]]
-        first = branches[0][1]
-        return (first, ()) if all(d == first for _, d in branches) else ({}, involved)
-    return {}, involved
-
-
-def _is_zero(node: Node) -> bool:
-    return node.op == "const" and node.attr == 0.0
-
-
-def _combine(left: Degrees, right: Degrees, sign: int) -> Degrees:
-    keys = dict.fromkeys((*left, *right))
-    return {k: left.get(k, Fraction(0)) + sign * right.get(k, Fraction(0)) for k in keys}
+    groups, degrees = shiftable_exps(block.nodes, [n for n, _ in block.stores()])
+    return _Rewriter(block, groups, degrees).run() if groups else block
 
 
 class _Rewriter:
     """Copies a block graph section by section, inserting shifts and rescaled accumulators."""
 
-    def __init__(self, block: BlockGraph, groups: Iterable[_Group], degrees: list[Degrees]) -> None:
+    def __init__(
+        self, block: BlockGraph, groups: Iterable[ExpGroup], degrees: list[Degrees]
+    ) -> None:
         self.block = block
         self.group_of = {n: g for g in groups for n in g.nodes}
         self.degrees = degrees
@@ -200,7 +82,7 @@ class _Rewriter:
         self.map[number] = self._add(node.op, args, node.attr, node.dims)
 
     def _shift(
-        self, group: _Group, number: int, argument: int, section_number: int, section: Section
+        self, group: ExpGroup, number: int, argument: int, section_number: int, section: Section
     ) -> int:
         if group.key in self.maxima:
             return self.maxima[group.key][0]
