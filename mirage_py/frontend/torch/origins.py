@@ -26,12 +26,18 @@ class Origin:
     fetch: Callable[[], Any]
 
 
-def find_origin(fn: Callable[..., Any], tensor: torch.Tensor) -> Origin | None:
-    """The way from a function to a tensor that it read, or None."""
-    for origin in _tensors(Origin("", lambda: fn), _MAX_DEPTH, {}):
-        if _is_same(origin.fetch(), tensor):
-            return origin
+def find_origin(places: Sequence[tuple[str, Any]], tensor: torch.Tensor) -> Origin | None:
+    """The way to a tensor from one of the named places (the function, its arguments), or None."""
+    seen: dict[int, Any] = {}
+    for name, place in places:
+        for origin in _tensors(Origin(name, functools.partial(_same, place)), _MAX_DEPTH, seen):
+            if _is_same(origin.fetch(), tensor):
+                return origin
     return None
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _is_same(found: torch.Tensor, wanted: torch.Tensor) -> bool:

@@ -42,9 +42,8 @@ class TracedCall:
     results: tuple[int | tuple[Any], ...]
     structure: pytree.TreeSpec
 
-    def inputs(self, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
-        """The program's inputs for a call whose arguments were bound by name."""
-        leaves = pytree.tree_leaves(arguments)
+    def inputs(self, leaves: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+        """The program's inputs for a call with these leaves of its arguments."""
         return (
             *(leaves[n] for n in self.arguments),
             *(origin.fetch() for origin in self.captured),
@@ -115,9 +114,11 @@ def trace_call(
     wanted = {
         node: (names[n], leaves[n]) for node, n in zip(captured.arguments, places, strict=True)
     }
+    # A tensor may also come with an argument that holds it, such as a module.
+    objects = [(names[n], leaf) for n, leaf in enumerate(leaves) if n not in places]
     origins: dict[str, Origin] = {}
     for node, held in captured.constants.items():
-        origin = find_origin(fn, held)
+        origin = find_origin([("", fn), *objects], held)
         if origin is None:
             arrays[node] = literal(lowering, node, held)
         elif node.users:

@@ -28,7 +28,7 @@ def _agrees(fn: Callable[..., Any], *args: Any, single: bool = False, **kwargs: 
         arguments = signature.bind(args, kwargs)
         traced = trace_call(signature, arguments)
         program = traced.program
-        values = [_array(x) for x in traced.inputs(arguments)]
+        values = [_array(x) for x in traced.inputs(pytree.tree_leaves(arguments))]
         inputs = {t.name: v for t, v in zip(program.inputs, values, strict=True)}
         results = evaluate_program(program, inputs, FloatMeaning())
         outputs = [torch.from_numpy(results[o.tensor.name].copy()) for o in program.outputs]

@@ -1,0 +1,326 @@
+"""``@superoptimize``: a torch function that is served by the fastest kernel found for each call.
+
+The first call of a signature traces the function and has it optimised; later ones look the kernel
+up. Whatever stands in the way (something unsupported, a gradient, no GPU) means that the function
+itself runs, with one warning per signature that says why.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import types
+import warnings
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+
+import torch
+
+from mirage_py.errors import MirageError, UnsupportedError
+from mirage_py.frontend.torch.call_key import Call, CallReader, call_key, is_watched, tensor_key
+from mirage_py.frontend.torch.calls import Signature
+from mirage_py.frontend.torch.trace import TracedCall, trace_call
+from mirage_py.frontend.warnings import MirageWarning
+from mirage_py.ugraph.program import Program
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Takes the program's inputs in order; returns its output, or a tuple of several. An attribute
+# ``description`` says in a line what it is, for the dispatch table.
+Kernel = Callable[..., "torch.Tensor | tuple[torch.Tensor, ...]"]
+
+# (program, its inputs, the function itself as a Kernel) -> the fastest kernel found.
+Optimizer = Callable[[Program, tuple[torch.Tensor, ...], Kernel], Kernel]
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """The options of ``superoptimize``; ``budget`` is in seconds."""
+
+    target: str = "auto"
+    backend: str = "auto"
+    effort: str = "quick"
+    budget: float | None = None
+    seed: int = 0
+    strict: bool = False
+    cache: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What serves a signature: a kernel, or the function itself and the reason."""
+
+    signature: str
+    served_by: str
+    kernel: Kernel | None = None
+    traced: TracedCall | None = None
+    captured: tuple[Hashable, ...] = ()
+
+
+class SuperoptimizedFunction(Generic[P, R]):
+    """A function that calls kernels; made by ``superoptimize``. Safe to call from many threads."""
+
+    __wrapped__: Callable[P, R]
+
+    def __init__(
+        self,
+        fn: Callable[P, R],
+        options: CallOptions | None = None,
+        optimizer: Optimizer | None = None,
+    ) -> None:
+        """``optimizer`` replaces the pipeline that ``options`` describe."""
+        is_module = isinstance(fn, torch.nn.Module)
+        functools.update_wrapper(self, fn, updated=() if is_module else ("__dict__",))
+        self.options = options or CallOptions()
+        self._name = getattr(fn, "__name__", type(fn).__name__)
+        self._optimizer = optimizer
+        self._needs_gpu = optimizer is None and self.options.backend != "interpret"
+        self._reader = CallReader(Signature.of(fn))
+        self._entries: dict[Hashable, _Entry] = {}
+        self._lock = threading.RLock()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the kernel for these arguments; prepare it first if there is none."""
+        # First of all, and readable to torch.compile: inside it there is only the function.
+        if torch.compiler.is_compiling():
+            return self.__wrapped__(*args, **kwargs)
+        call = self._reader.read(args, kwargs)
+        if is_watched(call.leaves):
+            return self.__wrapped__(*args, **kwargs)
+        key, entry = self._entry(call)
+        if entry.kernel is None or entry.traced is None:
+            return self.__wrapped__(*args, **kwargs)
+        try:
+            outputs = entry.kernel(*entry.traced.inputs(call.leaves))
+        except Exception as error:  # noqa: BLE001  the kernel is at fault, not the call
+            self._refused(call, key, error)
+            return self.__wrapped__(*args, **kwargs)
+        packed = entry.traced.pack(outputs if isinstance(outputs, tuple) else (outputs,))
+        return cast("R", packed)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Callable[..., R]:
+        """As a method, ``self`` is the first argument."""
+        return self if instance is None else types.MethodType(self, instance)
+
+    def prepare(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Do for these arguments what their first call would do, without calling anything.
+
+        Inside a CUDA graph nothing is prepared, so prepare before capture.
+        """
+        self._entry(self._reader.read(args, kwargs))
+
+    def dispatch_table(self) -> str:
+        """One line for each signature met so far, and what serves it."""
+        if not self._entries:
+            return f"{self._name}: not called yet"
+        lines = [f"({e.signature}) -> {e.served_by}" for e in list(self._entries.values())]
+        return "\n".join([f"{self._name}:", *(f"  {line}" for line in lines)])
+
+    # -- preparing ---------------------------------------------------------------------------------
+
+    def _entry(self, call: Call) -> tuple[Hashable, _Entry]:
+        """What serves the call, and its key in the table."""
+        key: Hashable
+        try:
+            key = (self._mode(), call_key(call))
+        except TypeError as error:
+            key = ("no key", self._reader.describe(call))
+            return key, self._refused(call, key, _unhashable(error))
+        entry = self._entries.get(key)
+        if entry is not None and _is_current(entry):
+            return key, entry
+        with self._lock:
+            # Another thread may have been first.
+            entry = self._entries.get(key)
+            if entry is not None and _is_current(entry):
+                return key, entry
+            if _is_capturing():
+                # Only this time: under a key of its own, so that a later call prepares it.
+                key = ("in a CUDA graph", key)
+                return key, self._refused(call, key, _in_cuda_graph())
+            return key, self._prepared(call, key)
+
+    def _prepared(self, call: Call, key: Hashable) -> _Entry:
+        try:
+            self._check(call)
+        except UnsupportedError as error:
+            return self._refused(call, key, error)
+        if self._optimizer is None:
+            # Outside the net below: an option that does not exist is the caller's mistake.
+            self._optimizer = _default_optimizer(self.options)
+        try:
+            entry = self._optimized(call, self._optimizer)
+        # A function that works must go on working, whatever goes wrong in making it faster.
+        except Exception as error:  # noqa: BLE001
+            return self._refused(call, key, error)
+        self._entries[key] = entry
+        return entry
+
+    def _optimized(self, call: Call, optimizer: Optimizer) -> _Entry:
+        arguments = self._reader.arguments(call)
+        traced = trace_call(self._reader.signature, arguments)
+        inputs = traced.inputs(call.leaves)
+        kernel = optimizer(traced.program, inputs, self._reference(call, traced))
+        return _Entry(
+            self._reader.describe(call),
+            getattr(kernel, "description", "an optimised kernel"),
+            kernel,
+            traced,
+            tuple(tensor_key(t) for t in inputs[len(traced.arguments) :]),
+        )
+
+    def _reference(self, call: Call, traced: TracedCall) -> Kernel:
+        """The function itself, from the program's inputs to its outputs."""
+
+        def reference(*inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+            leaves = list(call.leaves)
+            for place, tensor in zip(traced.arguments, inputs, strict=False):
+                leaves[place] = tensor
+            arguments = self._reader.arguments(Call(tuple(leaves), call.structure))
+            outputs = traced.unpack(self._reader.signature.call(arguments))
+            return outputs[0] if len(outputs) == 1 else outputs
+
+        return reference
+
+    def _check(self, call: Call) -> None:
+        """UnsupportedError for calls that no kernel can serve."""
+        if torch.is_grad_enabled() and any(t.requires_grad for t in call.tensors):
+            raise UnsupportedError(
+                "an argument requires grad",
+                why="kernels compute forward only, and the gradient would be lost",
+                repair="call it under torch.no_grad() where no gradient is needed",
+            )
+        devices = list(dict.fromkeys(t.device for t in call.tensors))
+        if len(devices) > 1:
+            raise UnsupportedError(
+                f"the arguments are on several devices: {', '.join(map(str, devices))}",
+                why="a kernel runs on one",
+                repair=f"move all of them to {devices[0]}",
+            )
+        if self._needs_gpu and devices and devices[0].type != "cuda":
+            raise UnsupportedError(
+                f"the arguments are on {devices[0]}",
+                why="kernels run on an NVIDIA GPU",
+                repair="move the arguments to one, or search without one: mirage-py superoptimize",
+            )
+
+    def _mode(self) -> bool:
+        """Whether the module behind the function is in training mode."""
+        owner = getattr(self.__wrapped__, "__self__", self.__wrapped__)
+        return bool(getattr(owner, "training", False))
+
+    def _refused(self, call: Call, key: Hashable, error: Exception) -> _Entry:
+        """Note and say, once, why the function itself runs; with ``strict`` raise instead."""
+        if self.options.strict:
+            raise error
+        known = self._entries.get(key)
+        if known is not None and known.kernel is None:
+            return known
+        signature = self._reader.describe(call)
+        what = error.what if isinstance(error, MirageError) else f"{type(error).__name__}: {error}"
+        entry = _Entry(signature, f"the function itself: {what}")
+        self._entries[key] = entry
+        message = f"{self._name}({signature}) runs as it is: {error}"
+        warnings.warn(message, MirageWarning, stacklevel=_callers_level())
+        return entry
+
+
+@overload
+def superoptimize(fn: Callable[P, R], /) -> SuperoptimizedFunction[P, R]: ...
+
+
+@overload
+def superoptimize(
+    fn: None = None,
+    /,
+    *,
+    target: str = "auto",
+    backend: str = "auto",
+    effort: str = "quick",
+    budget: float | None = None,
+    seed: int = 0,
+    strict: bool = False,
+    cache: bool = True,
+) -> Callable[[Callable[P, R]], SuperoptimizedFunction[P, R]]: ...
+
+
+def superoptimize(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    target: str = "auto",
+    backend: str = "auto",
+    effort: str = "quick",
+    budget: float | None = None,
+    seed: int = 0,
+    strict: bool = False,
+    cache: bool = True,
+) -> Any:
+    """Make a torch function call the fastest kernels that can be found for it.
+
+    Use it as ``@superoptimize`` or ``@superoptimize(effort="full")``. ``budget`` limits the search
+    of a signature, in seconds. With ``strict`` an error is raised where otherwise the function
+    itself would run with a warning.
+    """
+    options = CallOptions(target, backend, effort, budget, seed, strict, cache)
+    if fn is None:
+        return lambda fn: SuperoptimizedFunction(fn, options)
+    return SuperoptimizedFunction(fn, options)
+
+
+def _default_optimizer(options: CallOptions) -> Optimizer:
+    # Here and not above: the search is loaded when the first kernel is wanted.
+    from mirage_py.pipeline import optimizer_for
+
+    return optimizer_for(
+        target=options.target,
+        backend=options.backend,
+        effort=options.effort,
+        budget=options.budget,
+        seed=options.seed,
+        cache=options.cache,
+    )
+
+
+def _is_current(entry: _Entry) -> bool:
+    """Whether the tensors that the function takes from elsewhere still look as they did."""
+    if entry.traced is None or not entry.captured:
+        return True
+    try:
+        found = tuple(tensor_key(origin.fetch()) for origin in entry.traced.captured)
+    except (AttributeError, LookupError, TypeError):  # it is gone, or no tensor any more
+        return False
+    return found == entry.captured
+
+
+def _callers_level() -> int:
+    """How far above the caller of this function the first frame outside this file is."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+    level = 1
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _is_capturing() -> bool:
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def _in_cuda_graph() -> UnsupportedError:
+    return UnsupportedError(
+        "this signature is met for the first time inside a CUDA graph",
+        why="nothing is searched, compiled or timed during capture",
+        repair="call it once before capture, or call .prepare(...) with the same arguments",
+    )
+
+
+def _unhashable(error: TypeError) -> UnsupportedError:
+    return UnsupportedError(
+        f"an argument cannot be part of a signature: {error}",
+        why="kernels are kept by the values of all arguments that are not tensors",
+        repair="pass plain values: numbers, strings, tuples of them",
+    )

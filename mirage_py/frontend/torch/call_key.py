@@ -1,0 +1,124 @@
+"""What makes two calls the same for a prepared kernel, and which calls no kernel may serve."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import Parameter
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from mirage_py.frontend.torch.calls import Signature
+from mirage_py.frontend.torch.lowering import program_dtype
+
+_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
+_CONTAINERS = (tuple, list, dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call's arguments as leaves; ``structure`` is None where every argument is a leaf itself."""
+
+    leaves: tuple[Any, ...]
+    structure: pytree.TreeSpec | None
+
+    @property
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """The leaves that are tensors."""
+        return tuple(leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor))
+
+
+class CallReader:
+    """Reads calls of one function; the common spelling is read without binding names."""
+
+    def __init__(self, signature: Signature) -> None:
+        self.signature = signature
+        parameters = signature.parameters.parameters if signature.parameters else {}
+        self.names = tuple(parameters)
+        self._defaults = tuple(p.default for p in parameters.values())
+        self._is_plain = bool(parameters) and all(
+            p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in parameters.values()
+        )
+
+    def read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+        """The leaves of a call, however it is spelled; TypeError where Python would raise it."""
+        if self._is_plain and not kwargs and len(args) <= len(self.names):
+            values = args + self._defaults[len(args) :]
+            if not any(isinstance(v, _CONTAINERS) or v is Parameter.empty for v in values):
+                return Call(values, None)
+        leaves, structure = pytree.tree_flatten(self.signature.bind(args, kwargs))
+        flat = structure.num_leaves == structure.num_children == len(self.names)
+        return Call(tuple(leaves), None if flat else structure)
+
+    def arguments(self, call: Call) -> dict[str, Any]:
+        """The call's arguments by name."""
+        if call.structure is None:
+            return dict(zip(self.names, call.leaves, strict=True))
+        arguments = pytree.tree_unflatten(call.leaves, call.structure)
+        assert isinstance(arguments, dict)
+        return arguments
+
+    def describe(self, call: Call) -> str:
+        """The call as a person would note it: ``x: f16[16, 4096], eps: 1e-06``."""
+        names = self.names if call.structure is None else ("",) * len(call.leaves)
+        return ", ".join(
+            f"{name}: {_described(leaf)}" if name else _described(leaf)
+            for name, leaf in zip(names, call.leaves, strict=True)
+        )
+
+
+def call_key(call: Call) -> Hashable:
+    """Equal for calls that one kernel can serve. TypeError where an argument has no hash."""
+    key = (tuple(map(_leaf_key, call.leaves)), call.structure, *_ambient())
+    hash(key)
+    return key
+
+
+def tensor_key(tensor: torch.Tensor) -> Hashable:
+    """Shape, type, strides and device; whether a gradient is wanted."""
+    device = tensor.device
+    wanted = tensor.requires_grad and torch.is_grad_enabled()
+    return tensor.shape, tensor.dtype, tensor.stride(), device.type, device.index, wanted
+
+
+def is_watched(leaves: Sequence[Any]) -> bool:
+    """Whether something records or transforms the call: it must see the function itself."""
+    if torch._C._is_tracing() or _get_current_dispatch_mode() is not None:  # noqa: SLF001
+        return True
+    return any(map(_is_watched, leaves))
+
+
+def _is_watched(leaf: Any) -> bool:
+    if not isinstance(leaf, torch.Tensor):
+        return isinstance(leaf, torch.fx.Proxy)
+    # Inside vmap, grad and the like a tensor looks plain, yet stands for many.
+    in_transform = torch._C._functorch.is_functorch_wrapped_tensor(leaf)  # noqa: SLF001
+    return in_transform or type(leaf) not in _PLAIN_TENSORS
+
+
+def _leaf_key(leaf: Any) -> Hashable:
+    if isinstance(leaf, torch.Tensor):
+        return tensor_key(leaf)
+    # 1, 1.0 and True are equal in Python and different in a program.
+    return type(leaf), leaf, isinstance(leaf, torch.nn.Module) and leaf.training
+
+
+def _ambient() -> tuple[Hashable, ...]:
+    """State of torch that changes what a function computes."""
+    autocast = tuple(
+        torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        for kind in ("cuda", "cpu")
+    )
+    return torch.is_grad_enabled(), autocast, torch.get_default_dtype()
+
+
+def _described(leaf: Any) -> str:
+    if not isinstance(leaf, torch.Tensor):
+        is_short = leaf is None or isinstance(leaf, (int, float, str))
+        return repr(leaf) if is_short else type(leaf).__name__
+    kind = program_dtype(leaf.dtype) or str(leaf.dtype).removeprefix("torch.")
+    strides = "" if leaf.is_contiguous() else f" strides {list(leaf.stride())}"
+    return f"{kind}{list(leaf.shape)}{strides} on {leaf.device}"

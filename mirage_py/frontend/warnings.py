@@ -1,0 +1,7 @@
+"""The one category of warning that mirage_py gives, so that a filter can name it."""
+
+from __future__ import annotations
+
+
+class MirageWarning(UserWarning):
+    """A function runs as it is, and why."""

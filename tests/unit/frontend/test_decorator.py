@@ -1,0 +1,354 @@
+"""The decorator with an optimizer of the test's own: it runs the program in float64."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import Counter
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mirage_py.errors import UnsupportedError
+from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction, superoptimize
+from mirage_py.frontend.warnings import MirageWarning
+from mirage_py.ugraph.interpret.program import evaluate_program
+from mirage_py.ugraph.meaning import FloatMeaning
+
+X = torch.randn(4, 6)
+W = torch.randn(6, 3)
+
+
+class Interpreter:
+    """An optimizer whose kernels evaluate the program; it counts what it is asked for."""
+
+    def __init__(self) -> None:
+        self.programs = []
+        self.calls = Counter()
+
+    def __call__(self, program, inputs, fallback):
+        self.programs.append(program)
+        names = [t.name for t in program.inputs]
+        assert [tuple(x.shape) for x in inputs] == [t.shape for t in program.inputs]
+        # The function itself takes the same inputs and gives the same outputs.
+        self.reference = fallback(*inputs)
+
+        def kernel(*tensors):
+            self.calls[program.name] += 1
+            values = {n: t.detach().double().numpy() for n, t in zip(names, tensors, strict=True)}
+            results = evaluate_program(program, values, FloatMeaning())
+            outputs = tuple(
+                torch.from_numpy(results[o.tensor.name].copy()).float() for o in program.outputs
+            )
+            return outputs[0] if len(outputs) == 1 else outputs
+
+        kernel.description = f"kernel {len(self.programs)}"
+        return kernel
+
+
+@pytest.fixture
+def interpreter():
+    return Interpreter()
+
+
+@pytest.fixture
+def optimised(interpreter):
+    return lambda fn, **options: SuperoptimizedFunction(fn, CallOptions(**options), interpreter)
+
+
+def layer(x, w, scale=2.0):
+    """A layer."""
+    return F.silu(x @ w) * scale
+
+
+def test_serves_what_the_function_computes(optimised, interpreter):
+    fn = optimised(layer)
+    torch.testing.assert_close(fn(X, W), layer(X, W))
+    torch.testing.assert_close(fn(X, W), interpreter.reference)
+    assert interpreter.calls["layer"] == 2
+    assert len(interpreter.programs) == 1
+
+
+def test_looks_like_the_function(optimised):
+    fn = optimised(layer)
+    assert (fn.__name__, fn.__doc__, fn.__wrapped__) == ("layer", "A layer.", layer)
+
+
+def test_with_and_without_parentheses():
+    for decorator in (superoptimize, superoptimize(), superoptimize(effort="full")):
+        assert isinstance(decorator(layer), SuperoptimizedFunction)
+    assert superoptimize(effort="full", seed=3)(layer).options == CallOptions(effort="full", seed=3)
+    with pytest.raises(TypeError):
+        superoptimize(layer, "h200")
+
+
+def test_one_search_for_each_signature(optimised, interpreter):
+    fn = optimised(layer)
+    fn(X, W)
+    same = [
+        lambda: fn(torch.randn(4, 6), W),
+        lambda: fn(x=X, w=W),
+        lambda: fn(X, W, 2.0),
+        lambda: fn(X, scale=2.0, w=W),
+    ]
+    for call in same:
+        call()
+    assert len(interpreter.programs) == 1
+    others = [
+        lambda: fn(torch.randn(5, 6), W),
+        lambda: fn(X, torch.randn(3, 6).T),
+        lambda: fn(X.half(), W.half()),
+        lambda: fn(X, W, 3.0),
+        lambda: fn(X, W, 3),
+    ]
+    for number, call in enumerate(others):
+        call()
+        assert len(interpreter.programs) == 2 + number
+    with torch.no_grad():
+        fn(X, W)
+    assert len(interpreter.programs) == 7
+
+
+def test_structures_and_constants_come_back(optimised):
+    def fn(x):
+        y = x * 2
+        return {"twice": y, "more": (y, x + 1, None, 7)}
+
+    result = optimised(fn)(X)
+    torch.testing.assert_close(result["twice"], X * 2)
+    assert result["more"][0] is result["twice"]
+    assert result["more"][2:] == (None, 7)
+
+
+def test_the_dispatch_table_says_what_serves_what(optimised):
+    fn = optimised(layer)
+    assert fn.dispatch_table() == "layer: not called yet"
+    fn(X, W)
+    with pytest.warns(MirageWarning):
+        fn(X.double(), W.double())
+    doubles = "x: float64[4, 6] on cpu, w: float64[6, 3] on cpu, scale: 2.0"
+    assert fn.dispatch_table().splitlines() == [
+        "layer:",
+        "  (x: f32[4, 6] on cpu, w: f32[6, 3] on cpu, scale: 2.0) -> kernel 1",
+        f"  ({doubles}) -> the function itself: input 'x' is of torch.float64",
+    ]
+
+
+def test_unsupported_functions_run_as_they_are_with_one_warning(optimised, interpreter):
+    def fn(x):
+        return x.sort(-1).values
+
+    kernel = optimised(fn)
+    with pytest.warns(MirageWarning) as caught:
+        torch.testing.assert_close(kernel(X), fn(X))
+    message = str(caught[0].message)
+    assert "fn(x: f32[4, 6] on cpu) runs as it is" in message
+    assert "aten.sort" in message
+    assert "why:" in message
+    assert "try:" in message
+    assert caught[0].filename == __file__
+    kernel(X)  # warnings are errors here: there is no second one
+    with pytest.warns(MirageWarning):
+        kernel(X[:2])
+    assert interpreter.programs == []
+
+
+def test_strict_raises(optimised):
+    with pytest.raises(UnsupportedError, match=r"aten\.sort"):
+        optimised(lambda x: x.sort(-1).values, strict=True)(X)
+    with pytest.raises(UnsupportedError, match="requires grad"):
+        optimised(layer, strict=True)(X.clone().requires_grad_(), W)
+
+
+def test_gradients_go_through_the_function(optimised, interpreter):
+    fn = optimised(layer)
+    x = X.clone().requires_grad_()
+    with pytest.warns(MirageWarning, match="requires grad"):
+        fn(x, W).sum().backward()
+    assert x.grad is not None
+    fn(x, W).sum().backward()
+    assert interpreter.programs == []
+    with torch.no_grad():
+        fn(x, W)
+    assert interpreter.calls["layer"] == 1
+
+
+def test_parameters_that_want_gradients_count_too(optimised, interpreter):
+    linear = nn.Linear(6, 2)
+    fn = optimised(linear)
+    with pytest.warns(MirageWarning, match="requires grad"):
+        fn(X).sum().backward()
+    assert linear.weight.grad is not None
+    with torch.no_grad():
+        torch.testing.assert_close(fn(X), linear(X))
+    assert interpreter.calls["Linear"] == 1
+
+
+def test_captured_tensors_are_read_at_every_call(optimised, interpreter):
+    held = {"w": torch.randn(6, 3)}
+
+    def fn(x):
+        return x @ held["w"]
+
+    kernel = optimised(fn)
+    kernel(X)
+    held["w"].mul_(3)
+    torch.testing.assert_close(kernel(X), fn(X))
+    held["w"] = torch.randn(6, 3)
+    torch.testing.assert_close(kernel(X), fn(X))
+    assert len(interpreter.programs) == 1
+    held["w"] = torch.randn(6, 5)
+    torch.testing.assert_close(kernel(X), fn(X))
+    assert len(interpreter.programs) == 2
+
+
+def test_an_optimizer_that_fails_costs_a_warning(interpreter):
+    def broken(program, inputs, fallback):
+        raise RuntimeError("out of luck")
+
+    with pytest.warns(MirageWarning, match="out of luck"):
+        torch.testing.assert_close(SuperoptimizedFunction(layer, None, broken)(X, W), layer(X, W))
+
+
+def test_a_kernel_that_fails_costs_a_warning():
+    def bad_kernel(program, inputs, fallback):
+        def kernel(*tensors):
+            raise RuntimeError("illegal access")
+
+        return kernel
+
+    fn = SuperoptimizedFunction(layer, None, bad_kernel)
+    with pytest.warns(MirageWarning, match="illegal access"):
+        torch.testing.assert_close(fn(X, W), layer(X, W))
+    fn(X, W)
+    assert "the function itself: RuntimeError: illegal access" in fn.dispatch_table()
+
+
+def test_without_a_gpu_the_function_itself_runs():
+    fn = superoptimize(layer)
+    with pytest.warns(MirageWarning, match="on cpu"):
+        torch.testing.assert_close(fn(X, W), layer(X, W))
+    fn(X, W)
+    with pytest.raises(UnsupportedError, match="NVIDIA GPU"):
+        superoptimize(strict=True)(layer)(X, W)
+
+
+def test_wrong_arguments_raise_as_the_function_would(optimised):
+    with pytest.raises(TypeError, match="missing a required argument: 'w'"):
+        optimised(layer)(X)
+    with pytest.raises(TypeError):
+        optimised(layer)(X, W, 1.0, 2.0)
+
+
+def test_arguments_without_a_hash_cost_one_warning(optimised):
+    fn = optimised(lambda x, shape: x.view(tuple(shape)) * 2)
+    with pytest.warns(MirageWarning, match="cannot be part of a signature"):
+        fn(X, bytearray([6, 4]))
+    fn(X, bytearray([6, 4]))
+    fn(X, [6, 4])
+    fn(X, (3, 8))
+
+
+def test_methods(optimised, interpreter):
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(6, 6)
+
+        def forward(self, x):
+            return self.linear(x) + 1
+
+    Model.fast = optimised(Model.forward)
+    first, second = Model().requires_grad_(False), Model().requires_grad_(False)
+    for model in (first, second, first):
+        torch.testing.assert_close(model.fast(X), model(X))
+    assert len(interpreter.programs) == 2
+    # The same program twice: an optimizer that keeps results by program searches once.
+    assert interpreter.programs[0].digest == interpreter.programs[1].digest
+
+
+def test_training_mode_is_part_of_the_signature(optimised, interpreter):
+    model = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5)).requires_grad_(False).eval()
+    fn = optimised(model)
+    torch.testing.assert_close(fn(X), model(X))
+    model.train()
+    with pytest.warns(MirageWarning, match="dropout"):
+        fn(X)
+    model.eval()
+    fn(X)
+    assert interpreter.calls["Sequential"] == 2
+
+
+def test_autocast_is_part_of_the_signature(optimised, interpreter):
+    fn = optimised(layer)
+    fn(X, W)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        fn(X, W)
+    assert ["cast" in [n.op for n in p.nodes] for p in interpreter.programs] == [False, True]
+
+
+def test_inside_other_transforms_there_is_only_the_function(optimised, interpreter):
+    fn = optimised(layer)
+    batch = torch.randn(2, 4, 6)
+    torch.testing.assert_close(
+        torch.vmap(fn, (0, None))(batch, W), torch.stack([layer(x, W) for x in batch])
+    )
+    torch.func.grad(lambda x: fn(x, W).sum())(X)
+    torch.fx.symbolic_trace(lambda x, w: fn(x, w) + 1)
+    torch.export.export(nn.Sequential(Wrapper(fn)), (X,), strict=False)
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode() as mode:
+        fn(mode.from_tensor(X), mode.from_tensor(W))
+    assert interpreter.programs == []
+
+
+def test_inside_torch_compile_there_is_only_the_function(optimised, interpreter):
+    fn = optimised(layer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own
+        compiled = torch.compile(lambda x, w: fn(x, w) + 1, backend="eager", fullgraph=True)
+        torch.testing.assert_close(compiled(X, W), layer(X, W) + 1)
+    assert interpreter.programs == []
+
+
+class Wrapper(nn.Module):
+    def __init__(self, fn) -> None:
+        super().__init__()
+        self.fn = fn
+
+    def forward(self, x):
+        return self.fn(x, W)
+
+
+def test_threads_search_once(optimised, interpreter):
+    fn = optimised(layer)
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(fn(X, W))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 4
+    assert len(interpreter.programs) == 1
+
+
+def test_prepare_searches_and_calls_nothing(optimised, interpreter):
+    fn = optimised(layer)
+    fn.prepare(X, W)
+    assert len(interpreter.programs) == 1
+    assert interpreter.calls["layer"] == 0
+
+
+def test_nothing_is_searched_inside_a_cuda_graph(optimised, interpreter, monkeypatch):
+    fn = optimised(layer)
+    monkeypatch.setattr("mirage_py.frontend.decorator._is_capturing", lambda: True)
+    with pytest.warns(MirageWarning, match="inside a CUDA graph"):
+        fn(X, W)
+    fn(X, W)
+    assert interpreter.programs == []
+    monkeypatch.undo()
+    fn(X, W)
+    assert interpreter.calls["layer"] == 1
