@@ -1,0 +1,89 @@
+"""Torch functions that cannot be programs; `# here` marks the line that the error must name."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+
+def running_sum(x):
+    return torch.cumsum(x, dim=-1) * 2  # here
+
+
+def largest_three(x):
+    scaled = x * 0.5
+    return torch.topk(scaled, 3).values  # here
+
+
+def sorted_rows(x):
+    return torch.sort(x, dim=-1).values  # here
+
+
+def looked_up(x, positions):  # here
+    return x[positions]
+
+
+def drops(x):
+    return F.dropout(x, p=0.5, training=True) + 1  # here
+
+
+def convolved(x, w):
+    return F.conv1d(x, w)  # here
+
+
+def branches_on_data(x):
+    if x.sum() > 0:  # here
+        return x
+    return -x
+
+
+def reads_a_value(x):
+    return x * x.max().item()  # here
+
+
+def selects(x):
+    return x[x > 0]  # here
+
+
+def turned(x):
+    y = x.exp()
+    return torch.flip(y, dims=[0])  # here
+
+
+def waves(x):
+    return torch.sin(x)  # here
+
+
+def inverted(x):
+    return torch.linalg.inv(x)  # here
+
+
+def overwrites(x):
+    x += 1  # here
+    return x * 2
+
+
+def noisy(x):
+    return x + torch.randn_like(x)  # here
+
+
+def spectrum(x):
+    return torch.fft.rfft(x).abs()  # here
+
+
+def pooled(x):
+    return F.max_pool1d(x, 2)  # here
+
+
+def best_index(x):
+    return torch.argmax(x, dim=-1)  # here
+
+
+# What to pass to each: name -> values of --input.
+INPUTS = {
+    "looked_up": ("x=f32[64,8]", "positions=i32[5]"),
+    "convolved": ("x=f32[1,4,32]", "w=f32[4,4,3]"),
+    "inverted": ("x=f32[8,8]",),
+    "pooled": ("x=f32[1,4,32]",),
+}
+DEFAULT_INPUTS = ("x=f32[16,32]",)
