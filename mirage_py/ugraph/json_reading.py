@@ -9,10 +9,10 @@ from typing import Any, NoReturn, TypeVar
 
 from mirage_py.errors import FormatError, InputError, ValidationError
 from mirage_py.ugraph.dtypes import DType, dtype
+from mirage_py.ugraph.index_text import read_access, read_index, read_predicate
 from mirage_py.ugraph.node import Attr, Node
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.program import Dim, Output, Program, Tensor
-from mirage_py.ugraph.text import parse_access, parse_index, parse_predicate
 from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Kernel, LibraryCall, Section, UGraph
 from mirage_py.ugraph.validate import validate_program, validate_ugraph
 
@@ -208,7 +208,7 @@ def _dtype(item: Item) -> DType:
 
 def _output(item: Item) -> Output:
     item.only(("tensor", "node", "index"))
-    index = item.take("index").list_of(lambda e: e.parsed(parse_index))
+    index = item.take("index").list_of(lambda e: e.parsed(read_index))
     return Output(_tensor(item.take("tensor")), item.take("node").integer(), index)
 
 
@@ -257,11 +257,11 @@ def _node(item: Item) -> Node:
 
 def _attribute(op: str, item: Item) -> Attr:
     if op in ("load", "store"):
-        return item.parsed(parse_access)
+        return item.parsed(read_access)
     if op == "index":
-        return item.parsed(parse_index)
+        return item.parsed(read_index)
     if op == "mask":
-        return item.parsed(parse_predicate)
+        return item.parsed(read_predicate)
     if op == "const":
         return item.number()
     if op == "cast":
