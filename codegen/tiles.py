@@ -80,6 +80,25 @@ class Tiling:
 
     def padded(self, dim: str, section: int) -> int:
         """Extent of the dimension in a tile of this section, as a power of two."""
+        key = (dim, section)
+        if key not in self._padded:
+            self._padded[key] = self._pad(dim, section)
+        return self._padded[key]
+
+    @cached_property
+    def _padded(self) -> dict[tuple[str, int], int]:
+        # Ranking asks millions of times: every answer is kept.
+        return {}
+
+    @cached_property
+    def _elements(self) -> dict[tuple[tuple[str, ...], int], int]:
+        return {}
+
+    @cached_property
+    def _known_roles(self) -> dict[int, MatmulRoles]:
+        return {}
+
+    def _pad(self, dim: str, section: int) -> int:
         raw = next_power_of_two(self._raw(dim, section))
         if raw > 1 and self._is_whole(dim, section) and dim in self._whole_dims_in_dots:
             return max(raw, MIN_DOT_EXTENT)
@@ -110,14 +129,20 @@ class Tiling:
 
     def elements(self, dims: tuple[str, ...], section: int) -> int:
         """Elements of a padded tile."""
-        total = 1
-        for d in dims:
-            total *= self.padded(d, section)
-        return total
+        key = (dims, section)
+        if key not in self._elements:
+            total = 1
+            for d in dims:
+                total *= self.padded(d, section)
+            self._elements[key] = total
+        return self._elements[key]
 
     def roles(self, number: int) -> MatmulRoles:
         """Roles of the live dimensions of the matmul at ``number``."""
-        return self._roles(self.block.nodes[number], self.block.section_of[number], self.padded)
+        if number not in self._known_roles:
+            node, section = self.block.nodes[number], self.block.section_of[number]
+            self._known_roles[number] = self._roles(node, section, self.padded)
+        return self._known_roles[number]
 
     def _roles(self, node: Node, section: int, extent: object) -> MatmulRoles:
         assert callable(extent)

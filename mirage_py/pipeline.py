@@ -18,7 +18,7 @@ from mirage_py.errors import InputError, ScheduleError
 from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
 from mirage_py.search.baseline_model import eager_model_us
 from mirage_py.search.cost_model import lower_bound_us
-from mirage_py.search.instantiate import Instance, instances
+from mirage_py.search.instantiate import Instance, diverse, instances
 from mirage_py.search.stabilize import stabilize
 from mirage_py.settings import Settings
 from mirage_py.targets import Target
@@ -39,7 +39,9 @@ Baselines = Mapping[str, Callable[..., Any]]
 
 _DEFAULT_TARGET = "h200"
 # Plans measured (or ranked) for each effort.
-_PLANS = {"none": 1, "quick": 48, "full": 200}
+_PLANS = {"none": 8, "quick": 160, "full": 640}
+# Instances kept of each family before families compete.
+_PER_FAMILY = 4
 _TRIALS = 4
 _SAMPLES = 3
 
@@ -141,11 +143,12 @@ def rank(
     found: list[tuple[Verified, Instance]] = []
     for item in verified:
         try:
-            found.extend((item, i) for i in instances(item.family, target, limit))
+            found.extend((item, i) for i in instances(item.family, target, _PER_FAMILY * limit))
         except ScheduleError:
             continue
     found.sort(key=lambda pair: pair[1].estimate.time_us)
-    return found[:limit]
+    owner = {id(instance): item for item, instance in found}
+    return [(owner[id(i)], i) for i in diverse([i for _, i in found], limit)]
 
 
 def _resolve_target(name: str) -> tuple[Target, bool]:

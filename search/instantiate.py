@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -23,6 +23,7 @@ _MAX_TILE_ELEMENTS = 32768
 # Elements of the largest tile in a loop without products.
 _LIGHT_LOOP_ELEMENTS = 8192
 _STREAMED_BYTES = 2 << 20
+_PLANS_PER_TILING = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +44,16 @@ def instances(ugraph: UGraph, target: Target, limit: int) -> tuple[Instance, ...
         raise ScheduleError("only block graphs are instantiated", where=block.name)
     found: list[Instance] = []
     tried = 0
-    for instance_block, options in _choices(ugraph.program, block):
+    for instance_block in _tiled(ugraph.program, block):
         tried += 1
         tiling = Tiling(ugraph.program, instance_block)
         if not _is_sensible(tiling):
             continue
-        result = estimate(tiling, options, target)
-        if result.time_us != float("inf"):
-            plan = Plan(replace(ugraph, kernels=(instance_block,)), (options,))
-            found.append(Instance(plan, result))
+        for options in _launch_options(ugraph.program, instance_block):
+            result = estimate(tiling, options, target)
+            if result.time_us != float("inf"):
+                plan = Plan(replace(ugraph, kernels=(instance_block,)), (options,))
+                found.append(Instance(plan, result))
     if not found:
         raise ScheduleError(
             f"none of {tried} tilings of {block.name} fits {target.name}",
@@ -63,25 +65,43 @@ def instances(ugraph: UGraph, target: Target, limit: int) -> tuple[Instance, ...
     return tuple(found[:limit])
 
 
-def _choices(program: Program, block: BlockGraph) -> Iterator[tuple[BlockGraph, LaunchOptions]]:
+def diverse(ranked: Sequence[Instance], limit: int) -> tuple[Instance, ...]:
+    """The first ``limit`` of a ranking, at most a few of them with the same tiles.
+
+    The model tells tiles apart better than it tells launch options apart, and families whose
+    kernels differ in trifles tie; measuring near-copies of one plan finds nothing.
+    """
+    chosen: list[Instance] = []
+    counts: dict[tuple[object, ...], int] = {}
+    for instance in ranked:
+        (block,) = instance.plan.ugraph.kernels
+        assert isinstance(block, BlockGraph)
+        tiles = (block.grid, tuple((s.loop, s.tile) for s in block.sections))
+        counts[tiles] = counts.get(tiles, 0) + 1
+        if counts[tiles] <= _PLANS_PER_TILING:
+            chosen.append(instance)
+        if len(chosen) == limit:
+            break
+    return tuple(chosen)
+
+
+def _tiled(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
     roles = matmul_roles(program, block)
     grid = _grid_order(program, block)
     grid_choices = [grid_tiles(program, roles, d) for d in grid]
     loops = [i for i, s in enumerate(block.sections) if s.loop is not None]
-    heavy = [
-        i for i in loops if any(block.nodes[n].op == "matmul" for n in block.sections[i].nodes)
-    ]
     for tiles in product(*grid_choices):
         axes = tuple(GridAxis(d, t) for d, t in zip(grid, tiles, strict=True))
-        gridded = replace(block, grid=axes)
-        for instance in _loop_choices(program, gridded, loops, heavy):
-            yield from _launch_choices(program, instance, loops, heavy)
+        yield from _loop_choices(program, replace(block, grid=axes), loops)
 
 
-def _loop_choices(
-    program: Program, block: BlockGraph, loops: list[int], heavy: list[int]
-) -> Iterator[BlockGraph]:
+def _has_product(block: BlockGraph, section: Section) -> bool:
+    return any(block.nodes[n].op == "matmul" for n in section.nodes)
+
+
+def _loop_choices(program: Program, block: BlockGraph, loops: list[int]) -> Iterator[BlockGraph]:
     """One tile for all loops with products over the same dimension; light loops follow from it."""
+    heavy = [i for i in loops if _has_product(block, block.sections[i])]
     dims = tuple(dict.fromkeys(d for i in heavy if (d := block.sections[i].loop) is not None))
     for tiles in product(*(loop_tiles(program, d, has_dot=True) for d in dims)):
         chosen = dict(zip(dims, tiles, strict=True))
@@ -109,15 +129,16 @@ def _light_tile(program: Program, block: BlockGraph, section: Section) -> int:
     return max(32, min(next_power_of_two(program.sizes[dim]), _LIGHT_LOOP_ELEMENTS // others))
 
 
-def _launch_choices(
-    program: Program, block: BlockGraph, loops: list[int], heavy: list[int]
-) -> Iterator[tuple[BlockGraph, LaunchOptions]]:
+def _launch_options(program: Program, block: BlockGraph) -> Iterator[LaunchOptions]:
     flags = _flags(program, block)
-    orders = _axis_orders(program, block)
-    for warps, stages, order in product(_WARPS, _STAGES if loops else (1,), orders):
-        depth = tuple(stages if i in heavy or not heavy else min(stages, 3) for i in loops)
-        chosen = (*flags, *((("axes", order),) if order else ()))
-        yield block, LaunchOptions(warps, depth, tuple(sorted(chosen)))
+    loops = [s for s in block.sections if s.loop is not None]
+    heavy = [_has_product(block, s) for s in loops]
+    for order in _axis_orders(program, block):
+        chosen = (*flags, ("axes", order)) if order else flags
+        for warps, stages in product(_WARPS, _STAGES if loops else (1,)):
+            # A loop without products needs few stages; more would only take shared memory.
+            depth = tuple(stages if h or not any(heavy) else min(stages, 3) for h in heavy)
+            yield LaunchOptions(warps, depth, tuple(sorted(chosen)))
 
 
 def _grid_order(program: Program, block: BlockGraph) -> tuple[str, ...]:
