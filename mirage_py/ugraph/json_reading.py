@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf, isfinite
 from typing import Any, NoReturn, TypeVar
 
 from mirage_py.errors import FormatError, InputError, ValidationError
@@ -124,9 +125,12 @@ class Item:
         if not isinstance(self.value, int | float) or isinstance(self.value, bool):
             self.fail("a number is expected here")
         try:
-            return float(self.value)
+            found = float(self.value)
         except OverflowError:
-            self.fail("the number is too large")
+            found = inf
+        if not isfinite(found):
+            self.fail("the number is too large", 'write infinity as "inf" or "-inf"')
+        return found
 
     def list_of(self, read: Callable[[Item], T]) -> tuple[T, ...]:
         if not isinstance(self.value, list):

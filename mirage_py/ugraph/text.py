@@ -30,6 +30,7 @@ and column. What parses may still break rules of the IR: mirage_py.ugraph.valida
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -88,6 +89,9 @@ def parse_predicate(text: str, source: str = "predicate") -> Predicate:
     return read_predicate(_tree(text, "pred", source), source)
 
 
+_BLANK = re.compile(r"(\s|#[^\n]*)*")
+
+
 @cache
 def _parser() -> Lark:
     from lark import Lark
@@ -105,9 +109,10 @@ def _parser() -> Lark:
 def _tree(text: str, start: str, source: str) -> Tree[Token] | Token:
     from lark.exceptions import UnexpectedInput
 
-    # A leading newline would end a statement that has not begun; the last one may be missing.
+    # Lines before the first statement would end it before it began; the last end may be missing.
     body = text.rstrip() + ("\n" if start in ("program", "ugraph") else "")
-    skipped = len(body) - len(body.lstrip())
+    blank = _BLANK.match(body)
+    skipped = blank.end() if blank else 0
     try:
         return _parser().parse(body[skipped:], start=start)
     except UnexpectedInput as error:
@@ -126,7 +131,7 @@ def _unexpected(error: Exception) -> str:
     if isinstance(error, UnexpectedToken):
         if error.token.type == "$END":
             return "the text ends too early"
-        found = "the end of the line" if error.token.type == "_NL" else f"'{error.token}'"
+        found = "end of line" if error.token.type == "_NL" else f"'{error.token}'"
         return f"unexpected {found}"
     if isinstance(error, UnexpectedCharacters):
         return f"unexpected character {error.char!r}"
