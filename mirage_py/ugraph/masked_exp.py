@@ -8,11 +8,12 @@ plus 0 or -inf) and masks that were scaled or combined on the way come to the sa
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dtypes import BOOL
+from mirage_py.ugraph.dtypes import BOOL, DType
 from mirage_py.ugraph.index import Predicate
+from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.predicates import TRUE, conjunction, disjunction, negation
 
 # Their results are 0 or 1.
@@ -39,79 +40,101 @@ class Masked:
 def exponential(builder: ProgramBuilder, x: int) -> int:
     """exp(x), with every mask that sets x to minus infinity as a factor 0 or 1."""
     masked = split(builder, x)
-    result = builder.apply("exp", masked.finite)
+    return factored(builder, builder.apply("exp", masked.finite), masked)
+
+
+def factored(builder: ProgramBuilder, value: int, masked: Masked) -> int:
+    """``value`` where nothing is masked, 0 elsewhere."""
     if masked.predicate != TRUE:
-        result = builder.apply("mul", result, builder.mask(masked.predicate))
+        value = builder.apply("mul", value, builder.mask(masked.predicate))
     for factor in masked.factors:
-        result = builder.apply("mul", result, factor)
-    return result
+        value = builder.apply("mul", value, factor)
+    return value
 
 
 def split(builder: ProgramBuilder, x: int) -> Masked:
     """The value without its minus infinities, and where they are."""
-    node = builder.nodes[x]
-    if node.op == "where":
-        return _split_where(builder, *node.args) or Masked(x)
-    if node.op in ("add", "sub"):
-        left, right = split(builder, node.args[0]), split(builder, node.args[1])
-        if node.op == "sub":
-            right = Masked(node.args[1])  # minus minus infinity is another story
-        if left.is_masked or right.is_masked:
-            finite = builder.apply(node.op, left.finite, right.finite)
-            return _both(finite, left, right)
-    if node.op in ("mul", "div"):
-        return _split_scaled(builder, x)
-    if node.op == "cast":
-        inner = split(builder, node.args[0])
-        if inner.is_masked:
-            finite = builder.apply("cast", inner.finite, attr=node.attr)
-            return Masked(finite, inner.predicate, inner.factors)
-    return Masked(x)
+    return MaskSplitter(builder).split(x)
 
 
-def _split_scaled(builder: ProgramBuilder, x: int) -> Masked:
-    """A product with a positive number, on either side, or a quotient by one."""
-    node = builder.nodes[x]
-    for position in (0, 1) if node.op == "mul" else (0,):
-        if _is_positive(builder, node.args[1 - position]):
-            inner = split(builder, node.args[position])
+class MaskSplitter:
+    """Splits the values of one builder, each once: programs are graphs whose paths are many."""
+
+    def __init__(self, builder: ProgramBuilder) -> None:
+        self.builder = builder
+        self._known: dict[int, Masked] = {}
+
+    def split(self, x: int) -> Masked:
+        """The value without its minus infinities, and where they are."""
+        if x not in self._known:
+            self._known[x] = self._split(x)
+        return self._known[x]
+
+    def _split(self, x: int) -> Masked:
+        node = self.builder.nodes[x]
+        if node.op == "where":
+            return self._where(*node.args) or Masked(x)
+        if node.op == "add":
+            left, right = self.split(node.args[0]), self.split(node.args[1])
+            if left.is_masked or right.is_masked:
+                return _both(self.builder.apply("add", left.finite, right.finite), left, right)
+        elif node.op == "cast":
+            inner = self.split(node.args[0])
             if inner.is_masked:
-                args = list(node.args)
-                args[position] = inner.finite
-                finite = builder.apply(node.op, *args)
-                return Masked(finite, inner.predicate, inner.factors)
-    return Masked(x)
+                return replace(inner, finite=self.builder.cast(inner.finite, _target(node)))
+        elif node.op == "sub":
+            # Only on the left: minus minus infinity is another story.
+            return self._one_side(x, 0)
+        elif node.op in ("mul", "div"):
+            for side in (0, 1) if node.op == "mul" else (0,):
+                if _is_positive(self.builder, node.args[1 - side]):
+                    return self._one_side(x, side)
+        return Masked(x)
+
+    def _one_side(self, x: int, side: int) -> Masked:
+        """A binary operator that keeps minus infinity where its operand at ``side`` has it."""
+        node = self.builder.nodes[x]
+        inner = self.split(node.args[side])
+        if not inner.is_masked:
+            return Masked(x)
+        args = list(node.args)
+        args[side] = inner.finite
+        return replace(inner, finite=self.builder.apply(node.op, *args))
+
+    def _where(self, condition: int, x: int, y: int) -> Masked | None:
+        if _is_minus_infinity(self.builder, y):
+            kept, negated = self.split(x), False
+        elif _is_minus_infinity(self.builder, x):
+            kept, negated = self.split(y), True
+        else:
+            return self._choice(condition, x, y)
+        predicate = self.builder.nodes[condition].attr
+        if isinstance(predicate, Predicate):
+            keep = negation(predicate) if negated else predicate
+            return replace(kept, predicate=conjunction(kept.predicate, keep))
+        is_truth = _is_truth(self.builder, condition)
+        factor = condition if is_truth else _nonzero(self.builder, condition)
+        if negated:
+            factor = self.builder.apply("sub", self.builder.const(1.0), factor)
+        return replace(kept, factors=(*kept.factors, factor))
+
+    def _choice(self, condition: int, x: int, y: int) -> Masked | None:
+        """One of two values, each with its own mask; only for conditions on indices."""
+        left, right = self.split(x), self.split(y)
+        choice = self.builder.nodes[condition].attr
+        if not isinstance(choice, Predicate) or left.factors or right.factors:
+            return None
+        if not left.is_masked and not right.is_masked:
+            return None
+        keep = disjunction(
+            conjunction(choice, left.predicate), conjunction(negation(choice), right.predicate)
+        )
+        return Masked(self.builder.apply("where", condition, left.finite, right.finite), keep)
 
 
-def _split_where(builder: ProgramBuilder, condition: int, x: int, y: int) -> Masked | None:
-    if _is_minus_infinity(builder, y):
-        kept, negated = split(builder, x), False
-    elif _is_minus_infinity(builder, x):
-        kept, negated = split(builder, y), True
-    else:
-        return _split_choice(builder, condition, x, y)
-    node = builder.nodes[condition]
-    if isinstance(node.attr, Predicate):
-        keep = negation(node.attr) if negated else node.attr
-        return Masked(kept.finite, conjunction(kept.predicate, keep), kept.factors)
-    factor = condition if _is_truth(builder, condition) else _nonzero(builder, condition)
-    if negated:
-        factor = builder.apply("sub", builder.const(1.0), factor)
-    return Masked(kept.finite, kept.predicate, (*kept.factors, factor))
-
-
-def _split_choice(builder: ProgramBuilder, condition: int, x: int, y: int) -> Masked | None:
-    """One of two values, each with its own mask; only for conditions on indices."""
-    left, right = split(builder, x), split(builder, y)
-    choice = builder.nodes[condition].attr
-    if not isinstance(choice, Predicate) or left.factors or right.factors:
-        return None
-    if not left.is_masked and not right.is_masked:
-        return None
-    keep = disjunction(
-        conjunction(choice, left.predicate), conjunction(negation(choice), right.predicate)
-    )
-    return Masked(builder.apply("where", condition, left.finite, right.finite), keep)
+def _target(node: Node) -> DType:
+    assert isinstance(node.attr, DType)
+    return node.attr
 
 
 def _both(finite: int, left: Masked, right: Masked) -> Masked:
@@ -133,7 +156,7 @@ def _is_positive(builder: ProgramBuilder, x: int) -> bool:
 def _is_truth(builder: ProgramBuilder, x: int) -> bool:
     node = builder.nodes[x]
     if node.op == "load":
-        return builder.inputs[node.access.tensor].dtype is BOOL
+        return builder.inputs[node.access.tensor].dtype == BOOL
     # A product of conditions is a condition, and so is what 1 leaves of one.
     if node.op == "mul":
         return all(_is_truth(builder, a) for a in node.args)

@@ -40,6 +40,8 @@ class Lowering:
     extents: Extents
     builder: ProgramBuilder
     defined: dict[str, int] = field(default_factory=dict)
+    # Whether a node is known to be 0 or 1.
+    _truth: dict[int, bool] = field(default_factory=dict)
 
     def definition(self, definition: Definition) -> None:
         """Build the right side; an output is declared as well."""
@@ -172,6 +174,11 @@ class Lowering:
         return node
 
     def _is_condition(self, node: int) -> bool:
+        if node not in self._truth:
+            self._truth[node] = self._is_truth(node)
+        return self._truth[node]
+
+    def _is_truth(self, node: int) -> bool:
         row = self.builder.nodes[node]
         if row.op == "load":
             return self.builder.inputs[row.access.tensor].dtype == BOOL
@@ -261,10 +268,8 @@ class Lowering:
                 raise self.symbols.source.error(
                     expr.span, error.what, why=error.why, repair=repair
                 ) from None
-            error.where = f"{self.symbols.source.file}:{expr.span.line}:{expr.span.column}"
-            raise type(error)(
-                error.what, where=error.where, why=error.why, repair=error.repair
-            ) from None
+            where = f"{self.symbols.source.file}:{expr.span.line}:{expr.span.column}"
+            raise type(error)(error.what, where=where, why=error.why, repair=error.repair) from None
 
 
 def common_type(types: Sequence[DType]) -> DType:

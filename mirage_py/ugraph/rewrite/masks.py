@@ -16,10 +16,10 @@ from dataclasses import replace
 from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph.builder import ProgramBuilder
 from mirage_py.ugraph.index import IndexExpr, Predicate
-from mirage_py.ugraph.masked_exp import Masked, split
+from mirage_py.ugraph.masked_exp import MaskSplitter, factored
 from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
-from mirage_py.ugraph.predicates import TRUE, negation
+from mirage_py.ugraph.predicates import negation
 from mirage_py.ugraph.program import Output, Program
 
 # Functions that are 0 at minus infinity.
@@ -41,9 +41,11 @@ def lower_masks(program: Program) -> Program:
         builder.dim(dim.name, dim.size)
     for tensor in program.inputs:
         builder.input(tensor.name, tensor.shape, tensor.dtype, tensor.strides)
+    splitter = MaskSplitter(builder)
     new: list[int] = []
     for node in program.nodes:
-        new.append(_lowered(builder, node, [new[a] for a in node.args]))
+        new.append(_lowered(splitter, node, [new[a] for a in node.args]))
+        splitter.split(new[-1])  # operands first, so that no depth of a program is too much
     for old in program.outputs:
         builder.output(old.tensor.name, new[old.node], old.index, old.tensor.dtype)
     lowered = builder.build()
@@ -56,15 +58,16 @@ def lower_masks(program: Program) -> Program:
     return lowered
 
 
-def _lowered(builder: ProgramBuilder, node: Node, args: Sequence[int]) -> int:
+def _lowered(splitter: MaskSplitter, node: Node, args: Sequence[int]) -> int:
     """The node over operands that are lowered already."""
+    builder = splitter.builder
     if node.op == "load":
         return builder.load(node.access.tensor, node.access.index)
     if node.op in ("const", "size", "index", "mask"):
         return _leaf(builder, node)
     if node.op in _VANISHING:
-        masked = split(builder, args[0])
-        return _factored(builder, builder.apply(node.op, masked.finite), masked)
+        masked = splitter.split(args[0])
+        return factored(builder, builder.apply(node.op, masked.finite), masked)
     if node.op == "where":
         return _where(builder, *args)
     if operator(node.op).kind == ELEMENTWISE:
@@ -73,7 +76,7 @@ def _lowered(builder: ProgramBuilder, node: Node, args: Sequence[int]) -> int:
         return builder.matmul(args[0], args[1], node.reduced)
     if node.op == "sum":
         return builder.sum(args[0], node.reduced)
-    return builder.max(_guarded(builder, args[0]), node.reduced)
+    return builder.max(_guarded(splitter, args[0]), node.reduced)
 
 
 def _leaf(builder: ProgramBuilder, node: Node) -> int:
@@ -83,15 +86,6 @@ def _leaf(builder: ProgramBuilder, node: Node) -> int:
     if isinstance(attr, Predicate):
         return builder.mask(attr)
     return builder.const(attr) if isinstance(attr, float) else builder.size(str(attr))
-
-
-def _factored(builder: ProgramBuilder, value: int, masked: Masked) -> int:
-    """``value`` where nothing is masked, 0 elsewhere."""
-    if masked.predicate != TRUE:
-        value = builder.apply("mul", value, builder.mask(masked.predicate))
-    for factor in masked.factors:
-        value = builder.apply("mul", value, factor)
-    return value
 
 
 def _where(builder: ProgramBuilder, condition: int, x: int, y: int) -> int:
@@ -109,13 +103,12 @@ def _where(builder: ProgramBuilder, condition: int, x: int, y: int) -> int:
     return builder.apply("where", condition, x, y)
 
 
-def _guarded(builder: ProgramBuilder, x: int) -> int:
+def _guarded(splitter: MaskSplitter, x: int) -> int:
     """The operand of a maximum with its masks gathered in one where."""
-    masked = split(builder, x)
+    builder, masked = splitter.builder, splitter.split(x)
     if not masked.is_masked:
         return x
-    one = builder.const(1.0)
-    condition = _factored(builder, one, masked)
+    condition = factored(builder, builder.const(1.0), masked)
     return builder.apply("where", condition, masked.finite, builder.const(-math.inf))
 
 

@@ -221,6 +221,20 @@ def test_programs_without_masks_are_left_alone():
     assert lower_masks(program) is program
 
 
+def test_many_paths_and_depth_cost_no_more_than_nodes():
+    b = Expression()
+    logits = b.masked(b.x)
+    for _ in range(400):
+        logits = b.apply("mul", b.apply("add", logits, logits), b.const(0.5))
+    program = b.program(b.apply("exp", logits))
+    inputs = {"X": np.random.default_rng(0).normal(size=(ROWS, COLUMNS))}
+    lowered = lower_masks(program)
+    assert len(lowered.nodes) < 1000
+    got = evaluate_program(lowered, inputs, FloatMeaning())["Y"]
+    q, s = np.indices((ROWS, COLUMNS))
+    np.testing.assert_allclose(got, np.exp(inputs["X"]) * (s <= q + 3))
+
+
 @pytest.mark.parametrize(
     ("form", "what"),
     [
