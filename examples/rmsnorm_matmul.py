@@ -11,7 +11,7 @@ Run it to superoptimize the function, or use the command line:
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 import mirage_py
 
