@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirage_py.errors import FormatError
+from mirage_py.ugraph.index_text import read_index, read_predicate
 from mirage_py.ugraph.json_form import dump_text, from_json, load_text, to_json
 from mirage_py.ugraph.text import (
     format_program,
@@ -25,11 +26,13 @@ from mirage_py.ugraph.validate import validate_program, validate_ugraph
 @given(graphs.raw_expressions())
 def test_index_expressions(expr):
     assert parse_index(str(expr)) == expr
+    assert read_index(str(expr)) == expr
 
 
 @given(graphs.raw_predicates())
 def test_predicates(predicate):
     assert parse_predicate(str(predicate)) == predicate
+    assert read_predicate(str(predicate)) == predicate
 
 
 @given(graphs.programs())
