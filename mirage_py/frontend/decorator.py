@@ -125,12 +125,12 @@ class SuperoptimizedFunction(Generic[P, R]):
     def _entry(self, call: Call) -> tuple[Hashable, _Entry]:
         """What serves the call, and its key in the table."""
         key: Hashable
+        key = (self._mode(), call_key(call))
         try:
-            key = (self._mode(), call_key(call))
-        except TypeError as error:
+            entry = self._entries.get(key)
+        except TypeError as error:  # an argument has no hash
             key = ("no key", self._reader.describe(call))
             return key, self._refused(call, key, _unhashable(error))
-        entry = self._entries.get(key)
         if entry is not None and _is_current(entry):
             return key, entry
         with self._lock:

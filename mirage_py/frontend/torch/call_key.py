@@ -71,10 +71,8 @@ class CallReader:
 
 
 def call_key(call: Call) -> Hashable:
-    """Equal for calls that one kernel can serve. TypeError where an argument has no hash."""
-    key = (tuple(map(_leaf_key, call.leaves)), call.structure, *_ambient())
-    hash(key)
-    return key
+    """Equal for calls that one kernel can serve; its hash fails where an argument has none."""
+    return tuple(map(_leaf_key, call.leaves)), call.structure, *_ambient()
 
 
 def tensor_key(tensor: torch.Tensor) -> Hashable:
@@ -86,17 +84,16 @@ def tensor_key(tensor: torch.Tensor) -> Hashable:
 
 def is_watched(leaves: Sequence[Any]) -> bool:
     """Whether something records or transforms the call: it must see the function itself."""
-    if torch._C._is_tracing() or _get_current_dispatch_mode() is not None:  # noqa: SLF001
+    if _get_current_dispatch_mode() is not None or torch._C._is_tracing():  # noqa: SLF001
         return True
-    return any(map(_is_watched, leaves))
-
-
-def _is_watched(leaf: Any) -> bool:
-    if not isinstance(leaf, torch.Tensor):
-        return isinstance(leaf, torch.fx.Proxy)
     # Inside vmap, grad and the like a tensor looks plain, yet stands for many.
-    in_transform = torch._C._functorch.is_functorch_wrapped_tensor(leaf)  # noqa: SLF001
-    return in_transform or type(leaf) not in _PLAIN_TENSORS
+    if torch._C._functorch.maybe_current_level() is not None:  # noqa: SLF001
+        return True
+    return any(type(leaf) not in _PLAIN_TENSORS and _is_symbolic(leaf) for leaf in leaves)
+
+
+def _is_symbolic(leaf: Any) -> bool:
+    return isinstance(leaf, (torch.Tensor, torch.fx.Proxy))
 
 
 def _leaf_key(leaf: Any) -> Hashable:

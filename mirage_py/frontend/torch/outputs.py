@@ -25,11 +25,12 @@ def declare_outputs(
             why="a program is there for its results",
             repair="return the tensors that you want computed",
         )
+    devices = list(dict.fromkeys(n.meta["val"].device for n in captured.arguments))
     stem = "out" if "out" not in lowering.builder.inputs else "result"
     names = [stem] if len(nodes) == 1 else [f"{stem}{n}" for n in range(len(nodes))]
     for node, name in zip(nodes, _distinct_from(names, lowering.builder.inputs), strict=True):
         lowering.node = node
-        _declare_output(lowering, node, name, arrays[node])
+        _declare_output(lowering, node, name, arrays[node], devices)
     lowering.node = None
     return tuple(nodes.index(r) if isinstance(r, torch.fx.Node) else (r,) for r in captured.results)
 
@@ -40,7 +41,11 @@ def _distinct_from(names: Sequence[str], taken: Mapping[str, object]) -> list[st
 
 
 def _declare_output(
-    lowering: Lowering, node: torch.fx.Node, name: str, array: views.NamedArray
+    lowering: Lowering,
+    node: torch.fx.Node,
+    name: str,
+    array: views.NamedArray,
+    devices: Sequence[torch.device],
 ) -> None:
     builder = lowering.builder
     aliased = _aliased_placeholder(node)
@@ -49,6 +54,13 @@ def _declare_output(
             f"a result is the tensor '{aliased.name}' itself, or a view of it",
             why="a kernel writes its results to memory of their own",
             repair="return the view outside the function, or return .clone() of it",
+        )
+    device = node.meta["val"].device
+    if device not in devices:
+        raise lowering.refuse(
+            f"a result is on {device}",
+            why=f"the inputs are on {', '.join(map(str, devices))}",
+            repair="move the result outside the function",
         )
     torch_kind = lowering.result_dtype(node)
     kind = program_dtype(torch_kind)

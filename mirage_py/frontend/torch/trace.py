@@ -51,6 +51,8 @@ class TracedCall:
 
     def pack(self, outputs: Sequence[torch.Tensor]) -> Any:
         """What the function returns, made of the program's outputs."""
+        if self.results == (0,) and self.structure.is_leaf():
+            return outputs[0]
         leaves = [outputs[r] if isinstance(r, int) else r[0] for r in self.results]
         return pytree.tree_unflatten(leaves, self.structure)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from mirage_py.frontend.torch.handlers.registry import handles
 from mirage_py.frontend.torch.lowering import Lowering, Operand
 from mirage_py.ugraph.views import NamedArray
@@ -127,10 +129,10 @@ def minimum(t: Lowering, x: Operand, y: Operand) -> NamedArray:
 def clamp(
     t: Lowering, x: Operand, low: Operand | None = None, high: Operand | None = None
 ) -> NamedArray:
-    """min(max(x, low), high); None leaves a side open."""
-    if low is not None:
+    """min(max(x, low), high); None and infinity leave a side open."""
+    if low not in (None, -math.inf):
         x = t.apply("maximum", x, low)
-    if high is not None:
+    if high not in (None, math.inf):
         x = t.apply("minimum", x, high)
     return t.array(x)
 
@@ -138,13 +140,13 @@ def clamp(
 @handles("clamp_min.default", "clamp_min.Tensor")
 def clamp_min(t: Lowering, x: Operand, low: Operand) -> NamedArray:
     """max(x, low)."""
-    return t.apply("maximum", x, low)
+    return clamp(t, x, low)
 
 
 @handles("clamp_max.default", "clamp_max.Tensor")
 def clamp_max(t: Lowering, x: Operand, high: Operand) -> NamedArray:
     """min(x, high)."""
-    return t.apply("minimum", x, high)
+    return clamp(t, x, None, high)
 
 
 def scaled(t: Lowering, x: Operand, factor: float) -> Operand:

@@ -47,29 +47,57 @@ def ne(t: Lowering, x: Operand, y: Operand) -> NamedArray:
     return t.apply("ne", x, y)
 
 
-@handles("logical_not.default", "bitwise_not.default")
+@handles("logical_not.default")
 def logical_not(t: Lowering, x: NamedArray) -> NamedArray:
     """Not x."""
     return t.apply("not", _truth(t, x, 0))
 
 
-@handles("logical_and.default", "bitwise_and.Tensor", "__and__.Tensor")
+@handles("logical_and.default")
 def logical_and(t: Lowering, x: NamedArray, y: NamedArray) -> NamedArray:
     """x and y."""
     return t.apply("and", _truth(t, x, 0), _truth(t, y, 1))
 
 
-@handles("logical_or.default", "bitwise_or.Tensor", "__or__.Tensor")
+@handles("logical_or.default")
 def logical_or(t: Lowering, x: NamedArray, y: NamedArray) -> NamedArray:
     """x or y."""
     return t.apply("or", _truth(t, x, 0), _truth(t, y, 1))
 
 
-@handles("logical_xor.default", "bitwise_xor.Tensor", "__xor__.Tensor")
+@handles("logical_xor.default")
 def logical_xor(t: Lowering, x: NamedArray, y: NamedArray) -> NamedArray:
     """Exactly one of x and y."""
     x, y = _truth(t, x, 0), _truth(t, y, 1)
     return t.apply("and", t.apply("or", x, y), t.apply("not", t.apply("and", x, y)))
+
+
+@handles("bitwise_not.default")
+def bitwise_not(t: Lowering, x: NamedArray) -> NamedArray:
+    """Not x, of truth values."""
+    _refuse_integers(t)
+    return logical_not(t, x)
+
+
+@handles("bitwise_and.Tensor", "__and__.Tensor")
+def bitwise_and(t: Lowering, x: NamedArray, y: NamedArray) -> NamedArray:
+    """x & y, of truth values."""
+    _refuse_integers(t)
+    return logical_and(t, x, y)
+
+
+@handles("bitwise_or.Tensor", "__or__.Tensor")
+def bitwise_or(t: Lowering, x: NamedArray, y: NamedArray) -> NamedArray:
+    """x | y, of truth values."""
+    _refuse_integers(t)
+    return logical_or(t, x, y)
+
+
+@handles("bitwise_xor.Tensor", "__xor__.Tensor")
+def bitwise_xor(t: Lowering, x: NamedArray, y: NamedArray) -> NamedArray:
+    """x ^ y, of truth values."""
+    _refuse_integers(t)
+    return logical_xor(t, x, y)
 
 
 @handles("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
@@ -118,3 +146,12 @@ def _truth(t: Lowering, x: NamedArray, place: int) -> NamedArray:
     if known == TRUE or known is not None or t.torch_dtype(place) is torch.bool:
         return x
     return t.apply("ne", x, 0.0)
+
+
+def _refuse_integers(t: Lowering) -> None:
+    if t.result_dtype() is not torch.bool:
+        raise t.refuse(
+            "the bits of integers are not supported",
+            why="integers in a program are positions, with + - * // and %",
+            repair="write it with // and %, or compute the mask outside",
+        )

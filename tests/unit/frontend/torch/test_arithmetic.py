@@ -46,6 +46,7 @@ def of_bounds(x: Tensor, y: Tensor):
         x.clamp(max=0.1),
         torch.clamp(x, y, y + 1),
         x.clamp_min(0.2),
+        x.clamp(-torch.inf, 0.3),
         x.clamp_max(0.2),
     )
 

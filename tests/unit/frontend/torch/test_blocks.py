@@ -80,6 +80,15 @@ def test_gated_mlp(agrees):
     agrees(fn, torch.randn(3, 5), torch.randn(9, 5), torch.randn(9, 5), torch.randn(5, 9))
 
 
+def test_a_block_without_gradients(agrees):
+    def fn(x):
+        with torch.no_grad():
+            y = x * 2
+        return y + torch.relu(x)
+
+    agrees(fn, torch.randn(3, 5))
+
+
 def test_lora(agrees):
     agrees(
         lambda x, w, a, b: x @ w + (x @ a) @ b * 0.5,

@@ -153,6 +153,14 @@ def division_with_rounding(x):
     return x // 2  # here
 
 
+def bits_of_integers(x):
+    return torch.where(torch.arange(6) & 1 == 0, x, 0.0)  # here
+
+
+def another_device(x):
+    return (x * 2).to("meta")  # here
+
+
 def a_strange_norm(x):
     return torch.linalg.vector_norm(x, 3)  # here
 
