@@ -65,7 +65,9 @@ class ProgramBuilder:
         if name in self.inputs:
             raise InputError(f"input '{name}' is declared twice", where=self.name)
         tensor = Tensor(name, tuple(shape), dtype, None if strides is None else tuple(strides))
-        if strides is not None and Tensor(name, tuple(shape), dtype).element_strides == tuple(strides):
+        if strides is not None and Tensor(name, tuple(shape), dtype).element_strides == tuple(
+            strides
+        ):
             tensor = Tensor(name, tuple(shape), dtype)
         self.inputs[name] = tensor
         return tensor
@@ -79,7 +81,9 @@ class ProgramBuilder:
             ix.simplify(ix.dim(e) if isinstance(e, str) else e, self.sizes) for e in index
         )
         if len(exprs) != len(shape):
-            raise InputError(f"{tensor} has {len(shape)} axes but is read with {len(exprs)} indices")
+            raise InputError(
+                f"{tensor} has {len(shape)} axes but is read with {len(exprs)} indices"
+            )
         for axis, (expr, extent) in enumerate(zip(exprs, shape, strict=True)):
             low, high = expr.bounds(self.sizes)
             if low < 0 or high >= extent:
@@ -188,7 +192,10 @@ class ProgramBuilder:
         return self._substitute(node, dict(mapping), {})
 
     def _substitute(
-        self, node: int, mapping: dict[str, IndexExpr], memo: dict[tuple[int, tuple[tuple[str, IndexExpr], ...]], int]
+        self,
+        node: int,
+        mapping: dict[str, IndexExpr],
+        memo: dict[tuple[int, tuple[tuple[str, IndexExpr], ...]], int],
     ) -> int:
         old = self.nodes[node]
         relevant = {d: e for d, e in mapping.items() if d in old.dims and e != ix.dim(d)}
@@ -201,7 +208,10 @@ class ProgramBuilder:
         return result
 
     def _substituted(
-        self, old: Node, mapping: dict[str, IndexExpr], memo: dict[tuple[int, tuple[tuple[str, IndexExpr], ...]], int]
+        self,
+        old: Node,
+        mapping: dict[str, IndexExpr],
+        memo: dict[tuple[int, tuple[tuple[str, IndexExpr], ...]], int],
     ) -> int:
         if old.op == "load":
             return self.load(old.access.tensor, [e.substitute(mapping) for e in old.access.index])
@@ -212,7 +222,9 @@ class ProgramBuilder:
             assert isinstance(old.attr, Predicate)
             return self.mask(old.attr.substitute(mapping))
         if operator(old.op).kind == ELEMENTWISE:
-            return self.apply(old.op, *(self._substitute(a, mapping, memo) for a in old.args), attr=old.attr)
+            return self.apply(
+                old.op, *(self._substitute(a, mapping, memo) for a in old.args), attr=old.attr
+            )
         free = {d for e in mapping.values() for d in e.dims()}
         bound = dict(mapping)
         reduced = list(old.reduced)
@@ -230,7 +242,9 @@ class ProgramBuilder:
     def output(self, name: str, node: int, index: Sequence[IndexExpr | str], dtype: DType) -> None:
         """Declare a result: ``node`` stored row-major with one index expression per axis."""
         exprs = tuple(ix.dim(e) if isinstance(e, str) else e for e in index)
-        missing = [d for d in self.nodes[node].dims if d not in {x for e in exprs for x in e.dims()}]
+        missing = [
+            d for d in self.nodes[node].dims if d not in {x for e in exprs for x in e.dims()}
+        ]
         if missing:
             raise InputError(
                 f"output {name} does not say where dimension {', '.join(missing)} goes",
@@ -243,7 +257,9 @@ class ProgramBuilder:
     def build(self) -> Program:
         """The finished program, without nodes and dimensions that no output needs."""
         if not self.outputs:
-            raise InputError("the program has no output", where=self.name, repair="assign to a tensor")
+            raise InputError(
+                "the program has no output", where=self.name, repair="assign to a tensor"
+            )
         live = sorted(self._reachable())
         position = {old: new for new, old in enumerate(live)}
         nodes = tuple(
@@ -258,7 +274,9 @@ class ProgramBuilder:
         for name in self.inputs:
             if name not in read:
                 raise InputError(
-                    f"input '{name}' is never read", where=self.name, repair="use it or leave it out"
+                    f"input '{name}' is never read",
+                    where=self.name,
+                    repair="use it or leave it out",
                 )
         dims = tuple(Dim(d, s) for d, s in self.sizes.items() if d in used)
         return Program(self.name, dims, tuple(self.inputs.values()), nodes, outputs)
@@ -338,14 +356,20 @@ class ProgramBuilder:
             touched = [g for g in groups if d in self.nodes[g].dims]
             rest = [g for g in groups if d not in self.nodes[g].dims]
             outside = {e for g in rest for e in self.nodes[g].dims}
-            together = [e for e in todo if e not in outside and all(e in self.nodes[g].dims for g in touched)]
+            together = [
+                e
+                for e in todo
+                if e not in outside and all(e in self.nodes[g].dims for g in touched)
+            ]
             while len(touched) > 2:
                 touched[:2] = [self.apply("mul", touched[0], touched[1])]
             if len(touched) == 2:
                 done = self.matmul(touched[0], touched[1], together)
             else:
                 over_now = self.ordered(together)
-                done = self._node("sum", (touched[0],), over_now, self._without(touched[0], over_now))
+                done = self._node(
+                    "sum", (touched[0],), over_now, self._without(touched[0], over_now)
+                )
             groups = [*rest, done]
             todo = [e for e in todo if e not in together]
         result = groups[0]

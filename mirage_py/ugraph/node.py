@@ -24,13 +24,16 @@ class Access:
 
 
 # The attribute of a node; each operator's row in `operators` says which of these it takes.
-Attr = None | float | str | DType | Access | IndexExpr | Predicate | tuple[str, ...] | tuple[int, ...]
+Attr = (
+    None | float | str | DType | Access | IndexExpr | Predicate | tuple[str, ...] | tuple[int, ...]
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """``args`` are positions of earlier nodes; ``dims`` the named dimensions of the result, in
-    the order of the program's dimensions."""
+    the order of the program's dimensions.
+    """
 
     op: str
     args: tuple[int, ...] = ()

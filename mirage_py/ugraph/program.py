@@ -1,4 +1,4 @@
-"""A program: what the user asked for, as a graph of mathematical operators over named dimensions."""
+"""A program: what the user asked for, as a graph of operators over named dimensions."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ class Program:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of everything that defines it: wiring, attributes, types, strides, sizes."""
-        return hashlib.sha256(repr((self.dims, self.inputs, self.nodes, self.outputs)).encode()).hexdigest()
+        return hashlib.sha256(
+            repr((self.dims, self.inputs, self.nodes, self.outputs)).encode()
+        ).hexdigest()
 
     def order(self, dims: tuple[str, ...] | frozenset[str]) -> tuple[str, ...]:
         """The given dimensions in the program's order."""

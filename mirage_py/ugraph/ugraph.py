@@ -2,8 +2,8 @@
 
 Dimensions are named, so the maps of the paper are read off rather than stored: grid axis x over
 dimension d is imap x -> d for every tensor that depends on d and x -> replicate for the others; the
-same for a loop (fmap) and for outputs (omap). And a block graph is a list of sections, so that several
-loops can follow one another.
+same for a loop (fmap) and for outputs (omap). And a block graph is a list of sections, so that
+several loops can follow one another.
 
 A family leaves tiles open (None); instantiating gives them numbers.
 """
@@ -29,7 +29,7 @@ class GridAxis:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Straight code (``loop`` is None), or the body of a loop over a dimension in steps of ``tile``.
+    """Straight code (``loop`` is None), or a loop over dimension ``loop`` in steps of ``tile``.
 
     ``nodes`` are positions in the block graph's node list.
     """
@@ -44,8 +44,8 @@ class BlockGraph:
     """What one thread block does.
 
     A value's tile extends over all of each of its dimensions that is neither a grid axis nor the
-    dimension of the loop around it. A value made in a loop dies with its iteration; accumulators carry
-    on. ``threads`` groups nodes whose intermediate values stay in registers (thread graphs).
+    dimension of the loop around it. A value made in a loop dies with its iteration; accumulators
+    carry on. ``threads`` groups nodes whose intermediate values stay in registers (thread graphs).
     """
 
     name: str

@@ -1,8 +1,8 @@
 """What an operator is, and the registry of all of them.
 
-An operator is defined once: its shape rule (through its kind), what it computes over floats and over
-a finite field, its name in abstract expressions, and its cost. Adding one is a row in a file of this
-folder, an emission function per back end and a test.
+An operator is defined once: its shape rule (through its kind), what it computes over floats and
+over a finite field, its name in abstract expressions, and its cost. Adding one is a row in a file
+of this folder, an emission function per back end and a test.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def operator(name: str) -> Operator:
     """The operator called ``name``, or UnsupportedError."""
     found = _REGISTRY.get(name)
     if found is None:
-        raise UnsupportedError(f"unknown operator '{name}'", repair=f"use one of {', '.join(_REGISTRY)}")
+        raise UnsupportedError(
+            f"unknown operator '{name}'", repair=f"use one of {', '.join(_REGISTRY)}"
+        )
     return found
 
 
