@@ -11,7 +11,8 @@ judge it, and in both a shared tensor counts once:
 
 What cannot beat the derivations found is dropped by its bound, so when the queue runs dry they
 are the cheapest; when the allowance of expansions runs out first, they are what the order
-brought.
+brought. One extraction is made for each number of loops: the costs of steps alone do not show that
+another loop reads its operands again.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class ExtractionLimits:
     derivations: int = 16
     alike: int = 2
     slack: float = 2.0
-    expansions: int = 5_000
+    expansions: int = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,24 +82,37 @@ class _Greedy:
 
 
 def extract(
-    pool: Pool, roots: Sequence[int], work: WorkModel, limits: ExtractionLimits
+    pool: Pool, roots: Sequence[int], work: WorkModel, limits: ExtractionLimits, max_stage: int
 ) -> Extraction:
-    """The cheapest derivations of all roots together."""
-    return _Extractor(pool, tuple(roots), work, limits).run()
+    """The cheapest derivations of all roots together, of at most ``max_stage`` stages."""
+    return _Extractor(pool, tuple(roots), work, limits, max_stage).run()
+
+
+def stages_worth_a_search(pool: Pool, roots: Sequence[int]) -> range:
+    """Numbers of stages that give different derivations."""
+    return range(max(pool[r].stage for r in roots), max(t.stage for t in pool.tensors) + 1)
 
 
 class _Extractor:
     def __init__(
-        self, pool: Pool, roots: tuple[int, ...], work: WorkModel, limits: ExtractionLimits
+        self,
+        pool: Pool,
+        roots: tuple[int, ...],
+        work: WorkModel,
+        limits: ExtractionLimits,
+        max_stage: int,
     ) -> None:
         self.pool = pool
         self.roots = roots
         self.work = work
         self.limits = limits
-        self.costs = [
-            [self._step_us(n, w) for w in t.alternatives] for n, t in enumerate(pool.tensors)
+        self.max_stage = max_stage
+        self.ways = [
+            [w for w in t.alternatives if pool.earliest_stage(t.looped, w) <= max_stage]
+            for t in pool.tensors
         ]
-        self.least = [min(costs) for costs in self.costs]
+        self.costs = [[self._step_us(n, w) for w in ways] for n, ways in enumerate(self.ways)]
+        self.least = [min(costs, default=0.0) for costs in self.costs]
         self._sums: dict[int, float] = {0: 0.0}
 
     def _step_us(self, number: int, way: Alternative) -> float:
@@ -120,9 +134,9 @@ class _Extractor:
         changed = True
         while changed:
             changed = False
-            for number, tensor in enumerate(self.pool.tensors):
+            for number, ways in enumerate(self.ways):
                 common = everything
-                for way in tensor.alternatives:
+                for way in ways:
                     common &= _union(needed, way.args)
                 common |= 1 << number
                 changed |= common != needed[number]
@@ -132,14 +146,12 @@ class _Extractor:
     @cached_property
     def _contracted(self) -> list[bool]:
         """For each tensor whether a derivation of it may choose between contractions."""
-        possible = [any(w.op == "matmul" for w in t.alternatives) for t in self.pool.tensors]
+        possible = [any(w.op == "matmul" for w in ways) for ways in self.ways]
         changed = True
         while changed:
             changed = False
-            for number, tensor in enumerate(self.pool.tensors):
-                if not possible[number] and any(
-                    possible[a] for w in tensor.alternatives for a in w.args
-                ):
+            for number, ways in enumerate(self.ways):
+                if not possible[number] and any(possible[a] for w in ways for a in w.args):
                     possible[number] = changed = True
         return possible
 
@@ -149,8 +161,8 @@ class _Extractor:
         users: list[list[tuple[int, int]]] = [[] for _ in self.costs]
         missing: dict[tuple[int, int], int] = {}
         queue: list[tuple[float, int, int, int]] = []
-        for number, tensor in enumerate(self.pool.tensors):
-            for position, way in enumerate(tensor.alternatives):
+        for number, ways in enumerate(self.ways):
+            for position, way in enumerate(ways):
                 args = dict.fromkeys(way.args)
                 missing[number, position] = len(args)
                 for a in args:
@@ -169,7 +181,7 @@ class _Extractor:
                 missing[user, way] -= 1
                 if missing[user, way] or greedy.members[user]:
                     continue
-                below = _union(greedy.members, self.pool[user].alternatives[way].args)
+                below = _union(greedy.members, self.ways[user][way].args)
                 total_us = self.costs[user][way] + sum(greedy.step_us[n] for n in _bits(below))
                 heapq.heappush(queue, (total_us, user, way, below | 1 << user))
         return greedy
@@ -201,6 +213,8 @@ class _Extractor:
                 continue
             if self._is_settled(partial.owed) and self._is_full(alike, choices):
                 continue
+            if self._stages(choices) > self.max_stage:
+                continue
             if not partial.owed:
                 self._finish(choices, found, alike)
                 continue
@@ -227,7 +241,7 @@ class _Extractor:
         alike: dict[tuple[object, ...], int],
     ) -> None:
         """Enter a derivation at its real cost, which counts what several loops compute again."""
-        ways = {n: self.pool[n].alternatives[c] for n, c in choices.items()}
+        ways = {n: self.ways[n][c] for n, c in choices.items()}
         derivation = derivation_from(self.pool, ways, self.roots)
         key = (*self._contractions(choices), max(derivation.stages, default=0))
         if alike.get(key, 0) >= self.limits.alike:
@@ -242,7 +256,7 @@ class _Extractor:
         """The derivation with one more tensor chosen, in every way that closes no cycle."""
         number = self._next(partial.owed)
         users = self._users(number, choices)
-        for position, way in enumerate(self.pool[number].alternatives):
+        for position, way in enumerate(self.ways[number]):
             if any(users >> a & 1 for a in way.args):
                 continue
             chosen = partial.chosen | 1 << number
@@ -254,7 +268,7 @@ class _Extractor:
         """Which tensor to choose for: one without a choice, else one that settles contractions."""
 
         def rank(number: int) -> tuple[bool, bool, int]:
-            single = len(self.pool[number].alternatives) == 1
+            single = len(self.ways[number]) == 1
             return (not single, not self._contracted[number], -number)
 
         return min(_bits(owed), key=rank)
@@ -268,15 +282,33 @@ class _Extractor:
             for user, choice in choices.items():
                 if users >> user & 1:
                     continue
-                if any(users >> a & 1 for a in self.pool[user].alternatives[choice].args):
+                if any(users >> a & 1 for a in self.ways[user][choice].args):
                     users |= 1 << user
                     growing = True
         return users
 
+    def _stages(self, choices: Mapping[int, int]) -> int:
+        """The least number of stages that a completion of the choices has."""
+        known: dict[int, int] = {}
+
+        def stage(number: int) -> int:
+            if number not in choices:
+                return self.pool[number].stage
+            if number not in known:
+                looped = self.pool[number].looped
+                way = self.ways[number][choices[number]]
+                known[number] = max(
+                    (stage(a) + self.pool.is_later(looped, a) for a in way.args),
+                    default=self.pool[number].stage,
+                )
+            return known[number]
+
+        return max(stage(root) for root in self.roots)
+
     # -- variety ----------------------------------------------------------------------------------
 
     def _contractions(self, choices: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
-        ops = {n: self.pool[n].alternatives[c].op for n, c in choices.items()}
+        ops = {n: self.ways[n][c].op for n, c in choices.items()}
         return tuple(sorted((n, c) for n, c in choices.items() if ops[n] == "matmul"))
 
     def _is_settled(self, owed: int) -> bool:

@@ -82,9 +82,16 @@ class Pool:
             moved = True
         return number, moved
 
-    def describe(self, number: int) -> str:
-        """One way to make a tensor, as a formula two levels deep."""
-        return self._formula(number, 2)
+    def is_later(self, looped: str | None, operand: int) -> bool:
+        """Whether a tensor of a loop comes a loop later than its operand, which is in none."""
+        return looped is not None and self.tensors[operand].looped is None
+
+    def earliest_stage(self, looped: str | None, way: Alternative) -> int:
+        """The stage at which a way can make a tensor of a loop, or of none."""
+        first = 0 if looped is None else 1
+        return max(
+            (self.tensors[a].stage + self.is_later(looped, a) for a in way.args), default=first
+        )
 
     def formula(self, way: Alternative, depth: int = 2) -> str:
         """An alternative as a formula."""

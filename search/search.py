@@ -14,7 +14,7 @@ from mirage_py.search.abstraction import Abstraction, abstract
 from mirage_py.search.closure import Closure, Ground
 from mirage_py.search.counters import Counter, SearchCounters
 from mirage_py.search.derivation import Derivation
-from mirage_py.search.extract import ExtractionLimits, extract
+from mirage_py.search.extract import ExtractionLimits, extract, stages_worth_a_search
 from mirage_py.search.hits import draw, hits, holds
 from mirage_py.search.loops import arrangement_us, arrangements
 from mirage_py.search.lower import lower
@@ -45,7 +45,7 @@ class SearchLimits:
     ring: Ring = "factored"
     rounds: int = ROUNDS
     max_nodes: int = MAX_NODES
-    max_loop_dims: int = 1
+    max_loop_dims: int = 2
     max_loops: int = 3
     max_tensors: int = 3000
     extraction: ExtractionLimits = field(default_factory=ExtractionLimits)
@@ -154,6 +154,8 @@ class _Search:
                     continue
                 self._add_families(configuration, cost_us, derivation)
         self.counter.evaluations += checks.evaluations
+        if not self.counter.hits:
+            self.notes.append("no configuration reaches all outputs")
 
     def _closures(
         self, table: ClassTable, abstraction: Abstraction
@@ -200,14 +202,14 @@ class _Search:
         found = False
         for roots in hits(self.program, pool, targets):
             found = True
-            extraction = extract(pool, roots, self.work, self.limits.extraction)
-            if extraction.cut:
-                self.notes.append(f"extraction stopped at its bound ({configuration})")
-            yield from extraction.derivations
-        if found:
-            self.counter.hits += 1
-        else:
-            self.notes.append(f"the outputs are not reached ({configuration})")
+            for stages in stages_worth_a_search(pool, roots):
+                extraction = extract(pool, roots, self.work, self.limits.extraction, stages)
+                if extraction.cut:
+                    self.notes.append(
+                        f"extraction stopped at its bound ({configuration}, {stages} stages)"
+                    )
+                yield from extraction.derivations
+        self.counter.hits += found
 
     def _add_families(
         self, configuration: Configuration, cost_us: float, derivation: Derivation

@@ -1,0 +1,140 @@
+"""What a search reports, what it does when there is nothing to find, and that it repeats itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from unit.search import programs
+
+from mirage_py.search.extract import ExtractionLimits
+from mirage_py.search.search import SearchLimits, search
+from mirage_py.ugraph.dtypes import F16
+from mirage_py.ugraph.node import Node
+
+_DIGESTS = """
+from unit.search import programs
+from mirage_py.search.search import search
+for program in (programs.rmsnorm_matmul(), programs.qknorm_attention(), programs.ntrans()):
+    result = search(program, seed=3)
+    print([f.ugraph.digest for f in result.families], result.counters)
+"""
+
+
+def test_a_seed_gives_the_same_result_in_every_process():
+    tests = Path(programs.__file__).parents[2]
+
+    def run(hash_seed):
+        env = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(tests)}
+        command = [sys.executable, "-c", _DIGESTS]
+        return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
+
+    first = run("1")
+    assert first.count("loop") > 0
+    assert first == run("2")
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_other_seeds_find_the_same_families(seed):
+    program = programs.attention()
+    expected = [f.ugraph.digest for f in search(program).families]
+    assert [f.ugraph.digest for f in search(program, seed=seed).families] == expected
+
+
+def test_counters_say_what_was_pruned_with_an_example():
+    counters = search(programs.rmsnorm_matmul()).counters
+    assert counters.candidates > counters.tensors > 0
+    assert counters.evaluations > 0
+    assert counters.configurations == counters.hits == 2
+    rules = [rule.partition(":")[0] for rule in counters.pruned]
+    assert rules == ["materialisation", "phase"]
+    assert "mul(X[b, d], W[d, n]) (no loop)" in str(counters)
+
+
+def test_a_bound_on_the_pool_is_reported():
+    result = search(programs.rmsnorm_matmul(), limits=SearchLimits(max_tensors=10))
+    assert not result.exhausted
+    assert "outgrew 10 tensors" in result.notes[0]
+
+
+def test_a_bound_on_saturation_is_reported():
+    result = search(programs.rmsnorm_matmul(), limits=SearchLimits(rounds=1))
+    assert not result.saturated
+    assert not result.exhausted
+    assert result.families  # the program's own order of operations is always there
+
+
+def test_a_bound_on_extraction_is_reported():
+    limits = SearchLimits(extraction=ExtractionLimits(expansions=3))
+    result = search(programs.rmsnorm_matmul(), limits=limits)
+    assert any("extraction stopped" in note for note in result.notes)
+
+
+def test_two_loops_are_too_few_for_a_layer_norm():
+    result = search(programs.layernorm_linear(), limits=SearchLimits(max_loops=2))
+    assert all(not f.configuration.looped for f in result.families)
+    assert any(rule.startswith("max_loops") for rule in result.counters.pruned)
+
+
+def test_no_common_loop_means_no_family_but_no_error():
+    limits = SearchLimits(max_loop_dims=0, max_tensors=5)
+    result = search(programs.attention(), limits=limits)
+    assert result.families == ()
+    assert "no configuration reaches all outputs" in result.notes
+
+
+def test_a_program_without_a_value_gives_a_reason():
+    s = programs.Spec("undefined", b=4)
+    x = s.load("X", "b")
+    s.output("Y", s.b.apply("div", x, s.b.apply("sub", x, x)), "b")
+    result = search(s.b.build())
+    assert result.families == ()
+    assert not result.exhausted
+    assert "divides by zero" in result.notes[0]
+
+
+def test_an_infinite_constant_gives_a_reason():
+    s = programs.Spec("infinite", b=4)
+    s.output("Y", s.b.apply("maximum", s.load("X", "b"), s.b.const(float("-inf"))), "b")
+    result = search(s.b.build())
+    assert result.families == ()
+    assert result.notes
+
+
+def test_an_operator_of_block_graphs_gives_a_reason():
+    program = programs.row_softmax()
+    nodes = (*program.nodes[:-1], Node("accum_sum", (1,), None, ("b", "n")))
+    result = search(replace(program, nodes=nodes))
+    assert result.families == ()
+    assert "accum_sum" in result.notes[0]
+
+
+def test_a_copy_is_a_kernel():
+    s = programs.Spec("copy", b=4)
+    s.output("Y", s.load("X", "b"), "b")
+    (family,) = search(s.b.build()).families
+    assert [n.op for n in family.ugraph.kernels[0].nodes] == ["load", "store"]
+
+
+def test_casts_are_transparent():
+    s = programs.Spec("rounded", b=4, d=64, n=8)
+    x = s.b.cast(s.load("X", "bd"), F16)
+    s.output("Y", s.b.cast(s.contract(x, s.load("W", "dn"), "d"), F16), "bn")
+    families = search(s.b.build()).families
+    assert len(families) == 2
+    assert all(n.op != "cast" for f in families for n in f.ugraph.kernels[0].nodes)
+
+
+def test_a_mean_is_not_taken_for_a_division_by_a_constant():
+    # 6 is what the size of the first reduced dimension would be in the search's small space.
+    s = programs.Spec("mean_and_six", b=4, d=64)
+    x = s.load("X", "bd")
+    six = s.b.apply("div", s.b.sum(x, "d"), s.b.const(6.0))
+    s.output("Y", s.b.apply("add", s.b.mean(x, "d"), s.b.apply("square", six)), "b")
+    for family in search(s.b.build()).families:
+        leaves = [n.attr for n in family.ugraph.kernels[0].nodes if n.op in ("size", "const")]
+        assert sorted(leaves, key=str) == [6.0, "d"]
