@@ -1,0 +1,211 @@
+"""Results kept by content: an artifact folder for everything that could change it.
+
+    ROOT/v1/TARGET/KEY/      an artifact; KEY is a SHA-256 of program, target, back end, versions,
+    settings
+
+Readable files, never pickles. Entries appear whole or not at all, and any number of processes may
+use the folder at once: readers share a lock that writers and removers hold alone. A damaged entry
+is a miss, and goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from mirage_py import __version__
+from mirage_py.errors import FormatError
+from mirage_py.runtime.artifact import Artifact, artifact_files, load_artifact
+from mirage_py.runtime.atomic import remove_folder, write_folder
+from mirage_py.runtime.manifest import NAME
+from mirage_py.settings import Settings
+from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.program import Program
+
+LAYOUT = "v1"
+_KEY_CHARACTERS = frozenset("0123456789abcdef")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One cached result. ``used_s`` is the time of its last use, in seconds since the epoch."""
+
+    key: str
+    target: str
+    program: str
+    bytes: int
+    used_s: float
+    folder: Path
+
+
+def cache_key(
+    program: Program, target: str, backend: str, settings: Mapping[str, str] | None = None
+) -> str:
+    """The key of a result: a SHA-256 over everything that it may depend on.
+
+    ``settings`` are the options that change what is found (effort, seed, precision).
+    """
+    content = {
+        "program": program.digest,
+        "target": target,
+        "backend": backend,
+        "mirage_py": __version__,
+        "triton": _triton_version(),
+        "settings": dict(settings or {}),
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+class ResultCache:
+    """The cache in a folder, by default the one of MIRAGE_PY_CACHE_DIR."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = (root or Settings.from_env().cache_dir) / LAYOUT
+
+    def folder(self, target: str, key: str) -> Path:
+        """Where an entry lies or would lie."""
+        if (
+            not key
+            or not _KEY_CHARACTERS.issuperset(key)
+            or "/" in target
+            or target.startswith(".")
+        ):
+            raise ValueError(f"no cache key: {target}/{key}")
+        return self.root / target / key
+
+    def get(self, target: str, key: str) -> Artifact | None:
+        """The result under a key, or None. A damaged entry counts as none and is removed."""
+        folder = self.folder(target, key)
+        with self._lock(fcntl.LOCK_SH):
+            if not folder.is_dir():
+                return None
+            try:
+                found = load_artifact(folder)
+            except FormatError:
+                found = None
+            else:
+                with contextlib.suppress(OSError):
+                    os.utime(folder / NAME)
+        if found is None:
+            self._remove_damaged(folder)
+        return found
+
+    def put(
+        self,
+        target: str,
+        key: str,
+        *,
+        program: Program,
+        plan: Plan | None,
+        report: Mapping[str, Any],
+    ) -> Path | None:
+        """Keep a result, over an older one; its folder, or None where the cache cannot be written.
+
+        That is a warning and no error: a kernel must not fail because a disk is full.
+        """
+        folder = self.folder(target, key)
+        files = artifact_files(program, plan, report)
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            with self._lock(fcntl.LOCK_EX):
+                write_folder(folder, files)
+        except OSError as error:
+            warnings.warn(f"the result is not cached: {error}", RuntimeWarning, stacklevel=2)
+            return None
+        return folder
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Every entry, the most recently used first. Damaged ones are listed too."""
+        with self._lock(fcntl.LOCK_SH):
+            folders = [f for f in sorted(self.root.glob("*/*")) if f.is_dir()]
+            found = [_entry(f) for f in folders if _KEY_CHARACTERS.issuperset(f.name)]
+        found.sort(key=lambda e: (-e.used_s, e.key))
+        return tuple(found)
+
+    def remove(self, entry: Entry) -> None:
+        """Remove one entry."""
+        with self._lock(fcntl.LOCK_EX):
+            if entry.folder.is_dir():
+                remove_folder(entry.folder)
+
+    def prune(
+        self, *, max_bytes: int | None = None, older_than_s: float | None = None
+    ) -> tuple[Entry, ...]:
+        """Remove entries: those not used for ``older_than_s`` seconds, then the least recently used
+        until at most ``max_bytes`` are left; all of them when neither is given. Returns the
+        removed.
+        """
+        removed: list[Entry] = []
+        kept_bytes = 0
+        now = time.time()
+        for entry in self.entries():
+            too_old = older_than_s is not None and now - entry.used_s > older_than_s
+            too_many = max_bytes is not None and kept_bytes + entry.bytes > max_bytes
+            if too_old or too_many or (max_bytes is None and older_than_s is None):
+                self.remove(entry)
+                removed.append(entry)
+            else:
+                kept_bytes += entry.bytes
+        return tuple(removed)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _remove_damaged(self, folder: Path) -> None:
+        """Remove the entry unless somebody has put a sound one there meanwhile."""
+        with contextlib.suppress(OSError), self._lock(fcntl.LOCK_EX):
+            try:
+                if folder.is_dir():
+                    load_artifact(folder)
+            except FormatError:
+                remove_folder(folder)
+
+    @contextlib.contextmanager
+    def _lock(self, kind: int) -> Iterator[None]:
+        """Hold the cache's lock, shared or alone.
+
+        Where there is no lock file to be had nothing can be written either, so readers go on
+        without.
+        """
+        try:
+            handle = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError:
+            if kind == fcntl.LOCK_EX:
+                raise
+            yield
+            return
+        try:
+            fcntl.flock(handle, kind)
+            yield
+        finally:
+            os.close(handle)
+
+
+def _entry(folder: Path) -> Entry:
+    files = [p for p in folder.rglob("*") if p.is_file() and not p.is_symlink()]
+    try:
+        used_s = (folder / NAME).stat().st_mtime
+    except OSError:
+        used_s = 0.0
+    try:
+        program = str(json.loads((folder / "program.json").read_text(encoding="utf-8"))["name"])
+    except (OSError, ValueError, KeyError, TypeError):
+        program = "(damaged)"
+    size = sum(p.stat().st_size for p in files)
+    return Entry(folder.name, folder.parent.name, program, size, used_s, folder)
+
+
+def _triton_version() -> str:
+    try:
+        return version("triton")
+    except PackageNotFoundError:
+        return "none"
