@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mirage_py.codegen.deferral import deferred_sums
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.search.footprint import Footprint, footprint, is_pipelined, is_warp_group_dot
 from mirage_py.targets import Target
@@ -166,6 +167,7 @@ def _iteration(tiling: Tiling, options: LaunchOptions, target: Target, number: i
     section = block.sections[number]
     dots = [n for n in section.nodes if block.nodes[n].op == "matmul" and tiling.is_dot(n)]
     operands = {a for n in dots for a in block.nodes[n].args}
+    deferred = deferred_sums(block, tiling, options)
     tensor = vector = cache = exposed = 0.0
     syncs = len(dots)
     for position in section.nodes:
@@ -192,7 +194,7 @@ def _iteration(tiling: Tiling, options: LaunchOptions, target: Target, number: i
                 vector += work
         elif node.op in ("sum", "max"):
             vector += tiling.elements(block.nodes[node.args[0]].dims, number)
-            syncs += 1
+            syncs += position not in deferred
         elif operator(node.op).kind == ELEMENTWISE or node.op.startswith("accum"):
             vector += operator(node.op).flops * elements
         if position in operands and node.op != "load":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mirage_py.codegen.deferral import deferred_sums
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import LaunchOptions
@@ -92,6 +93,7 @@ def _registers(tiling: Tiling, options: LaunchOptions) -> int:
     threads = 32 * options.num_warps
     block = tiling.block
     operands = _dot_operands(tiling)
+    deferred = {a: s for s, a in deferred_sums(block, tiling, options).items()}
     most = 0
     carried = 0
     for number, section in enumerate(block.sections):
@@ -100,7 +102,10 @@ def _registers(tiling: Tiling, options: LaunchOptions) -> int:
         for position in section.nodes:
             node = block.nodes[position]
             elements = tiling.elements(node.dims, number)
-            if node.op.startswith("accum"):
+            if position in deferred:
+                total = block.nodes[deferred[position]]
+                accumulators += tiling.elements(block.nodes[total.args[0]].dims, number)
+            elif node.op.startswith("accum"):
                 accumulators += elements
             elif node.op == "matmul" and not tiling.is_dot(position):
                 left, right = (block.nodes[a].dims for a in node.args)
@@ -111,5 +116,10 @@ def _registers(tiling: Tiling, options: LaunchOptions) -> int:
                 sizes.append(0 if direct else elements)
         sizes.sort(reverse=True)
         most = max(most, carried + accumulators + sum(sizes[:2]))
-        carried += accumulators
+        # After the loop a deferred sum shrinks to what it reduces to.
+        carried += sum(
+            tiling.elements(block.nodes[n].dims, number)
+            for n in section.nodes
+            if block.nodes[n].op.startswith("accum")
+        )
     return _BASE_REGISTERS + most // threads

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mirage_py.codegen.triton.contraction import ContractionText, ValueText
+from collections.abc import Mapping
+
+from mirage_py.codegen.triton.contraction import ContractionText, ValueText, reduced
 from mirage_py.codegen.triton.shifts import LOG2_E, BaseTwoShifts
 from mirage_py.codegen.triton.tile_text import TileText
 from mirage_py.codegen.writer import CodeWriter
@@ -22,6 +24,7 @@ class AccumulatorText:
         tiles: TileText,
         contraction: ContractionText,
         shifts: BaseTwoShifts,
+        deferred: Mapping[int, int],
         value: ValueText,
         out: CodeWriter,
     ) -> None:
@@ -30,6 +33,9 @@ class AccumulatorText:
         self.tiles = tiles
         self.contraction = contraction
         self.shifts = shifts
+        # sums that are finished after the loop, by position, and their accumulators
+        self.deferred = deferred
+        self._lanes = {accumulator: total for total, accumulator in deferred.items()}
         self.value = value
         self.out = out
         # matmuls added straight into their accumulator, by position
@@ -53,7 +59,7 @@ class AccumulatorText:
     def initialise(self, number: int, section: int) -> None:
         """The state before the loop's first iteration."""
         node = self.block.nodes[number]
-        axes = self.tiles.axes(node.dims, section)
+        axes = self._state_axes(number, section)
         name = self.names[number]
         start = "0.0"
         if node.op == "accum_max":
@@ -66,15 +72,37 @@ class AccumulatorText:
                 f"{name} = tl.full({self.tiles.shape(axes, section)}, {start}, tl.float32)"
             )
 
+    def finish(self, number: int, section: int) -> None:
+        """After the loop: reduce the lanes of a deferred sum."""
+        if number in self._lanes:
+            total = self.block.nodes[self._lanes[number]]
+            axes = self._state_axes(number, section)
+            text = reduced(self.names[number], "sum", axes, total.reduced)
+            self.out.line(f"{self.names[number]} = {text}")
+
+    def _state_axes(self, number: int, section: int) -> tuple[str, ...]:
+        """The axes of an accumulator inside its loop."""
+        node = self.block.nodes[number]
+        if number in self._lanes:
+            node = self.block.nodes[self.block.nodes[self._lanes[number]].args[0]]
+        return self.tiles.axes(node.dims, section)
+
+    def _operand(self, number: int, section: int) -> str:
+        node = self.block.nodes[number]
+        if number in self._lanes:
+            total = self.block.nodes[self._lanes[number]]
+            return self.contraction.masked(total.args[0], total.reduced, section)
+        return self.value(node.args[0], self._state_axes(number, section), section)
+
     def update(self, number: int, section: int) -> None:
         """One iteration's update."""
         node = self.block.nodes[number]
-        axes = self.tiles.axes(node.dims, section)
+        axes = self._state_axes(number, section)
         name = self.names[number]
         operand = node.args[0]
         if node.op == "accum_max":
             self.out.line(f"{name}_old = {name}")
-            top = self.value(operand, axes, section)
+            top = self._operand(number, section)
             if number in self.shifts.shifts:
                 top = f"{top} * {LOG2_E}"
             self.out.line(f"{name} = tl.maximum({name}_old, {top})")
@@ -90,7 +118,7 @@ class AccumulatorText:
         if operand in self.fused:
             self.out.line(f"{name} = {self.contraction.matmul(operand, section, state)}")
         else:
-            self.out.line(f"{name} = {state} + {self.value(operand, axes, section)}")
+            self.out.line(f"{name} = {state} + {self._operand(number, section)}")
 
     def _scale(self, peak: int, degree: int, axes: tuple[str, ...], section: int) -> str:
         """exp(old - new) ** degree of a running maximum, named at its first use in a loop."""

@@ -37,9 +37,9 @@ class ContractionText:
     def reduce(self, node: Node, section: int) -> str:
         """A sum or max of a tile over some of its axes."""
         neutral = "0.0" if node.op == "sum" else 'float("-inf")'
-        text = self._masked(node.args[0], node.reduced, section, neutral)
+        text = self.masked(node.args[0], node.reduced, section, neutral)
         axes = self._axes_of(node.args[0], section)
-        return _reduced(text, node.op, axes, node.reduced)
+        return reduced(text, node.op, axes, node.reduced)
 
     def is_plain_dot(self, number: int) -> bool:
         """Whether the operands are matrices as they are: one live dimension on each side."""
@@ -79,7 +79,7 @@ class ContractionText:
     def _axes_of(self, number: int, section: int) -> tuple[str, ...]:
         return self.tiles.axes(self.block.nodes[number].dims, section)
 
-    def _masked(self, number: int, dims: Sequence[str], section: int, neutral: str) -> str:
+    def masked(self, number: int, dims: Sequence[str], section: int, neutral: str = "0.0") -> str:
         """The operand, with the padding of ``dims`` replaced where it may not be neutral."""
         axes = self._axes_of(number, section)
         text = self.value(number, axes, section)
@@ -102,7 +102,7 @@ class ContractionText:
         sides: tuple[tuple[str, ...], tuple[str, ...]],
     ) -> str:
         """The operand as a matrix whose axes are ``sides``."""
-        text = self._masked(number, reduced, section, "0.0")
+        text = self.masked(number, reduced, section, "0.0")
         have = self._axes_of(number, section)
         want = (*sides[0], *sides[1])
         if have != want:
@@ -120,12 +120,13 @@ class ContractionText:
         axes = self.tiles.axes(dims, section)
         parts = []
         for argument in node.args:
-            text = self._masked(argument, node.reduced, section, "0.0")
+            text = self.masked(argument, node.reduced, section, "0.0")
             parts.append(atom(self.tiles.expand(text, self._axes_of(argument, section), axes)))
-        return _reduced(" * ".join(parts), "sum", axes, node.reduced)
+        return reduced(" * ".join(parts), "sum", axes, node.reduced)
 
 
-def _reduced(text: str, op: str, axes: Sequence[str], over: Sequence[str]) -> str:
+def reduced(text: str, op: str, axes: Sequence[str], over: Sequence[str]) -> str:
+    """``text``, a tile over ``axes``, reduced over some of them."""
     for position in range(len(axes) - 1, -1, -1):
         if axes[position] in over:
             text = f"tl.{op}({text}, axis={position})"

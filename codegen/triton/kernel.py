@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from mirage_py.codegen.deferral import deferred_sums
 from mirage_py.codegen.precision import TypedBlock
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.accumulators import AccumulatorText
@@ -59,7 +60,14 @@ class KernelEmitter:
         self.contraction = ContractionText(typed, self.tiling, self.tiles, self._value, precision)
         self.shifts = BaseTwoShifts(self.block)
         self.accumulators = AccumulatorText(
-            self.block, self.names, self.tiles, self.contraction, self.shifts, self._value, self.out
+            self.block,
+            self.names,
+            self.tiles,
+            self.contraction,
+            self.shifts,
+            deferred_sums(self.block, self.tiling, options),
+            self._value,
+            self.out,
         )
 
     def emit(self) -> KernelText:
@@ -163,6 +171,8 @@ class KernelEmitter:
             self._tail(dim, number)
             for node in section.nodes:
                 self._node(node, number)
+        for node in section.nodes:
+            self.accumulators.finish(node, number)
 
     # -- nodes -----------------------------------------------------------------------------------
 
@@ -184,7 +194,7 @@ class KernelEmitter:
         node = self.block.nodes[number]
         if node.op in ("const", "size") or number in self.accumulators.fused:
             return
-        if number in self.shifts.subtractions:
+        if number in self.shifts.subtractions or number in self.accumulators.deferred:
             return
         if node.op == "store":
             self._store(node, section)

@@ -1,0 +1,36 @@
+"""Sums that a loop need not finish in every iteration.
+
+sum over iterations of (sum over the tile) = sum over the tile of (sum over iterations): the
+accumulator keeps the tile's lanes apart and is reduced once after the loop. That takes a barrier
+and a shuffle tree out of every iteration for some registers. It holds for rescaled sums too, whose
+factor is the same in all lanes.
+"""
+
+from __future__ import annotations
+
+from mirage_py.codegen.tiles import Tiling
+from mirage_py.ugraph.plan import LaunchOptions
+from mirage_py.ugraph.ugraph import BlockGraph
+
+# Registers that a thread may spend on the lanes of one deferred sum.
+_MAX_LANES_PER_THREAD = 64
+
+
+def deferred_sums(block: BlockGraph, tiling: Tiling, options: LaunchOptions) -> dict[int, int]:
+    """Sum nodes whose accumulator takes their operand as it is: {sum: accumulator}."""
+    users: dict[int, int] = {}
+    for node in block.nodes:
+        for argument in node.args:
+            users[argument] = users.get(argument, 0) + 1
+    found = {}
+    for number, node in enumerate(block.nodes):
+        if node.op not in ("accum_sum", "accum_rescaled"):
+            continue
+        total = block.nodes[node.args[0]]
+        section = block.section_of[number]
+        if total.op != "sum" or users[node.args[0]] != 1:
+            continue
+        lanes = tiling.elements(block.nodes[total.args[0]].dims, section)
+        if lanes <= _MAX_LANES_PER_THREAD * 32 * options.num_warps:
+            found[node.args[0]] = number
+    return found
