@@ -55,5 +55,5 @@ def mirage_py(ctx: click.Context, verbose: bool, quiet: bool, color: str) -> Non
       2  bad usage or bad input        6  no candidate compiled or launched
       3  no improvement (only with     130  interrupted
          --require-speedup)
-    """
+    """  # noqa: D301  \b is click's mark for lines that stay as they are
     ctx.obj = Screen(color=color, verbose=verbose, quiet=quiet)

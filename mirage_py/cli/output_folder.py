@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mirage_py.errors import InputError
+from mirage_py.runtime.manifest import NAME as MANIFEST
 
-# What makes a folder an artifact, which may be replaced.
-ARTIFACT_MARK = "report.json"
+if TYPE_CHECKING:
+    from mirage_py.result import Result
 
 
 def check_output(folder: Path) -> None:
@@ -18,7 +20,7 @@ def check_output(folder: Path) -> None:
     """
     if folder.is_dir():
         held = sorted(path.name for path in folder.iterdir())
-        if held and ARTIFACT_MARK not in held:
+        if held and MANIFEST not in held:
             raise InputError(
                 f"the folder holds other files ({', '.join(held[:3])}, ...)",
                 where=str(folder),
@@ -40,3 +42,22 @@ def check_output(folder: Path) -> None:
             why=f"{above} {reason}",
             repair="choose another folder with -o",
         )
+
+
+def triton_files(folder: Path) -> list[Path]:
+    """The kernels of an artifact, each a file that runs alone."""
+    return sorted((folder / "kernels").glob("*.py"))
+
+
+def save_result(result: Result, folder: Path) -> Result:
+    """Write the artifact; the result that knows its folder. Raises InputError where it cannot."""
+    from mirage_py.pipeline import save
+
+    try:
+        return save(result, folder)
+    except OSError as error:
+        raise InputError(
+            f"the artifact cannot be written: {error.strerror or error}",
+            where=str(error.filename or folder),
+            repair="make room, or choose another folder with -o",
+        ) from error

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import click
@@ -26,8 +27,9 @@ class Screen:
         click.echo(text, color=self._colored())
 
     def document(self, document: Mapping[str, Any]) -> None:
-        """The one JSON document of a run, on stdout."""
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+        """The one JSON document of a run, on stdout. JSON has no NaN: such numbers are null."""
+        text = json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False)
+        click.echo(text)
 
     def message(self, text: str) -> None:
         """Something beside the result, on stderr."""
@@ -74,6 +76,14 @@ class Screen:
         if os.environ.get("NO_COLOR"):
             return False
         return True if os.environ.get("FORCE_COLOR") else None
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 @contextmanager

@@ -60,8 +60,8 @@ def verification_line(evidence: Evidence) -> str:
 def _search(search: SearchSummary) -> str:
     space = "space exhausted" if search.exhausted else "space not exhausted"
     return (
-        f"{search.seconds:.2f} s; {search.candidates} candidates, {search.valid} verified; {space}; "
-        f"gap to the roofline {search.gap:.0%}"
+        f"{search.seconds:.2f} s; {search.candidates} candidates, {search.valid} verified; "
+        f"{space}; gap to the roofline {search.gap:.0%}"
     )
 
 

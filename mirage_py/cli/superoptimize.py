@@ -88,9 +88,8 @@ def superoptimize(
     \b
     mirage-py superoptimize examples/rmsnorm_matmul.math --target h200
     mirage-py superoptimize model.py:mlp --input x=f16[16,4096] --input w=f16[4096,4096]
-    """
+    """  # noqa: D301  \b is click's mark for lines that stay as they are
     with stdout_to_stderr(), screen.progress() as progress:
-        from mirage_py import pipeline
         from mirage_py.cli.output_folder import check_output, save_result
         from mirage_py.cli.source import read_source
 
@@ -98,6 +97,9 @@ def superoptimize(
         source = read_source(spec, inputs=inputs, sizes=sizes)
         folder = output or Path(f"{source.program.name}.mirage")
         check_output(folder)
+        # After the input was found right: this import takes longer than reading it.
+        from mirage_py import pipeline
+
         result = pipeline.optimize(
             source.program,
             target=target.lower(),
@@ -118,7 +120,7 @@ def _report(screen: Screen, result: Result, *, json: bool) -> None:
     if json:
         screen.document(result.document())
         return
-    from mirage_py.cli.artifact_files import triton_files
+    from mirage_py.cli.output_folder import triton_files
     from mirage_py.cli.summary import summary
 
     assert result.artifact is not None

@@ -11,6 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from mirage_py.cli.source import Source
+from mirage_py.frontend.decorator import SuperoptimizedFunction
 from mirage_py.frontend.torch import TracedCall, trace_call
 from mirage_py.frontend.torch.calls import Signature
 
@@ -21,6 +22,8 @@ def trace_source(function: Callable[..., Any], given: Mapping[str, Any], name: s
     The function is the eager baseline, unless it reads tensors that are no arguments: those are
     inputs of the program, and a call cannot set them. Raises UnsupportedError.
     """
+    if isinstance(function, SuperoptimizedFunction):
+        function = function.__wrapped__
     signature = Signature.of(function)
     assert signature.parameters is not None  # or no argument could have been given by name
     bound = inspect.BoundArguments(signature.parameters, OrderedDict(given))
@@ -39,12 +42,13 @@ def _of_inputs(
     """The function, called with the program's inputs and returning the program's outputs."""
     leaves, structure = pytree.tree_flatten(dict(arguments))
 
-    def eager(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def eager(*tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         # Arguments that only give their shape or type are no inputs: they follow to the same GPU.
         device = tensors[0].device
         values = [v.to(device) if isinstance(v, torch.Tensor) else v for v in leaves]
         for place, tensor in zip(traced.arguments, tensors, strict=True):
             values[place] = tensor
-        return traced.unpack(signature.call(pytree.tree_unflatten(values, structure)))
+        outputs = traced.unpack(signature.call(pytree.tree_unflatten(values, structure)))
+        return outputs[0] if len(outputs) == 1 else outputs
 
     return eager

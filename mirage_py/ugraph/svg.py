@@ -45,7 +45,7 @@ class _Canvas:
         )
 
 
-def ugraph_svg(ugraph: UGraph) -> str:
+def format_svg(ugraph: UGraph) -> str:
     """The picture as the text of an ``.svg`` file."""
     root = outline(ugraph)
     width, height = _size(root)

@@ -157,8 +157,10 @@ class _Pair:
                 points = _point(self._left, one, element), _point(self._right, other, element)
                 if points[0] is None or points[1] is None:
                     continue
-                taken += 1
                 parts = replace(self._left, outputs=(one,)), replace(self._right, outputs=(other,))
+                if _sample_work(parts[0], points[0]) > MAX_TRIAL_WORK:
+                    continue
+                taken += 1
                 if not _agree_at(parts, points[0], points[1], number, seed):
                     sizes = _sizes_text(self._left)
                     return taken, Difference(one.tensor.name, element, number, sizes)
@@ -167,6 +169,10 @@ class _Pair:
 
 def _elements(program: Program) -> int:
     return sum(t.elements for t in program.inputs)
+
+
+def _sample_work(program: Program, point: Mapping[str, int]) -> float:
+    return program_work(program, dict.fromkeys(point, 1))
 
 
 def _sizes_text(program: Program) -> str:

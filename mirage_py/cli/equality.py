@@ -1,0 +1,103 @@
+"""The comparisons that make up one ``verify``: program with program, program with µGraph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mirage_py.cli.subject import Subject
+from mirage_py.ugraph.rewrite.masks import lower_masks
+from mirage_py.verify.field_test import FieldEvidence, field_test
+from mirage_py.verify.programs import Comparison, compare_programs
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``lines`` say it for people; ``difference`` is where the two differ first, as plain data."""
+
+    equal: bool
+    trials: int
+    samples: int
+    primes: tuple[int, ...]
+    reason: str
+    difference: dict[str, Any] | None
+    lines: tuple[str, ...]
+
+
+def compare(
+    a: Subject, b: Subject, *, trials: int, seed: int, progress: Callable[[str], None]
+) -> Verdict:
+    """A's µGraph with A's program, that with B's program, and that with B's µGraph; stops early."""
+    verdicts: list[Verdict] = []
+    for subject in (a, b):
+        if subject.ugraph is not None:
+            progress(f"{subject.name}: µGraph and program")
+            program = lower_masks(subject.program)
+            evidence = field_test(program, subject.ugraph, trials=trials, seed=seed)
+            verdicts.append(_of_evidence(subject.name, evidence))
+    progress("the two programs")
+    verdicts.append(
+        _of_comparison(compare_programs(a.program, b.program, trials=trials, seed=seed))
+    )
+    worst = next((v for v in verdicts if not v.equal), verdicts[-1])
+    return Verdict(
+        worst.equal,
+        worst.trials,
+        worst.samples,
+        worst.primes,
+        worst.reason,
+        worst.difference,
+        tuple(line for v in verdicts for line in v.lines),
+    )
+
+
+def _of_evidence(name: str, evidence: FieldEvidence) -> Verdict:
+    primes = evidence.primes
+    if evidence.equal:
+        bound = "none" if evidence.error_bound is None else f"{evidence.error_bound:.2g}"
+        line = (
+            f"the µGraph of {name} computes its program: equal in {evidence.trials} trials, "
+            f"error bound {bound} ({evidence.bound_reason})"
+        )
+        return Verdict(True, evidence.trials, evidence.samples, primes, "", None, (line,))
+    assert evidence.mismatch is not None
+    trial = evidence.trials - 1
+    reason = f"the µGraph of {name} does not compute its program: {evidence.mismatch}"
+    difference = {
+        "output": evidence.mismatch.output,
+        "element": list(evidence.mismatch.index),
+        "trial": trial,
+        "sizes": _sizes(evidence),
+    }
+    lines = (reason, f"trial {trial}, at {_sizes(evidence)}")
+    return Verdict(False, evidence.trials, evidence.samples, primes, reason, difference, lines)
+
+
+def _sizes(evidence: FieldEvidence) -> str:
+    return ", ".join(f"{d} = {size}" for d, size in evidence.small_extents[-1].items())
+
+
+def _of_comparison(found: Comparison) -> Verdict:
+    counted = f"{found.trials} trials at small sizes, {found.samples} samples at full size"
+    difference = None
+    if found.equal:
+        lines = [f"the programs are equal in {counted}"]
+        lines += [found.reason] if found.reason else []
+    elif found.difference is None:
+        lines = [f"the programs differ: {found.reason}"]
+    else:
+        at = found.difference
+        element = f"{at.output}[{', '.join(map(str, at.element))}]"
+        lines = [f"the programs differ: first in {element}", f"trial {at.trial}, at {at.sizes}"]
+        difference = {
+            "output": at.output,
+            "element": list(at.element),
+            "trial": at.trial,
+            "sizes": at.sizes,
+        }
+    reason = found.reason or ("" if found.equal else lines[0])
+    primes = found.primes
+    return Verdict(
+        found.equal, found.trials, found.samples, primes, reason, difference, tuple(lines)
+    )

@@ -1,0 +1,83 @@
+"""What a path on the command line holds: a program, a µGraph, a plan or an artifact."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from mirage_py.cli.source import is_function, read_source
+from mirage_py.errors import FormatError, InputError, ValidationError
+from mirage_py.ugraph.json_form import load_text
+from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.text import parse_program, parse_ugraph
+from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.ugraph.validate import validate_program, validate_ugraph
+
+_FIRST_WORD = re.compile(r"\A(?:\s|#[^\n]*\n)*(program|ugraph)\b(?!\s*[\[=,:])")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """``ugraph`` and ``plan`` are there as far as the path holds them."""
+
+    name: str
+    program: Program
+    ugraph: UGraph | None = None
+    plan: Plan | None = None
+
+
+def read_subject(text: str) -> Subject:
+    """Read a spec, ``module.py:function``, a µGraph (JSON or text) or an artifact folder.
+
+    Raises InputError (SpecError, FormatError among them) with the place.
+    """
+    if is_function(text):
+        return Subject(text, read_source(text).program)
+    path = Path(text)
+    if path.is_dir():
+        from mirage_py.runtime.artifact import load_artifact
+
+        held = load_artifact(path)
+        return Subject(text, held.program, held.plan.ugraph if held.plan else None, held.plan)
+    content = _content(path)
+    if path.suffix == ".json" or content.lstrip().startswith("{"):
+        return _subject(text, load_text(content, text))
+    first = _FIRST_WORD.match(content)
+    if first is None or path.suffix == ".math":
+        return Subject(text, read_source(text).program)
+    try:
+        if first[1] == "program":
+            program = parse_program(content, text)
+            validate_program(program)
+            return Subject(text, program)
+        ugraph = parse_ugraph(content, text)
+        validate_ugraph(ugraph)
+        return _subject(text, ugraph)
+    except ValidationError as error:
+        # Ill-formed graphs are our bugs, except those that the user wrote.
+        where = f"{text}: {error.where}" if error.where else text
+        raise FormatError(error.what, where=where, why=error.why, repair=error.repair) from error
+
+
+def _subject(name: str, held: Program | UGraph | Plan) -> Subject:
+    if isinstance(held, Program):
+        return Subject(name, held)
+    if isinstance(held, UGraph):
+        return Subject(name, held.program, held)
+    return Subject(name, held.ugraph.program, held.ugraph, held)
+
+
+def _content(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        what = "the file is not UTF-8 text"
+    except (OSError, ValueError) as error:
+        what = f"cannot read it: {getattr(error, 'strerror', None) or error}"
+    raise InputError(
+        what,
+        where=str(path),
+        repair="name a spec (*.math), module.py:function, a µGraph (*.ug.json) or an artifact",
+    )

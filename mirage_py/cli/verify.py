@@ -1,0 +1,68 @@
+"""``mirage-py verify``: whether two things compute the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mirage_py.cli.screen import Screen, stdout_to_stderr
+
+if TYPE_CHECKING:
+    from mirage_py.cli.equality import Verdict
+
+DIFFERENT = 4
+
+
+@click.command(short_help="Check over finite fields that two programs or µGraphs are equal.")
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@click.option(
+    "--trials",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="Random trials of every comparison.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of every random choice.")
+@click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
+@click.pass_obj
+def verify(screen: Screen, a: str, b: str, trials: int, seed: int, json: bool) -> int:
+    """Check over finite fields that A and B compute the same.
+
+    A and B: a math spec (*.math), module.py:function, a µGraph (*.ug.json, or its text form), or an
+    artifact folder. Inputs are matched by name, outputs by name or else by position.
+
+    Exits with 0 if they are equal and with 4 if they differ.
+
+    \b
+    mirage-py verify examples/softmax.math softmax.mirage
+    """  # noqa: D301  \b is click's mark for lines that stay as they are
+    with stdout_to_stderr(), screen.progress() as progress:
+        from mirage_py.cli.equality import compare
+        from mirage_py.cli.subject import read_subject
+
+        progress("reading")
+        subjects = read_subject(a), read_subject(b)
+        verdict = compare(*subjects, trials=trials, seed=seed, progress=progress)
+    if json:
+        screen.document(_document(a, b, verdict))
+    else:
+        screen.out(f"{'equal' if verdict.equal else 'different'}: {a} and {b}")
+        for line in verdict.lines:
+            screen.out(f"  {line}")
+    return 0 if verdict.equal else DIFFERENT
+
+
+def _document(a: str, b: str, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "a": a,
+        "b": b,
+        "equal": verdict.equal,
+        "trials": verdict.trials,
+        "samples": verdict.samples,
+        "primes": list(verdict.primes),
+        "reason": verdict.reason,
+        "difference": verdict.difference,
+    }
