@@ -6,7 +6,7 @@ matrix product.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from mirage_py.ugraph.node import Node
@@ -20,23 +20,40 @@ _PRODUCT_COST = 1 / 16
 
 
 def program_work(program: Program, points: Mapping[str, int] | None = None) -> float:
-    """Work of all nodes, with the outputs restricted to so many points of some dimensions.
+    """Work of all nodes, with the outputs restricted to so many points of some dimensions."""
+    return sum(
+        node_work(program.nodes, node, extents)
+        for node, extents in _evaluations(program, points or {})
+    )
+
+
+def peak_elements(program: Program, points: Mapping[str, int] | None = None) -> int:
+    """Elements of the largest value on the way to the outputs, restricted likewise."""
+    return max(
+        prod(extents[d] for d in node.dims) for node, extents in _evaluations(program, points or {})
+    )
+
+
+def _evaluations(
+    program: Program, points: Mapping[str, int]
+) -> Iterator[tuple[Node, Mapping[str, int]]]:
+    """Every node with the extents at which it is evaluated.
 
     A reduction needs its own dimension whole again, so a node may be evaluated in several ways.
     """
-    restricted = frozenset(points or {})
-    tasks: list[dict[frozenset[str], None]] = [{} for _ in program.nodes]
+    tasks: list[dict[tuple[str, ...], None]] = [{} for _ in program.nodes]
     for o in program.outputs:
-        tasks[o.node][restricted & frozenset(program.nodes[o.node].dims)] = None
-    work = 0.0
+        tasks[o.node][_restricted(program, o.node, tuple(points))] = None
     for position in range(len(program.nodes) - 1, -1, -1):
         node = program.nodes[position]
         for task in tasks[position]:
-            extents = {d: (points or {})[d] if d in task else s for d, s in program.sizes.items()}
-            work += node_work(program.nodes, node, extents)
+            yield node, {d: points[d] if d in task else size for d, size in program.sizes.items()}
             for a in node.args:
-                tasks[a][task & frozenset(program.nodes[a].dims)] = None
-    return work
+                tasks[a][_restricted(program, a, task)] = None
+
+
+def _restricted(program: Program, node: int, dims: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(d for d in program.nodes[node].dims if d in dims)
 
 
 def block_work(block: BlockGraph, sizes: Mapping[str, int]) -> float:

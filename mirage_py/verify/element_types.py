@@ -1,0 +1,74 @@
+"""Rounding to an element type in NumPy, also to those that NumPy lacks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirage_py.ugraph.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, F64, DType
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """Significant bits with the leading one, exponent of the smallest normal number, and what
+    stands for larger values than the largest finite one.
+    """
+
+    bits: int
+    min_exponent: int
+    beyond: float
+
+
+_FORMATS: Final = {
+    F64.name: _Format(53, -1022, math.inf),
+    F32.name: _Format(24, -126, math.inf),
+    F16.name: _Format(11, -14, math.inf),
+    BF16.name: _Format(8, -126, math.inf),
+    F8E4M3.name: _Format(4, -6, 448.0),
+    F8E5M2.name: _Format(3, -14, math.inf),
+}
+
+
+def round_to(values: FloatArray, dtype: DType) -> FloatArray:
+    """The nearest values of the type, ties to even, as float64.
+
+    Subnormal ones are kept. Beyond the largest finite value lies infinity; types without one
+    saturate, integers too. A truth value is 1 for all but 0.
+    """
+    if not dtype.is_float:
+        if dtype.name == "bool":
+            return np.asarray(values != 0, dtype=np.float64)
+        return np.asarray(np.clip(np.rint(values), -dtype.max_finite - 1, dtype.max_finite))
+    form = _FORMATS[dtype.name]
+    if form.bits == _FORMATS[F64.name].bits:
+        return values
+    _, exponents = np.frexp(values)
+    # frexp has the leading bit at 1/2: the last place is `bits` below it, and no lower than that of
+    # the subnormal numbers.
+    place = np.maximum(exponents, form.min_exponent + 1) - form.bits
+    with np.errstate(invalid="ignore", over="ignore"):
+        rounded = np.ldexp(np.rint(np.ldexp(values, -place)), place)
+        outside = np.abs(rounded) > dtype.max_finite
+        return np.asarray(np.where(outside, np.sign(values) * form.beyond, rounded))
+
+
+def smallest_normal(dtype: DType) -> float:
+    """The smallest positive value with full precision; 1 for integers."""
+    return 2.0 ** _FORMATS[dtype.name].min_exponent if dtype.is_float else 1.0
+
+
+def underflow_step(dtype: DType) -> float:
+    """What a kernel may lose near zero.
+
+    The last place of the type's subnormal numbers, but float32 arithmetic may flush its own.
+    """
+    if not dtype.is_float:
+        return 0.5
+    form = _FORMATS[dtype.name]
+    return max(2.0 ** (form.min_exponent + 1 - form.bits), 2.0 ** _FORMATS[F32.name].min_exponent)

@@ -1,0 +1,201 @@
+"""Numbers together with how far a correct kernel may be off: a running error analysis.
+
+A kernel computes in float32, rounds the computed operands of a matrix product to the inputs' half
+type, and rounds its results. Each value carries the size of the error that this makes, propagated
+through every operator by evaluating it at both ends of its operands' errors. So a value that is the
+small difference of large ones, or the exp of a large one, has the large error that any order of
+evaluation gives it.
+
+Errors of a sum are taken to be partly common to all terms (a scale that is off) and partly
+independent: the common part grows with the sum, the rest with the root of the sum of squares. That
+is a statistical estimate, not a worst case; mirage_py.verify.float_gate multiplies it by a factor.
+
+Source: N. J. Higham, Accuracy and Stability of Numerical Algorithms, section 3.3 (running error),
+and N. J. Higham and T. Mary, A new approach to probabilistic rounding error analysis, 2019 (root
+growth).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirage_py.ugraph.buffers import Buffer, FloatArray, FloatBuffer, Index
+from mirage_py.ugraph.dtypes import F32, DType
+from mirage_py.ugraph.meaning import FloatMeaning
+from mirage_py.ugraph.node import Attr
+
+# Operators that a GPU computes by an approximation of a few units in the last place.
+_APPROXIMATED = ("exp", "log", "sqrt", "rsqrt", "div", "pow", "sigmoid", "silu", "tanh", "gelu")
+_APPROXIMATE_ULPS = 4.0
+# Operators that only move or select values.
+_EXACT = ("neg", "abs", "relu", "maximum", "minimum", "where", "lt", "le", "gt", "ge", "eq", "ne")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rounded:
+    """Values and the expected size of their errors; None where there is none, as in an input."""
+
+    value: FloatArray
+    error: FloatArray | None = None
+
+
+class RoundingMeaning:
+    """``operand_roundoff`` is the unit roundoff of the type that matrix products take."""
+
+    def __init__(self, operand_roundoff: float) -> None:
+        self._operand_roundoff = operand_roundoff
+        self._floats = FloatMeaning()
+
+    def apply(self, op: str, attr: Attr, args: Sequence[Rounded]) -> Rounded:
+        values = [a.value for a in args]
+        value = self._floats.apply(op, attr, values)
+        roundoff = 0.0 if op in _EXACT else F32.unit_roundoff
+        if op in _APPROXIMATED:
+            roundoff *= _APPROXIMATE_ULPS
+        if isinstance(attr, DType):
+            roundoff = attr.unit_roundoff
+        error = roundoff * np.abs(value)
+        for place, a in enumerate(args):
+            if a.error is not None:
+                moved = [values[:place] + [end] + values[place + 1 :] for end in _ends(a)]
+                ends = [self._floats.apply(op, attr, operands) for operands in moved]
+                error = _joined(error, _farther(value, *ends))
+        return Rounded(value, error)
+
+    def power(self, x: Rounded, exponent: float) -> Rounded:
+        return self.apply("pow", None, (x, self.const(exponent)))
+
+    def select(self, mask: Rounded, x: Rounded) -> Rounded:
+        value = self._floats.select(mask.value, x.value)
+        return Rounded(value, None if x.error is None else self._floats.select(mask.value, x.error))
+
+    def shift(self, x: Rounded, key: str) -> Rounded:
+        del key
+        return x
+
+    def const(self, value: float) -> Rounded:
+        return Rounded(self._floats.const(value))
+
+    def size(self, extent: int) -> Rounded:
+        return Rounded(self._floats.size(extent))
+
+    def index(self, values: NDArray[np.int64]) -> Rounded:
+        return Rounded(self._floats.index(values))
+
+    def mask(self, truth: NDArray[np.bool_]) -> Rounded:
+        return Rounded(self._floats.mask(truth))
+
+    def sum(self, x: Rounded, axes: Sequence[int]) -> Rounded:
+        with np.errstate(all="ignore"):
+            squares = self._floats.sum(x.value**2, axes)
+            errors = None if x.error is None else self._floats.sum(x.error**2, axes)
+        terms = prod(x.value.shape[a] for a in axes)
+        return _summed(self._floats.sum(x.value, axes), squares, errors, terms)
+
+    def max(self, x: Rounded, axes: Sequence[int]) -> Rounded:
+        value = self._floats.max(x.value, axes)
+        return Rounded(value, None if x.error is None else self._floats.max(x.error, axes))
+
+    def contract(self, a: Rounded, b: Rounded, axes: Sequence[int]) -> Rounded:
+        contract = self._floats.contract
+        shape = np.broadcast_shapes(a.value.shape, b.value.shape)
+        error_a, error_b = self._operand_error(a), self._operand_error(b)
+        errors: FloatArray | None = None
+        with np.errstate(all="ignore"):
+            squares = contract(a.value**2, b.value**2, axes)
+            if error_a is not None:
+                errors = contract(error_a**2, b.value**2, axes)
+            if error_b is not None:
+                more = contract(a.value**2, error_b**2, axes)
+                errors = more if errors is None else errors + more
+        terms = prod(shape[x] for x in axes)
+        return _summed(contract(a.value, b.value, axes), squares, errors, terms)
+
+    def rescale(self, old: Rounded, new: Rounded, degree: int) -> Rounded:
+        return Rounded(self._floats.rescale(old.value, new.value, degree))
+
+    def shape(self, x: Rounded) -> tuple[int, ...]:
+        return x.value.shape
+
+    def reshape(self, x: Rounded, shape: Sequence[int]) -> Rounded:
+        wanted = tuple(shape)
+        return Rounded(
+            x.value.reshape(wanted), None if x.error is None else x.error.reshape(wanted)
+        )
+
+    def transpose(self, x: Rounded, perm: Sequence[int]) -> Rounded:
+        order = tuple(perm)
+        error = None if x.error is None else x.error.transpose(order)
+        return Rounded(x.value.transpose(order), error)
+
+    def stretch(self, x: Rounded, shape: Sequence[int]) -> Rounded:
+        wanted = tuple(shape)
+        error = None if x.error is None else np.broadcast_to(x.error, wanted)
+        return Rounded(np.broadcast_to(x.value, wanted), error)
+
+    def load(self, x: Rounded, index: Index) -> Rounded:
+        error = None if x.error is None else np.asarray(x.error[index])
+        return Rounded(self._floats.load(x.value, index), error)
+
+    def buffer(self, shape: Sequence[int]) -> Buffer[Rounded]:
+        return _RoundedBuffer(shape)
+
+    def _operand_error(self, a: Rounded) -> FloatArray | None:
+        """An input goes into a matrix product as it is, what is computed is rounded first."""
+        if a.error is None:
+            return None
+        return _joined(a.error, self._operand_roundoff * np.abs(a.value))
+
+
+class _RoundedBuffer:
+    def __init__(self, shape: Sequence[int]) -> None:
+        self._value = FloatBuffer(shape)
+        self._error = FloatBuffer(shape)
+
+    def write(self, index: Index, value: Rounded) -> None:
+        error = np.zeros_like(value.value) if value.error is None else value.error
+        self._value.write(index, value.value)
+        self._error.write(index, error)
+
+    def missing(self) -> int:
+        return self._value.missing()
+
+    def read(self) -> Rounded:
+        return Rounded(self._value.read(), self._error.read())
+
+
+def _summed(
+    value: FloatArray, squares: FloatArray, errors: FloatArray | None, terms: int
+) -> Rounded:
+    """A sum whose terms have this sum of squares, and errors with this sum of squares."""
+    with np.errstate(all="ignore"):
+        spread = np.sqrt(squares)
+        error = F32.unit_roundoff * sqrt(terms) * (spread + np.abs(value))
+        if errors is not None:
+            independent = np.sqrt(errors)
+            relative = np.where(spread > 0, independent / np.where(spread > 0, spread, 1.0), 0.0)
+            error = _joined(_joined(error, independent), relative * np.abs(value))
+    return Rounded(value, error)
+
+
+def _ends(a: Rounded) -> tuple[FloatArray, FloatArray]:
+    assert a.error is not None
+    with np.errstate(all="ignore"):
+        return a.value + a.error, a.value - a.error
+
+
+def _farther(value: FloatArray, first: FloatArray, second: FloatArray) -> FloatArray:
+    """The larger distance from ``value``; an end without value, as sqrt(-1), does not count."""
+    with np.errstate(all="ignore"):
+        return np.asarray(np.fmax(np.abs(first - value), np.abs(second - value)))
+
+
+def _joined(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Independent errors together."""
+    with np.errstate(all="ignore"):
+        return np.asarray(np.hypot(a, b))
