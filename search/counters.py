@@ -7,18 +7,11 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Pruned:
-    """How often a rule applied, and to what first."""
-
-    count: int
-    first: str
-
-
-@dataclass(frozen=True, slots=True)
 class SearchCounters:
     """``candidates`` were looked at; each was pruned by a rule, or evaluated and merged or kept.
 
     ``evaluations`` counts arithmetic really done: an operation on known values is looked up.
+    ``pruned`` counts by rule, and ``examples`` has the first candidate that each rule turned away.
     """
 
     candidates: int
@@ -27,7 +20,8 @@ class SearchCounters:
     merged: int
     configurations: int
     hits: int
-    pruned: Mapping[str, Pruned]
+    pruned: Mapping[str, int]
+    examples: Mapping[str, str]
 
     def __str__(self) -> str:
         head = (
@@ -36,7 +30,7 @@ class SearchCounters:
             f"{self.hits} configurations reach the outputs"
         )
         lines = [head]
-        lines += [f"  {rule}: {p.count}, first {p.first}" for rule, p in self.pruned.items()]
+        lines += [f"  {r}: {n}, first {self.examples[r]}" for r, n in self.pruned.items()]
         return "\n".join(lines)
 
 
@@ -50,12 +44,14 @@ class Counter:
         self.merged = 0
         self.configurations = 0
         self.hits = 0
-        self._pruned: dict[str, Pruned] = {}
+        self._pruned: dict[str, int] = {}
+        self._examples: dict[str, str] = {}
 
     def prune(self, rule: str, example: Callable[[], str]) -> None:
         """Count a candidate that ``rule`` turned away; the first one is written out."""
-        known = self._pruned.get(rule)
-        self._pruned[rule] = Pruned(known.count + 1, known.first) if known else Pruned(1, example())
+        self._pruned[rule] = self._pruned.get(rule, 0) + 1
+        if rule not in self._examples:
+            self._examples[rule] = example()
 
     def freeze(self) -> SearchCounters:
         """The counts as they are now, rules in order of name."""
@@ -67,4 +63,5 @@ class Counter:
             self.configurations,
             self.hits,
             dict(sorted(self._pruned.items())),
+            dict(sorted(self._examples.items())),
         )

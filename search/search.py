@@ -73,8 +73,8 @@ class SearchResult:
     ``exhausted``  the space of the ring was gone through: saturation and every closure ended by
                    themselves
     ``classes``    of abstract expressions; ``saturated`` if the laws had nothing to add
-    ``notes``      bounds that were hit, hits that did not survive the second field, reasons for
-                   no result
+    ``reasons``    why there is less than could be: bounds that were hit, hits that did not survive
+                   the second field, what the search cannot take
     """
 
     families: tuple[Family, ...]
@@ -82,7 +82,7 @@ class SearchResult:
     exhausted: bool
     classes: int
     saturated: bool
-    notes: tuple[str, ...]
+    reasons: tuple[str, ...]
     seconds: float
 
 
@@ -96,14 +96,14 @@ def search(
     """All families found, none if there are none. The same seed gives the same result everywhere.
 
     Does not raise: a program that has no abstract form or no value in a field gives no family and
-    a note.
+    a reason.
     """
     started = time.perf_counter()
     run = _Search(program, seed, limits or SearchLimits(), work or BlockWork(program))
     try:
         run.run()
     except (MirageError, DivisionByZero) as error:
-        run.notes.append(str(error))
+        run.reasons.append(str(error))
         run.exhausted = False
     return SearchResult(
         families=tuple(sorted(run.families.values(), key=lambda f: f.cost_us)),
@@ -111,7 +111,7 @@ def search(
         exhausted=run.exhausted,
         classes=run.table.classes if run.table else 0,
         saturated=run.table is not None and run.table.saturated,
-        notes=tuple(run.notes),
+        reasons=tuple(run.reasons),
         seconds=time.perf_counter() - started,
     )
 
@@ -123,7 +123,7 @@ class _Search:
         self.limits = limits
         self.work = work
         self.counter = Counter()
-        self.notes: list[str] = []
+        self.reasons: list[str] = []
         self.exhausted = True
         self.table: ClassTable | None = None
         # By digest: two configurations can arrive at one graph.
@@ -141,21 +141,21 @@ class _Search:
         )
         if not self.table.saturated:
             self.exhausted = False
-            self.notes.append(f"saturation stopped at the bound on {self.table.bound}")
+            self.reasons.append(f"saturation stopped at the bound on {self.table.bound}")
         checks, truths = draw(
             self.program, representative_space(self.program, 1), FIELDS[1], self.seed
         )
         for configuration, pool, targets in self._closures(self.table, abstraction):
             for cost_us, derivation in self._derivations(configuration, pool, targets):
                 if not holds(derivation, checks, truths):
-                    self.notes.append(
+                    self.reasons.append(
                         f"refuted in the second field ({configuration}): {derivation}"
                     )
                     continue
                 self._add_families(configuration, cost_us, derivation)
         self.counter.evaluations += checks.evaluations
         if not self.counter.hits:
-            self.notes.append("no configuration reaches all outputs")
+            self.reasons.append("no configuration reaches all outputs")
 
     def _closures(
         self, table: ClassTable, abstraction: Abstraction
@@ -189,7 +189,7 @@ class _Search:
         closure = Closure(ground, values, configuration, counter)
         if not closure.run():
             self.exhausted = False
-            self.notes.append(
+            self.reasons.append(
                 f"the pool outgrew {self.limits.max_tensors} tensors ({configuration})"
             )
         counter.configurations += 1
@@ -205,7 +205,7 @@ class _Search:
             for stages in stages_worth_a_search(pool, roots):
                 extraction = extract(pool, roots, self.work, self.limits.extraction, stages)
                 if extraction.cut:
-                    self.notes.append(
+                    self.reasons.append(
                         f"extraction stopped at its bound ({configuration}, {stages} stages)"
                     )
                 yield from extraction.derivations

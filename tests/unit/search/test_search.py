@@ -58,7 +58,7 @@ def test_counters_say_what_was_pruned_with_an_example():
 def test_a_bound_on_the_pool_is_reported():
     result = search(programs.rmsnorm_matmul(), limits=SearchLimits(max_tensors=10))
     assert not result.exhausted
-    assert "outgrew 10 tensors" in result.notes[0]
+    assert "outgrew 10 tensors" in result.reasons[0]
 
 
 def test_a_bound_on_saturation_is_reported():
@@ -71,7 +71,7 @@ def test_a_bound_on_saturation_is_reported():
 def test_a_bound_on_extraction_is_reported():
     limits = SearchLimits(extraction=ExtractionLimits(expansions=3))
     result = search(programs.rmsnorm_matmul(), limits=limits)
-    assert any("extraction stopped" in note for note in result.notes)
+    assert any("extraction stopped" in reason for reason in result.reasons)
 
 
 def test_two_loops_are_too_few_for_a_layer_norm():
@@ -84,7 +84,7 @@ def test_no_common_loop_means_no_family_but_no_error():
     limits = SearchLimits(max_loop_dims=0, max_tensors=5)
     result = search(programs.attention(), limits=limits)
     assert result.families == ()
-    assert "no configuration reaches all outputs" in result.notes
+    assert "no configuration reaches all outputs" in result.reasons
 
 
 def test_a_program_without_a_value_gives_a_reason():
@@ -94,7 +94,7 @@ def test_a_program_without_a_value_gives_a_reason():
     result = search(s.b.build())
     assert result.families == ()
     assert not result.exhausted
-    assert "divides by zero" in result.notes[0]
+    assert "divides by zero" in result.reasons[0]
 
 
 def test_an_infinite_constant_gives_a_reason():
@@ -102,7 +102,7 @@ def test_an_infinite_constant_gives_a_reason():
     s.output("Y", s.b.apply("maximum", s.load("X", "b"), s.b.const(float("-inf"))), "b")
     result = search(s.b.build())
     assert result.families == ()
-    assert result.notes
+    assert result.reasons
 
 
 def test_an_operator_of_block_graphs_gives_a_reason():
@@ -110,7 +110,7 @@ def test_an_operator_of_block_graphs_gives_a_reason():
     nodes = (*program.nodes[:-1], Node("accum_sum", (1,), None, ("b", "n")))
     result = search(replace(program, nodes=nodes))
     assert result.families == ()
-    assert "accum_sum" in result.notes[0]
+    assert "accum_sum" in result.reasons[0]
 
 
 def test_a_copy_is_a_kernel():

@@ -42,7 +42,7 @@ def test_every_space_is_exhausted_with_little_work(name):
     assert result.families
     assert result.exhausted
     assert result.saturated
-    assert not result.notes
+    assert not result.reasons
     # Thousands of candidates would mean that the joins have become blind.
     assert result.counters.candidates < 1000
     assert [f.cost_us for f in result.families] == sorted(f.cost_us for f in result.families)
