@@ -76,12 +76,20 @@ class BlockRun(Generic[A]):
         for position in section.nodes:
             node = self._block.nodes[position]
             args = self._operands(position, node)
-            if position in self._steps:
-                self._values[position] = self._steps[position](args, frame)
-            elif position in self._windows:
-                self._store(position, node, frame, args[0])
-            else:
-                self._values[position] = self._accumulate(position, node, frame, args)
+            try:
+                if position in self._steps:
+                    self._values[position] = self._steps[position](args, frame)
+                elif position in self._windows:
+                    self._store(position, node, frame, args[0])
+                else:
+                    self._values[position] = self._accumulate(position, node, frame, args)
+            except ValueError as error:
+                raise ValidationError(
+                    "operands that do not broadcast",
+                    where=f"kernel {self._block.name}, %{position} = {node.op}",
+                    why=str(error),
+                    repair="mix no whole dimension with tiles of it",
+                ) from None
 
     def _operands(self, position: int, node: Node) -> list[A]:
         try:

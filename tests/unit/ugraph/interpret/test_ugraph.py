@@ -130,6 +130,14 @@ def test_a_value_that_died_is_refused():
         evaluate_ugraph(graph, inputs, FloatMeaning())
 
 
+def test_a_whole_dimension_meets_a_tile_of_it():
+    whole = ("loop s by 4 {\n    %0 = load X[b, s]", "%0 = load X[b, s]\n  loop s by 4 {")
+    mixed = ("store Y[b, s] = %10", "%11 = add %10, %0\n    store Y[b, s] = %11")
+    graph = samples.edited("softmax", whole, mixed)
+    with pytest.raises(ValidationError, match="do not broadcast"):
+        evaluate_ugraph(graph, samples.float_inputs(graph.program), FloatMeaning())
+
+
 def test_elements_never_written_are_refused():
     graph = samples.edited("softmax_whole_row", ("store Y[b, s]", "store Y[(b // 2) * 2, s]"))
     inputs = {"X": np.ones((7, 13))}
