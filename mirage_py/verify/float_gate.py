@@ -25,7 +25,7 @@ from mirage_py.ugraph.interpret import evaluate_at
 from mirage_py.ugraph.program import Program, Tensor
 from mirage_py.verify.element_types import underflow_step
 from mirage_py.verify.input_sets import InputSet, input_sets
-from mirage_py.verify.rounding_error import Rounded, RoundingMeaning
+from mirage_py.verify.rounding_error import RoundingMeaning, rounded_input
 from mirage_py.verify.safe_exp import add_safe_shifts
 from mirage_py.verify.windows import windows
 
@@ -89,7 +89,10 @@ def reference(program: Program, arrays: Mapping[str, FloatArray]) -> Reference:
     """
     safe = add_safe_shifts(program)
     meaning = RoundingMeaning(_operand_roundoff(program))
-    inputs = {t.name: Rounded(np.asarray(arrays[t.name], np.float64)) for t in program.inputs}
+    inputs = {
+        t.name: rounded_input(np.asarray(arrays[t.name], np.float64), t.dtype)
+        for t in program.inputs
+    }
     tensors = [o.tensor for o in program.outputs]
     values = {t.name: np.full(t.shape, np.nan) for t in tensors}
     errors = {t.name: np.full(t.shape, np.nan) for t in tensors}
@@ -205,8 +208,11 @@ class _Case:
         return np.where(np.isfinite(values), distance, inf)
 
     def _relative(self, distance: FloatArray) -> float:
-        """Norm over norm, of the elements that are compared; 0 / 0 is 0."""
-        part = distance[self._compared]
+        """Norm over norm, of the elements that are compared; 0 / 0 is 0.
+
+        What underflow may cost counts as nothing: of a result that is all underflow it would be 1.
+        """
+        part = np.maximum(distance[self._compared] - underflow_step(self._tensor.dtype), 0.0)
         if not part.size or not part.any():
             return 0.0
         scale = float(np.linalg.norm(self._expected[self._compared]))

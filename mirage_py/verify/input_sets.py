@@ -113,7 +113,7 @@ def _inputs_below(program: Program, position: int) -> list[str]:
 
 def _tiny_scale(dtype: DType) -> float:
     if dtype.bytes <= 2 and smallest_normal(dtype) > smallest_normal(F32):
-        return smallest_normal(dtype) / _NORMAL_PEAK
+        return smallest_normal(dtype)
     return _WIDE_TINY
 
 

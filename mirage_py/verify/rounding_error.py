@@ -28,20 +28,39 @@ from mirage_py.ugraph.buffers import Buffer, FloatArray, FloatBuffer, Index
 from mirage_py.ugraph.dtypes import F32, DType
 from mirage_py.ugraph.meaning import FloatMeaning
 from mirage_py.ugraph.node import Attr
+from mirage_py.verify.element_types import smallest_normal, underflow_step
 
 # Operators that a GPU computes by an approximation of a few units in the last place.
 _APPROXIMATED = ("exp", "log", "sqrt", "rsqrt", "div", "pow", "sigmoid", "silu", "tanh", "gelu")
 _APPROXIMATE_ULPS = 4.0
+# Inputs below so many of the smallest normal number count as imprecise.
+_EDGE = 64.0
 # Operators that only move or select values.
 _EXACT = ("neg", "abs", "relu", "maximum", "minimum", "where", "lt", "le", "gt", "ge", "eq", "ne")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rounded:
-    """Values and the expected size of their errors; None where there is none, as in an input."""
+    """Values and the expected size of their errors; None where there is none.
+
+    ``is_input`` values go into a matrix product as they are.
+    """
 
     value: FloatArray
     error: FloatArray | None = None
+    is_input: bool = False
+
+
+def rounded_input(values: FloatArray, dtype: DType) -> Rounded:
+    """An input. It is exact, unless it lies where its type loses precision.
+
+    There it has the error of half a last place: a kernel that scales it before it is rounded again
+    (as a fused normalisation does) cannot do better.
+    """
+    magnitude = float(np.abs(values).mean()) if values.size else 0.0
+    if not dtype.is_float or not 0.0 < magnitude < _EDGE * smallest_normal(dtype):
+        return Rounded(values, is_input=True)
+    return Rounded(values, np.full_like(values, underflow_step(dtype) / 2), is_input=True)
 
 
 class RoundingMeaning:
@@ -131,24 +150,24 @@ class RoundingMeaning:
     def transpose(self, x: Rounded, perm: Sequence[int]) -> Rounded:
         order = tuple(perm)
         error = None if x.error is None else x.error.transpose(order)
-        return Rounded(x.value.transpose(order), error)
+        return Rounded(x.value.transpose(order), error, x.is_input)
 
     def stretch(self, x: Rounded, shape: Sequence[int]) -> Rounded:
         wanted = tuple(shape)
         error = None if x.error is None else np.broadcast_to(x.error, wanted)
-        return Rounded(np.broadcast_to(x.value, wanted), error)
+        return Rounded(np.broadcast_to(x.value, wanted), error, x.is_input)
 
     def load(self, x: Rounded, index: Index) -> Rounded:
         error = None if x.error is None else np.asarray(x.error[index])
-        return Rounded(self._floats.load(x.value, index), error)
+        return Rounded(self._floats.load(x.value, index), error, x.is_input)
 
     def buffer(self, shape: Sequence[int]) -> Buffer[Rounded]:
         return _RoundedBuffer(shape)
 
     def _operand_error(self, a: Rounded) -> FloatArray | None:
         """An input goes into a matrix product as it is, what is computed is rounded first."""
-        if a.error is None:
-            return None
+        if a.is_input or a.error is None:
+            return a.error
         return _joined(a.error, self._operand_roundoff * np.abs(a.value))
 
 
