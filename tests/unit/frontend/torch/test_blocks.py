@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from mirage_py.frontend.spec import parse_file
+from mirage_py.frontend.torch import trace
 
 
 class SelfAttention(nn.Module):
@@ -115,3 +122,19 @@ def test_layer_norm_and_linear(agrees):
         lambda x, g, b, w: F.linear(F.layer_norm(x, (6,), g, b), w),
         *(torch.randn(s) for s in [(2, 3, 6), (6,), (6,), (4, 6)]),
     )
+
+
+EXAMPLES = sorted((Path(__file__).parents[4] / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=[p.stem for p in EXAMPLES])
+def test_the_examples(path):
+    """The torch functions of the examples, at their own sizes, have the signature of the specs."""
+    example = runpy.run_path(str(path))
+    program = trace(example[path.stem], *example["example_inputs"]("meta"))
+    spec = parse_file(path.with_suffix(".math"))
+    assert program.name == path.stem
+    assert [(t.shape, t.dtype) for t in program.inputs] == [(t.shape, t.dtype) for t in spec.inputs]
+    assert [o.tensor.shape for o in program.outputs] == [o.tensor.shape for o in spec.outputs]
+    ours, theirs = ([n.op for n in p.nodes] for p in (program, spec))
+    assert ours.count("matmul") == theirs.count("matmul")
