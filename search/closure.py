@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 from mirage_py.axioms.class_table import ClassTable, Row
@@ -122,28 +123,26 @@ class Closure:
         if row.attr == loop_axis(dim) and whole:
             return  # the second half of a sum over the whole dimension, which starts with its tile
         self.counter.candidates += 1
-        result: int | None = row.result
         if row.attr == tile_axis(dim):
             way = Alternative(row.op, (number,), (dim,))
-            if whole:
-                result = self.ground.table.lookup(row.op, loop_axis(dim), (row.result,))
+            result = self._whole(row) if whole else row.result
             if result is None or dim not in tensor.dims:
                 self._refuse("shape: no tile of the dimension to reduce", way)
                 return
             axes, looped = ((loop, tile), tensor.looped) if whole else ((tile,), dim)
         else:
-            way = Alternative(f"accum_{row.op}", (number,), (dim,))
+            way, result = Alternative(f"accum_{row.op}", (number,), (dim,)), row.result
             if dim in tensor.dims:
                 self._refuse("phase: a tile is reduced before it is accumulated", way)
                 return
             axes, looped = (loop,), None
-        self._evaluate(
-            lambda: self.values.reduce(row.op, tensor.value, axes),
-            looped,
-            tensor.stage,
-            way,
-            result,
-        )
+        compute = partial(self.values.reduce, row.op, tensor.value, axes)
+        self._evaluate(compute, looped, tensor.stage, way, result)
+
+    def _whole(self, row: Row) -> int | None:
+        """The class of a reduction over the tile once it goes over the iterations as well."""
+        dim = row.attr.rpartition(".")[0]
+        return self.ground.table.lookup(row.op, loop_axis(dim), (row.result,))
 
     def _combine(self, row: Row, args: tuple[int, ...]) -> None:
         operator = _ELEMENTWISE[row.op]
@@ -166,9 +165,8 @@ class Closure:
             self._refuse("materialisation: the product is only ever contracted", way)
             return
         numbers = tuple(t.value for t in operands)
-        self._evaluate(
-            lambda: self.values.apply(operator.name, numbers), looped, stage, way, row.result
-        )
+        compute = partial(self.values.apply, operator.name, numbers)
+        self._evaluate(compute, looped, stage, way, row.result)
 
     # -- contractions ----------------------------------------------------------------------------
 
@@ -187,14 +185,9 @@ class Closure:
         for dims, class_ in self._sums(product_class, shared, looped):
             self.counter.candidates += 1
             axes = [x for d in dims for x in (axes_of[d][1:] if d == looped else axes_of[d])]
-            numbers = (left.value, right.value)
-            self._evaluate(
-                lambda numbers=numbers, axes=axes: self.values.contract(*numbers, axes),  # type: ignore[misc]
-                looped,
-                stage,
-                Alternative("matmul", args, dims),
-                class_,
-            )
+            compute = partial(self.values.contract, (left.value, right.value), axes)
+            way = Alternative("matmul", args, dims)
+            self._evaluate(compute, looped, stage, way, class_)
 
     def _sums(
         self, class_: int, shared: Sequence[str], looped: str | None

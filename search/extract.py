@@ -20,11 +20,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
+from mirage_py.search.bounds import Bounds, bits_of, members_of
 from mirage_py.search.derivation import Derivation, derivation_from
 from mirage_py.search.loops import arrangement_us, arrangements
-from mirage_py.search.pool import Alternative, Pool
+from mirage_py.search.pool import Pool
 from mirage_py.search.work import WorkModel
 
 
@@ -73,14 +73,6 @@ class _Partial:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Greedy:
-    """For each tensor the members (bits) of one derivation, and the cost of its own step there."""
-
-    members: list[int]
-    step_us: list[float]
-
-
 def extract(
     pool: Pool, roots: Sequence[int], work: WorkModel, limits: ExtractionLimits, max_stage: int
 ) -> Extraction:
@@ -107,109 +99,19 @@ class _Extractor:
         self.work = work
         self.limits = limits
         self.max_stage = max_stage
-        self.ways = [
-            [w for w in t.alternatives if pool.earliest_stage(t.looped, w) <= max_stage]
-            for t in pool.tensors
-        ]
-        self.costs = [[self._step_us(n, w) for w in ways] for n, ways in enumerate(self.ways)]
-        self.least = [min(costs, default=0.0) for costs in self.costs]
-        self._sums: dict[int, float] = {0: 0.0}
-
-    def _step_us(self, number: int, way: Alternative) -> float:
-        tensor = self.pool[number]
-        dims = dict.fromkeys([*tensor.dims, *(d for a in way.args for d in self.pool[a].dims)])
-        loop = tensor.looped
-        if way.op.startswith("accum_"):
-            assert isinstance(way.attr, tuple)
-            loop = str(way.attr[0])
-        return self.work.step_us(way.op, way.attr, tuple(dims), loop)
-
-    # -- what no derivation can do without, and what one may use ----------------------------------
-
-    @cached_property
-    def _needed(self) -> list[int]:
-        """For each tensor the set (bits) that is in every derivation of it: a greatest fixpoint."""
-        everything = (1 << len(self.pool)) - 1
-        needed = [everything] * len(self.pool)
-        changed = True
-        while changed:
-            changed = False
-            for number, ways in enumerate(self.ways):
-                common = everything
-                for way in ways:
-                    common &= _union(needed, way.args)
-                common |= 1 << number
-                changed |= common != needed[number]
-                needed[number] = common
-        return needed
-
-    @cached_property
-    def _contracted(self) -> list[bool]:
-        """For each tensor whether a derivation of it may choose between contractions."""
-        possible = [any(w.op == "matmul" for w in ways) for ways in self.ways]
-        changed = True
-        while changed:
-            changed = False
-            for number, ways in enumerate(self.ways):
-                if not possible[number] and any(possible[a] for w in ways for a in w.args):
-                    possible[number] = changed = True
-        return possible
-
-    @cached_property
-    def _greedy(self) -> _Greedy:
-        """A derivation of every tensor, cheapest first, each from settled ones (Knuth 1977)."""
-        users: list[list[tuple[int, int]]] = [[] for _ in self.costs]
-        missing: dict[tuple[int, int], int] = {}
-        queue: list[tuple[float, int, int, int]] = []
-        for number, ways in enumerate(self.ways):
-            for position, way in enumerate(ways):
-                args = dict.fromkeys(way.args)
-                missing[number, position] = len(args)
-                for a in args:
-                    users[a].append((number, position))
-                if not args:
-                    queue.append((self.costs[number][position], number, position, 1 << number))
-        heapq.heapify(queue)
-        greedy = _Greedy([0] * len(self.pool), [0.0] * len(self.pool))
-        while queue:
-            _, number, position, members = heapq.heappop(queue)
-            if greedy.members[number]:
-                continue
-            greedy.members[number] = members
-            greedy.step_us[number] = self.costs[number][position]
-            for user, way in users[number]:
-                missing[user, way] -= 1
-                if missing[user, way] or greedy.members[user]:
-                    continue
-                below = _union(greedy.members, self.ways[user][way].args)
-                total_us = self.costs[user][way] + sum(greedy.step_us[n] for n in _bits(below))
-                heapq.heappush(queue, (total_us, user, way, below | 1 << user))
-        return greedy
-
-    def _least_us(self, members: int) -> float:
-        if members not in self._sums:
-            self._sums[members] = sum(self.least[n] for n in _bits(members))
-        return self._sums[members]
-
-    def _bound_us(self, partial: _Partial) -> float:
-        needed = _union(self._needed, _bits(partial.owed)) & ~partial.chosen
-        return partial.cost_us + self._least_us(needed)
-
-    def _expected_us(self, partial: _Partial) -> float:
-        wanted = _union(self._greedy.members, _bits(partial.owed)) & ~partial.chosen
-        return partial.cost_us + sum(self._greedy.step_us[n] for n in _bits(wanted))
-
-    # -- the search -------------------------------------------------------------------------------
+        self.bounds = Bounds(pool, work, max_stage)
+        self.ways = self.bounds.ways
 
     def run(self) -> Extraction:
         found: list[tuple[float, int, Derivation]] = []
         alike: dict[tuple[object, ...], int] = {}
-        queue = [(0.0, 0, 0, _Partial(0.0, 0, _union_of_bits(self.roots), None, None))]
+        queue = [(0.0, 0, 0, _Partial(0.0, 0, bits_of(self.roots), None, None))]
         pushed = expansions = 0
         while queue and expansions < self.limits.expansions:
             partial = heapq.heappop(queue)[-1]
             choices = partial.choices()
-            if self._bound_us(partial) >= self._enough_us(found):
+            least_us = partial.cost_us + self.bounds.bound_us(partial.chosen, partial.owed)
+            if least_us >= self._enough_us(found):
                 continue
             if self._is_settled(partial.owed) and self._is_full(alike, choices):
                 continue
@@ -225,6 +127,9 @@ class _Extractor:
                 order = (self._expected_us(child), -child.chosen.bit_count(), pushed)
                 heapq.heappush(queue, (*order, child))
         return Extraction(tuple((cost, d) for cost, _, d in found), bool(queue))
+
+    def _expected_us(self, partial: _Partial) -> float:
+        return partial.cost_us + self.bounds.expected_us(partial.chosen, partial.owed)
 
     def _enough_us(self, found: Sequence[tuple[float, int, Derivation]]) -> float:
         """The cost from which on a derivation is not wanted."""
@@ -260,8 +165,8 @@ class _Extractor:
             if any(users >> a & 1 for a in way.args):
                 continue
             chosen = partial.chosen | 1 << number
-            owed = (partial.owed | _union_of_bits(way.args)) & ~chosen
-            cost_us = partial.cost_us + self.costs[number][position]
+            owed = (partial.owed | bits_of(way.args)) & ~chosen
+            cost_us = partial.cost_us + self.bounds.costs[number][position]
             yield _Partial(cost_us, chosen, owed, (number, position), partial)
 
     def _next(self, owed: int) -> int:
@@ -269,9 +174,9 @@ class _Extractor:
 
         def rank(number: int) -> tuple[bool, bool, int]:
             single = len(self.ways[number]) == 1
-            return (not single, not self._contracted[number], -number)
+            return (not single, not self.bounds.contracted[number], -number)
 
-        return min(_bits(owed), key=rank)
+        return min(members_of(owed), key=rank)
 
     def _users(self, number: int, choices: Mapping[int, int]) -> int:
         """The chosen tensors that are made from this one, near or far, and itself (bits)."""
@@ -313,31 +218,10 @@ class _Extractor:
 
     def _is_settled(self, owed: int) -> bool:
         """Whether every contraction of the completions is known."""
-        return not any(self._contracted[n] for n in _bits(owed))
+        return not any(self.bounds.contracted[n] for n in members_of(owed))
 
     def _is_full(self, alike: Mapping[tuple[object, ...], int], choices: Mapping[int, int]) -> bool:
         """Whether enough derivations have these contractions, whatever their loops."""
         contractions = self._contractions(choices)
         known = sum(count for key, count in alike.items() if key[:-1] == contractions)
         return bool(contractions) and known >= 2 * self.limits.alike
-
-
-def _bits(members: int) -> Iterator[int]:
-    while members:
-        lowest = members & -members
-        yield lowest.bit_length() - 1
-        members ^= lowest
-
-
-def _union(sets: Sequence[int], numbers: Sequence[int] | Iterator[int]) -> int:
-    union = 0
-    for n in numbers:
-        union |= sets[n]
-    return union
-
-
-def _union_of_bits(numbers: Sequence[int]) -> int:
-    union = 0
-    for n in numbers:
-        union |= 1 << n
-    return union

@@ -77,7 +77,7 @@ def replay(derivation: Derivation, values: Values) -> tuple[int, ...]:
                 for axis in values.space.axes[d][1 if d == step.looped else 0 :]
             ]
             if step.op == "matmul":
-                done.append(values.contract(*args, axes))
+                done.append(values.contract(args, axes))
             else:
                 done.append(values.reduce(step.op, args[0], axes))
         else:

@@ -64,11 +64,14 @@ class Values:
         reduction = self._meaning.sum if op == "sum" else self._meaning.max
         return self._once(op, (value,), tuple(axes), lambda: reduction(self.arrays[value], axes))
 
-    def contract(self, left: int, right: int, axes: Sequence[int]) -> int:
-        """The sum over axes of the product, which is never formed."""
-        args = (min(left, right), max(left, right))
+    def contract(self, args: tuple[int, ...], axes: Sequence[int]) -> int:
+        """The sum over axes of the product of two values, which is never formed."""
+        left, right = sorted(args)
         return self._once(
-            "matmul", args, tuple(axes), lambda: self._meaning.contract(*self._arrays(args), axes)
+            "matmul",
+            (left, right),
+            tuple(axes),
+            lambda: self._meaning.contract(self.arrays[left], self.arrays[right], axes),
         )
 
     def orders_truly(self, constants: Sequence[float]) -> bool:
@@ -109,7 +112,7 @@ def evaluate(program: Program, values: Values) -> tuple[int, ...]:
         elif node.op == "cast":
             done.append(args[0])
         elif node.op == "matmul":
-            done.append(values.contract(*args, [x for d in node.reduced for x in axes[d]]))
+            done.append(values.contract(args, [x for d in node.reduced for x in axes[d]]))
         elif node.op in ("sum", "max"):
             done.append(values.reduce(node.op, args[0], [x for d in node.reduced for x in axes[d]]))
         else:

@@ -87,7 +87,7 @@ class Blind:
             return
         for dim in shared:
             axes = self.space.axes[dim][1 if dim == looped else 0 :]
-            value = self.values.contract(left.value, right.value, axes)
+            value = self.values.contract((left.value, right.value), axes)
             self.keep(value, looped, stage, Alternative("matmul", args, (dim,)))
 
 

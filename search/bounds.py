@@ -1,0 +1,144 @@
+"""What the rest of a partial derivation costs: at least, and if chosen step by step.
+
+Sets of tensors are integers with a bit for each member: unions and differences are one operation,
+and a shared tensor counts once.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from mirage_py.search.pool import Alternative, Pool
+from mirage_py.search.work import WorkModel
+
+
+@dataclass(frozen=True, slots=True)
+class _Greedy:
+    """For each tensor the members of one derivation, and the cost of its own step there."""
+
+    members: list[int]
+    step_us: list[float]
+
+
+class Bounds:
+    """The alternatives of a pool that fit in ``max_stage`` stages, with their costs."""
+
+    def __init__(self, pool: Pool, work: WorkModel, max_stage: int) -> None:
+        self.pool = pool
+        self.work = work
+        self.ways = [
+            [w for w in t.alternatives if pool.earliest_stage(t.looped, w) <= max_stage]
+            for t in pool.tensors
+        ]
+        self.costs = [[self._step_us(n, w) for w in ways] for n, ways in enumerate(self.ways)]
+        self._least = [min(costs, default=0.0) for costs in self.costs]
+        self._sums: dict[int, float] = {}
+
+    def bound_us(self, chosen: int, owed: int) -> float:
+        """The cheapest operator of every tensor that no completion can do without."""
+        rest = union(self._needed, members_of(owed)) & ~chosen
+        if rest not in self._sums:
+            self._sums[rest] = sum(self._least[n] for n in members_of(rest))
+        return self._sums[rest]
+
+    def expected_us(self, chosen: int, owed: int) -> float:
+        """What the owed tensors cost if each is made as it would be alone."""
+        rest = union(self._greedy.members, members_of(owed)) & ~chosen
+        return sum(self._greedy.step_us[n] for n in members_of(rest))
+
+    @cached_property
+    def contracted(self) -> list[bool]:
+        """For each tensor whether a derivation of it may choose between contractions."""
+        possible = [any(w.op == "matmul" for w in ways) for ways in self.ways]
+        changed = True
+        while changed:
+            changed = False
+            for number, ways in enumerate(self.ways):
+                if not possible[number] and any(possible[a] for w in ways for a in w.args):
+                    possible[number] = changed = True
+        return possible
+
+    def _step_us(self, number: int, way: Alternative) -> float:
+        tensor = self.pool[number]
+        dims = dict.fromkeys([*tensor.dims, *(d for a in way.args for d in self.pool[a].dims)])
+        loop = tensor.looped
+        if way.op.startswith("accum_"):
+            assert isinstance(way.attr, tuple)
+            loop = str(way.attr[0])
+        return self.work.step_us(way.op, way.attr, tuple(dims), loop)
+
+    @cached_property
+    def _needed(self) -> list[int]:
+        """For each tensor the set that is in every derivation of it: a greatest fixpoint."""
+        everything = (1 << len(self.pool)) - 1
+        needed = [everything] * len(self.pool)
+        changed = True
+        while changed:
+            changed = False
+            for number, ways in enumerate(self.ways):
+                common = everything
+                for way in ways:
+                    common &= union(needed, way.args)
+                common |= 1 << number
+                changed |= common != needed[number]
+                needed[number] = common
+        return needed
+
+    @cached_property
+    def _greedy(self) -> _Greedy:
+        """A derivation of every tensor, cheapest first, each from settled ones (Knuth 1977)."""
+        users: list[list[tuple[int, int]]] = [[] for _ in self.costs]
+        missing: dict[tuple[int, int], int] = {}
+        queue: list[tuple[float, int, int, int]] = []
+        for number, ways in enumerate(self.ways):
+            for position, way in enumerate(ways):
+                args = dict.fromkeys(way.args)
+                missing[number, position] = len(args)
+                for a in args:
+                    users[a].append((number, position))
+                if not args:
+                    queue.append((self.costs[number][position], number, position, 1 << number))
+        heapq.heapify(queue)
+        greedy = _Greedy([0] * len(self.pool), [0.0] * len(self.pool))
+        while queue:
+            _, number, position, members = heapq.heappop(queue)
+            if greedy.members[number]:
+                continue
+            greedy.members[number] = members
+            greedy.step_us[number] = self.costs[number][position]
+            for user, choice in users[number]:
+                missing[user, choice] -= 1
+                if missing[user, choice] or greedy.members[user]:
+                    continue
+                below = union(greedy.members, self.ways[user][choice].args)
+                below_us = sum(greedy.step_us[n] for n in members_of(below))
+                total_us = self.costs[user][choice] + below_us
+                heapq.heappush(queue, (total_us, user, choice, below | 1 << user))
+        return greedy
+
+
+def members_of(bits: int) -> Iterator[int]:
+    """The members of a set, ascending."""
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
+
+
+def bits_of(members: Iterable[int]) -> int:
+    """The set with these members."""
+    bits = 0
+    for n in members:
+        bits |= 1 << n
+    return bits
+
+
+def union(sets: Sequence[int], numbers: Iterable[int]) -> int:
+    """The union of the sets with these numbers."""
+    bits = 0
+    for n in numbers:
+        bits |= sets[n]
+    return bits
