@@ -1,0 +1,142 @@
+"""Which blocks of which kernels a few blocks of one kernel depend on, and running only those."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from mirage_py.ugraph.buffers import Buffer
+from mirage_py.ugraph.field import FieldArray
+from mirage_py.ugraph.index import IndexExpr
+from mirage_py.ugraph.interpret.block import BlockRun
+from mirage_py.ugraph.interpret.library import call_library
+from mirage_py.ugraph.meaning import FieldMeaning
+from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, UGraph
+from mirage_py.verify.work import block_work
+
+# Grid axes to the starts of the tiles that run; an axis that is not there runs whole.
+Starts = Mapping[str, Sequence[int]]
+# Of one tensor axis the positions [start, stop) that are read; None is all of them.
+_Interval = tuple[int, int] | None
+
+# Measured: the interpreter spends on one node in one iteration what some thousand elements cost.
+_STEP_COST = 2e3
+
+
+def blocks_needed(ugraph: UGraph, target: int, starts: Starts) -> dict[int, Starts]:
+    """For each kernel that has to run, in order, its blocks, so that those of ``target`` can."""
+    needs: dict[int, Starts] = {target: starts}
+    for consumer in range(target, -1, -1):
+        if consumer not in needs:
+            continue
+        for tensor, intervals in _reads(ugraph, consumer, needs[consumer]):
+            for producer in range(consumer):
+                blocks = _writing_blocks(ugraph, producer, tensor, intervals)
+                if blocks is not None:
+                    known = needs.get(producer)
+                    needs[producer] = blocks if known is None else _union(known, blocks)
+    return dict(sorted(needs.items()))
+
+
+def sampled_work(ugraph: UGraph, needs: Mapping[int, Starts]) -> float:
+    """Work of running these blocks, in element operations."""
+    sizes = ugraph.program.sizes
+    work = 0.0
+    for number, starts in needs.items():
+        kernel = ugraph.kernels[number]
+        if isinstance(kernel, LibraryCall):
+            shapes = [ugraph.tensors[name].shape for name in (*kernel.args, kernel.result)]
+            # A product of matrices [m, k] and [k, n] has sqrt(mk kn mn) terms.
+            work += prod(prod(s) for s in shapes) ** 0.5 / 16
+            continue
+        blocks = prod(len(starts.get(a.dim) or _tiles(kernel, a.dim, sizes)) for a in kernel.grid)
+        steps = sum(
+            len(s.nodes) * (-(-sizes[s.loop] // (s.tile or 1)) if s.loop else 1)
+            for s in kernel.sections
+        )
+        work += blocks * (block_work(kernel, sizes) + steps * _STEP_COST)
+    return work
+
+
+def run_blocks(
+    ugraph: UGraph,
+    needs: Mapping[int, Starts],
+    inputs: Mapping[str, FieldArray],
+    meaning: FieldMeaning,
+) -> dict[str, FieldArray]:
+    """What these blocks write, by tensor; elements that they do not write are 0."""
+    tensors = dict(inputs)
+    buffers: dict[str, Buffer[FieldArray]] = {}
+    for number, starts in needs.items():
+        kernel = ugraph.kernels[number]
+        written = _written(kernel)
+        for name in written:
+            if name not in buffers:
+                buffers[name] = meaning.buffer(ugraph.tensors[name].shape)
+        if isinstance(kernel, LibraryCall):
+            # Loading makes inputs that are drawn as they are read.
+            whole = {
+                name: meaning.load(tensors[name], (slice(None),) * tensors[name].ndim)
+                for name in kernel.args
+            }
+            result = call_library(kernel, whole, meaning)
+            buffers[kernel.result].write((slice(None),) * result.ndim, result)
+        else:
+            BlockRun(kernel, ugraph.program.sizes, tensors, buffers, meaning).run(starts)
+        for name in written:
+            tensors[name] = buffers[name].read()
+    return {name: tensors[name] for name in buffers}
+
+
+def _tiles(block: BlockGraph, dim: str, sizes: Mapping[str, int]) -> range:
+    return range(0, sizes[dim], block.grid_tiles[dim] or 1)
+
+
+def _written(kernel: BlockGraph | LibraryCall) -> tuple[str, ...]:
+    if isinstance(kernel, LibraryCall):
+        return (kernel.result,)
+    return tuple(dict.fromkeys(n.access.tensor for _, n in kernel.stores()))
+
+
+def _reads(ugraph: UGraph, number: int, starts: Starts) -> list[tuple[str, list[_Interval]]]:
+    kernel = ugraph.kernels[number]
+    if isinstance(kernel, LibraryCall):
+        return [(name, [None] * len(ugraph.tensors[name].shape)) for name in kernel.args]
+    sizes, tiles = ugraph.program.sizes, kernel.grid_tiles
+
+    def interval(expr: IndexExpr) -> _Interval:
+        if not expr.is_dim or expr.name not in starts:
+            return None
+        chosen = starts[expr.name]
+        return min(chosen), min(max(chosen) + (tiles[expr.name] or 1), sizes[expr.name])
+
+    accesses = [n.access for _, n in kernel.loads()]
+    return [(a.tensor, [interval(e) for e in a.index]) for a in accesses]
+
+
+def _writing_blocks(
+    ugraph: UGraph, number: int, tensor: str, intervals: Sequence[_Interval]
+) -> Starts | None:
+    """The blocks that write these elements; None if the kernel does not write the tensor."""
+    kernel = ugraph.kernels[number]
+    if isinstance(kernel, LibraryCall):
+        return {} if kernel.result == tensor else None
+    found: Starts | None = None
+    for _, store in kernel.stores():
+        if store.access.tensor != tensor:
+            continue
+        blocks: dict[str, Sequence[int]] = {}
+        for expr, interval in zip(store.access.index, intervals, strict=True):
+            if expr.is_dim and expr.name in kernel.grid_tiles and interval is not None:
+                tile = kernel.grid_tiles[expr.name] or 1
+                starts = _tiles(kernel, expr.name, ugraph.program.sizes)
+                blocks[expr.name] = [
+                    s for s in starts if s < interval[1] and s + tile > interval[0]
+                ]
+        found = blocks if found is None else _union(found, blocks)
+    return found
+
+
+def _union(left: Starts, right: Starts) -> Starts:
+    """A product of tiles that contains both; an axis that is whole in either is whole."""
+    return {d: sorted({*left[d], *right[d]}) for d in left if d in right}

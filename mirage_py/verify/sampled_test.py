@@ -1,0 +1,171 @@
+"""The first tier again, at the real sizes: some blocks of the µGraph against the same part of the
+program.
+
+The small sizes show that the algebra is right; this shows that the instance is: its tiles, its
+tails, its offsets, the constants that stand for sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from mirage_py.errors import ValidationError, VerificationError
+from mirage_py.ugraph.field import FIELDS, FieldOps
+from mirage_py.ugraph.interpret import evaluate_at
+from mirage_py.ugraph.program import Output, Program
+from mirage_py.ugraph.ugraph import BlockGraph, UGraph
+from mirage_py.verify.difference import Mismatch, first_difference
+from mirage_py.verify.lazy_inputs import LazyMeaning, lazy_inputs
+from mirage_py.verify.sampled_blocks import Starts, blocks_needed, run_blocks, sampled_work
+from mirage_py.verify.trial import redrawn
+from mirage_py.verify.work import peak_elements, program_work
+
+# Element operations for one sample; some ten seconds.
+MAX_SAMPLE_WORK = 3e8
+# Elements of one array of 64-bit integers: 512 MiB.
+_MAX_ELEMENTS = 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class SampleEvidence:
+    """``samples`` windows with ``elements`` elements of the outputs were compared.
+
+    ``skipped`` says why others were not; empty if all were.
+    """
+
+    equal: bool
+    samples: int
+    elements: int
+    skipped: str = ""
+    mismatch: Mismatch | None = None
+
+    def require(self) -> SampleEvidence:
+        """This evidence, or VerificationError if the two differ."""
+        if not self.equal:
+            raise VerificationError(
+                "the µGraph does not compute the program at its real sizes",
+                where=str(self.mismatch),
+                why="they differ over a finite field on random inputs",
+                repair="look at tails of tiles, offsets, and constants that stand for sizes",
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Blocks to run, the outputs that they complete, and where."""
+
+    needs: Mapping[int, Starts]
+    program: Program
+    points: Mapping[str, tuple[int, int]]
+
+
+def sampled_test(
+    program: Program,
+    ugraph: UGraph,
+    *,
+    samples: int = 3,
+    seed: int,
+    max_work: float = MAX_SAMPLE_WORK,
+) -> SampleEvidence:
+    """Compare ``samples`` blocks of every kernel that writes outputs: first, last, then random
+    ones.
+
+    ``ugraph`` is an instance. What would take more than ``max_work`` element operations is skipped,
+    and the evidence says so.
+    """
+    if program.dims != ugraph.program.dims:
+        program = ugraph.program
+    draw = np.random.default_rng([seed, samples])
+    done = elements = 0
+    skipped = ""
+    for target in range(len(ugraph.kernels)):
+        for number in range(samples):
+            sample = _sample(program, ugraph, target, number, draw)
+            if sample is None:
+                break
+            skipped = _too_large(ugraph, sample, max_work)
+            if skipped:
+                break
+            field = FIELDS[number % len(FIELDS)]
+            count, mismatch = redrawn(
+                program, field, seed + number, partial(_compare, ugraph, sample)
+            )
+            done, elements = done + 1, elements + count
+            if mismatch is not None:
+                return SampleEvidence(False, done, elements, skipped, mismatch)
+    return SampleEvidence(True, done, elements, skipped)
+
+
+def _sample(
+    program: Program, ugraph: UGraph, target: int, number: int, draw: np.random.Generator
+) -> _Sample | None:
+    """Blocks of one kernel; None if it writes no output."""
+    kernel = ugraph.kernels[target]
+    if not isinstance(kernel, BlockGraph):
+        outputs = [o for o in program.outputs if o.tensor.name == kernel.result]
+        return (
+            _Sample(blocks_needed(ugraph, target, {}), _only(program, outputs), {})
+            if outputs
+            else None
+        )
+    stores = {n.access.tensor: n.access.index for _, n in kernel.stores()}
+    outputs = [o for o in program.outputs if o.tensor.name in stores]
+    if not outputs:
+        return None
+    starts: dict[str, list[int]] = {}
+    points: dict[str, tuple[int, int]] = {}
+    for axis in kernel.grid:
+        size, tile = program.sizes[axis.dim], axis.tile or 1
+        # Blocks along an axis that does not place the results have to run together.
+        if not all(_places(o, stores[o.tensor.name], axis.dim) for o in outputs):
+            continue
+        tiles = -(-size // tile)
+        chosen = {0: 0, 1: tiles - 1}.get(number, int(draw.integers(tiles)))
+        starts[axis.dim] = [chosen * tile]
+        points[axis.dim] = (chosen * tile, min((chosen + 1) * tile, size))
+    return _Sample(blocks_needed(ugraph, target, starts), _only(program, outputs), points)
+
+
+def _places(output: Output, stored: tuple[object, ...], dim: str) -> bool:
+    """Whether program and kernel write the output by the same indices, and these name ``dim``."""
+    return output.index == stored and any(dim in e.dims() for e in output.index)
+
+
+def _only(program: Program, outputs: list[Output]) -> Program:
+    return replace(program, outputs=tuple(outputs))
+
+
+def _too_large(ugraph: UGraph, sample: _Sample, max_work: float) -> str:
+    extents = {d: stop - start for d, (start, stop) in sample.points.items()}
+    work = sampled_work(ugraph, sample.needs) + program_work(sample.program, extents)
+    peak = peak_elements(sample.program, extents)
+    if work <= max_work and peak <= _MAX_ELEMENTS:
+        return ""
+    return (
+        f"a sample at the real sizes takes {work:.1e} operations (at most {max_work:.1e}) and "
+        f"arrays of {peak:.1e} elements (at most {_MAX_ELEMENTS:.1e})"
+    )
+
+
+def _compare(ugraph: UGraph, sample: _Sample, ops: FieldOps) -> tuple[int, Mismatch | None]:
+    """How many elements were compared, and the first that differs."""
+    meaning = LazyMeaning(ops)
+    inputs = lazy_inputs(ugraph.program)
+    expected = evaluate_at(sample.program, inputs, meaning, sample.points)
+    try:
+        found = run_blocks(ugraph, sample.needs, inputs, meaning)
+    except ValidationError as error:
+        return 0, Mismatch("", (), str(error))
+    count = 0
+    for name, want in expected.items():
+        count += want.values.size
+        place = first_difference(want.values, found[name][want.elements], ops)
+        if place is not None:
+            index = tuple(int(e[place]) for e in want.elements)
+            return count, Mismatch(name, index)
+    return count, None
