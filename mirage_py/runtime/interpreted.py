@@ -10,6 +10,8 @@ import atexit
 import tempfile
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,11 @@ from numpy.typing import NDArray
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import CompileError, InputError
 from mirage_py.runtime.emission import Step, emit_steps
+from mirage_py.runtime.reduced import reduced
 from mirage_py.runtime.worker_pool import WorkerPool
 from mirage_py.ugraph.plan import Plan
-from mirage_py.ugraph.program import Tensor
+from mirage_py.ugraph.program import Program, Tensor
+from mirage_py.verify.float_gate import FloatEvidence, input_sets, judge, reference
 
 FloatArray = NDArray[np.float64]
 
@@ -57,6 +61,27 @@ def run_interpreted(plan: Plan, arrays: Mapping[str, FloatArray]) -> dict[str, F
                 why=reply.reason,
             )
         return {t.name: np.load(folder / f"{t.name}.npy") for t in outputs}
+
+
+def check_interpreted(program: Program, plan: Plan, *, seed: int) -> FloatEvidence:
+    """Compare a plan of ``program`` with float64 at a reduced size, on random and on ugly inputs.
+
+    The worst of the input sets is returned. A plan that does not run has not passed.
+    """
+    small, small_plan = reduced(program, plan)
+    worst: FloatEvidence | None = None
+    for inputs in input_sets(small, seed):
+        try:
+            got = run_interpreted(small_plan, inputs.arrays)
+        except CompileError as error:
+            return FloatEvidence(inf, 0.0, None, False, f"{inputs.name}: {error}")
+        found = judge(small, reference(small, inputs.arrays), got)
+        if not found.passed:
+            return replace(found, reason=f"{inputs.name} inputs: {found.reason}")
+        if worst is None or found.max_rel_error > worst.max_rel_error:
+            worst = found
+    assert worst is not None
+    return worst
 
 
 def stop_interpreter() -> None:

@@ -1,8 +1,9 @@
 """The inside of a worker process: a line of JSON in, a line of JSON out, until the input ends.
 
-Started by ``worker_pool`` in a session and process group of its own. A task is ``{"service": name,
-...}``; the reply is ``{"value": ...}`` or ``{"error": text}``. Nothing is pickled, and whatever a
-kernel's source or a compiler prints goes to the error stream.
+Started by ``worker_pool`` in a session and process group of its own. A task names its ``service``
+and carries what that needs; the reply is ``{"value": ...}`` or ``{"error": text}``, with ``spoiled``
+where the process is of no more use. Nothing is pickled, and whatever a kernel's source or a compiler
+prints goes to the error stream.
 """
 
 from __future__ import annotations
@@ -40,9 +41,25 @@ def interpret_plan(task: Task) -> None:
     interpret(task)
 
 
+def prepare_gate(task: Task) -> list[str]:
+    """Make the inputs and references of the float gate; the names of the input sets."""
+    from mirage_py.runtime.gate_service import prepare
+
+    return prepare(task)
+
+
+def pass_gate(task: Task) -> dict[str, Any]:
+    """Run a plan on the GPU and judge it."""
+    from mirage_py.runtime.gate_service import gate
+
+    return gate(task)
+
+
 SERVICES: Mapping[str, Callable[[Task], Any]] = {
     "compile": compile_plan,
     "interpret": interpret_plan,
+    "prepare_gate": prepare_gate,
+    "gate": pass_gate,
 }
 
 
@@ -74,7 +91,20 @@ def _answer(task: Task) -> dict[str, Any]:
         return {"error": str(error)}
     except Exception as error:  # noqa: BLE001
         # One candidate's failure is an answer like any other; the parent decides what it costs.
-        return {"error": f"{type(error).__name__}: {error}"}
+        return {"error": f"{type(error).__name__}: {error}", "spoiled": _gpu_is_spoiled()}
+
+
+def _gpu_is_spoiled() -> bool:
+    """Whether a kernel has broken this process's GPU context, so that no launch means anything."""
+    import torch
+
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return False
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
 
 
 def _send(replies: Any, reply: Mapping[str, Any]) -> None:

@@ -83,12 +83,14 @@ class WorkerPool:
         *,
         on_reply: Callable[[int, Reply], None] = lambda _number, _reply: None,
         deadline: float | None = None,
+        timeout_s: float | None = None,
     ) -> list[Reply]:
         """Every task's reply, in the order of the tasks.
 
         ``on_reply(number, reply)`` is called as they come, from other threads, one at a time. Tasks
-        that have not begun at ``deadline`` (of ``time.monotonic``) are skipped. Raises CompileError
-        when workers cannot start at all. KeyboardInterrupt kills the workers.
+        that have not begun at ``deadline`` (of ``time.monotonic``) are skipped. ``timeout_s``
+        replaces the pool's. Raises CompileError when workers cannot start at all. KeyboardInterrupt
+        kills the workers.
         """
         replies: list[Reply | None] = [None] * len(tasks)
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -107,7 +109,7 @@ class WorkerPool:
                     if deadline is not None and time.monotonic() > deadline:
                         reply = Reply("skipped", reason="the time budget was used up")
                     else:
-                        reply = worker.ask(tasks[number], self.timeout_s)
+                        reply = worker.ask(tasks[number], timeout_s or self.timeout_s)
                     with one_at_a_time:
                         replies[number] = reply
                         on_reply(number, reply)
@@ -179,6 +181,8 @@ class _Worker:
             self.kill()
             return Reply("crash", reason=reason, seconds=time.monotonic() - start)
         seconds = time.monotonic() - start
+        if answer.get("spoiled"):
+            self.kill()
         if "error" in answer:
             return Reply("error", reason=str(answer["error"]), seconds=seconds)
         return Reply("done", answer["value"], seconds=seconds)
