@@ -77,7 +77,7 @@ def _without_dead(
             for argument in nodes[number].args:
                 live[argument] = True
     place = {}
-    kept = []
+    kept: list[Node] = []
     for number, node in enumerate(nodes):
         if live[number]:
             place[number] = len(kept)

@@ -1,0 +1,163 @@
+"""The last stages: from ranked plans to the one that is returned, measured or modelled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
+from mirage_py.search.baseline_model import eager_model_us
+from mirage_py.search.cost_model import lower_bound_us
+from mirage_py.search.instantiate import Instance
+from mirage_py.search.search import SearchResult
+from mirage_py.targets import Target
+from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.verify.field_test import FieldEvidence, sampled_test
+
+Progress = Callable[[str], None]
+Baselines = Mapping[str, Callable[..., Any]]
+
+_SAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A stabilised family that passed the field test; ``proved`` if the axioms join it too."""
+
+    family: UGraph
+    evidence: FieldEvidence
+    proved: bool
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Everything known before anything is compiled.
+
+    ``normal`` is the program as it was searched; ``verified`` holds families by digest;
+    ``instances`` are best first and all of verified families.
+    """
+
+    program: Program
+    normal: Program
+    target: Target
+    found: SearchResult
+    verified: Mapping[str, Verified]
+    instances: Sequence[Instance]
+    seed: int
+
+    def modelled(self, progress: Progress) -> Result:
+        """The plan the cost model likes best among those that agree with float64.
+
+        Each is run in Triton's interpreter at a reduced size, best first, until one passes.
+        """
+        from mirage_py.runtime.interpreted import check_interpreted
+
+        model_us = eager_model_us(self.normal, self.target)
+        baseline = Timing("eager, one kernel per operator", model_us, "model")
+        dropped: list[Candidate] = []
+        for instance in self.instances:
+            name = instance.plan.ugraph.kernels[0].name
+            timing = Timing(name, instance.estimate.time_us, "model")
+            progress(f"running {name} in Triton's interpreter")
+            judged = check_interpreted(self.program, instance.plan, seed=self.seed)
+            if judged.passed:
+                source = "interpreter, reduced size"
+                evidence = self._evidence(instance, judged.max_rel_error, judged.bound, source)
+                note = "no GPU was used: times are predictions of the cost model"
+                return self._result(baseline, timing, instance.plan, evidence, dropped, note)
+            dropped.append(Candidate(instance.plan, timing, False, judged.reason))
+        return self._result(baseline, baseline, None, None, dropped, self._why_nothing())
+
+    def measured(
+        self, baselines: Baselines | None, budget_s: float | None, progress: Progress
+    ) -> Result:
+        """Compile, check and time the candidates beside the baselines; the fastest wins."""
+        from mirage_py.runtime.eager import torch_function
+        from mirage_py.runtime.tuner import tune
+
+        against = dict(baselines) if baselines else {"eager": torch_function(self.program)}
+        progress(f"measuring {len(self.instances)} candidates on {self.target.name}")
+        plans = [i.plan for i in self.instances]
+        report = tune(
+            self.program, plans, against, target=self.target, seed=self.seed, budget_s=budget_s
+        )
+        baseline = Timing(report.baseline.name, report.baseline.time_us, "measured")
+        best = Timing(report.best.name, report.best.time_us, "measured")
+        candidates = [
+            Candidate(m.plan, Timing(m.name, m.time_us, "measured"), m.passed, m.reason)
+            for m in report.measured
+        ]
+        plan = report.best.plan
+        evidence = None
+        note = self._why_nothing()
+        if plan is not None:
+            instance = next(i for i in self.instances if i.plan == plan)
+            source = f"{self.target.name}, full size"
+            evidence = self._evidence(
+                instance, report.best.max_rel_error, report.best.bound, source
+            )
+            note = ""
+        return self._result(baseline, best, plan, evidence, candidates, note)
+
+    def _evidence(self, instance: Instance, error: float, bound: float, source: str) -> Evidence:
+        """Raises VerificationError when the real tiles at the real sizes differ on a sample."""
+        item = self.verified[instance.family.digest]
+        ugraph = instance.plan.ugraph
+        sampled = sampled_test(self.normal, ugraph, samples=_SAMPLES, seed=self.seed).require()
+        return Evidence(
+            trials=item.evidence.trials,
+            primes=item.evidence.primes,
+            error_bound=item.evidence.error_bound,
+            bound_reason=item.evidence.bound_reason,
+            proved=item.proved,
+            max_rel_error=error,
+            float_bound=bound,
+            float_source=source,
+            samples=sampled.samples,
+        )
+
+    def _why_nothing(self) -> str:
+        if not self.found.families:
+            return "no fused µGraph was found: " + "; ".join(self.found.reasons)
+        if not self.verified:
+            return "no family passed verification"
+        if not self.instances:
+            return f"no family fits {self.target.name}"
+        return "the original program is faster than every candidate"
+
+    def _result(
+        self,
+        baseline: Timing,
+        best: Timing,
+        plan: Plan | None,
+        evidence: Evidence | None,
+        candidates: Sequence[Candidate],
+        note: str,
+    ) -> Result:
+        floor_us = lower_bound_us(self.program, self.target)
+        summary = SearchSummary(
+            seconds=self.found.seconds,
+            candidates=self.found.counters.candidates,
+            valid=len(self.verified),
+            exhausted=self.found.exhausted,
+            pruned={k: p.count for k, p in self.found.counters.pruned.items()},
+            gap=best.time_us / floor_us - 1.0,
+            lower_bound_us=floor_us,
+            examples={k: p.first for k, p in self.found.counters.pruned.items()},
+        )
+        return Result(
+            program=self.program,
+            target=self.target.name,
+            backend="triton",
+            baseline=baseline,
+            best=best,
+            plan=plan,
+            evidence=evidence,
+            search=summary,
+            families=tuple(v.family for v in self.verified.values()),
+            candidates=tuple(candidates),
+            notes=(note,) if note else (),
+        )
