@@ -18,8 +18,9 @@ from mirage_py.ugraph.meaning import FieldMeaning
 from mirage_py.ugraph.program import Program, Tensor
 from mirage_py.ugraph.ugraph import UGraph
 from mirage_py.verify.difference import Mismatch, first_difference
-from mirage_py.verify.error_bound import ErrorBound, error_bound
+from mirage_py.verify.error_bound import error_bound
 from mirage_py.verify.programs import compare_programs
+from mirage_py.verify.shift_free import without_infinities
 from mirage_py.verify.shrink import fixed_dims, shrink, shrink_ugraph
 from mirage_py.verify.small_sizes import instantiate_small, small_extents
 from mirage_py.verify.trial import keyed_operators, random_inputs, redrawn
@@ -75,15 +76,15 @@ def field_test(program: Program, ugraph: UGraph, *, trials: int = 4, seed: int) 
         if not between.equal:
             mismatch = Mismatch("", (), between.reason or str(between.difference))
             return FieldEvidence(
-                False, between.trials, primes, None, "the two differ", (), seed, keyed, mismatch
-            )
+                False, between.trials, primes, None, "the two differ", (dict(program.sizes),), seed,
+                keyed, mismatch,
+            )  # fmt: skip
         program = ugraph.program
+    evaluable = without_infinities(program, seed=seed)
     used: list[Mapping[str, int]] = []
-    first: tuple[Program, UGraph] | None = None
     for trial in range(trials):
         field = FIELDS[trial % len(FIELDS)]
-        small = _small(program, ugraph, seed + trial // len(FIELDS))
-        first = first or small
+        small = _small(evaluable, ugraph, seed + trial // len(FIELDS))
         used.append(dict(small[0].sizes))
         mismatch_here = redrawn(small[0], field, seed + trial, partial(_compare, *small))
         if mismatch_here is not None:
@@ -91,9 +92,8 @@ def field_test(program: Program, ugraph: UGraph, *, trials: int = 4, seed: int) 
                 False, trial + 1, primes, None, "the two differ", tuple(used), seed, keyed,
                 mismatch_here,
             )  # fmt: skip
-    bound = ErrorBound(None, "no trial was run")
-    if first is not None:
-        bound = error_bound(*first, trials=trials, seed=seed)
+    # The program as it is given: what was removed to evaluate it is part of what is claimed.
+    bound = error_bound(*_small(program, ugraph, seed), trials=trials, seed=seed)
     return FieldEvidence(
         True, trials, primes, bound.probability, bound.reason, tuple(used), seed, keyed
     )

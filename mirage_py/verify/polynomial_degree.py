@@ -105,7 +105,7 @@ class DegreeMeaning:
         return Degrees(_reduced(x.extents, axes), numerator, terms * x.denominator)
 
     def max(self, x: Degrees, axes: Sequence[int]) -> Degrees:
-        return Degrees(_reduced(x.extents, axes), 1)
+        return Degrees(_reduced(x.extents, axes), 0)
 
     def contract(self, a: Degrees, b: Degrees, axes: Sequence[int]) -> Degrees:
         return self.sum(_product(a, b).of(np.broadcast_shapes(a.extents, b.extents)), axes)

@@ -21,6 +21,7 @@ from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 from mirage_py.verify.difference import Mismatch, first_difference
 from mirage_py.verify.lazy_inputs import LazyMeaning, lazy_inputs
 from mirage_py.verify.sampled_blocks import Starts, blocks_needed, run_blocks, sampled_work
+from mirage_py.verify.shift_free import without_infinities
 from mirage_py.verify.trial import redrawn
 from mirage_py.verify.work import peak_elements, program_work
 
@@ -80,6 +81,7 @@ def sampled_test(
     """
     if program.dims != ugraph.program.dims:
         program = ugraph.program
+    program = without_infinities(program, seed=seed)
     draw = np.random.default_rng([seed, samples])
     done = elements = 0
     skipped = ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import isfinite
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph.builder import ProgramBuilder
@@ -55,6 +56,16 @@ def remove_free_shifts(program: Program, *, seed: int) -> tuple[Program, tuple[s
         program = rebuild(
             program, {user: _without(program, user, shift.node) for user in shift.users}
         )
+
+
+def without_infinities(program: Program, *, seed: int) -> Program:
+    """The program as the field can evaluate it.
+
+    Minus infinity may stand under a maximum only (see mirage_py.ugraph.rewrite.masks), and there it
+    is part of a shift that is free.
+    """
+    infinite = any(isinstance(n.attr, float) and not isfinite(n.attr) for n in program.nodes)
+    return remove_free_shifts(program, seed=seed)[0] if infinite else program
 
 
 def _described(program: Program, position: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain
+from math import isfinite
 from typing import TypeVar
 
 from mirage_py.errors import UnsupportedError
@@ -40,7 +41,8 @@ def redrawn(program: Program, field: Field, seed: int, attempt: Callable[[FieldO
     """
     constants: list[float] = []
     if any(n.op in ORDERED for n in program.nodes):
-        constants = [n.attr for n in program.nodes if n.op == "const" and isinstance(n.attr, float)]
+        floats = [n.attr for n in program.nodes if n.op == "const" and isinstance(n.attr, float)]
+        constants = [c for c in floats if isfinite(c)]
     draws = [FieldOps(field, seed * MAX_DRAWS + number) for number in range(MAX_DRAWS)]
     # Lazily: the first draw nearly always fits.
     fitting = (ops for ops in draws if not constants or ops.orders_truly(constants))

@@ -6,14 +6,16 @@ agree here agree as rational functions of the inputs and of those values, whatev
 are, and how likely a disagreement is to be missed can be proven (see mirage_py.verify.error_bound).
 What needs more, exp(a) exp(b) = exp(a + b) say, disagrees here although it is right.
 
-The shift of a stabilised exponential is the exception: it is a variable of its own, and
-exp(a - shift) = exp(a) / exp(shift). A value is a FieldArray whose q part counts shifts; None is
+A value that only shifts exponents is a variable of its own, with exp(a - shift) = exp(a) /
+exp(shift): the shift of a stabilised exponential and every maximum. Such a value that gets anywhere
+else, into a product say, is refused. Values are FieldArrays whose q part counts shifts; None is
 none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isfinite
 
 import numpy as np
 
@@ -54,7 +56,7 @@ class UnknownFunctions:
 
 
 class UnknownFunctionMeaning(FieldMeaning):
-    """See the module. A maximum over a dimension is a fresh random value: no two of them agree.
+    """See the module. Of two maxima no two are related, not even of the same values.
 
     Raises DivisionByZero where the trial must be drawn again, UnsupportedError where a shift leaves
     the exponents.
@@ -63,13 +65,13 @@ class UnknownFunctionMeaning(FieldMeaning):
     def __init__(self, ops: FieldOps) -> None:
         super().__init__(ops)
         self._functions = UnknownFunctions(ops.field.p, ops.seed)
-        self._fresh_values = 0
+        self._exponents = 0
 
     def apply(self, op: str, attr: Attr, args: Sequence[FieldArray]) -> FieldArray:
         if op in _SHIFTABLE:
             return self._linear(op, args)
-        if op in ("maximum", "minimum") and any(a.q is not None for a in args):
-            return self._fresh(np.broadcast_shapes(*(a.shape for a in args)))
+        if op in _SELECTIONS and any(a.q is not None for a in args):
+            return self._exponent(np.broadcast_shapes(*(a.shape for a in args)))
         if op == "exp":
             return self._exp(args[0])
         for a in args:
@@ -88,11 +90,10 @@ class UnknownFunctionMeaning(FieldMeaning):
         return self.apply("mul", None, (mask, x))
 
     def shift(self, x: FieldArray, key: str) -> FieldArray:
-        drawn = self.ops.random(x.shape, f"shift {key}")
-        return FieldArray(np.zeros_like(drawn.p), drawn.q)
+        return self._exponent(x.shape, f"shift {key}")
 
     def const(self, value: float) -> FieldArray:
-        return _bare(super().const(value))
+        return _bare(super().const(value)) if isfinite(value) else self._exponent(())
 
     def size(self, extent: int) -> FieldArray:
         return _bare(super().size(extent))
@@ -108,7 +109,7 @@ class UnknownFunctionMeaning(FieldMeaning):
         return super().sum(x, axes)
 
     def max(self, x: FieldArray, axes: Sequence[int]) -> FieldArray:
-        return self._fresh([1 if n in axes else e for n, e in enumerate(x.shape)])
+        return self._exponent([1 if n in axes else e for n, e in enumerate(x.shape)])
 
     def contract(self, a: FieldArray, b: FieldArray, axes: Sequence[int]) -> FieldArray:
         _refuse_shift(a, "matmul")
@@ -146,10 +147,11 @@ class UnknownFunctionMeaning(FieldMeaning):
                 operands = [np.minimum(*operands), np.maximum(*operands)]
         return _value(self._functions(name, *operands))
 
-    def _fresh(self, shape: Sequence[int]) -> FieldArray:
-        """Values with no relation to any other: a maximum has no rational form."""
-        self._fresh_values += 1
-        return _bare(self.ops.random(shape, f"maximum {self._fresh_values}"))
+    def _exponent(self, shape: Sequence[int], key: str = "") -> FieldArray:
+        """A value of which nothing is known: its exp is a variable, and it has no other use."""
+        self._exponents += 1
+        drawn = self.ops.random(shape, key or f"exponent {self._exponents}")
+        return FieldArray(np.zeros_like(drawn.p), drawn.q)
 
     def odd(self, name: str, a: FieldArray) -> FieldArray:
         """An unknown function f with f(-a) = -f(a)."""
@@ -160,6 +162,8 @@ class UnknownFunctionMeaning(FieldMeaning):
 
 # Operators through which a shift may pass on its way to an exponent.
 _SHIFTABLE = ("add", "sub", "neg", "cast")
+# What these make of such a value is another one.
+_SELECTIONS = ("maximum", "minimum", "where")
 _COMMUTATIVE = ("maximum", "minimum", "eq", "ne")
 _UNKNOWN = (
     "log", "abs", "relu", "sqrt", "pow", "maximum", "minimum",
