@@ -1,0 +1,84 @@
+"""The eight example programs, through every stage that needs no GPU."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+
+from mirage_py.codegen.triton.module import emit_triton
+from mirage_py.frontend.spec import parse_file
+from mirage_py.pipeline import normalise, rank, verify_families
+from mirage_py.runtime.compile import compile_kernel
+from mirage_py.runtime.interpreted import check_interpreted
+from mirage_py.search.instantiate import Instance
+from mirage_py.search.search import search
+from mirage_py.search.stabilize import stabilize
+from mirage_py.targets import A100, B200, H200, Target
+from mirage_py.targets import target as target_named
+from mirage_py.ugraph.program import Program
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = [
+    "attention",
+    "gated_mlp",
+    "layernorm_linear",
+    "lora",
+    "ntrans",
+    "qknorm_attention",
+    "rmsnorm_matmul",
+    "softmax",
+]
+
+
+@functools.cache
+def program_of(name: str) -> Program:
+    return normalise(parse_file(EXAMPLES / f"{name}.math"))
+
+
+@functools.cache
+def ranked(name: str, target: str) -> list[Instance]:
+    program = program_of(name)
+    found = search(program)
+    assert found.exhausted
+    assert found.seconds < 10.0
+    assert all(len(f.ugraph.kernels) == 1 for f in found.families)
+    return rank([stabilize(f.ugraph) for f in found.families], target_named(target), 8)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_found_as_one_kernel_and_equal_in_the_field(name: str) -> None:
+    best = ranked(name, "h200")[0]
+    assert verify_families(program_of(name), [best.family], seed=1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_emitted_kernel(name: str, golden) -> None:  # type: ignore[no-untyped-def]
+    (kernel,) = emit_triton(ranked(name, "h200")[0].plan)
+    golden.check(kernel.source, f"triton/{name}.py.txt")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("target", [A100, H200, B200], ids=lambda t: t.name)
+def test_compiles_ahead_of_time(name: str, target: Target) -> None:
+    (kernel,) = emit_triton(ranked(name, target.name)[0].plan)
+    facts = compile_kernel(kernel, target.capability)
+    assert facts.cubin_bytes > 0
+    assert facts.smem_bytes <= target.smem_per_block_bytes
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_agrees_with_float64_in_the_interpreter(name: str) -> None:
+    judged = check_interpreted(program_of(name), ranked(name, "h200")[0].plan, seed=3)
+    assert judged.passed, judged.reason
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_odd_sizes(name: str) -> None:
+    odd = next((EXAMPLES / "odd").glob(f"{name}*.math"))
+    program = normalise(parse_file(odd))
+    families = [stabilize(f.ugraph) for f in search(program).families]
+    best = rank(families, H200, 1)[0]
+    judged = check_interpreted(program, best.plan, seed=3)
+    assert judged.passed, judged.reason
