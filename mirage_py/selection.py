@@ -15,7 +15,8 @@ from mirage_py.targets import Target
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import UGraph
-from mirage_py.verify.field_test import FieldEvidence, sampled_test
+from mirage_py.verify.field_test import FieldEvidence
+from mirage_py.verify.sampled_test import sampled_test
 
 Progress = Callable[[str], None]
 Baselines = Mapping[str, Callable[..., Any]]
@@ -143,10 +144,10 @@ class Ranking:
             candidates=self.found.counters.candidates,
             valid=len(self.verified),
             exhausted=self.found.exhausted,
-            pruned={k: p.count for k, p in self.found.counters.pruned.items()},
+            pruned=self.found.counters.pruned,
             gap=best.time_us / floor_us - 1.0,
             lower_bound_us=floor_us,
-            examples={k: p.first for k, p in self.found.counters.pruned.items()},
+            examples=self.found.counters.examples,
         )
         return Result(
             program=self.program,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mirage_py.result import Result
 
 NO_IMPROVEMENT = 3
+NOTHING_RAN = 6
 
 
 @click.command(short_help="Find faster kernels for a program, with evidence that they are right.")
@@ -131,6 +132,12 @@ def _report(screen: Screen, result: Result, *, json: bool) -> None:
 
 
 def _exit_code(screen: Screen, result: Result, *, require_speedup: bool) -> int:
+    if result.plan is None and result.candidates and not any(c.passed for c in result.candidates):
+        screen.message(
+            f"none of {len(result.candidates)} candidates ran and gave the right result: the "
+            "original program stays\n  try: mirage-py -v superoptimize ... says why of each"
+        )
+        return NOTHING_RAN
     if require_speedup and (result.plan is None or result.speedup <= 1.0):
         screen.message("no improvement: the original program stays")
         return NO_IMPROVEMENT

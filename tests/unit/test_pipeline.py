@@ -1,0 +1,161 @@
+"""The whole line on small programs: what comes out, that it can be looked at, that it repeats."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mirage_py.errors import InputError
+from mirage_py.frontend.spec import parse
+from mirage_py.pipeline import Options, normalise, optimize, save
+from mirage_py.result import Result
+from mirage_py.runtime.artifact import load_artifact
+from mirage_py.ugraph.text import parse_program, parse_ugraph
+from mirage_py.ugraph.validate import validate_ugraph
+from mirage_py.verify.field_test import field_test
+
+SPECS = {
+    "rms_norm": """B = 5, D = 24, N = 12
+X[B, D], G[D], W[D, N] : f16
+Y[b, n] = sum[d](X[b, d] * G[d] * W[d, n]) / sqrt(mean[d](X[b, d]^2) + 1e-6)
+""",
+    "softmax": """B = 3, S = 20
+X[B, S] : f32
+Y[b, s] = exp(X[b, s]) / sum[s](exp(X[b, s]))
+""",
+}
+
+
+@pytest.fixture(scope="module", params=sorted(SPECS))
+def result(request: pytest.FixtureRequest) -> Result:
+    program = parse(SPECS[request.param], name=request.param)
+    return optimize(program, target="h200", effort="none")
+
+
+def test_there_is_a_fused_plan(result: Result):
+    assert result.plan is not None
+    assert result.ugraph is not None
+    assert len(result.plan.ugraph.kernels) == 1
+    validate_ugraph(result.ugraph)
+    assert result.target == "h200"
+    assert result.families
+
+
+def test_the_evidence_is_that_of_the_plan(result: Result):
+    evidence = result.evidence
+    assert evidence is not None
+    assert evidence.trials == 4
+    assert len(evidence.primes) == 4
+    assert evidence.samples > 0
+    assert evidence.bound_reason
+    again = field_test(normalise(result.program), result.plan.ugraph, trials=2, seed=99)
+    assert again.equal
+
+
+def test_the_interpreter_agrees_with_float64(result: Result):
+    evidence = result.evidence
+    assert evidence is not None
+    assert "interpreter" in evidence.float_source
+    assert 0 <= evidence.max_rel_error <= evidence.float_bound < 0.1
+
+
+def test_the_search_is_accounted_for(result: Result):
+    search = result.search
+    assert search.candidates > 0
+    assert search.valid > 0
+    assert search.exhausted
+    assert search.lower_bound_us > 0
+    assert search.pruned.keys() == search.examples.keys()
+
+
+def test_times_are_called_predictions(result: Result):
+    assert result.best.source == "model"
+    assert result.baseline.source == "model"
+    assert 0 < result.best.time_us < result.baseline.time_us
+    assert result.best.time_us >= result.search.lower_bound_us
+    assert result.speedup == result.baseline.time_us / result.best.time_us
+    assert any("predictions of the cost model" in note for note in result.notes)
+
+
+def test_the_document_is_json_and_says_the_same(result: Result):
+    document = json.loads(json.dumps(result.document(), allow_nan=False))
+    assert document["best"]["speedup"] == pytest.approx(result.speedup, abs=1e-3)
+    assert document["artifact"] is None
+    assert document["best"]["ugraph"] is None
+
+
+def test_a_saved_result_is_the_same(result: Result, tmp_path: Path):
+    saved = save(result, tmp_path / "out")
+    held = load_artifact(tmp_path / "out")
+    assert held.program == result.program
+    assert held.plan == result.plan
+    assert held.report == json.loads(json.dumps(saved.document()))
+
+
+def test_every_stage_can_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MIRAGE_PY_DUMP", str(tmp_path / "dump"))
+    program = parse(SPECS["softmax"], name="softmax")
+    result = optimize(program, target="h200", effort="none")
+    stages = {path.stem.partition("_")[2]: path for path in (tmp_path / "dump").iterdir()}
+    assert sorted(stages) == ["families", "plans", "program", "verified"]
+    assert parse_program(stages["program"].read_text()) == normalise(program)
+    texts = stages["plans"].read_text().split("ugraph softmax\n")
+    first = parse_ugraph("ugraph softmax\n" + texts[1].rpartition("\n#")[0])
+    assert first == result.ugraph
+
+
+REPEAT = """
+import sys
+from mirage_py.frontend.spec import parse
+from mirage_py.pipeline import optimize
+from mirage_py.ugraph.json_form import dump_text
+result = optimize(parse(sys.argv[1], name="p"), target="h200", effort="none", seed=5)
+sys.stdout.write(dump_text(result.plan))
+"""
+
+
+def test_a_seed_gives_one_plan():
+    """In two processes, with other hashes of strings."""
+    plans = [
+        subprocess.run(
+            [sys.executable, "-c", REPEAT, SPECS["softmax"]],
+            env={"PYTHONHASHSEED": str(number), "HOME": "/nonexistent"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for number in (1, 2)
+    ]
+    assert plans[0] == plans[1]
+    assert '"kind": "plan"' in plans[0]
+
+
+def test_progress_names_the_stages():
+    stages: list[str] = []
+    optimize(parse(SPECS["softmax"]), target="h200", effort="none", progress=stages.append)
+    assert stages[0] == "searching"
+    assert any("interpreter" in stage for stage in stages)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"effort": "max"}, {"backend": "metal"}, {"backend": "cuda"}, {"target": "v100"}],
+)
+def test_unknown_options(options: dict[str, str]):
+    with pytest.raises(InputError) as caught:
+        optimize(parse(SPECS["softmax"]), **options)
+    assert caught.value.repair
+
+
+def test_options_have_the_defaults_of_the_command_line():
+    from mirage_py.cli.superoptimize import superoptimize
+
+    defaults = {p.name: p.default for p in superoptimize.params}
+    options = Options()
+    for name in ("target", "backend", "effort", "seed"):
+        assert getattr(options, name) == defaults[name]
+    assert options.budget is None
