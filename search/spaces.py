@@ -1,16 +1,17 @@
 """Where the search evaluates: small representative extents, and which dimensions are looped.
 
-Every dimension has two axes in every array, loop then tile, of extent 1 where a tensor does not
-depend on it. The extents have nothing to do with the real sizes; they only have to be distinct
-enough that no two different things look the same.
+Every array has an axis for trials, then two for every dimension, loop and tile, of extent 1 where
+a tensor does not depend on it. The extents have nothing to do with the real sizes; they only have
+to be distinct enough that no two different things look the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, cycle, islice
+from math import prod
 
 from mirage_py.search.abstraction import reduced_dims
 from mirage_py.search.leaves import scalars_of
@@ -19,33 +20,42 @@ from mirage_py.ugraph.program import Program
 ITERATIONS = 2
 _TILES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
 _PURE_TILES = (2, 3)
+_PIECEWISE = (
+    *("mask", "max", "maximum", "minimum", "relu", "abs", "where"),
+    *("lt", "le", "gt", "ge", "eq", "ne"),
+)
+_FEWEST_TRIALS, _MOST_TRIALS, _MOST_ELEMENTS = 8, 32, 1 << 14
 
 
 @dataclass(frozen=True)
 class Space:
-    """``tiles`` gives the extent of each tile axis; reduced dimensions have iterations too."""
+    """``tiles`` gives the extent of each tile axis; reduced dimensions have iterations too.
+
+    ``trials`` is how often the inputs are drawn, side by side.
+    """
 
     dims: tuple[str, ...]
     reduced: tuple[str, ...]
     tiles: Mapping[str, int]
+    trials: int
 
     @cached_property
     def axes(self) -> Mapping[str, tuple[int, int]]:
         """Positions of the loop and the tile axis of each dimension."""
-        return {d: (2 * n, 2 * n + 1) for n, d in enumerate(self.dims)}
+        return {d: (2 * n + 1, 2 * n + 2) for n, d in enumerate(self.dims)}
 
     @property
     def rank(self) -> int:
         """Number of axes of every array."""
-        return 2 * len(self.dims)
+        return 1 + 2 * len(self.dims)
 
     def extent(self, dim: str) -> int:
         """How many points a dimension has here."""
         return self.tiles[dim] * (ITERATIONS if dim in self.reduced else 1)
 
     def shape(self, dims: Sequence[str]) -> tuple[int, ...]:
-        """Shape of a tensor that depends on all of ``dims``, whole."""
-        full: list[int] = []
+        """Shape of a leaf that depends on all of ``dims``."""
+        full = [self.trials]
         for d in self.dims:
             loop = ITERATIONS if d in self.reduced else 1
             full += [loop, self.tiles[d]] if d in dims else [1, 1]
@@ -53,11 +63,7 @@ class Space:
 
     def tile_dims(self, shape: Sequence[int]) -> tuple[str, ...]:
         """The dimensions whose tile axis an array of this shape has."""
-        return tuple(d for n, d in enumerate(self.dims) if shape[2 * n + 1] > 1)
-
-    def loop_dims(self, shape: Sequence[int]) -> tuple[str, ...]:
-        """The dimensions whose loop axis an array of this shape has."""
-        return tuple(d for n, d in enumerate(self.dims) if shape[2 * n] > 1)
+        return tuple(d for d in self.dims if shape[self.axes[d][1]] > 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,23 @@ def representative_space(program: Program, variant: int = 0) -> Space:
     primes = cycle([*free[start:], *free[:start]])
     pure = islice(cycle(_PURE_TILES), variant % len(_PURE_TILES), None)
     tiles = {d: next(primes) if d in reduced else next(pure) for d in program.dim_names}
-    return Space(program.dim_names, reduced, tiles)
+    space = Space(program.dim_names, reduced, tiles, 1)
+    return replace(space, trials=_trials(program, space)) if _has_pieces(program) else space
+
+
+def _has_pieces(program: Program) -> bool:
+    """Whether some function is made of pieces, so that two can agree on many inputs and yet differ.
+
+    A sum of products that is zero at one random point is zero (up to one chance in a billion);
+    relu(x) is x at every second point.
+    """
+    return any(n.op in _PIECEWISE for n in program.nodes)
+
+
+def _trials(program: Program, space: Space) -> int:
+    """As many as keep the arrays small."""
+    largest = max(prod(space.extent(d) for d in n.dims) for n in program.nodes)
+    return max(_FEWEST_TRIALS, min(_MOST_TRIALS, _MOST_ELEMENTS // largest))
 
 
 def configurations(program: Program, max_loop_dims: int) -> Iterator[Configuration]:

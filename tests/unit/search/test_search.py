@@ -138,3 +138,14 @@ def test_a_mean_is_not_taken_for_a_division_by_a_constant():
     for family in search(s.b.build()).families:
         leaves = [n.attr for n in family.ugraph.kernels[0].nodes if n.op in ("size", "const")]
         assert sorted(leaves, key=str) == [6.0, "d"]
+
+
+def test_a_relu_is_not_taken_for_its_argument():
+    for seed in range(4):
+        s = programs.Spec("relu", d=5)
+        s.output("Y", s.b.apply("relu", s.load("X", "d")), "d")
+        result = search(s.b.build(), seed=seed)
+        ops = [[n.op for n in f.ugraph.kernels[0].nodes] for f in result.families]
+        assert ["load", "relu", "store"] in ops
+        assert ["load", "store"] not in ops
+        assert not result.reasons

@@ -25,7 +25,7 @@ def test_reduced_dimensions_have_sizes_of_their_own(name):
 def test_values_stay_small(name):
     program = ALL[name]()
     values, _ = draw(program, representative_space(program), FIELDS[0], 0)
-    assert sum(a.size for a in values.arrays) < 100_000
+    assert sum(a.size for a in values.arrays) < 200_000
 
 
 def test_a_size_is_no_constant_of_the_program():
@@ -36,11 +36,17 @@ def test_a_size_is_no_constant_of_the_program():
     assert space.extent("d") == ITERATIONS * space.tiles["d"]
 
 
-def test_an_axis_pair_for_each_dimension():
+def test_an_axis_pair_for_each_dimension_after_the_trials():
     space = representative_space(programs.rmsnorm_matmul())
-    assert space.axes == {"b": (0, 1), "d": (2, 3), "n": (4, 5)}
-    assert space.shape(["b", "d"]) == (1, space.tiles["b"], ITERATIONS, space.tiles["d"], 1, 1)
+    assert space.axes == {"b": (1, 2), "d": (3, 4), "n": (5, 6)}
+    assert space.shape(["b", "d"]) == (1, 1, space.tiles["b"], ITERATIONS, space.tiles["d"], 1, 1)
     assert space.tile_dims(space.shape(["b", "d"])) == ("b", "d")
+
+
+def test_functions_made_of_pieces_take_many_trials():
+    # relu(x) is x at every second point: on one row of three the two would look the same.
+    assert representative_space(programs.clamped_maximum()).trials > 8
+    assert representative_space(programs.rmsnorm_matmul()).trials == 1
 
 
 def test_configurations_choose_among_reduced_dimensions():
