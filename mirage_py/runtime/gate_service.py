@@ -102,7 +102,7 @@ def _store(folder: str, program_text: str) -> GateStore:
     return GateStore(Path(folder), program)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def _inputs(
     folder: Path, program: Program, name: str, device: torch.device
 ) -> tuple[torch.Tensor, ...]:

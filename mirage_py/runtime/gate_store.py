@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,26 +64,26 @@ class GateStore:
         """The input tensors of a set, in the layout that the program says."""
         import torch
 
-        found = []
-        for tensor in self.program.inputs:
-            values = torch.from_numpy(self._load(name, "input", tensor)).to(device)
-            dtype = getattr(torch, tensor.dtype.torch_name)
-            fresh = torch.zeros(_span(tensor), dtype=dtype, device=device)
-            laid_out = fresh.as_strided(tensor.shape, tensor.element_strides)
-            found.append(laid_out.copy_(values))
-        return tuple(found)
+        return tuple(
+            laid_out(tensor, torch.from_numpy(self._load(name, "input", tensor)).to(device))
+            for tensor in self.program.inputs
+        )
 
     def judge(self, name: str, got: Mapping[str, FloatArray]) -> FloatEvidence:
         """Compare outputs with the reference of a set, and with eager's where it ran."""
+        reference, eager = _expected(self, name)
+        return judge(self.program, reference, got, eager=eager)
+
+    def expected(self, name: str) -> tuple[Reference, dict[str, FloatArray] | None]:
+        """The right outputs of a set and eager's, if there are any."""
         tensors = [o.tensor for o in self.program.outputs]
         reference = Reference(
             {t.name: self._load(name, "output", t) for t in tensors},
             {t.name: self._load(name, "error", t).astype(np.float64) for t in tensors},
         )
-        eager = None
-        if all(self._path(name, "eager", t).exists() for t in tensors):
-            eager = {t.name: self._load(name, "eager", t) for t in tensors}
-        return judge(self.program, reference, got, eager=eager)
+        if not all(self._path(name, "eager", t).exists() for t in tensors):
+            return reference, None
+        return reference, {t.name: self._load(name, "eager", t) for t in tensors}
 
     def _save(self, name: str, role: str, tensor: Tensor, array: NDArray[Any]) -> None:
         path = self._path(name, role, tensor)
@@ -102,6 +103,21 @@ def to_arrays(program: Program, outputs: tuple[torch.Tensor, ...]) -> dict[str, 
     """Outputs in float64 by name."""
     named = zip((o.tensor.name for o in program.outputs), outputs, strict=True)
     return {name: t.double().cpu().numpy() for name, t in named}
+
+
+def laid_out(tensor: Tensor, values: torch.Tensor) -> torch.Tensor:
+    """The values in the type and layout of ``tensor``, in memory of their own."""
+    import torch
+
+    dtype = getattr(torch, tensor.dtype.torch_name)
+    fresh = torch.zeros(_span(tensor), dtype=dtype, device=values.device)
+    return fresh.as_strided(tensor.shape, tensor.element_strides).copy_(values)
+
+
+@lru_cache(maxsize=8)
+def _expected(store: GateStore, name: str) -> tuple[Reference, dict[str, FloatArray] | None]:
+    """Read once for all candidates."""
+    return store.expected(name)
 
 
 def _span(tensor: Tensor) -> int:

@@ -1,0 +1,112 @@
+"""What the tuner finds out about each candidate and baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from mirage_py.runtime.compile import CompiledFacts
+from mirage_py.runtime.timing import Timed
+from mirage_py.ugraph.plan import Plan
+from mirage_py.verify.float_gate import FloatEvidence
+
+# A candidate wins only if it is clearly faster than what the user has.
+MARGIN = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One candidate, or a baseline (``plan`` is None).
+
+    Times are microseconds of a run with a cold L2: median, 20th and 80th percentile; infinite where
+    it was not timed. ``reason`` says why it did not pass, ``note`` what else there is to know.
+    Errors are those of the worst input set that was tried.
+    """
+
+    name: str
+    plan: Plan | None = None
+    time_us: float = inf
+    p20_us: float = inf
+    p80_us: float = inf
+    passed: bool = True
+    reason: str = ""
+    note: str = ""
+    max_rel_error: float = 0.0
+    bound: float = 0.0
+    eager_rel_error: float | None = None
+    facts: tuple[CompiledFacts, ...] = ()
+
+    @property
+    def timed(self) -> bool:
+        """Whether it passed and has a time."""
+        return self.passed and self.time_us < inf
+
+
+@dataclass(frozen=True, slots=True)
+class TuneReport:
+    """``best`` is the winner, a baseline where no candidate is clearly faster; ``baseline`` is the
+    fastest of the baselines. ``measured`` holds everything, candidates in the order they came.
+    """
+
+    measured: tuple[Measured, ...]
+    best: Measured
+    baseline: Measured
+    notes: tuple[str, ...] = ()
+
+
+class Contender:
+    """A candidate or baseline on its way through the tuner."""
+
+    def __init__(self, name: str, plan: Plan | None) -> None:
+        self.name = name
+        self.plan = plan
+        self.facts: tuple[CompiledFacts, ...] = ()
+        self.evidence: FloatEvidence | None = None
+        self.time: Timed | None = None
+        self.reason = ""
+        self.note = ""
+        # Right on every input set, so that it may win.
+        self.proven = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether nothing speaks against it so far."""
+        return not self.reason
+
+    @property
+    def time_us(self) -> float:
+        """Its median, or infinity."""
+        return self.time.median_us if self.time is not None and self.alive else inf
+
+    def judged(self, evidence: FloatEvidence) -> None:
+        """Take in what the float gate says; of two findings the worse one stays."""
+        worse = self.evidence is None or evidence.max_rel_error >= self.evidence.max_rel_error
+        if worse or not evidence.passed:
+            self.evidence = evidence
+        if not evidence.passed:
+            self.reason = evidence.reason
+
+    def timed(self, time: Timed) -> None:
+        """Take in a timing; a later one replaces an earlier one."""
+        self.time = time
+        self.note = time.note
+        if time.failure:
+            self.reason = f"it does not run: {time.failure}"
+
+    def measured(self) -> Measured:
+        """The finding."""
+        time, evidence = self.time, self.evidence
+        return Measured(
+            name=self.name,
+            plan=self.plan,
+            time_us=time.median_us if time else inf,
+            p20_us=time.p20_us if time else inf,
+            p80_us=time.p80_us if time else inf,
+            passed=self.alive,
+            reason=self.reason,
+            note=self.note,
+            max_rel_error=evidence.max_rel_error if evidence else 0.0,
+            bound=evidence.bound if evidence else 0.0,
+            eager_rel_error=evidence.eager_rel_error if evidence else None,
+            facts=self.facts,
+        )

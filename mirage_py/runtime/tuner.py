@@ -1,0 +1,264 @@
+"""Measuring candidates beside what the user has: compile, check, race, check again.
+
+Compilation and checking happen in workers, so a candidate that crashes or hangs costs only itself.
+Timing goes by successive halving: all survivors with few replays, the fastest quarter with more, a
+handful with many (Jamieson and Talwalkar 2016). The baselines run in every round, between the
+candidates.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mirage_py.errors import CompileError, InputError, MirageError
+from mirage_py.runtime.compile_pool import CompileOutcome, CompilePool
+from mirage_py.runtime.gate import FloatGate
+from mirage_py.runtime.gate_store import GateStore, laid_out, to_arrays
+from mirage_py.runtime.launch import PlanRunner
+from mirage_py.runtime.measured import MARGIN, Contender, Measured, TuneReport
+from mirage_py.runtime.timing import Entry, rotation_sets, time_interleaved
+from mirage_py.targets import Target
+from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.program import Program
+
+if TYPE_CHECKING:
+    import torch
+
+Progress = Callable[[str], None]
+_InputSet = tuple["torch.Tensor", ...]
+
+_REPS = (3, 9, 31)
+_SURVIVORS = 4  # one in four goes on after the first round
+_TOP_K = 6
+# What compiling may take of a time budget.
+_COMPILE_SHARE = 0.6
+_RANDOM = "random"
+
+
+def tune(
+    program: Program,
+    plans: Sequence[Plan],
+    baselines: Mapping[str, Callable[..., Any]],
+    *,
+    target: Target,
+    seed: int = 0,
+    budget_s: float | None = None,
+    compile_workers: int | None = None,
+    top_k: int = _TOP_K,
+    progress: Progress = lambda _: None,
+) -> TuneReport:
+    """Find the fastest right plan, or the fastest baseline where no plan is 1 % faster.
+
+    ``plans`` are plans of ``program``; ``baselines`` are functions of its inputs in order.
+    ``budget_s`` bounds compiling and timing: what has not begun by then is left out, and the best
+    so far is returned, as it is after Ctrl-C. Raises InputError without a GPU, and CompileError
+    when no baseline runs.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        raise InputError(
+            "there is no NVIDIA GPU to measure on", repair="rank by the cost model: --effort none"
+        )
+    if not baselines:
+        raise InputError("there is no baseline to compare with", repair="pass the eager program")
+    start = time.monotonic()
+    deadline = None if budget_s is None else start + budget_s
+    compiled_by = None if budget_s is None else start + _COMPILE_SHARE * budget_s
+    with FloatGate(program, seed=seed, device=torch.cuda.current_device()) as gate:
+        tuner = _Tuner(program, plans, baselines, gate, deadline, progress)
+        with CompilePool(compile_workers) as pool:
+            tuner.compile(pool, target, compiled_by)
+        tuner.check()
+        with torch.no_grad():
+            tuner.race(target.l2_bytes, top_k)
+            return tuner.report()
+
+
+class _Tuner:
+    """One tuning: contenders lose heart one by one."""
+
+    def __init__(
+        self,
+        program: Program,
+        plans: Sequence[Plan],
+        baselines: Mapping[str, Callable[..., Any]],
+        gate: FloatGate,
+        deadline: float | None,
+        progress: Progress,
+    ) -> None:
+        self.program = program
+        self.functions = dict(baselines)
+        self.baselines = [Contender(name, None) for name in baselines]
+        self.candidates = [Contender(_name(n, p), p) for n, p in enumerate(plans)]
+        self.gate = gate
+        self.deadline = deadline
+        self.progress = progress
+        self.runners: dict[str, PlanRunner] = {}
+        self.notes: list[str] = []
+
+    # -- before timing ---------------------------------------------------------------------------
+
+    def compile(self, pool: CompilePool, target: Target, deadline: float | None) -> None:
+        """Compile every candidate; drop what does not compile or fit the target."""
+        plans = [c.plan for c in self.candidates if c.plan is not None]
+        done = 0
+
+        def count(_number: int, _outcome: CompileOutcome) -> None:
+            nonlocal done
+            done += 1
+            self.progress(f"compiled {done} of {len(plans)}")
+
+        outcomes = pool.compile(plans, target.capability, on_outcome=count, deadline=deadline)
+        for contender, outcome in zip(self.candidates, outcomes, strict=True):
+            contender.reason = outcome.reason
+            contender.facts = outcome.facts
+            for facts in outcome.facts:
+                if facts.smem_bytes > target.smem_per_block_bytes:
+                    contender.reason = (
+                        f"{facts.name} takes {facts.smem_bytes} bytes of shared memory, "
+                        f"{target.name} has {target.smem_per_block_bytes}"
+                    )
+
+    def check(self) -> None:
+        """Run every candidate on the first input sets; drop the wrong ones."""
+        alive = [c for c in self.candidates if c.alive]
+        self.progress(f"checking {len(alive)} candidates against float64")
+        self._judge(alive, self.gate.first)
+        if self.candidates and not any(c.alive for c in self.candidates):
+            self.notes.append("no candidate compiled and gave the right result")
+
+    def _judge(
+        self, contenders: Sequence[Contender], judge: Callable[[Sequence[Plan]], list[Any]]
+    ) -> None:
+        plans = [c.plan for c in contenders if c.plan is not None]
+        for contender, evidence in zip(contenders, judge(plans), strict=True):
+            contender.judged(evidence)
+
+    # -- timing ----------------------------------------------------------------------------------
+
+    def race(self, l2_bytes: int, top_k: int) -> None:
+        """Time in rounds, with ever fewer candidates and ever more replays."""
+        store = self.gate.store
+        sets = _rotated(self.program, store, l2_bytes)
+        self._check_baselines(store, sets[0])
+        racing = [c for c in self.candidates if c.alive]
+        try:
+            self._round(racing, sets, _REPS[0])
+            racing = self._fastest(racing, max(top_k, len(racing) // _SURVIVORS))
+            self._judge(racing, self.gate.rest)
+            for contender in racing:
+                contender.proven = contender.alive
+            self._round(racing, sets, _REPS[1])
+            self._round(self._fastest(racing, top_k), sets, _REPS[2])
+        except KeyboardInterrupt:
+            if not any(c.time_us < float("inf") for c in self.baselines):
+                raise
+            self.notes.append("interrupted: the best so far")
+
+    def _round(self, racing: Sequence[Contender], sets: Sequence[_InputSet], reps: int) -> None:
+        racing = [c for c in racing if c.alive]
+        if self._is_late() and all(c.time is not None for c in self.baselines):
+            return
+        self.progress(f"timing {len(racing)} candidates, {reps} replays")
+        entries: dict[str, Entry] = {}
+        for contender in (*self.baselines, *racing):
+            function = self._function(contender)
+            if contender.alive and function is not None:
+                entries[contender.name] = _on_sets(function, sets)
+        times = time_interleaved(entries, len(sets), reps=reps, deadline=self.deadline)
+        for contender in (*self.baselines, *racing):
+            if contender.name in times:
+                contender.timed(times[contender.name])
+
+    def _function(self, contender: Contender) -> Callable[..., Any] | None:
+        if contender.plan is None:
+            return self.functions[contender.name]
+        if contender.name not in self.runners:
+            try:
+                self.runners[contender.name] = PlanRunner(contender.plan)
+            except MirageError as error:
+                contender.reason = str(error)
+                return None
+        return self.runners[contender.name]
+
+    def _fastest(self, contenders: Sequence[Contender], count: int) -> list[Contender]:
+        alive = [c for c in contenders if c.time_us < float("inf")]
+        return sorted(alive, key=lambda c: c.time_us)[:count]
+
+    def _is_late(self) -> bool:
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    def _check_baselines(self, store: GateStore, inputs: _InputSet) -> None:
+        """How far what the user has is from float64: for the report, it is never dropped for it."""
+        for contender in self.baselines:
+            try:
+                found = self.functions[contender.name](*inputs)
+                outputs = found if isinstance(found, tuple) else (found,)
+                contender.evidence = store.judge(_RANDOM, to_arrays(self.program, outputs))
+            except Exception as error:  # noqa: BLE001
+                # A baseline is the user's code: whatever it raises is why it is not timed.
+                contender.reason = f"it does not run: {type(error).__name__}: {error}"
+
+    def _is_still_right(self, contender: Contender) -> bool:
+        """The winner is checked once more after it was timed, in the process that timed it."""
+        store = self.gate.store
+        inputs = store.inputs(_RANDOM, _device())
+        outputs = self.runners[contender.name].run_poisoned(*inputs)
+        contender.judged(store.judge(_RANDOM, to_arrays(self.program, outputs)))
+        if not contender.alive:
+            contender.reason = f"after timing: {contender.reason}"
+        return contender.alive
+
+    # -- result ----------------------------------------------------------------------------------
+
+    def report(self) -> TuneReport:
+        """Who won."""
+        standing = self._fastest(self.baselines, 1)
+        if not standing:
+            reasons = "; ".join(f"{c.name}: {c.reason}" for c in self.baselines)
+            raise CompileError("the original program does not run", why=reasons)
+        best = baseline = standing[0]
+        for contender in self._fastest(
+            [c for c in self.candidates if c.proven], len(self.candidates)
+        ):
+            if contender.time_us >= (1.0 - MARGIN) * baseline.time_us:
+                break
+            if self._is_still_right(contender):
+                best = contender
+                break
+        late = sum(c.alive and c.time is None for c in self.candidates)
+        if late:
+            self.notes.append(f"{late} candidates were not timed within the budget")
+        found = {c.name: c.measured() for c in (*self.candidates, *self.baselines)}
+        return TuneReport(
+            tuple(found.values()), found[best.name], found[baseline.name], tuple(self.notes)
+        )
+
+
+def _name(number: int, plan: Plan) -> str:
+    kernels = " + ".join(k.name for k in plan.ugraph.kernels)
+    return f"plan {number}: {kernels}"
+
+
+def _on_sets(function: Callable[..., Any], sets: Sequence[_InputSet]) -> Entry:
+    return lambda number: function(*sets[number])
+
+
+def _rotated(program: Program, store: GateStore, l2_bytes: int) -> list[_InputSet]:
+    """Copies of the random inputs, enough to push each other out of the L2."""
+    first = store.inputs(_RANDOM, _device())
+    copies = rotation_sets(sum(t.bytes for t in program.inputs), l2_bytes) - 1
+    pairs = list(zip(program.inputs, first, strict=True))
+    return [first, *(tuple(laid_out(t, x) for t, x in pairs) for _ in range(copies))]
+
+
+def _device() -> torch.device:
+    import torch
+
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+__all__ = ["Measured", "TuneReport", "tune"]

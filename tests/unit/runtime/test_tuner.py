@@ -1,0 +1,237 @@
+"""Who wins: the tuner's decisions, with a gate and a clock that say what the test wants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+import torch
+from plans import scale_program, two_kernel_plan
+
+from mirage_py.errors import CompileError, InputError
+from mirage_py.runtime import tuner as tuner_module
+from mirage_py.runtime.compile import CompiledFacts
+from mirage_py.runtime.compile_pool import CompileOutcome
+from mirage_py.runtime.measured import TuneReport
+from mirage_py.runtime.timing import Timed
+from mirage_py.runtime.tuner import _Tuner, tune
+from mirage_py.targets import H200
+from mirage_py.ugraph.plan import Plan
+from mirage_py.verify.float_gate import FloatEvidence
+
+PLAN = two_kernel_plan()
+PROGRAM = PLAN.ugraph.program
+RIGHT = FloatEvidence(1e-4, 1e-2, 2e-4, True)
+WRONG = FloatEvidence(0.5, 1e-2, 2e-4, False, "Y[0, 0] = 1 instead of 2")
+
+
+class Store:
+    """What is in memory is named by the plan that computed it."""
+
+    def __init__(self, verdicts: Mapping[str, FloatEvidence]) -> None:
+        self.verdicts = verdicts
+
+    def inputs(self, name: str, device: torch.device) -> tuple[str, ...]:
+        return ("x",)
+
+    def judge(self, name: str, got: str) -> FloatEvidence:
+        return self.verdicts.get(got, RIGHT)
+
+
+class Gate:
+    def __init__(self, first: dict[int, FloatEvidence], rest: dict[int, FloatEvidence]) -> None:
+        self.verdicts = {"first": first, "rest": rest}
+        self.asked: list[tuple[str, list[int]]] = []
+        self.store = Store({})
+
+    def first(self, plans: list[Plan]) -> list[FloatEvidence]:
+        return self._judge("first", plans)
+
+    def rest(self, plans: list[Plan]) -> list[FloatEvidence]:
+        return self._judge("rest", plans)
+
+    def _judge(self, stage: str, plans: list[Plan]) -> list[FloatEvidence]:
+        numbers = [number_of(p) for p in plans]
+        self.asked.append((stage, numbers))
+        return [self.verdicts[stage].get(n, RIGHT) for n in numbers]
+
+
+class Pool:
+    def __init__(self, outcomes: dict[int, CompileOutcome]) -> None:
+        self.outcomes = outcomes
+
+    def compile(self, plans, capability, *, on_outcome, deadline) -> list[CompileOutcome]:
+        facts = CompiledFacts("k", capability, 1000, 32, 0, 5000, 0.1)
+        return [self.outcomes.get(number_of(p), CompileOutcome((facts,))) for p in plans]
+
+
+class Runner:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def run_poisoned(self, *inputs: str) -> str:
+        return f"after {number_of(self.plan)}"
+
+
+def numbered(number: int) -> Plan:
+    """Plans that differ in a flag only."""
+    first, second = PLAN.options
+    return replace(PLAN, options=(replace(first, flags=(("n", str(number)),)), second))
+
+
+def number_of(plan: Plan) -> int:
+    return int(plan.options[0].flag("n"))
+
+
+class Scene:
+    """A tuning whose every answer is given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, times: Mapping[str, float]) -> None:
+        self.times = dict(times)
+        self.rounds: list[tuple[int, list[str]]] = []
+        self.interrupt_in_round = 0
+        self.gate = Gate({}, {})
+        self.outcomes: dict[int, CompileOutcome] = {}
+        monkeypatch.setattr(tuner_module, "time_interleaved", self.clock)
+        monkeypatch.setattr(tuner_module, "PlanRunner", Runner)
+        monkeypatch.setattr(tuner_module, "_rotated", lambda *_: [("x",), ("x",)])
+        monkeypatch.setattr(tuner_module, "_device", lambda: torch.device("cpu"))
+        monkeypatch.setattr(tuner_module, "to_arrays", lambda _program, outputs: outputs)
+
+    def clock(self, entries, sets, *, reps, deadline) -> dict[str, Timed]:
+        self.rounds.append((reps, list(entries)))
+        if len(self.rounds) == self.interrupt_in_round:
+            raise KeyboardInterrupt
+        return {
+            name: Timed(t, t, t, reps, failure="" if t < 1e6 else "boom")
+            for name in entries
+            for t in [self.times[name.split(":")[0]]]
+        }
+
+    def run(self, count: int, baselines=("eager", "compile"), top_k: int = 2) -> TuneReport:
+        plans = [numbered(n) for n in range(count)]
+        functions = {name: lambda *_: "baseline" for name in baselines}
+        tuner = _Tuner(PROGRAM, plans, functions, self.gate, None, lambda _: None)
+        tuner.compile(Pool(self.outcomes), H200, None)
+        tuner.check()
+        tuner.race(60 << 20, top_k)
+        return tuner.report()
+
+
+BASE = {"eager": 20.0, "compile": 15.0}
+
+
+def winner(report: TuneReport) -> str:
+    return report.best.name.split(":")[0]
+
+
+def test_the_fastest_right_plan_wins(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0, "plan 1": 9.0, "plan 2": 11.0})
+    report = scene.run(3)
+    assert winner(report) == "plan 1"
+    assert report.best.plan == numbered(1)
+    assert (report.baseline.name, report.baseline.time_us) == ("compile", 15.0)
+    assert [m.name.split(":")[0] for m in report.measured] == [
+        "plan 0", "plan 1", "plan 2", "eager", "compile",
+    ]  # fmt: skip
+    assert report.best.max_rel_error == RIGHT.max_rel_error
+    assert report.best.bound == RIGHT.bound
+
+
+def test_rounds_halve_the_field_and_keep_the_baselines(monkeypatch: pytest.MonkeyPatch):
+    times = {f"plan {n}": 10.0 + n for n in range(16)}
+    scene = Scene(monkeypatch, {**BASE, **times})
+    scene.run(16, top_k=2)
+    assert [reps for reps, _ in scene.rounds] == [3, 9, 31]
+    assert [len(names) for _, names in scene.rounds] == [18, 6, 4]
+    assert all({"eager", "compile"} <= set(names) for _, names in scene.rounds)
+    assert scene.gate.asked == [("first", list(range(16))), ("rest", [0, 1, 2, 3])]
+
+
+def test_never_slower_than_what_the_user_has(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 14.9})
+    assert winner(scene.run(1)) == "compile"  # 0.7 % is no win
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 14.8})
+    assert winner(scene.run(1)) == "plan 0"
+    scene = Scene(monkeypatch, BASE)
+    report = scene.run(0)
+    assert (winner(report), report.best.plan) == ("compile", None)
+
+
+def test_wrong_plans_never_win(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 1.0, "plan 1": 2.0, "plan 2": 9.0})
+    scene.gate.verdicts = {"first": {0: WRONG}, "rest": {1: WRONG}}
+    report = scene.run(3, top_k=3)
+    assert winner(report) == "plan 2"
+    reasons = [m.reason for m in report.measured[:3]]
+    assert reasons == [WRONG.reason, WRONG.reason, ""]
+    assert [m.passed for m in report.measured[:3]] == [False, False, True]
+
+
+def test_the_winner_is_checked_after_timing(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 1.0, "plan 1": 9.0})
+    scene.gate.store.verdicts = {"after 0": WRONG}
+    report = scene.run(2)
+    assert winner(report) == "plan 1"
+    assert report.measured[0].reason == f"after timing: {WRONG.reason}"
+
+
+def test_a_plan_that_was_not_checked_on_everything_never_wins(monkeypatch: pytest.MonkeyPatch):
+    # The finalists turn out wrong; the others were never tried on the ugly inputs.
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 1.0, "plan 1": 2.0, "plan 2": 3.0})
+    scene.gate.verdicts = {"first": {}, "rest": {0: WRONG, 1: WRONG}}
+    assert winner(scene.run(3, top_k=2)) == "compile"
+
+
+def test_what_does_not_compile_or_fit_is_dropped(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 2": 9.0})
+    large = CompiledFacts("k", 90, 300_000, 32, 0, 5000, 0.1)
+    scene.outcomes = {0: CompileOutcome(reason="it hung"), 1: CompileOutcome((large,))}
+    report = scene.run(3)
+    assert winner(report) == "plan 2"
+    assert report.measured[0].reason == "it hung"
+    assert "300000 bytes of shared memory" in report.measured[1].reason
+
+
+def test_a_plan_that_fails_while_timed_is_dropped(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 1e9, "plan 1": 9.0})
+    report = scene.run(2)
+    assert winner(report) == "plan 1"
+    assert report.measured[0].reason == "it does not run: boom"
+
+
+def test_nothing_left_says_so(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, BASE)
+    scene.gate.verdicts = {"first": {0: WRONG}, "rest": {}}
+    report = scene.run(1)
+    assert winner(report) == "compile"
+    assert report.notes == ("no candidate compiled and gave the right result",)
+
+
+def test_an_interrupt_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 9.0})
+    scene.interrupt_in_round = 3
+    report = scene.run(1)
+    assert winner(report) == "plan 0"
+    assert report.notes == ("interrupted: the best so far",)
+    scene = Scene(monkeypatch, BASE)
+    scene.interrupt_in_round = 1
+    with pytest.raises(KeyboardInterrupt):
+        scene.run(1)
+
+
+def test_baselines_that_do_not_run(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {"eager": 20.0, "compile": 1e9, "plan 0": 19.0})
+    report = scene.run(1)
+    assert report.baseline.name == "eager"
+    scene = Scene(monkeypatch, {"eager": 1e9, "compile": 1e9, "plan 0": 19.0})
+    with pytest.raises(CompileError, match="original program does not run") as raised:
+        scene.run(1)
+    assert "eager: it does not run: boom" in str(raised.value)
+
+
+def test_without_a_gpu_there_is_nothing_to_measure_on(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InputError, match="no NVIDIA GPU"):
+        tune(scale_program(), [], {"eager": lambda x: x}, target=H200)
