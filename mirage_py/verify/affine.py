@@ -1,16 +1,12 @@
-"""Index expressions that are sums of multiples of dimensions, and what a change of sizes does."""
+"""Index expressions that are sums of multiples of dimensions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
-from math import floor
 
 from mirage_py.ugraph import index as ix
-from mirage_py.ugraph.index import IndexExpr, Predicate
-
-_HALF = Fraction(1, 2)
+from mirage_py.ugraph.index import IndexExpr
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +15,6 @@ class Affine:
 
     terms: tuple[tuple[str, int], ...]
     constant: int
-
-    def range(self, sizes: Mapping[str, int]) -> tuple[int, int]:
-        """Least and greatest value of the terms, without the constant."""
-        ends = [factor * (sizes[d] - 1) for d, factor in self.terms]
-        return sum(min(e, 0) for e in ends), sum(max(e, 0) for e in ends)
 
 
 def affine(expr: IndexExpr) -> Affine | None:
@@ -76,44 +67,3 @@ def rescaled_radix(expr: IndexExpr, old: Mapping[str, int], new: Mapping[str, in
 def _minor_to_major(form: Affine, sizes: Mapping[str, int]) -> list[tuple[str, int]]:
     # A dimension of size 1 has the factor of the next one: it goes first.
     return sorted(form.terms, key=lambda term: (term[1], sizes[term[0]]))
-
-
-def rescaled_predicate(
-    predicate: Predicate, old: Mapping[str, int], new: Mapping[str, int]
-) -> Predicate:
-    """The condition at other sizes: its border keeps its place relative to the range of its sides.
-
-    s <= q + 3840 with 256 values of q and 4096 of s masks a corner; with 5 and 11 values another
-    offset masks the same corner. Conditions that divide their dimensions stay as they are.
-    """
-    if predicate.args:
-        args = tuple(rescaled_predicate(a, old, new) for a in predicate.args)
-        return Predicate(predicate.op, args=args)
-    left, right = predicate.exprs
-    form = affine(left - right)
-    if form is None or all(old[d] == new[d] for d, _ in form.terms):
-        return predicate
-    # terms (op) -constant. The border lies between two integers for an order, on one for equality.
-    beside = {"lt": -_HALF, "ge": -_HALF, "le": _HALF, "gt": _HALF}.get(predicate.op, Fraction(0))
-    border = beside - form.constant
-    moved = _moved_border(border, form.range(old), form.range(new), on_integers=not beside)
-    return Predicate(predicate.op, (left, right + int(moved - border)))
-
-
-def _moved_border(
-    border: Fraction, old: tuple[int, int], new: tuple[int, int], *, on_integers: bool
-) -> Fraction:
-    """Where the border is between the ends of the new range, as it was between those of the old."""
-    margin = Fraction(0) if on_integers else _HALF
-    low, high = old[0] - margin, old[1] + margin
-    new_low, new_high = new[0] - margin, new[1] + margin
-    if border <= low:
-        return new_low - (low > border if on_integers else 0)
-    if border >= high:
-        return new_high + (border > high if on_integers else 0)
-    place = (border - low) / (high - low)
-    steps = floor(place * (new_high - new_low) + _HALF)
-    if not on_integers:
-        # A condition that cut its range still cuts it.
-        steps = max(1, min(steps, int(new_high - new_low) - 1))
-    return new_low + steps

@@ -17,11 +17,12 @@ from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
 from mirage_py.ugraph.meaning import FieldMeaning
 from mirage_py.ugraph.program import Program, Tensor
 from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.verify.conditions import Conditions
 from mirage_py.verify.difference import Mismatch, first_difference
 from mirage_py.verify.error_bound import error_bound
 from mirage_py.verify.programs import compare_programs
 from mirage_py.verify.shift_free import without_infinities
-from mirage_py.verify.shrink import fixed_dims, shrink, shrink_ugraph
+from mirage_py.verify.shrink import fixed_dims, predicates_of, shrink, shrink_ugraph
 from mirage_py.verify.small_sizes import instantiate_small, small_extents
 from mirage_py.verify.trial import keyed_operators, random_inputs, redrawn
 from mirage_py.verify.work import MAX_TRIAL_WORK, program_work
@@ -103,8 +104,10 @@ def _small(program: Program, ugraph: UGraph, seed: int) -> tuple[Program, UGraph
     """Both at the same small sizes. A dimension that either of the two divides keeps its size."""
     fixed = dict.fromkeys((*fixed_dims(program), *fixed_dims(ugraph.program, ugraph.kernels)))
     extents = small_extents(program, seed, tuple(fixed))
-    program = shrink(program, extents)
-    ugraph = shrink_ugraph(ugraph, extents)
+    masks = predicates_of(program) + predicates_of(ugraph.program, ugraph.kernels)
+    conditions = Conditions(masks, program.sizes, extents)
+    program = shrink(program, extents, conditions=conditions)
+    ugraph = shrink_ugraph(ugraph, extents, conditions=conditions)
     work = program_work(program)
     if work > MAX_TRIAL_WORK:
         raise UnsupportedError(

@@ -16,32 +16,35 @@ from mirage_py.ugraph.interpret.library import library_shape
 from mirage_py.ugraph.node import Access, Attr, Node
 from mirage_py.ugraph.program import Dim, Output, Program, Tensor
 from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Kernel, LibraryCall, UGraph
-from mirage_py.verify.affine import (
-    affine,
-    is_mixed_radix,
-    rescaled_predicate,
-    rescaled_radix,
-)
+from mirage_py.verify.affine import affine, is_mixed_radix, rescaled_radix
+from mirage_py.verify.conditions import Conditions
 
 
-def shrink(program: Program, extents: Mapping[str, int]) -> Program:
+def shrink(
+    program: Program, extents: Mapping[str, int], *, conditions: Conditions | None = None
+) -> Program:
     """The program with the given sizes; dimensions without one keep theirs.
 
     Shapes follow from the bounds of the indices, strides are row-major. Offsets in conditions keep
-    their place relative to the sizes. Raises InputError for a dimension that cannot change.
+    their place relative to the sizes; ``conditions`` says how, where others have to agree on it.
+    Raises InputError for a dimension that cannot change.
     """
-    return _Shrinker(program, (), extents).program()
+    return _Shrinker(program, (), extents, conditions).program()
 
 
 def shrink_ugraph(
-    ugraph: UGraph, extents: Mapping[str, int], tiles: Mapping[str, int] | None = None
+    ugraph: UGraph,
+    extents: Mapping[str, int],
+    tiles: Mapping[str, int] | None = None,
+    *,
+    conditions: Conditions | None = None,
 ) -> UGraph:
     """The µGraph and its program with the given sizes.
 
     ``tiles`` gives the tile of every grid axis and loop over a dimension; the others become open,
     as in a family (see mirage_py.verify.small_sizes.instantiate_small).
     """
-    shrinker = _Shrinker(ugraph.program, ugraph.kernels, extents)
+    shrinker = _Shrinker(ugraph.program, ugraph.kernels, extents, conditions)
     return shrinker.ugraph(ugraph, tiles or {})
 
 
@@ -53,7 +56,7 @@ def fixed_dims(program: Program, kernels: Iterable[Kernel] = ()) -> tuple[str, .
     fixed: dict[str, None] = {}
     for o in program.outputs:
         fixed.update(dict.fromkeys(_fixed_in_layout(o.index, program.sizes)))
-    for node in (*program.nodes, *(n for b in blocks for n in b.nodes)):
+    for node in _all_nodes(program, blocks):
         attr = node.attr
         if isinstance(attr, Access) and attr.tensor in written:
             fixed.update(dict.fromkeys(_fixed_in_layout(attr.index, program.sizes)))
@@ -85,20 +88,36 @@ def _divided(attr: Attr) -> Iterator[str]:
             yield from expr.dims()
 
 
+def predicates_of(program: Program, kernels: Iterable[Kernel] = ()) -> list[Predicate]:
+    """The conditions of all masks."""
+    return [n.attr for n in _all_nodes(program, kernels) if isinstance(n.attr, Predicate)]
+
+
+def _all_nodes(program: Program, kernels: Iterable[Kernel]) -> list[Node]:
+    blocks = [k for k in kernels if isinstance(k, BlockGraph)]
+    return [*program.nodes, *(n for b in blocks for n in b.nodes)]
+
+
 class _Shrinker:
     """Rewrites indices for other sizes; a tensor's shape covers every access to it."""
 
     def __init__(
-        self, program: Program, kernels: Iterable[Kernel], extents: Mapping[str, int]
+        self,
+        program: Program,
+        kernels: Iterable[Kernel],
+        extents: Mapping[str, int],
+        conditions: Conditions | None,
     ) -> None:
         self._program = program
         self._kernels = tuple(kernels)
         self._old = program.sizes
         self._new = {d: extents.get(d, size) for d, size in self._old.items()}
         self._check(fixed_dims(program, self._kernels))
+        self._conditions = conditions or Conditions(
+            predicates_of(program, self._kernels), self._old, self._new
+        )
         self._shapes: dict[str, tuple[int, ...]] = {}
-        nodes = [n for k in self._kernels if isinstance(k, BlockGraph) for n in k.nodes]
-        for node in (*program.nodes, *nodes):
+        for node in _all_nodes(program, self._kernels):
             if isinstance(node.attr, Access):
                 self._cover(node.attr.tensor, self._index(node.attr.index))
         for o in program.outputs:
@@ -163,7 +182,7 @@ class _Shrinker:
         if isinstance(attr, Access):
             return replace(node, attr=Access(attr.tensor, self._index(attr.index)))
         if isinstance(attr, Predicate):
-            return replace(node, attr=rescaled_predicate(attr, self._old, self._new))
+            return replace(node, attr=self._conditions.moved(attr))
         return node
 
     def _index(self, index: tuple[IndexExpr, ...]) -> tuple[IndexExpr, ...]:

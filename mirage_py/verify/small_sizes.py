@@ -10,7 +10,7 @@ import numpy as np
 
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Kernel, Section, UGraph
-from mirage_py.verify.shrink import fixed_dims
+from mirage_py.verify.shrink import fixed_dims, predicates_of
 
 # 6 is left out: 2 and 3 divide it, so that it would need a larger tile to have a tail.
 _EXTENTS = (3, 4, 5, 7, 8, 9, 10, 11)
@@ -25,7 +25,9 @@ def small_extents(program: Program, seed: int, fixed: Iterable[str] = ()) -> dic
 
     Dimensions that an index divides keep theirs (see ``fixed_dims``), ``fixed`` ones and those of
     size 1. The others are small, no two equal, and different from the kept ones and from the
-    program's constants: a mean over 5 points is not a division by 5.
+    program's constants: a mean over 5 points is not a division by 5. Dimensions that a mask
+    compares keep the order of their sizes, so that a mask that leaves something of every row still
+    does.
     """
     fixed = (*fixed, *fixed_dims(program))
     kept = {d.name: d.size for d in program.dims if d.name in fixed or d.size == 1}
@@ -34,7 +36,15 @@ def small_extents(program: Program, seed: int, fixed: Iterable[str] = ()) -> dic
     drawn = list(islice((e for e in _candidates() if e not in taken), len(free) + _SPARE))
     order = np.random.default_rng(seed).permutation(len(drawn))
     chosen = dict(zip(free, (drawn[i] for i in order), strict=False))
+    compared = [d for d in _compared(program) if d in chosen]
+    by_size = sorted(compared, key=lambda d: program.sizes[d])
+    chosen |= dict(zip(by_size, sorted(chosen[d] for d in compared), strict=True))
     return {d: kept.get(d) or chosen[d] for d in program.dim_names}
+
+
+def _compared(program: Program) -> tuple[str, ...]:
+    """Dimensions that masks depend on."""
+    return tuple(dict.fromkeys(d for p in predicates_of(program) for d in p.dims()))
 
 
 def _candidates() -> Iterator[int]:
