@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from mirage_py.dump import Dump
-from mirage_py.errors import InputError, ScheduleError
+from mirage_py.errors import InputError
 from mirage_py.result import Result
-from mirage_py.search.instantiate import Instance, diverse, instances
+from mirage_py.search.instantiate import rank
 from mirage_py.search.search import search
 from mirage_py.search.stabilize import stabilize
 from mirage_py.selection import Baselines, Progress, Ranking, Verified
@@ -35,10 +35,6 @@ from mirage_py.verify.shift_free import remove_free_shifts
 _DEFAULT_TARGET = "h200"
 # Plans measured (or ranked) for each effort.
 _PLANS = {"none": 8, "quick": 160, "full": 640}
-# Instances kept of each family before families compete.
-_PER_FAMILY = 4
-# Families that compete; the others' best instances are predicted to be slower.
-_MAX_FAMILIES = 12
 _TRIALS = 4
 
 
@@ -110,23 +106,6 @@ def optimize(
 def normalise(program: Program, *, seed: int = 0) -> Program:
     """The form that is searched: masks as factors, maxima that cancel removed."""
     return remove_free_shifts(lower_masks(program), seed=seed)[0]
-
-
-def rank(families: Sequence[UGraph], target: Target, limit: int) -> list[Instance]:
-    """The best instances of the best families, best first, without near-copies.
-
-    A family that fits nowhere is left out.
-    """
-    by_family: list[tuple[Instance, ...]] = []
-    for family in families:
-        try:
-            by_family.append(instances(family, target, _PER_FAMILY * limit))
-        except ScheduleError:
-            continue
-    by_family.sort(key=lambda found: found[0].estimate.time_us)
-    pooled = [i for found in by_family[:_MAX_FAMILIES] for i in found]
-    pooled.sort(key=lambda i: i.estimate.time_us)
-    return list(diverse(pooled, limit))
 
 
 def verify_families(

@@ -24,12 +24,17 @@ _MAX_TILE_ELEMENTS = 32768
 _LIGHT_LOOP_ELEMENTS = 8192
 _STREAMED_BYTES = 2 << 20
 _PLANS_PER_TILING = 4
+# Instances kept of each family, in multiples of what is asked for, before families compete.
+_PER_FAMILY = 4
+# Families that compete; the others' best instances are predicted to be slower.
+_MAX_FAMILIES = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A plan and what the cost model says of it."""
+    """A plan of a family and what the cost model says of it."""
 
+    family: UGraph
     plan: Plan
     estimate: Estimate
 
@@ -53,7 +58,7 @@ def instances(ugraph: UGraph, target: Target, limit: int) -> tuple[Instance, ...
             result = estimate(tiling, options, target)
             if result.time_us != float("inf"):
                 plan = Plan(replace(ugraph, kernels=(instance_block,)), (options,))
-                found.append(Instance(plan, result))
+                found.append(Instance(ugraph, plan, result))
     if not found:
         raise ScheduleError(
             f"none of {tried} tilings of {block.name} fits {target.name}",
@@ -63,6 +68,23 @@ def instances(ugraph: UGraph, target: Target, limit: int) -> tuple[Instance, ...
         )
     found.sort(key=lambda i: i.estimate.time_us)
     return tuple(found[:limit])
+
+
+def rank(families: Sequence[UGraph], target: Target, limit: int) -> list[Instance]:
+    """The best instances of the best families, best first, without near-copies.
+
+    A family that fits nowhere is left out.
+    """
+    by_family: list[tuple[Instance, ...]] = []
+    for family in families:
+        try:
+            by_family.append(instances(family, target, _PER_FAMILY * limit))
+        except ScheduleError:
+            continue
+    by_family.sort(key=lambda found: found[0].estimate.time_us)
+    pooled = [i for found in by_family[:_MAX_FAMILIES] for i in found]
+    pooled.sort(key=lambda i: i.estimate.time_us)
+    return list(diverse(pooled, limit))
 
 
 def diverse(ranked: Sequence[Instance], limit: int) -> tuple[Instance, ...]:

@@ -9,10 +9,10 @@ import pytest
 
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.frontend.spec import parse_file
-from mirage_py.pipeline import normalise, rank, verify_families
+from mirage_py.pipeline import normalise, verify_families
 from mirage_py.runtime.compile import compile_kernel
 from mirage_py.runtime.interpreted import check_interpreted
-from mirage_py.search.instantiate import Instance
+from mirage_py.search.instantiate import Instance, rank
 from mirage_py.search.search import search
 from mirage_py.search.stabilize import stabilize
 from mirage_py.targets import A100, B200, H200, Target

@@ -1,0 +1,1 @@
+"""Benchmarks: workloads, peers, and the harness that measures them in one run."""
