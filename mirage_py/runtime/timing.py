@@ -29,6 +29,9 @@ ROTATION_FACTOR = 4
 MAX_SETS = 1024
 MIN_REPS = 3
 _WARM_UP_SETS = 2
+# torch's allocator goes on asking a graph whose capture broke off whether it is capturing: such a
+# graph must outlive every later capture.
+_FAILED_GRAPHS: list[Any] = []
 _MICROSECONDS = 1e3  # in a millisecond, which is what events measure
 
 
@@ -70,12 +73,11 @@ def time_interleaved(
 
     if not torch.cuda.is_available():
         raise InputError("there is nothing to time on", why="torch sees no NVIDIA GPU")
-    pool = torch.cuda.graph_pool_handle()
     replays: dict[str, _Replay] = {}
     results: dict[str, Timed] = {}
     for name, entry in entries.items():
         try:
-            replays[name] = _captured(entry, sets, pool)
+            replays[name] = _captured(entry, sets)
         except Exception as error:  # noqa: BLE001
             # A candidate or a user's baseline may fail in any way; it is reported and the others go
             # on.
@@ -125,7 +127,7 @@ class _Replay:
             self.graph.reset()
 
 
-def _captured(entry: Entry, sets: int, pool: Any) -> _Replay:
+def _captured(entry: Entry, sets: int) -> _Replay:
     import torch
 
     # Compiling, loading and choosing of algorithms happen here and not in the capture.
@@ -138,13 +140,14 @@ def _captured(entry: Entry, sets: int, pool: Any) -> _Replay:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.cuda.graph(graph, pool=pool):
+        with torch.cuda.graph(graph):
             for number in range(sets):
                 entry(number)
         replay = _Replay(entry, sets, graph, "")
     except Exception as error:  # noqa: BLE001
         # Whatever forbids a capture (a synchronisation, a copy to the host) does not forbid a call.
         torch.cuda.synchronize()
+        _FAILED_GRAPHS.append(graph)
         note = f"timed call by call, launch cost included: {_short(error)}"
         replay = _Replay(entry, sets, None, note)
     replay.run()

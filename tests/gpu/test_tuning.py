@@ -1,0 +1,95 @@
+"""A whole tuning on the GPU: right candidates race, wrong ones are dropped, nothing breaks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from plans import rms_plan, rms_program
+
+from mirage_py.runtime.baselines import baselines
+from mirage_py.runtime.environment import detect_target, environment_report, gpu
+from mirage_py.runtime.tuner import tune
+from mirage_py.ugraph.plan import Plan
+
+pytestmark = pytest.mark.gpu
+
+SIZES = (16, 4096, 1024)
+
+
+def wrong_plan() -> Plan:
+    """The mean is taken over one point more."""
+    plan = rms_plan(*SIZES)
+    (block,) = plan.ugraph.kernels
+    nodes = list(block.nodes)
+    nodes[4] = replace(nodes[4], op="const", attr=1.0)
+    return replace(plan, ugraph=replace(plan.ugraph, kernels=(replace(block, nodes=tuple(nodes)),)))
+
+
+def greedy_plan() -> Plan:
+    """More shared memory than any GPU has."""
+    return rms_plan(*SIZES, tiles=(16, 512, 512))
+
+
+def test_a_tuning():
+    target = detect_target()
+    assert target is not None
+    program = rms_program(*SIZES)
+    plans = [
+        rms_plan(*SIZES, tiles=(16, 16, 128)),
+        wrong_plan(),
+        rms_plan(*SIZES, tiles=(16, 32, 128)),
+        greedy_plan(),
+    ]
+    said: list[str] = []
+    report = tune(
+        program, plans, baselines(program), target=target, compile_workers=2, progress=said.append
+    )
+    first, wrong, second, greedy, eager, compiled = report.measured
+    assert first.passed, first.reason
+    assert second.passed, second.reason
+    assert not wrong.passed
+    assert "instead of" in wrong.reason
+    assert not greedy.passed
+    assert eager.name == "eager"
+    assert compiled.name == "compile"
+    assert eager.timed, eager.reason
+    assert compiled.timed, compiled.reason
+    assert 0 < first.max_rel_error < first.bound
+    assert report.baseline.time_us == min(eager.time_us, compiled.time_us)
+    assert report.best.time_us <= report.baseline.time_us
+    # 8 MB of weights: faster than 10 TB/s would mean that they came from the cache.
+    assert report.best.time_us > 0.8
+    assert said
+    # The context is sound after all that.
+    assert torch.ones(3, device="cuda").sum().item() == 3.0
+    for m in report.measured:
+        row = f"{m.name:28s} {m.time_us:8.2f} us  {m.max_rel_error:.1e}  {m.reason[:80]}"
+        print(row)  # noqa: T201
+
+
+def test_without_candidates_the_baseline_is_the_answer():
+    target = detect_target()
+    assert target is not None
+    program = rms_program(8, 64, 32)
+    report = tune(program, [], baselines(program, effort="none"), target=target)
+    assert report.best == report.baseline
+    assert report.best.plan is None
+    assert report.best.max_rel_error < 1e-2
+
+
+def test_a_budget_is_kept():
+    target = detect_target()
+    assert target is not None
+    program = rms_program(*SIZES)
+    plans = [rms_plan(*SIZES, tiles=(16, n, k)) for n in (16, 32, 64) for k in (32, 64, 128)]
+    report = tune(program, plans, baselines(program, effort="none"), target=target, budget_s=0.01)
+    assert report.best.timed
+    assert any("budget" in m.reason for m in report.measured)
+
+
+def test_the_machine_is_in_order():
+    assert gpu() is not None
+    failed = [c for c in environment_report() if not c.ok and c.check not in ("egglog", "lark")]
+    assert failed == []
