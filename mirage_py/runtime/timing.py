@@ -138,6 +138,7 @@ def _captured(entry: Entry, sets: int) -> _Replay:
             entry(number)
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
+    stream = torch.cuda.current_stream()
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph):
@@ -146,6 +147,8 @@ def _captured(entry: Entry, sets: int) -> _Replay:
         replay = _Replay(entry, sets, graph, "")
     except Exception as error:  # noqa: BLE001
         # Whatever forbids a capture (a synchronisation, a copy to the host) does not forbid a call.
+        # A capture that breaks off leaves its own stream behind as the current one.
+        torch.cuda.set_stream(stream)
         torch.cuda.synchronize()
         _FAILED_GRAPHS.append(graph)
         note = f"timed call by call, launch cost included: {_short(error)}"

@@ -158,10 +158,14 @@ def test_nothing_is_compiled_during_capture():
     plan = rms_plan(16, 128, 128)
     tensors, _ = inputs_of(plan)
     runner = PlanRunner(plan)
-    graph = torch.cuda.CUDAGraph()
-    with pytest.raises(InputError, match="inside a CUDA graph capture"), torch.cuda.graph(graph):
-        tensors[0] += 0  # an empty graph would be a complaint of its own
-        runner(*tensors)
+
+    def capture() -> None:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            tensors[0] += 0  # an empty graph would be a complaint of its own
+            runner(*tensors)
+
+    with pytest.raises(InputError, match="inside a CUDA graph capture"):
+        capture()
     torch.cuda.synchronize()
     assert torch.isfinite(runner(*tensors)).all()
 
