@@ -17,7 +17,14 @@ from mirage_py.search.hits import draw, hits, holds
 from mirage_py.search.loops import arrangement_us, arrangements
 from mirage_py.search.lower import lower
 from mirage_py.search.pool import Pool
-from mirage_py.search.spaces import Configuration, configurations, representative_space
+from mirage_py.search.spaces import (
+    Configuration,
+    configurations,
+    has_pieces,
+    representative_space,
+    shortest_space,
+)
+from mirage_py.search.values import Values
 from mirage_py.search.work import WorkModel
 from mirage_py.ugraph.field import FIELDS
 from mirage_py.ugraph.program import Program
@@ -96,15 +103,21 @@ def explore(task: Task, seed: int, *, skip_divisions: bool) -> Outcome:
     return _Exploration(task, seed, skip_divisions).run()
 
 
+def _checks(program: Program, seed: int) -> list[tuple[Values, tuple[int, ...]]]:
+    """Another field, other extents, other inputs: what holds here as well is no coincidence."""
+    spaces = [representative_space(program, 1)]
+    if has_pieces(program):
+        spaces.append(shortest_space(program))
+    return [draw(program, space, FIELDS[1], seed) for space in spaces]
+
+
 class _Exploration:
     def __init__(self, task: Task, seed: int, skip_divisions: bool) -> None:
         self.task = task
         self.outcome = Outcome()
         program, limits = task.program, task.limits
         self.values, self.targets = draw(program, representative_space(program), FIELDS[0], seed)
-        # Another field, other extents, other inputs: what holds here as well is no coincidence.
-        second = representative_space(program, 1)
-        self.checks, self.truths = draw(program, second, FIELDS[1], seed)
+        self.checks = _checks(program, seed)
         self.ground = Ground(
             task.table,
             task.form.leaves,
@@ -119,12 +132,13 @@ class _Exploration:
         for configuration in configurations(self.task.program, self.task.limits.max_loop_dims):
             pool = self._close(configuration)
             for derivation in self._derivations(configuration, pool):
-                if holds(derivation, self.checks, self.truths):
+                if all(holds(derivation, *check) for check in self.checks):
                     self._add_families(configuration, derivation)
                 else:
                     self.outcome.refuted += 1
                     self.outcome.reasons.append(f"refuted ({configuration}): {derivation}")
-        counter.evaluations = self.values.evaluations + self.checks.evaluations
+        done = [self.values, *(values for values, _ in self.checks)]
+        counter.evaluations = sum(values.evaluations for values in done)
         if not counter.hits:
             self.outcome.reasons.append("no configuration reaches all outputs")
         return self.outcome

@@ -19,7 +19,7 @@ __all__ = ["Family", "SearchLimits", "SearchResult", "search"]
 
 # Draws of the inputs: another one where two different tensors happened to agree, or a divisor to
 # be zero.
-_DRAWS = 4
+_DRAWS = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,12 @@ class Values:
         """A leaf: random elements, or random bits for a mask; a scalar as it is."""
         if node.op in SCALAR_LEAVES:
             return self.scalar(node.op, str(node.attr))
-        draw = self._ops.random_bits if node.op == "mask" else self._ops.random
-        return self._number(draw(self.space.shape(node.dims), leaf_name(node)))
+        shape, name = self.space.shape(node.dims), leaf_name(node)
+        if node.op != "mask":
+            return self._number(self._ops.random(shape, name))
+        # Three ones in four: few rows are masked away entirely.
+        bits = [self._ops.random_bits(shape, f"{name} {part}") for part in ("first", "second")]
+        return self._number(self._meaning.apply("maximum", None, bits))
 
     def scalar(self, op: str, text: str) -> int:
         """A constant by its decimal text, or the size of a dimension."""
