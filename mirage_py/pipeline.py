@@ -99,7 +99,9 @@ def optimize(
     usable = [i for i in ranked if i.family.digest in verified]
     ranking = Ranking(program, normal, chosen, found, verified, usable, seed)
     if on_gpu and options.effort != "none":
-        return ranking.measured(baselines, options.budget, progress)
+        return ranking.measured(
+            baselines, effort=options.effort, budget_s=options.budget, progress=progress
+        )
     return ranking.modelled(progress)
 
 

@@ -65,7 +65,7 @@ class Result:
     """The best plan found and everything known about it.
 
     ``plan`` is None when no generated kernel beats what the user had: then the original program is
-    the answer, and ``best`` is its timing.
+    the answer, and ``best`` is its timing. ``interrupted`` by Ctrl-C: then it is the best so far.
     """
 
     program: Program
@@ -80,6 +80,7 @@ class Result:
     candidates: tuple[Candidate, ...]
     notes: tuple[str, ...] = ()
     artifact: Path | None = None
+    interrupted: bool = False
 
     @property
     def speedup(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
@@ -73,23 +73,39 @@ class Ranking:
         return self._result(baseline, baseline, None, None, dropped, self._why_nothing())
 
     def measured(
-        self, baselines: Baselines | None, budget_s: float | None, progress: Progress
+        self,
+        baselines: Baselines | None,
+        *,
+        effort: str,
+        budget_s: float | None,
+        progress: Progress,
     ) -> Result:
-        """Compile, check and time the candidates beside the baselines; the fastest wins."""
-        from mirage_py.runtime.eager import torch_function
+        """Compile, check and time the candidates beside the baselines; the fastest wins.
+
+        The baselines are eager PyTorch, torch.compile of it, and those that are given; a given
+        ``eager`` is the user's own function.
+        """
+        from mirage_py.runtime.baselines import baselines as usual_baselines
         from mirage_py.runtime.tuner import tune
 
-        against = dict(baselines) if baselines else {"eager": torch_function(self.program)}
-        progress(f"measuring {len(self.instances)} candidates on {self.target.name}")
+        given = dict(baselines or {})
+        against = {**usual_baselines(self.program, given.get("eager"), effort=effort), **given}
         plans = [i.plan for i in self.instances]
         report = tune(
-            self.program, plans, against, target=self.target, seed=self.seed, budget_s=budget_s
+            self.program,
+            plans,
+            against,
+            target=self.target,
+            seed=self.seed,
+            budget_s=budget_s,
+            progress=progress,
         )
         baseline = Timing(report.baseline.name, report.baseline.time_us, "measured")
         best = Timing(report.best.name, report.best.time_us, "measured")
         candidates = [
             Candidate(m.plan, Timing(m.name, m.time_us, "measured"), m.passed, m.reason)
             for m in report.measured
+            if m.plan is not None
         ]
         plan = report.best.plan
         evidence = None
@@ -101,7 +117,8 @@ class Ranking:
                 instance, report.best.max_rel_error, report.best.bound, source
             )
             note = ""
-        return self._result(baseline, best, plan, evidence, candidates, note)
+        result = self._result(baseline, best, plan, evidence, candidates, note)
+        return replace(result, notes=(*result.notes, *report.notes), interrupted=report.interrupted)
 
     def _evidence(self, instance: Instance, error: float, bound: float, source: str) -> Evidence:
         """Raises VerificationError when the real tiles at the real sizes differ on a sample."""

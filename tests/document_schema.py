@@ -1,4 +1,4 @@
-"""The JSON document of ``superoptimize --json`` (schema 1): every key, and the type of its value."""
+"""The document of ``superoptimize --json`` (schema 1): every key, and the type of its value."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def summary(result: Result, files: Sequence[Path]) -> str:
 
 def _facts(result: Result, files: Sequence[Path]) -> Iterator[tuple[str, str]]:
     if result.evidence is not None:
-        yield "verified", verification_line(result.evidence)
+        yield from _verification(result.evidence)
     yield "search", _search(result.search)
     for reason, count in sorted(result.search.pruned.items(), key=lambda item: -item[1]):
         example = result.search.examples.get(reason, "")
@@ -39,22 +39,18 @@ def _facts(result: Result, files: Sequence[Path]) -> Iterator[tuple[str, str]]:
         yield "artifact", str(result.artifact)
 
 
-def verification_line(evidence: Evidence) -> str:
-    """What was checked, on one line; nothing is said that was not."""
+def _verification(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """What was checked; nothing is said that was not."""
     primes = ", ".join(map(str, evidence.primes))
-    if evidence.error_bound is None:
-        bound = f"no error bound ({evidence.bound_reason})"
-    else:
-        bound = f"error bound {evidence.error_bound:.2g} ({evidence.bound_reason})"
-    parts = [f"equal in {evidence.trials} trials over fields of {primes}", bound]
+    parts = [f"equal in {evidence.trials} trials modulo {primes}"]
     if evidence.samples:
-        parts.append(f"equal in {evidence.samples} samples at full size")
+        parts.append(f"in {evidence.samples} samples at full size")
     parts.append("proved by the axioms" if evidence.proved else "not proved by the axioms")
-    parts.append(
-        f"float error {evidence.max_rel_error:.2g} within {evidence.float_bound:.2g} "
-        f"({evidence.float_source})"
-    )
-    return "; ".join(parts)
+    yield "verified", "; ".join(parts)
+    bound = "none" if evidence.error_bound is None else f"{evidence.error_bound:.2g}"
+    yield "bound", f"{bound}: {evidence.bound_reason}"
+    error = f"{evidence.max_rel_error:.2g}, allowed {evidence.float_bound:.2g}"
+    yield "float", f"relative error {error} ({evidence.float_source})"
 
 
 def _search(search: SearchSummary) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 NO_IMPROVEMENT = 3
 NOTHING_RAN = 6
+INTERRUPTED = 130
 
 
 @click.command(short_help="Find faster kernels for a program, with evidence that they are right.")
@@ -132,6 +133,9 @@ def _report(screen: Screen, result: Result, *, json: bool) -> None:
 
 
 def _exit_code(screen: Screen, result: Result, *, require_speedup: bool) -> int:
+    if result.interrupted:
+        screen.message("interrupted: this is the best so far")
+        return INTERRUPTED
     if result.plan is None and result.candidates and not any(c.passed for c in result.candidates):
         screen.message(
             f"none of {len(result.candidates)} candidates ran and gave the right result: the "

@@ -46,12 +46,14 @@ class Measured:
 class TuneReport:
     """``best`` is the winner, a baseline where no candidate is clearly faster; ``baseline`` is the
     fastest of the baselines. ``measured`` holds everything, candidates in the order they came.
+    ``interrupted`` by Ctrl-C: then it is the best so far.
     """
 
     measured: tuple[Measured, ...]
     best: Measured
     baseline: Measured
     notes: tuple[str, ...] = ()
+    interrupted: bool = False
 
 
 class Contender:

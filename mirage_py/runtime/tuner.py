@@ -98,6 +98,7 @@ class _Tuner:
         self.progress = progress
         self.runners: dict[str, PlanRunner] = {}
         self.notes: list[str] = []
+        self.interrupted = False
 
     # -- before timing ---------------------------------------------------------------------------
 
@@ -156,6 +157,7 @@ class _Tuner:
         except KeyboardInterrupt:
             if not any(c.time_us < float("inf") for c in self.baselines):
                 raise
+            self.interrupted = True
             self.notes.append("interrupted: the best so far")
 
     def _round(self, racing: Sequence[Contender], sets: Sequence[_InputSet], reps: int) -> None:
@@ -234,7 +236,11 @@ class _Tuner:
             self.notes.append(f"{late} candidates were not timed within the budget")
         found = {c.name: c.measured() for c in (*self.candidates, *self.baselines)}
         return TuneReport(
-            tuple(found.values()), found[best.name], found[baseline.name], tuple(self.notes)
+            tuple(found.values()),
+            found[best.name],
+            found[baseline.name],
+            tuple(self.notes),
+            self.interrupted,
         )
 
 

@@ -14,6 +14,7 @@ from mirage_py.frontend.spec import parse
 from mirage_py.pipeline import Options, normalise, optimize, save
 from mirage_py.result import Result
 from mirage_py.runtime.artifact import load_artifact
+from mirage_py.runtime.measured import Measured, TuneReport
 from mirage_py.ugraph.text import parse_program, parse_ugraph
 from mirage_py.ugraph.validate import validate_ugraph
 from mirage_py.verify.field_test import field_test
@@ -159,3 +160,70 @@ def test_options_have_the_defaults_of_the_command_line():
     for name in ("target", "backend", "effort", "seed"):
         assert getattr(options, name) == defaults[name]
     assert options.budget is None
+
+
+@pytest.fixture
+def on_h200(monkeypatch: pytest.MonkeyPatch):
+    """This machine as one with an H200 whose tuner says what it is told to."""
+    from mirage_py.runtime import environment, tuner
+    from mirage_py.targets import H200
+
+    seen: dict[str, object] = {}
+
+    def says(candidate_us: float, **report: object) -> dict[str, object]:
+        def tune(program, plans, baselines, **options):
+            seen.update(options, plans=plans, baselines=baselines)
+            standing = Measured("eager", None, 20.0)
+            plan = Measured("plan 0", plans[0], candidate_us, max_rel_error=1e-4, bound=1e-3)
+            best = min(plan, standing, key=lambda m: m.time_us)
+            return TuneReport((plan, standing), best, standing, **report)
+
+        monkeypatch.setattr(environment, "detect_target", lambda: H200)
+        monkeypatch.setattr(tuner, "tune", tune)
+        return seen
+
+    return says
+
+
+def test_with_a_gpu_the_fastest_wins(on_h200):
+    seen = on_h200(10.0, notes=("a note",))
+    result = optimize(parse(SPECS["softmax"]), budget=3.0, seed=2)
+    assert list(seen["baselines"]) == ["eager", "compile"]
+    assert seen["budget_s"] == 3.0
+    assert result.target == "h200"
+    assert result.plan == seen["plans"][0]
+    assert (result.best.time_us, result.best.source) == (10.0, "measured")
+    assert (result.baseline.name, result.speedup) == ("eager", 2.0)
+    assert result.evidence.float_source == "h200, full size"
+    assert [c.plan is not None for c in result.candidates] == [True]
+    assert result.notes == ("a note",)
+    assert not result.interrupted
+
+
+def test_with_a_gpu_the_original_stays_where_it_is_faster(on_h200):
+    on_h200(30.0, interrupted=True)
+    result = optimize(parse(SPECS["softmax"]), target="h200")
+    assert result.plan is None
+    assert result.evidence is None
+    assert result.best == result.baseline
+    assert result.speedup == 1.0
+    assert result.interrupted
+    assert "faster than every candidate" in result.notes[0]
+
+
+def test_the_function_of_the_user_is_the_eager_baseline(on_h200):
+    def mine(x):
+        return x
+
+    seen = on_h200(10.0)
+    optimize(parse(SPECS["softmax"]), effort="full", baselines={"eager": mine, "vendor": mine})
+    assert seen["baselines"]["eager"] is mine
+    assert list(seen["baselines"]) == ["eager", "compile", "compile_max_autotune", "vendor"]
+
+
+@pytest.mark.parametrize("options", [{"effort": "none"}, {"target": "a100"}])
+def test_with_a_gpu_but_nothing_to_measure(on_h200, options: dict[str, str]):
+    seen = on_h200(10.0)
+    result = optimize(parse(SPECS["softmax"]), **options)
+    assert seen == {}
+    assert result.best.source == "model"

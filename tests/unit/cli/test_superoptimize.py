@@ -65,7 +65,9 @@ def test_words_say_all_of_it(cli, softmax_spec: Path, tmp_path: Path):
     assert outcome.out.startswith("ugraph softmax\n")
     lines = {line[:10].strip(): line[11:] for line in outcome.out.splitlines()}
     assert "equal in 4 trials" in lines["verified"]
-    assert "float error" in lines["verified"]
+    assert "samples at full size" in lines["verified"]
+    assert "Schwartz-Zippel" in lines["bound"]
+    assert lines["float"].startswith("relative error")
     assert "candidates" in lines["search"]
     assert Path(lines["triton"]).is_file()
     ast.parse(Path(lines["triton"]).read_text())
@@ -185,10 +187,8 @@ def test_options_reach_the_pipeline(cli, softmax_spec, tmp_path, result, monkeyp
         return result
 
     monkeypatch.setattr(pipeline, "optimize", optimize)
-    cli(
-        "superoptimize", softmax_spec, "--target", "A100", "--backend", "triton", "--effort", "full",
-        "--budget", "2.5", "--seed", "7", "--size", "S=20", "-o", tmp_path / "out",
-    )  # fmt: skip
+    options = "--target A100 --backend triton --effort full --budget 2.5 --seed 7 --size S=20"
+    cli("superoptimize", softmax_spec, *options.split(), "-o", tmp_path / "out")
     assert seen["target"] == "a100"
     assert seen["backend"] == "triton"
     assert seen["effort"] == "full"
@@ -279,3 +279,13 @@ def test_the_checker_checks():
     assert faults({}) == [f"$.{key} is missing" for key in SCHEMA_1]
     assert faults({"a": True}, {"a": int}) == ["$.a is True"]
     assert faults({"a": 1, "b": 2}, {"a": int}) == ["$.b is not in the schema"]
+
+
+def test_an_interrupted_measurement_keeps_the_best(
+    cli, softmax_spec, tmp_path, result, monkeypatch
+):
+    _replaced(monkeypatch, replace(result, interrupted=True))
+    outcome = cli("superoptimize", softmax_spec, "--json", "-o", tmp_path / "out")
+    assert outcome.code == 130
+    assert faults(outcome.document) == []
+    assert (tmp_path / "out" / "plan.json").exists()
