@@ -20,6 +20,7 @@ from mirage_py.ugraph.index import IndexExpr, Predicate
 from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 from mirage_py.ugraph.program import Output, Program
+from mirage_py.verify.safe_exp import add_safe_shifts
 
 _CALLS = {
     "neg": "-{}", "exp": "torch.exp({})", "log": "torch.log({})", "sqrt": "torch.sqrt({})",
@@ -53,7 +54,15 @@ def eager_source(program: Program) -> str:
 
     Raises UnsupportedError for an operator that has no PyTorch form.
     """
-    return _Writer(program).module()
+    writer = _Writer(program)
+    text = writer.module()
+    if writer.has_bare_exp:
+        # Where softmax stands there is none left. A quotient of other sums of exponentials gets the
+        # shift that somebody who writes it by hand would give it.
+        shifted = add_safe_shifts(program)
+        if shifted != program:
+            return _Writer(shifted).module()
+    return text
 
 
 class _Writer:
@@ -71,6 +80,7 @@ class _Writer:
         self.values: dict[int, _Value] = {}
         self.taken = set(names.values())
         self.out = CodeWriter()
+        self.has_bare_exp = False
 
     def module(self) -> str:
         out = self.out
@@ -160,6 +170,7 @@ class _Writer:
             args = [
                 self._cast(a, F32) if a.dtype and a.dtype.bytes < F32.bytes else a for a in args
             ]
+        self.has_bare_exp |= node.op == "exp"
         dtype = BOOL if node.op in _COMPARISONS else _promoted(args)
         if node.op in ("maximum", "minimum"):
             side = "min" if node.op == "maximum" else "max"

@@ -60,8 +60,11 @@ class FloatGate:
 
     def close(self) -> None:
         """Stop the worker and remove the folder."""
+        # The worker may be just about to start: it is stopped until nobody waits for it any more.
+        while self._thread.is_alive():
+            self._pool.close()
+            self._thread.join(timeout=0.1)
         self._pool.close()
-        self._thread.join()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> FloatGate:

@@ -21,6 +21,7 @@ class ExpectedInput:
         self.tensor = tensor
         self.shape = tensor.shape
         self.strides = tensor.element_strides
+        self.layout = torch.strided
         self.dtype: torch.dtype = getattr(torch, tensor.dtype.torch_name)
 
     def accept(self, value: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -29,7 +30,7 @@ class ExpectedInput:
             value.shape != self.shape
             or value.dtype != self.dtype
             or value.device != device
-            or value.layout != _strided()
+            or value.layout != self.layout
         ):
             raise self._refusal(value, device)
         if value.data_ptr() % POINTER_ALIGNMENT_BYTES == 0 and (
@@ -61,7 +62,7 @@ class ExpectedInput:
     def _refusal(self, value: torch.Tensor, device: torch.device) -> InputError:
         name = self.tensor.name
         where = "kernel input"
-        if value.layout != _strided():
+        if value.layout != self.layout:
             return InputError(
                 f"'{name}' is a {value.layout} tensor", where=where, repair="pass x.to_dense()"
             )
@@ -114,9 +115,3 @@ def check_detached(inputs: tuple[torch.Tensor, ...], expected: tuple[ExpectedInp
                 repair="call it under torch.no_grad(), pass x.detach(), "
                 "or use @mirage_py.superoptimize, which falls back to the original function",
             )
-
-
-def _strided() -> torch.layout:
-    import torch
-
-    return torch.strided

@@ -193,12 +193,16 @@ def _kernel_launch(kernel: TritonKernel, capability: int, places: Sequence[int])
     run: Callable[..., None] = compiled.run
     function: Any = compiled.function
     metadata: Any = compiled.packed_metadata
-    hook = knobs.runtime.launch_enter_hook
+
+    def is_watched() -> bool:
+        # A chain of hooks since triton 3.5, one function or None before.
+        hook = knobs.runtime.launch_enter_hook
+        return bool(getattr(hook, "calls", hook))
 
     def launch(memory: Sequence[torch.Tensor], stream: int) -> None:
         # Addresses as integers: for tensors triton asks the driver about every pointer.
         pointers = [memory[p].data_ptr() for p in places]
-        if hook.calls:  # a profiler wants to know of every launch
+        if is_watched():  # a profiler wants to know of every launch
             with_hooks(*pointers, stream=stream)
         else:
             run(grid, 1, 1, stream, function, metadata, None, None, None, *pointers)

@@ -256,8 +256,8 @@ class _Worker:
     def _death(self) -> str:
         """How the process ended, and its last words."""
         process = self._process
-        assert process is not None
-        assert self._errors is not None
+        if process is None or self._errors is None:
+            return "its worker process was stopped"
         try:
             code = process.wait(timeout=5)
         except subprocess.TimeoutExpired:

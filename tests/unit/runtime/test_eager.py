@@ -81,6 +81,23 @@ def test_a_softmax_in_pieces_does_not_overflow():
     assert torch.equal(out, torch.ones(2, 4, dtype=torch.float16))
 
 
+def test_other_quotients_of_exponentials_do_not_overflow():
+    text = """
+    H = 3, S = 6
+    Z[H, S], A[H, S], B[H, S] : f16
+    Y[h] = sum[s]( exp(Z[h, s]) * A[h, s] ) / sum[s]( exp(Z[h, s]) * B[h, s] )
+    """
+    program = mirage_py.parse(text)
+    assert "amax" in eager_source(program)
+    z = torch.full((3, 6), 5e4, dtype=torch.float16)
+    ones = torch.ones(3, 6, dtype=torch.float16)
+    assert torch.equal(torch_function(program)(z, ones, ones), ones[:, 0])
+    # A lone exponential means what it says.
+    alone = mirage_py.parse("N = 4\nX[N] : f32\nY[n] = exp(X[n])")
+    assert "amax" not in eager_source(alone)
+    check(alone)
+
+
 def test_a_masked_softmax():
     b = ProgramBuilder("masked")
     b.dim("h", 3), b.dim("q", 5), b.dim("s", 7)
@@ -159,6 +176,13 @@ def test_strange_names():
     total = b.apply("add", b.load("class", ("lambda",)), b.load("F", ("lambda",)))
     b.output("torch", b.apply("mul", total, b.load("1 x", ("lambda",))), ("lambda",), F32)
     check(b.build(), 1e-6)
+
+
+def test_torch_compile_takes_it_whole():
+    x = torch.randn(33, 70).half()
+    function = torch_function(scale_program())
+    traced = torch.compile(function, backend="eager", fullgraph=True, dynamic=False)
+    assert torch.equal(traced(x), function(x))
 
 
 def test_it_is_differentiable_and_takes_other_strides():
