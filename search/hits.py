@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 
 from mirage_py.search.derivation import Derivation
@@ -25,7 +26,9 @@ def draw(program: Program, space: Space, field: Field, seed: int) -> tuple[Value
     ordered = [n.attr for n in program.nodes if n.op == "const" and isinstance(n.attr, float)]
     compares = any(n.op in ("maximum", "minimum", "lt", "le", "gt", "ge") for n in program.nodes)
     for attempt in range(DRAWS):
-        values = Values(space, field, seed * DRAWS + attempt)
+        # Each trial may divide by zero, by relu(x) say every second one: in the end few are tried.
+        trials = max(1, space.trials >> max(0, attempt - DRAWS // 2))
+        values = Values(replace(space, trials=trials), field, seed * DRAWS + attempt)
         # max(x, 2) followed by min(.., 5) is constant in a draw whose order has 5 before 2.
         if compares and not values.orders_truly(ordered):
             continue

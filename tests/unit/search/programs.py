@@ -151,6 +151,17 @@ def grouped_attention(q: int = 16, s: int = 512, d: int = 64, e: int = 64) -> Pr
     return p.b.build()
 
 
+def alibi_attention(h: int = 4, q: int = 256, s: int = 256, d: int = 64, e: int = 64) -> Program:
+    """The distance of query and key, an index as a number, is added to the scores."""
+    p = Spec("alibi_attention", h=h, q=q, s=s, d=d, e=e)
+    scores = p.contract(p.load("Q", "hqd"), p.load("K", "hsd"), "d")
+    distance = p.b.index(ix.dim("s") - ix.dim("q"))
+    bias = p.b.apply("mul", p.b.apply("mul", distance, p.b.const(0.0625)), p.load("M", "h"))
+    weights = softmax(p.b, p.b.apply("add", scores, bias), "s")
+    p.output("O", p.contract(weights, p.load("V", "hse"), "s"), "hqe")
+    return p.b.build()
+
+
 def clamped_maximum(b: int = 32, n: int = 4096) -> Program:
     """Comparisons, selections and maxima: operators without algebra."""
     s = Spec("clamped_maximum", b=b, n=n)
@@ -192,6 +203,7 @@ MORE: dict[str, Callable[..., Program]] = {
     "row_statistics": row_statistics,
     "linear_attention": linear_attention,
     "grouped_attention": grouped_attention,
+    "alibi_attention": alibi_attention,
     "clamped_maximum": clamped_maximum,
     "two_contractions": two_contractions,
     "whole_sum": whole_sum,
@@ -211,6 +223,7 @@ SMALL_SIZES: dict[str, tuple[int, ...]] = {
     "row_statistics": (3, 7),
     "linear_attention": (2, 3, 7, 5, 4),
     "grouped_attention": (3, 7, 5, 4),
+    "alibi_attention": (2, 3, 7, 5, 4),
     "clamped_maximum": (3, 7),
     "two_contractions": (3, 7, 5, 4),
     "whole_sum": (5, 7),

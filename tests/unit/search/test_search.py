@@ -15,6 +15,7 @@ from mirage_py.search.extract import ExtractionLimits
 from mirage_py.search.search import SearchLimits, search
 from mirage_py.ugraph.dtypes import F16
 from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.validate import validate_ugraph
 
 _DIGESTS = """
 from unit.search import programs
@@ -149,3 +150,38 @@ def test_a_relu_is_not_taken_for_its_argument():
         assert ["load", "relu", "store"] in ops
         assert ["load", "store"] not in ops
         assert not result.reasons
+
+
+def test_a_divisor_that_is_often_zero_is_drawn_again():
+    s = programs.Spec("relu_below", d=5, n=3)
+    total = s.b.sum(s.load("X", "d"), "d")
+    s.output("Y", s.b.apply("div", s.load("Z", "n"), s.b.apply("relu", total)), "n")
+    assert search(s.b.build()).families
+
+
+def test_a_function_of_a_maximum_is_not_taken_for_the_maximum():
+    # relu(max(x)) is max(x) unless all of x is negative: short rows show it, long ones do not.
+    s = programs.Spec("relu_of_max", b=3, d=64)
+    s.output("Y", s.b.apply("relu", s.b.max(s.load("X", "bd"), "d")), "b")
+    for seed in range(4):
+        for family in search(s.b.build(), seed=seed).families:
+            ops = [n.op for n in family.ugraph.kernels[0].nodes]
+            assert "relu" in ops or "maximum" in ops
+
+
+def test_two_outputs_of_one_value_are_both_stored():
+    s = programs.Spec("twice", b=4)
+    x = s.b.apply("exp", s.load("X", "b"))
+    s.output("Y", x, "b")
+    s.output("Z", x, "b")
+    (family,) = search(s.b.build()).families
+    assert [n.op for n in family.ugraph.kernels[0].nodes] == ["load", "exp", "store", "store"]
+
+
+def test_an_output_may_repeat_its_value():
+    s = programs.Spec("repeated", b=4, d=64, n=8)
+    s.output("Y", s.b.sum(s.load("X", "bd"), "d"), "bn")
+    families = search(s.b.build()).families
+    assert families
+    for family in families:
+        validate_ugraph(family.ugraph)
