@@ -3,7 +3,7 @@
     MirageError
     ├── InputError            exit 2   bad spec, bad shape, bad option, bad file
     │   ├── SpecError                  a math spec; carries line, column and a caret
-    │   └── FormatError                a µGraph, plan or artifact file that does not parse or was altered
+    │   └── FormatError                a stored file that does not parse or was altered
     ├── VerificationError     exit 4   two programs that should be equal are not
     ├── UnsupportedError      exit 5   an operator or form the project does not know
     ├── ValidationError       exit 1   an ill-formed µGraph (a bug when the project built it itself)
@@ -72,7 +72,9 @@ class SourcePosition:
 class SpecError(InputError):
     """A math spec that cannot be understood, with the place and the repair."""
 
-    def __init__(self, what: str, position: SourcePosition, *, why: str = "", repair: str = "") -> None:
+    def __init__(
+        self, what: str, position: SourcePosition, *, why: str = "", repair: str = ""
+    ) -> None:
         self.position = position
         where = f"{position.file}:{position.line}:{position.column}"
         super().__init__(what, where=where, why=why, repair=repair)
