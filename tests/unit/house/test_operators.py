@@ -1,10 +1,14 @@
 """Every operator, in every place that must know it: a new one fails here until all of them do.
 
-The back end's own walk is tests/unit/codegen/test_triton_operators.py, that of the e-graph
+That a back end computes them right is tested beside it, as in
+tests/unit/codegen/test_triton_operators.py; that the e-graph has them in
 tests/unit/axioms/test_term.py.
 """
 
 from __future__ import annotations
+
+import importlib
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,6 +26,9 @@ from mirage_py.verify import polynomial_degree, unknown_functions
 OPERATORS = [o for o in all_operators() if o.kind == ELEMENTWISE]
 # Casts carry a type; tests/unit/runtime/test_eager.py has them.
 UNTYPED = [o for o in OPERATORS if o.name != "cast"]
+BACK_ENDS = sorted(
+    folder.parent.name for folder in Path(__file__).parents[3].glob("codegen/*/__init__.py")
+)
 # Written with signs, or by another name, or by the search alone.
 WITHOUT_A_FUNCTION = (
     "add", "sub", "mul", "div", "neg", "lt", "le", "gt", "ge", "eq", "ne", "maximum", "minimum",
@@ -42,6 +49,13 @@ def program_of(operator: Operator) -> Program:
     args = [b.load(name, ("m",)) for name in names]
     b.output("R", b.apply(operator.name, *args), ("m",), F32)
     return b.build()
+
+
+@pytest.mark.parametrize("back_end", BACK_ENDS)
+@pytest.mark.parametrize("operator", UNTYPED, ids=lambda o: o.name)
+def test_every_back_end_emits_it(back_end: str, operator: Operator):
+    emitted = importlib.import_module(f"mirage_py.codegen.{back_end}.expressions").ELEMENTWISE
+    assert operator.name in emitted
 
 
 @pytest.mark.parametrize("operator", UNTYPED, ids=lambda o: o.name)
