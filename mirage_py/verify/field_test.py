@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 from mirage_py.errors import UnsupportedError, ValidationError, VerificationError
-from mirage_py.ugraph.field import FIELDS, FieldOps
+from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldOps
 from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
 from mirage_py.ugraph.meaning import FieldMeaning
 from mirage_py.ugraph.program import Program, Tensor
 from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.ugraph.validate import validate_ugraph
 from mirage_py.verify.conditions import Conditions
 from mirage_py.verify.difference import Mismatch, first_difference
 from mirage_py.verify.error_bound import error_bound
@@ -87,7 +87,7 @@ def field_test(program: Program, ugraph: UGraph, *, trials: int = 4, seed: int) 
         field = FIELDS[trial % len(FIELDS)]
         small = _small(evaluable, ugraph, seed + trial // len(FIELDS))
         used.append(dict(small[0].sizes))
-        mismatch_here = redrawn(small[0], field, seed + trial, partial(_compare, *small))
+        mismatch_here = redrawn(small[0], field, seed + trial, _Comparison(*small))
         if mismatch_here is not None:
             return FieldEvidence(
                 False, trial + 1, primes, None, "the two differ", tuple(used), seed, keyed,
@@ -132,17 +132,33 @@ def _with_common_inputs(program: Program, ugraph: UGraph) -> tuple[Program, UGra
     return outside, replace(ugraph, program=inside)
 
 
-def _compare(program: Program, ugraph: UGraph, ops: FieldOps) -> Mismatch | None:
-    meaning = FieldMeaning(ops)
-    inputs = random_inputs(program, ops)
-    expected = evaluate_program(program, inputs, meaning)
-    try:
-        found = evaluate_ugraph(ugraph, inputs, meaning)
-    except ValidationError as error:
-        return Mismatch("", (), str(error))
-    for output in program.outputs:
-        name = output.tensor.name
-        place = first_difference(expected[name], found[name], ops)
-        if place is not None:
-            return Mismatch(name, place)
-    return None
+class _Comparison:
+    """One trial: the attempt that is repeated until a draw divides by no zero."""
+
+    def __init__(self, program: Program, ugraph: UGraph) -> None:
+        self._program = program
+        self._ugraph = ugraph
+        self._divided = False
+
+    def __call__(self, ops: FieldOps) -> Mismatch | None:
+        """Where the two differ first, if they do."""
+        meaning = FieldMeaning(ops)
+        inputs = random_inputs(self._program, ops)
+        expected = evaluate_program(self._program, inputs, meaning)
+        try:
+            validate_ugraph(self._ugraph)
+            found = evaluate_ugraph(self._ugraph, inputs, meaning)
+        except ValidationError as error:
+            return Mismatch("", (), str(error))
+        except DivisionByZero:
+            # Once is chance; twice, where the program has a value, is a wrong divisor.
+            if self._divided:
+                return Mismatch("", (), "the µGraph divides by zero where the program does not")
+            self._divided = True
+            raise
+        for output in self._program.outputs:
+            name = output.tensor.name
+            place = first_difference(expected[name], found[name], ops)
+            if place is not None:
+                return Mismatch(name, place)
+        return None

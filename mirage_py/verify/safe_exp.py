@@ -60,12 +60,20 @@ def _common_masks(program: Program, exps: Sequence[int]) -> tuple[int, ...]:
 
 
 def _mask_beside(program: Program, user: int, operand: int) -> int | None:
-    """The 0/1 factor that ``user`` multiplies ``operand`` by, if that is what it does."""
+    """The mask of a user that makes ``operand`` 0 where it does not hold, and does nothing else."""
     node = program.nodes[user]
-    if node.op != "mul" or node.args.count(operand) != 1:
+    if node.args.count(operand) != 1:
         return None
-    (other,) = (a for a in node.args if a != operand)
-    return other if _is_truth(program, other) else None
+    mask: int | None = None
+    if node.op == "mul":
+        (mask,) = (a for a in node.args if a != operand)
+    elif node.op == "where" and node.args[1] == operand and _is_zero(program, node.args[2]):
+        mask = node.args[0]
+    return mask if mask is not None and _is_truth(program, mask) else None
+
+
+def _is_zero(program: Program, position: int) -> bool:
+    return program.nodes[position].op == "const" and program.nodes[position].attr == 0.0
 
 
 def _is_truth(program: Program, position: int) -> bool:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from mirage_py.errors import ValidationError, VerificationError
-from mirage_py.ugraph.field import FIELDS, FieldOps
+from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldOps
 from mirage_py.ugraph.interpret import evaluate_at
 from mirage_py.ugraph.program import Output, Program
 from mirage_py.ugraph.ugraph import BlockGraph, UGraph
@@ -94,9 +93,8 @@ def sampled_test(
             if skipped:
                 break
             field = FIELDS[number % len(FIELDS)]
-            count, mismatch = redrawn(
-                program, field, seed + number, partial(_compare, ugraph, sample)
-            )
+            comparison = _Comparison(ugraph, sample)
+            count, mismatch = redrawn(program, field, seed + number, comparison)
             done, elements = done + 1, elements + count
             if mismatch is not None:
                 return SampleEvidence(False, done, elements, skipped, mismatch)
@@ -154,20 +152,33 @@ def _too_large(ugraph: UGraph, sample: _Sample, max_work: float) -> str:
     )
 
 
-def _compare(ugraph: UGraph, sample: _Sample, ops: FieldOps) -> tuple[int, Mismatch | None]:
-    """How many elements were compared, and the first that differs."""
-    meaning = LazyMeaning(ops)
-    inputs = lazy_inputs(ugraph.program)
-    expected = evaluate_at(sample.program, inputs, meaning, sample.points)
-    try:
-        found = run_blocks(ugraph, sample.needs, inputs, meaning)
-    except ValidationError as error:
-        return 0, Mismatch("", (), str(error))
-    count = 0
-    for name, want in expected.items():
-        count += want.values.size
-        place = first_difference(want.values, found[name][want.elements], ops)
-        if place is not None:
-            index = tuple(int(e[place]) for e in want.elements)
-            return count, Mismatch(name, index)
-    return count, None
+class _Comparison:
+    """One sample: the attempt that is repeated until a draw divides by no zero."""
+
+    def __init__(self, ugraph: UGraph, sample: _Sample) -> None:
+        self._ugraph = ugraph
+        self._sample = sample
+        self._divided = False
+
+    def __call__(self, ops: FieldOps) -> tuple[int, Mismatch | None]:
+        """How many elements were compared, and the first that differs."""
+        meaning = LazyMeaning(ops)
+        inputs = lazy_inputs(self._ugraph.program)
+        expected = evaluate_at(self._sample.program, inputs, meaning, self._sample.points)
+        try:
+            found = run_blocks(self._ugraph, self._sample.needs, inputs, meaning)
+        except ValidationError as error:
+            return 0, Mismatch("", (), str(error))
+        except DivisionByZero:
+            # Once is chance; twice, where the program has a value, is a wrong divisor.
+            if self._divided:
+                return 0, Mismatch("", (), "the µGraph divides by zero where the program does not")
+            self._divided = True
+            raise
+        count = 0
+        for name, want in expected.items():
+            count += want.values.size
+            place = first_difference(want.values, found[name][want.elements], ops)
+            if place is not None:
+                return count, Mismatch(name, tuple(int(e[place]) for e in want.elements))
+        return count, None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, islice
 from math import isfinite
 from typing import TypeVar
 
@@ -15,6 +15,8 @@ from mirage_py.ugraph.program import Program
 T = TypeVar("T")
 
 MAX_DRAWS = 64
+# A divisor of a right program is zero by chance once in a million draws or less.
+_MAX_DIVISIONS = 6
 
 # Operators whose meaning is the keyed random order of the field (mirage_py.ugraph.field.order).
 ORDERED = ("max", "maximum", "minimum", "relu", "abs", "lt", "le", "gt", "ge", "eq", "ne")
@@ -46,7 +48,7 @@ def redrawn(program: Program, field: Field, seed: int, attempt: Callable[[FieldO
     draws = [FieldOps(field, seed * MAX_DRAWS + number) for number in range(MAX_DRAWS)]
     # Lazily: the first draw nearly always fits.
     fitting = (ops for ops in draws if not constants or ops.orders_truly(constants))
-    for ops in chain(fitting, draws):
+    for ops in islice(chain(fitting, draws), _MAX_DIVISIONS):
         try:
             return attempt(ops)
         except DivisionByZero:

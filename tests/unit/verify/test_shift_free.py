@@ -84,8 +84,10 @@ def test_any_value_of_a_row_is_a_free_shift():
         # The shift varies along the sum.
         "Y[r, k] = exp(X[r, k]) / sum[k](exp(X[r, k] - max[r](X[r, k])))",
         # The scale does not cancel beside a constant.
-        "let M[r] = max[k](X[r, k])\nlet E[r, k] = exp(X[r, k] - M[r])\n"
-        "Y[r, k] = E[r, k] / (sum[k](E[r, k]) + 1)",
+        (
+            "let M[r] = max[k](X[r, k])\nlet E[r, k] = exp(X[r, k] - M[r])\n"
+            "Y[r, k] = E[r, k] / (sum[k](E[r, k]) + 1)"
+        ),
     ],
 )
 def test_what_matters_stays(text):
@@ -135,7 +137,8 @@ def test_a_maximum_over_masked_values():
 def test_two_softmaxes_in_one_program():
     text = (
         "R = 8, N = 9, M = 10\nX[R, N], U[R, M] : f32\n"
-        "let A[r, n] = exp(X[r, n] - max[n](X[r, n]))\nlet B[r, m] = exp(U[r, m] - max[m](U[r, m]))\n"
+        "let A[r, n] = exp(X[r, n] - max[n](X[r, n]))\n"
+        "let B[r, m] = exp(U[r, m] - max[m](U[r, m]))\n"
         "Y[r, n, m] = A[r, n] / sum[n](A[r, n]) * B[r, m] / sum[m](B[r, m])"
     )
     program, count = removed(text)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirage_py.ugraph.dtypes import ALL_DTYPES, BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I32
+from mirage_py.verify.element_types import round_to, smallest_normal, underflow_step
+
+floats = st.floats(allow_nan=False, width=64)
+
+
+def one(value, dtype):
+    return float(round_to(np.array([value]), dtype)[0])
+
+
+@given(floats)
+def test_halves_and_singles_as_numpy_rounds_them(value):
+    with np.errstate(over="ignore"):
+        assert one(value, F16) == float(np.float16(value))
+        assert one(value, F32) == float(np.float32(value))
+    assert one(value, F64) == value
+
+
+@given(st.floats(allow_nan=False, width=32))
+def test_bfloat16_as_the_bits_say(value):
+    bits = np.float32(value).view(np.uint32)
+    rounded = (int(bits) + 0x7FFF + ((int(bits) >> 16) & 1)) & 0xFFFF0000
+    assert one(value, BF16) == float(np.uint32(rounded).view(np.float32))
+
+
+@given(floats, st.sampled_from([F16, BF16, F32, F8E4M3, F8E5M2, I8, I32]))
+def test_rounding_twice_is_rounding_once(value, dtype):
+    once = round_to(np.array([value]), dtype)
+    assert np.array_equal(round_to(once, dtype), once)
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16, F32, F8E4M3, F8E5M2])
+def test_unit_roundoff_is_what_the_type_says(dtype):
+    above = 1 + 2 * dtype.unit_roundoff
+    assert one(above, dtype) == above
+    assert one(1 + dtype.unit_roundoff, dtype) == 1
+    assert one(1 + 1.01 * dtype.unit_roundoff, dtype) == above
+    assert one(dtype.max_finite, dtype) == dtype.max_finite
+
+
+def test_beyond_the_largest_value():
+    assert one(1e6, F16) == np.inf
+    assert one(-1e39, BF16) == -np.inf
+    assert one(1e6, F8E4M3) == 448
+    assert one(1e6, I8) == 127
+    assert one(-1e6, I8) == -128
+    assert one(0.3, BOOL) == 1
+
+
+def test_near_zero():
+    assert one(2.0**-24, F16) == 2.0**-24
+    assert one(2.0**-26, F16) == 0
+    assert smallest_normal(F16) == 2.0**-14
+    assert underflow_step(F16) == 2.0**-24
+    assert underflow_step(F32) == 2.0**-126
+    assert all(underflow_step(d) > 0 for d in ALL_DTYPES)

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mirage_py.frontend.spec import parse
+from mirage_py.ugraph.dtypes import BF16, F16, F32
+from mirage_py.verify.element_types import round_to
+from mirage_py.verify.input_sets import input_sets
+
+NAMES = ("random", "large", "huge_row", "tiny", "zeros", "constant", "alternating")
+MLP = "B = 4, D = 64, N = 48\nX[B, D], U[D, N], W[D, N] : {}\nY[b, n] = {}"
+PRODUCT = "silu(sum[d](X[b, d] * U[d, n])) * sum[d](X[b, d] * W[d, n])"
+
+
+def sets(kind: str, body: str = PRODUCT):
+    program = parse(MLP.format(kind, body))
+    return program, {s.name: s.arrays for s in input_sets(program, seed=1)}
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("f16", F16), ("bf16", BF16), ("f32", F32)])
+def test_every_value_is_one_of_its_type(kind, dtype):
+    program, found = sets(kind)
+    assert tuple(found) == NAMES
+    for arrays in found.values():
+        for tensor in program.inputs:
+            values = arrays[tensor.name]
+            assert values.shape == tensor.shape
+            assert values.dtype == np.float64
+            assert np.isfinite(values).all()
+            assert np.array_equal(round_to(values, dtype), values)
+
+
+def test_the_same_seed_gives_the_same_sets():
+    program, _ = sets("f16")
+    for one, other in zip(input_sets(program, 5), input_sets(program, 5), strict=True):
+        assert all(np.array_equal(one.arrays[n], other.arrays[n]) for n in one.arrays)
+    other = input_sets(program, 6)[0].arrays
+    assert not np.array_equal(other["X"], input_sets(program, 5)[0].arrays["X"])
+
+
+def test_weights_keep_results_at_their_size():
+    _, found = sets("f16")
+    x, w = found["random"]["X"], found["random"]["W"]
+    assert x.std() == pytest.approx(1, rel=0.2)
+    assert (x @ w).std() == pytest.approx(1, rel=0.3)
+
+
+def test_what_the_sets_look_like():
+    _, found = sets("f16")
+    assert not any(a.any() for a in found["zeros"].values())
+    assert all(len(np.unique(a)) == 1 for a in found["constant"].values())
+    assert (np.sign(found["alternating"]["X"]) == [1, -1] * 32).all()
+    assert np.abs(found["tiny"]["X"]).mean() < 2 * 2.0**-14
+    assert np.array_equal(found["tiny"]["W"], found["random"]["W"])
+    assert np.array_equal(found["huge_row"]["X"][1:], found["random"]["X"][1:])
+
+
+def test_large_values_leave_the_results_finite():
+    # The product grows with the third power of the scale, the normalised row not at all.
+    _, product = sets("f16")
+    x, u, w = (product["large"][n] for n in "XUW")
+    gate = x @ u
+    result = gate / (1 + np.exp(-np.clip(gate, -60, 60))) * (x @ w)
+    assert 1000 < np.abs(result).max() <= F16.max_finite
+    _, row = sets("f16", "sum[d](X[b, d] * U[d, n] * W[d, n]) / sqrt(mean[d](X[b, d]^2))")
+    assert F16.max_finite / 16 < np.abs(row["huge_row"]["X"]).max() <= F16.max_finite / 4
+
+
+def test_integers_and_truth_values():
+    program = parse("N = 64\nX[N] : f16\nM[N] : bool\nI[N] : i32\nY[n] = X[n] * M[n] + I[n]")
+    for inputs in input_sets(program, seed=1):
+        assert set(inputs.arrays["M"].tolist()) == {0.0, 1.0}
+        assert np.array_equal(inputs.arrays["I"], np.rint(inputs.arrays["I"]))
