@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from mirage_py.codegen.axis_order import axis_order
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.program import Program
@@ -88,6 +89,16 @@ class Tiling:
     @cached_property
     def _padded(self) -> dict[tuple[str, int], int]:
         # Ranking asks millions of times: every answer is kept.
+        return {}
+
+    def axis_order(self, flag: str = "") -> tuple[str, ...]:
+        """The order of the kernel's tile axes (see codegen.axis_order)."""
+        if flag not in self._orders:
+            self._orders[flag] = axis_order(self.program, self.block, flag)
+        return self._orders[flag]
+
+    @cached_property
+    def _orders(self) -> dict[str, tuple[str, ...]]:
         return {}
 
     @cached_property

@@ -36,8 +36,8 @@ def is_warp_group_dot(tiling: Tiling, number: int, options: LaunchOptions, targe
         return False
     section = tiling.block.section_of[number]
     roles = tiling.roles(number)
-    order = tuple(dict.fromkeys((*options.flag("axes").split(","), *tiling.program.dim_names)))
     rows, columns = roles.left, roles.right
+    order = tiling.axis_order(options.flag("axes"))
     if order.index(columns[0]) < order.index(rows[0]):
         rows = columns
     return tiling.elements(rows, section) >= WARP_GROUP_ROWS

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from mirage_py.codegen.axis_order import REVERSED
 from mirage_py.codegen.tiles import Tiling, next_power_of_two
 from mirage_py.errors import ScheduleError
 from mirage_py.search.cost_model import Estimate, estimate
@@ -23,7 +24,7 @@ _MAX_TILE_ELEMENTS = 32768
 # Elements of the largest tile in a loop without products.
 _LIGHT_LOOP_ELEMENTS = 8192
 _STREAMED_BYTES = 2 << 20
-_PLANS_PER_TILING = 4
+_PLANS_PER_TILING = 3
 # Instances kept of each family, in multiples of what is asked for, before families compete.
 _PER_FAMILY = 4
 # Families that compete; the others' best instances are predicted to be slower.
@@ -54,7 +55,7 @@ def instances(ugraph: UGraph, target: Target, limit: int) -> tuple[Instance, ...
         tiling = Tiling(ugraph.program, instance_block)
         if not _is_sensible(tiling):
             continue
-        for options in _launch_options(ugraph.program, instance_block):
+        for options in _launch_options(tiling):
             result = estimate(tiling, options, target)
             if result.time_us != float("inf"):
                 plan = Plan(replace(ugraph, kernels=(instance_block,)), (options,))
@@ -90,15 +91,16 @@ def rank(families: Sequence[UGraph], target: Target, limit: int) -> list[Instanc
 def diverse(ranked: Sequence[Instance], limit: int) -> tuple[Instance, ...]:
     """The first ``limit`` of a ranking, at most a few of them with the same tiles.
 
-    The model tells tiles apart better than it tells launch options apart, and families whose
-    kernels differ in trifles tie; measuring near-copies of one plan finds nothing.
+    The model tells tiles and operand orders apart better than it tells launch options apart, and
+    families whose kernels differ in trifles tie; measuring near-copies of one plan finds nothing.
     """
     chosen: list[Instance] = []
     counts: dict[tuple[object, ...], int] = {}
     for instance in ranked:
         (block,) = instance.plan.ugraph.kernels
         assert isinstance(block, BlockGraph)
-        tiles = (block.grid, tuple((s.loop, s.tile) for s in block.sections))
+        loops = tuple((s.loop, s.tile) for s in block.sections)
+        tiles = (block.grid, loops, instance.plan.options[0].flag("axes"))
         counts[tiles] = counts.get(tiles, 0) + 1
         if counts[tiles] <= _PLANS_PER_TILING:
             chosen.append(instance)
@@ -151,11 +153,12 @@ def _light_tile(program: Program, block: BlockGraph, section: Section) -> int:
     return max(32, min(next_power_of_two(program.sizes[dim]), _LIGHT_LOOP_ELEMENTS // others))
 
 
-def _launch_options(program: Program, block: BlockGraph) -> Iterator[LaunchOptions]:
-    flags = _flags(program, block)
+def _launch_options(tiling: Tiling) -> Iterator[LaunchOptions]:
+    block = tiling.block
+    flags = _flags(tiling.program, block)
     loops = [s for s in block.sections if s.loop is not None]
     heavy = [_has_product(block, s) for s in loops]
-    for order in _axis_orders(program, block):
+    for order in _axis_orders(tiling):
         chosen = (*flags, ("axes", order)) if order else flags
         for warps, stages in product(_WARPS, _STAGES if loops else (1,)):
             # A loop without products needs few stages; more would only take shared memory.
@@ -181,23 +184,19 @@ def _grid_order(program: Program, block: BlockGraph) -> tuple[str, ...]:
     )
 
 
-def _axis_orders(program: Program, block: BlockGraph) -> tuple[str, ...]:
-    """The program's order of tile axes, and the one that puts wide axes first.
+def _axis_orders(tiling: Tiling) -> tuple[str, ...]:
+    """The natural order of tile axes, and the reversed one where that helps a narrow product.
 
     Warp-group products need 64 rows; where a product is narrow, swapping its operands makes its
     wide side the rows.
     """
-    loops = {s.loop: s.tile for s in block.sections if s.loop is not None}
-
-    def extent(dim: str) -> int:
-        return block.grid_tiles.get(dim) or loops.get(dim) or program.sizes[dim]
-
-    for node in block.nodes:
+    for number, node in enumerate(tiling.block.nodes):
         if node.op == "matmul":
-            sides = [d for d in node.dims if extent(d) > 1]
-            if len(sides) == 2 and extent(sides[0]) < WARP_GROUP_ROWS <= extent(sides[1]):
-                wide = [d for d in program.dim_names if extent(d) >= WARP_GROUP_ROWS]
-                return "", ",".join(wide)
+            section = tiling.block.section_of[number]
+            sides = sorted(tiling.live(node.dims, section), key=tiling.axis_order().index)
+            extents = [tiling.padded(d, section) for d in sides]
+            if len(sides) == 2 and extents[0] < WARP_GROUP_ROWS <= extents[1]:
+                return "", REVERSED
     return ("",)
 
 

@@ -20,7 +20,7 @@ _RESERVED = ("tl", "triton", "torch", "pid", *keyword.kwlist)
 class TileText:
     """Names and index arithmetic for the tiles of one block graph.
 
-    The launch option ``axes`` puts some dimensions in front of the program's order.
+    The launch option ``axes`` may reverse the order of axes (see codegen.axis_order).
     """
 
     def __init__(
@@ -28,10 +28,9 @@ class TileText:
     ) -> None:
         self.tiling = tiling
         self.tensors = tensors
-        names = tiling.program.dim_names
-        wanted = [d for d in options.flag("axes").split(",") if d in names]
-        self.axis_order = (*wanted, *(d for d in names if d not in wanted))
-        self.dim_var = {d: identifier(d) for d in names}
+        program = tiling.program
+        self.axis_order = tiling.axis_order(options.flag("axes"))
+        self.dim_var = {d: identifier(d) for d in program.dim_names}
 
     def ordered(self, dims: Sequence[str]) -> tuple[str, ...]:
         """The dimensions in the kernel's axis order."""

@@ -69,13 +69,13 @@ def test_same_input_same_ranking(rmsnorm: UGraph) -> None:
 def test_diverse_limits_copies_of_a_tiling(rmsnorm: UGraph) -> None:
     chosen = diverse(instances(rmsnorm, H200, 400), 40)
     tilings = [
-        (b.grid, tuple(s.tile for s in b.sections))
+        (b.grid, tuple(s.tile for s in b.sections), i.plan.options[0].flag("axes"))
         for i in chosen
         for b in i.plan.ugraph.kernels
         if isinstance(b, BlockGraph)
     ]
     assert len(chosen) == 40
-    assert max(tilings.count(t) for t in tilings) <= 4
+    assert max(tilings.count(t) for t in tilings) <= 3
 
 
 def test_nothing_fits_says_why() -> None:
