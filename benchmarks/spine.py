@@ -38,7 +38,13 @@ def measure(workload: Workload, folder: Path, target: Target, plans: int) -> dic
     searched = read(folder / f"{workload.key}.json")
     ranked = rank(searched.families, target, plans)
     started = time.perf_counter()
-    report = tune(searched.program, [i.plan for i in ranked], peers(workload), target=target)
+
+    def progress(stage: str) -> None:
+        if not stage.startswith("compiled"):
+            print(f"  {time.perf_counter() - started:5.1f} s  {stage}", flush=True)
+
+    candidates = [i.plan for i in ranked]
+    report = tune(searched.program, candidates, peers(workload), target=target, progress=progress)
     tune_s = time.perf_counter() - started
     timed = [m for m in report.measured if m.plan is not None and m.timed]
     ours = min(timed, key=lambda m: m.time_us) if timed else None

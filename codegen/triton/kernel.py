@@ -162,9 +162,8 @@ class KernelEmitter:
         var = self.tiles.dim_var[dim]
         stages = self.options.num_stages
         depth = stages[loop_number] if loop_number < len(stages) else 1
-        staged = f", num_stages={depth}" if depth > 1 else ""
         size = self.program.sizes[dim]
-        self.out.line(f"for {var}_start in tl.range(0, {size}, {tile}{staged}):")
+        self.out.line(f"for {var}_start in tl.range(0, {size}, {tile}, num_stages={depth}):")
         with self.out.indented():
             lanes = f" + tl.arange(0, {tile})" if tile > 1 else ""
             self.out.line(f"{var} = {var}_start{lanes}")
