@@ -27,7 +27,7 @@ from mirage_py.verify.element_types import underflow_step
 from mirage_py.verify.input_sets import InputSet, input_sets
 from mirage_py.verify.rounding_error import RoundingMeaning, rounded_input
 from mirage_py.verify.safe_exp import add_safe_shifts
-from mirage_py.verify.windows import windows
+from mirage_py.verify.windows import affordable_windows
 
 __all__ = [
     "FloatEvidence",
@@ -39,6 +39,8 @@ __all__ = [
     "tolerance",
 ]
 
+# Element operations, about half a minute.
+MAX_REFERENCE_WORK = 6e8
 # Rounding errors are spread about half as widely as the estimate, and the largest of some million
 # of them lies five to six times their spread away.
 _SPREAD = 4.0
@@ -54,7 +56,8 @@ class FloatEvidence:
     """``max_rel_error`` is the norm of the error over the norm of the reference, of the worst
     output; ``bound`` is what rounding can make of it there. ``reason`` says why it did not pass.
 
-    ``nonfinite`` counts elements whose reference has no finite value in the output's type.
+    ``nonfinite`` counts elements whose reference has no finite value in the output's type,
+    ``compared`` those that were compared with a finite one.
     """
 
     max_rel_error: float
@@ -63,11 +66,15 @@ class FloatEvidence:
     passed: bool
     reason: str = ""
     nonfinite: int = 0
+    compared: int = 0
 
 
 @dataclass(frozen=True)
 class Reference(Mapping[str, FloatArray]):
-    """The outputs in float64 by name; ``errors`` has the expected size of each element's error."""
+    """The outputs in float64 by name; ``errors`` has the expected size of each element's error.
+
+    Where that is infinite and the output NaN, the element was not evaluated.
+    """
 
     outputs: dict[str, FloatArray]
     errors: dict[str, FloatArray]
@@ -82,10 +89,13 @@ class Reference(Mapping[str, FloatArray]):
         return len(self.outputs)
 
 
-def reference(program: Program, arrays: Mapping[str, FloatArray]) -> Reference:
+def reference(
+    program: Program, arrays: Mapping[str, FloatArray], *, max_work: float = MAX_REFERENCE_WORK
+) -> Reference:
     """The outputs in float64, exponentials shifted so that logits of 1e4 do not overflow.
 
-    Large programs are evaluated window by window of their outputs.
+    Large programs are evaluated window by window of their outputs; what would take more than
+    ``max_work`` element operations, in some windows only, the first and the last among them.
     """
     safe = add_safe_shifts(program)
     meaning = RoundingMeaning(_operand_roundoff(program))
@@ -95,8 +105,8 @@ def reference(program: Program, arrays: Mapping[str, FloatArray]) -> Reference:
     }
     tensors = [o.tensor for o in program.outputs]
     values = {t.name: np.full(t.shape, np.nan) for t in tensors}
-    errors = {t.name: np.full(t.shape, np.nan) for t in tensors}
-    for window in windows(safe):
+    errors = {t.name: np.full(t.shape, inf) for t in tensors}
+    for window in affordable_windows(safe, max_work):
         for name, sample in evaluate_at(safe, inputs, meaning, window).items():
             found = sample.values
             values[name][sample.elements] = found.value
@@ -142,13 +152,14 @@ def judge(
     is compared within ``tolerance`` alone.
     """
     worst = FloatEvidence(0.0, tolerance(program), None if eager is None else 0.0, True)
-    nonfinite = 0
+    nonfinite = compared = 0
     for output in program.outputs:
         name = output.tensor.name
         errors = reference.errors[name] if isinstance(reference, Reference) else None
         case = _Case(output.tensor, reference[name], errors, tolerance(program))
         found = case.judge(got[name], None if eager is None else eager[name])
         nonfinite += found.nonfinite
+        compared += found.compared
         if (found.passed, -_excess(found)) < (worst.passed, -_excess(worst)):
             worst = found
     return FloatEvidence(
@@ -158,6 +169,7 @@ def judge(
         worst.passed,
         worst.reason,
         nonfinite,
+        compared,
     )
 
 
@@ -184,8 +196,9 @@ class _Case:
         spread = np.zeros_like(size) if errors is None else _SPREAD * errors
         with np.errstate(invalid="ignore"):
             allowed = tolerance * size + spread + underflow_step(tensor.dtype)
-            self._overflows = ~(size - allowed <= limit)
-            self._compared = size + allowed <= limit
+            known = ~(np.isnan(self._expected) & np.isposinf(spread))
+            self._overflows = known & ~(size - allowed <= limit)
+            self._compared = known & (size + allowed <= limit)
         self._allowed = allowed
 
     def judge(self, got: FloatArray, eager: FloatArray | None) -> FloatEvidence:
@@ -199,8 +212,8 @@ class _Case:
         if eager is not None:
             eager_error = self._relative(self._distance(np.asarray(eager, np.float64)))
             reason = reason or self._eager_fault(error, eager_error)
-        nonfinite = int(self._overflows.sum())
-        return FloatEvidence(error, bound, eager_error, not reason, reason, nonfinite)
+        counts = int(self._overflows.sum()), int(self._compared.sum())
+        return FloatEvidence(error, bound, eager_error, not reason, reason, *counts)
 
     def _distance(self, values: FloatArray) -> FloatArray:
         with np.errstate(invalid="ignore"):

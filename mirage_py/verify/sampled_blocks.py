@@ -12,7 +12,7 @@ from mirage_py.ugraph.interpret.block import BlockRun
 from mirage_py.ugraph.interpret.library import call_library
 from mirage_py.ugraph.meaning import FieldMeaning
 from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, UGraph
-from mirage_py.verify.work import block_work
+from mirage_py.verify.work import FIELD_PRODUCT_COST, block_work
 
 # Grid axes to the starts of the tiles that run; an axis that is not there runs whole.
 Starts = Mapping[str, Sequence[int]]
@@ -47,7 +47,7 @@ def sampled_work(ugraph: UGraph, needs: Mapping[int, Starts]) -> float:
         if isinstance(kernel, LibraryCall):
             shapes = [ugraph.tensors[name].shape for name in (*kernel.args, kernel.result)]
             # A product of matrices [m, k] and [k, n] has sqrt(mk kn mn) terms.
-            work += prod(prod(s) for s in shapes) ** 0.5 / 16
+            work += prod(prod(s) for s in shapes) ** 0.5 * FIELD_PRODUCT_COST
             continue
         blocks = prod(len(starts.get(a.dim) or _tiles(kernel, a.dim, sizes)) for a in kernel.grid)
         steps = sum(

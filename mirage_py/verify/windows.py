@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
+import numpy as np
+
 from mirage_py.ugraph.program import Program
-from mirage_py.verify.work import peak_elements
+from mirage_py.verify.work import FLOAT_PRODUCT_COST, peak_elements, program_work
 
 # A dimension to its interval: what `evaluate_at` takes.
 Window = dict[str, tuple[int, int]]
 
 # Of float64, so 128 MiB; a few arrays of this size live at the same time.
 MAX_ELEMENTS = 1 << 24
+# Smaller where only some are evaluated, so that they are spread more widely.
+_SAMPLED_ELEMENTS = 1 << 21
 
 
 def windows(program: Program, max_elements: int = MAX_ELEMENTS) -> Iterator[Window]:
@@ -32,6 +36,23 @@ def windows(program: Program, max_elements: int = MAX_ELEMENTS) -> Iterator[Wind
 def first_window(program: Program, max_elements: int = MAX_ELEMENTS) -> Window:
     """The window at the origin."""
     return next(windows(program, max_elements))
+
+
+def affordable_windows(program: Program, max_work: float) -> list[Window]:
+    """All windows if evaluating them in floats takes no more element operations than ``max_work``.
+
+    Otherwise as many smaller ones as that allows: the first, the last, and others drawn at random,
+    always the same. At least one.
+    """
+    if program_work(program, product_cost=FLOAT_PRODUCT_COST) <= max_work:
+        return list(windows(program))
+    every = list(windows(program, _SAMPLED_ELEMENTS))
+    extents = {d: stop - start for d, (start, stop) in every[0].items()}
+    one = program_work(program, extents, product_cost=FLOAT_PRODUCT_COST)
+    count = min(len(every), max(1, int(max_work / one)))
+    order = np.random.default_rng(0).permutation(len(every))
+    chosen = dict.fromkeys([0, len(every) - 1, *(int(n) for n in order)])
+    return [every[n] for n in sorted(list(chosen)[:count])]
 
 
 def _window_extents(program: Program, max_elements: int) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""How much it costs to evaluate a program or a block graph over a field, before it is done.
+"""How much it costs to evaluate a program or a block graph, before it is done.
 
 In element operations; a product of a contraction counts as a fraction of one, because it runs as a
 matrix product.
@@ -15,14 +15,20 @@ from mirage_py.ugraph.ugraph import BlockGraph
 
 # A trial at this limit takes about ten seconds.
 MAX_TRIAL_WORK = 3e8
-# Measured: a multiply-add of a field matrix product against an elementwise field operation.
-_PRODUCT_COST = 1 / 16
+# Measured: a multiply-add of a matrix product against an elementwise operation.
+FIELD_PRODUCT_COST = 1 / 16
+FLOAT_PRODUCT_COST = 1 / 100
 
 
-def program_work(program: Program, points: Mapping[str, int] | None = None) -> float:
+def program_work(
+    program: Program,
+    points: Mapping[str, int] | None = None,
+    *,
+    product_cost: float = FIELD_PRODUCT_COST,
+) -> float:
     """Work of all nodes, with the outputs restricted to so many points of some dimensions."""
     return sum(
-        node_work(program.nodes, node, extents)
+        node_work(program.nodes, node, extents, product_cost)
         for node, extents in _evaluations(program, points or {})
     )
 
@@ -64,10 +70,15 @@ def block_work(block: BlockGraph, sizes: Mapping[str, int]) -> float:
     return sum(node_work(block.nodes, node, extents) for node in block.nodes)
 
 
-def node_work(nodes: Sequence[Node], node: Node, extents: Mapping[str, int]) -> float:
+def node_work(
+    nodes: Sequence[Node],
+    node: Node,
+    extents: Mapping[str, int],
+    product_cost: float = FIELD_PRODUCT_COST,
+) -> float:
     """Work of one node at these extents."""
     if node.op == "matmul":
         dims = dict.fromkeys(d for a in node.args for d in nodes[a].dims)
-        return prod(extents[d] for d in dims) * _PRODUCT_COST
+        return prod(extents[d] for d in dims) * product_cost
     operands = [nodes[a].dims for a in node.args]
     return float(max(prod(extents[d] for d in dims) for dims in (node.dims, *operands)))

@@ -173,6 +173,22 @@ def test_values_that_are_not_finite():
     assert "not finite" in judge(program, found, {"Y": np.array([nan, inf, nan, inf])}).reason
 
 
+def test_a_large_program_is_compared_in_part():
+    program = parse(ATTENTION.format(sizes="T = 1200, S = 2000, C = 4", type="f16"))
+    draw = np.random.default_rng(0)
+    arrays = {t.name: rounded(draw.normal(size=t.shape), "f16") for t in program.inputs}
+    whole, part = reference(program, arrays), reference(program, arrays, max_work=1.0)
+    evaluated = np.isfinite(part["O"])
+    assert 0 < evaluated.sum() < evaluated.size
+    assert np.array_equal(part["O"][evaluated], whole["O"][evaluated])
+    got = flash_attention(arrays, "f16")
+    assert judge(program, whole, got).compared == evaluated.size
+    evidence = judge(program, part, got)
+    assert evidence.passed
+    assert evidence.compared == evaluated.sum()
+    assert not judge(program, part, {"O": got["O"] * 1.05}).passed
+
+
 def test_tolerance_grows_with_rounding_and_length():
     plain = parse("N = 64\nX[N] : f16\nY[n] = X[n] * 2")
     assert tolerance(plain) == pytest.approx(4 * F16.unit_roundoff, rel=1e-3)
