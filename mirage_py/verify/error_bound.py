@@ -5,8 +5,8 @@ program and µGraph are rational functions of the inputs and of the values that 
 If the two differ as such, one trial misses it only if
 
 * two different arguments of an unknown function happen to have equal values, so that it gives equal
-  values where it need not: for M evaluations fewer than M^2 pairs (an odd law compares a with b and
-  with -b), each coinciding with probability at most (deg a + deg b) / q; or
+  values where it need not: for M evaluations of one function fewer than M^2 pairs (an odd law
+  compares a with b and with -b), each coinciding with probability at most (deg a + deg b) / q; or
 * the difference of the outputs, a rational function that is not zero, vanishes at the random point:
   at most its degree / q.
 
@@ -124,9 +124,7 @@ def _degrees(program: Program, ugraph: UGraph) -> _Trial:
         )
         for o in expected
     )
-    pairs = meaning.unknown_values**2
-    argument = meaning.argument
-    collisions = pairs * max(1, argument.numerator + argument.denominator)
+    collisions = sum(a.coincidence_degree for a in meaning.arguments.values())
     return _Trial(outputs + collisions, meaning.divisor_degrees)
 
 

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from mirage_py.ugraph.buffers import Buffer, Index
 from mirage_py.ugraph.node import Attr
 
+# Pairs of operators that are one function with its arguments in the other order.
+MIRRORED = {"gt": "lt", "ge": "le"}
 _UNKNOWN = (
     "log", "abs", "relu", "sqrt", "pow", "erf", "maximum", "minimum",
     "lt", "le", "gt", "ge", "eq", "ne", "gelu", "gelu_tanh",
@@ -36,21 +38,34 @@ class Degrees:
         return Degrees(tuple(extents), self.numerator, self.denominator)
 
 
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """How often an unknown function is evaluated, and bounds of its arguments' degrees."""
+
+    count: int
+    numerator: int
+    denominator: int
+
+    @property
+    def coincidence_degree(self) -> int:
+        """Degrees of the differences of all pairs together."""
+        return self.count**2 * max(1, self.numerator + self.denominator)
+
+
 class DegreeMeaning:
     """Counts, besides, all that can go wrong by chance: arguments that may coincide, zero
     divisors.
     """
 
     def __init__(self) -> None:
-        self.unknown_values = 0
-        self.argument = Degrees((), 0)
+        self.arguments: dict[str, Arguments] = {}
         self.divisor_degrees = 0
 
     def apply(self, op: str, attr: Attr, args: Sequence[Degrees]) -> Degrees:
         del attr
         extents = np.broadcast_shapes(*(a.extents for a in args))
         if op in _UNKNOWN:
-            return self._unknown(extents, args)
+            return self._unknown(MIRRORED.get(op, op), extents, args)
         return self._rational(op, args).of(extents)
 
     def _rational(self, op: str, args: Sequence[Degrees]) -> Degrees:
@@ -68,15 +83,14 @@ class DegreeMeaning:
         if op == "exp":
             return self._exp(a)
         if op == "rsqrt":
-            return self._quotient(Degrees(a.extents, 0), self._unknown(a.extents, [a]))
+            return self._quotient(Degrees(a.extents, 0), self._unknown("sqrt", a.extents, [a]))
         if op in ("sigmoid", "silu", "tanh"):
             sigmoid = self._quotient(Degrees(a.extents, 0), _sum(self._exp(a), Degrees((), 0)))
             return _product(a, sigmoid) if op == "silu" else _sum(sigmoid, Degrees((), 0))
         return a  # neg, cast
 
     def power(self, x: Degrees, exponent: float) -> Degrees:
-        del exponent
-        return self._unknown(x.extents, [x])
+        return self._unknown(f"power {exponent!r}", x.extents, [x])
 
     def select(self, mask: Degrees, x: Degrees) -> Degrees:
         return _product(mask, x).of(np.broadcast_shapes(mask.extents, x.extents))
@@ -131,19 +145,18 @@ class DegreeMeaning:
     def buffer(self, shape: Sequence[int]) -> Buffer[Degrees]:
         return _DegreeBuffer(shape)
 
-    def _unknown(self, extents: Sequence[int], args: Sequence[Degrees]) -> Degrees:
-        self.unknown_values += prod(extents)
-        for a in args:
-            self.argument = Degrees(
-                (),
-                max(self.argument.numerator, a.numerator),
-                max(self.argument.denominator, a.denominator),
-            )
+    def _unknown(self, name: str, extents: Sequence[int], args: Sequence[Degrees]) -> Degrees:
+        known = self.arguments.get(name, Arguments(0, 0, 0))
+        self.arguments[name] = Arguments(
+            known.count + prod(extents),
+            max(known.numerator, *(a.numerator for a in args)),
+            max(known.denominator, *(a.denominator for a in args)),
+        )
         return Degrees(tuple(extents), 1)
 
     def _exp(self, a: Degrees) -> Degrees:
         """The value or its inverse, times a shift or its inverse."""
-        self._unknown(a.extents, [a])
+        self._unknown("exp", a.extents, [a])
         return Degrees(a.extents, 2, 2)
 
     def _quotient(self, a: Degrees, b: Degrees) -> Degrees:

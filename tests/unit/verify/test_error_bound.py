@@ -11,7 +11,7 @@ from mirage_py.ugraph.field import DivisionByZero, Field, FieldArray, FieldOps
 from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.verify import error_bound as eb
 from mirage_py.verify.field_test import field_test
-from mirage_py.verify.polynomial_degree import DegreeMeaning, Degrees
+from mirage_py.verify.polynomial_degree import Arguments, DegreeMeaning, Degrees
 from mirage_py.verify.unknown_functions import UnknownFunctionMeaning, UnknownFunctions
 
 # p = 2 q + 1, both prime.
@@ -146,4 +146,15 @@ def test_degrees_of_a_sum_of_quotients():
     # Over the common denominator of 5 terms.
     assert found["Y"] == Degrees((2,), 2 + 4, 5)
     assert meaning.divisor_degrees == 10
-    assert meaning.unknown_values == 0
+    assert meaning.arguments == {}
+
+
+def test_arguments_of_unknown_functions_are_counted():
+    program = parse(
+        "N = 2, K = 5\nX[N, K] : f32\nY[n, k] = exp(X[n, k]^2) + sqrt(sum[k](exp(X[n, k])))"
+    )
+    meaning = DegreeMeaning()
+    evaluate_program(program, {t.name: Degrees(t.shape, 1) for t in program.inputs}, meaning)
+    # The sum of exponentials (2 over 2, for a value or its inverse and a shift) has 5 terms.
+    assert meaning.arguments == {"exp": Arguments(20, 2, 0), "sqrt": Arguments(2, 10, 10)}
+    assert meaning.arguments["exp"].coincidence_degree == 800
