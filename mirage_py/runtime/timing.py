@@ -28,7 +28,6 @@ ROTATION_FACTOR = 4
 # Enough sets that small inputs are spread over memory; more would only make the capture slow.
 MAX_SETS = 1024
 MIN_REPS = 3
-_WARM_UP_SETS = 2
 # torch's allocator goes on asking a graph whose capture broke off whether it is capturing: such a
 # graph must outlive every later capture.
 _FAILED_GRAPHS: list[Any] = []
@@ -130,11 +129,12 @@ class _Replay:
 def _captured(entry: Entry, sets: int) -> _Replay:
     import torch
 
-    # Compiling, loading and choosing of algorithms happen here and not in the capture.
+    # Compiling, loading and choosing of algorithms happen here and not in the capture; on every
+    # set, for an entry may prepare something for each of its inputs.
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for number in range(min(_WARM_UP_SETS, sets)):
+        for number in range(sets):
             entry(number)
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()

@@ -149,16 +149,27 @@ class _Tuner:
         try:
             self._round(racing, sets, _REPS[0])
             racing = self._fastest(racing, max(top_k, len(racing) // _SURVIVORS))
-            self._judge(racing, self.gate.rest)
-            for contender in racing:
-                contender.proven = contender.alive
             self._round(racing, sets, _REPS[1])
-            self._round(self._fastest(racing, top_k), sets, _REPS[2])
+            self._round(self._proven(racing, top_k), sets, _REPS[2])
         except KeyboardInterrupt:
             if not any(c.time_us < float("inf") for c in self.baselines):
                 raise
             self.interrupted = True
             self.notes.append("interrupted: the best so far")
+
+    def _proven(self, racing: Sequence[Contender], count: int) -> list[Contender]:
+        """The fastest ``count`` that pass the other input sets too; wrong ones are replaced."""
+        waiting = self._fastest(racing, len(racing))
+        proven: list[Contender] = []
+        while waiting and len(proven) < count and not (proven and self._is_late()):
+            batch = waiting[: count - len(proven)]
+            waiting = waiting[len(batch) :]
+            self.progress(f"checking {len(batch)} finalists on ugly inputs")
+            self._judge(batch, self.gate.rest)
+            for contender in batch:
+                contender.proven = contender.alive
+            proven += [c for c in batch if c.proven]
+        return proven
 
     def _round(self, racing: Sequence[Contender], sets: Sequence[_InputSet], reps: int) -> None:
         racing = [c for c in racing if c.alive]
