@@ -1,0 +1,138 @@
+"""The pages of the project: links resolve, files that are named exist, examples run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mirage_py.cli.group import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[3]
+MAX_README_LINES = 40
+
+# Every folder that a reader may land in.
+FOLDERS = (
+    "axioms",
+    "benchmarks",
+    "codegen",
+    "docs",
+    "examples",
+    "mirage_py",
+    "mirage_py/cli",
+    "mirage_py/frontend",
+    "mirage_py/runtime",
+    "mirage_py/ugraph",
+    "mirage_py/verify",
+    "search",
+    "tests",
+)
+READMES = tuple(f"{folder}/README.md" for folder in FOLDERS)
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    *READMES,
+    *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("[a-z]*.md"))),
+)
+# Pages whose every path in backticks is one of the project. The others show users' files too.
+ABOUT_THE_TREE = ("README.md", "CONTRIBUTING.md", "docs/architecture.md", *READMES)
+
+LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"`([^`\n]+)`")
+BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"([\w.-]+/)*[\w.-]+\.(py|md|lark|toml|math)|([\w.-]+/)+")
+# What a reader is to write, or never to write.
+NO_FILES = re.compile(r"\bNAME\b|_NAME_|^utils\.py$")
+ARROWS = re.compile(r"(?:mirage_py|axioms|search|codegen)/[\w/]+(?:\.py|/)")
+
+
+def prose(page: str) -> str:
+    """The text of a page without its blocks of code."""
+    return BLOCK.sub("", (ROOT / page).read_text(encoding="utf-8"))
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The blocks of code of one language."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def slugs(page: Path) -> list[str]:
+    """The anchors of a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings]
+
+
+def dead_links(page: str) -> Iterator[str]:
+    for link in LINK.findall(CODE.sub("code", prose(page))):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = ROOT / page if not name else (ROOT / page).parent / name
+        if not target.exists() or (anchor and anchor not in slugs(target)):
+            yield link
+
+
+def missing_files(page: str) -> Iterator[str]:
+    """Paths in backticks that are neither beside the page nor in the project."""
+    for code in CODE.findall(prose(page)):
+        if not FILE.fullmatch(code) or NO_FILES.search(code):
+            continue
+        places = ((ROOT / page).parent, ROOT, ROOT / "mirage_py")
+        if not any((place / code).exists() for place in places):
+            yield code
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_folder_has_a_short_readme(folder: str):
+    lines = (ROOT / folder / "README.md").read_text(encoding="utf-8").count("\n")
+    assert lines <= MAX_README_LINES
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_resolve(page: str):
+    assert list(dead_links(page)) == []
+
+
+@pytest.mark.parametrize("page", ABOUT_THE_TREE)
+def test_named_files_exist(page: str):
+    assert list(missing_files(page)) == []
+
+
+def test_the_diagram_names_real_files():
+    drawn = ARROWS.findall("".join(BLOCK.findall((ROOT / "docs/architecture.md").read_text())))
+    assert len(drawn) > 20
+    assert [name for name in drawn if not (ROOT / name).exists()] == []
+
+
+def test_the_readme_names_seven_files_to_read():
+    listed = re.search(
+        r"^## Read these 7 files\n(.*?)^## ", prose("README.md"), re.MULTILINE | re.DOTALL
+    )
+    assert listed is not None
+    assert len(re.findall(r"^\d\. \[`", listed[1], re.MULTILINE)) == 7
+
+
+def test_commands_of_the_readme_exist():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    used = re.findall(r"^mirage-py (\w+)", text, re.MULTILINE)
+    assert used
+    assert [name for name in used if name not in COMMANDS] == []
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_python_of_the_readme_runs(tmp_path: Path, number: int):
+    examples = blocks("README.md", "python")
+    assert len(examples) == 2
+    # Here nothing may be a warning but that there is no GPU to run on.
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c",
+         "import warnings\nfrom mirage_py.frontend.warnings import MirageWarning\n"
+         "warnings.simplefilter('ignore', MirageWarning)\n" + examples[number]],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
