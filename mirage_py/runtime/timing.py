@@ -9,6 +9,7 @@ be captured is timed call by call.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,13 +75,19 @@ def time_interleaved(
         raise InputError("there is nothing to time on", why="torch sees no NVIDIA GPU")
     replays: dict[str, _Replay] = {}
     results: dict[str, Timed] = {}
-    for name, entry in entries.items():
-        try:
-            replays[name] = _captured(entry, sets)
-        except Exception as error:  # noqa: BLE001
-            # A candidate or a user's baseline may fail in any way; it is reported and the others go
-            # on.
-            results[name] = _failed(error)
+    # torch collects garbage before every capture, which takes half a second once a compiler is
+    # loaded: what is there already is taken out of the collector's sight.
+    gc.freeze()
+    try:
+        for name, entry in entries.items():
+            try:
+                replays[name] = _captured(entry, sets)
+            except Exception as error:  # noqa: BLE001
+                # A candidate or a user's baseline may fail in any way; it is reported and the
+                # others go on.
+                results[name] = _failed(error)
+    finally:
+        gc.unfreeze()
     samples: dict[str, list[float]] = {name: [] for name in replays}
     for rep in range(reps):
         if rep >= MIN_REPS and deadline is not None and time.monotonic() > deadline:
