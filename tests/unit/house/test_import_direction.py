@@ -41,7 +41,7 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
         "result",
         "dump",
         "selection",
-    ),  # fmt: skip
+    ),
     "frontend": ("ugraph",),
 }
 # On top of all: the command line and the package's own face.
