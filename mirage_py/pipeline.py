@@ -89,7 +89,9 @@ def optimize(
     dump("families", "\n".join(format_ugraph(f.ugraph) for f in found.families))
 
     progress(f"ranking the instances of {len(found.families)} families")
-    ranked = rank([stabilize(f.ugraph) for f in found.families], chosen, _PLANS[options.effort])
+    originals = {stabilize(f.ugraph).digest: f.ugraph for f in found.families}
+    safe = [stabilize(f) for f in originals.values()]
+    ranked = rank(safe, chosen, _PLANS[options.effort])
     dump("plans", "\n".join(f"# {i.estimate}\n{format_ugraph(i.plan.ugraph)}" for i in ranked))
 
     progress("verifying")
@@ -97,7 +99,7 @@ def optimize(
     dump("verified", "\n".join(format_ugraph(v.family) for v in verified.values()))
 
     usable = [i for i in ranked if i.family.digest in verified]
-    ranking = Ranking(program, normal, chosen, found, verified, usable, seed)
+    ranking = Ranking(program, normal, chosen, found, verified, originals, usable, seed)
     if on_gpu and options.effort != "none":
         return ranking.measured(
             baselines, effort=options.effort, budget_s=options.budget, progress=progress
@@ -118,7 +120,7 @@ def verify_families(
     for family in {f.digest: f for f in families}.values():
         evidence = field_test(program, family, trials=_TRIALS, seed=seed)
         if evidence.equal:
-            kept[family.digest] = Verified(family, evidence, proved=False)
+            kept[family.digest] = Verified(family, evidence)
     return kept
 
 

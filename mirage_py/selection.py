@@ -10,6 +10,7 @@ from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
 from mirage_py.search.baseline_model import eager_model_us
 from mirage_py.search.cost_model import lower_bound_us
 from mirage_py.search.instantiate import Instance
+from mirage_py.search.proof import proves
 from mirage_py.search.search import SearchResult
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import Plan
@@ -26,19 +27,19 @@ _SAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A stabilised family that passed the field test; ``proved`` if the axioms join it too."""
+    """A stabilised family that passed the field test."""
 
     family: UGraph
     evidence: FieldEvidence
-    proved: bool
 
 
 @dataclass(frozen=True)
 class Ranking:
     """Everything known before anything is compiled.
 
-    ``normal`` is the program as it was searched; ``verified`` holds families by digest;
-    ``instances`` are best first and all of verified families.
+    ``normal`` is the program as it was searched; ``verified`` holds stabilised families and
+    ``originals`` what they were before, both by the digest of the stabilised one; ``instances``
+    are best first and all of verified families.
     """
 
     program: Program
@@ -46,6 +47,7 @@ class Ranking:
     target: Target
     found: SearchResult
     verified: Mapping[str, Verified]
+    originals: Mapping[str, UGraph]
     instances: Sequence[Instance]
     seed: int
 
@@ -68,6 +70,8 @@ class Ranking:
                 source = "interpreter, reduced size"
                 evidence = self._evidence(instance, judged.max_rel_error, judged.bound, source)
                 note = "no GPU was used: times are predictions of the cost model"
+                if timing.time_us > baseline.time_us:
+                    note += "; it predicts the original program to be faster: measure before use"
                 return self._result(baseline, timing, instance.plan, evidence, dropped, note)
             dropped.append(Candidate(instance.plan, timing, False, judged.reason))
         return self._result(baseline, baseline, None, None, dropped, self._why_nothing())
@@ -130,7 +134,7 @@ class Ranking:
             primes=item.evidence.primes,
             error_bound=item.evidence.error_bound,
             bound_reason=item.evidence.bound_reason,
-            proved=item.proved,
+            proved=proves(self.normal, self.originals[instance.family.digest]),
             max_rel_error=error,
             float_bound=bound,
             float_source=source,

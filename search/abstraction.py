@@ -58,7 +58,7 @@ def abstract(program: Program) -> Abstraction:
 
     terms: list[Term] = []
     for node in program.nodes:
-        terms.append(_term(node, tuple(terms[a] for a in node.args), axes_of))
+        terms.append(node_term(node, tuple(terms[a] for a in node.args), axes_of))
     leaves = leaves_of(program)
     return Abstraction(
         roots=tuple(terms[output.node] for output in program.outputs),
@@ -68,7 +68,11 @@ def abstract(program: Program) -> Abstraction:
     )
 
 
-def _term(node: Node, args: tuple[Term, ...], axes_of: AxesOf) -> Term:
+def node_term(node: Node, args: tuple[Term, ...], axes_of: AxesOf) -> Term:
+    """The term of one operator; ``axes_of`` says which axes reducing a dimension sums over.
+
+    Raises UnsupportedError for what only block graphs have.
+    """
     if node.op == "const":
         return const(repr(node.attr))
     if node.op == "size":
