@@ -78,7 +78,9 @@ class RoundingMeaning:
             roundoff *= _APPROXIMATE_ULPS
         if isinstance(attr, DType):
             roundoff = attr.unit_roundoff
-        error = roundoff * np.abs(value)
+        # 0.5 x (1 + erf) cancels for negative x: its error is a share of x, not of the small result.
+        scale = values[0] if op == "gelu" else value
+        error = roundoff * np.abs(scale)
         for place, a in enumerate(args):
             if a.error is not None:
                 moved = [values[:place] + [end] + values[place + 1 :] for end in _ends(a)]

@@ -71,7 +71,10 @@ def test_tasks_after_the_deadline_are_skipped(pool: WorkerPool):
     assert (reply.kind, reply.reason) == ("skipped", "the time budget was used up")
 
 
-def test_an_interrupt_ends_the_workers():
+def test_an_interrupt_ends_the_workers(request: pytest.FixtureRequest):
+    # A background job inherits an ignored SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with WorkerPool(1, timeout_s=60.0) as pool:
         pool.map([task("def (")])  # started and idle
         interrupt = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from math import inf, nan
 
 import numpy as np
@@ -210,3 +211,14 @@ def test_cancellation_is_allowed_for():
     evidence = judge(program, reference(program, {"X": x}), {"Y": kernel})
     assert evidence.passed
     assert 1e-3 < evidence.max_rel_error < evidence.bound
+
+
+def test_gelu_of_negative_values_may_cancel():
+    # 0.5 x (1 + erf(x / sqrt 2)) in float32, as eager PyTorch has it too.
+    program = parse("N = 1000\nX[N] : f32\nY[n] = gelu(X[n])")
+    x = np.linspace(-6.0, -3.0, 1000).astype(np.float32)
+    erf = np.vectorize(math.erf)
+    kernel = np.float32(0.5) * x * (1 + erf(x * np.float32(0.7071067811865476)).astype(np.float32))
+    arrays = {"X": x.astype(np.float64)}
+    assert judge(program, reference(program, arrays), {"Y": kernel}).passed
+    assert not judge(program, reference(program, arrays), {"Y": kernel * 1.001 - 1e-5}).passed
