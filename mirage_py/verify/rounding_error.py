@@ -78,7 +78,7 @@ class RoundingMeaning:
             roundoff *= _APPROXIMATE_ULPS
         if isinstance(attr, DType):
             roundoff = attr.unit_roundoff
-        # 0.5 x (1 + erf) cancels for negative x: its error is a share of x, not of the small result.
+        # 0.5 x (1 + erf) cancels for negative x: its error is a share of x, not of the result.
         scale = values[0] if op == "gelu" else value
         error = roundoff * np.abs(scale)
         for place, a in enumerate(args):
