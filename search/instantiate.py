@@ -15,6 +15,7 @@ from mirage_py.search.roles import grid_tiles, loop_tiles, matmul_roles
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.threads import with_threads
 from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
 
 _WARPS = (1, 2, 4, 8)
@@ -85,7 +86,14 @@ def rank(families: Sequence[UGraph], target: Target, limit: int) -> list[Instanc
     by_family.sort(key=lambda found: found[0].estimate.time_us)
     pooled = [i for found in by_family[:_MAX_FAMILIES] for i in found]
     pooled.sort(key=lambda i: i.estimate.time_us)
-    return list(diverse(pooled, limit))
+    return [_with_thread_graphs(i) for i in diverse(pooled, limit)]
+
+
+def _with_thread_graphs(instance: Instance) -> Instance:
+    """The instance with the chains of values that stay in registers marked."""
+    ugraph = instance.plan.ugraph
+    kernels = tuple(with_threads(k) if isinstance(k, BlockGraph) else k for k in ugraph.kernels)
+    return replace(instance, plan=replace(instance.plan, ugraph=replace(ugraph, kernels=kernels)))
 
 
 def diverse(ranked: Sequence[Instance], limit: int) -> tuple[Instance, ...]:
