@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -12,10 +13,10 @@ class Dump:
         self.folder = folder
         self.count = 0
 
-    def __call__(self, stage: str, text: str) -> None:
-        """Write one stage."""
+    def __call__(self, stage: str, text: Callable[[], str]) -> None:
+        """Write one stage; its text is only made where somebody wants it."""
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / f"{self.count:02d}_{stage}.txt").write_text(text, encoding="utf-8")
+        (self.folder / f"{self.count:02d}_{stage}.txt").write_text(text(), encoding="utf-8")
         self.count += 1

@@ -82,21 +82,24 @@ def optimize(
     chosen, on_gpu = _resolve_target(options.target)
 
     normal = normalise(program, seed=seed)
-    dump("program", format_program(normal))
+    dump("program", lambda: format_program(normal))
 
     progress("searching")
     found = search(normal, seed=seed)
-    dump("families", "\n".join(format_ugraph(f.ugraph) for f in found.families))
+    dump("families", lambda: "\n".join(format_ugraph(f.ugraph) for f in found.families))
 
     progress(f"ranking the instances of {len(found.families)} families")
-    originals = {stabilize(f.ugraph).digest: f.ugraph for f in found.families}
-    safe = [stabilize(f) for f in originals.values()]
+    safe = [stabilize(f.ugraph) for f in found.families]
+    originals = {s.digest: f.ugraph for s, f in zip(safe, found.families, strict=True)}
     ranked = rank(safe, chosen, _PLANS[options.effort])
-    dump("plans", "\n".join(f"# {i.estimate}\n{format_ugraph(i.plan.ugraph)}" for i in ranked))
+    dump(
+        "plans",
+        lambda: "\n".join(f"# {i.estimate}\n{format_ugraph(i.plan.ugraph)}" for i in ranked),
+    )
 
     progress("verifying")
     verified = verify_families(normal, [i.family for i in ranked], seed=seed)
-    dump("verified", "\n".join(format_ugraph(v.family) for v in verified.values()))
+    dump("verified", lambda: "\n".join(format_ugraph(v.family) for v in verified.values()))
 
     usable = [i for i in ranked if i.family.digest in verified]
     ranking = Ranking(program, normal, chosen, found, verified, originals, usable, seed)

@@ -8,10 +8,8 @@ from mirage_py.codegen.triton.contraction import ContractionText, ValueText, red
 from mirage_py.codegen.triton.shifts import LOG2_E, BaseTwoShifts
 from mirage_py.codegen.triton.tile_text import TileText
 from mirage_py.codegen.writer import CodeWriter
+from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
 from mirage_py.ugraph.ugraph import BlockGraph
-
-# Below any float32 logit but finite: the difference of two untouched maxima is 0 and not NaN.
-LOWEST_SHIFT = "-1e30"
 
 
 class AccumulatorText:
@@ -63,7 +61,7 @@ class AccumulatorText:
         name = self.names[number]
         start = "0.0"
         if node.op == "accum_max":
-            start = LOWEST_SHIFT if node.attr == "shift" else 'float("-inf")'
+            start = repr(LOWEST_SHIFT) if node.attr == "shift" else 'float("-inf")'
         if not axes:
             # A Python number would change its type in the loop.
             self.out.line(f"{name} = tl.full([], {start}, tl.float32)")

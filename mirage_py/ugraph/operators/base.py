@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 FloatMeaning = Callable[..., FloatArray]
-FieldMeaning = "Callable[..., FieldArray]"
 
 # Kinds. The shape rule is a property of the kind:
 #   leaf         dims come from the attribute (index expressions); no operands
