@@ -1,0 +1,158 @@
+"""Splits a dimension in two, so that blocks can share out a reduction and a second kernel end it.
+
+Dimension d of size D becomes ``d_part`` (the outer one, of ``parts`` points) and ``d`` (the inner
+one, of D / parts points): every index d becomes ``d_part * (D / parts) + d``, and every reduction
+over d goes over both. Inputs and outputs keep their names and shapes, so a µGraph of the new
+program implements the old one. This is split-K of products and split-KV of attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from mirage_py.errors import InputError
+from mirage_py.ugraph import index as ix
+from mirage_py.ugraph.builder import ProgramBuilder
+from mirage_py.ugraph.index import IndexExpr, Predicate
+from mirage_py.ugraph.node import Access, Attr, Node
+from mirage_py.ugraph.program import Dim, Output, Program
+from mirage_py.ugraph.rewrite.rebuild import copied
+from mirage_py.ugraph.ugraph import BlockGraph, Kernel, UGraph
+
+_SUFFIX = "_part"
+
+
+def _check_parts(where: str, dim: str, size: int, parts: int) -> None:
+    """At least two parts, and at least two points in each: a stride of 1 would be no product."""
+    if not 2 <= parts <= size // 2 or size % parts:
+        raise InputError(
+            f"dimension '{dim}' of size {size} has no {parts} equal parts",
+            where=where,
+            repair="split by a divisor of the size, but not by 1 or the size itself",
+        )
+
+
+def part_dim(dim: str) -> str:
+    """The name of the outer half of a split dimension."""
+    return dim + _SUFFIX
+
+
+def split_dim(program: Program, dim: str, parts: int) -> Program:
+    """The program with ``dim`` split in ``parts`` parts of equal size.
+
+    Raises InputError where ``parts`` is no proper divisor of the size, or the new name is taken.
+    """
+    size = program.sizes[dim]
+    outer = part_dim(dim)
+    _check_parts(program.name, dim, size, parts)
+    if outer in program.sizes or outer in program.tensors:
+        raise InputError(f"the name '{outer}' is taken", where=program.name)
+    builder = ProgramBuilder(program.name)
+    for d in program.dims:
+        if d.name == dim:
+            builder.dim(outer, parts)
+        builder.dim(d.name, size // parts if d.name == dim else d.size)
+    for tensor in program.inputs:
+        builder.input(tensor.name, tensor.shape, tensor.dtype, tensor.strides)
+    exprs = {dim: ix.dim(outer) * (size // parts) + ix.dim(dim)}
+    new: list[int] = []
+    for node in program.nodes:
+        args = [new[a] for a in node.args]
+        if node.op == "size" and node.attr == dim:
+            new.append(builder.apply("mul", builder.size(outer), builder.size(dim)))
+        else:
+            new.append(copied(builder, replace(node, attr=_split_attr(node, dim, exprs)), args))
+    builder.outputs.extend(
+        Output(o.tensor, new[o.node], tuple(e.substitute(exprs) for e in o.index))
+        for o in program.outputs
+    )
+    return builder.build()
+
+
+def _split_attr(node: Node, dim: str, exprs: Mapping[str, IndexExpr]) -> Attr:
+    attr = node.attr
+    if isinstance(attr, Access):
+        return Access(attr.tensor, tuple(e.substitute(exprs) for e in attr.index))
+    if isinstance(attr, (IndexExpr, Predicate)):
+        return attr.substitute(exprs)
+    if isinstance(attr, tuple) and dim in attr:
+        return tuple(x for d in node.reduced for x in ((part_dim(dim), d) if d == dim else (d,)))
+    return attr
+
+
+def parts_of(program: Program, dim: str) -> int:
+    """How many parts a split dimension has."""
+    return program.sizes[part_dim(dim)]
+
+
+def with_parts(ugraph: UGraph, dim: str, parts: int) -> UGraph:
+    """A µGraph of a split program with another number of parts; intermediates follow.
+
+    Raises InputError where ``parts`` is no proper divisor of the size of the whole dimension.
+    """
+    program = ugraph.program
+    outer = part_dim(dim)
+    before, inner = program.sizes[outer], program.sizes[dim]
+    _check_parts(program.name, dim, before * inner, parts)
+    sizes = {outer: parts, dim: before * inner // parts}
+    change = _Stride(outer, inner, sizes[dim])
+    resized = replace(
+        program,
+        dims=tuple(Dim(d.name, sizes.get(d.name, d.size)) for d in program.dims),
+        nodes=tuple(replace(n, attr=change.attr(n.attr)) for n in program.nodes),
+        outputs=tuple(replace(o, index=tuple(map(change.expr, o.index))) for o in program.outputs),
+    )
+    kernels = tuple(_resized(k, change) for k in ugraph.kernels)
+    shapes = _shapes(kernels, resized)
+    intermediates = tuple(
+        replace(t, shape=shapes.get(t.name, t.shape)) for t in ugraph.intermediates
+    )
+    return replace(ugraph, program=resized, kernels=kernels, intermediates=intermediates)
+
+
+class _Stride:
+    """Replaces the distance between two parts wherever an index has it."""
+
+    def __init__(self, outer: str, before: int, after: int) -> None:
+        self.outer = outer
+        self.before = before
+        self.after = after
+
+    def attr(self, attr: Attr) -> Attr:
+        if isinstance(attr, Access):
+            return Access(attr.tensor, tuple(map(self.expr, attr.index)))
+        if isinstance(attr, IndexExpr):
+            return self.expr(attr)
+        return self.predicate(attr) if isinstance(attr, Predicate) else attr
+
+    def expr(self, expr: IndexExpr) -> IndexExpr:
+        if expr.op == "mul" and expr.args[0].is_dim and expr.args[0].name == self.outer:
+            return ix.mul(expr.args[0], expr.value // self.before * self.after)
+        return replace(expr, args=tuple(map(self.expr, expr.args)))
+
+    def predicate(self, predicate: Predicate) -> Predicate:
+        return Predicate(
+            predicate.op,
+            tuple(map(self.expr, predicate.exprs)),
+            tuple(map(self.predicate, predicate.args)),
+        )
+
+
+def _resized(kernel: Kernel, change: _Stride) -> Kernel:
+    if not isinstance(kernel, BlockGraph):
+        return kernel
+    nodes = tuple(replace(n, attr=change.attr(n.attr)) for n in kernel.nodes)
+    return replace(kernel, nodes=nodes)
+
+
+def _shapes(kernels: tuple[Kernel, ...], program: Program) -> dict[str, tuple[int, ...]]:
+    """Extents of what the kernels store: one more than the largest index."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for kernel in kernels:
+        if isinstance(kernel, BlockGraph):
+            for _, node in kernel.stores():
+                access = node.access
+                ends = (e.bounds(program.sizes)[1] + 1 for e in access.index)
+                shapes[access.tensor] = tuple(ends)
+    return shapes
