@@ -1,0 +1,76 @@
+"""The programs of examples/large at their sizes, and against NumPy at small ones."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from unit.frontend.spec.large_references import REFERENCES, Array
+
+from mirage_py.frontend.spec import parse_file
+from mirage_py.pipeline import normalise
+from mirage_py.ugraph.interpret.program import evaluate_program
+from mirage_py.ugraph.meaning import FloatMeaning
+from mirage_py.ugraph.printing import format_program
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.text import parse_program
+
+FOLDER = Path(__file__).parents[4] / "examples" / "large"
+NAMES = tuple(REFERENCES)
+# Every extent another one, so that no axis can be mistaken for another.
+SMALL = {name: 2 + n for n, name in enumerate("RDHBTSFMNV")} | {"WINDOW": 4, "CAP": 5}
+
+
+@cache
+def program_of(name: str) -> Program:
+    return parse_file(FOLDER / f"{name}.math")
+
+
+@cache
+def small(name: str) -> Program:
+    path = FOLDER / f"{name}.math"
+    text = path.read_text("utf-8")
+    return parse_file(path, sizes={n: size for n, size in SMALL.items() if f"{n} = " in text})
+
+
+def inputs_of(program: Program) -> dict[str, Array]:
+    rng = np.random.default_rng(5)
+    return {
+        t.name: rng.normal(size=t.shape)
+        if t.dtype.is_float
+        else rng.integers(0, SMALL["V"], t.shape).astype(np.float64)
+        for t in program.inputs
+    }
+
+
+def test_all_are_there():
+    assert tuple(sorted(p.stem for p in FOLDER.glob("*.math"))) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_prints_and_reads_back(name: str):
+    for program in (program_of(name), normalise(program_of(name))):
+        assert parse_program(format_program(program)).digest == program.digest
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_normal_form_is_final_and_keeps_the_interface(name: str):
+    program = program_of(name)
+    normal = normalise(program)
+    assert normalise(normal).digest == normal.digest
+    assert [t.name for t in normal.inputs] == [t.name for t in program.inputs]
+    assert [o.tensor for o in normal.outputs] == [o.tensor for o in program.outputs]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_agrees_with_numpy(name: str):
+    program = small(name)
+    inputs = inputs_of(program)
+    expected = REFERENCES[name](**inputs)
+    for form in (program, normalise(program)):
+        got = evaluate_program(form, inputs, FloatMeaning())
+        assert list(got) == list(expected)
+        for output, value in expected.items():
+            np.testing.assert_allclose(got[output], value, rtol=1e-9, atol=1e-12)
