@@ -18,7 +18,7 @@ from mirage_py.dump import Dump
 from mirage_py.errors import InputError
 from mirage_py.result import Result
 from mirage_py.search.instantiate import rank
-from mirage_py.search.search import search
+from mirage_py.search.search import SearchLimits, search
 from mirage_py.search.stabilize import stabilize
 from mirage_py.selection import Baselines, Progress, Ranking, Verified
 from mirage_py.settings import Settings
@@ -78,20 +78,37 @@ def optimize(
     eager PyTorch.
     """
     options = Options(target, backend, effort, budget, seed)
-    dump = Dump(Settings.from_env().dump_dir)
-    chosen, on_gpu = _resolve_target(options.target)
+    chosen, on_gpu = resolve_target(options.target)
+    ranking = rank_plans(program, chosen, effort=effort, seed=seed, progress=progress)
+    if on_gpu and options.effort != "none":
+        return ranking.measured(
+            baselines, effort=options.effort, budget_s=options.budget, progress=progress
+        )
+    return ranking.modelled(progress)
 
+
+def rank_plans(
+    program: Program,
+    target: Target,
+    *,
+    effort: str = "quick",
+    seed: int = 0,
+    limits: SearchLimits | None = None,
+    progress: Progress = lambda _: None,
+) -> Ranking:
+    """Every stage that needs neither compiler nor GPU: up to plans of verified families."""
+    dump = Dump(Settings.from_env().dump_dir)
     normal = normalise(program, seed=seed)
     dump("program", lambda: format_program(normal))
 
     progress("searching")
-    found = search(normal, seed=seed)
+    found = search(normal, seed=seed, limits=limits)
     dump("families", lambda: "\n".join(format_ugraph(f.ugraph) for f in found.families))
 
     progress(f"ranking the instances of {len(found.families)} families")
     safe = [stabilize(f.ugraph) for f in found.families]
     originals = {s.digest: f.ugraph for s, f in zip(safe, found.families, strict=True)}
-    ranked = rank(safe, chosen, _PLANS[options.effort])
+    ranked = rank(safe, target, _PLANS[effort])
     dump(
         "plans",
         lambda: "\n".join(f"# {i.estimate}\n{format_ugraph(i.plan.ugraph)}" for i in ranked),
@@ -100,14 +117,7 @@ def optimize(
     progress("verifying")
     verified = verify_families(normal, [i.family for i in ranked], seed=seed)
     dump("verified", lambda: "\n".join(format_ugraph(v.family) for v in verified.values()))
-
-    usable = [i for i in ranked if i.family.digest in verified]
-    ranking = Ranking(program, normal, chosen, found, verified, originals, usable, seed)
-    if on_gpu and options.effort != "none":
-        return ranking.measured(
-            baselines, effort=options.effort, budget_s=options.budget, progress=progress
-        )
-    return ranking.modelled(progress)
+    return Ranking(program, normal, target, found, verified, originals, ranked, seed)
 
 
 def normalise(program: Program, *, seed: int = 0) -> Program:
@@ -127,7 +137,7 @@ def verify_families(
     return kept
 
 
-def _resolve_target(name: str) -> tuple[Target, bool]:
+def resolve_target(name: str) -> tuple[Target, bool]:
     """The target, and whether the GPU in this machine is it."""
     from mirage_py.runtime.environment import detect_target
 
@@ -170,7 +180,7 @@ def optimizer_for(
         from mirage_py.runtime.cache import ResultCache, cache_key
         from mirage_py.runtime.launch import PlanRunner
 
-        chosen, _ = _resolve_target(options.target)
+        chosen, _ = resolve_target(options.target)
         key = cache_key(program, chosen.name, "triton", {"effort": effort, "seed": str(seed)})
         store = ResultCache() if cache and not Settings.from_env().no_cache else None
         known = store.get(chosen.name, key) if store else None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from mirage_py.ugraph.kinds import kind_of, tiles_of
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import UGraph
@@ -38,7 +40,19 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class SearchSummary:
-    """The search in numbers. ``gap`` is best time over the roofline bound, minus 1."""
+    """The search in numbers: how ``candidates`` became the plans that were ranked.
+
+    ``pruned``      candidates turned away by each rule, ``examples`` the first of each
+    ``evaluations`` values that were computed; ``merged`` candidates that equalled a known tensor
+    ``hits``        of the ``configurations``, those that reach every output
+    ``kinds``       families found, by ``kind_of``; ``tested`` of them have a plan that fits the
+                    target, and ``valid`` of those passed the field test
+    ``ranked``      plans of verified families that the cost model compared
+    ``rings``       the rings searched, each with whether it was gone through or what cut it
+    ``reasons``     why there is less than could be
+    ``gap``         best time over the roofline bound, minus 1; ``limited_by`` what the cost model
+                    says that the best waits for
+    """
 
     seconds: float
     candidates: int
@@ -48,6 +62,41 @@ class SearchSummary:
     gap: float
     lower_bound_us: float
     examples: Mapping[str, str] = field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
+    rings: tuple[str, ...] = ()
+    evaluations: int = 0
+    merged: int = 0
+    tensors: int = 0
+    configurations: int = 0
+    hits: int = 0
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    tested: int = 0
+    ranked: int = 0
+    limited_by: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """The part ``search`` of the JSON document."""
+        return {
+            "seconds": round(self.seconds, 3),
+            "candidates": self.candidates,
+            "valid": self.valid,
+            "exhausted": self.exhausted,
+            "pruned": dict(self.pruned),
+            "gap": round(self.gap, 3),
+            "lower_bound_us": round(self.lower_bound_us, 3),
+            "examples": dict(self.examples),
+            "evaluations": self.evaluations,
+            "merged": self.merged,
+            "tensors": self.tensors,
+            "configurations": self.configurations,
+            "hits": self.hits,
+            "families": dict(self.kinds),
+            "tested": self.tested,
+            "ranked": self.ranked,
+            "rings": list(self.rings),
+            "reasons": list(self.reasons),
+            "limited_by": self.limited_by,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +107,20 @@ class Candidate:
     timing: Timing
     passed: bool = True
     reason: str = ""
+
+    def document(self, program: Program) -> dict[str, Any]:
+        """An entry of ``candidates`` in the JSON document."""
+        # A time that was never taken is no number of JSON.
+        time_us = self.timing.time_us if isfinite(self.timing.time_us) else None
+        return {
+            "name": self.timing.name,
+            "kind": kind_of(self.plan.ugraph, program) if self.plan else "",
+            "tiles": tiles_of(self.plan) if self.plan else "",
+            "time_us": None if time_us is None else round(time_us, 3),
+            "source": self.timing.source,
+            "passed": self.passed,
+            "reason": self.reason,
+        }
 
 
 @dataclass(frozen=True)
@@ -133,15 +196,9 @@ class Result:
                 "float_source": evidence.float_source if evidence else "none",
                 "samples": evidence.samples if evidence else 0,
             },
-            "search": {
-                "seconds": round(self.search.seconds, 3),
-                "candidates": self.search.candidates,
-                "valid": self.search.valid,
-                "exhausted": self.search.exhausted,
-                "pruned": dict(self.search.pruned),
-                "gap": round(self.search.gap, 3),
-                "lower_bound_us": round(self.search.lower_bound_us, 3),
-            },
+            "search": self.search.document(),
+            "candidates": [c.document(self.program) for c in self.candidates],
+            "interrupted": self.interrupted,
             "notes": list(self.notes),
             "artifact": str(self.artifact) if self.artifact else None,
         }

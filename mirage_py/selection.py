@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
@@ -11,8 +13,9 @@ from mirage_py.search.baseline_model import eager_model_us
 from mirage_py.search.cost_model import lower_bound_us
 from mirage_py.search.instantiate import Instance
 from mirage_py.search.proof import proves
-from mirage_py.search.search import SearchResult
+from mirage_py.search.search import SearchLimits, SearchResult
 from mirage_py.targets import Target
+from mirage_py.ugraph.kinds import kind_of
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import UGraph
@@ -23,6 +26,8 @@ Progress = Callable[[str], None]
 Baselines = Mapping[str, Callable[..., Any]]
 
 _SAMPLES = 3
+# Plans behind the best that a result without measurements still lists.
+_NEXT_BEST = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +43,8 @@ class Ranking:
     """Everything known before anything is compiled.
 
     ``normal`` is the program as it was searched; ``verified`` holds stabilised families and
-    ``originals`` what they were before, both by the digest of the stabilised one; ``instances``
-    are best first and all of verified families.
+    ``originals`` what they were before, both by the digest of the stabilised one; ``ranked`` are
+    the plans that fit the target, best first.
     """
 
     program: Program
@@ -48,8 +53,13 @@ class Ranking:
     found: SearchResult
     verified: Mapping[str, Verified]
     originals: Mapping[str, UGraph]
-    instances: Sequence[Instance]
+    ranked: Sequence[Instance]
     seed: int
+
+    @cached_property
+    def instances(self) -> tuple[Instance, ...]:
+        """The plans of verified families, best first."""
+        return tuple(i for i in self.ranked if i.family.digest in self.verified)
 
     def modelled(self, progress: Progress) -> Result:
         """The plan the cost model likes best among those that agree with float64.
@@ -62,7 +72,7 @@ class Ranking:
         baseline = Timing("eager, one kernel per operator", model_us, "model")
         dropped: list[Candidate] = []
         for instance in self.instances:
-            name = instance.plan.ugraph.kernels[0].name
+            name = _name(instance)
             timing = Timing(name, instance.estimate.time_us, "model")
             progress(f"running {name} in Triton's interpreter")
             judged = check_interpreted(self.program, instance.plan, seed=self.seed)
@@ -72,9 +82,15 @@ class Ranking:
                 note = "no GPU was used: times are predictions of the cost model"
                 if timing.time_us > baseline.time_us:
                     note += "; it predicts the original program to be faster: measure before use"
-                return self._result(baseline, timing, instance.plan, evidence, dropped, note)
+                candidates = [*dropped, *self._next_best(len(dropped))]
+                return self._result(baseline, timing, instance.plan, evidence, candidates, note)
             dropped.append(Candidate(instance.plan, timing, False, judged.reason))
         return self._result(baseline, baseline, None, None, dropped, self._why_nothing())
+
+    def _next_best(self, rank: int) -> list[Candidate]:
+        """The plan at a place of the ranking, and the predictions for those after it."""
+        found = self.instances[rank : rank + 1 + _NEXT_BEST]
+        return [Candidate(i.plan, Timing(_name(i), i.estimate.time_us, "model")) for i in found]
 
     def measured(
         self,
@@ -124,6 +140,35 @@ class Ranking:
         result = self._result(baseline, best, plan, evidence, candidates, note)
         return replace(result, notes=(*result.notes, *report.notes), interrupted=report.interrupted)
 
+    def summary(self, best_us: float, limited_by: str = "") -> SearchSummary:
+        """The search in numbers; ``best_us`` is the time that the roofline bound is held against,
+        ``limited_by`` what the cost model says of it.
+        """
+        counters = self.found.counters
+        floor_us = lower_bound_us(self.program, self.target)
+        kinds = Counter(kind_of(f.ugraph, self.normal) for f in self.found.families)
+        return SearchSummary(
+            seconds=self.found.seconds,
+            candidates=counters.candidates,
+            valid=len(self.verified),
+            exhausted=self.found.exhausted,
+            pruned=counters.pruned,
+            gap=best_us / floor_us - 1.0,
+            lower_bound_us=floor_us,
+            examples=counters.examples,
+            reasons=self.found.reasons,
+            rings=_rings(self.found),
+            evaluations=counters.evaluations,
+            merged=counters.merged,
+            tensors=counters.tensors,
+            configurations=counters.configurations,
+            hits=counters.hits,
+            kinds=dict(sorted(kinds.items())),
+            tested=len({i.family.digest for i in self.ranked}),
+            ranked=len(self.instances),
+            limited_by=limited_by,
+        )
+
     def _evidence(self, instance: Instance, error: float, bound: float, source: str) -> Evidence:
         """Raises VerificationError when the real tiles at the real sizes differ on a sample."""
         item = self.verified[instance.family.digest]
@@ -144,10 +189,10 @@ class Ranking:
     def _why_nothing(self) -> str:
         if not self.found.families:
             return "no fused µGraph was found: " + "; ".join(self.found.reasons)
+        if not self.ranked:
+            return f"no family fits {self.target.name}"
         if not self.verified:
             return "no family passed verification"
-        if not self.instances:
-            return f"no family fits {self.target.name}"
         return "the original program is faster than every candidate"
 
     def _result(
@@ -159,17 +204,7 @@ class Ranking:
         candidates: Sequence[Candidate],
         note: str,
     ) -> Result:
-        floor_us = lower_bound_us(self.program, self.target)
-        summary = SearchSummary(
-            seconds=self.found.seconds,
-            candidates=self.found.counters.candidates,
-            valid=len(self.verified),
-            exhausted=self.found.exhausted,
-            pruned=self.found.counters.pruned,
-            gap=best.time_us / floor_us - 1.0,
-            lower_bound_us=floor_us,
-            examples=self.found.counters.examples,
-        )
+        instance = next((i for i in self.instances if i.plan == plan), None)
         return Result(
             program=self.program,
             target=self.target.name,
@@ -178,8 +213,17 @@ class Ranking:
             best=best,
             plan=plan,
             evidence=evidence,
-            search=summary,
+            search=self.summary(best.time_us, instance.estimate.bound if instance else ""),
             families=tuple(v.family for v in self.verified.values()),
             candidates=tuple(candidates),
             notes=(note,) if note else (),
         )
+
+
+def _rings(found: SearchResult) -> tuple[str, ...]:
+    """Each ring that was searched, with its end."""
+    return (f"{SearchLimits().ring}: {'exhausted' if found.exhausted else 'cut'}",)
+
+
+def _name(instance: Instance) -> str:
+    return " + ".join(kernel.name for kernel in instance.plan.ugraph.kernels)
