@@ -7,11 +7,18 @@ The sum over waves is bounded below by the bytes that must cross the memory bus.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from mirage_py.codegen.deferral import deferred_sums
-from mirage_py.codegen.tiles import Tiling
-from mirage_py.search.footprint import Footprint, footprint, is_pipelined, is_warp_group_dot
+from mirage_py.search.footprint import (
+    Footprint,
+    is_pipelined,
+    is_warp_group_dot,
+    registers,
+    smem_bytes,
+)
+from mirage_py.search.residency import tensors_of
+from mirage_py.search.tiled_kernel import TiledKernel, is_effect
 from mirage_py.targets import Target
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 from mirage_py.ugraph.plan import LaunchOptions
@@ -29,11 +36,16 @@ _UNPIPELINED_LATENCY = 0.6
 _PLAIN_MMA_RATE = 0.5
 _MAX_BLOCKS_PER_SM = 32
 _MAX_THREADS_PER_SM = 2048
+# An atomic addition reads and writes in the cache, element by element.
+_ATOMIC_TRAFFIC = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A prediction for one kernel; ``bound`` names what limits it."""
+    """A prediction for one kernel; ``bound`` names what limits it.
+
+    A library call has no blocks of ours and an empty footprint.
+    """
 
     time_us: float
     footprint: Footprint
@@ -42,9 +54,10 @@ class Estimate:
     bound: str
 
 
-def lower_bound_us(program: Program, target: Target) -> float:
-    """No kernel for the program is faster: every input read once, every output written once, every
-    contraction at the tensor cores' rate, one launch.
+def lower_bound_us(program: Program, target: Target, kernels: int = 1) -> float:
+    """No plan of at least ``kernels`` kernels is faster: every input is read once, every output
+    written once, every contraction runs at the tensor cores' rate, and kernels that wait for one
+    another take a launch each. What goes between kernels only adds to it.
     """
     moved = sum(t.bytes for t in program.tensors.values())
     flops = 0.0
@@ -55,29 +68,83 @@ def lower_bound_us(program: Program, target: Target) -> float:
                 work *= program.sizes[d]
             flops += work
     return max(
-        moved / target.dram_bytes_per_us, flops / target.tensor_flops_per_us, target.launch_us
+        moved / target.dram_bytes_per_us,
+        flops / target.tensor_flops_per_us,
+        kernels * target.launch_us,
     )
 
 
-def estimate(tiling: Tiling, options: LaunchOptions, target: Target) -> Estimate:
-    """Predict one kernel."""
-    need = footprint(tiling, options, target)
-    blocks = tiling.grid_blocks
-    resident = _blocks_per_sm(need, options, target)
-    if resident == 0:
-        return Estimate(float("inf"), need, blocks, 0, "does not fit")
-    per_sm = min(resident, -(-blocks // target.sms))
-    waves = max(1, -(-blocks // (target.sms * per_sm)))
-    wave_us, bound = _wave(tiling, options, target, per_sm)
-    memory_us = _dram_bytes(tiling) / target.dram_bytes_per_us
-    if memory_us > waves * wave_us:
-        bound = "memory"
-    total = _overlapped([memory_us, waves * wave_us])
-    # Ramp up and down: the memory system idles while the first loads travel and the last blocks
-    # end.
-    return Estimate(
-        total + target.launch_us + 0.5 * target.memory_latency_us, need, blocks, resident, bound
-    )
+def start_us(target: Target) -> float:
+    """What every kernel costs besides its work: the launch, and the ramp up and down, when the
+    memory system idles while the first loads travel and the last blocks end.
+    """
+    return target.launch_us + 0.5 * target.memory_latency_us
+
+
+class KernelModel:
+    """Predicts one tiled kernel under any launch options.
+
+    ``in_cache`` names the tensors that the L2 holds already or that never leave it.
+    """
+
+    def __init__(self, kernel: TiledKernel, target: Target, in_cache: Collection[str] = ()) -> None:
+        self.kernel = kernel
+        self.target = target
+        self.blocks = kernel.tiling.grid_blocks
+        tensors = kernel.scope.tensors
+        moved = sum(tensors[t].bytes for t in tensors_of(kernel.block) if t not in in_cache)
+        self.memory_us = moved / target.dram_bytes_per_us
+        self._registers: dict[int, int] = {}
+        self._work: dict[tuple[int, str], tuple[_Iteration, ...]] = {}
+
+    def estimate(self, options: LaunchOptions) -> Estimate:
+        """The prediction; its time is infinite where the kernel does not fit the target."""
+        target = self.target
+        need = self._footprint(options)
+        resident = _blocks_per_sm(need, options, target)
+        if resident == 0:
+            return Estimate(float("inf"), need, self.blocks, 0, "does not fit")
+        per_sm = min(resident, -(-self.blocks // target.sms))
+        waves = max(1, -(-self.blocks // (target.sms * per_sm)))
+        wave_us, bound = self._wave(options, per_sm)
+        if self.memory_us > waves * wave_us:
+            bound = "memory"
+        total = _overlapped([self.memory_us, waves * wave_us])
+        return Estimate(total + start_us(target), need, self.blocks, resident, bound)
+
+    def _footprint(self, options: LaunchOptions) -> Footprint:
+        warps = options.num_warps
+        if warps not in self._registers:
+            self._registers[warps] = registers(self.kernel, warps)
+        own = self._registers[warps]
+        if own > self.target.max_registers_per_thread:
+            return Footprint(0, own)
+        return Footprint(smem_bytes(self.kernel, options, self.target), own)
+
+    def _wave(self, options: LaunchOptions, per_sm: int) -> tuple[float, str]:
+        """Time of one wave of ``per_sm`` blocks on every SM, and what bounds its longest part."""
+        key = options.num_warps, options.flag("axes")
+        if key not in self._work:
+            self._work[key] = tuple(
+                _iteration(self.kernel, options, self.target, n)
+                for n in range(len(self.kernel.block.sections))
+            )
+        total = 0.0
+        worst = (0.0, "latency")
+        loop = 0
+        for work in self._work[key]:
+            depth = 1
+            if work.is_loop:
+                depth = options.num_stages[loop] if loop < len(options.num_stages) else 1
+                loop += 1
+            parts = _iteration_times(work, options, self.target, per_sm, depth)
+            time_us = work.iterations * _overlapped(list(parts.values()))
+            if work.cache_bytes and work.iterations > 1:
+                time_us += self.target.memory_latency_us
+            total += time_us
+            if time_us > worst[0]:
+                worst = (time_us, max(parts, key=lambda k: parts[k]))
+        return total, worst[1]
 
 
 def _overlapped(times_us: list[float]) -> float:
@@ -103,37 +170,13 @@ def _blocks_per_sm(need: Footprint, options: LaunchOptions, target: Target) -> i
 class _Iteration:
     """What one iteration of a section asks of one block."""
 
+    is_loop: bool
+    iterations: int
     tensor_flops: float
     vector_ops: float
     cache_bytes: float
     exposed_us: float
     syncs: int
-
-
-def _wave(tiling: Tiling, options: LaunchOptions, target: Target, per_sm: int) -> tuple[float, str]:
-    """Time of one wave of ``per_sm`` blocks on every SM, and what bounds its longest section."""
-    total = 0.0
-    worst = (0.0, "latency")
-    loop = 0
-    for number, section in enumerate(tiling.block.sections):
-        if not section.nodes:
-            continue
-        iterations, depth = 1, 1
-        if section.loop is not None:
-            size = tiling.program.sizes[section.loop]
-            iterations = -(-size // tiling.padded(section.loop, number))
-            depth = options.num_stages[loop] if loop < len(options.num_stages) else 1
-            loop += 1
-        work = _iteration(tiling, options, target, number)
-        parts = _iteration_times(work, options, target, per_sm, depth)
-        bound = max(parts, key=lambda k: parts[k])
-        time_us = iterations * _overlapped(list(parts.values()))
-        if work.cache_bytes and iterations > 1:
-            time_us += target.memory_latency_us
-        total += time_us
-        if time_us > worst[0]:
-            worst = (time_us, bound)
-    return total, worst[1]
 
 
 def _iteration_times(
@@ -162,55 +205,47 @@ def _iteration_times(
     }
 
 
-def _iteration(tiling: Tiling, options: LaunchOptions, target: Target, number: int) -> _Iteration:
-    block = tiling.block
+def _iteration(
+    kernel: TiledKernel, options: LaunchOptions, target: Target, number: int
+) -> _Iteration:
+    block = kernel.block
     section = block.sections[number]
-    dots = [n for n in section.nodes if block.nodes[n].op == "matmul" and tiling.is_dot(n)]
-    operands = {a for n in dots for a in block.nodes[n].args}
-    deferred = deferred_sums(block, tiling, options)
+    deferred = kernel.deferred(options.num_warps)
     tensor = vector = cache = exposed = 0.0
-    syncs = len(dots)
+    syncs = 0
     for position in section.nodes:
         node = block.nodes[position]
-        elements = tiling.elements(node.dims, number)
+        elements = kernel.elements[position]
         if node.op == "load":
-            size = _element_bytes(tiling, node.access.tensor)
-            cache += elements * size
+            size = kernel.element_bytes(node)
+            cache += kernel.traffic_bytes(position)
             if section.loop is not None and not is_pipelined(elements, size, options.num_warps):
                 exposed = max(exposed, _UNPIPELINED_LATENCY * target.memory_latency_us)
-            if any(position in n.args and n.op != "matmul" for n in block.nodes):
+            if kernel.is_unpacked(position):
                 vector += 2 * elements
-        elif node.op == "store":
-            size = _element_bytes(tiling, node.access.tensor)
-            cache += tiling.elements(node.access.dims(), number) * size
+        elif is_effect(node):
+            atomic = _ATOMIC_TRAFFIC if node.op == "store_add" else 1.0
+            cache += atomic * kernel.traffic_bytes(position)
         elif node.op == "matmul":
-            left, right = (block.nodes[a].dims for a in node.args)
-            work = tiling.elements(tiling.program.order((*left, *right)), number)
-            if position in dots:
-                wide = is_warp_group_dot(tiling, position, options, target)
+            products = kernel.products(position)
+            if position in kernel.dots:
+                wide = is_warp_group_dot(kernel, position, options, target)
                 rate = 1.0 if wide or target.capability < 90 else _PLAIN_MMA_RATE
-                tensor += 2.0 * work / rate
+                tensor += 2.0 * products / rate
+                syncs += 1
             else:
-                vector += work
+                vector += products
         elif node.op in ("sum", "max"):
-            vector += tiling.elements(block.nodes[node.args[0]].dims, number)
+            vector += kernel.tiling.elements(block.nodes[node.args[0]].dims, number)
             syncs += position not in deferred
         elif operator(node.op).kind == ELEMENTWISE or node.op.startswith("accum"):
             vector += operator(node.op).flops * elements
-        if position in operands and node.op != "load":
+        if position in kernel.operands and node.op != "load":
             # Rounded, and moved to the layout of an operand.
             vector += 2 * elements
             syncs += 1
-    return _Iteration(tensor, vector, cache, exposed, syncs)
-
-
-def _element_bytes(tiling: Tiling, tensor: str) -> int:
-    known = tiling.program.tensors.get(tensor)
-    return known.dtype.bytes if known is not None else 4
-
-
-def _dram_bytes(tiling: Tiling) -> float:
-    """Each tensor crosses the bus once; repeated reads of one tensor hit the L2."""
-    used = {n.access.tensor for n in tiling.block.nodes if n.op in ("load", "store")}
-    tensors = tiling.program.tensors
-    return float(sum(tensors[t].bytes for t in tensors if t in used))
+    iterations = 1
+    if section.loop is not None:
+        size = kernel.scope.sizes[section.loop]
+        iterations = -(-size // kernel.tiling.padded(section.loop, number))
+    return _Iteration(section.loop is not None, iterations, tensor, vector, cache, exposed, syncs)

@@ -13,19 +13,28 @@ MAX_VECTOR_ROWS = 2
 _DOT_TILES = (16, 32, 64, 128, 256)
 _LOOP_TILES = (16, 32, 64, 128, 256, 512)
 _VECTOR_TILES = tuple(1 << k for k in range(14))
+# Neighbouring elements that a warp reads at once; a smaller tile would waste its transactions.
+_COALESCED = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Dimensions by what the matmuls of a block graph do with them."""
+    """Dimensions by what a block graph does with them.
+
+    ``batch`` dimensions are in both operands and the result of a matmul, ``sides`` in one operand,
+    ``contracted`` are summed over. ``parts`` number the parts of split dimensions. Along ``fast``
+    dimensions neighbours lie side by side in memory.
+    """
 
     batch: tuple[str, ...]
     sides: tuple[str, ...]
     contracted: tuple[str, ...]
+    parts: tuple[str, ...] = ()
+    fast: tuple[str, ...] = ()
 
 
-def matmul_roles(program: Program, block: BlockGraph) -> Roles:
-    """Batch (in both operands and the result), sides (in one operand), contracted dimensions."""
+def roles_of(scope: Program, block: BlockGraph, parts: tuple[str, ...] = ()) -> Roles:
+    """The roles in one block graph. ``scope`` holds every tensor that it reads or writes."""
     batch: dict[str, None] = {}
     sides: dict[str, None] = {}
     contracted: dict[str, None] = {}
@@ -34,24 +43,26 @@ def matmul_roles(program: Program, block: BlockGraph) -> Roles:
             continue
         left, right = (block.nodes[a].dims for a in node.args)
         contracted.update(dict.fromkeys(node.reduced))
-        for d in program.order((*left, *right)):
+        for d in scope.order((*left, *right)):
             if d in node.reduced:
                 continue
             (batch if d in left and d in right else sides)[d] = None
-    return Roles(tuple(batch), tuple(sides), tuple(contracted))
+    return Roles(tuple(batch), tuple(sides), tuple(contracted), parts, _fast_dims(scope, block))
 
 
 def grid_tiles(program: Program, roles: Roles, dim: str) -> tuple[int, ...]:
     """Tiles worth trying for a gridded dimension, smallest first."""
     size = program.sizes[dim]
-    if dim in roles.batch:
-        # A batch dimension inside a tile would make a three-dimensional product.
+    if dim in roles.batch or dim in roles.parts:
+        # A batch dimension inside a tile would make a three-dimensional product, and a part
+        # beside another one would be no split.
         return (1,)
     whole = next_power_of_two(size)
     if dim in roles.sides:
         vector = (1,) if size <= MAX_VECTOR_ROWS else ()
         return (*vector, *(t for t in _DOT_TILES if t <= max(MIN_DOT_EXTENT, whole)))
-    return tuple(t for t in _VECTOR_TILES if t <= whole)
+    least = min(whole, _COALESCED) if dim in roles.fast else 1
+    return tuple(t for t in _VECTOR_TILES if least <= t <= whole)
 
 
 def loop_tiles(program: Program, dim: str, *, has_dot: bool) -> tuple[int, ...]:
@@ -59,4 +70,18 @@ def loop_tiles(program: Program, dim: str, *, has_dot: bool) -> tuple[int, ...]:
     whole = next_power_of_two(program.sizes[dim])
     if has_dot:
         return tuple(t for t in _LOOP_TILES if t <= max(MIN_DOT_EXTENT, whole))
-    return tuple(t for t in _VECTOR_TILES if 32 <= t <= whole) or (whole,)
+    return tuple(t for t in _VECTOR_TILES if t <= whole)
+
+
+def _fast_dims(scope: Program, block: BlockGraph) -> tuple[str, ...]:
+    """Dimensions that index the axis of stride 1 of every tensor that depends on them."""
+    fast: dict[str, bool] = {}
+    for node in block.nodes:
+        if node.op != "load" and not node.op.startswith("store"):
+            continue
+        access = node.access
+        strides = scope.tensors[access.tensor].element_strides
+        for expr, stride in zip(access.index, strides, strict=True):
+            for d in expr.dims():
+                fast[d] = fast.get(d, True) and stride == 1
+    return tuple(d for d, always in fast.items() if always)

@@ -1,0 +1,63 @@
+"""How a tiled kernel may be launched: warps, pipeline depths, order of axes, cache hints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from mirage_py.codegen.axis_order import REVERSED
+from mirage_py.search.footprint import WARP_GROUP_ROWS
+from mirage_py.search.tiled_kernel import TiledKernel
+from mirage_py.search.tilings import has_product
+from mirage_py.ugraph.plan import LaunchOptions
+
+_WARPS = (1, 2, 4, 8)
+_STAGES = (2, 3, 4, 6)
+_MAX_LIGHT_STAGES = 3
+_STREAMED_BYTES = 2 << 20
+
+
+def launch_options(kernel: TiledKernel) -> Iterator[LaunchOptions]:
+    """The options worth a prediction for one tiling."""
+    block = kernel.block
+    flags = _cache_hints(kernel)
+    loops = [s for s in block.sections if s.loop is not None]
+    heavy = [has_product(block, s) for s in loops]
+    for order in _axis_orders(kernel):
+        chosen = tuple(sorted((*flags, ("axes", order)) if order else flags))
+        for warps, stages in product(_WARPS, _STAGES if loops else (1,)):
+            # A loop without products needs few stages; more would only take shared memory.
+            depth = tuple(
+                stages if h or not any(heavy) else min(stages, _MAX_LIGHT_STAGES) for h in heavy
+            )
+            yield LaunchOptions(warps, depth, chosen)
+
+
+def _axis_orders(kernel: TiledKernel) -> tuple[str, ...]:
+    """The natural order of tile axes, and the reversed one where that helps a narrow product.
+
+    Warp-group products need 64 rows; where a product is narrow, swapping its operands makes its
+    wide side the rows.
+    """
+    for dot in kernel.dots:
+        roles = kernel.tiling.roles(dot)
+        rows, columns = kernel.rows(dot, ""), kernel.rows(dot, REVERSED)
+        if len(roles.left) == len(roles.right) == 1 and rows < WARP_GROUP_ROWS <= columns:
+            return "", REVERSED
+    return ("",)
+
+
+def _cache_hints(kernel: TiledKernel) -> tuple[tuple[str, str], ...]:
+    """A large tensor of which each block reads its own part need not stay in the L2."""
+    block, scope = kernel.block, kernel.scope
+    gridded = [a.dim for a in block.grid if (a.tile or 1) < scope.sizes[a.dim]]
+    flags: dict[str, str] = {}
+    for _, node in block.loads():
+        tensor = scope.tensors[node.access.tensor]
+        if tensor.bytes < _STREAMED_BYTES:
+            continue
+        once = all(d in node.access.dims() for d in gridded)
+        reads = sum(n.access.tensor == tensor.name for _, n in block.loads())
+        if once and reads == 1:
+            flags[f"evict:{tensor.name}"] = "evict_first"
+    return tuple(sorted(flags.items()))

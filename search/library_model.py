@@ -1,0 +1,60 @@
+"""What kernels cost that are not ours: library calls, and clearing a tensor to add into."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import prod
+
+from mirage_py.search.cost_model import Estimate, start_us
+from mirage_py.search.footprint import Footprint
+from mirage_py.targets import Target
+from mirage_py.ugraph.program import Tensor
+from mirage_py.ugraph.ugraph import LibraryCall, UGraph
+
+# What cuBLAS reaches of the memory's rate with few rows, and of the tensor cores' rate with many.
+_MEMORY_SHARE = 0.8
+_TENSOR_SHARE = 0.85
+# Products of float32 run on the plain cores: torch leaves TF32 off.
+_VECTOR_SHARE = 0.7
+# Tiles of the result that one block makes; fewer tiles than SMs leave SMs idle, up to what a split
+# sum regains.
+_TILE = 128
+_MAX_SPLIT = 8
+
+
+def library_estimate(
+    call: LibraryCall, ugraph: UGraph, target: Target, in_cache: Collection[str] = ()
+) -> Estimate:
+    """The roofline of a library call at the efficiency that such libraries reach."""
+    args = [ugraph.tensors[name] for name in call.args]
+    result = ugraph.tensors[call.result]
+    moved = sum(t.bytes for t in (*args, result) if t.name not in in_cache)
+    memory_us = moved / target.dram_bytes_per_us / _MEMORY_SHARE
+    cache_us = sum(t.bytes for t in (*args, result)) / target.l2_bytes_per_us / _MEMORY_SHARE
+    compute_us = _compute_us(call, args, result, target)
+    bound = "memory" if max(memory_us, cache_us) >= compute_us else "tensor cores"
+    time_us = max(memory_us, cache_us, compute_us) + start_us(target)
+    return Estimate(time_us, Footprint(0, 0), 0, 0, bound)
+
+
+def clearing_us(tensor: Tensor, target: Target, in_cache: Collection[str] = ()) -> float:
+    """Setting a tensor to zero: a launch of its own before the kernel that adds to it."""
+    rate = target.l2_bytes_per_us if tensor.name in in_cache else target.dram_bytes_per_us
+    return tensor.bytes / rate + start_us(target)
+
+
+def matmul_flops(args: list[Tensor], result: Tensor) -> float:
+    """Of a batched product of row-major tensors."""
+    return 2.0 * result.elements * args[0].shape[-1]
+
+
+def _compute_us(call: LibraryCall, args: list[Tensor], result: Tensor, target: Target) -> float:
+    if call.op != "matmul":
+        return result.elements / target.vector_flops_per_us
+    flops = matmul_flops(args, result)
+    if not all(t.dtype.is_half for t in args):
+        return flops / target.vector_flops_per_us / _VECTOR_SHARE
+    *batch, rows, columns = result.shape
+    tiles = prod(batch) * -(-rows // _TILE) * -(-columns // _TILE)
+    used = min(1.0, _MAX_SPLIT * tiles / target.sms)
+    return flops / target.tensor_flops_per_us / _TENSOR_SHARE / used

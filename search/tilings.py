@@ -1,0 +1,112 @@
+"""The tiles of a block-graph family worth a prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+from mirage_py.codegen.axis_order import axis_order
+from mirage_py.codegen.tiles import Tiling, next_power_of_two
+from mirage_py.search.roles import Roles, grid_tiles, loop_tiles, roles_of
+from mirage_py.search.tiled_kernel import TiledKernel
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section
+
+# A tile larger than this spills whatever the number of warps.
+_MAX_TILE_ELEMENTS = 32768
+# Elements of the largest tile in a loop without products.
+_LIGHT_LOOP_ELEMENTS = 8192
+_MIN_LIGHT_TILE = 32
+
+
+def tilings(scope: Program, block: BlockGraph, parts: tuple[str, ...]) -> Iterator[TiledKernel]:
+    """Every sensible tiling of a block graph.
+
+    ``scope`` is the program with all tensors the kernel may refer to; ``parts`` are dimensions that
+    number the parts of split ones.
+    """
+    roles = roles_of(scope, block, parts)
+    order = axis_order(scope, block)
+    grid = _grid_order(scope, block)
+    loops = tuple(i for i, s in enumerate(block.sections) if s.loop is not None)
+    heavy = tuple(i for i in loops if has_product(block, block.sections[i]))
+    for tiles in product(*(grid_tiles(scope, roles, d) for d in grid)):
+        axes = tuple(GridAxis(d, t) for d, t in zip(grid, tiles, strict=True))
+        for chosen in _loop_choices(scope, replace(block, grid=axes), roles, loops, heavy):
+            tiling = Tiling(scope, chosen)
+            if _is_sensible(tiling):
+                yield TiledKernel(tiling, order)
+
+
+def has_product(block: BlockGraph, section: Section) -> bool:
+    """Whether a section multiplies matrices."""
+    return any(block.nodes[n].op == "matmul" for n in section.nodes)
+
+
+def _loop_choices(
+    scope: Program,
+    block: BlockGraph,
+    roles: Roles,
+    loops: tuple[int, ...],
+    heavy: tuple[int, ...],
+) -> Iterator[BlockGraph]:
+    """One tile for all loops with products over the same dimension; light loops follow from it."""
+    dims = tuple(dict.fromkeys(d for i in heavy if (d := block.sections[i].loop) is not None))
+    for tiles in product(*(_heavy_tiles(scope, roles, d) for d in dims)):
+        chosen = dict(zip(dims, tiles, strict=True))
+        sections = list(block.sections)
+        for i in loops:
+            dim = sections[i].loop
+            assert dim is not None
+            tile = chosen[dim] if i in heavy else _light_tile(scope, block, sections[i])
+            sections[i] = replace(sections[i], tile=tile)
+        yield replace(block, sections=tuple(sections))
+
+
+def _heavy_tiles(scope: Program, roles: Roles, dim: str) -> tuple[int, ...]:
+    # Over the parts of a split dimension a product only combines what another kernel summed.
+    return loop_tiles(scope, dim, has_dot=dim not in roles.parts)
+
+
+def _light_tile(scope: Program, block: BlockGraph, section: Section) -> int:
+    """The widest tile that keeps a loop of elementwise work and reductions in registers."""
+    dim = section.loop
+    assert dim is not None
+    others = 1
+    for node in (block.nodes[n] for n in section.nodes):
+        if dim in node.dims:
+            extent = 1
+            for d in node.dims:
+                if d != dim:
+                    extent *= next_power_of_two(block.grid_tiles.get(d) or scope.sizes[d])
+            others = max(others, extent)
+    whole = next_power_of_two(scope.sizes[dim])
+    return max(min(_MIN_LIGHT_TILE, whole), min(whole, _LIGHT_LOOP_ELEMENTS // others))
+
+
+def _grid_order(scope: Program, block: BlockGraph) -> tuple[str, ...]:
+    """Neighbouring blocks should share the largest tensors: what those do not depend on runs
+    fastest.
+    """
+
+    def weight(dim: str) -> int:
+        reads = [n.access for _, n in block.loads()]
+        return sum(scope.tensors[a.tensor].bytes for a in reads if dim in a.dims())
+
+    return tuple(
+        sorted((a.dim for a in block.grid), key=lambda d: (weight(d), scope.dim_names.index(d)))
+    )
+
+
+def _is_sensible(tiling: Tiling) -> bool:
+    block = tiling.block
+    for number, node in enumerate(block.nodes):
+        if tiling.elements(node.dims, block.section_of[number]) > _MAX_TILE_ELEMENTS:
+            return False
+        if node.op == "matmul" and not tiling.is_dot(number):
+            left, right = (block.nodes[a].dims for a in node.args)
+            section = block.section_of[number]
+            if tiling.elements(tiling.program.order((*left, *right)), section) > _MAX_TILE_ELEMENTS:
+                return False
+    return True
