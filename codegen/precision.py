@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.ugraph.dtypes import BOOL, F16, F32, DType
-from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.node import STORES, Node
 from mirage_py.ugraph.operators import STATE, operator
 from mirage_py.ugraph.program import Program, Tensor
 from mirage_py.ugraph.ugraph import BlockGraph
@@ -130,7 +130,9 @@ class _Caster:
     def _operand_types(self, number: int) -> tuple[DType | None, ...]:
         """The type each operand must have; None takes it as it is."""
         node = self.block.nodes[number]
-        if node.op == "store":
+        if node.op == "store_add" and self.block.summed_axes(node):
+            return (F32,)  # the tile is summed first, and rounded then
+        if node.op in STORES:
             return (self.tensors[node.access.tensor].dtype,)
         if node.op == "matmul" and self.tiling.is_dot(number):
             dtype = self._dot_type(node)

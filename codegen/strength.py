@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.node import STORES, Node
 from mirage_py.ugraph.ugraph import BlockGraph, Section
 
 
@@ -71,7 +71,7 @@ def _without_dead(
     nodes: list[Node], sections: list[Section]
 ) -> tuple[tuple[Node, ...], list[Section]]:
     """Nodes that no store needs go; args are positions among ``nodes`` and always earlier."""
-    live = [n.op == "store" for n in nodes]
+    live = [n.op in STORES for n in nodes]
     for number in range(len(nodes) - 1, -1, -1):
         if live[number]:
             for argument in nodes[number].args:

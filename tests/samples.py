@@ -303,6 +303,105 @@ kernel combine {
 }
 """
 
+# Two outputs with different dimensions: H is stored by the blocks with the first tile of f.
+RESIDUAL_GATED = """
+ugraph residual_gated
+dim b = 7
+dim d = 12
+dim f = 13
+input X[7, 12] : f16
+input R[7, 12] : f16
+input U[12, 13] : f16
+input W[12, 13] : f16
+output H[7, 12] : f16
+output Y[7, 13] : f16
+program {
+  %0 = load X[b, d]
+  %1 = load R[b, d]
+  %2 = add %0, %1
+  %3 = square %2
+  %4 = sum[d] %3
+  %5 = size d
+  %6 = div %4, %5
+  %7 = const 1e-06
+  %8 = add %6, %7
+  %9 = sqrt %8
+  %10 = div %2, %9
+  %11 = load U[d, f]
+  %12 = matmul[d] %10, %11
+  %13 = silu %12
+  %14 = load W[d, f]
+  %15 = matmul[d] %10, %14
+  %16 = mul %13, %15
+  return H[b, d] = %2
+  return Y[b, f] = %16
+}
+kernel gated {
+  grid f by 4, b by 4
+  loop d by 5 {
+    %0 = load X[b, d]
+    %1 = load R[b, d]
+    %2 = add %0, %1
+    store H[b, d] = %2
+    %4 = square %2
+    %5 = sum[d] %4
+    %6 = accum_sum %5
+    %7 = load U[d, f]
+    %8 = matmul[d] %2, %7
+    %9 = accum_sum %8
+    %10 = load W[d, f]
+    %11 = matmul[d] %2, %10
+    %12 = accum_sum %11
+  }
+  %13 = size d
+  %14 = div %6, %13
+  %15 = const 1e-06
+  %16 = add %14, %15
+  %17 = sqrt %16
+  %18 = div %9, %17
+  %19 = silu %18
+  %20 = div %12, %17
+  %21 = mul %19, %20
+  store Y[b, f] = %21
+}
+"""
+
+# The parts of a long product are added up in memory; S does not depend on n.
+SPLIT_MATMUL_ADDED = """
+ugraph split_matmul_added
+dim b = 7
+dim p = 3
+dim d = 5
+dim n = 13
+input X[7, 15] : f16
+input W[15, 13] : f16
+output Y[7, 13] : f32
+output S[7] : f32
+program {
+  %0 = load X[b, p * 5 + d]
+  %1 = load W[p * 5 + d, n]
+  %2 = matmul[p, d] %0, %1
+  %3 = square %0
+  %4 = sum[p, d] %3
+  return Y[b, n] = %2
+  return S[b] = %4
+}
+kernel split_k {
+  grid n by 4, p by 2, b by 4
+  loop d by 2 {
+    %0 = load X[b, p * 5 + d]
+    %1 = load W[p * 5 + d, n]
+    %2 = matmul[d] %0, %1
+    %3 = accum_sum %2
+  }
+  store_add Y[b, n] = %3
+  %5 = load X[b, p * 5 + d]
+  %6 = square %5
+  %7 = sum[d] %6
+  store_add S[b] = %7
+}
+"""
+
 ROW_MAXIMUM = """
 ugraph row_maximum
 dim b = 5
@@ -377,6 +476,8 @@ TEXTS = {
     "softmax_whole_row": SOFTMAX_WHOLE_ROW,
     "attention": ATTENTION,
     "split_attention": SPLIT_ATTENTION,
+    "residual_gated": RESIDUAL_GATED,
+    "split_matmul_added": SPLIT_MATMUL_ADDED,
     "row_maximum": ROW_MAXIMUM,
     "rotary": ROTARY,
 }

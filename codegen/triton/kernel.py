@@ -9,7 +9,7 @@ from mirage_py.codegen.deferral import deferred_sums
 from mirage_py.codegen.precision import TypedBlock
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.accumulators import AccumulatorText
-from mirage_py.codegen.triton.contraction import ContractionText
+from mirage_py.codegen.triton.contraction import ContractionText, reduced
 from mirage_py.codegen.triton.expressions import elementwise
 from mirage_py.codegen.triton.shifts import LOG2_E, BaseTwoShifts
 from mirage_py.codegen.triton.tile_text import TileText, atom, identifier, pointer_name
@@ -17,7 +17,7 @@ from mirage_py.codegen.writer import CodeWriter
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.dtypes import BOOL, DType
 from mirage_py.ugraph.index import IndexExpr, Predicate
-from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.node import ACCESSES, STORES, Node
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.program import Program, Tensor
@@ -72,7 +72,7 @@ class KernelEmitter:
 
     def emit(self) -> KernelText:
         """The kernel as text."""
-        used = {n.access.tensor for n in self.block.nodes if n.op in ("load", "store")}
+        used = {n.access.tensor for n in self.block.nodes if n.op in ACCESSES}
         pointers = tuple(t for t in self.tensors if t in used)
         self.out.line("@triton.jit")
         self.out.line(f"def {self.block.name}({', '.join(map(pointer_name, pointers))}):")
@@ -113,16 +113,23 @@ class KernelEmitter:
         if axes:
             self.out.line("pid = tl.program_id(0)")
         step = 1
+        predicated = {d for _, n in self.block.stores() for d in self._predicated(n)}
         for dim in axes:
             blocks = self.tiling.blocks(dim)
             number = "pid" if step == 1 else f"pid // {step}"
             if dim != axes[-1]:
                 number = f"{atom(number)} % {blocks}"
             self._grid_position(dim, number)
+            if dim in predicated:
+                self.out.line(f"{self.tiles.dim_var[dim]}_first = {atom(number)} == 0")
             step *= blocks
         for axis in self.block.grid:
             if self.tiling.blocks(axis.dim) == 1:
                 self._grid_position(axis.dim, None)
+
+    def _predicated(self, store: Node) -> tuple[str, ...]:
+        """Grid axes of several blocks along which the first one stores for all."""
+        return tuple(d for d in self.block.predicated_axes(store) if self.tiling.blocks(d) > 1)
 
     def _grid_position(self, dim: str, block_number: str | None) -> None:
         tile = self.tiling.padded(dim, 0)
@@ -195,7 +202,7 @@ class KernelEmitter:
             return
         if number in self.shifts.subtractions or number in self.accumulators.deferred:
             return
-        if node.op == "store":
+        if node.op in STORES:
             self._store(node, section)
         elif node.op.startswith("accum"):
             self.accumulators.update(number, section)
@@ -238,20 +245,43 @@ class KernelEmitter:
     def _store(self, node: Node, section: int) -> None:
         axes = self.tiles.axes(node.access.dims(), section)
         source = node.args[0]
-        value = self._value(source, axes, section)
-        if set(self.tiles.axes(self.block.nodes[source].dims, section)) != set(axes):
+        summed = self.block.summed_axes(node)
+        if summed:
+            value = self._tile_sum(node, summed, axes, section)
+        else:
+            value = self._value(source, axes, section)
+        if set(self.tiles.axes(self.block.nodes[source].dims, section)) - {*summed} != set(axes):
             # A value that does not depend on some axis is repeated along it.
             shape = self.tiles.shape(axes, section)
             scalar = self.block.nodes[source].op in ("const", "size")
-            dtype = _tl(self.dtypes[source])
+            dtype = _tl(self.tensors[node.access.tensor].dtype)
             value = (
                 f"tl.full({shape}, {value}, {dtype})"
                 if scalar
                 else f"tl.broadcast_to({value}, {shape})"
             )
-        mask = self.tiles.in_range(node.access.dims(), axes, section)
+        masks = [f"{self.tiles.dim_var[d]}_first" for d in self._predicated(node)]
+        inside = self.tiles.in_range(node.access.dims(), axes, section)
+        mask = " & ".join([*masks, inside] if inside else masks)
         suffix = f", mask={mask}" if mask else ""
-        self.out.line(f"tl.store({self.tiles.address(node, axes)}, {value}{suffix})")
+        how = "store"
+        if node.op == "store_add":
+            # No other memory access is ordered by it: the next kernel sees all of it anyway.
+            how, suffix = "atomic_add", f'{suffix}, sem="relaxed"'
+        self.out.line(f"tl.{how}({self.tiles.address(node, axes)}, {value}{suffix})")
+
+    def _tile_sum(
+        self, node: Node, summed: Sequence[str], axes: Sequence[str], section: int
+    ) -> str:
+        """What the block adds: its tile summed over grid axes, then rounded."""
+        source = node.args[0]
+        have = self.tiles.axes(self.block.nodes[source].dims, section)
+        text = reduced(self.contraction.masked(source, summed, section), "sum", have, summed)
+        text = self.tiles.expand(text, [d for d in have if d not in summed], axes)
+        dtype = self.tensors[node.access.tensor].dtype
+        if dtype == self.dtypes[source]:
+            return text
+        return f"{atom(text)}.to({_tl(dtype)})" if axes else f"tl.cast({text}, {_tl(dtype)})"
 
     def _position_value(self, node: Node, axes: Sequence[str]) -> str:
         assert isinstance(node.attr, IndexExpr | Predicate)
@@ -282,7 +312,7 @@ class KernelEmitter:
 
 def _mentioned_dims(node: Node) -> tuple[str, ...]:
     """Dimensions whose positions the node's text mentions."""
-    if node.op in ("load", "store"):
+    if node.op in ACCESSES:
         return node.access.dims()
     if isinstance(node.attr, IndexExpr | Predicate):
         return node.attr.dims()

@@ -50,8 +50,7 @@ def _emit_one(ugraph: UGraph, block: BlockGraph, options: LaunchOptions) -> Trit
     typed = insert_casts(ugraph.program, reduce_strength(block), ugraph.tensors)
     text = KernelEmitter(ugraph.program, typed, ugraph.tensors, options).emit()
     pointers = tuple(ugraph.tensors[p] for p in text.pointers)
-    written = {n.access.tensor for _, n in block.stores()}
-    source = _file(ugraph, block, text, options, pointers, written)
+    source = _file(ugraph, block, text, options, pointers)
     return TritonKernel(text, source, options, pointers)
 
 
@@ -61,14 +60,16 @@ def _file(
     text: KernelText,
     options: LaunchOptions,
     pointers: tuple[Tensor, ...],
-    written: set[str],
 ) -> str:
+    written = {n.access.tensor for _, n in block.stores()}
+    added = block.added_tensors
     out = CodeWriter()
     out.line(f'"""{block.name}: a kernel for {ugraph.program.name}.')
     out.line()
     for tensor in pointers:
         strides = ", ".join(map(str, tensor.element_strides))
         role = "writes" if tensor.name in written else "reads "
+        role = "adds to" if tensor.name in added else role
         out.line(f"{role} {tensor.name}{list(tensor.shape)} {tensor.dtype}, strides ({strides})")
     out.line()
     out.line("What each block does:")
@@ -92,6 +93,8 @@ def _file(
         out.line(
             f'"""Run the kernel on the current stream; {", ".join(sorted(written))} is written."""'
         )
+        for name in added:
+            out.line(f"{name}.zero_()")
         out.line(f"{text.name}[({text.grid},)]({params}, num_warps={options.num_warps})")
     out.line()
     out.line()

@@ -1,15 +1,28 @@
-"""A plan as a list of things to run: emitted kernels, and calls of libraries between them."""
+"""A plan as a list of things to run: emitted kernels, calls of libraries, tensors made zero."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mirage_py.codegen.triton.module import TritonKernel, emit_triton
 from mirage_py.errors import InputError
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.ugraph import LibraryCall
 
-Step = TritonKernel | LibraryCall
+
+@dataclass(frozen=True, slots=True)
+class ZeroFill:
+    """A tensor that the next kernel adds to."""
+
+    tensor: str
+
+    @property
+    def name(self) -> str:
+        """What happens, in a word."""
+        return f"zero_{self.tensor}"
+
+
+Step = TritonKernel | LibraryCall | ZeroFill
 
 
 def emit_steps(plan: Plan) -> tuple[Step, ...]:
@@ -25,6 +38,7 @@ def emit_steps(plan: Plan) -> tuple[Step, ...]:
         if isinstance(kernel, LibraryCall):
             steps.append(kernel)
             continue
+        steps += map(ZeroFill, kernel.added_tensors)
         alone = replace(plan.ugraph, kernels=(kernel,))
         steps += emit_triton(Plan(alone, (options,)))
     return tuple(steps)

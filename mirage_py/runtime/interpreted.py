@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import CompileError, InputError
-from mirage_py.runtime.emission import Step, emit_steps
+from mirage_py.runtime.emission import Step, ZeroFill, emit_steps
 from mirage_py.runtime.reduced import reduced
 from mirage_py.runtime.worker_pool import WorkerPool
 from mirage_py.ugraph.plan import Plan
@@ -130,4 +130,6 @@ def _step(step: Step) -> dict[str, Any]:
             "grid": step.text.grid,
             "pointers": [t.name for t in step.pointers],
         }
+    if isinstance(step, ZeroFill):
+        return {"name": step.name, "zero": step.tensor}
     return {"name": step.name, "library": step.op, "args": step.args, "result": step.result}

@@ -53,7 +53,7 @@ def interpret(task: Mapping[str, Any]) -> None:
     are read from ``folder/NAME.npy`` and outputs written there, as float64. Raises CompileError
     when a kernel writes outside its tensors.
     """
-    _mend_bfloat16_products()
+    _mend_bfloat16()
     folder = Path(task["folder"])
     tensors: dict[str, _Guarded] = {}
     for facts in task["tensors"]:
@@ -71,25 +71,55 @@ def interpret(task: Mapping[str, Any]) -> None:
 
 
 @functools.cache
-def _mend_bfloat16_products() -> None:
-    """Triton 3.6's interpreter keeps bfloat16 as 16 bits in an integer and multiplies those."""
+def _mend_bfloat16() -> None:
+    """Triton 3.6's interpreter keeps bfloat16 as 16 bits in an integer, multiplies those in
+    products, and has no atomic addition of them.
+    """
+    from triton._C.libtriton import interpreter as memory
     from triton.language import bfloat16, float32
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-    original = InterpreterBuilder.create_dot
+    original_dot = InterpreterBuilder.create_dot
+    original_atomic = InterpreterBuilder.create_atomic_rmw
 
     def widened(handle: Any) -> Any:
         if handle.dtype.scalar != bfloat16 or handle.data.dtype != np.uint16:
             return handle
-        return TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), float32)
+        return TensorHandle(_bfloat16_values(handle.data), float32)
 
     def create_dot(builder: Any, a: Any, b: Any, *rest: Any) -> Any:
-        return original(builder, widened(a), widened(b), *rest)
+        return original_dot(builder, widened(a), widened(b), *rest)
+
+    def create_atomic_rmw(builder: Any, op: Any, ptr: Any, val: Any, mask: Any, *rest: Any) -> Any:
+        if val.dtype.scalar != bfloat16:
+            return original_atomic(builder, op, ptr, val, mask, *rest)
+        # Blocks run one after the other here, so reading and writing need not be one step.
+        old = memory.load(ptr.data, mask.data, np.zeros_like(val.data), np.dtype(np.uint16))
+        total = _bfloat16_values(old) + _bfloat16_values(val.data)
+        memory.store(ptr.data, _bfloat16_bits(total), mask.data)
+        return TensorHandle(old, bfloat16)
 
     InterpreterBuilder.create_dot = create_dot
+    InterpreterBuilder.create_atomic_rmw = create_atomic_rmw
+
+
+def _bfloat16_values(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    values: np.ndarray[Any, Any] = (bits.astype(np.uint32) << 16).view(np.float32)
+    return values
+
+
+def _bfloat16_bits(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    import torch
+
+    rounded = torch.from_numpy(np.ascontiguousarray(values)).to(torch.bfloat16)
+    bits: np.ndarray[Any, Any] = rounded.view(torch.int16).numpy().view(np.uint16)
+    return bits
 
 
 def _run(step: Mapping[str, Any], tensors: Mapping[str, _Guarded]) -> None:
+    if "zero" in step:
+        tensors[step["zero"]].tensor.zero_()
+        return
     if "library" in step:
         arguments = (tensors[name].tensor for name in step["args"])
         library_function(step["library"])(*arguments, out=tensors[step["result"]].tensor)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import CompileError, InputError
 from mirage_py.runtime.compile import KernelSource, compiled_handle
-from mirage_py.runtime.emission import Step, emit_steps
+from mirage_py.runtime.emission import Step, ZeroFill, emit_steps
 from mirage_py.runtime.input_check import ExpectedInput, check_detached, check_device
 from mirage_py.runtime.interpreted import run_interpreted
 from mirage_py.runtime.library import library_function
@@ -164,6 +164,13 @@ class PlanRunner:
         if isinstance(step, TritonKernel):
             places = [self._place[t.name] for t in step.pointers]
             return _kernel_launch(step, capability, places)
+        if isinstance(step, ZeroFill):
+            zeroed = self._place[step.tensor]
+
+            def zero(memory: Sequence[torch.Tensor], stream: int) -> None:  # noqa: ARG001
+                memory[zeroed].zero_()
+
+            return zero
         function = library_function(step.op)
         arguments = [self._place[name] for name in step.args]
         result = self._place[step.result]

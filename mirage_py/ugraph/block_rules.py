@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mirage_py.errors import ValidationError
-from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.node import STORES, Node
 from mirage_py.ugraph.node_rules import check_node
 from mirage_py.ugraph.operators import CONTRACT, EFFECT, REDUCE, STATE, operator
 from mirage_py.ugraph.program import Tensor
@@ -27,14 +27,14 @@ def check_block(
     _check_axes(block, sizes, where)
     _check_partition(block, where)
     for position, node in enumerate(block.nodes):
-        tensors = writable if node.op == "store" else readable
+        tensors = writable if node.op in STORES else readable
         check_node(block.nodes, position, sizes, tensors, where)
-    if not any(node.op == "store" for node in block.nodes):
+    if not any(node.op in STORES for node in block.nodes):
         raise ValidationError("it stores nothing", where=where, repair="store its results")
     ran: dict[int, None] = {}
     for section in block.sections:
         for position in section.nodes:
-            _NodeInSection(block, section, position, sizes).check(ran)
+            _NodeInSection(block, section, position).check(ran)
             ran[position] = None
     check_threads(block)
 
@@ -77,13 +77,10 @@ def _check_partition(block: BlockGraph, where: str) -> None:
 class _NodeInSection:
     """The rules that depend on the section around a node."""
 
-    def __init__(
-        self, block: BlockGraph, section: Section, position: int, sizes: Mapping[str, int]
-    ) -> None:
+    def __init__(self, block: BlockGraph, section: Section, position: int) -> None:
         self.block = block
         self.section = section
         self.position = position
-        self.sizes = sizes
         self.node = block.nodes[position]
         self.kind = operator(self.node.op).kind
 
@@ -183,11 +180,16 @@ class _NodeInSection:
         return False
 
     def _check_store(self) -> None:
-        lost = [d for d in self.block.nodes[self.node.args[0]].dims if d not in self.node.dims]
+        value = self.block.nodes[self.node.args[0]].dims
+        summed = self.block.summed_axes(self.node) if self.node.op == "store_add" else ()
+        lost = [d for d in value if d not in self.node.dims and d not in summed]
         if lost:
             self._fail(
                 f"the indices do not say where {', '.join(lost)} goes",
-                repair="add the dimension to the indices",
+                repair="add the dimension to the indices"
+                if self.node.op == "store"
+                else "add the dimension to the indices, reduce over it first, or put it on the "
+                "grid: what blocks have is added up along grid axes only",
             )
         loop = self.section.loop
         if loop is not None and loop not in self.node.dims:
@@ -195,12 +197,6 @@ class _NodeInSection:
                 f"it is inside the loop over '{loop}' and writes the same place each time",
                 repair="store after the loop",
             )
-        for d, tile in self.block.grid_tiles.items():
-            if d not in self.node.dims and (tile is None or tile < self.sizes[d]):
-                self._fail(
-                    f"all blocks along '{d}' write the same place",
-                    repair=f"add '{d}' to the indices, or take it off the grid",
-                )
 
     def _fail(self, what: str, *, why: str = "", repair: str = "") -> None:
         where = f"kernel {self.block.name}, %{self.position} = {self.node.op}"

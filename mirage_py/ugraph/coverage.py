@@ -1,4 +1,7 @@
-"""Whether stores write every element of a tensor exactly once."""
+"""Whether stores write every element of a tensor exactly once.
+
+For a ``store_add`` that is: once in every block along the grid axes that its indices lack.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def node_dims(
     """The dimensions a node must have, in ``order``, from those of its operands.
 
     A store has the dimensions of its indices: the points that it writes. They contain those of the
-    value, which is repeated along the others.
+    value, which is repeated along the others; but for a ``store_add``, which sums over the rest.
     """
     kind = operator(node.op).kind
     found: dict[str, None] = {}

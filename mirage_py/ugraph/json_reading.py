@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 from mirage_py.errors import FormatError, InputError, ValidationError
 from mirage_py.ugraph.dtypes import DType, dtype
 from mirage_py.ugraph.index_text import read_access, read_index, read_predicate
-from mirage_py.ugraph.node import Attr, Node
+from mirage_py.ugraph.node import ACCESSES, Attr, Node
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.program import Dim, Output, Program, Tensor
 from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Kernel, LibraryCall, Section, UGraph
@@ -260,7 +260,7 @@ def _node(item: Item) -> Node:
 
 
 def _attribute(op: str, item: Item) -> Attr:
-    if op in ("load", "store"):
+    if op in ACCESSES:
         return item.parsed(read_access)
     if op == "index":
         return item.parsed(read_index)

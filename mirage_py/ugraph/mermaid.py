@@ -74,7 +74,7 @@ def _box(block: BlockGraph, position: int, name: str) -> str:
     if kind == LEAF:
         label = format_number(node.attr) if node.op == "const" else f"{node.op} {node.attr}"
     else:
-        label = f"store {node.access}" if kind == EFFECT else format_node(node).split(" %")[0]
+        label = f"{node.op} {node.access}" if kind == EFFECT else format_node(node).split(" %")[0]
     text = _quoted(f"%{position} {label}")
     box = f"([{text}])" if kind == STATE else f"[{text}]"
     return f"{name}_n{position}{box}"

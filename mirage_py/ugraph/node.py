@@ -23,6 +23,10 @@ class Access:
         return f"{self.tensor}[{', '.join(map(str, self.index))}]"
 
 
+# Operators that write a tensor, and all that have an Access for their attribute.
+STORES = ("store", "store_add")
+ACCESSES = ("load", *STORES)
+
 # The attribute of a node; each operator's row in `operators` says which of these it takes.
 Attr = (
     None | float | str | DType | Access | IndexExpr | Predicate | tuple[str, ...] | tuple[int, ...]
@@ -42,7 +46,7 @@ class Node:
 
     @property
     def access(self) -> Access:
-        """The attribute of a load."""
+        """The attribute of a load or store."""
         assert isinstance(self.attr, Access)
         return self.attr
 

@@ -8,11 +8,14 @@ from math import isnan
 
 from mirage_py.errors import UnsupportedError, ValidationError
 from mirage_py.ugraph.dims import node_dims
-from mirage_py.ugraph.dtypes import DType
+from mirage_py.ugraph.dtypes import BF16, F16, F32, F64, DType
 from mirage_py.ugraph.index import IndexExpr, Predicate
-from mirage_py.ugraph.node import Access, Node
+from mirage_py.ugraph.node import ACCESSES, Access, Node
 from mirage_py.ugraph.operators import EFFECT, Operator, operator
 from mirage_py.ugraph.program import Tensor
+
+# What ``store_add`` can add to.
+_ADDED_TYPES = (F64, F32, F16, BF16)
 
 
 def check_name(what: str, name: str, where: str) -> None:
@@ -54,6 +57,13 @@ def check_node(
                 repair=f"use one of {', '.join(readable) or 'none'}",
             )
         check_access(node.attr.index, readable[name], sizes, where)
+        if node.op == "store_add" and readable[name].dtype not in _ADDED_TYPES:
+            raise ValidationError(
+                f"it adds to '{name}', which holds {readable[name].dtype}",
+                where=where,
+                why="GPUs add atomically to floating-point numbers of 16 bits or more",
+                repair=f"make it one of {', '.join(map(str, _ADDED_TYPES))}",
+            )
     operands = [nodes[a].dims for a in node.args]
     _check_reduced(node, operands, where)
     expected = node_dims(node, operands, sizes)
@@ -115,7 +125,7 @@ def _check_attribute(node: Node, sizes: Mapping[str, int], where: str) -> None:
 def _attribute_fault(node: Node, sizes: Mapping[str, int]) -> str | None:
     """What the attribute must be, if it is not."""
     op, attr = node.op, node.attr
-    if op in ("load", "store"):
+    if op in ACCESSES:
         return None if isinstance(attr, Access) else "an Access"
     if op == "const":
         return None if isinstance(attr, float) and not isnan(attr) else "a float other than NaN"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from mirage_py.ugraph.node import STORES
 from mirage_py.ugraph.printing import format_node, format_tile
 from mirage_py.ugraph.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
 
@@ -75,7 +76,7 @@ def _lines(block: BlockGraph, nodes: Iterable[int]) -> tuple[Box | str, ...]:
 def _line(block: BlockGraph, position: int) -> str:
     node = block.nodes[position]
     text = format_node(node)
-    if node.op == "store":
+    if node.op in STORES:
         return text
     shape = f" : [{', '.join(node.dims)}]" if node.dims else ""
     return f"%{position} = {text}{shape}"

@@ -8,7 +8,7 @@ from math import isnan
 
 from mirage_py.ugraph.dtypes import DType
 from mirage_py.ugraph.index import IndexExpr
-from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.node import ACCESSES, STORES, Node
 from mirage_py.ugraph.operators import EFFECT, LEAF, operator
 from mirage_py.ugraph.program import Program, Tensor
 from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, Section, UGraph
@@ -35,7 +35,7 @@ def format_ugraph(ugraph: UGraph) -> str:
 
 def format_block(ugraph: UGraph, block: BlockGraph) -> str:
     """One kernel, after the device tensors that it touches."""
-    touched = [n.access.tensor for n in block.nodes if n.op in ("load", "store")]
+    touched = [n.access.tensor for n in block.nodes if n.op in ACCESSES]
     lines = [f"tensor {ugraph.tensors[name]}" for name in dict.fromkeys(touched)]
     return _lines([*lines, *_block_lines(block)])
 
@@ -48,7 +48,7 @@ def format_tile(tile: int | None) -> str:
 def format_node(node: Node) -> str:
     """The right-hand side of a node's line: operator, attribute and operands."""
     if operator(node.op).kind == EFFECT:
-        return f"store {node.access} = %{node.args[0]}"
+        return f"{node.op} {node.access} = %{node.args[0]}"
     args = ", ".join(f"%{a}" for a in node.args)
     if operator(node.op).kind == LEAF:
         return f"{node.op} {format_number(node.attr) if node.op == 'const' else node.attr}"
@@ -118,14 +118,14 @@ def _block_lines(block: BlockGraph) -> Iterator[str]:
 def _statement(block: BlockGraph, section: Section, position: int, line: int) -> str:
     node = block.nodes[position]
     # A store has no value; its number is that of its line, and shown only where that is not so.
-    name = "" if node.op == "store" and position == line else f"%{position} = "
+    name = "" if node.op in STORES and position == line else f"%{position} = "
     text = f"{name}{format_node(node)}{_dims_note(node)}"
     return text + _map_note(block, section, node)
 
 
 def _map_note(block: BlockGraph, section: Section, node: Node) -> str:
     """The imap, fmap or omap of the paper, which names imply: shown as a comment."""
-    if node.op not in ("load", "store"):
+    if node.op not in ACCESSES:
         return ""
     arrow = "<-" if node.op == "load" else "->"
     where = {axis.dim: f"grid {number}" for number, axis in enumerate(block.grid)}
@@ -133,6 +133,9 @@ def _map_note(block: BlockGraph, section: Section, node: Node) -> str:
         where[section.loop] = "loop"
     dims = _dims_in(node.access.index)
     notes = [f"{d} {arrow} {where[d]}" for d in dims if d in where]
+    if node.op in STORES:
+        notes += [f"sum over {d}" for d in block.summed_axes(node)]
+        notes += [f"first of {d}" for d in block.predicated_axes(node)]
     return f"  # {', '.join(notes)}" if notes else ""
 
 

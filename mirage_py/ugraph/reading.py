@@ -10,7 +10,7 @@ from mirage_py.errors import FormatError, InputError, UnsupportedError
 from mirage_py.ugraph.dims import node_dims
 from mirage_py.ugraph.dtypes import DType, dtype
 from mirage_py.ugraph.index import IndexExpr, Predicate
-from mirage_py.ugraph.node import Access, Attr, Node
+from mirage_py.ugraph.node import STORES, Access, Attr, Node
 from mirage_py.ugraph.program import Dim, Output, Program, Tensor
 from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Kernel, LibraryCall, Section, UGraph
 
@@ -171,7 +171,7 @@ class _Reader:
                 sections[-1][1].append(item)
             else:
                 sections.append((Section(()), [item]))
-            open_section = kind in ("node", "store") or (open_section and kind == "thread")
+            open_section = kind in ("node", *STORES) or (open_section and kind == "thread")
         statements = [s for _, body in sections for s in body]
         positions = [self.position(s, line) for line, s in enumerate(statements)]
         nodes = self.nodes(statements)
@@ -209,7 +209,7 @@ class _Reader:
 
     def operands(self, statement: Item) -> tuple[int, ...]:
         """Positions of a statement's operands."""
-        if _name(statement) == "store":
+        if _name(statement) in STORES:
             return (int(str(_children(statement)[-1])[1:]),)
         value = _children(statement)[1]
         lists = [t for t in _children(value) if _name(t) == "operands"]
@@ -218,8 +218,8 @@ class _Reader:
     def node(self, statement: Item, known: dict[int, Node]) -> Node:
         """One statement, its dimensions as written or as they follow from the operands."""
         args = self.operands(statement)
-        if _name(statement) == "store":
-            node = Node("store", args, self.access(_children(statement)[-2]))
+        if _name(statement) in STORES:
+            node = Node(_name(statement), args, self.access(_children(statement)[-2]))
             written: list[Item] = []
         else:
             _, value, *written = _children(statement)

@@ -18,7 +18,7 @@
         ...
         %4 = accum_rescaled[1] %3, %2 : [b]
       }
-      store Y[b, n] = %6
+      store Y[b, n] = %6                # or store_add, which sums over grid axes that %6 has
       thread { %5 %6 }
     }
     library k1 = matmul(X, W) -> Y

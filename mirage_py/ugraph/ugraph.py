@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.node import STORES, Node
 from mirage_py.ugraph.program import Program, Tensor
 
 
@@ -45,7 +45,9 @@ class BlockGraph:
 
     A value's tile extends over all of each of its dimensions that is neither a grid axis nor the
     dimension of the loop around it. A value made in a loop dies with its iteration; accumulators
-    carry on. ``threads`` groups nodes whose intermediate values stay in registers (thread graphs).
+    carry on. A store whose indices lack a grid axis is made by the first block along it; a
+    ``store_add`` adds up what the blocks along it have. ``threads`` groups nodes whose intermediate
+    values stay in registers (thread graphs).
     """
 
     name: str
@@ -73,8 +75,25 @@ class BlockGraph:
         return ((i, n) for i, n in enumerate(self.nodes) if n.op == "load")
 
     def stores(self) -> Iterator[tuple[int, Node]]:
-        """Positions and nodes of all stores."""
-        return ((i, n) for i, n in enumerate(self.nodes) if n.op == "store")
+        """Positions and nodes of all stores, those that add among them."""
+        return ((i, n) for i, n in enumerate(self.nodes) if n.op in STORES)
+
+    @property
+    def added_tensors(self) -> tuple[str, ...]:
+        """Tensors that the kernel adds to, and that are zeroed before it."""
+        names = (n.access.tensor for _, n in self.stores() if n.op == "store_add")
+        return tuple(dict.fromkeys(names))
+
+    def summed_axes(self, store: Node) -> tuple[str, ...]:
+        """Grid axes along which every block has another part of what a ``store_add`` adds."""
+        value = self.nodes[store.args[0]].dims
+        return tuple(a.dim for a in self.grid if a.dim in value and a.dim not in store.dims)
+
+    def predicated_axes(self, store: Node) -> tuple[str, ...]:
+        """Grid axes along which all blocks have the same to store, so that the first one does."""
+        value = self.nodes[store.args[0]].dims
+        known = (*value, *store.dims)
+        return tuple(a.dim for a in self.grid if a.dim not in known)
 
     @property
     def is_instance(self) -> bool:
@@ -111,6 +130,11 @@ class UGraph:
     def tensors(self) -> dict[str, Tensor]:
         """Every device tensor by name: inputs, outputs, intermediates."""
         return {**self.program.tensors, **{t.name: t for t in self.intermediates}}
+
+    @cached_property
+    def scope(self) -> Program:
+        """The program with the intermediates among its inputs: all that one kernel may refer to."""
+        return replace(self.program, inputs=(*self.program.inputs, *self.intermediates))
 
     @cached_property
     def digest(self) -> str:

@@ -63,6 +63,7 @@ def validate_ugraph(ugraph: UGraph) -> None:
     _check_distinct("kernel", [k.name for k in ugraph.kernels], program.name)
     writable = {name: t for name, t in ugraph.tensors.items() if name not in inputs}
     stores: dict[str, list[tuple[IndexExpr, ...]]] = {name: [] for name in writable}
+    ways: dict[str, dict[str, None]] = {name: {} for name in writable}
     calls: dict[str, LibraryCall] = {}
     for kernel in ugraph.kernels:
         check_name("kernel", kernel.name, program.name)
@@ -71,16 +72,29 @@ def validate_ugraph(ugraph: UGraph) -> None:
             check_block(kernel, program.sizes, readable, writable)
             for _, store in kernel.stores():
                 stores[store.access.tensor].append(store.access.index)
+                ways[store.access.tensor][f"{store.op} in {kernel.name}"] = None
         else:
             _check_library(kernel, readable, writable)
             if kernel.result in calls:
                 _fail_coverage(f"two library calls write '{kernel.result}'", program.name)
             calls[kernel.result] = kernel
     for name, tensor in writable.items():
+        _check_added(name, tuple(ways[name]), program.name)
         if name not in calls:
             _check_coverage(stores[name], tensor, program, f"{program.name}, tensor {name}")
         elif stores[name]:
             _fail_coverage(f"a library call and a store write '{name}'", program.name)
+
+
+def _check_added(name: str, ways: tuple[str, ...], where: str) -> None:
+    """One kernel makes all additions to a tensor, and nothing else writes it."""
+    if len(ways) > 1 and any(way.startswith("store_add") for way in ways):
+        raise ValidationError(
+            f"'{name}' is written by {', '.join(ways)}",
+            where=where,
+            why="a tensor that is added to is zeroed right before its kernel",
+            repair="let all stores to it be store_add, in one kernel",
+        )
 
 
 def _check_output(program: Program, result: Output) -> None:

@@ -133,6 +133,8 @@ def _writing_blocks(
                 blocks[expr.name] = [
                     s for s in starts if s < interval[1] and s + tile > interval[0]
                 ]
+        # Along these the first block writes for all.
+        blocks |= {d: [0] for d in kernel.predicated_axes(store)}
         found = blocks if found is None else _union(found, blocks)
     return found
 

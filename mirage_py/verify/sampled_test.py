@@ -113,7 +113,7 @@ def _sample(
             if outputs
             else None
         )
-    stores = {n.access.tensor: n.access.index for _, n in kernel.stores()}
+    stores = {n.access.tensor: n for _, n in kernel.stores()}
     outputs = [o for o in program.outputs if o.tensor.name in stores]
     if not outputs:
         return None
@@ -121,12 +121,17 @@ def _sample(
     points: dict[str, tuple[int, int]] = {}
     for axis in kernel.grid:
         size, tile = program.sizes[axis.dim], axis.tile or 1
+        written = [stores[o.tensor.name] for o in outputs]
+        first_only = [axis.dim in kernel.predicated_axes(n) for n in written]
         # Blocks along an axis that does not place the results have to run together.
-        if not all(_places(o, stores[o.tensor.name], axis.dim) for o in outputs):
+        if not all(
+            first or _places(o, n.access.index, axis.dim)
+            for o, n, first in zip(outputs, written, first_only, strict=True)
+        ):
             continue
         tiles = -(-size // tile)
         chosen = {0: 0, 1: tiles - 1}.get(number, int(draw.integers(tiles)))
-        starts[axis.dim] = [chosen * tile]
+        starts[axis.dim] = sorted({chosen * tile, 0} if any(first_only) else {chosen * tile})
         points[axis.dim] = (chosen * tile, min((chosen + 1) * tile, size))
     return _Sample(blocks_needed(ugraph, target, starts), _only(program, outputs), points)
 

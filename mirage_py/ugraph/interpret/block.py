@@ -12,9 +12,9 @@ from typing import Generic, TypeVar
 
 from mirage_py.errors import ValidationError
 from mirage_py.ugraph.buffers import Buffer
-from mirage_py.ugraph.interpret.frame import Frame
+from mirage_py.ugraph.interpret.frame import Frame, Tile
 from mirage_py.ugraph.interpret.memory import Window
-from mirage_py.ugraph.interpret.steps import Step, node_step
+from mirage_py.ugraph.interpret.steps import Step, node_step, shift_key
 from mirage_py.ugraph.meaning import Meaning
 from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.operators import EFFECT, STATE, operator
@@ -45,26 +45,33 @@ class BlockRun(Generic[A]):
             if kind == EFFECT:
                 self._windows[position] = Window(node.access.index, tuple(sizes), meaning)
             elif kind != STATE:
-                self._steps[position] = node_step(block.nodes, position, tensors, sizes, meaning)
+                self._steps[position] = node_step(
+                    block.nodes, position, tensors, sizes, meaning, block.name
+                )
         # Of the block under way: what each node is now, and what it was before this iteration.
         self._values: dict[int, A] = {}
         self._before: dict[int, A] = {}
+        # What each ``store_add`` has added up so far, by store and starts of its tile.
+        self._sums: dict[tuple[int, ...], tuple[Frame, A]] = {}
 
     def run(self, starts: Mapping[str, Sequence[int]] | None = None) -> None:
         """Every block of the grid, or those whose tiles start at ``starts`` along some axes."""
         whole = Frame.whole(self._sizes)
         axes = [(a.dim, a.tile) for a in self._block.grid]
-        for frame in self._frames(whole, axes, "block", starts or {}):
+        for frame in self._frames(whole, axes, False, starts or {}):
             self._values.clear()
             for section in self._block.sections:
                 self._run_section(section, frame)
+        for (position, *_), (frame, total) in self._sums.items():
+            self._write(position, frame, total)
+        self._sums.clear()
 
     def _run_section(self, section: Section, frame: Frame) -> None:
         if section.loop is None:
             self._run_nodes(section, frame)
             return
         self._before.clear()
-        for inner in self._frames(frame, [(section.loop, section.tile)], "step", {}):
+        for inner in self._frames(frame, [(section.loop, section.tile)], True, {}):
             self._run_nodes(section, inner)
             for position in section.nodes:
                 if operator(self._block.nodes[position].op).kind == STATE:
@@ -103,10 +110,26 @@ class BlockRun(Generic[A]):
             ) from None
 
     def _store(self, position: int, node: Node, frame: Frame, value: A) -> None:
+        # The first block writes where all along an axis have the same.
+        if any(frame.spans[d][0] != 0 for d in self._block.predicated_axes(node)):
+            return
+        if node.op == "store":
+            self._write(position, frame, value)
+            return
+        summed = self._block.summed_axes(node)
+        if summed:
+            value = self._meaning.sum(value, frame.axes(summed))
+        place = (position, *(int(frame.spans[d][0]) for d in node.dims))
+        if place in self._sums:
+            value = self._meaning.apply("add", None, [self._sums[place][1], value])
+        self._sums[place] = (frame, value)
+
+    def _write(self, position: int, frame: Frame, value: A) -> None:
+        node = self._block.nodes[position]
         try:
             self._windows[position].write(self._buffers[node.access.tensor], frame, value)
         except ValidationError as error:
-            where = f"kernel {self._block.name}, %{position} = store {node.access}"
+            where = f"kernel {self._block.name}, %{position} = {node.op} {node.access}"
             raise ValidationError(
                 error.what, where=where, why=error.why, repair=error.repair
             ) from None
@@ -119,7 +142,7 @@ class BlockRun(Generic[A]):
             if state is not None:
                 value = meaning.apply("maximum", None, [state, value])
             if node.attr == "shift":
-                return meaning.shift(value, f"{frame.label} %{position}")
+                return meaning.shift(value, shift_key(self._block.name, node, position, frame))
             return value
         if state is None:
             return value
@@ -133,7 +156,7 @@ class BlockRun(Generic[A]):
         self,
         outer: Frame,
         axes: Sequence[tuple[str, int | None]],
-        word: str,
+        is_loop: bool,
         only: Mapping[str, Sequence[int]],
     ) -> Iterator[Frame]:
         """The frame of every tile along ``axes``; the last tile of an axis may be shorter."""
@@ -152,4 +175,5 @@ class BlockRun(Generic[A]):
                 d: range(start, min(start + (tile or 1), self._sizes[d]))
                 for (d, tile), start in zip(axes, starts, strict=True)
             }
-            yield outer.moved(spans, f"{outer.label or self._block.name} {word} {starts}")
+            tiles = (Tile(d, start, is_loop) for (d, _), start in zip(axes, starts, strict=True))
+            yield outer.moved(spans, tuple(tiles))

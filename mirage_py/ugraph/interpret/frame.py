@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mirage_py.errors import UnsupportedError
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One block's tile of a grid axis, or one iteration's of a loop."""
+
+    dim: str
+    start: int
+    is_loop: bool
+
+    def __str__(self) -> str:
+        return f"{'step' if self.is_loop else 'block'} {self.dim} {self.start}"
+
 
 # Consecutive positions, or any list of them (one axis).
 Span = range | NDArray[np.int64]
@@ -19,12 +33,14 @@ MAX_DIMS = 32
 class Frame:
     """Spans of all dimensions of a program, in its order.
 
-    ``label`` names the block and the iteration, for what must differ between them.
+    ``tiles`` are the cuts that led here, outermost first: those of the grid, then of a loop.
     """
 
-    __slots__ = ("_coordinates", "axis", "label", "order", "spans")
+    __slots__ = ("_coordinates", "axis", "order", "spans", "tiles")
 
-    def __init__(self, order: tuple[str, ...], spans: Mapping[str, Span], label: str = "") -> None:
+    def __init__(
+        self, order: tuple[str, ...], spans: Mapping[str, Span], tiles: tuple[Tile, ...] = ()
+    ) -> None:
         if len(order) > MAX_DIMS:
             raise UnsupportedError(
                 f"a program with {len(order)} dimensions",
@@ -34,7 +50,7 @@ class Frame:
         self.order = order
         self.axis = {d: place for place, d in enumerate(order)}
         self.spans = spans
-        self.label = label
+        self.tiles = tiles
         self._coordinates: dict[str, NDArray[np.int64]] = {}
 
     @classmethod
@@ -42,9 +58,16 @@ class Frame:
         """Every point of every dimension."""
         return cls(tuple(sizes), {d: range(n) for d, n in sizes.items()})
 
-    def moved(self, spans: Mapping[str, Span], label: str) -> Frame:
-        """The same frame with other positions of some dimensions."""
-        return Frame(self.order, {**self.spans, **spans}, label)
+    def moved(self, spans: Mapping[str, Span], tiles: tuple[Tile, ...] = ()) -> Frame:
+        """The same frame with other positions of some dimensions, which ``tiles`` are."""
+        return Frame(self.order, {**self.spans, **spans}, (*self.tiles, *tiles))
+
+    def label(self, dims: Sequence[str]) -> str:
+        """Names what a value over ``dims`` may differ between: tiles of them, and iterations.
+
+        Blocks along a grid axis that a value does not have compute it alike, bit by bit.
+        """
+        return " ".join(str(t) for t in self.tiles if t.is_loop or t.dim in dims)
 
     def extent(self, dim: str) -> int:
         """How many positions of a dimension there are."""

@@ -87,7 +87,7 @@ def evaluate_at(
     """
     order = tuple(program.sizes)
     spans = {d: _span(program, d, where) for d, where in points.items()}
-    frame = Frame.whole(program.sizes).moved(spans, "")
+    frame = Frame.whole(program.sizes).moved(spans)
     tasks = [(o.node, _restricted(program, o.node, tuple(spans))) for o in program.outputs]
     values = _evaluate(program, inputs, meaning, tasks, spans, {})
     samples: dict[str, Sample[A]] = {}
@@ -145,7 +145,7 @@ def _evaluate(
     for task in sorted(operands):
         node, restricted = task
         if restricted not in frames:
-            frames[restricted] = whole.moved({d: spans[d] for d in restricted}, "")
+            frames[restricted] = whole.moved({d: spans[d] for d in restricted})
         if node in overrides:
             values[task] = overrides[node]
             continue

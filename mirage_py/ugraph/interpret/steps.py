@@ -29,18 +29,19 @@ def node_step(
     tensors: Mapping[str, A],
     sizes: Mapping[str, int],
     meaning: Meaning[A],
+    owner: str = "",
 ) -> Step[A]:
     """The step of a node that needs nothing but its operands and the frame.
 
-    Accumulators and stores, which have state, belong to the block interpreter; ``shift`` in a block
-    too (there it differs from tile to tile).
+    Accumulators and stores, which have state, belong to the block interpreter. ``owner`` names the
+    kernel: shifts differ from one to the other, and from tile to tile.
     """
     node = nodes[position]
     row = operator(node.op)
     if row.kind == LEAF:
         return _leaf(node, tensors, sizes, meaning)
     if node.op == "shift":
-        return lambda args, frame: meaning.shift(args[0], f"{frame.label} %{position}")
+        return lambda args, frame: meaning.shift(args[0], shift_key(owner, node, position, frame))
     if row.kind == ELEMENTWISE:
         return _elementwise(nodes, node, meaning)
     if node.op == "sum":
@@ -53,6 +54,11 @@ def node_step(
         f"%{position} = {node.op} has no meaning outside a block graph",
         repair="accumulators and stores stand in block graphs only",
     )
+
+
+def shift_key(owner: str, node: Node, position: int, frame: Frame) -> str:
+    """Equal for shifts that a device computes from the same values in the same way."""
+    return f"{owner} %{position} {frame.label(node.dims)}"
 
 
 def _elementwise(nodes: Sequence[Node], node: Node, meaning: Meaning[A]) -> Step[A]:

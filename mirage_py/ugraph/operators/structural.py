@@ -53,5 +53,10 @@ ACCUM_MAX = register(Operator("accum_max", STATE, 1, 1))
 # shifted by a maximum that moves (online softmax, Milakov and Gimelshein 2018).
 ACCUM_RESCALED = register(Operator("accum_rescaled", STATE, -1, 6))
 
-# attr: Access, the tensor written (a program output or an intermediate) and where
+# attr: Access, the tensor written (a program output or an intermediate) and where.
+# Along a grid axis that the indices lack, the first block writes.
 STORE = register(Operator("store", EFFECT, 1, 0))
+# attr: Access. Adds to the tensor, which is zero before the kernel, what all blocks have: the sum
+# over the grid axes that the value has and the indices lack. Along a grid axis that neither has,
+# the first block adds.
+STORE_ADD = register(Operator("store_add", EFFECT, 1, 1, symbol="+="))

@@ -84,10 +84,30 @@ EDITS = {
         ("loop s by 4 {\n    %0 = load X[b, s]", "%0 = load X[b, s]\n  loop s by 4 {"),
         "holds all of 's'",
     ),
-    "store that every block repeats": (
-        "split_attention",
-        ("grid h by 1, t by 2", "grid h by 1, t by 2, c by 2"),
-        "all blocks along 'c'",
+    "addition that loses a dimension": (
+        "split_matmul_added",
+        ("grid n by 4, p by 2, b by 4", "grid n by 4, b by 4"),
+        "do not say where p goes",
+    ),
+    "addition in a loop that is over one place": (
+        "split_matmul_added",
+        ("  }\n  store_add Y[b, n] = %3", "    store_add Y[b, n] = %2\n  }"),
+        "writes the same place each time",
+    ),
+    "addition to whole numbers": (
+        "split_matmul_added",
+        ("output S[7] : f32", "output S[7] : i32"),
+        "which holds i32",
+    ),
+    "addition and writing": (
+        "split_matmul_added",
+        ("store_add S[b] = %7", "store_add S[b] = %7\n  %9 = const 0.0\n  store S[b] = %9"),
+        "'S' is written by store_add in split_k, store in split_k",
+    ),
+    "addition that misses elements": (
+        "split_matmul_added",
+        ("store_add S[b] = %7", "%8 = const 0.0\n  store_add S[0] = %8"),
+        "1 writes to 7",
     ),
     "store that lacks a dimension": (
         "softmax",
