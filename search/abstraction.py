@@ -4,7 +4,8 @@ A dimension d that some reduction sums over has two axes: "d.l" counts the itera
 over d, and "d.t" is what one iteration sees. A sum over all of d is the sum over both, so the
 e-graph knows every way to cut it between a tile and a loop. Other dimensions are pointwise in
 every tensor: one axis is enough, and whether it is spread over a grid changes nothing in the
-algebra. Source: Mirage (OSDI'25), section 4.2.
+algebra. The outer half of a split dimension is shared out among blocks, or whole in one: it has a
+tile and no loop. Source: Mirage (OSDI'25), section 4.2.
 """
 
 from __future__ import annotations
@@ -24,12 +25,16 @@ AxesOf = Callable[[tuple[str, ...]], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Abstraction:
-    """One root per output; ``leaf_axes`` and ``axes`` are what saturation wants to know."""
+    """One root per output; ``leaf_axes`` and ``axes`` are what saturation wants to know.
+
+    ``loopable`` are the dimensions with a loop axis.
+    """
 
     roots: tuple[Term, ...]
     leaves: tuple[Leaf, ...]
     leaf_axes: Mapping[str, tuple[str, ...]]
     axes: tuple[str, ...]
+    loopable: tuple[str, ...]
 
 
 def loop_axis(dim: str) -> str:
@@ -48,12 +53,20 @@ def reduced_dims(program: Program) -> tuple[str, ...]:
     return tuple(d for d in program.dim_names if d in found)
 
 
-def abstract(program: Program) -> Abstraction:
-    """The terms of a program's outputs. A cast is the value it rounds."""
-    reduced = reduced_dims(program)
+def loopable_dims(program: Program, parts: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The reduced dimensions that a loop can go over: all but the ``parts`` of a split one."""
+    return tuple(d for d in reduced_dims(program) if d not in parts)
+
+
+def abstract(program: Program, parts: tuple[str, ...] = ()) -> Abstraction:
+    """The terms of a program's outputs. A cast is the value it rounds.
+
+    ``parts`` names the outer halves of split dimensions.
+    """
+    loopable = loopable_dims(program, parts)
 
     def axes_of(dims: tuple[str, ...]) -> tuple[str, ...]:
-        split = [(loop_axis(d), tile_axis(d)) if d in reduced else (tile_axis(d),) for d in dims]
+        split = [(loop_axis(d), tile_axis(d)) if d in loopable else (tile_axis(d),) for d in dims]
         return tuple(axis for axes in split for axis in axes)
 
     terms: list[Term] = []
@@ -65,6 +78,7 @@ def abstract(program: Program) -> Abstraction:
         leaves=leaves,
         leaf_axes={x.name: axes_of(x.dims) for x in leaves},
         axes=axes_of(program.dim_names),
+        loopable=loopable,
     )
 
 

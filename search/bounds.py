@@ -7,12 +7,13 @@ and a shared tensor counts once.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from mirage_py.search.pool import Alternative, Pool
 from mirage_py.search.work import WorkModel
+from mirage_py.ugraph.node import Access
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +27,13 @@ class _Greedy:
 class Bounds:
     """The alternatives of a pool that fit in ``max_stage`` stages, with their costs."""
 
-    def __init__(self, pool: Pool, work: WorkModel, max_stage: int) -> None:
+    def __init__(
+        self, pool: Pool, work: WorkModel, max_stage: int, given: Sequence[str] = ()
+    ) -> None:
         self.pool = pool
+        self.given = dict.fromkeys(given)
         self.work = work
+        self.max_stage = max_stage
         self.ways = [
             [w for w in t.alternatives if pool.earliest_stage(t.looped, w) <= max_stage]
             for t in pool.tensors
@@ -49,10 +54,32 @@ class Bounds:
         rest = union(self._greedy.members, members_of(owed)) & ~chosen
         return sum(self._greedy.step_us[n] for n in members_of(rest))
 
+    def reads_given(self, way: Alternative) -> bool:
+        """Whether it reads a tensor that an earlier kernel stores."""
+        return isinstance(way.attr, Access) and way.attr.tensor in self.given
+
+    def is_landmark(self, way: Alternative) -> bool:
+        """Whether it is one of the choices that tell derivations apart."""
+        return way.op == "matmul" or self.reads_given(way)
+
     @cached_property
-    def contracted(self) -> list[bool]:
-        """For each tensor whether a derivation of it may choose between contractions."""
-        possible = [any(w.op == "matmul" for w in ways) for ways in self.ways]
+    def landmark(self) -> list[bool]:
+        """For each tensor whether a derivation of it may choose between landmarks."""
+        return self._reaching(self.is_landmark)
+
+    @cached_property
+    def landmark_set(self) -> int:
+        """The same as a set."""
+        return bits_of(n for n, holds in enumerate(self.landmark) if holds)
+
+    @cached_property
+    def reading_set(self) -> int:
+        """The tensors of which some derivation may read a given tensor."""
+        return bits_of(n for n, holds in enumerate(self._reaching(self.reads_given)) if holds)
+
+    def _reaching(self, holds: Callable[[Alternative], bool]) -> list[bool]:
+        """For each tensor whether some derivation of it has an alternative for which it holds."""
+        possible = [any(holds(w) for w in ways) for ways in self.ways]
         changed = True
         while changed:
             changed = False

@@ -22,16 +22,31 @@ from mirage_py.search.pool import Alternative, Pool
 from mirage_py.search.rules import RefusedError, joint_loop, joint_stage, may_be_built
 from mirage_py.search.spaces import Configuration
 from mirage_py.search.values import Values
+from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.field import DivisionByZero
+from mirage_py.ugraph.node import Access
 from mirage_py.ugraph.operators import ELEMENTWISE, all_operators
 
 _ELEMENTWISE = {op.abstract_name: op for op in all_operators() if op.kind == ELEMENTWISE}
 
 
 @dataclass(frozen=True, slots=True)
+class Given:
+    """A tensor that an earlier kernel stores, under its name in device memory.
+
+    ``value`` is its number among the values, ``classes`` what it computes.
+    """
+
+    name: str
+    value: int
+    classes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Ground:
     """What all closures of one search share.
 
+    ``leaves``          that kernels may read
     ``buildable``       the dimensions of the program's nodes: a product that outgrows its
                         operands must fit in one of them, any other is only ever contracted and
                         never built
@@ -46,13 +61,24 @@ class Ground:
     skip_divisions: bool
 
 
+def given_access(name: str, dims: Sequence[str]) -> Access:
+    """How a stored tensor is read: one axis for each of its dimensions, in order."""
+    return Access(name, tuple(ix.dim(d) for d in dims))
+
+
 class Closure:
     """The closure of one configuration. Raises DivisionByZero if the inputs must be drawn again."""
 
     def __init__(
-        self, ground: Ground, values: Values, configuration: Configuration, counter: Counter
+        self,
+        ground: Ground,
+        values: Values,
+        configuration: Configuration,
+        counter: Counter,
+        given: Sequence[Given] = (),
     ) -> None:
         self.ground = ground
+        self.given = given
         self.values = values
         self.configuration = configuration
         self.counter = counter
@@ -89,11 +115,20 @@ class Closure:
                 continue
             value = self.values.leaf(leaf.node)
             way = Alternative(leaf.node.op, (), leaf.node.attr)
-            loops = [d for d in self.configuration.looped if d in leaf.dims]
-            for loop in loops:
-                self._keep(value, loop, 1, way, class_)
-            if not loops:
-                self._keep(value, None, 0, way, class_)
+            self._read(value, leaf.dims, way, class_)
+        for given in self.given:
+            dims = self.values.space.tile_dims(self.values.shape(given.value))
+            way = Alternative("load", (), given_access(given.name, dims))
+            for class_ in given.classes:
+                self._read(given.value, dims, way, class_)
+
+    def _read(self, value: int, dims: Sequence[str], way: Alternative, class_: int) -> None:
+        """Something in device memory: tile by tile in each loop it is a part of, or whole."""
+        loops = [d for d in self.configuration.looped if d in dims]
+        for loop in loops:
+            self._keep(value, loop, 1, way, class_)
+        if not loops:
+            self._keep(value, None, 0, way, class_)
 
     # -- taking a tensor -------------------------------------------------------------------------
 
@@ -123,6 +158,10 @@ class Closure:
         if row.attr == loop_axis(dim) and whole:
             return  # the second half of a sum over the whole dimension, which starts with its tile
         self.counter.candidates += 1
+        if dim in self.configuration.gridded:
+            way = Alternative(row.op, (number,), (dim,))
+            self._refuse("grid: a block sees only its own part of the dimension", way)
+            return
         if row.attr == tile_axis(dim):
             way = Alternative(row.op, (number,), (dim,))
             result = self._whole(row) if whole else row.result
@@ -142,7 +181,12 @@ class Closure:
     def _whole(self, row: Row) -> int | None:
         """The class of a reduction over the tile once it goes over the iterations as well."""
         dim = row.attr.rpartition(".")[0]
-        return self.ground.table.lookup(row.op, loop_axis(dim), (row.result,))
+        return self._over_iterations(row.op, dim, row.result)
+
+    def _over_iterations(self, op: str, dim: str, class_: int) -> int | None:
+        if dim not in self.values.space.loopable:
+            return class_
+        return self.ground.table.lookup(op, loop_axis(dim), (class_,))
 
     def _combine(self, row: Row, args: tuple[int, ...]) -> None:
         operator = _ELEMENTWISE[row.op]
@@ -194,9 +238,11 @@ class Closure:
     ) -> Iterator[tuple[tuple[str, ...], int]]:
         """The sums over some of the shared dimensions that the table knows for a product."""
         for position, dim in enumerate(shared):
+            if dim in self.configuration.gridded:
+                continue
             reduced = self.ground.table.lookup("sum", tile_axis(dim), (class_,))
             if reduced is not None and dim != looped:
-                reduced = self.ground.table.lookup("sum", loop_axis(dim), (reduced,))
+                reduced = self._over_iterations("sum", dim, reduced)
             if reduced is None:
                 continue
             yield (dim,), reduced
@@ -213,6 +259,7 @@ class Closure:
         way: Alternative,
         class_: int,
     ) -> None:
+        self.counter.evaluations += 1
         try:
             value = compute()
         except DivisionByZero:

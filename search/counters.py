@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class SearchCounters:
     """``candidates`` were looked at; each was pruned by a rule, or evaluated and merged or kept.
 
-    ``evaluations`` counts arithmetic really done: an operation on known values is looked up.
+    ``evaluations`` counts those that no rule turned away.
     ``pruned`` counts by rule, and ``examples`` has the first candidate that each rule turned away.
     """
 
@@ -52,6 +52,18 @@ class Counter:
         self._pruned[rule] = self._pruned.get(rule, 0) + 1
         if rule not in self._examples:
             self._examples[rule] = example()
+
+    def add(self, other: Counter) -> None:
+        """Add the counts of another part of the search."""
+        self.candidates += other.candidates
+        self.evaluations += other.evaluations
+        self.tensors += other.tensors
+        self.merged += other.merged
+        self.configurations += other.configurations
+        self.hits += other.hits
+        for rule, count in other._pruned.items():
+            self._pruned[rule] = self._pruned.get(rule, 0) + count
+            self._examples.setdefault(rule, other._examples[rule])
 
     def freeze(self) -> SearchCounters:
         """The counts as they are now, rules in order of name."""

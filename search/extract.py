@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from mirage_py.search.bounds import Bounds, bits_of, members_of
 from mirage_py.search.derivation import Derivation, derivation_from
 from mirage_py.search.loops import arrangement_us, arrangements
-from mirage_py.search.pool import Pool
+from mirage_py.search.pool import Alternative, Pool
 from mirage_py.search.work import WorkModel
 
 
@@ -33,8 +33,9 @@ class ExtractionLimits:
     """How many derivations are wanted.
 
     ``derivations``  in all
-    ``alike``        that make the same contractions in the same way in as many loops: they differ
-                     in where a scalar is applied, and the cheapest few say it all
+    ``alike``        that make the same contractions in the same way, from the same intermediates,
+                     in as many loops: they differ in where a scalar is applied, and the cheapest
+                     few say it all
     ``slack``        what costs more than the cheapest times this is not wanted
     ``expansions``   partial derivations that may be extended before the search gives up
     """
@@ -55,29 +56,34 @@ class Extraction:
 
 @dataclass(frozen=True, slots=True)
 class _Partial:
-    """``chosen`` and ``owed`` are sets of tensors, as bits; ``choice`` the last choice made."""
+    """``chosen`` and ``owed`` are sets of tensors, as bits; ``choices`` has the number of the
+    alternative chosen for each tensor; ``landmarks`` are the choices that tell derivations apart.
+    """
 
     cost_us: float
     chosen: int
     owed: int
-    choice: tuple[int, int] | None
-    parent: _Partial | None
-
-    def choices(self) -> dict[int, int]:
-        """Number of the alternative chosen for each tensor."""
-        found: dict[int, int] = {}
-        at: _Partial | None = self
-        while at is not None and at.choice is not None:
-            found[at.choice[0]] = at.choice[1]
-            at = at.parent
-        return found
+    choices: dict[int, int]
+    landmarks: tuple[tuple[int, int], ...]
+    reads: bool
 
 
 def extract(
-    pool: Pool, roots: Sequence[int], work: WorkModel, limits: ExtractionLimits, max_stage: int
+    pool: Pool,
+    roots: Sequence[int],
+    work: WorkModel,
+    limits: ExtractionLimits,
+    max_stage: int,
+    given: Sequence[str] = (),
+    bounds: Bounds | None = None,
 ) -> Extraction:
-    """The cheapest derivations of all roots together, of at most ``max_stage`` stages."""
-    return _Extractor(pool, tuple(roots), work, limits, max_stage).run()
+    """The cheapest derivations of all roots together, of at most ``max_stage`` stages.
+
+    With ``given``, names of tensors in memory, only derivations that read one of them. ``bounds``
+    are those of the same pool, costs and stages, if there are some already.
+    """
+    bounds = bounds or Bounds(pool, work, max_stage, given)
+    return _Extractor(bounds, tuple(roots), limits, must_read=bool(given)).run()
 
 
 def stages_worth_a_search(pool: Pool, roots: Sequence[int]) -> range:
@@ -87,41 +93,37 @@ def stages_worth_a_search(pool: Pool, roots: Sequence[int]) -> range:
 
 class _Extractor:
     def __init__(
-        self,
-        pool: Pool,
-        roots: tuple[int, ...],
-        work: WorkModel,
-        limits: ExtractionLimits,
-        max_stage: int,
+        self, bounds: Bounds, roots: tuple[int, ...], limits: ExtractionLimits, *, must_read: bool
     ) -> None:
-        self.pool = pool
+        self.pool = bounds.pool
         self.roots = roots
-        self.work = work
+        self.work = bounds.work
         self.limits = limits
-        self.max_stage = max_stage
-        self.bounds = Bounds(pool, work, max_stage)
-        self.ways = self.bounds.ways
+        self.max_stage = bounds.max_stage
+        self.bounds = bounds
+        self.must_read = must_read
+        self.ways = bounds.ways
 
     def run(self) -> Extraction:
         found: list[tuple[float, int, Derivation]] = []
         alike: dict[tuple[object, ...], int] = {}
-        queue = [(0.0, 0, 0, _Partial(0.0, 0, bits_of(self.roots), None, None))]
+        first = _Partial(0.0, 0, bits_of(self.roots), {}, (), not self.must_read)
+        queue = [(0.0, 0, 0, first)]
         pushed = expansions = 0
         while queue and expansions < self.limits.expansions:
             partial = heapq.heappop(queue)[-1]
-            choices = partial.choices()
+            if self._is_settled(partial.owed) and self._is_full(alike, partial.landmarks):
+                continue
             least_us = partial.cost_us + self.bounds.bound_us(partial.chosen, partial.owed)
             if least_us >= self._enough_us(found):
                 continue
-            if self._is_settled(partial.owed) and self._is_full(alike, choices):
-                continue
-            if self._stages(choices) > self.max_stage:
-                continue
             if not partial.owed:
-                self._finish(choices, found, alike)
+                self._finish(partial, found, alike)
                 continue
             expansions += 1
-            for child in self._children(partial, choices):
+            for child in self._children(partial):
+                if not child.reads and not child.owed & self.bounds.reading_set:
+                    continue
                 pushed += 1
                 # Of equal ones the one with more choices made: it is nearer to its end.
                 order = (self._expected_us(child), -child.chosen.bit_count(), pushed)
@@ -141,15 +143,16 @@ class _Extractor:
 
     def _finish(
         self,
-        choices: Mapping[int, int],
+        partial: _Partial,
         found: list[tuple[float, int, Derivation]],
         alike: dict[tuple[object, ...], int],
     ) -> None:
         """Enter a derivation at its real cost, which counts what several loops compute again."""
-        ways = {n: self.ways[n][c] for n, c in choices.items()}
+        ways = {n: self.ways[n][c] for n, c in partial.choices.items()}
         derivation = derivation_from(self.pool, ways, self.roots)
-        key = (*self._contractions(choices), max(derivation.stages, default=0))
-        if alike.get(key, 0) >= self.limits.alike:
+        stages = max(derivation.stages, default=0)
+        key = (*partial.landmarks, stages)
+        if stages > self.max_stage or alike.get(key, 0) >= self.limits.alike:
             return
         alike[key] = alike.get(key, 0) + 1
         cost_us = min(arrangement_us(derivation, a, self.work) for a in arrangements(derivation))
@@ -157,71 +160,57 @@ class _Extractor:
         found.sort(key=lambda entry: entry[:2])
         del found[self.limits.derivations :]
 
-    def _children(self, partial: _Partial, choices: Mapping[int, int]) -> Iterator[_Partial]:
+    def _children(self, partial: _Partial) -> Iterator[_Partial]:
         """The derivation with one more tensor chosen, in every way that closes no cycle."""
         number = self._next(partial.owed)
-        users = self._users(number, choices)
+        chosen = partial.chosen | 1 << number
         for position, way in enumerate(self.ways[number]):
-            if any(users >> a & 1 for a in way.args):
+            if self._closes_cycle(number, way, partial.choices):
                 continue
-            chosen = partial.chosen | 1 << number
-            owed = (partial.owed | bits_of(way.args)) & ~chosen
-            cost_us = partial.cost_us + self.bounds.costs[number][position]
-            yield _Partial(cost_us, chosen, owed, (number, position), partial)
+            landmarks = partial.landmarks
+            if self.bounds.is_landmark(way):
+                landmarks = tuple(sorted((*landmarks, (number, position))))
+            yield _Partial(
+                partial.cost_us + self.bounds.costs[number][position],
+                chosen,
+                (partial.owed | bits_of(way.args)) & ~chosen,
+                {**partial.choices, number: position},
+                landmarks,
+                partial.reads or self.bounds.reads_given(way),
+            )
+
+    def _closes_cycle(self, number: int, way: Alternative, choices: Mapping[int, int]) -> bool:
+        """Whether the tensor is among those its operands are made from, as far as is chosen."""
+        todo = [a for a in way.args if a in choices or a == number]
+        seen = 0
+        while todo:
+            tensor = todo.pop()
+            if tensor == number:
+                return True
+            if seen >> tensor & 1 or tensor not in choices:
+                continue
+            seen |= 1 << tensor
+            todo.extend(self.ways[tensor][choices[tensor]].args)
+        return False
 
     def _next(self, owed: int) -> int:
-        """Which tensor to choose for: one without a choice, else one that settles contractions."""
+        """Which tensor to choose for: one without a choice, else one that settles landmarks."""
 
         def rank(number: int) -> tuple[bool, bool, int]:
             single = len(self.ways[number]) == 1
-            return (not single, not self.bounds.contracted[number], -number)
+            return (not single, not self.bounds.landmark[number], -number)
 
         return min(members_of(owed), key=rank)
 
-    def _users(self, number: int, choices: Mapping[int, int]) -> int:
-        """The chosen tensors that are made from this one, near or far, and itself (bits)."""
-        users = 1 << number
-        growing = True
-        while growing:
-            growing = False
-            for user, choice in choices.items():
-                if users >> user & 1:
-                    continue
-                if any(users >> a & 1 for a in self.ways[user][choice].args):
-                    users |= 1 << user
-                    growing = True
-        return users
-
-    def _stages(self, choices: Mapping[int, int]) -> int:
-        """The least number of stages that a completion of the choices has."""
-        known: dict[int, int] = {}
-
-        def stage(number: int) -> int:
-            if number not in choices:
-                return self.pool[number].stage
-            if number not in known:
-                looped = self.pool[number].looped
-                way = self.ways[number][choices[number]]
-                known[number] = max(
-                    (stage(a) + self.pool.is_later(looped, a) for a in way.args),
-                    default=self.pool[number].stage,
-                )
-            return known[number]
-
-        return max(stage(root) for root in self.roots)
-
     # -- variety ----------------------------------------------------------------------------------
 
-    def _contractions(self, choices: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
-        ops = {n: self.ways[n][c].op for n, c in choices.items()}
-        return tuple(sorted((n, c) for n, c in choices.items() if ops[n] == "matmul"))
-
     def _is_settled(self, owed: int) -> bool:
-        """Whether every contraction of the completions is known."""
-        return not any(self.bounds.contracted[n] for n in members_of(owed))
+        """Whether every landmark of the completions is known."""
+        return not owed & self.bounds.landmark_set
 
-    def _is_full(self, alike: Mapping[tuple[object, ...], int], choices: Mapping[int, int]) -> bool:
-        """Whether enough derivations have these contractions, whatever their loops."""
-        contractions = self._contractions(choices)
-        known = sum(count for key, count in alike.items() if key[:-1] == contractions)
-        return bool(contractions) and known >= 2 * self.limits.alike
+    def _is_full(
+        self, alike: Mapping[tuple[object, ...], int], landmarks: tuple[tuple[int, int], ...]
+    ) -> bool:
+        """Whether enough derivations have these landmarks, whatever their loops."""
+        known = sum(count for key, count in alike.items() if key[:-1] == landmarks)
+        return bool(landmarks) and known >= 2 * self.limits.alike

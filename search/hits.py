@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -11,7 +11,7 @@ from mirage_py.search.pool import Pool
 from mirage_py.search.spaces import Space
 from mirage_py.search.values import Values, evaluate
 from mirage_py.ugraph.field import DivisionByZero, Field
-from mirage_py.ugraph.node import Attr, Node
+from mirage_py.ugraph.node import Access, Attr, Node
 from mirage_py.ugraph.program import Program
 
 # Draws before a division by zero is taken to be the program's own.
@@ -53,21 +53,34 @@ def hits(program: Program, pool: Pool, targets: Sequence[int]) -> Iterator[tuple
     return product(*choices)
 
 
-def holds(derivation: Derivation, values: Values, targets: Sequence[int]) -> bool:
-    """Whether the derivation gives the outputs' values on inputs that it was not found with."""
+def holds(
+    derivation: Derivation,
+    values: Values,
+    targets: Sequence[int],
+    given: Mapping[str, int] | None = None,
+) -> bool:
+    """Whether the derivation gives the outputs' values on inputs that it was not found with.
+
+    ``given`` has the values of what earlier kernels store.
+    """
     try:
-        done = replay(derivation, values)
+        done = replay(derivation, values, given)
     except DivisionByZero:
         return False
     return all(done[o] == t for o, t in zip(derivation.outputs, targets, strict=True))
 
 
-def replay(derivation: Derivation, values: Values) -> tuple[int, ...]:
+def replay(
+    derivation: Derivation, values: Values, given: Mapping[str, int] | None = None
+) -> tuple[int, ...]:
     """The value of each step."""
+    stored = given or {}
     done: list[int] = []
     for step in derivation.steps:
         args = tuple(done[a] for a in step.args)
-        if not step.args:
+        if isinstance(step.attr, Access) and step.attr.tensor in stored:
+            done.append(stored[step.attr.tensor])
+        elif not step.args:
             done.append(values.leaf(_leaf(step.op, step.attr, step.dims)))
         elif step.is_accumulator:
             axes = [values.space.axes[d][0] for d in _dims(step.attr)]

@@ -1,48 +1,63 @@
-"""From a derivation and its arrangement to a family: a µGraph of one kernel with open tiles."""
+"""From a derivation and its arrangement to a kernel: a block graph with open tiles."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from mirage_py.search.abstraction import reduced_dims
 from mirage_py.search.derivation import Derivation
 from mirage_py.search.loops import Arrangement
 from mirage_py.ugraph.dims import node_dims
 from mirage_py.ugraph.node import Access, Attr, Node
 from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
+from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section
 
 
-def lower(program: Program, derivation: Derivation, arrangement: Arrangement) -> UGraph:
-    """The family. Every dimension that blocks can share out among them is a grid axis."""
-    block = _Lowering(program, derivation, arrangement).run()
-    return UGraph(program, (block,))
+def lower(
+    program: Program,
+    derivation: Derivation,
+    arrangement: Arrangement,
+    stores: Sequence[Access | None],
+    *,
+    name: str = "",
+    renamed: Mapping[str, Access] | None = None,
+) -> BlockGraph:
+    """The kernel; ``stores`` says where each output of the derivation goes, if anywhere.
 
-
-def grid_of(program: Program) -> tuple[GridAxis, ...]:
-    """Dimensions that nothing reduces and that every output has.
-
-    Along the others several blocks would write the same place, which the rules of the IR forbid.
+    Every dimension that blocks can share out among them is a grid axis. ``renamed`` says how the
+    tensors of earlier kernels are read.
     """
-    whole = reduced_dims(program)
-    stored = [[d for e in output.index for d in e.dims()] for output in program.outputs]
-    free = [d for d in program.dim_names if d not in whole]
-    return tuple(GridAxis(d) for d in free if all(d in dims for dims in stored))
+    return _Lowering(program, derivation, arrangement, stores, renamed or {}).run(
+        re.sub(r"\W", "_", name or program.name)
+    )
+
+
+def output_stores(program: Program) -> tuple[Access, ...]:
+    """Where the program's outputs go."""
+    return tuple(Access(o.tensor.name, o.index) for o in program.outputs)
 
 
 class _Lowering:
-    def __init__(self, program: Program, derivation: Derivation, arrangement: Arrangement) -> None:
+    def __init__(
+        self,
+        program: Program,
+        derivation: Derivation,
+        arrangement: Arrangement,
+        stores: Sequence[Access | None],
+        renamed: Mapping[str, Access],
+    ) -> None:
         self.program = program
         self.derivation = derivation
         self.arrangement = arrangement
+        self.stores = stores
+        self.renamed = renamed
         self.nodes: list[Node] = []
         # Where the value of a step is: for good, or in the body of the loop under way.
         self.lasting: dict[int, int] = {}
         self.passing: dict[int, int] = {}
 
-    def run(self) -> BlockGraph:
+    def run(self, name: str) -> BlockGraph:
         sections = []
         plan = self.arrangement
         for number, straight in enumerate(plan.straights):
@@ -50,9 +65,18 @@ class _Lowering:
             sections.append(self._section(straight, None, None if last else -1))
             if not last:
                 sections.append(self._section(plan.bodies[number], plan.loops[number], number))
-        name = re.sub(r"\W", "_", self.program.name)
         kept = tuple(s for s in sections if s.nodes)
-        return BlockGraph(name, grid_of(self.program), tuple(self.nodes), kept)
+        return BlockGraph(name, self._grid(), tuple(self.nodes), kept)
+
+    def _grid(self) -> tuple[GridAxis, ...]:
+        """The dimensions of the kernel that nothing in it reduces or loops over.
+
+        A store that lacks one is left to the first block along it.
+        """
+        used = [d for n in self.nodes for d in n.dims]
+        taken = [d for n in self.nodes if n.op in ("sum", "max", "matmul") for d in n.reduced]
+        taken += self.arrangement.loops
+        return tuple(GridAxis(d) for d in self.program.dim_names if d in used and d not in taken)
 
     def _section(self, steps: Iterable[int], loop: str | None, stores: int | None) -> Section:
         """The steps, then the outputs whose ``stored_in`` is ``stores``."""
@@ -74,6 +98,8 @@ class _Lowering:
             if self._first_own(right, left) < self._first_own(left, right):
                 args = (args[1], args[0])
         attr = None if step.is_accumulator else step.attr
+        if isinstance(attr, Access):
+            attr = self.renamed.get(attr.tensor, attr)
         node = self._node(step.op, tuple(self._position(a) for a in args), attr)
         if step.looped is None:
             self.lasting[number] = node
@@ -81,9 +107,10 @@ class _Lowering:
             self.passing[number] = node
 
     def _store(self, output: int) -> None:
-        target = self.program.outputs[output]
-        value = self._position(self.derivation.outputs[output])
-        self._node("store", (value,), Access(target.tensor.name, target.index))
+        target = self.stores[output]
+        if target is not None:
+            value = self._position(self.derivation.outputs[output])
+            self._node("store", (value,), target)
 
     def _node(self, op: str, args: tuple[int, ...], attr: Attr) -> int:
         node = Node(op, args, attr)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations, cycle, islice
+from itertools import cycle, islice, product
 from math import prod
 
-from mirage_py.search.abstraction import reduced_dims
+from mirage_py.search.abstraction import loopable_dims, reduced_dims
 from mirage_py.search.leaves import scalars_of
 from mirage_py.ugraph.program import Program
 
@@ -29,13 +29,13 @@ _FEWEST_TRIALS, _MOST_TRIALS, _MOST_ELEMENTS = 8, 32, 1 << 14
 
 @dataclass(frozen=True)
 class Space:
-    """``tiles`` gives the extent of each tile axis; reduced dimensions have iterations too.
+    """``tiles`` gives the extent of each tile axis; loopable dimensions have iterations too.
 
     ``trials`` is how often the inputs are drawn, side by side.
     """
 
     dims: tuple[str, ...]
-    reduced: tuple[str, ...]
+    loopable: tuple[str, ...]
     tiles: Mapping[str, int]
     trials: int
 
@@ -51,13 +51,13 @@ class Space:
 
     def extent(self, dim: str) -> int:
         """How many points a dimension has here."""
-        return self.tiles[dim] * (ITERATIONS if dim in self.reduced else 1)
+        return self.tiles[dim] * (ITERATIONS if dim in self.loopable else 1)
 
     def shape(self, dims: Sequence[str]) -> tuple[int, ...]:
         """Shape of a leaf that depends on all of ``dims``."""
         full = [self.trials]
         for d in self.dims:
-            loop = ITERATIONS if d in self.reduced else 1
+            loop = ITERATIONS if d in self.loopable else 1
             full += [loop, self.tiles[d]] if d in dims else [1, 1]
         return tuple(full)
 
@@ -68,19 +68,23 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Which reduced dimensions are read tile by tile in loops; the others stay whole in a block.
+    """What one kernel does with each dimension that the program reduces somewhere.
 
-    Grid axes are no part of it: they range over dimensions that nothing reduces, along which
-    every tensor of the closure is pointwise, so one closure serves every choice of grid.
+    ``looped`` ones are read tile by tile in loops, ``gridded`` ones are shared out among blocks
+    and so are not reduced here; the others stay whole in a block. Dimensions that nothing reduces
+    are no part of it: along them every tensor of the closure is pointwise, so one closure serves
+    every choice of grid over them.
     """
 
     looped: tuple[str, ...] = ()
+    gridded: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"loop over {', '.join(self.looped)}" if self.looped else "no loop"
+        loops = f"loop over {', '.join(self.looped)}" if self.looped else "no loop"
+        return f"{loops}, grid over {', '.join(self.gridded)}" if self.gridded else loops
 
 
-def representative_space(program: Program, variant: int = 0) -> Space:
+def representative_space(program: Program, variant: int = 0, parts: tuple[str, ...] = ()) -> Space:
     """Extents for a program; variants differ in all, so one shows the coincidences of another.
 
     The size of a reduced dimension must not equal a constant of the program: the mean over 6
@@ -92,19 +96,20 @@ def representative_space(program: Program, variant: int = 0) -> Space:
     start = variant * max(1, len(reduced)) % len(free)
     primes = cycle([*free[start:], *free[:start]])
     pure = islice(cycle(_PURE_TILES), variant % len(_PURE_TILES), None)
-    tiles = {d: next(primes) if d in reduced else next(pure) for d in program.dim_names}
-    return _with_trials(program, Space(program.dim_names, reduced, tiles, 1))
+    loopable = loopable_dims(program, parts)
+    tiles = {d: next(primes) if d in loopable else next(pure) for d in program.dim_names}
+    return _with_trials(program, Space(program.dim_names, loopable, tiles, 1))
 
 
-def shortest_space(program: Program) -> Space:
+def shortest_space(program: Program, parts: tuple[str, ...] = ()) -> Space:
     """Two points in every reduced dimension, one per iteration. For programs already found only.
 
     relu(max(x)) and max(x) differ where all of x is negative: at every fourth pair, and hardly ever
     on a long row.
     """
-    reduced = reduced_dims(program)
-    tiles = {d: 1 if d in reduced else _PURE_TILES[0] for d in program.dim_names}
-    return _with_trials(program, Space(program.dim_names, reduced, tiles, 1))
+    loopable = loopable_dims(program, parts)
+    tiles = {d: 1 if d in loopable else _PURE_TILES[0] for d in program.dim_names}
+    return _with_trials(program, Space(program.dim_names, loopable, tiles, 1))
 
 
 def has_pieces(program: Program) -> bool:
@@ -126,9 +131,28 @@ def _with_trials(program: Program, space: Space) -> Space:
     return replace(space, trials=max(_FEWEST_TRIALS, min(most, _MOST_ELEMENTS // largest)))
 
 
-def configurations(program: Program, max_loop_dims: int) -> Iterator[Configuration]:
-    """No loop first, then every choice of up to ``max_loop_dims`` dimensions to loop over."""
-    candidates = [d for d in reduced_dims(program) if program.sizes[d] > 1]
-    for count in range(min(max_loop_dims, len(candidates)) + 1):
-        for looped in combinations(candidates, count):
-            yield Configuration(looped)
+def configurations(
+    program: Program,
+    max_loop_dims: int,
+    *,
+    may_grid: Sequence[str] = (),
+    gridded: tuple[str, ...] = (),
+    whole: Sequence[str] = (),
+) -> Iterator[Configuration]:
+    """Every use of the reduced dimensions in one kernel, those with fewest loops first.
+
+    ``gridded`` ones are on the grid, ``whole`` ones whole in a block; each of the others is whole,
+    looped (``max_loop_dims`` at most are) or, if it is in ``may_grid``, on the grid.
+    """
+    open_dims = [d for d in reduced_dims(program) if d not in gridded and d not in whole]
+    choices = []
+    for d in open_dims:
+        loop = ("loop",) if program.sizes[d] > 1 else ()
+        choices.append(("whole", *loop, *(("grid",) if d in may_grid else ())))
+    found = []
+    for uses in product(*choices):
+        looped = tuple(d for d, use in zip(open_dims, uses, strict=True) if use == "loop")
+        shared = tuple(d for d, use in zip(open_dims, uses, strict=True) if use == "grid")
+        if len(looped) <= max_loop_dims:
+            found.append(Configuration(looped, program.order((*gridded, *shared))))
+    yield from sorted(found, key=lambda c: (len(c.looped), len(c.gridded)))

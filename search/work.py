@@ -7,11 +7,13 @@ model of instances.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from mirage_py.search.abstraction import reduced_dims
 from mirage_py.targets import H200, Target
-from mirage_py.ugraph.node import Attr, Node
+from mirage_py.ugraph.dtypes import F32
+from mirage_py.ugraph.node import Access, Attr, Node
 from mirage_py.ugraph.operators import operator
 from mirage_py.ugraph.program import Program
 
@@ -32,13 +34,25 @@ class WorkModel(Protocol):
 
 
 class BlockWork:
-    """The default: rates of a target divided among its SMs."""
+    """The default: rates of a target divided among its SMs.
 
-    def __init__(self, program: Program, target: Target = H200) -> None:
+    ``gridded`` are dimensions that the program reduces and this kernel shares out. ``given_us``
+    has the cost of making each tensor that an earlier kernel stores.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        target: Target = H200,
+        *,
+        gridded: Sequence[str] = (),
+        given_us: Mapping[str, float] | None = None,
+    ) -> None:
         self.program = program
         self.target = target
-        self._whole = reduced_dims(program)
+        self._whole = tuple(d for d in reduced_dims(program) if d not in gridded)
         self._bytes = {t.name: t.dtype.bytes for t in program.tensors.values()}
+        self._given_us = given_us or {}
 
     def step_us(self, op: str, attr: Attr, dims: tuple[str, ...], loop: str | None) -> float:
         if op in ("const", "size"):
@@ -51,7 +65,12 @@ class BlockWork:
             executions = -(-self.program.sizes[loop] // NOMINAL_TILE)
             if loop not in dims:
                 points *= executions
-        return points * self._point_us(op, attr) + executions * _OVERHEAD_US
+        made_us = self._given_us.get(attr.tensor, 0.0) if isinstance(attr, Access) else 0.0
+        return points * self._point_us(op, attr) + executions * _OVERHEAD_US + made_us
+
+    def store_us(self, dims: Sequence[str]) -> float:
+        """Leaving a tensor over these dimensions to a later kernel."""
+        return self.step_us("load", Access("", ()), tuple(dims), None)
 
     def loop_us(self) -> float:
         return _LOOP_US * self.target.memory_latency_us
@@ -63,7 +82,9 @@ class BlockWork:
     def _point_us(self, op: str, attr: Attr) -> float:
         if op == "load":
             tensor = Node(op, (), attr).access.tensor
-            return self._bytes[tensor] / (self.target.l2_bytes_per_us / self.target.sms)
+            return self._bytes.get(tensor, F32.bytes) / (
+                self.target.l2_bytes_per_us / self.target.sms
+            )
         rate = (
             self.target.tensor_flops_per_us if op == "matmul" else self.target.vector_flops_per_us
         )

@@ -47,7 +47,7 @@ class Blind:
 
     def reduce(self, number):
         tensor = self.pool[number]
-        for dim in self.space.reduced:
+        for dim in self.space.loopable:
             loop, tile = self.space.axes[dim]
             if dim in tensor.dims:
                 whole = tensor.looped != dim
@@ -81,7 +81,7 @@ class Blind:
 
     def contract(self, args, looped, stage):
         left, right = (self.pool[a] for a in args)
-        shared = [d for d in left.dims if d in right.dims and d in self.space.reduced]
+        shared = [d for d in left.dims if d in right.dims and d in self.space.loopable]
         both = [d for d in left.dims if d in right.dims]
         if len(both) in (len(left.dims), len(right.dims)):
             return

@@ -15,7 +15,7 @@ ALL = {**programs.PROGRAMS, **programs.MORE}
 def test_reduced_dimensions_have_sizes_of_their_own(name):
     program = ALL[name]()
     space = representative_space(program)
-    sizes = [space.extent(d) for d in space.reduced]
+    sizes = [space.extent(d) for d in space.loopable]
     assert len(sizes) == len(dict.fromkeys(sizes))
     other = representative_space(program, 1)
     assert all(space.tiles[d] != other.tiles[d] for d in space.dims)

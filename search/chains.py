@@ -1,0 +1,161 @@
+"""µGraphs of two kernels, with library calls between them.
+
+The second kernel is closed over the inputs and all candidates that a first one could hand over
+(handover.py). Its derivations say which of them it reads; then the first kernel is extracted for
+just these. In a split variant the second kernel ends the reduction that the first one's blocks
+shared out, and reads nothing that is split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from mirage_py.search.abstraction import reduced_dims
+from mirage_py.search.assemble import First, Second, assemble, made_values
+from mirage_py.search.derivation import Derivation
+from mirage_py.search.draws import Draw
+from mirage_py.search.extract import extract, stages_worth_a_search
+from mirage_py.search.family import Origin
+from mirage_py.search.handover import Handover, Maker, given_value
+from mirage_py.search.hits import hits, holds
+from mirage_py.search.loops import arrangement_us, arrangements
+from mirage_py.search.pool import Pool
+from mirage_py.search.spaces import Configuration, configurations
+from mirage_py.search.task import SearchLimits
+from mirage_py.search.variants import Variant
+from mirage_py.search.work import BlockWork
+from mirage_py.ugraph.field import DivisionByZero
+from mirage_py.ugraph.node import Access
+
+# First kernels kept for the same intermediates: other loops, or another way to them.
+_MAX_FIRSTS = 4
+
+
+class TwoKernels:
+    """The search for µGraphs of two kernels, on one draw of the inputs."""
+
+    def __init__(self, draw: Draw) -> None:
+        self.draw = draw
+        self.task = draw.task
+        self.handover = Handover(draw)
+        self._firsts: dict[tuple[int, ...], list[First]] = {}
+        self._made_us = {c.name: self.handover.made_us(c.name) for c in self.handover.readable()}
+
+    @staticmethod
+    def configurations(variant: Variant, limits: SearchLimits) -> Iterator[Configuration]:
+        """Those of the second kernel. A dimension that an output has may be on its grid.
+
+        In a split variant it reads nothing that is split, so there is nothing to loop over.
+        """
+        program, parts = variant.program, variant.parts
+        whole = (variant.split, *parts) if variant.split else ()
+        stored = [d for o in program.outputs for e in o.index for d in e.dims()]
+        may_grid = [d for d in reduced_dims(program) if d in stored and d not in parts]
+        return configurations(program, limits.max_loop_dims, may_grid=may_grid, whole=whole)
+
+    def explore(self, configuration: Configuration) -> None:
+        """Every family with this second kernel goes to the outcome."""
+        readable = self.handover.readable()
+        if not readable:
+            return
+        given = [c.given for c in readable]
+        pool = self.draw.close(configuration, given, self.task.variant.parts)
+        for derivation in self._derivations(configuration, pool):
+            if self.draw.stopped():
+                return
+            self._add_families(configuration, derivation, self._read(derivation))
+
+    def explore_library_ends(self) -> None:
+        """µGraphs whose last kernel is a library call that gives the one output."""
+        if len(self.draw.targets) > 1:
+            return
+        for candidate in self.handover.candidates.values():
+            if candidate.product is None or candidate.value != self.draw.targets[0]:
+                continue
+            for first in self._firsts_for(self.handover.to_make([candidate.name])):
+                names = (candidate.name,)
+                for family in assemble(self.task.variant, self.handover, first, names, None):
+                    self.draw.outcome.add(family)
+
+    # -- second kernels ---------------------------------------------------------------------------
+
+    def _derivations(self, configuration: Configuration, pool: Pool) -> Iterator[Derivation]:
+        task, outcome, found = self.task, self.draw.outcome, False
+        names = [c.name for c in self.handover.readable()]
+        work = BlockWork(task.program, gridded=configuration.gridded, given_us=self._made_us)
+        for roots in hits(task.program, pool, self.draw.targets):
+            found = True
+            for stages in stages_worth_a_search(pool, roots):
+                extraction = extract(pool, roots, work, task.limits.epilogue, stages, names)
+                if extraction.cut:
+                    where = f"(second kernel, {configuration}, {stages} stages)"
+                    outcome.reasons.append(f"extraction stopped at its bound {where}")
+                for _, derivation in extraction.derivations:
+                    if any(derivation.steps[o].args for o in derivation.outputs):
+                        yield derivation
+        outcome.counter.hits += found
+
+    def _read(self, derivation: Derivation) -> tuple[str, ...]:
+        """The candidates that a second kernel reads."""
+        read = (s.attr.tensor for s in derivation.steps if isinstance(s.attr, Access))
+        return tuple(dict.fromkeys(t for t in read if t in self.handover.candidates))
+
+    # -- first kernels ----------------------------------------------------------------------------
+
+    def _firsts_for(self, values: tuple[int, ...]) -> list[First | None]:
+        """The cheapest first kernels that store all of these values, in a few configurations.
+
+        None is the first kernel where there is nothing to store.
+        """
+        if not values:
+            return [None]
+        values = tuple(sorted(values))
+        if values not in self._firsts:
+            makers = self.handover.makers_of(values)[: self.task.limits.makers]
+            found = [f for maker in makers for f in self._extract(maker, values)]
+            self._firsts[values] = sorted(found, key=lambda f: f.cost_us)[:_MAX_FIRSTS]
+        return [*self._firsts[values]]
+
+    def _extract(self, maker: Maker, values: tuple[int, ...]) -> Iterator[First]:
+        limits = self.task.limits.prologue
+        roots = next(product(*(maker.stores[v] for v in values)))
+        for stages in stages_worth_a_search(maker.pool, roots):
+            bounds = maker.bounds_at(stages)
+            extraction = extract(maker.pool, roots, maker.work, limits, stages, bounds=bounds)
+            for _, derivation in extraction.derivations:
+                for arrangement in arrangements(derivation):
+                    cost_us = arrangement_us(derivation, arrangement, maker.work)
+                    cost_us += sum(maker.work.store_us(maker.pool[r].dims) for r in roots)
+                    origin = Origin(maker.configuration, arrangement.name, derivation)
+                    yield First(values, arrangement, origin, cost_us)
+
+    # -- both -------------------------------------------------------------------------------------
+
+    def _holds(self, first: First | None, names: Sequence[str], last: Derivation) -> bool:
+        """Whether first and second kernel give the outputs in the other field as well."""
+        for values, targets in self.draw.checks:
+            try:
+                made = made_values(first, values)
+                given = {n: given_value(self.handover.candidates[n], made, values) for n in names}
+            except DivisionByZero:
+                return False
+            if not holds(last, values, targets, given):
+                return False
+        return True
+
+    def _add_families(
+        self, configuration: Configuration, last: Derivation, names: Sequence[str]
+    ) -> None:
+        program, outcome = self.task.program, self.draw.outcome
+        work = BlockWork(program, gridded=configuration.gridded)
+        for first in self._firsts_for(self.handover.to_make(names)):
+            if not self._holds(first, names, last):
+                outcome.refuted += 1
+                outcome.reasons.append(f"refuted (two kernels, {configuration}): {last}")
+                continue
+            for arrangement in arrangements(last):
+                cost_us = arrangement_us(last, arrangement, work)
+                second = Second(arrangement, Origin(configuration, arrangement.name, last), cost_us)
+                for family in assemble(self.task.variant, self.handover, first, names, second):
+                    outcome.add(family)

@@ -1,0 +1,82 @@
+"""What every step over one draw of random inputs shares: values, targets, checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mirage_py.search.closure import Closure, Given, Ground
+from mirage_py.search.hits import draw
+from mirage_py.search.pool import Pool
+from mirage_py.search.spaces import (
+    Configuration,
+    has_pieces,
+    representative_space,
+    shortest_space,
+)
+from mirage_py.search.task import Outcome, Task
+from mirage_py.search.values import Values
+from mirage_py.ugraph.field import FIELDS
+
+Check = tuple[Values, tuple[int, ...]]
+
+
+class Draw:
+    """One draw of the inputs of a task.
+
+    ``checks`` are another field, other extents, other inputs: what holds there as well is no
+    coincidence. Raises DivisionByZero where another draw is needed.
+    """
+
+    def __init__(self, task: Task, seed: int, *, skip_divisions: bool) -> None:
+        self.task = task
+        program, parts = task.program, task.variant.parts
+        space = representative_space(program, 0, parts)
+        self.values, self.targets = draw(program, space, FIELDS[0], seed)
+        spaces = [representative_space(program, 1, parts)]
+        if has_pieces(program):
+            spaces.append(shortest_space(program, parts))
+        self.checks: list[Check] = [draw(program, s, FIELDS[1], seed) for s in spaces]
+        self._skip_divisions = skip_divisions
+        self._buildable = tuple(dict.fromkeys(frozenset(n.dims) for n in program.nodes))
+        self.outcome = Outcome()
+        self.stop: Callable[[], bool] = lambda: False
+
+    def begin(self, stop: Callable[[], bool]) -> Outcome:
+        """A fresh outcome, which everything goes to from now on."""
+        self.outcome, self.stop = Outcome(), stop
+        return self.outcome
+
+    def stopped(self) -> bool:
+        """Whether time is up; then the outcome is not exhausted."""
+        if self.stop():
+            self.outcome.stopped = True
+            self.outcome.exhausted = False
+        return self.outcome.stopped
+
+    def close(
+        self,
+        configuration: Configuration,
+        given: Sequence[Given] = (),
+        hidden: Sequence[str] = (),
+    ) -> Pool:
+        """The pool of a kernel that reads the program's leaves and the ``given`` tensors.
+
+        Leaves with one of the ``hidden`` dimensions are not read.
+        """
+        task, counter = self.task, self.outcome.counter
+        leaves = tuple(x for x in task.form.leaves if not any(d in hidden for d in x.dims))
+        ground = Ground(
+            task.table,
+            leaves,
+            self._buildable,
+            task.limits.max_loops,
+            task.limits.max_tensors,
+            self._skip_divisions,
+        )
+        closure = Closure(ground, self.values, configuration, counter, given)
+        if not closure.run():
+            most = task.limits.max_tensors
+            self.outcome.give_up(f"the pool outgrew {most} tensors ({configuration})")
+        counter.configurations += 1
+        counter.tensors += len(closure.pool)
+        return closure.pool

@@ -1,0 +1,185 @@
+"""What can be handed over from one kernel to the next: candidates, and who can make them.
+
+A first kernel is closed in every configuration. What its pools hold and it may store is a
+candidate; library products of inputs and of candidates are too. A second kernel then reads
+candidates as it reads inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mirage_py.search.abstraction import reduced_dims
+from mirage_py.search.bounds import Bounds, bits_of
+from mirage_py.search.closure import Given
+from mirage_py.search.draws import Draw
+from mirage_py.search.intermediates import storables
+from mirage_py.search.libraries import LibraryProduct, Operand, input_operands, library_products
+from mirage_py.search.pool import Pool
+from mirage_py.search.spaces import Configuration, configurations
+from mirage_py.search.values import Values
+from mirage_py.search.work import BlockWork
+from mirage_py.ugraph.program import Program
+
+
+@dataclass(frozen=True)
+class Maker:
+    """A first kernel: a configuration, its pool and its costs.
+
+    ``stores`` has the tensors of the pool that have a candidate's value.
+    """
+
+    configuration: Configuration
+    pool: Pool
+    work: BlockWork
+    max_stage: int
+    stores: Mapping[int, tuple[int, ...]]
+    _bounds: dict[int, Bounds] = field(default_factory=dict)
+
+    def bounds_at(self, stages: int) -> Bounds:
+        """Bounds on what its tensors cost in so many stages."""
+        if stages not in self._bounds:
+            self._bounds[stages] = Bounds(self.pool, self.work, stages)
+        return self._bounds[stages]
+
+    def alone_us(self, values: Sequence[int]) -> float:
+        """About what making and storing these values costs."""
+        numbers = [self.stores[v][0] for v in values]
+        made_us = self.bounds_at(self.max_stage).expected_us(0, bits_of(numbers))
+        return made_us + sum(self.work.store_us(self.pool[n].dims) for n in numbers)
+
+
+@dataclass
+class Candidate:
+    """A tensor that can be handed over; ``dims`` are its axes in memory.
+
+    ``product`` is the library call that makes it, if none of the makers is to do so. ``basic``
+    ones may be read by a block graph, the others by a library only.
+    """
+
+    name: str
+    value: int
+    dims: tuple[str, ...]
+    classes: dict[int, None] = field(default_factory=dict)
+    makers: dict[int, None] = field(default_factory=dict)
+    product: LibraryProduct | None = None
+    basic: bool = False
+
+    @property
+    def given(self) -> Given:
+        """What a closure reads."""
+        return Given(self.name, self.value, tuple(self.classes))
+
+
+def given_value(candidate: Candidate, made: Mapping[int, int], values: Values) -> int:
+    """The value of a candidate over other inputs; ``made`` has what the first kernel stores there.
+
+    Its keys are the values over the inputs that the search drew.
+    """
+    call = candidate.product
+    if call is None:
+        return made[candidate.value]
+    left = call.left.leaf
+    right = call.right.leaf
+    assert right is not None
+    operand = made[call.left.value] if left is None else values.leaf(left.node)
+    axes = values.space.axes[call.contracted]
+    return values.contract((operand, values.leaf(right.node)), axes)
+
+
+def library_us(program: Program, product: LibraryProduct) -> float:
+    """What a library product costs in the same unit: as a kernel that does only this."""
+    gridded = [d for d in program.dim_names if d != product.contracted]
+    work = BlockWork(program, gridded=gridded)
+    loads = [(*product.left_dims,), product.right.dims]
+    read_us = sum(work.store_us(dims) for dims in loads)
+    dims = tuple(dict.fromkeys((*product.left_dims, *product.right.dims)))
+    made_us = work.step_us("matmul", (product.contracted,), dims, None)
+    return read_us + made_us + work.store_us(product.dims)
+
+
+class Handover:
+    """All makers and candidates of one draw. ``candidates`` by name."""
+
+    def __init__(self, draw: Draw) -> None:
+        self.draw = draw
+        self.makers: list[Maker] = []
+        self.candidates: dict[str, Candidate] = {}
+        # Its own counts: several jobs read one handover.
+        outcome = draw.outcome
+        here = draw.begin(draw.stop)
+        self._close_makers()
+        if not draw.task.variant.parts:
+            self._add_library_products()
+        self.counter, self.exhausted = here.counter, here.exhausted
+        draw.outcome = outcome
+
+    def _close_makers(self) -> None:
+        task = self.draw.task
+        program, parts = task.program, task.variant.parts
+        may_grid = [d for d in reduced_dims(program) if d not in parts]
+        for configuration in configurations(
+            program, task.limits.max_loop_dims, may_grid=may_grid, gridded=parts
+        ):
+            pool = self.draw.close(configuration)
+            number = len(self.makers)
+            stores: dict[int, tuple[int, ...]] = {}
+            found = storables(pool, self.draw.targets, parts, self.draw.outcome.counter)
+            for item in found:
+                name = f"#{item.value}"
+                dims = pool[item.number].dims
+                candidate = self.candidates.setdefault(name, Candidate(name, item.value, dims))
+                candidate.basic |= item.basic
+                candidate.classes.update(dict.fromkeys(pool[item.number].classes))
+                candidate.makers[number] = None
+                stores[item.value] = (*stores.get(item.value, ()), item.number)
+            if stores:
+                work = BlockWork(program, gridded=configuration.gridded)
+                stages = max(t.stage for t in pool.tensors)
+                self.makers.append(Maker(configuration, pool, work, stages, stores))
+
+    def _add_library_products(self) -> None:
+        """Products of inputs, then products of a candidate with an input."""
+        task, values = self.draw.task, self.draw.values
+        inputs = input_operands(task.program, task.form.leaves, task.table, values)
+        made = [
+            Operand(None, c.value, c.dims, tuple(c.classes))
+            for c in self.candidates.values()
+            if len(c.dims) > 1
+        ]
+        for product in library_products([*inputs, *made], inputs, task.table, values):
+            name = f"#{product.value} of #{product.left.value}"
+            if name not in self.candidates:
+                self.candidates[name] = Candidate(
+                    name, product.value, product.dims, dict.fromkeys(product.classes), {}, product,
+                    basic=product.value not in self.draw.targets,
+                )  # fmt: skip
+
+    def readable(self) -> list[Candidate]:
+        """What a block graph may read."""
+        return [c for c in self.candidates.values() if c.basic]
+
+    def to_make(self, names: Sequence[str]) -> tuple[int, ...]:
+        """The values that a first kernel must store so that these tensors can be read."""
+        values: dict[int, None] = {}
+        for name in names:
+            candidate = self.candidates[name]
+            if candidate.product is None:
+                values[candidate.value] = None
+            elif candidate.product.left.leaf is None:
+                values[candidate.product.left.value] = None
+        return tuple(values)
+
+    def makers_of(self, values: Sequence[int]) -> list[Maker]:
+        """The first kernels that can store all of these values, cheapest first."""
+        able = [m for m in self.makers if all(v in m.stores for v in values)]
+        return sorted(able, key=lambda m: m.alone_us(values))
+
+    def made_us(self, name: str) -> float:
+        """About what making a candidate costs."""
+        values = self.to_make([name])
+        able = self.makers_of(values)
+        made_us = able[0].alone_us(values) if values and able else 0.0
+        product = self.candidates[name].product
+        return made_us + (library_us(self.draw.task.program, product) if product else 0.0)
