@@ -8,9 +8,9 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from mirage_py.ugraph.kinds import kind_of, tiles_of
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.tiles_text import tiles_of
 from mirage_py.ugraph.ugraph import UGraph
 
 
@@ -45,7 +45,7 @@ class SearchSummary:
     ``pruned``      candidates turned away by each rule, ``examples`` the first of each
     ``evaluations`` values that were computed; ``merged`` candidates that equalled a known tensor
     ``hits``        of the ``configurations``, those that reach every output
-    ``kinds``       families found, by ``kind_of``; ``tested`` of them have a plan that fits the
+    ``kinds``       families found, by their kind; ``tested`` of them have a plan that fits the
                     target, and ``valid`` of those passed the field test
     ``ranked``      plans of verified families that the cost model compared
     ``rings``       the rings searched, each with whether it was gone through or what cut it
@@ -101,20 +101,24 @@ class SearchSummary:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One plan that was ranked or measured, or dropped for ``reason``."""
+    """One plan that was ranked or measured, or dropped for ``reason``.
+
+    ``kind`` has its kernels and parts in words, as in ``split s x8: 2 kernels``.
+    """
 
     plan: Plan | None
     timing: Timing
     passed: bool = True
     reason: str = ""
+    kind: str = ""
 
-    def document(self, program: Program) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         """An entry of ``candidates`` in the JSON document."""
         # A time that was never taken is no number of JSON.
         time_us = self.timing.time_us if isfinite(self.timing.time_us) else None
         return {
             "name": self.timing.name,
-            "kind": kind_of(self.plan.ugraph, program) if self.plan else "",
+            "kind": self.kind,
             "tiles": tiles_of(self.plan) if self.plan else "",
             "time_us": None if time_us is None else round(time_us, 3),
             "source": self.timing.source,
@@ -197,7 +201,7 @@ class Result:
                 "samples": evidence.samples if evidence else 0,
             },
             "search": self.search.document(),
-            "candidates": [c.document(self.program) for c in self.candidates],
+            "candidates": [c.document() for c in self.candidates],
             "interrupted": self.interrupted,
             "notes": list(self.notes),
             "artifact": str(self.artifact) if self.artifact else None,

@@ -12,10 +12,10 @@ from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
 from mirage_py.search.baseline_model import eager_model_us
 from mirage_py.search.cost_model import lower_bound_us
 from mirage_py.search.instantiate import Instance
+from mirage_py.search.kinds import describe
 from mirage_py.search.proof import proves
-from mirage_py.search.search import SearchLimits, SearchResult
+from mirage_py.search.search import RingReport, SearchResult
 from mirage_py.targets import Target
-from mirage_py.ugraph.kinds import kind_of
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import UGraph
@@ -84,13 +84,16 @@ class Ranking:
                     note += "; it predicts the original program to be faster: measure before use"
                 candidates = [*dropped, *self._next_best(len(dropped))]
                 return self._result(baseline, timing, instance.plan, evidence, candidates, note)
-            dropped.append(Candidate(instance.plan, timing, False, judged.reason))
+            dropped.append(Candidate(instance.plan, timing, False, judged.reason, instance.name))
         return self._result(baseline, baseline, None, None, dropped, self._why_nothing())
 
     def _next_best(self, rank: int) -> list[Candidate]:
         """The plan at a place of the ranking, and the predictions for those after it."""
         found = self.instances[rank : rank + 1 + _NEXT_BEST]
-        return [Candidate(i.plan, Timing(_name(i), i.estimate.time_us, "model")) for i in found]
+        return [
+            Candidate(i.plan, Timing(_name(i), i.estimate.time_us, "model"), kind=i.name)
+            for i in found
+        ]
 
     def measured(
         self,
@@ -123,7 +126,13 @@ class Ranking:
         baseline = Timing(report.baseline.name, report.baseline.time_us, "measured")
         best = Timing(report.best.name, report.best.time_us, "measured")
         candidates = [
-            Candidate(m.plan, Timing(m.name, m.time_us, "measured"), m.passed, m.reason)
+            Candidate(
+                m.plan,
+                Timing(m.name, m.time_us, "measured"),
+                m.passed,
+                m.reason,
+                describe(m.plan.ugraph),
+            )
             for m in report.measured
             if m.plan is not None
         ]
@@ -146,7 +155,7 @@ class Ranking:
         """
         counters = self.found.counters
         floor_us = lower_bound_us(self.program, self.target)
-        kinds = Counter(kind_of(f.ugraph, self.normal) for f in self.found.families)
+        kinds = Counter(family.kind for family in self.found.families)
         return SearchSummary(
             seconds=self.found.seconds,
             candidates=counters.candidates,
@@ -157,7 +166,7 @@ class Ranking:
             lower_bound_us=floor_us,
             examples=counters.examples,
             reasons=self.found.reasons,
-            rings=_rings(self.found),
+            rings=tuple(map(_ring, self.found.rings)),
             evaluations=counters.evaluations,
             merged=counters.merged,
             tensors=counters.tensors,
@@ -220,9 +229,11 @@ class Ranking:
         )
 
 
-def _rings(found: SearchResult) -> tuple[str, ...]:
-    """Each ring that was searched, with its end."""
-    return (f"{SearchLimits().ring}: {'exhausted' if found.exhausted else 'cut'}",)
+def _ring(report: RingReport) -> str:
+    """A ring that was begun, with how it ended."""
+    if report.exhausted:
+        return f"{report.ring}: exhausted"
+    return f"{report.ring}: cut" if report.saturated else f"{report.ring}: cut in saturation"
 
 
 def _name(instance: Instance) -> str:
