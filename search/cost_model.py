@@ -18,9 +18,8 @@ from mirage_py.search.footprint import (
     smem_bytes,
 )
 from mirage_py.search.residency import tensors_of
-from mirage_py.search.tiled_kernel import TiledKernel, is_effect
+from mirage_py.search.tiled_kernel import SectionWork, TiledKernel
 from mirage_py.targets import Target
-from mirage_py.ugraph.operators import ELEMENTWISE, operator
 from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.program import Program
 
@@ -36,8 +35,6 @@ _UNPIPELINED_LATENCY = 0.6
 _PLAIN_MMA_RATE = 0.5
 _MAX_BLOCKS_PER_SM = 32
 _MAX_THREADS_PER_SM = 2048
-# An atomic addition reads and writes in the cache, element by element.
-_ATOMIC_TRAFFIC = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,6 @@ class KernelModel:
         moved = sum(tensors[t].bytes for t in tensors_of(kernel.block) if t not in in_cache)
         self.memory_us = moved / target.dram_bytes_per_us
         self._registers: dict[int, int] = {}
-        self._work: dict[tuple[int, str], tuple[_Iteration, ...]] = {}
 
     def estimate(self, options: LaunchOptions) -> Estimate:
         """The prediction; its time is infinite where the kernel does not fit the target."""
@@ -117,39 +113,32 @@ class KernelModel:
         if warps not in self._registers:
             self._registers[warps] = registers(self.kernel, warps)
         own = self._registers[warps]
-        if own > self.target.max_registers_per_thread:
-            return Footprint(0, own)
-        return Footprint(smem_bytes(self.kernel, options, self.target), own)
+        fits = own <= self.target.max_registers_per_thread
+        return Footprint(smem_bytes(self.kernel, options, self.target) if fits else 0, own)
 
     def _wave(self, options: LaunchOptions, per_sm: int) -> tuple[float, str]:
         """Time of one wave of ``per_sm`` blocks on every SM, and what bounds its longest part."""
-        key = options.num_warps, options.flag("axes")
-        if key not in self._work:
-            self._work[key] = tuple(
-                _iteration(self.kernel, options, self.target, n)
-                for n in range(len(self.kernel.block.sections))
-            )
         total = 0.0
         worst = (0.0, "latency")
-        loop = 0
-        for work in self._work[key]:
-            depth = 1
-            if work.is_loop:
-                depth = options.num_stages[loop] if loop < len(options.num_stages) else 1
-                loop += 1
-            parts = _iteration_times(work, options, self.target, per_sm, depth)
-            time_us = work.iterations * _overlapped(list(parts.values()))
+        depths = iter(options.num_stages)
+        deferred = self.kernel.deferred(options.num_warps)
+        for work in self.kernel.sections:
+            depth = next(depths, 1) if work.is_loop else 1
+            barriers = work.barriers + sum(n not in deferred for n in work.sums)
+            parts = _iteration_times(work, barriers, options, self.target, per_sm, depth)
+            time_us = work.iterations * _overlapped(parts)
             if work.cache_bytes and work.iterations > 1:
                 time_us += self.target.memory_latency_us
             total += time_us
             if time_us > worst[0]:
-                worst = (time_us, max(parts, key=lambda k: parts[k]))
+                worst = (time_us, _RESOURCES[parts.index(max(parts))])
         return total, worst[1]
 
 
 def _overlapped(times_us: list[float]) -> float:
     """Time of work on several resources at once: the slowest hides most of the others."""
-    return max(times_us) + _IMPERFECT_OVERLAP * (sum(times_us) - max(times_us))
+    slowest = max(times_us)
+    return slowest + _IMPERFECT_OVERLAP * (sum(times_us) - slowest)
 
 
 def _blocks_per_sm(need: Footprint, options: LaunchOptions, target: Target) -> int:
@@ -166,86 +155,48 @@ def _blocks_per_sm(need: Footprint, options: LaunchOptions, target: Target) -> i
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Iteration:
-    """What one iteration of a section asks of one block."""
-
-    is_loop: bool
-    iterations: int
-    tensor_flops: float
-    vector_ops: float
-    cache_bytes: float
-    exposed_us: float
-    syncs: int
+_RESOURCES = ("tensor cores", "plain cores", "cache", "latency")
 
 
 def _iteration_times(
-    work: _Iteration, options: LaunchOptions, target: Target, per_sm: int, depth: int
-) -> dict[str, float]:
-    """Time of one iteration by resource; ``latency`` is one block's chain of dependent steps."""
+    work: SectionWork,
+    barriers: int,
+    options: LaunchOptions,
+    target: Target,
+    per_sm: int,
+    depth: int,
+) -> list[float]:
+    """Time of one iteration by resource; the latency is one block's chain of dependent steps."""
     tensor_rate = target.tensor_flops_per_us / target.sms
     # A fused multiply-add counts as two flops in the rate but is one operation here.
     vector_rate = target.vector_flops_per_us / target.sms / 2
     alone = min(1.0, options.num_warps / 4)
     loads = work.cache_bytes > 0
     latency_us = target.memory_latency_us
-    exposed_us = work.exposed_us if depth > 1 or not loads else latency_us
+    flops = _tensor_flops(work, options, target)
+    exposed_us = latency_us if loads else 0.0
+    if depth > 1:
+        stalls = work.is_loop and not all(is_pipelined(b, options.num_warps) for b in work.loads)
+        exposed_us = _UNPIPELINED_LATENCY * latency_us if stalls else 0.0
     chain = (
-        work.tensor_flops / (tensor_rate * alone)
+        flops / (tensor_rate * alone)
         + work.vector_ops / (vector_rate * alone * _SINGLE_BLOCK_ISSUE)
-        + work.syncs * _SYNC_US
+        + barriers * _SYNC_US
         + exposed_us
     )
     hidden = latency_us / max(1, depth - 1) if loads else 0.0
-    return {
-        "tensor cores": per_sm * work.tensor_flops / tensor_rate,
-        "plain cores": per_sm * work.vector_ops / (vector_rate * _SHARED_ISSUE),
-        "cache": per_sm * work.cache_bytes / (target.l2_bytes_per_us / target.sms),
-        "latency": max(chain, min(hidden, latency_us)),
-    }
+    return [
+        per_sm * flops / tensor_rate,
+        per_sm * work.vector_ops / (vector_rate * _SHARED_ISSUE),
+        per_sm * work.cache_bytes / (target.l2_bytes_per_us / target.sms),
+        max(chain, min(hidden, latency_us)),
+    ]
 
 
-def _iteration(
-    kernel: TiledKernel, options: LaunchOptions, target: Target, number: int
-) -> _Iteration:
-    block = kernel.block
-    section = block.sections[number]
-    deferred = kernel.deferred(options.num_warps)
-    tensor = vector = cache = exposed = 0.0
-    syncs = 0
-    for position in section.nodes:
-        node = block.nodes[position]
-        elements = kernel.elements[position]
-        if node.op == "load":
-            size = kernel.element_bytes(node)
-            cache += kernel.traffic_bytes(position)
-            if section.loop is not None and not is_pipelined(elements, size, options.num_warps):
-                exposed = max(exposed, _UNPIPELINED_LATENCY * target.memory_latency_us)
-            if kernel.is_unpacked(position):
-                vector += 2 * elements
-        elif is_effect(node):
-            atomic = _ATOMIC_TRAFFIC if node.op == "store_add" else 1.0
-            cache += atomic * kernel.traffic_bytes(position)
-        elif node.op == "matmul":
-            products = kernel.products(position)
-            if position in kernel.dots:
-                wide = is_warp_group_dot(kernel, position, options, target)
-                rate = 1.0 if wide or target.capability < 90 else _PLAIN_MMA_RATE
-                tensor += 2.0 * products / rate
-                syncs += 1
-            else:
-                vector += products
-        elif node.op in ("sum", "max"):
-            vector += kernel.tiling.elements(block.nodes[node.args[0]].dims, number)
-            syncs += position not in deferred
-        elif operator(node.op).kind == ELEMENTWISE or node.op.startswith("accum"):
-            vector += operator(node.op).flops * elements
-        if position in kernel.operands and node.op != "load":
-            # Rounded, and moved to the layout of an operand.
-            vector += 2 * elements
-            syncs += 1
-    iterations = 1
-    if section.loop is not None:
-        size = kernel.scope.sizes[section.loop]
-        iterations = -(-size // kernel.tiling.padded(section.loop, number))
-    return _Iteration(section.loop is not None, iterations, tensor, vector, cache, exposed, syncs)
+def _tensor_flops(work: SectionWork, options: LaunchOptions, target: Target) -> float:
+    """At the full rate: what a plain product takes longer counts as more flops."""
+    flops = 0.0
+    for dot in work.dots:
+        full = target.capability < 90 or is_warp_group_dot(dot, options, target)
+        flops += 2.0 * dot.products / (1.0 if full else _PLAIN_MMA_RATE)
+    return flops

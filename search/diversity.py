@@ -7,32 +7,45 @@ shared out among numbers of parts, and what is left goes to the best of all.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from mirage_py.search.instance import Instance
 
 _PLANS_PER_TILING = 3
-# Share of the seats that kinds have whatever the model says of them.
+# Share of the seats that is reserved, and the kinds it is divided by at least.
 _RESERVED = 0.5
+_USUAL_KINDS = 4
+# A plan of another kind than the best one's takes no open seat if it is predicted to take this many
+# times as long.
+_NEAR = 1.6
+# Such a kind takes at most this share of all seats.
+_LARGEST_SHARE = 0.5
 
 
 def diverse(ranked: Sequence[Instance], limit: int) -> tuple[Instance, ...]:
     """At most ``limit`` of a ranking, best first, at most a few of them with the same tiles.
 
     Half of the seats are reserved in equal numbers for the kinds that occur, at least one for each
-    (while there are seats). Plans of a kind take their seats by turns among the numbers of parts.
+    (while there are seats). Plans of a kind take them by turns among the numbers of parts. The
+    other seats are open to plans of the best kind, and to those of others that are near the best.
     """
     candidates = list(_without_copies(ranked))
     kinds = _by_kind(candidates)
-    seats = max(1, int(limit * _RESERVED) // max(1, len(kinds)))
-    chosen: dict[int, None] = {}
-    for groups in kinds.values():
-        chosen.update(dict.fromkeys(_by_turns(groups)[:seats]))
-    reserved = list(chosen)[:limit]
-    rest = (n for n in range(len(candidates)) if n not in chosen)
-    places = [*reserved, *(n for n, _ in zip(rest, range(limit - len(reserved)), strict=False))]
-    return tuple(candidates[n] for n in sorted(places))
+    seats = max(1, int(limit * _RESERVED) // max(_USUAL_KINDS, len(kinds)))
+    reserved = [n for groups in kinds.values() for n in _by_turns(groups)[:seats]][:limit]
+    chosen = dict.fromkeys(reserved)
+    counts = Counter(candidates[n].kind for n in reserved)
+    for number, instance in enumerate(candidates):
+        if len(chosen) < limit and number not in chosen:
+            best = candidates[0]
+            near = instance.estimate.time_us <= _NEAR * best.estimate.time_us
+            may_grow = near and counts[instance.kind] < limit * _LARGEST_SHARE
+            if may_grow or instance.kind == best.kind:
+                counts[instance.kind] += 1
+                chosen[number] = None
+    return tuple(candidates[n] for n in sorted(chosen))
 
 
 def _without_copies(ranked: Iterable[Instance]) -> Iterable[Instance]:

@@ -1,8 +1,4 @@
-"""From families to plans: parts, tiles, warps and stages that fit the target, ranked by the model.
-
-A family with its numbers of parts fixed is a *form* of it. Forms are looked at in three steps, each
-on fewer of them: a bound from below, a prediction with few launch options, all options.
-"""
+"""From families to plans: parts, tiles, warps and stages that fit the target, best first."""
 
 from __future__ import annotations
 
@@ -12,23 +8,20 @@ from dataclasses import replace
 from mirage_py.errors import ScheduleError
 from mirage_py.search.combine import combinations_of
 from mirage_py.search.diversity import diverse
+from mirage_py.search.forms import Form, form_of
 from mirage_py.search.instance import Instance, PlanEstimate
 from mirage_py.search.kernel_choices import KernelRanker
-from mirage_py.search.kinds import describe, kind_of
-from mirage_py.search.parts import at_parts, part_choices, split_dims
-from mirage_py.search.residency import in_cache
+from mirage_py.search.parts import part_choices
+from mirage_py.search.shortlist import HOPELESS, shortlist
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import Plan
-from mirage_py.ugraph.rewrite.split_dim import part_dim
 from mirage_py.ugraph.threads import with_threads
 from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
 __all__ = ["Instance", "diverse", "instances", "rank"]
 
-# Instances kept of each family, in multiples of what is asked for, before families compete.
-_PER_FAMILY = 4
-# Families that compete; the others' best instances are predicted to be slower.
-_MAX_FAMILIES = 12
+# Plans of a kind that stay although the model likes others much better.
+_OF_EACH_KIND = 2
 
 
 def instances(ugraph: UGraph, target: Target, limit: int) -> tuple[Instance, ...]:
@@ -37,8 +30,9 @@ def instances(ugraph: UGraph, target: Target, limit: int) -> tuple[Instance, ...
     Every number of parts that makes sense is tried of a split program. Raises ScheduleError where
     nothing fits, with the tightest limit.
     """
-    ranker = KernelRanker(target)
-    found = [i for form in _forms(ugraph) for i in _of_form(ugraph, form, target, ranker, limit)]
+    ranker = KernelRanker(target, most_tilings=limit)
+    forms = [form_of(ugraph, target, parts) for parts in part_choices(ugraph.program)]
+    found = [i for form in forms for i in _of_form(form, ranker, limit)]
     if not found:
         names = " and ".join(k.name for k in ugraph.kernels)
         raise ScheduleError(
@@ -52,43 +46,40 @@ def instances(ugraph: UGraph, target: Target, limit: int) -> tuple[Instance, ...
 
 
 def rank(families: Sequence[UGraph], target: Target, limit: int) -> list[Instance]:
-    """The best instances of the best families, best first, without near-copies.
+    """The best instances of the best families of each kind, best first, without near-copies.
 
-    A family that fits nowhere is left out.
+    A family that fits nowhere, or takes a multiple of the best one's time, is left out.
     """
-    by_family: list[tuple[Instance, ...]] = []
-    for family in families:
-        try:
-            by_family.append(instances(family, target, _PER_FAMILY * limit))
-        except ScheduleError:
-            continue
-    by_family.sort(key=lambda found: found[0].estimate.time_us)
-    pooled = [i for found in by_family[:_MAX_FAMILIES] for i in found]
-    pooled.sort(key=lambda i: i.estimate.time_us)
-    return [_with_thread_graphs(i) for i in diverse(pooled, limit)]
+    ranker = KernelRanker(target)
+    found = [i for form in shortlist(families, ranker) for i in _of_form(form, ranker, limit)]
+    found.sort(key=lambda i: i.estimate.time_us)
+    return [_with_thread_graphs(i) for i in diverse(_near(found), limit)]
 
 
-def _forms(ugraph: UGraph) -> list[UGraph]:
-    return [at_parts(ugraph, parts) for parts in part_choices(ugraph.program)]
+def _near(ranked: Sequence[Instance]) -> list[Instance]:
+    """Without what takes a multiple of the best one's time, but for a few of each kind."""
+    counts: dict[str, int] = {}
+    kept = []
+    for instance in ranked:
+        counts[instance.kind] = counts.get(instance.kind, 0) + 1
+        is_near = instance.estimate.time_us <= HOPELESS * ranked[0].estimate.time_us
+        if is_near or counts[instance.kind] <= _OF_EACH_KIND:
+            kept.append(instance)
+    return kept
 
 
-def _of_form(
-    family: UGraph, form: UGraph, target: Target, ranker: KernelRanker, limit: int
-) -> list[Instance]:
-    parts = tuple(part_dim(d) for d in split_dims(form.program))
-    cached = in_cache(form, target)
-    ranked = [ranker.ranked(form, n, cached[n], parts) for n in range(len(form.kernels))]
+def _of_form(form: Form, ranker: KernelRanker, limit: int) -> list[Instance]:
+    ranked = [ranker.ranked(form, n) for n in range(len(form.ugraph.kernels))]
     if not all(ranked):
         return []
-    kind, name = kind_of(form), describe(form)
     found = []
     for combination in combinations_of(ranked, limit):
         choices = combination.choices
-        ugraph = replace(form, kernels=tuple(c.kernel for c in choices))
+        ugraph = replace(form.ugraph, kernels=tuple(c.kernel for c in choices))
         plan = Plan(ugraph, tuple(c.options for c in choices))
         predicted = PlanEstimate(tuple(c.estimate for c in choices))
-        tiling = name, tuple(c.tiling for c in choices)
-        found.append(Instance(family, plan, predicted, kind, name, tiling))
+        tiling = form.name, tuple(c.tiling for c in choices)
+        found.append(Instance(form.family, plan, predicted, form.kind, form.name, tiling))
     return found
 
 

@@ -11,16 +11,21 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from mirage_py.search.cost_model import Estimate, KernelModel
-from mirage_py.search.launches import launch_options
+from mirage_py.search.forms import Form
+from mirage_py.search.launches import launch_options, usual_options
 from mirage_py.search.library_model import clearing_us, library_estimate
 from mirage_py.search.residency import tensors_of
 from mirage_py.search.tilings import tilings
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import LaunchOptions
-from mirage_py.ugraph.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
+from mirage_py.ugraph.ugraph import BlockGraph, Kernel, LibraryCall
 
 # The model tells tiles apart better than warps and stages; near-copies of a plan find nothing.
 _PER_TILING = 3
+# Tilings that are tried with all launch options: those whose prediction with the usual ones is at
+# most this much longer than the best, and not more than so many.
+_PROMISING = 3.0
+_MOST_TILINGS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,53 +48,99 @@ class KernelChoice:
 class KernelRanker:
     """Ranks kernels for one target and remembers what it has ranked."""
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._known: dict[Hashable, tuple[KernelChoice, ...]] = {}
+    def __init__(self, target: Target, most_tilings: int = _MOST_TILINGS) -> None:
+        self.target = target
+        self._most_tilings = most_tilings
+        self._ranked: dict[Hashable, tuple[KernelChoice, ...]] = {}
+        self._probed: dict[Hashable, float] = {}
 
-    def ranked(
-        self, ugraph: UGraph, number: int, in_cache: frozenset[str], parts: tuple[str, ...]
-    ) -> tuple[KernelChoice, ...]:
-        """The choices for one kernel of a µGraph that fit, best first, without near-copies.
+    def probe_us(self, form: Form) -> float:
+        """A quick prediction for a form, from few of its tilings; infinite if nothing fits."""
+        return sum(self._probe_us(form, n) for n in range(len(form.ugraph.kernels)))
 
-        ``parts`` are the dimensions that number parts.
-        """
-        kernel = ugraph.kernels[number]
+    def ranked(self, form: Form, number: int) -> tuple[KernelChoice, ...]:
+        """The choices for one kernel of a form that fit, best first, without near-copies."""
+        kernel = form.ugraph.kernels[number]
         if isinstance(kernel, LibraryCall):
-            predicted = library_estimate(kernel, ugraph, self._target, in_cache)
-            return (KernelChoice(kernel, LaunchOptions(), predicted),)
-        key = self._key(ugraph, kernel, in_cache, parts)
-        if key not in self._known:
-            self._known[key] = self._rank(ugraph, kernel, in_cache, parts)
+            return (KernelChoice(kernel, LaunchOptions(), self._library(form, number, kernel)),)
+        key = _key(form, number, kernel)
+        if key not in self._ranked:
+            self._ranked[key] = self._rank(form, number, kernel)
         return tuple(
-            replace(c, kernel=replace(c.kernel, name=kernel.name)) for c in self._known[key]
+            replace(c, kernel=replace(c.kernel, name=kernel.name)) for c in self._ranked[key]
         )
 
-    def _key(
-        self, ugraph: UGraph, block: BlockGraph, in_cache: frozenset[str], parts: tuple[str, ...]
-    ) -> Hashable:
-        """All that decides: the body, the extents, the tensors and where they are."""
-        names = tensors_of(block)
-        tensors = tuple(ugraph.tensors[t] for t in names)
-        cached = tuple(t in in_cache for t in names)
-        body = block.grid, block.nodes, block.sections
-        return body, ugraph.program.dims, tensors, cached, parts
+    def _probe_us(self, form: Form, number: int) -> float:
+        kernel = form.ugraph.kernels[number]
+        if isinstance(kernel, LibraryCall):
+            return self._library(form, number, kernel).time_us
+        key = _key(form, number, kernel)
+        if key in self._ranked:
+            return next((c.estimate.time_us for c in self._ranked[key]), inf)
+        if key not in self._probed:
+            self._probed[key] = self._probe_block_us(form, number, kernel)
+        return self._probed[key]
 
-    def _rank(
-        self, ugraph: UGraph, block: BlockGraph, in_cache: frozenset[str], parts: tuple[str, ...]
-    ) -> tuple[KernelChoice, ...]:
-        added = dict.fromkeys(n.access.tensor for n in block.nodes if n.op == "store_add")
-        clearing = sum(clearing_us(ugraph.tensors[t], self._target, in_cache) for t in added)
+    def _probe_block_us(self, form: Form, number: int, block: BlockGraph) -> float:
+        models = self._models(form, number, block, few=True)
+        best_us = min((_usual_us(m) for m in models), default=inf)
+        if best_us < inf:
+            return best_us + self._clearing_us(form, number, block)
+        return next((c.estimate.time_us for c in self.ranked(form, number)), inf)
+
+    def _rank(self, form: Form, number: int, block: BlockGraph) -> tuple[KernelChoice, ...]:
+        clearing_us = self._clearing_us(form, number, block)
         found = []
-        for tiled in tilings(ugraph.scope, block, parts):
-            model = KernelModel(tiled, self._target, in_cache)
-            for options in launch_options(tiled):
+        for model in self._promising(form, number, block):
+            for options in launch_options(model.kernel):
                 predicted = model.estimate(options)
                 if predicted.time_us < inf:
-                    predicted = replace(predicted, time_us=predicted.time_us + clearing)
-                    found.append(KernelChoice(tiled.block, options, predicted))
+                    predicted = replace(predicted, time_us=predicted.time_us + clearing_us)
+                    found.append(KernelChoice(model.kernel.block, options, predicted))
         found.sort(key=lambda c: c.estimate.time_us)
         return tuple(_without_copies(found))
+
+    def _promising(self, form: Form, number: int, block: BlockGraph) -> list[KernelModel]:
+        """The best tilings by the usual launch options; all where those fit none."""
+        models = list(self._models(form, number, block, few=False))
+        times_us = [_usual_us(m) for m in models]
+        best_us = min(times_us, default=inf)
+        if best_us == inf:
+            return models
+        order = sorted(range(len(models)), key=times_us.__getitem__)
+        near = (n for n in order if times_us[n] <= _PROMISING * best_us)
+        return [models[n] for n, _ in zip(near, range(self._most_tilings), strict=False)]
+
+    def _models(
+        self, form: Form, number: int, block: BlockGraph, *, few: bool
+    ) -> Iterable[KernelModel]:
+        for tiled in tilings(form.ugraph.scope, block, form.parts, few=few):
+            yield KernelModel(tiled, self.target, form.in_cache[number])
+
+    def _library(self, form: Form, number: int, call: LibraryCall) -> Estimate:
+        return library_estimate(call, form.ugraph, self.target, form.in_cache[number])
+
+    def _clearing_us(self, form: Form, number: int, block: BlockGraph) -> float:
+        """Every tensor that the kernel adds to is set to zero before."""
+        tensors = (form.ugraph.tensors[t] for t in block.added_tensors)
+        return sum(clearing_us(t, self.target, form.in_cache[number]) for t in tensors)
+
+
+def _key(form: Form, number: int, block: BlockGraph) -> Hashable:
+    """All that decides on a kernel: body, extents, tensors and where they are."""
+    names = tensors_of(block)
+    tensors = tuple(form.ugraph.tensors[t] for t in names)
+    cached = tuple(t in form.in_cache[number] for t in names)
+    used = dict.fromkeys(d for n in block.nodes for d in n.dims)
+    used.update(dict.fromkeys(str(n.attr) for n in block.nodes if n.op == "size"))
+    used.update(dict.fromkeys(a.dim for a in block.grid))
+    dims = tuple(d for d in form.ugraph.program.dims if d.name in used)
+    parts = tuple(d for d in form.parts if d in used)
+    return block.grid, block.nodes, block.sections, dims, tensors, cached, parts
+
+
+def _usual_us(model: KernelModel) -> float:
+    return min(model.estimate(options).time_us for options in usual_options(model.kernel))
 
 
 def _without_copies(choices: Iterable[KernelChoice]) -> Iterable[KernelChoice]:

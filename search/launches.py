@@ -14,6 +14,7 @@ from mirage_py.ugraph.plan import LaunchOptions
 _WARPS = (1, 2, 4, 8)
 _STAGES = (2, 3, 4, 6)
 _MAX_LIGHT_STAGES = 3
+_USUAL = ((4, 3), (8, 2))
 _STREAMED_BYTES = 2 << 20
 
 
@@ -33,15 +34,26 @@ def launch_options(kernel: TiledKernel) -> Iterator[LaunchOptions]:
             yield LaunchOptions(warps, depth, chosen)
 
 
+def usual_options(kernel: TiledKernel) -> Iterator[LaunchOptions]:
+    """The few that tell tilings apart: something near the best for many kernels, and what takes
+    fewest registers a thread and buffers.
+    """
+    loops = sum(s.loop is not None for s in kernel.block.sections)
+    for order in _axis_orders(kernel):
+        flags = (("axes", order),) if order else ()
+        for warps, stages in _USUAL if loops else _USUAL[:1]:
+            yield LaunchOptions(warps, (stages,) * loops, flags)
+
+
 def _axis_orders(kernel: TiledKernel) -> tuple[str, ...]:
     """The natural order of tile axes, and the reversed one where that helps a narrow product.
 
     Warp-group products need 64 rows; where a product is narrow, swapping its operands makes its
     wide side the rows.
     """
-    for dot in kernel.dots:
-        roles = kernel.tiling.roles(dot)
-        rows, columns = kernel.rows(dot, ""), kernel.rows(dot, REVERSED)
+    for number, dot in kernel.dots.items():
+        roles = kernel.tiling.roles(number)
+        rows, columns = dot.sides
         if len(roles.left) == len(roles.right) == 1 and rows < WARP_GROUP_ROWS <= columns:
             return "", REVERSED
     return ("",)

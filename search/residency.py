@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mirage_py.search.tiled_kernel import is_effect
 from mirage_py.targets import Target
+from mirage_py.ugraph.operators import EFFECT, operator
 from mirage_py.ugraph.ugraph import Kernel, LibraryCall, UGraph
 
 # Of the L2, what one tensor may take that is to survive there, and what may pass through it since.
@@ -42,5 +42,7 @@ def tensors_of(kernel: Kernel) -> tuple[str, ...]:
     """Names of the tensors that a kernel reads or writes, each once."""
     if isinstance(kernel, LibraryCall):
         return tuple(dict.fromkeys((*kernel.args, kernel.result)))
-    named = (n.access.tensor for n in kernel.nodes if n.op == "load" or is_effect(n))
+    named = (
+        n.access.tensor for n in kernel.nodes if n.op == "load" or operator(n.op).kind == EFFECT
+    )
     return tuple(dict.fromkeys(named))

@@ -1,100 +1,196 @@
-"""A block graph with tiles, measured out: what the model asks of it under every launch option."""
+"""A block graph with tiles, measured out: what it moves and computes, whatever its launch options.
+
+Ranking asks for the same tiles under many numbers of warps and stages, so all that these do not
+change is counted once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 from mirage_py.codegen.axis_order import REVERSED
 from mirage_py.codegen.deferral import deferred_sums
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.ugraph.node import Node
-from mirage_py.ugraph.operators import EFFECT, operator
+from mirage_py.ugraph.operators import EFFECT, ELEMENTWISE, operator
 from mirage_py.ugraph.plan import LaunchOptions
 
 # What crosses the bus for one element out of line.
 _SECTOR_BYTES = 32
+# An atomic addition reads and writes in the cache, element by element.
+_ATOMIC_TRAFFIC = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A product on tensor cores: multiplications in one tile, and the extents of its sides in the
+    natural order of axes.
+    """
+
+    products: int
+    sides: tuple[int, int]
+
+    def rows(self, order: str) -> int:
+        """Rows under an order of axes, natural or reversed."""
+        return self.sides[order == REVERSED]
+
+
+@dataclass(frozen=True, slots=True)
+class SectionWork:
+    """What one iteration of a section asks of one block.
+
+    ``cache_bytes`` go to and from the cache; ``vector_ops`` run on plain cores. ``barriers`` are
+    passed whatever happens, one more for each of ``sums`` that does not wait for the loop's end.
+    ``loads`` has the bytes of each tile that is read, ``kept_bytes`` of them stay in shared memory
+    for products of later sections, ``computed`` elements go through it to a product. In registers
+    are ``accumulators`` (nodes) all through the loop and ``largest`` elements at a time.
+    """
+
+    is_loop: bool
+    iterations: int
+    dots: tuple[Dot, ...]
+    cache_bytes: float
+    vector_ops: float
+    barriers: int
+    sums: tuple[int, ...]
+    loads: tuple[int, ...]
+    kept_bytes: int
+    computed: int
+    accumulators: tuple[int, ...]
+    largest: int
 
 
 class TiledKernel:
-    """One tiling; ranking asks for the same things under many launch options.
-
-    ``order`` is the natural order of tile axes, which no tile changes.
-    """
+    """One tiling of a kernel; ``order`` is its natural order of axes, which no tile changes."""
 
     def __init__(self, tiling: Tiling, order: tuple[str, ...]) -> None:
         self.tiling = tiling
-        self.order = order
         self.block = tiling.block
         self.scope = tiling.program
+        self._order = order
+        self._deferred: dict[int, Mapping[int, int]] = {}
         section_of = self.block.section_of
         self.elements = tuple(
             tiling.elements(n.dims, s) for n, s in zip(self.block.nodes, section_of, strict=True)
         )
-        self.dots = tuple(
-            i for i, n in enumerate(self.block.nodes) if n.op == "matmul" and tiling.is_dot(i)
-        )
-        self.operands = frozenset(a for d in self.dots for a in self.block.nodes[d].args)
-        self._deferred: dict[int, Mapping[int, int]] = {}
+
+    @cached_property
+    def dots(self) -> Mapping[int, Dot]:
+        """Products on tensor cores by position."""
+        nodes = self.block.nodes
+        positions = (i for i, n in enumerate(nodes) if n.op == "matmul" and self.tiling.is_dot(i))
+        return {i: Dot(self._products(i), self._sides(i)) for i in positions}
+
+    @cached_property
+    def sections(self) -> tuple[SectionWork, ...]:
+        """The work of each section."""
+        operands = frozenset(a for d in self.dots for a in self.block.nodes[d].args)
+        return tuple(self._section(n, operands) for n in range(len(self.block.sections)))
 
     def deferred(self, num_warps: int) -> Mapping[int, int]:
         """Sums that wait for the end of their loop: {sum: accumulator}."""
         if num_warps not in self._deferred:
-            self._deferred[num_warps] = deferred_sums(
-                self.block, self.tiling, LaunchOptions(num_warps)
-            )
+            options = LaunchOptions(num_warps)
+            self._deferred[num_warps] = deferred_sums(self.block, self.tiling, options)
         return self._deferred[num_warps]
 
-    def rows(self, dot: int, order: str) -> int:
-        """Rows of a product under an order of axes, natural or reversed."""
-        return self._sides[dot][order == REVERSED]
+    # -- counting --------------------------------------------------------------------------------
 
-    @cached_property
-    def _sides(self) -> Mapping[int, tuple[int, int]]:
-        sides = {}
-        for dot in self.dots:
-            section = self.block.section_of[dot]
-            roles = self.tiling.roles(dot)
-            rows, columns = roles.left, roles.right
-            if self.order.index(columns[0]) < self.order.index(rows[0]):
-                rows, columns = columns, rows
-            sides[dot] = self.tiling.elements(rows, section), self.tiling.elements(columns, section)
-        return sides
+    def _section(self, number: int, operands: frozenset[int]) -> SectionWork:
+        section = self.block.sections[number]
+        is_loop = section.loop is not None
+        cache = vector = 0.0
+        barriers = kept = computed = 0
+        sums, loads, accumulators, sizes = [], [], [], [0, 0]
+        for position in section.nodes:
+            node, elements = self.block.nodes[position], self.elements[position]
+            kind = operator(node.op).kind
+            is_operand = position in operands
+            if node.op == "load":
+                size = elements * self._element_bytes(node)
+                cache += self._traffic_bytes(node, number)
+                loads.append(size)
+                kept += size if is_operand and not is_loop else 0
+                vector += 2 * elements if self._is_unpacked(position) else 0
+            elif kind == EFFECT:
+                atomic = _ATOMIC_TRAFFIC if node.op == "store_add" else 1.0
+                cache += atomic * self._traffic_bytes(node, number)
+            elif position in self.dots:
+                barriers += 1
+            elif node.op == "matmul":
+                vector += self._products(position)
+            elif node.op in ("sum", "max"):
+                vector += self.tiling.elements(self.block.nodes[node.args[0]].dims, number)
+                sums.append(position)
+            elif kind == ELEMENTWISE or node.op.startswith("accum"):
+                vector += operator(node.op).flops * elements
+            if is_operand and node.op != "load":
+                # Rounded, and moved to the layout of an operand.
+                vector += 2 * elements
+                barriers += 1
+                computed += elements
+            if node.op.startswith("accum"):
+                accumulators.append(position)
+            elif kind != EFFECT and node.op not in ("const", "size"):
+                sizes.append(self._live_elements(position, is_operand))
+        sizes.sort()
+        return SectionWork(
+            is_loop, self._iterations(number), tuple(self.dots[n] for n in section.nodes
+            if n in self.dots), cache, vector, barriers, tuple(sums), tuple(loads), kept, computed,
+            tuple(accumulators), sizes[-1] + sizes[-2],
+        )  # fmt: skip
 
-    def products(self, number: int) -> int:
+    def _live_elements(self, position: int, is_operand: bool) -> int:
+        """Elements that a value takes in registers."""
+        node = self.block.nodes[position]
+        if node.op == "load" and is_operand:
+            # It goes straight from memory to a product.
+            return 0
+        if node.op == "matmul" and position not in self.dots:
+            return self._products(position)
+        return self.elements[position]
+
+    def _iterations(self, number: int) -> int:
+        loop = self.block.sections[number].loop
+        return 1 if loop is None else -(-self.scope.sizes[loop] // self.tiling.padded(loop, number))
+
+    def _products(self, number: int) -> int:
         """Multiplications of the matmul at ``number`` in one tile."""
         left, right = (self.block.nodes[a].dims for a in self.block.nodes[number].args)
         return self.tiling.elements(
             self.scope.order((*left, *right)), self.block.section_of[number]
         )
 
-    def element_bytes(self, node: Node) -> int:
+    def _sides(self, number: int) -> tuple[int, int]:
+        section = self.block.section_of[number]
+        roles = self.tiling.roles(number)
+        rows, columns = roles.left, roles.right
+        if self._order.index(columns[0]) < self._order.index(rows[0]):
+            rows, columns = columns, rows
+        return self.tiling.elements(rows, section), self.tiling.elements(columns, section)
+
+    def _element_bytes(self, node: Node) -> int:
         """Of the tensor that a load or store names."""
         return self.scope.tensors[node.access.tensor].dtype.bytes
 
-    def traffic_bytes(self, number: int) -> float:
+    def _is_unpacked(self, load: int) -> bool:
+        """Whether something else than a product reads what is loaded: it goes into registers."""
+        return any(load in n.args and n.op != "matmul" for n in self.block.nodes)
+
+    def _traffic_bytes(self, node: Node, section: int) -> float:
         """What a load or store of a tile moves between the SM and the cache, in whole sectors."""
-        node, section = self.block.nodes[number], self.block.section_of[number]
-        size = self.element_bytes(node)
-        elements = self.tiling.elements(node.access.dims(), section)
+        size = self._element_bytes(node)
+        moved = self.tiling.elements(node.access.dims(), section) * size
         run = self._run(node, section) * size
-        return elements * size * max(1.0, min(_SECTOR_BYTES, elements * size) / run)
+        return moved * max(1.0, min(_SECTOR_BYTES, moved) / run)
 
     def _run(self, node: Node, section: int) -> int:
         """Elements of a tile that lie side by side."""
         tensor = self.scope.tensors[node.access.tensor]
-        for expr, stride, extent in zip(
-            node.access.index, tensor.element_strides, tensor.shape, strict=True
-        ):
+        axes = zip(node.access.index, tensor.element_strides, tensor.shape, strict=True)
+        for expr, stride, extent in axes:
             if stride == 1 and extent > 1:
                 return self.tiling.elements(expr.dims(), section)
         return 1
-
-    def is_unpacked(self, load: int) -> bool:
-        """Whether something else than a product reads what is loaded: it goes into registers."""
-        return any(load in n.args and n.op != "matmul" for n in self.block.nodes)
-
-
-def is_effect(node: Node) -> bool:
-    """Whether a node writes to device memory."""
-    return operator(node.op).kind == EFFECT

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
 from mirage_py.codegen.axis_order import axis_order
 from mirage_py.codegen.tiles import Tiling, next_power_of_two
-from mirage_py.search.roles import Roles, grid_tiles, loop_tiles, roles_of
+from mirage_py.search.roles import grid_tiles, loop_tiles, roles_of
 from mirage_py.search.tiled_kernel import TiledKernel
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section
@@ -20,8 +20,10 @@ _LIGHT_LOOP_ELEMENTS = 8192
 _MIN_LIGHT_TILE = 32
 
 
-def tilings(scope: Program, block: BlockGraph, parts: tuple[str, ...]) -> Iterator[TiledKernel]:
-    """Every sensible tiling of a block graph.
+def tilings(
+    scope: Program, block: BlockGraph, parts: tuple[str, ...], *, few: bool = False
+) -> Iterator[TiledKernel]:
+    """Every sensible tiling of a block graph, or a ``few`` spread over them.
 
     ``scope`` is the program with all tensors the kernel may refer to; ``parts`` are dimensions that
     number the parts of split ones.
@@ -29,12 +31,20 @@ def tilings(scope: Program, block: BlockGraph, parts: tuple[str, ...]) -> Iterat
     roles = roles_of(scope, block, parts)
     order = axis_order(scope, block)
     grid = _grid_order(scope, block)
-    loops = tuple(i for i, s in enumerate(block.sections) if s.loop is not None)
-    heavy = tuple(i for i in loops if has_product(block, block.sections[i]))
-    for tiles in product(*(grid_tiles(scope, roles, d) for d in grid)):
+    heavy = tuple(
+        i for i, s in enumerate(block.sections) if s.loop is not None and has_product(block, s)
+    )
+    spread = _spread if few else tuple
+    dims = tuple(dict.fromkeys(d for i in heavy if (d := block.sections[i].loop) is not None))
+    # Over the parts of a split dimension a product only combines what another kernel summed.
+    loop_choices = [spread(loop_tiles(scope, d, has_dot=d not in roles.parts)) for d in dims]
+    for tiles in product(*(spread(grid_tiles(scope, roles, d)) for d in grid)):
         axes = tuple(GridAxis(d, t) for d, t in zip(grid, tiles, strict=True))
-        for chosen in _loop_choices(scope, replace(block, grid=axes), roles, loops, heavy):
-            tiling = Tiling(scope, chosen)
+        tiled = replace(block, grid=axes)
+        for chosen in product(*loop_choices):
+            tiling = Tiling(
+                scope, _with_loops(scope, tiled, heavy, dict(zip(dims, chosen, strict=True)))
+            )
             if _is_sensible(tiling):
                 yield TiledKernel(tiling, order)
 
@@ -44,29 +54,26 @@ def has_product(block: BlockGraph, section: Section) -> bool:
     return any(block.nodes[n].op == "matmul" for n in section.nodes)
 
 
-def _loop_choices(
-    scope: Program,
-    block: BlockGraph,
-    roles: Roles,
-    loops: tuple[int, ...],
-    heavy: tuple[int, ...],
-) -> Iterator[BlockGraph]:
+def _spread(tiles: Sequence[int]) -> tuple[int, ...]:
+    """Two of the tiles, a small and a large one."""
+    last = len(tiles) - 1
+    return tuple(dict.fromkeys((tiles[last // 3], tiles[(2 * last + 2) // 3])))
+
+
+def _with_loops(
+    scope: Program, block: BlockGraph, heavy: Sequence[int], tiles: Mapping[str, int]
+) -> BlockGraph:
     """One tile for all loops with products over the same dimension; light loops follow from it."""
-    dims = tuple(dict.fromkeys(d for i in heavy if (d := block.sections[i].loop) is not None))
-    for tiles in product(*(_heavy_tiles(scope, roles, d) for d in dims)):
-        chosen = dict(zip(dims, tiles, strict=True))
-        sections = list(block.sections)
-        for i in loops:
-            dim = sections[i].loop
-            assert dim is not None
-            tile = chosen[dim] if i in heavy else _light_tile(scope, block, sections[i])
-            sections[i] = replace(sections[i], tile=tile)
-        yield replace(block, sections=tuple(sections))
-
-
-def _heavy_tiles(scope: Program, roles: Roles, dim: str) -> tuple[int, ...]:
-    # Over the parts of a split dimension a product only combines what another kernel summed.
-    return loop_tiles(scope, dim, has_dot=dim not in roles.parts)
+    sections = [
+        section
+        if section.loop is None
+        else replace(
+            section,
+            tile=tiles[section.loop] if number in heavy else _light_tile(scope, block, section),
+        )
+        for number, section in enumerate(block.sections)
+    ]
+    return replace(block, sections=tuple(sections))
 
 
 def _light_tile(scope: Program, block: BlockGraph, section: Section) -> int:
