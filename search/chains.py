@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from mirage_py.search.abstraction import reduced_dims
 from mirage_py.search.assemble import First, Second, assemble, made_values
 from mirage_py.search.derivation import Derivation
 from mirage_py.search.draws import Draw
@@ -19,7 +18,7 @@ from mirage_py.search.extract import extract, stages_worth_a_search
 from mirage_py.search.family import Origin
 from mirage_py.search.handover import Handover, Maker, given_value
 from mirage_py.search.hits import hits, holds
-from mirage_py.search.loops import arrangement_us, arrangements
+from mirage_py.search.loops import arrangement_us, arrangements, loops_in_vain, shared_out
 from mirage_py.search.pool import Pool
 from mirage_py.search.spaces import Configuration, configurations
 from mirage_py.search.task import SearchLimits
@@ -44,15 +43,12 @@ class TwoKernels:
 
     @staticmethod
     def configurations(variant: Variant, limits: SearchLimits) -> Iterator[Configuration]:
-        """Those of the second kernel. A dimension that an output has may be on its grid.
+        """Those of the second kernel.
 
         In a split variant it reads nothing that is split, so there is nothing to loop over.
         """
-        program, parts = variant.program, variant.parts
-        whole = (variant.split, *parts) if variant.split else ()
-        stored = [d for o in program.outputs for e in o.index for d in e.dims()]
-        may_grid = [d for d in reduced_dims(program) if d in stored and d not in parts]
-        return configurations(program, limits.max_loop_dims, may_grid=may_grid, whole=whole)
+        whole = (variant.split, *variant.parts) if variant.split else ()
+        return configurations(variant.program, limits.max_loop_dims, whole=whole)
 
     def explore(self, configuration: Configuration) -> None:
         """Every family with this second kernel goes to the outcome."""
@@ -64,6 +60,8 @@ class TwoKernels:
         for derivation in self._derivations(configuration, pool):
             if self.draw.stopped():
                 return
+            if loops_in_vain(derivation):
+                continue
             self._add_families(configuration, derivation, self._read(derivation))
 
     def explore_library_ends(self) -> None:
@@ -83,7 +81,7 @@ class TwoKernels:
     def _derivations(self, configuration: Configuration, pool: Pool) -> Iterator[Derivation]:
         task, outcome, found = self.task, self.draw.outcome, False
         names = [c.name for c in self.handover.readable()]
-        work = BlockWork(task.program, gridded=configuration.gridded, given_us=self._made_us)
+        work = BlockWork(task.program, given_us=self._made_us)
         for roots in hits(task.program, pool, self.draw.targets):
             found = True
             for stages in stages_worth_a_search(pool, roots):
@@ -124,9 +122,12 @@ class TwoKernels:
             bounds = maker.bounds_at(stages)
             extraction = extract(maker.pool, roots, maker.work, limits, stages, bounds=bounds)
             for _, derivation in extraction.derivations:
+                if loops_in_vain(derivation):
+                    continue
+                work = BlockWork(self.task.program, gridded=shared_out(derivation))
                 for arrangement in arrangements(derivation):
-                    cost_us = arrangement_us(derivation, arrangement, maker.work)
-                    cost_us += sum(maker.work.store_us(maker.pool[r].dims) for r in roots)
+                    cost_us = arrangement_us(derivation, arrangement, work)
+                    cost_us += sum(work.store_us(maker.pool[r].dims) for r in roots)
                     origin = Origin(maker.configuration, arrangement.name, derivation)
                     yield First(values, arrangement, origin, cost_us)
 
@@ -148,7 +149,7 @@ class TwoKernels:
         self, configuration: Configuration, last: Derivation, names: Sequence[str]
     ) -> None:
         program, outcome = self.task.program, self.draw.outcome
-        work = BlockWork(program, gridded=configuration.gridded)
+        work = BlockWork(program, gridded=shared_out(last))
         for first in self._firsts_for(self.handover.to_make(names)):
             if not self._holds(first, names, last):
                 outcome.refuted += 1

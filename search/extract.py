@@ -27,6 +27,10 @@ from mirage_py.search.loops import arrangement_us, arrangements
 from mirage_py.search.pool import Alternative, Pool
 from mirage_py.search.work import WorkModel
 
+# Derivations with the same landmarks that are looked at, in multiples of those wanted.
+_TRIED = 3
+_TRIED_PLAIN = 12
+
 
 @dataclass(frozen=True, slots=True)
 class ExtractionLimits:
@@ -91,6 +95,30 @@ def stages_worth_a_search(pool: Pool, roots: Sequence[int]) -> range:
     return range(max(pool[r].stage for r in roots), max(t.stage for t in pool.tensors) + 1)
 
 
+class _Alike:
+    """Counts derivations by their landmarks, so that not all wanted ones are of one kind."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._tried: dict[tuple[tuple[int, int], ...], int] = {}
+        self._admitted: dict[tuple[tuple[tuple[int, int], ...], int], int] = {}
+
+    def is_full(self, landmarks: tuple[tuple[int, int], ...]) -> bool:
+        """Whether enough derivations with these landmarks have been looked at."""
+        # Without landmarks, all that tells derivations apart is where they reduce.
+        most = _TRIED * self.limit if landmarks else _TRIED_PLAIN * self.limit
+        return self._tried.get(landmarks, 0) >= most
+
+    def admits(self, landmarks: tuple[tuple[int, int], ...], stages: int) -> bool:
+        """Count one more; False if there are enough of the same number of stages."""
+        self._tried[landmarks] = self._tried.get(landmarks, 0) + 1
+        known = self._admitted.get((landmarks, stages), 0)
+        if known >= self.limit:
+            return False
+        self._admitted[landmarks, stages] = known + 1
+        return True
+
+
 class _Extractor:
     def __init__(
         self, bounds: Bounds, roots: tuple[int, ...], limits: ExtractionLimits, *, must_read: bool
@@ -106,13 +134,13 @@ class _Extractor:
 
     def run(self) -> Extraction:
         found: list[tuple[float, int, Derivation]] = []
-        alike: dict[tuple[object, ...], int] = {}
+        alike = _Alike(self.limits.alike)
         first = _Partial(0.0, 0, bits_of(self.roots), {}, (), not self.must_read)
         queue = [(0.0, 0, 0, first)]
         pushed = expansions = 0
         while queue and expansions < self.limits.expansions:
             partial = heapq.heappop(queue)[-1]
-            if self._is_settled(partial.owed) and self._is_full(alike, partial.landmarks):
+            if self._is_settled(partial.owed) and alike.is_full(partial.landmarks):
                 continue
             least_us = partial.cost_us + self.bounds.bound_us(partial.chosen, partial.owed)
             if least_us >= self._enough_us(found):
@@ -145,16 +173,14 @@ class _Extractor:
         self,
         partial: _Partial,
         found: list[tuple[float, int, Derivation]],
-        alike: dict[tuple[object, ...], int],
+        alike: _Alike,
     ) -> None:
         """Enter a derivation at its real cost, which counts what several loops compute again."""
         ways = {n: self.ways[n][c] for n, c in partial.choices.items()}
         derivation = derivation_from(self.pool, ways, self.roots)
         stages = max(derivation.stages, default=0)
-        key = (*partial.landmarks, stages)
-        if stages > self.max_stage or alike.get(key, 0) >= self.limits.alike:
+        if stages > self.max_stage or not alike.admits(partial.landmarks, stages):
             return
-        alike[key] = alike.get(key, 0) + 1
         cost_us = min(arrangement_us(derivation, a, self.work) for a in arrangements(derivation))
         found.append((cost_us, len(found), derivation))
         found.sort(key=lambda entry: entry[:2])
@@ -207,10 +233,3 @@ class _Extractor:
     def _is_settled(self, owed: int) -> bool:
         """Whether every landmark of the completions is known."""
         return not owed & self.bounds.landmark_set
-
-    def _is_full(
-        self, alike: Mapping[tuple[object, ...], int], landmarks: tuple[tuple[int, int], ...]
-    ) -> bool:
-        """Whether enough derivations have these landmarks, whatever their loops."""
-        known = sum(count for key, count in alike.items() if key[:-1] == landmarks)
-        return bool(landmarks) and known >= 2 * self.limits.alike

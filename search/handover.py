@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mirage_py.search.abstraction import reduced_dims
 from mirage_py.search.bounds import Bounds, bits_of
 from mirage_py.search.closure import Given
 from mirage_py.search.draws import Draw
@@ -118,10 +117,7 @@ class Handover:
     def _close_makers(self) -> None:
         task = self.draw.task
         program, parts = task.program, task.variant.parts
-        may_grid = [d for d in reduced_dims(program) if d not in parts]
-        for configuration in configurations(
-            program, task.limits.max_loop_dims, may_grid=may_grid, gridded=parts
-        ):
+        for configuration in configurations(program, task.limits.max_loop_dims, gridded=parts):
             pool = self.draw.close(configuration)
             number = len(self.makers)
             stores: dict[int, tuple[int, ...]] = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mirage_py.search.derivation import Derivation
+from mirage_py.search.derivation import Derivation, Step
 from mirage_py.search.work import WorkModel
 
 _Place = tuple[int, int, str]
@@ -53,6 +53,27 @@ def arrangement_us(derivation: Derivation, arrangement: Arrangement, work: WorkM
     for loop, body in zip(arrangement.loops, arrangement.bodies, strict=True):
         total += sum(step_us(s, loop) for s in body)
     return total + sum(step_us(s, None) for straight in arrangement.straights for s in straight)
+
+
+def shared_out(derivation: Derivation) -> tuple[str, ...]:
+    """The dimensions that a kernel neither reduces nor loops over: its blocks share them out."""
+    dims = dict.fromkeys(d for step in derivation.steps for d in step.dims)
+    taken = [d for step in derivation.steps for d in _reduced(step)]
+    return tuple(d for d in dims if d not in taken)
+
+
+def loops_in_vain(derivation: Derivation) -> bool:
+    """Whether it loops over a dimension that it reduces nowhere: blocks can share that out."""
+    looped = dict.fromkeys(step.looped for step in derivation.steps if step.looped)
+    reduced = [d for step in derivation.steps for d in _reduced(step)]
+    return any(d not in reduced for d in looped)
+
+
+def _reduced(step: Step) -> tuple[str, ...]:
+    if step.op in ("sum", "max", "matmul") or step.is_accumulator:
+        assert isinstance(step.attr, tuple)
+        return tuple(map(str, step.attr))
+    return ()
 
 
 def _sinks(derivation: Derivation) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import cycle, islice, product
+from itertools import combinations, cycle, islice
 from math import prod
 
 from mirage_py.search.abstraction import loopable_dims, reduced_dims
@@ -68,12 +68,12 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What one kernel does with each dimension that the program reduces somewhere.
+    """What one kernel does with the dimensions that the program reduces somewhere.
 
-    ``looped`` ones are read tile by tile in loops, ``gridded`` ones are shared out among blocks
-    and so are not reduced here; the others stay whole in a block. Dimensions that nothing reduces
-    are no part of it: along them every tensor of the closure is pointwise, so one closure serves
-    every choice of grid over them.
+    ``looped`` ones are read tile by tile in loops, ``gridded`` ones must be shared out among blocks
+    and so are not reduced here; the others are whole in a block, or on its grid if the kernel turns
+    out not to reduce them. Dimensions that nothing reduces are no part of it: along them every
+    tensor of the closure is pointwise, so one closure serves every choice of grid over them.
     """
 
     looped: tuple[str, ...] = ()
@@ -135,24 +135,15 @@ def configurations(
     program: Program,
     max_loop_dims: int,
     *,
-    may_grid: Sequence[str] = (),
     gridded: tuple[str, ...] = (),
     whole: Sequence[str] = (),
 ) -> Iterator[Configuration]:
-    """Every use of the reduced dimensions in one kernel, those with fewest loops first.
+    """No loop first, then every choice of up to ``max_loop_dims`` dimensions to loop over.
 
-    ``gridded`` ones are on the grid, ``whole`` ones whole in a block; each of the others is whole,
-    looped (``max_loop_dims`` at most are) or, if it is in ``may_grid``, on the grid.
+    ``gridded`` ones are on the grid, ``whole`` ones whole in a block.
     """
-    open_dims = [d for d in reduced_dims(program) if d not in gridded and d not in whole]
-    choices = []
-    for d in open_dims:
-        loop = ("loop",) if program.sizes[d] > 1 else ()
-        choices.append(("whole", *loop, *(("grid",) if d in may_grid else ())))
-    found = []
-    for uses in product(*choices):
-        looped = tuple(d for d, use in zip(open_dims, uses, strict=True) if use == "loop")
-        shared = tuple(d for d, use in zip(open_dims, uses, strict=True) if use == "grid")
-        if len(looped) <= max_loop_dims:
-            found.append(Configuration(looped, program.order((*gridded, *shared))))
-    yield from sorted(found, key=lambda c: (len(c.looped), len(c.gridded)))
+    fixed = (*gridded, *whole)
+    candidates = [d for d in reduced_dims(program) if d not in fixed and program.sizes[d] > 1]
+    for count in range(min(max_loop_dims, len(candidates)) + 1):
+        for looped in combinations(candidates, count):
+            yield Configuration(looped, gridded)

@@ -30,6 +30,7 @@ class Values:
         self._numbers: dict[bytes, int] = {}
         self._done: dict[_Key, int] = {}
         self._constants: dict[int, float] = {}
+        self._leaves: dict[Node, int] = {}
 
     def shape(self, value: int) -> tuple[int, ...]:
         """Extents of a value: a loop and a tile axis per dimension."""
@@ -37,6 +38,11 @@ class Values:
 
     def leaf(self, node: Node) -> int:
         """A leaf: random elements, or random bits for a mask; a scalar as it is."""
+        if node not in self._leaves:
+            self._leaves[node] = self._fresh(node)
+        return self._leaves[node]
+
+    def _fresh(self, node: Node) -> int:
         if node.op in SCALAR_LEAVES:
             return self.scalar(node.op, str(node.attr))
         shape, name = self.space.shape(node.dims), leaf_name(node)
