@@ -182,6 +182,7 @@ class Result:
                 "ugraph": str(self.artifact / "ugraph.ug.json")
                 if self.artifact and self.plan
                 else None,
+                "name": self.best.name,
                 "kernels": len(self.plan.ugraph.kernels) if self.plan else 0,
                 "time_us": round(self.best.time_us, 3),
                 "speedup": round(self.speedup, 3),

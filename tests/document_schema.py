@@ -22,6 +22,7 @@ SCHEMA_1: dict[str, Any] = {
     "baseline": {"name": str, "time_us": NUMBER, "source": str},
     "best": {
         "ugraph": MAYBE_TEXT,
+        "name": str,
         "kernels": int,
         "time_us": NUMBER,
         "speedup": NUMBER,

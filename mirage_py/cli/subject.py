@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,13 +29,14 @@ class Subject:
     plan: Plan | None = None
 
 
-def read_subject(text: str) -> Subject:
+def read_subject(text: str, *, inputs: Sequence[str] = (), sizes: Sequence[str] = ()) -> Subject:
     """Read a spec, ``module.py:function``, a µGraph (JSON or text) or an artifact folder.
 
-    Raises InputError (SpecError, FormatError among them) with the place.
+    ``inputs`` and ``sizes`` are those of a function or spec. Raises InputError (SpecError,
+    FormatError among them) with the place.
     """
     if is_function(text):
-        return Subject(text, read_source(text).program)
+        return Subject(text, read_source(text, inputs=inputs, sizes=sizes).program)
     path = Path(text)
     if path.is_dir():
         from mirage_py.runtime.artifact import load_artifact
@@ -46,7 +48,7 @@ def read_subject(text: str) -> Subject:
         return _subject(text, load_text(content, text))
     first = _FIRST_WORD.match(content)
     if first is None or path.suffix == ".math":
-        return Subject(text, read_source(text).program)
+        return Subject(text, read_source(text, inputs=inputs, sizes=sizes).program)
     try:
         if first[1] == "program":
             program = parse_program(content, text)

@@ -1,0 +1,42 @@
+"""The evidence that a result is right, in plain sentences; see docs/verification.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mirage_py.cli.kernel_words import count_text
+
+
+def evidence_words(verification: Mapping[str, Any]) -> tuple[str, ...]:
+    """What was checked, from a report's part ``verification``; nothing is said that was not."""
+    if not verification.get("trials"):
+        return ("The original program is the result: there is nothing to prove.",)
+    return tuple(_sentences(verification))
+
+
+def _sentences(evidence: Mapping[str, Any]) -> Iterator[str]:
+    primes = ", ".join(map(str, evidence["primes"]))
+    trials = count_text(evidence["trials"], "trial")
+    yield (
+        f"The µGraph and the program gave equal outputs in {trials} over finite fields, with "
+        f"random inputs and sizes that leave tails (modulo {primes})."
+    )
+    bound, reason = evidence["error_bound"], evidence["bound_reason"]
+    if bound is None:
+        yield f"No probability of error is stated: {reason}."
+    else:
+        chance = f"a probability of at most {bound:.2g}"
+        yield f"A wrong µGraph passes these trials with {chance}: {reason}."
+    if evidence.get("samples"):
+        samples = count_text(evidence["samples"], "sample")
+        yield f"With its real tiles at the real sizes it agreed in {samples} of blocks as well."
+    if evidence["proved"]:
+        yield "The axioms prove it: saturation joins the µGraph's expression with the program's."
+    else:
+        yield "The axioms do not join the two expressions: the trials speak alone."
+    error, allowed = evidence["max_rel_error"], evidence["float_bound"]
+    yield (
+        f"The generated code is off from float64 by {error:.2g} (relative), where rounding "
+        f"explains up to {allowed:.2g} ({evidence['float_source']})."
+    )

@@ -1,0 +1,51 @@
+"""``--limit NAME=N``: bounds of the search by their names in ``SearchLimits``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from mirage_py.errors import InputError
+from mirage_py.frontend.spec.source import did_you_mean
+from mirage_py.search.search import SearchLimits
+
+_RINGS = "rings"
+
+
+def read_limits(texts: Sequence[str]) -> SearchLimits:
+    """The bounds of a search, those that are given changed. Raises InputError.
+
+    Those that are numbers can be set, and ``rings=expanded``, for the laws that multiply out.
+    """
+    limits = SearchLimits()
+    known = tuple(numbers_of(limits))
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        changed: dict[str, Any]
+        if name == _RINGS and value in ("factored", "expanded"):
+            changed = {name: ("factored",) if value == "factored" else ("factored", "expanded")}
+        elif not (equals and value.isdigit() and int(value) > 0):
+            raise InputError(
+                f"'{text}' is not a limit",
+                where="--limit",
+                why="a limit is NAME=N, the number whole and at least 1, or rings=expanded",
+                repair="for instance --limit max_tensors=6000",
+            )
+        elif name not in known:
+            raise InputError(
+                f"there is no limit '{name}'",
+                where="--limit",
+                why=f"the limits are {', '.join((*known, _RINGS))}",
+                repair=did_you_mean(name, known, "name one of them"),
+            )
+        else:
+            changed = {name: int(value)}
+        limits = replace(limits, **changed)
+    return limits
+
+
+def numbers_of(limits: SearchLimits) -> Mapping[str, int]:
+    """The bounds that are numbers, by name."""
+    values = {field.name: getattr(limits, field.name) for field in fields(limits)}
+    return {name: value for name, value in values.items() if isinstance(value, int)}
