@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import UnsupportedError
 
-# Operator -> name in torch; each takes ``out``.
+if TYPE_CHECKING:
+    import torch
+
+# Elementwise operators -> name in torch; each takes ``out``.
 _TORCH_NAMES: Mapping[str, str] = {
-    "matmul": "matmul",
     "add": "add",
     "sub": "sub",
     "mul": "mul",
@@ -34,10 +36,44 @@ def library_function(op: str) -> Callable[..., Any]:
     """torch's function for an operator. Raises UnsupportedError."""
     import torch
 
+    if op == "matmul":
+        return _matmul
     name = _TORCH_NAMES.get(op)
     if name is None:
         raise UnsupportedError(
-            f"no library call for '{op}'", repair=f"use one of {', '.join(_TORCH_NAMES)}"
+            f"no library call for '{op}'",
+            repair=f"use one of {', '.join(('matmul', *_TORCH_NAMES))}",
         )
     function: Callable[..., Any] = getattr(torch, name)
     return function
+
+
+def _matmul(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> None:
+    """A product into ``out``, whose type may be another: what follows may need the sums of half
+    numbers in float32, which cuBLAS has anyway.
+    """
+    import torch
+
+    if a.dtype == b.dtype == out.dtype:
+        torch.matmul(a, b, out=out)
+        return
+    widened = {2: torch.mm, 3: torch.bmm}.get(a.dim()) if _widens(a, b, out) else None
+    if widened is not None:
+        widened(a, b, out_dtype=out.dtype, out=out)
+        return
+    torch.matmul(a.to(out.dtype), b.to(out.dtype), out=out)
+
+
+def _widens(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> bool:
+    """Whether the library itself takes the types: halves on a GPU to float32, without broadcast."""
+    import torch
+
+    halves = a.dtype == b.dtype and a.dtype in (torch.float16, torch.bfloat16)
+    return (
+        halves
+        and out.dtype == torch.float32
+        and out.is_cuda
+        and a.dim() == b.dim() == out.dim()
+        and a.shape[:-2] == b.shape[:-2]
+        and hasattr(torch.ops.aten.mm, "dtype_out")
+    )

@@ -18,7 +18,12 @@ def reduced(program: Program, plan: Plan) -> tuple[Program, Plan]:
 
     A dimension that is cut into tiles keeps two of the largest ones and its tail; the others, and
     those that an index divides, keep their size. Tensors become row-major.
+
+    Where the plan's own program has other dimensions (a dimension is split, or two are renamed
+    apart), it takes the place of ``program``: no other has the same sizes for both.
     """
+    if program.dims != plan.ugraph.program.dims:
+        program = plan.ugraph.program
     extents = _extents(program, plan)
     shrunk = shrink_ugraph(plan.ugraph, extents)
     kernels = [
@@ -31,7 +36,7 @@ def reduced(program: Program, plan: Plan) -> tuple[Program, Plan]:
 
 def _extents(program: Program, plan: Plan) -> dict[str, int]:
     own = plan.ugraph.program
-    fixed = {*fixed_dims(program), *fixed_dims(own, plan.ugraph.kernels)}
+    fixed = fixed_dims(own, plan.ugraph.kernels) + fixed_dims(program)
     largest: dict[str, int] = {}
     for block in plan.ugraph.kernels:
         if not isinstance(block, BlockGraph):
@@ -42,7 +47,7 @@ def _extents(program: Program, plan: Plan) -> dict[str, int]:
             largest[dim] = max(largest.get(dim, 1), tile or 1)
     extents: dict[str, int] = {}
     for dim, size in own.sizes.items():
-        if dim in largest and dim not in fixed and dim in program.sizes:
+        if dim in largest and dim not in fixed:
             tile = largest[dim]
             extents[dim] = min(size, _WHOLE_TILES * tile + size % tile)
     return extents

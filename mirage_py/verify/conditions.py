@@ -5,6 +5,9 @@ masks the same corner. A condition puts a border through the box of its dimensio
 on the same side of every corner of the box, so that a row that was masked in part is still masked
 in part, and in between it keeps its relative place. Different borders stay different: a mask that
 is one off must not become the right one.
+
+A dimension that is split, p * 128 + s with 128 values of s, is one number: at other sizes p counts
+in steps of the new extent of s, and the box has the corners that it has without the split.
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
-from math import floor
+from math import floor, prod
 
-from mirage_py.ugraph.index import Predicate
+from mirage_py.ugraph import index as ix
+from mirage_py.ugraph.index import IndexExpr, Predicate
 from mirage_py.verify.affine import Affine, affine
 
 _HALF = Fraction(1, 2)
@@ -66,13 +70,32 @@ class Conditions:
         if border is None or all(self._old[d] == self._new[d] for d, _ in border.terms.terms):
             return predicate
         new_place = self._moved[border.terms, border.between][border.at]
-        left, right = predicate.exprs
+        left, right = self._rescaled(*predicate.exprs)
         return Predicate(predicate.op, (left, right + int((new_place - border.at) * border.sign)))
+
+    def _rescaled(self, left: IndexExpr, right: IndexExpr) -> tuple[IndexExpr, IndexExpr]:
+        """Both sides with the steps of split dimensions at the new sizes."""
+        form = affine(left - right)
+        assert form is not None
+        factors = dict(form.terms)
+        for number in _numbers(form, self._old):
+            step = number.factor
+            for d in number.digits:
+                factors[d] = step
+                step *= self._new[d]
+        if factors == dict(form.terms):
+            return left, right
+        sides = [ix.const(0), ix.const(-form.constant)]
+        for d, factor in factors.items():
+            side = 0 if factor > 0 else 1
+            sides[side] = ix.add(sides[side], ix.mul(ix.dim(d), abs(factor)))
+        return sides[0], sides[1]
 
     def _move(
         self, terms: Affine, between: bool, places: list[Fraction]
     ) -> dict[Fraction, Fraction]:
-        corners = list(zip(_corners(terms, self._old), _corners(terms, self._new), strict=True))
+        numbers = _numbers(terms, self._old)
+        corners = list(zip(_corners(numbers, self._old), _corners(numbers, self._new), strict=True))
         moved: dict[Fraction, Fraction] = {}
         cells: dict[tuple[int, int, int, int], list[Fraction]] = {}
         for border in places:
@@ -99,9 +122,33 @@ class Conditions:
         return moved
 
 
-def _corners(terms: Affine, sizes: Mapping[str, int]) -> list[int]:
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """``factor`` times the mixed-radix number with these dimensions as digits, minor first."""
+
+    factor: int
+    digits: tuple[str, ...]
+
+
+def _numbers(terms: Affine, sizes: Mapping[str, int]) -> list[_Number]:
+    """The terms as multiples of mixed-radix numbers, most of them of one digit."""
+    numbers: list[_Number] = []
+    for d, factor in sorted(terms.terms, key=lambda term: (abs(term[1]), term[0])):
+        minor = [
+            n
+            for n in numbers
+            if sizes[n.digits[-1]] > 1 and n.factor * prod(sizes[e] for e in n.digits) == factor
+        ]
+        if len(minor) == 1:
+            numbers[numbers.index(minor[0])] = _Number(minor[0].factor, (*minor[0].digits, d))
+        else:
+            numbers.append(_Number(factor, (d,)))
+    return numbers
+
+
+def _corners(numbers: list[_Number], sizes: Mapping[str, int]) -> list[int]:
     """The values of the terms at the corners of their box."""
-    ends = [(0, factor * (sizes[d] - 1)) for d, factor in terms.terms]
+    ends = [(0, n.factor * (prod(sizes[d] for d in n.digits) - 1)) for n in numbers]
     return [sum(corner) for corner in product(*ends)]
 
 
