@@ -9,33 +9,42 @@ This is algebra on lists of nodes, of programs and of block graphs alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import isfinite
 
 from mirage_py.ugraph.node import Node
-from mirage_py.ugraph.operators import STATE, operator
+from mirage_py.ugraph.rewrite.value_numbers import ValueNumbers
 
 # A finite stand-in for minus infinity: below every float32 logit, and its differences stay finite.
 LOWEST_SHIFT = -1e30
 
 # Group -> power in which its factor enters.
-Degrees = Mapping[str, Fraction]
-_SAME_DEGREE = ("neg", "cast", "abs", "relu", "sum", "max", "accum_sum", "store")
+Degrees = Mapping[int, Fraction]
+_SAME_DEGREE = ("neg", "cast", "abs", "relu", "sum", "max", "accum_sum", "store", "store_add")
 _ROOTS = {"square": Fraction(2), "sqrt": Fraction(1, 2), "rsqrt": Fraction(-1, 2)}
 
 
 @dataclass(frozen=True, slots=True)
 class ExpGroup:
-    """All copies of one exp (a looped value is recomputed in each loop that reads it).
+    """All copies of one exp; ``key`` is its value number.
 
-    ``reduced`` are those of its dimensions that something downstream reduces: a shift is constant
-    along them.
+    ``reduced`` are those of its dimensions that something downstream reduces before the scale is
+    gone: a shift is constant along them.
     """
 
-    key: str
+    key: int
     nodes: tuple[int, ...]
     reduced: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """The degrees of all nodes; or, if some values have none, the groups that are at fault."""
+
+    degrees: tuple[Degrees, ...]
+    conflict: tuple[int, ...] = ()
 
 
 def shiftable_exps(
@@ -46,94 +55,121 @@ def shiftable_exps(
 
     Only exps with a reduction downstream: elsewhere there is nothing to shift by.
     """
-    roots = tuple(results)
-    groups = _groups(nodes)
-    while groups:
-        conflict, degrees = _degrees(nodes, groups, roots)
+    exps, degrees = _cancelling(nodes, tuple(results))
+    return _with_reductions(nodes, exps, degrees)
+
+
+def all_cancel(nodes: Sequence[Node], results: Iterable[int]) -> bool:
+    """Whether the scale of every exp cancels in all of ``results``."""
+    exps, _ = _cancelling(nodes, tuple(results))
+    return len(exps) == sum(node.op == "exp" for node in nodes)
+
+
+def _cancelling(
+    nodes: Sequence[Node], results: Sequence[int]
+) -> tuple[dict[int, int], Sequence[Degrees]]:
+    """The exps whose scale cancels, with their groups; the degrees of all nodes in these."""
+    numbers = ValueNumbers().of(nodes)
+    exps = {n: numbers[n] for n, node in enumerate(nodes) if node.op == "exp"}
+    while True:
+        found = scaling(nodes, exps)
+        conflict = found.conflict or tuple(k for r in results for k in found.degrees[r])
         if not conflict:
-            return groups, degrees
-        groups = [g for g in groups if g.key not in conflict]
-    return [], []
+            return exps, found.degrees
+        exps = {n: key for n, key in exps.items() if key not in conflict}
 
 
-def _groups(nodes: Sequence[Node]) -> list[ExpGroup]:
-    keys: list[str] = []
-    for number, node in enumerate(nodes):
-        stateful = operator(node.op).kind == STATE
-        arguments = ",".join(keys[a] for a in node.args)
-        keys.append(f"#{number}" if stateful else f"{node.op}({node.attr};{arguments})")
-    reduced_after = _reduced_downstream(nodes)
-    members: dict[str, list[int]] = {}
-    for number, node in enumerate(nodes):
-        if node.op == "exp":
-            members.setdefault(keys[number], []).append(number)
-    groups = []
-    for key, exps in members.items():
-        seen = [d for n in exps for d in reduced_after[n]]
-        reduced = tuple(d for d in nodes[exps[0]].dims if d in seen)
+def _with_reductions(
+    nodes: Sequence[Node], exps: Mapping[int, int], degrees: Sequence[Degrees]
+) -> tuple[list[ExpGroup], list[Degrees]]:
+    groups: list[ExpGroup] = []
+    for key in dict.fromkeys(exps.values()):
+        members = tuple(n for n in exps if exps[n] == key)
+        seen = reduced_dims(nodes, degrees, key)
+        reduced = tuple(d for d in nodes[members[0]].dims if d in seen)
         if reduced:
-            groups.append(ExpGroup(key, tuple(exps), reduced))
-    return groups
+            groups.append(ExpGroup(key, members, reduced))
+    kept = [g.key for g in groups]
+    return groups, [_only(d, kept) for d in degrees] if groups else []
 
 
-def _reduced_downstream(nodes: Sequence[Node]) -> list[tuple[str, ...]]:
-    """For each node the dimensions that some consumer, near or far, reduces."""
-    result: list[dict[str, None]] = [{} for _ in nodes]
-    for number in range(len(nodes) - 1, -1, -1):
-        node = nodes[number]
-        own = node.reduced if node.op in ("sum", "max", "matmul") else ()
-        for argument in node.args:
-            result[argument].update(dict.fromkeys((*own, *result[number])))
-    return [tuple(r) for r in result]
+def reduced_dims(nodes: Sequence[Node], degrees: Sequence[Degrees], key: int) -> tuple[str, ...]:
+    """The dimensions that are reduced where the factor of a group is still in the value."""
+    found: dict[str, None] = {}
+    for node, degree in zip(nodes, degrees, strict=True):
+        if node.op in ("sum", "max", "matmul") and key in degree:
+            found.update(dict.fromkeys(node.reduced))
+    return tuple(found)
 
 
-def _degrees(
-    nodes: Sequence[Node], groups: Sequence[ExpGroup], roots: Sequence[int]
-) -> tuple[tuple[str, ...], list[Degrees]]:
-    """(groups that do not cancel, degrees of all nodes); the latter only if there are none."""
-    group_of = {n: g.key for g in groups for n in g.nodes}
+def scaling(
+    nodes: Sequence[Node], exps: Mapping[int, int], loaded: Mapping[int, Degrees] | None = None
+) -> Scaling:
+    """The degrees of all nodes, if the exps of each group are scaled.
+
+    ``exps`` gives the group of each exp, ``loaded`` the degrees of loads of intermediates.
+    """
     degrees: list[Degrees] = []
     for number, node in enumerate(nodes):
         args = [degrees[a] for a in node.args]
-        result, conflict = _degree_of(nodes, node, args)
+        result, conflict = degree_of(nodes, node, args)
         if conflict:
-            return conflict, []
-        if number in group_of:
-            result = {**result, group_of[number]: Fraction(1)}
+            return Scaling((), conflict)
+        if number in exps:
+            result = {**result, exps[number]: Fraction(1)}
+        elif loaded and number in loaded:
+            result = loaded[number]
         degrees.append({k: v for k, v in result.items() if v})
-        if number in roots and degrees[-1]:
-            return tuple(degrees[-1]), []
-    return (), degrees
+    return Scaling(tuple(degrees))
 
 
-def _degree_of(
+def _only(degrees: Degrees, keys: Collection[int]) -> Degrees:
+    return {k: v for k, v in degrees.items() if k in keys}
+
+
+def degree_of(
     nodes: Sequence[Node], node: Node, args: Sequence[Degrees]
-) -> tuple[Degrees, tuple[str, ...]]:
-    """(degree of the result, groups that make it inhomogeneous)."""
+) -> tuple[Degrees, tuple[int, ...]]:
+    """(degree of the node over operands of degrees ``args``, groups that make it inhomogeneous)."""
     if not any(args):
         return {}, ()
     if node.op in ("mul", "matmul"):
-        return _combine(args[0], args[1], 1), ()
+        return _combined(args[0], args[1], 1), ()
     if node.op == "div":
-        return _combine(args[0], args[1], -1), ()
+        return _combined(args[0], args[1], -1), ()
     if node.op in _ROOTS:
-        return {k: v * _ROOTS[node.op] for k, v in args[0].items()}, ()
+        return _times(args[0], _ROOTS[node.op]), ()
+    if node.op == "pow":
+        exponent = nodes[node.args[1]].attr
+        if isinstance(exponent, float) and isfinite(exponent):
+            return _times(args[0], Fraction(repr(exponent))), ()
     if node.op in _SAME_DEGREE:
         return args[0], ()
-    involved = tuple(dict.fromkeys(k for a in args for k in a))
     if node.op in ("add", "sub", "maximum", "minimum", "where"):
-        branches = [(a, d) for a, d in zip(node.args, args, strict=True) if not _is_zero(nodes[a])]
-        if node.op == "where" and not args[0]:
-            branches = [b for b in branches if b[0] != node.args[0]]
-        first = branches[0][1]
-        return (first, ()) if all(d == first for _, d in branches) else ({}, involved)
-    return {}, involved
+        branches = list(zip(node.args, args, strict=True))
+        if node.op == "where":
+            if args[0]:
+                return {}, tuple(args[0])
+            branches = branches[1:]
+        values = [degrees for a, degrees in branches if not _is_zero(nodes[a])]
+        return values[0], _unequal(values)
+    return {}, tuple(dict.fromkeys(k for a in args for k in a))
+
+
+def _unequal(values: Sequence[Degrees]) -> tuple[int, ...]:
+    """The groups in which the values have not all the same degree."""
+    keys = dict.fromkeys(k for v in values for k in v)
+    return tuple(k for k in keys if any(v.get(k) != values[0].get(k) for v in values))
 
 
 def _is_zero(node: Node) -> bool:
     return node.op == "const" and node.attr == 0.0
 
 
-def _combine(left: Degrees, right: Degrees, sign: int) -> Degrees:
+def _times(degrees: Degrees, factor: Fraction) -> Degrees:
+    return {k: v * factor for k, v in degrees.items()}
+
+
+def _combined(left: Degrees, right: Degrees, sign: int) -> Degrees:
     keys = dict.fromkeys((*left, *right))
     return {k: left.get(k, Fraction(0)) + sign * right.get(k, Fraction(0)) for k in keys}

@@ -41,7 +41,7 @@ def attention(*, causal: bool = False) -> Program:
 
 
 def looped_families(program: Program) -> list[UGraph]:
-    found = [f.ugraph for f in search(program).families]
+    found = [f.ugraph for f in search(program).families if len(f.ugraph.kernels) == 1]
     return [u for u in found if any(s.loop == "s" for s in block_of(u).sections)]
 
 

@@ -1,0 +1,249 @@
+"""Where each kernel takes the shifts of its exponentials from.
+
+The shift of a group is the maximum of the exponent over all dimensions but some, ``kept``: that
+names it. A kernel that computes the exp first takes the maximum over what it sees of the dimensions
+that are reduced, there or later: m[q, part], say. Intermediates then carry exp(-m) to a power. A
+kernel that reduces them over ``part`` needs one shift for all parts: it reads m, takes the maximum
+M[q], and multiplies what it reads by exp(m - M) to that power (flash decoding; but nothing here
+knows of attention). A kernel that computes the exp again reads a shift that an earlier one stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from mirage_py.search.shift_groups import ConflictError, KernelScales, Scales
+from mirage_py.ugraph.node import STORES
+from mirage_py.ugraph.operators import STATE, operator
+from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, UGraph
+
+Dims = tuple[str, ...]
+
+# How a kernel makes a shift: in straight code, as the running maximum of a loop, or anew in each
+# iteration of a loop that it has nothing to do with.
+STRAIGHT, RUNNING, PASSING = "straight", "running", "passing"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """The shift of one group in one kernel.
+
+    It has the dimensions ``kept``. It is read from memory if ``source`` equals ``kept``, is the
+    maximum of the shift ``source`` if that is another one, and of the exponent if it is None.
+    ``made`` says how in the sections that make it; later ones use it. ``rescaled`` gives loads of
+    intermediates that carry another shift the dimensions of that one.
+    """
+
+    kept: Dims
+    source: Dims | None
+    made: Mapping[int, str]
+    rescaled: Mapping[int, Dims]
+
+    @property
+    def is_read(self) -> bool:
+        """Whether an earlier kernel made it."""
+        return self.source == self.kept
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftPlan:
+    """For each kernel the plans of its groups; and by which kernel each shift that a later one
+    reads is stored.
+    """
+
+    kernels: tuple[Mapping[int, GroupPlan], ...]
+    stored: Mapping[tuple[int, Dims], int]
+
+
+def plan_shifts(ugraph: UGraph, scales: Scales, dims: Mapping[int, Dims]) -> ShiftPlan:
+    """The plan for all groups of ``scales``; ``dims`` are those of their exps.
+
+    Raises ConflictError for a group that these kernels cannot shift.
+    """
+    return _Planner(ugraph, scales, dims).run()
+
+
+class _Planner:
+    def __init__(self, ugraph: UGraph, scales: Scales, dims: Mapping[int, Dims]) -> None:
+        self.ugraph = ugraph
+        self.scales = scales
+        self.dims = dims
+        # The shifts of each group that later kernels can read, in the order they are made, with the
+        # kernels that make them.
+        self.offered: dict[int, dict[Dims, int]] = {key: {} for key in scales.groups}
+        self.stored: dict[tuple[int, Dims], int] = {}
+        # The shift in the values of an intermediate.
+        self.carried: dict[tuple[str, int], Dims] = {}
+
+    def run(self) -> ShiftPlan:
+        plans: list[dict[int, GroupPlan]] = []
+        for number, kernel in enumerate(self.ugraph.kernels):
+            plans.append({})
+            for key in self.scales.groups:
+                if not self.scales.kernels[number].concerns(key):
+                    continue
+                if isinstance(kernel, LibraryCall):
+                    self._library(kernel, number, key)
+                    continue
+                found = self._block(kernel, number, key)
+                if found is not None:
+                    plans[-1][key] = found
+        return ShiftPlan(tuple(plans), self.stored)
+
+    def _library(self, call: LibraryCall, number: int, key: int) -> None:
+        kept = list(
+            dict.fromkeys(self.carried[a, key] for a in call.args if (a, key) in self.carried)
+        )
+        if len(kept) > 1:
+            self._fail(key, f"library call {call.name} mixes shifts")
+        if any(d in kept[0] for d in self.scales.kernels[number].reduced[key]):
+            self._fail(key, f"the shift varies along what library call {call.name} sums")
+        self.carried[call.result, key] = kept[0]
+
+    def _block(self, block: BlockGraph, number: int, key: int) -> GroupPlan | None:
+        scales = self.scales.kernels[number]
+        exps = [n for n, group in scales.exps.items() if group == key]
+        loads = {
+            n: self.carried[node.access.tensor, key]
+            for n, node in block.loads()
+            if key in scales.degrees[n]
+        }
+        needed = scales.reduced[key]
+        carried = list(dict.fromkeys(loads.values()))
+        if not exps and len(carried) == 1 and not _shares(carried[0], needed):
+            self._store(block, scales, key, carried[0])
+            return None
+        kept, source = self._choose(block, number, key, carried)
+        if _shares(kept, needed):
+            self._fail(key, f"kernel {block.name} sums over {', '.join(needed)} between blocks")
+        rescaled = {n: dims for n, dims in loads.items() if dims != kept}
+        made: dict[int, str] = {}
+        if source != kept:
+            before = self.dims[key] if source is None else source
+            sections = _Sections(block, scales, key, before, kept, source is None)
+            made = sections.made((*exps, *rescaled))
+            self._offer(number, key, kept, made)
+        for dims in (source, *rescaled.values()):
+            if dims is not None:
+                self.stored[key, dims] = self.offered[key][dims]
+        self._store(block, scales, key, kept)
+        return GroupPlan(kept, source, made, rescaled)
+
+    def _choose(
+        self, block: BlockGraph, number: int, key: int, carried: Sequence[Dims]
+    ) -> tuple[Dims, Dims | None]:
+        """The dimensions of the kernel's shift, and those of the shift it is made from."""
+        needed = self.scales.kernels[number].reduced[key]
+        known = self.offered[key]
+        if not known:
+            later = (d for k in self.scales.kernels[number:] for d in k.reduced[key])
+            reduced = [d for d in later if d not in block.grid_tiles]
+            kept = tuple(d for d in self.dims[key] if d not in reduced)
+            if kept == self.dims[key]:
+                self._fail(key, f"kernel {block.name} sees nothing to take a maximum over")
+            return kept, None
+        fits = [v for v in known if not _shares(v, needed) and all(_within(v, c) for c in carried)]
+        if fits:
+            finest = max(fits, key=len)
+            return finest, finest
+        start = carried or [max(known, key=len)]
+        kept = tuple(
+            d for d in self.dims[key] if d not in needed and all(d in dims for dims in start)
+        )
+        source = min((v for v in known if _within(kept, v)), key=len)
+        if any(d in block.grid_tiles for d in source if d not in kept):
+            self._fail(key, f"kernel {block.name} mixes shifts of other blocks")
+        return kept, source
+
+    def _offer(self, number: int, key: int, kept: Dims, made: Mapping[int, str]) -> None:
+        """Let later kernels read the shift, if there is one and it can be stored."""
+        block = self.ugraph.kernels[number]
+        assert isinstance(block, BlockGraph)
+        if len(made) > 1:
+            return
+        ((section, how),) = made.items()
+        if how != PASSING or block.sections[section].loop in kept:
+            self.offered[key][kept] = number
+
+    def _store(self, block: BlockGraph, scales: KernelScales, key: int, kept: Dims) -> None:
+        for n, node in enumerate(block.nodes):
+            if node.op in STORES and key in scales.degrees[n]:
+                self.carried[node.access.tensor, key] = kept
+
+    def _fail(self, key: int, reason: str) -> None:
+        raise ConflictError((key,), reason, is_structural=True)
+
+
+class _Sections:
+    """How the sections of one kernel make the shift of one group."""
+
+    def __init__(
+        self,
+        block: BlockGraph,
+        scales: KernelScales,
+        key: int,
+        before: Dims,
+        kept: Dims,
+        is_of_exponent: bool,
+    ) -> None:
+        self.block = block
+        self.scales = scales
+        self.key = key
+        self.before = before
+        self.kept = kept
+        self.is_of_exponent = is_of_exponent
+
+    def made(self, uses: Iterable[int]) -> dict[int, str]:
+        """How each section that makes it does so; ``uses`` are the nodes that need it."""
+        found: dict[int, str] = {}
+        for number in sorted({self.block.section_of[n] for n in uses}):
+            if any(how != PASSING for how in found.values()):
+                break
+            found[number] = self._how(number)
+        self._check(found)
+        return found
+
+    def _how(self, number: int) -> str:
+        loop = self.block.sections[number].loop
+        if loop is None:
+            return STRAIGHT
+        if loop in self.before and loop not in self.kept:
+            return RUNNING
+        if not self.is_of_exponent and loop not in self.before:
+            return STRAIGHT  # before the loop
+        return PASSING
+
+    def _check(self, found: Mapping[int, str]) -> None:
+        for number, how in found.items():
+            loop = self.block.sections[number].loop
+            for n in self._scaled(self.block.sections[number].nodes):
+                op = self.block.nodes[n].op
+                if op in STORES and (how == RUNNING or (how == PASSING and loop not in self.kept)):
+                    self._fail(f"stores what is scaled by a maximum that moves in loop {loop}")
+                if how == PASSING and operator(op).kind == STATE:
+                    self._fail(f"carries a scale out of an iteration of loop {loop}")
+                if how == RUNNING and self._is_broken_power(n):
+                    self._fail("rescales a sum by a root of the scale")
+        everywhere = self._scaled(range(len(self.block.nodes)))
+        if len(found) > 1 and any(self.block.nodes[n].op in STORES for n in everywhere):
+            self._fail("stores values with several shifts")
+
+    def _scaled(self, nodes: Iterable[int]) -> Iterator[int]:
+        return (n for n in nodes if self.key in self.scales.degrees[n])
+
+    def _is_broken_power(self, n: int) -> bool:
+        is_sum = self.block.nodes[n].op == "accum_sum"
+        return is_sum and self.scales.degrees[n][self.key].denominator != 1
+
+    def _fail(self, what: str) -> None:
+        reason = f"kernel {self.block.name} {what}"
+        raise ConflictError((self.key,), reason, is_structural=True)
+
+
+def _shares(left: Iterable[str], right: Iterable[str]) -> bool:
+    return any(d in right for d in left)
+
+
+def _within(left: Iterable[str], right: Iterable[str]) -> bool:
+    return all(d in right for d in left)
