@@ -9,6 +9,7 @@ set (MIRAGE_PY_DUMP) each is written to a numbered text file.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,18 +30,24 @@ from mirage_py.ugraph.printing import format_program, format_ugraph
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.ugraph.ugraph import UGraph
-from mirage_py.verify.field_test import field_test
+from mirage_py.verify.families import FamilyTests
 from mirage_py.verify.shift_free import remove_free_shifts
 
 _DEFAULT_TARGET = "h200"
 # Plans measured (or ranked) for each effort.
 _PLANS = {"none": 8, "quick": 160, "full": 640}
 _TRIALS = 4
+# Of a time budget, by when the search and the verification have to be over.
+_SEARCH_SHARE = 0.25
+_VERIFY_SHARE = 0.4
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to optimise; the command line's options by the same names. ``budget`` is in seconds."""
+    """How to optimise; the command line's options by the same names.
+
+    ``budget`` is in seconds, of the whole optimisation.
+    """
 
     target: str = "auto"
     backend: str = "auto"
@@ -75,16 +82,19 @@ def optimize(
     With a GPU the top candidates and the baselines are measured and the fastest wins; without one
     the cost model ranks and the best is run in Triton's interpreter at a reduced size.
     ``baselines`` are torch functions of the program's inputs; by default the program itself in
-    eager PyTorch.
+    eager PyTorch. Every stage gets a share of ``budget``: what is not done by then is left out, and
+    the result is the best of the rest.
     """
     options = Options(target, backend, effort, budget, seed)
+    started = time.monotonic()
+    deadline = None if budget is None else started + budget
     chosen, on_gpu = resolve_target(options.target)
-    ranking = rank_plans(program, chosen, effort=effort, seed=seed, progress=progress)
+    ranking = rank_plans(
+        program, chosen, effort=effort, seed=seed, budget=budget, progress=progress
+    )
     if on_gpu and options.effort != "none":
-        return ranking.measured(
-            baselines, effort=options.effort, budget_s=options.budget, progress=progress
-        )
-    return ranking.modelled(progress)
+        return ranking.measured(baselines, effort=effort, deadline=deadline, progress=progress)
+    return ranking.modelled(progress, deadline=deadline)
 
 
 def rank_plans(
@@ -94,15 +104,22 @@ def rank_plans(
     effort: str = "quick",
     seed: int = 0,
     limits: SearchLimits | None = None,
+    budget: float | None = None,
     progress: Progress = lambda _: None,
 ) -> Ranking:
-    """Every stage that needs neither compiler nor GPU: up to plans of verified families."""
+    """Every stage that needs neither compiler nor GPU: up to plans of verified families.
+
+    ``budget`` is in seconds, of the whole optimisation.
+    """
+    started = time.monotonic()
+    searched_by = None if budget is None else started + _SEARCH_SHARE * budget
+    verified_by = None if budget is None else started + _VERIFY_SHARE * budget
     dump = Dump(Settings.from_env().dump_dir)
     normal = normalise(program, seed=seed)
     dump("program", lambda: format_program(normal))
 
     progress("searching")
-    found = search(normal, seed=seed, limits=limits)
+    found = search(normal, seed=seed, limits=limits, deadline=searched_by)
     dump("families", lambda: "\n".join(format_ugraph(f.ugraph) for f in found.families))
 
     progress(f"ranking the instances of {len(found.families)} families")
@@ -115,7 +132,8 @@ def rank_plans(
     )
 
     progress("verifying")
-    verified = verify_families(normal, [i.family for i in ranked], seed=seed)
+    families = [i.family for i in ranked]
+    verified = verify_families(normal, families, seed=seed, deadline=verified_by)
     dump("verified", lambda: "\n".join(format_ugraph(v.family) for v in verified.values()))
     return Ranking(program, normal, target, found, verified, originals, ranked, seed)
 
@@ -126,12 +144,18 @@ def normalise(program: Program, *, seed: int = 0) -> Program:
 
 
 def verify_families(
-    program: Program, families: Sequence[UGraph], *, seed: int
+    program: Program, families: Sequence[UGraph], *, seed: int, deadline: float | None = None
 ) -> dict[str, Verified]:
-    """Those of the stabilised families that the field test finds equal, by digest."""
+    """Those of the stabilised families that the field test finds equal, by digest.
+
+    After ``deadline`` (of time.monotonic) no family beyond the first that passed is tested.
+    """
     kept: dict[str, Verified] = {}
+    tests = FamilyTests(program, trials=_TRIALS, seed=seed)
     for family in {f.digest: f for f in families}.values():
-        evidence = field_test(program, family, trials=_TRIALS, seed=seed)
+        if kept and deadline is not None and time.monotonic() > deadline:
+            break
+        evidence = tests.run(family)
         if evidence.equal:
             kept[family.digest] = Verified(family, evidence)
     return kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,13 +13,16 @@ from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
 from mirage_py.search.baseline_model import eager_model_us
 from mirage_py.search.cost_model import lower_bound_us
 from mirage_py.search.instantiate import Instance
-from mirage_py.search.kinds import describe
+from mirage_py.search.kinds import ONE_KERNEL, describe, kind_of
+from mirage_py.search.parts import at_parts, split_dims
 from mirage_py.search.proof import proves
 from mirage_py.search.search import RingReport, SearchResult
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.rewrite.split_dim import parts_of
 from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.verify.families import FamilyTests
 from mirage_py.verify.field_test import FieldEvidence
 from mirage_py.verify.sampled_test import sampled_test
 
@@ -61,10 +65,11 @@ class Ranking:
         """The plans of verified families, best first."""
         return tuple(i for i in self.ranked if i.family.digest in self.verified)
 
-    def modelled(self, progress: Progress) -> Result:
+    def modelled(self, progress: Progress, *, deadline: float | None = None) -> Result:
         """The plan the cost model likes best among those that agree with float64.
 
-        Each is run in Triton's interpreter at a reduced size, best first, until one passes.
+        Each is run in Triton's interpreter at a reduced size, best first, until one passes. After
+        ``deadline`` (of time.monotonic) none is begun but the first.
         """
         from mirage_py.runtime.interpreted import check_interpreted
 
@@ -72,6 +77,8 @@ class Ranking:
         baseline = Timing("eager, one kernel per operator", model_us, "model")
         dropped: list[Candidate] = []
         for instance in self.instances:
+            if dropped and deadline is not None and time.monotonic() > deadline:
+                break
             name = _name(instance)
             timing = Timing(name, instance.estimate.time_us, "model")
             progress(f"running {name} in Triton's interpreter")
@@ -100,13 +107,13 @@ class Ranking:
         baselines: Baselines | None,
         *,
         effort: str,
-        budget_s: float | None,
+        deadline: float | None = None,
         progress: Progress,
     ) -> Result:
         """Compile, check and time the candidates beside the baselines; the fastest wins.
 
-        The baselines are eager PyTorch, torch.compile of it, and those that are given; a given
-        ``eager`` is the user's own function.
+        ``deadline`` is of time.monotonic. The baselines are eager PyTorch, torch.compile of it, and
+        those that are given; a given ``eager`` is the user's own function.
         """
         from mirage_py.runtime.baselines import baselines as usual_baselines
         from mirage_py.runtime.tuner import tune
@@ -120,7 +127,7 @@ class Ranking:
             against,
             target=self.target,
             seed=self.seed,
-            budget_s=budget_s,
+            budget_s=None if deadline is None else max(0.0, deadline - time.monotonic()),
             progress=progress,
         )
         baseline = Timing(report.baseline.name, report.baseline.time_us, "measured")
@@ -179,21 +186,34 @@ class Ranking:
         )
 
     def _evidence(self, instance: Instance, error: float, bound: float, source: str) -> Evidence:
-        """Raises VerificationError when the real tiles at the real sizes differ on a sample."""
-        item = self.verified[instance.family.digest]
+        """Raises VerificationError when the real tiles at the real sizes differ on a sample, or the
+        family does at the plan's own number of parts.
+        """
+        field = self._field_evidence(instance)
         ugraph = instance.plan.ugraph
         sampled = sampled_test(self.normal, ugraph, samples=_SAMPLES, seed=self.seed).require()
+        original = self.originals[instance.family.digest]
         return Evidence(
-            trials=item.evidence.trials,
-            primes=item.evidence.primes,
-            error_bound=item.evidence.error_bound,
-            bound_reason=item.evidence.bound_reason,
-            proved=proves(self.normal, self.originals[instance.family.digest]),
+            trials=field.trials,
+            primes=field.primes,
+            error_bound=field.error_bound,
+            bound_reason=field.bound_reason,
+            proved=kind_of(original) == ONE_KERNEL and proves(self.normal, original),
             max_rel_error=error,
             float_bound=bound,
             float_source=source,
             samples=sampled.samples,
         )
+
+    def _field_evidence(self, instance: Instance) -> FieldEvidence:
+        """That of the family; with another number of parts it is tested once more."""
+        item = self.verified[instance.family.digest]
+        own = instance.plan.ugraph.program
+        if own == item.family.program:
+            return item.evidence
+        parts = {d: parts_of(own, d) for d in split_dims(own)}
+        tests = FamilyTests(self.normal, trials=item.evidence.trials, seed=self.seed)
+        return tests.run(at_parts(item.family, parts)).require()
 
     def _why_nothing(self) -> str:
         if not self.found.families:

@@ -20,7 +20,7 @@ from mirage_py.ugraph.validate import validate_ugraph
 from mirage_py.verify.conditions import Conditions
 from mirage_py.verify.difference import Mismatch, first_difference
 from mirage_py.verify.error_bound import error_bound
-from mirage_py.verify.programs import compare_programs
+from mirage_py.verify.programs import Comparison, compare_programs
 from mirage_py.verify.shift_free import without_infinities
 from mirage_py.verify.shrink import fixed_dims, predicates_of, shrink, shrink_ugraph
 from mirage_py.verify.small_sizes import instantiate_small, small_extents
@@ -63,19 +63,27 @@ class FieldEvidence:
         return self
 
 
-def field_test(program: Program, ugraph: UGraph, *, trials: int = 4, seed: int) -> FieldEvidence:
+def field_test(
+    program: Program,
+    ugraph: UGraph,
+    *,
+    trials: int = 4,
+    seed: int,
+    between: Comparison | None = None,
+) -> FieldEvidence:
     """Compare at small sizes, all outputs, with fresh randomness in every trial.
 
     ``ugraph`` may be a family or an instance; it is cut into small tiles either way, with tails.
     Trials alternate between the two prime pairs and every pair of trials has its own sizes. If the
-    µGraph was made for a program with other dimensions, the two programs are compared first.
+    µGraph was made for a program with other dimensions, the two programs are compared first;
+    ``between`` is what that gave, where it is known.
 
     Raises UnsupportedError if the program cannot be evaluated in the field.
     """
     primes = tuple(p for f in FIELDS[: max(1, min(trials, len(FIELDS)))] for p in (f.p, f.q))
     keyed = keyed_operators(program)
     if program.dims != ugraph.program.dims:
-        between = compare_programs(program, ugraph.program, trials=trials, seed=seed)
+        between = between or compare_programs(program, ugraph.program, trials=trials, seed=seed)
         if not between.equal:
             mismatch = Mismatch("", (), between.reason or str(between.difference))
             return FieldEvidence(
