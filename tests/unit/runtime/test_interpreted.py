@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import several_kernels
 from plans import (
     attention_plan,
     attention_reference,
@@ -53,6 +54,35 @@ def test_strided_inputs():
     arrays = random_inputs(plan.ugraph.program)
     got = run_interpreted(plan, arrays)
     assert relative_error(got["Y"], scale_reference(arrays)) < 2e-3
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16, F32], ids=str)
+def test_blocks_add_to_one_tensor(dtype):
+    """Each addition rounds, so the error is a few of the output's roundings."""
+    plan = several_kernels.plan("split_matmul_added")
+    program = plan.ugraph.program
+    (output,) = program.outputs
+    typed = replace(output, tensor=replace(output.tensor, dtype=dtype))
+    graph = replace(plan.ugraph, program=replace(program, outputs=(typed,)))
+    arrays = random_inputs(program)
+    want = arrays["X"] @ arrays["W"]
+    for _ in range(2):  # what the first run left there is not added to
+        got = run_interpreted(replace(plan, ugraph=graph), arrays)
+        assert relative_error(got["Y"], want) < max(4 * dtype.unit_roundoff, 1e-3)
+
+
+def test_a_product_of_halves_in_float32():
+    plan = several_kernels.plan("library_epilogue")
+    arrays = random_inputs(plan.ugraph.program)
+    rounded = {n: a.astype(np.float16).astype(np.float64) for n, a in arrays.items()}
+    want = rounded["X"] @ rounded["W"]
+    call = LibraryCall("product", "matmul", ("X", "W"), "Y")
+    program = plan.ugraph.program
+    wide = replace(program.outputs[0], tensor=replace(program.outputs[0].tensor, dtype=F32))
+    graph = UGraph(replace(program, outputs=(wide,)), (call,))
+    got = run_interpreted(Plan(graph, (LaunchOptions(),)), arrays)
+    # Rounding the results to half would make 3e-4 of it.
+    assert relative_error(got["Y"], want) < 5e-5
 
 
 def test_library_calls_run_between_kernels():

@@ -61,6 +61,28 @@ def test_parts_of_a_condition_move_too():
     assert str(small) == "((s <= t) & (~(s == 4)))"
 
 
+P = ix.dim("p")
+SPLIT = {"p": 4, "s": 16, "t": 32}
+
+
+def test_a_split_dimension_is_one_number():
+    whole = [ix.compare("le", S, T + 32), ix.compare("gt", S, T + 21)]
+    parts = [ix.compare("le", P * 16 + S, T + 32), ix.compare("gt", P * 16 + S, T + 21)]
+    new = {"p": 3, "s": 7, "t": 5}
+    small = moved(whole, {"s": 64, "t": 32}, {"s": 21, "t": 5})
+    assert [str(m) for m in small] == ["(s <= t + 16)", "(s > t + 10)"]
+    assert [str(m) for m in moved(parts, SPLIT, new)] == [
+        "(s + p * 7 <= t + 16)",
+        "(s + p * 7 > t + 10)",
+    ]
+
+
+def test_another_stride_is_no_split():
+    for stride in (15, 17, 8, 32):
+        (small,) = moved([ix.compare("le", P * stride + S, T)], SPLIT, {"p": 3, "s": 7, "t": 5})
+        assert f"p * {stride} + s" in str(small)
+
+
 @given(
     st.lists(st.integers(-40, 40), min_size=1, max_size=3, unique=True),
     st.integers(12, 20),

@@ -13,6 +13,7 @@ from mirage_py.search.stabilize import stabilize
 from mirage_py.ugraph.dtypes import BOOL
 from mirage_py.ugraph.field import FIELDS, FieldOps
 from mirage_py.ugraph.node import Access, Node
+from mirage_py.ugraph.text import parse_ugraph
 from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
 from mirage_py.verify.lazy_inputs import LazyMeaning, lazy_inputs
 from mirage_py.verify.sampled_blocks import blocks_needed
@@ -82,6 +83,29 @@ def test_only_the_blocks_that_are_needed_run():
     graph = samples.ugraph("split_attention")
     needs = blocks_needed(graph, 1, {"h": [1], "t": [2]})
     assert needs == {0: {"h": [1]}, 1: {"h": [1], "t": [2]}}
+
+
+def test_blocks_that_store_for_others_run_too():
+    graph = samples.ugraph("residual_gated")
+    wide = replace(graph.kernels[0].grid[0], tile=1)
+    fine = replace(graph, kernels=(replace(graph.kernels[0], grid=(wide, GridAxis("b", 1))),))
+    evidence = sampled_test(fine.program, fine, samples=2, seed=1)
+    assert evidence.equal
+    # One row of both outputs in each sample, Y at one column.
+    assert evidence.elements == 2 * (12 + 1)
+    text = samples.TEXTS["split_attention"].replace(
+        "grid h by 1, p by 1", "grid h by 1, p by 1, e by 2"
+    )
+    needs = blocks_needed(parse_ugraph(text), 1, {"h": [1], "t": [2]})
+    assert needs[0] == {"h": [1]}
+
+
+def test_all_blocks_that_add_to_an_element_run():
+    graph = samples.ugraph("split_matmul_added")
+    evidence = sampled_test(graph.program, graph, samples=1, seed=1)
+    assert evidence.equal
+    # A tile of Y and its rows of S, which the first block along n adds up.
+    assert evidence.elements == 4 * 4 + 4
 
 
 def test_two_kernels_over_one_dimension_with_other_tiles():
