@@ -136,12 +136,15 @@ def test_additions_in_a_loop_go_to_its_own_places():
 
 
 def test_each_tensor_may_be_added_to_by_a_kernel_of_its_own():
-    change = (
-        "  store_add S[b] = %7\n}",
-        "}\nkernel squares {\n  grid b by 4, p by 1\n  %0 = load X[b, p * 5 + d]\n"
-        "  %1 = square %0\n  %2 = sum[d] %1\n  store_add S[b] = %2\n}",
-    )
-    graph = samples.edited(ADDED, change)
+    squares = """}
+kernel squares {
+  grid b by 4, p by 1
+  %0 = load X[b, p * 5 + d]
+  %1 = square %0
+  %2 = sum[d] %1
+  store_add S[b] = %2
+}"""
+    graph = samples.edited(ADDED, ("  store_add S[b] = %7\n}", squares))
     validate_ugraph(graph)
     assert agrees(graph)
 
