@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,19 @@ class Counter:
         for rule, count in other._pruned.items():
             self._pruned[rule] = self._pruned.get(rule, 0) + count
             self._examples.setdefault(rule, other._examples[rule])
+
+    def to_json(self) -> dict[str, Any]:
+        """The counts as JSON data."""
+        return asdict(self.freeze())
+
+    def add_json(self, data: Mapping[str, Any]) -> None:
+        """Add what ``to_json`` gave."""
+        other = Counter()
+        for name in ("candidates", "evaluations", "tensors", "merged", "configurations", "hits"):
+            setattr(other, name, int(data[name]))
+        other._pruned = {str(rule): int(count) for rule, count in data["pruned"].items()}
+        other._examples = {rule: str(data["examples"][rule]) for rule in other._pruned}
+        self.add(other)
 
     def freeze(self) -> SearchCounters:
         """The counts as they are now, rules in order of name."""

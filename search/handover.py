@@ -123,7 +123,7 @@ class Handover:
             stores: dict[int, tuple[int, ...]] = {}
             found = storables(pool, self.draw.targets, parts, self.draw.outcome.counter)
             for item in found:
-                name = f"#{item.value}"
+                name = f"made_{item.value}"
                 dims = pool[item.number].dims
                 candidate = self.candidates.setdefault(name, Candidate(name, item.value, dims))
                 candidate.basic |= item.basic
@@ -145,7 +145,7 @@ class Handover:
             if len(c.dims) > 1
         ]
         for product in library_products([*inputs, *made], inputs, task.table, values):
-            name = f"#{product.value} of #{product.left.value}"
+            name = f"product_{product.value}_of_{product.left.value}"
             if name not in self.candidates:
                 self.candidates[name] = Candidate(
                     name, product.value, product.dims, dict.fromkeys(product.classes), {}, product,

@@ -101,6 +101,10 @@ def _attempt(
     task = task_of(setting, job.ring, job.split)
     draw = _draw(setting, job.ring, job.split, number, skip_divisions)
     outcome = draw.begin(stop)
+    if job.ring != setting.limits.rings[0]:
+        first = task_of(setting, setting.limits.rings[0], job.split)
+        if first.table.saturated and first.table.size == task.table.size:
+            return outcome  # its laws had nothing to add, so it is the first ring again
     if not task.table.saturated:
         outcome.give_up(f"saturation stopped at the bound on {task.table.bound} ({task.variant})")
     if job.kernels == 1:

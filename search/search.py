@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from mirage_py.axioms.law import Ring
 from mirage_py.errors import MirageError
 from mirage_py.search.counters import SearchCounters
 from mirage_py.search.family import Family
-from mirage_py.search.jobs import Job, Setting, jobs_of, run, task_of
+from mirage_py.search.jobs import Job, Setting, Stop, jobs_of, task_of
+from mirage_py.search.journal import Journal
+from mirage_py.search.runners import Runner, run_here
 from mirage_py.search.task import Outcome, SearchLimits
-from mirage_py.ugraph.field import DivisionByZero
 from mirage_py.ugraph.program import Program
 
 __all__ = ["Family", "RingReport", "SearchLimits", "SearchResult", "search"]
@@ -65,49 +67,60 @@ def search(
     seed: int = 0,
     limits: SearchLimits | None = None,
     deadline: float | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
+    should_stop: Stop = lambda: False,
+    journal: Path | None = None,
+    runner: Runner = run_here,
 ) -> SearchResult:
     """All families found, none if there are none. The same seed gives the same result everywhere.
 
     Where ``deadline`` (of time.monotonic) passes or ``should_stop`` says so, what has been found so
-    far is returned. Does not raise: a program that has no abstract form or no value in a field
-    gives no family and a reason.
+    far is returned. What ``journal`` holds is not searched again, and what is finished is added to
+    it. ``runner`` runs the jobs, in this process or in others: the result is the same.
+
+    A program that has no abstract form or no value in a field gives no family and a reason. Raises
+    InputError for a journal that is another search's or cannot be written.
     """
     started = time.perf_counter()
     setting = Setting(program, seed, limits or SearchLimits())
+    jobs = tuple(jobs_of(setting))
+    book = Journal(journal, setting) if journal is not None else None
+    outcomes: dict[Job, Outcome] = dict(book.known) if book is not None else {}
 
     def stop() -> bool:
         return should_stop() or (deadline is not None and time.monotonic() >= deadline)
 
-    done: list[tuple[Job, Outcome]] = []
-    for job in jobs_of(setting):
-        outcome = _run(setting, job, stop)
-        done.append((job, outcome))
-        if outcome.stopped:
-            break
-    return _result(setting, done, time.perf_counter() - started)
+    def done(job: Job, outcome: Outcome) -> None:
+        outcomes[job] = outcome
+        if book is not None and not outcome.stopped:
+            book.add(job, outcome)
+
+    left = [job for job in jobs if job not in outcomes]
+    if left:
+        runner(setting, left, stop=stop, deadline=deadline, done=done)
+    # In the order of the jobs, whoever finished first.
+    finished = [(job, outcomes[job]) for job in jobs if job in outcomes]
+    return _result(setting, jobs, finished, time.perf_counter() - started)
 
 
-def _run(setting: Setting, job: Job, stop: Callable[[], bool]) -> Outcome:
-    try:
-        return run(setting, job, stop)
-    except (MirageError, DivisionByZero) as error:
-        outcome = Outcome()
-        outcome.give_up(str(error))
-        return outcome
-
-
-def _result(setting: Setting, done: list[tuple[Job, Outcome]], seconds: float) -> SearchResult:
+def _result(
+    setting: Setting,
+    jobs: Sequence[Job],
+    done: Sequence[tuple[Job, Outcome]],
+    seconds: float,
+) -> SearchResult:
     total = Outcome()
     reports = []
     for ring in setting.limits.rings:
         outcomes = [outcome for job, outcome in done if job.ring == ring]
-        if not outcomes:
-            continue
         known = len(total.families)
         for outcome in outcomes:
             total.merge(outcome)
-        reports.append(_report(setting, ring, outcomes, len(total.families) - known))
+        missing = sum(job.ring == ring for job in jobs) - len(outcomes)
+        if missing:
+            total.stopped = True
+        if outcomes:
+            found = len(total.families) - known
+            reports.append(_report(setting, ring, outcomes, missing, found))
     if not total.counter.hits:
         total.reasons.append("no configuration reaches all outputs")
     if total.stopped:
@@ -123,8 +136,10 @@ def _result(setting: Setting, done: list[tuple[Job, Outcome]], seconds: float) -
     )
 
 
-def _report(setting: Setting, ring: Ring, outcomes: list[Outcome], families: int) -> RingReport:
-    exhausted = all(outcome.exhausted for outcome in outcomes)
+def _report(
+    setting: Setting, ring: Ring, outcomes: Sequence[Outcome], missing: int, families: int
+) -> RingReport:
+    exhausted = not missing and all(outcome.exhausted for outcome in outcomes)
     try:
         table = task_of(setting, ring, None).table
     except MirageError:

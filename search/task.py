@@ -31,7 +31,7 @@ class SearchLimits:
     ``makers``         configurations in which the same intermediates are made
     """
 
-    rings: tuple[Ring, ...] = ("factored",)
+    rings: tuple[Ring, ...] = ("factored", "expanded")
     rounds: int = ROUNDS
     max_nodes: int = MAX_NODES
     max_loop_dims: int = 2

@@ -27,7 +27,7 @@ from typing import Any
 from mirage_py.errors import FormatError
 from mirage_py.ugraph.dtypes import DType
 from mirage_py.ugraph.index import IndexExpr, Predicate
-from mirage_py.ugraph.json_reading import SCHEMA, from_json, parse_json
+from mirage_py.ugraph.json_reading import SCHEMA, from_json, node_from_json, parse_json
 from mirage_py.ugraph.node import Access, Node
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program, Tensor
@@ -38,6 +38,8 @@ __all__ = [
     "dump_text",
     "from_json",
     "load_text",
+    "node_from_json",
+    "node_to_json",
     "read_ugraph",
     "to_json",
     "write_ugraph",
@@ -97,7 +99,7 @@ def _program(program: Program) -> Json:
         "name": program.name,
         "dims": [{"name": d.name, "size": d.size} for d in program.dims],
         "inputs": [_tensor(t) for t in program.inputs],
-        "nodes": [_node(n) for n in program.nodes],
+        "nodes": [node_to_json(n) for n in program.nodes],
         "outputs": [
             {"tensor": _tensor(o.tensor), "node": o.node, "index": [str(e) for e in o.index]}
             for o in program.outputs
@@ -121,7 +123,7 @@ def _kernel(kernel: Kernel) -> Json:
         "kind": "block",
         "name": kernel.name,
         "grid": [{"dim": a.dim, "tile": a.tile} for a in kernel.grid],
-        "nodes": [_node(n) for n in kernel.nodes],
+        "nodes": [node_to_json(n) for n in kernel.nodes],
         "sections": [_section(s) for s in kernel.sections],
         "threads": [list(group) for group in kernel.threads],
     }
@@ -140,8 +142,8 @@ def _tensor(tensor: Tensor) -> Json:
     return out
 
 
-def _node(node: Node) -> Json:
-    """Empty operands, attribute and dimensions are left out."""
+def node_to_json(node: Node) -> Json:
+    """One node as JSON data; empty operands, attribute and dimensions are left out."""
     out: Json = {"op": node.op}
     if node.args:
         out["args"] = list(node.args)

@@ -51,6 +51,11 @@ def from_json(data: object, source: str = "JSON") -> Program | UGraph | Plan:
     return found
 
 
+def node_from_json(data: object, source: str = "JSON") -> Node:
+    """What ``node_to_json`` gave; FormatError if it is not that."""
+    return _node(Item(data, source))
+
+
 def parse_json(text: str, source: str) -> object:
     """JSON data; FormatError for what is no JSON, NaN and infinities, and keys given twice."""
 
