@@ -1,0 +1,107 @@
+"""Predictions of single kernels: what makes them longer, and that bounds are bounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import several_kernels
+from plans import rms_plan, two_kernel_plan
+
+from mirage_py.codegen.axis_order import axis_order
+from mirage_py.codegen.tiles import Tiling
+from mirage_py.search.cost_model import KernelModel, lower_bound_us
+from mirage_py.search.forms import form_of
+from mirage_py.search.instantiate import instances
+from mirage_py.search.tiled_kernel import TiledKernel
+from mirage_py.targets import ALL_TARGETS, H200, Target
+from mirage_py.ugraph.plan import LaunchOptions
+from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, UGraph
+
+
+def tiled(ugraph: UGraph, number: int = 0, **grid: int) -> TiledKernel:
+    block = ugraph.kernels[number]
+    assert isinstance(block, BlockGraph)
+    axes = tuple(GridAxis(a.dim, grid.get(a.dim, a.tile)) for a in block.grid)
+    block = replace(block, grid=axes)
+    return TiledKernel(Tiling(ugraph.scope, block), axis_order(ugraph.scope, block))
+
+
+def time_us(kernel: TiledKernel, *cached: str) -> float:
+    return KernelModel(kernel, H200, cached).estimate(LaunchOptions(4, (3, 3))).time_us
+
+
+@pytest.mark.parametrize("name", several_kernels.NAMES)
+@pytest.mark.parametrize("target", ALL_TARGETS, ids=lambda t: t.name)
+def test_no_plan_is_below_the_bounds(name: str, target: Target) -> None:
+    graph = several_kernels.ugraph(name)
+    found = instances(graph, target, 500)
+    floor_us = lower_bound_us(several_kernels.program(name), target, len(graph.kernels))
+    assert found[0].estimate.time_us >= floor_us
+    for instance in found:
+        parts = {d: n for d, n in instance.plan.ugraph.program.sizes.items() if "_part" in d}
+        form = form_of(graph, target, {d.removesuffix("_part"): n for d, n in parts.items()})
+        assert instance.estimate.time_us >= form.lower_bound_us(target)
+
+
+def test_the_bound_counts_launches() -> None:
+    program = several_kernels.program("split_rms_norm_matmul")
+    assert lower_bound_us(program, H200, 3) == 3 * H200.launch_us
+    # A large one waits for memory, whatever the number of kernels.
+    large = rms_plan(b=16, d=4096, n=6144).ugraph.program
+    moved = sum(t.bytes for t in large.tensors.values())
+    assert lower_bound_us(large, H200, 2) == moved / H200.dram_bytes_per_us
+
+
+def test_a_narrow_tile_wastes_what_it_loads() -> None:
+    graph = two_kernel_plan(b=4096, d=4096).ugraph
+    wide, narrow = tiled(graph, 1, b=16, d=128), tiled(graph, 1, b=2048, d=1)
+    assert wide.elements[-1] == narrow.elements[-1]
+    (section,), (other,) = wide.sections, narrow.sections
+    # Two bytes of every sector of 32 are used; S is read along b.
+    assert other.cache_bytes > 10 * section.cache_bytes
+    assert time_us(narrow) > time_us(wide)
+
+
+def test_what_the_cache_holds_is_not_read_from_memory() -> None:
+    graph = two_kernel_plan(b=4096, d=4096).ugraph
+    kernel = tiled(graph, 1, b=16, d=128)
+    cold, warm = KernelModel(kernel, H200), KernelModel(kernel, H200, ("X",))
+    moved = graph.tensors["X"].bytes / H200.dram_bytes_per_us
+    assert cold.memory_us - warm.memory_us == pytest.approx(moved)
+    assert time_us(kernel, "X") < time_us(kernel)
+
+
+def test_intermediates_are_moved_too() -> None:
+    graph = several_kernels.ugraph("split_rms_norm_matmul")
+    first, second = KernelModel(tiled(graph, 0), H200), KernelModel(tiled(graph, 1), H200)
+    program = graph.program
+    inputs = sum(t.bytes for t in program.inputs)
+    partial = sum(t.bytes for t in graph.intermediates)
+    assert first.memory_us * H200.dram_bytes_per_us == pytest.approx(inputs + partial)
+    output = program.tensors["Y"].bytes
+    assert second.memory_us * H200.dram_bytes_per_us == pytest.approx(output + partial)
+
+
+def test_atomics_move_more_than_stores() -> None:
+    graph = several_kernels.ugraph("split_matmul_added")
+    (block,) = graph.kernels
+    assert isinstance(block, BlockGraph)
+    nodes = tuple(replace(n, op="store") if n.op == "store_add" else n for n in block.nodes)
+    stored = replace(graph, kernels=(replace(block, nodes=nodes),))
+    adding, storing = tiled(graph).sections[-1], tiled(stored).sections[-1]
+    assert adding.cache_bytes == 4 * storing.cache_bytes
+
+
+def test_work_is_counted_once_for_all_launch_options() -> None:
+    kernel = tiled(rms_plan(b=16, d=4096, n=6144, tiles=(16, 64, 128)).ugraph)
+    assert [s.is_loop for s in kernel.sections] == [True, False, True, False]
+    heavy = kernel.sections[2]
+    (dot,) = heavy.dots
+    assert dot.products == 16 * 64 * 128
+    assert dot.sides == (16, 64)
+    assert (dot.rows(""), dot.rows("reversed")) == (16, 64)
+    assert heavy.iterations == 4096 // 128
+    # X, G and W; the product of X and G goes through shared memory.
+    assert heavy.loads == (2 * 16 * 128, 2 * 128, 2 * 128 * 64)
+    assert heavy.computed == 16 * 128

@@ -1,0 +1,50 @@
+"""What a kernel finds in the L2."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import several_kernels
+from plans import two_kernel_plan
+
+from mirage_py.search.residency import in_cache, tensors_of
+from mirage_py.targets import H200
+from mirage_py.ugraph.ugraph import UGraph
+
+
+def of(ugraph: UGraph, mebibytes: float) -> list[list[str]]:
+    target = replace(H200, l2_bytes=int(mebibytes * (1 << 20)))
+    return [sorted(names) for names in in_cache(ugraph, target)]
+
+
+def test_partial_sums_stay_in_the_cache_while_they_are_small() -> None:
+    graph = several_kernels.ugraph("split_rms_norm_matmul")
+    # P0 has 64 000 bytes, P1 has 320: a quarter of the cache has to hold each.
+    assert of(graph, 1.0) == [["P0", "P1"], ["P0", "P1"]]
+    assert of(graph, 0.2) == [["P1"], ["P1"]]
+    assert of(graph, 0.001) == [[], []]
+
+
+def test_an_input_that_is_read_again() -> None:
+    # X has 4620 bytes and is all that goes through the cache, besides the 132 of S.
+    graph = two_kernel_plan().ugraph
+    assert of(graph, 1.0) == [["S"], ["S", "X"]]
+    # A quarter of the cache is too small for X.
+    assert of(graph, 0.017) == [["S"], ["S"]]
+
+
+def test_traffic_in_between_pushes_a_tensor_out() -> None:
+    graph = several_kernels.ugraph("library_prologue")
+    norm, product = graph.kernels
+    again = replace(norm, name="again")
+    three = replace(graph, kernels=(norm, product, again))
+    # W, 384 000 bytes, goes through between the two that read X.
+    assert "X" in of(three, 1.0)[2]
+    assert "X" not in of(three, 0.4)[2]
+
+
+def test_tensors_are_named_once() -> None:
+    graph = several_kernels.ugraph("library_prologue")
+    norm, product = graph.kernels
+    assert tensors_of(norm) == ("X", "G", "S")
+    assert tensors_of(product) == ("S", "W", "Y")
