@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mirage_py.search.shift_groups import ConflictError, KernelScales, Scales
+from mirage_py.search.shift_flow import Dims, ShiftFlow, shift_flow
+from mirage_py.search.shift_groups import ConflictError, Scales
 from mirage_py.ugraph.node import STORES
 from mirage_py.ugraph.operators import STATE, operator
 from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, UGraph
-
-Dims = tuple[str, ...]
 
 # How a kernel makes a shift: in straight code, as the running maximum of a loop, or anew in each
 # iteration of a loop that it has nothing to do with.
@@ -31,14 +30,13 @@ class GroupPlan:
 
     It has the dimensions ``kept``. It is read from memory if ``source`` equals ``kept``, is the
     maximum of the shift ``source`` if that is another one, and of the exponent if it is None.
-    ``made`` says how in the sections that make it; later ones use it. ``rescaled`` gives loads of
-    intermediates that carry another shift the dimensions of that one.
+    ``made`` says how in the sections that make it; later ones use it.
     """
 
     kept: Dims
     source: Dims | None
     made: Mapping[int, str]
-    rescaled: Mapping[int, Dims]
+    flow: ShiftFlow
 
     @property
     def is_read(self) -> bool:
@@ -109,26 +107,29 @@ class _Planner:
             for n, node in block.loads()
             if key in scales.degrees[n]
         }
-        needed = scales.reduced[key]
-        carried = list(dict.fromkeys(loads.values()))
-        if not exps and len(carried) == 1 and not _shares(carried[0], needed):
-            self._store(block, scales, key, carried[0])
+        kept, source = self._choose(block, number, key, tuple(dict.fromkeys(loads.values())))
+        if _shares(kept, scales.reduced[key]):
+            self._fail(key, f"kernel {block.name} sums over {', '.join(scales.reduced[key])}")
+        start = {n: {dims: scales.degrees[n][key]} for n, dims in loads.items()}
+        flow = shift_flow(block, exps, start, kept)
+        for n, node in enumerate(block.nodes):
+            if node.op in STORES and flow.carried[n]:
+                (self.carried[node.access.tensor, key],) = flow.carried[n]
+        uses = (*exps, *flow.converting)
+        if not uses:
             return None
-        kept, source = self._choose(block, number, key, carried)
-        if _shares(kept, needed):
-            self._fail(key, f"kernel {block.name} sums over {', '.join(needed)} between blocks")
-        rescaled = {n: dims for n, dims in loads.items() if dims != kept}
         made: dict[int, str] = {}
         if source != kept:
             before = self.dims[key] if source is None else source
-            sections = _Sections(block, scales, key, before, kept, source is None)
-            made = sections.made((*exps, *rescaled))
+            made = _Sections(block, flow, key, before, kept, source is None).made(uses)
             self._offer(number, key, kept, made)
-        for dims in (source, *rescaled.values()):
-            if dims is not None:
+        converted = (
+            dims for n in flow.converting for a in block.nodes[n].args for dims in flow.carried[a]
+        )
+        for dims in (source, *converted):
+            if dims is not None and (dims != kept or source == kept):
                 self.stored[key, dims] = self.offered[key][dims]
-        self._store(block, scales, key, kept)
-        return GroupPlan(kept, source, made, rescaled)
+        return GroupPlan(kept, source, made, flow)
 
     def _choose(
         self, block: BlockGraph, number: int, key: int, carried: Sequence[Dims]
@@ -166,11 +167,6 @@ class _Planner:
         if how != PASSING or block.sections[section].loop in kept:
             self.offered[key][kept] = number
 
-    def _store(self, block: BlockGraph, scales: KernelScales, key: int, kept: Dims) -> None:
-        for n, node in enumerate(block.nodes):
-            if node.op in STORES and key in scales.degrees[n]:
-                self.carried[node.access.tensor, key] = kept
-
     def _fail(self, key: int, reason: str) -> None:
         raise ConflictError((key,), reason, is_structural=True)
 
@@ -181,14 +177,14 @@ class _Sections:
     def __init__(
         self,
         block: BlockGraph,
-        scales: KernelScales,
+        flow: ShiftFlow,
         key: int,
         before: Dims,
         kept: Dims,
         is_of_exponent: bool,
     ) -> None:
         self.block = block
-        self.scales = scales
+        self.flow = flow
         self.key = key
         self.before = before
         self.kept = kept
@@ -230,11 +226,11 @@ class _Sections:
             self._fail("stores values with several shifts")
 
     def _scaled(self, nodes: Iterable[int]) -> Iterator[int]:
-        return (n for n in nodes if self.key in self.scales.degrees[n])
+        return (n for n in nodes if self.kept in self.flow.carried[n])
 
     def _is_broken_power(self, n: int) -> bool:
         is_sum = self.block.nodes[n].op == "accum_sum"
-        return is_sum and self.scales.degrees[n][self.key].denominator != 1
+        return is_sum and self.flow.carried[n][self.kept].denominator != 1
 
     def _fail(self, what: str) -> None:
         reason = f"kernel {self.block.name} {what}"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
+from mirage_py.search.shift_flow import Dims
 from mirage_py.search.shift_groups import KernelScales
 from mirage_py.search.shift_masks import Masks
-from mirage_py.search.shift_plan import PASSING, RUNNING, Dims, GroupPlan
+from mirage_py.search.shift_plan import PASSING, RUNNING, GroupPlan
 from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.node import Access, Attr, Node
 from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
@@ -105,7 +107,7 @@ class _Rewriter:
         node = self.block.nodes[number]
         if number in self.map:  # a mask that a shift needed before its place
             return
-        args = tuple(self.map[a] for a in node.args)
+        args = tuple(self._operand(a, number) for a in node.args)
         key = self.scales.exps.get(number)
         if key is not None and key in self.plans:
             # A masked exponent may exceed the maximum: exp must not overflow there.
@@ -113,25 +115,37 @@ class _Rewriter:
             shift = self._shift(key, argument, node.dims)
             args = (self._add(self.body, "sub", (argument, shift), None, node.dims),)
         op, attr = node.op, node.attr
-        moving = self._moving(number) if op == "accum_sum" else ()
+        moving = self._moving(number) if op == "accum_sum" else {}
         if moving:
-            op = "accum_rescaled"
-            attr = tuple(int(self.scales.degrees[number][k]) for k in moving)
+            op, attr = "accum_rescaled", tuple(moving.values())
             args = (*args, *(self.lasting["shift", k, self.plans[k].kept] for k in moving))
         self.map[number] = self._add(self.body, op, args, attr, node.dims)
-        for key, plan in self.plans.items():
-            if number in plan.rescaled:
-                factor = self._factor(key, number)
-                product = (self.map[number], factor)
-                self.map[number] = self._add(self.body, "mul", product, None, node.dims)
 
-    def _moving(self, number: int) -> tuple[int, ...]:
-        """The groups in the value whose maximum moves in the loop under way."""
-        return tuple(
-            k
-            for k in self.scales.degrees[number]
-            if k in self.plans and self.plans[k].made.get(self.number) == RUNNING
-        )
+    def _moving(self, number: int) -> dict[int, int]:
+        """The groups whose maximum moves in the loop under way, and the powers in the value."""
+        plans = self.plans.items()
+        running = [k for k, p in plans if p.made.get(self.number) == RUNNING]
+        carried = {k: self.plans[k].flow.carried[number] for k in running}
+        kept = {k: self.plans[k].kept for k in running}
+        return {k: int(carried[k][kept[k]]) for k in running if kept[k] in carried[k]}
+
+    def _operand(self, argument: int, user: int) -> int:
+        """An operand; with the kernel's own shifts if that is what its user needs."""
+        value = self.map[argument]
+        for key, plan in self.plans.items():
+            if user not in plan.flow.converting:
+                continue
+            for dims, power in plan.flow.carried[argument].items():
+                if dims == plan.kept:
+                    continue
+                factor = self._factor(key, dims, power)
+                name = f"scaled %{value}", factor, ()
+                memory = self.lasting if self.section.loop is None else self.passing
+                if name not in memory:
+                    node = self.block.nodes[argument]
+                    memory[name] = self._add(self.body, "mul", (value, factor), None, node.dims)
+                value = memory[name]
+        return value
 
     def _place(self, dims: Dims) -> tuple[list[int], dict[tuple[str, int, Dims], int]]:
         """Where to put what has these dimensions, and where to remember it."""
@@ -145,9 +159,8 @@ class _Rewriter:
         name = what, key, dims
         return self.passing.get(name, self.lasting.get(name))
 
-    def _factor(self, key: int, load: int) -> int:
-        """What turns the shift in a loaded value into the kernel's: exp(m - M) to its power."""
-        dims, power = self.plans[key].rescaled[load], self.scales.degrees[load][key]
+    def _factor(self, key: int, dims: Dims, power: Fraction) -> int:
+        """What turns another shift in a value into the kernel's: exp(m - M) to its power."""
         shift = self._shift(key)
         what = f"factor {power}"
         known = self._known(what, key, dims)

@@ -10,7 +10,8 @@ kernel that brings the parts together rescales them to one. The field test of th
 random m: it is verified, not assumed.
 
 The steps: ``shift_groups`` (which exps, what degrees), ``shift_plan`` (where maxima are made, kept
-and read), ``shift_masks`` (what they may leave out), ``shift_rewrite`` (one kernel).
+and read) with ``shift_flow`` (what values carry), ``shift_masks`` (what maxima may leave out),
+``shift_rewrite`` (one kernel).
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 
+from mirage_py.search.shift_flow import Dims
 from mirage_py.search.shift_groups import ConflictError, GroupAnalysis, Scales
 from mirage_py.search.shift_masks import common_masks
-from mirage_py.search.shift_plan import Dims, ShiftPlan, plan_shifts
+from mirage_py.search.shift_plan import ShiftPlan, plan_shifts
 from mirage_py.search.shift_rewrite import ShiftTensors, with_shifts
 from mirage_py.ugraph.dtypes import F32
 from mirage_py.ugraph.program import Program, Tensor

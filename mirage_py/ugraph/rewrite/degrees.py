@@ -13,12 +13,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isfinite
+from typing import TypeVar
 
 from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.rewrite.value_numbers import ValueNumbers
 
 # A finite stand-in for minus infinity: below every float32 logit, and its differences stay finite.
 LOWEST_SHIFT = -1e30
+
+K = TypeVar("K")
 
 # Group -> power in which its factor enters.
 Degrees = Mapping[int, Fraction]
@@ -128,9 +131,12 @@ def _only(degrees: Degrees, keys: Collection[int]) -> Degrees:
 
 
 def degree_of(
-    nodes: Sequence[Node], node: Node, args: Sequence[Degrees]
-) -> tuple[Degrees, tuple[int, ...]]:
-    """(degree of the node over operands of degrees ``args``, groups that make it inhomogeneous)."""
+    nodes: Sequence[Node], node: Node, args: Sequence[Mapping[K, Fraction]]
+) -> tuple[Mapping[K, Fraction], tuple[K, ...]]:
+    """(degree of the node over operands of degrees ``args``, groups that make it inhomogeneous).
+
+    Groups may have any names here.
+    """
     if not any(args):
         return {}, ()
     if node.op in ("mul", "matmul"):
@@ -156,7 +162,7 @@ def degree_of(
     return {}, tuple(dict.fromkeys(k for a in args for k in a))
 
 
-def _unequal(values: Sequence[Degrees]) -> tuple[int, ...]:
+def _unequal(values: Sequence[Mapping[K, Fraction]]) -> tuple[K, ...]:
     """The groups in which the values have not all the same degree."""
     keys = dict.fromkeys(k for v in values for k in v)
     return tuple(k for k in keys if any(v.get(k) != values[0].get(k) for v in values))
@@ -166,10 +172,12 @@ def _is_zero(node: Node) -> bool:
     return node.op == "const" and node.attr == 0.0
 
 
-def _times(degrees: Degrees, factor: Fraction) -> Degrees:
+def _times(degrees: Mapping[K, Fraction], factor: Fraction) -> Mapping[K, Fraction]:
     return {k: v * factor for k, v in degrees.items()}
 
 
-def _combined(left: Degrees, right: Degrees, sign: int) -> Degrees:
+def _combined(
+    left: Mapping[K, Fraction], right: Mapping[K, Fraction], sign: int
+) -> Mapping[K, Fraction]:
     keys = dict.fromkeys((*left, *right))
     return {k: left.get(k, Fraction(0)) + sign * right.get(k, Fraction(0)) for k in keys}

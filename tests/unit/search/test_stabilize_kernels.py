@@ -1,0 +1,719 @@
+"""Shifts of exponentials in µGraphs of several kernels: stored, read, rescaled, or refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mirage_py.search.search import search
+from mirage_py.search.stabilize import Stabilized, is_safe, stabilize, stabilized
+from mirage_py.ugraph import index as ix
+from mirage_py.ugraph.builder import ProgramBuilder
+from mirage_py.ugraph.dtypes import F16
+from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
+from mirage_py.ugraph.meaning import FloatMeaning
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.text import parse_ugraph
+from mirage_py.ugraph.ugraph import BlockGraph, UGraph
+from mirage_py.ugraph.validate import validate_ugraph
+from mirage_py.verify.field_test import field_test
+from mirage_py.verify.safe_exp import add_safe_shifts
+from mirage_py.verify.shrink import fixed_dims, shrink_ugraph
+from mirage_py.verify.small_sizes import instantiate_small, small_extents
+
+# The logits of a row reach this far: exp overflows float64 from 709 on.
+LARGE = 900.0
+
+
+def kernel(ugraph: UGraph, number: int) -> BlockGraph:
+    found = ugraph.kernels[number]
+    assert isinstance(found, BlockGraph)
+    return found
+
+
+def ops(ugraph: UGraph, number: int) -> list[str]:
+    return [n.op for n in kernel(ugraph, number).nodes]
+
+
+def loads(ugraph: UGraph, number: int) -> list[str]:
+    return [n.access.tensor for n in kernel(ugraph, number).nodes if n.op == "load"]
+
+
+def check(ugraph: UGraph, *, scale: float = LARGE, seed: int = 0) -> UGraph:
+    """The stabilised µGraph: valid, equal in the field for any shift, and no overflow in floats."""
+    result = stabilized(ugraph)
+    assert result.faults == ()
+    validate_ugraph(result.ugraph)
+    field_test(ugraph.program, result.ugraph, trials=2, seed=seed).require()
+    check_floats(result.ugraph, scale=scale, seed=seed)
+    return result.ugraph
+
+
+def check_floats(ugraph: UGraph, *, scale: float, seed: int = 0) -> None:
+    draw = np.random.default_rng(seed)
+    inputs = {
+        t.name: draw.normal(size=t.shape) * (scale if t.name in ("X", "Q") else 1.0)
+        for t in ugraph.program.inputs
+    }
+    expected = evaluate_program(add_safe_shifts(ugraph.program), inputs, FloatMeaning())
+    found = evaluate_ugraph(ugraph, inputs, FloatMeaning())
+    for name, value in expected.items():
+        assert np.isfinite(value).all()
+        assert found[name] == pytest.approx(value, rel=1e-9, abs=1e-9)
+
+
+ATTENTION = """
+ugraph attention
+dim h = 2
+dim q = 5
+dim p = 3
+dim s = 7
+dim c = 4
+dim e = 6
+input Q[2, 5, 4] : f16
+input K[2, 21, 4] : f16
+input V[2, 21, 6] : f16
+output O[2, 5, 6] : f16
+tensor L[2, 5, 3] : f32
+tensor A[2, 5, 6, 3] : f32
+program {
+  %0 = load Q[h, q, c]
+  %1 = load K[h, p * 7 + s, c]
+  %2 = matmul[c] %0, %1
+  %3 = exp %2
+  MASKED
+  %6 = load V[h, p * 7 + s, e]
+  %7 = matmul[p, s] %5, %6
+  %8 = sum[p, s] %5
+  %9 = div %7, %8
+  return O[h, q, e] = %9
+}
+kernel partial {
+  grid h by 1, p by 1, q by 2, e by 4
+  %0 = load Q[h, q, c]
+  loop s by 3 {
+    %1 = load K[h, p * 7 + s, c]
+    %2 = matmul[c] %0, %1
+    %3 = exp %2
+    MASKED
+    %6 = sum[s] %5
+    %7 = accum_sum %6
+    %8 = load V[h, p * 7 + s, e]
+    %9 = matmul[s] %5, %8
+    %10 = accum_sum %9
+  }
+  store L[h, q, p] = %7
+  store A[h, q, e, p] = %10
+}
+COMBINE
+"""
+WHOLE = """
+kernel combine {
+  grid h by 1, q by 2
+  %0 = load L[h, q, p]
+  %1 = sum[p] %0
+  %2 = load A[h, q, e, p]
+  %3 = sum[p] %2
+  %4 = div %3, %1
+  store O[h, q, e] = %4
+}
+"""
+LOOPED = """
+kernel combine {
+  grid h by 1, q by 2
+  loop p by 2 {
+    %0 = load L[h, q, p]
+    %1 = sum[p] %0
+    %2 = accum_sum %1
+    %3 = load A[h, q, e, p]
+    %4 = sum[p] %3
+    %5 = accum_sum %4
+  }
+  %6 = div %5, %2
+  store O[h, q, e] = %6
+}
+"""
+NO_MASK = "%4 = const 1.0\n%5 = mul %3, %4"
+CAUSAL = "%4 = mask (p * 7 + s <= q)\n%5 = mul %4, %3"
+
+
+def attention(combine: str = WHOLE, masked: str = NO_MASK) -> UGraph:
+    return parse_ugraph(ATTENTION.replace("MASKED", masked).replace("COMBINE", combine), "text")
+
+
+@pytest.mark.parametrize("masked", [NO_MASK, CAUSAL])
+@pytest.mark.parametrize("combine", [WHOLE, LOOPED])
+def test_parts_are_rescaled_to_one_shift(combine: str, masked: str) -> None:
+    safe = check(attention(combine, masked))
+    (added,) = safe.intermediates[2:]
+    assert (added.name, added.shape, str(added.dtype)) == ("shift0", (2, 5, 3), "f32")
+    assert ops(safe, 0).count("accum_rescaled") == 2
+    assert loads(safe, 1).count("shift0") == 1
+    assert ops(safe, 1).count("accum_rescaled") == (2 if combine == LOOPED else 0)
+    assert ops(safe, 1).count("exp") == 1
+
+
+def test_a_part_that_is_masked_wholly_counts_nothing() -> None:
+    safe = stabilize(attention(WHOLE, CAUSAL))
+    program = safe.program
+    inputs = {t.name: np.ones(t.shape) for t in program.inputs}
+    # Row 0 sees one key. All others, whole parts of them, would be e^800 times as heavy.
+    inputs["Q"][:] = 200.0
+    inputs["K"][:, 0] = -1.0
+    inputs["V"][:, 0] = 3.0
+    found = evaluate_ugraph(safe, inputs, FloatMeaning())["O"]
+    assert found[:, 0] == pytest.approx(np.full((2, 6), 3.0))
+
+
+SOFTMAX = """
+ugraph softmax
+dim b = 5
+dim r = 2
+dim p = 3
+dim s = 4
+input X[5, 24] : f32
+input W[24] : f32
+output Y[5] : f32
+TENSORS
+program {
+  %0 = load X[b, (r * 3 + p) * 4 + s]
+  %1 = exp %0
+  %2 = load W[(r * 3 + p) * 4 + s]
+  %3 = mul %1, %2
+  %4 = sum[r, p, s] %3
+  POWER
+  %8 = div %4, %7
+  return Y[b] = %8
+}
+"""
+ROW = "%5 = sum[r, p, s] %1\n%6 = const 1.0\n%7 = mul %5, %6"
+NORM = "%5 = square %1\n%6 = sum[r, p, s] %5\n%7 = sqrt %6"
+
+
+def softmax(tensors: str, kernels: str, power: str = ROW) -> UGraph:
+    return parse_ugraph(
+        SOFTMAX.replace("TENSORS", tensors).replace("POWER", power) + kernels, "text"
+    )
+
+
+def test_three_kernels_in_a_chain() -> None:
+    safe = check(
+        softmax(
+            "tensor A[5, 2, 3] : f32\ntensor B[5, 2, 3] : f32\n"
+            "tensor C[5, 2] : f32\ntensor D[5, 2] : f32",
+            """
+kernel first {
+  grid b by 2, r by 1, p by 2
+  %0 = load X[b, (r * 3 + p) * 4 + s]
+  %1 = exp %0
+  %2 = load W[(r * 3 + p) * 4 + s]
+  %3 = mul %1, %2
+  %4 = sum[s] %3
+  %5 = sum[s] %1
+  store A[b, r, p] = %4
+  store B[b, r, p] = %5
+}
+kernel second {
+  grid b by 2, r by 1
+  %0 = load A[b, r, p]
+  %1 = sum[p] %0
+  %2 = load B[b, r, p]
+  %3 = sum[p] %2
+  store C[b, r] = %1
+  store D[b, r] = %3
+}
+kernel third {
+  grid b by 3
+  %0 = load C[b, r]
+  %1 = sum[r] %0
+  %2 = load D[b, r]
+  %3 = sum[r] %2
+  %4 = div %1, %3
+  store Y[b] = %4
+}
+""",
+        )
+    )
+    shifts = safe.intermediates[4:]
+    assert [t.shape for t in shifts] == [(5, 2, 3), (5, 2)]
+    assert "shift0" in loads(safe, 1)
+    assert "shift1" in loads(safe, 2)
+    assert "shift0" not in loads(safe, 2)
+
+
+def test_a_third_kernel_that_reads_two_shifts() -> None:
+    safe = check(
+        softmax(
+            "tensor A[5, 2, 3] : f32\ntensor B[5, 2, 3] : f32\ntensor D[5, 2] : f32",
+            """
+kernel first {
+  grid b by 2, r by 1, p by 2
+  %0 = load X[b, (r * 3 + p) * 4 + s]
+  %1 = exp %0
+  %2 = load W[(r * 3 + p) * 4 + s]
+  %3 = mul %1, %2
+  %4 = sum[s] %3
+  %5 = sum[s] %1
+  store A[b, r, p] = %4
+  store B[b, r, p] = %5
+}
+kernel second {
+  grid b by 2, r by 1
+  %0 = load B[b, r, p]
+  %1 = sum[p] %0
+  store D[b, r] = %1
+}
+kernel third {
+  grid b by 3
+  loop r by 1 {
+    %0 = load A[b, r, p]
+    %1 = sum[r, p] %0
+    %2 = accum_sum %1
+    %3 = load D[b, r]
+    %4 = sum[r] %3
+    %5 = accum_sum %4
+  }
+  %6 = div %2, %5
+  store Y[b] = %6
+}
+""",
+        )
+    )
+    assert loads(safe, 2).count("shift0") == loads(safe, 2).count("shift1") == 1
+    assert ops(safe, 2).count("accum_max") == 1
+
+
+@pytest.mark.parametrize("loop", ["", "loop"])
+def test_a_square_is_rescaled_twice(loop: str) -> None:
+    tail = """
+  %0 = load A[b, p]
+  %1 = sum[p] %0
+  %2 = load B[b, p]
+  %3 = sum[p] %2
+  %4 = sqrt %3
+  %5 = div %1, %4
+  store Y[b] = %5
+"""
+    looped = """
+  loop p by 2 {
+    %0 = load A[b, p]
+    %1 = sum[p] %0
+    %2 = accum_sum %1
+    %3 = load B[b, p]
+    %4 = sum[p] %3
+    %5 = accum_sum %4
+  }
+  %6 = sqrt %5
+  %7 = div %2, %6
+  store Y[b] = %7
+"""
+    safe = check(
+        softmax(
+            "tensor A[5, 3] : f32\ntensor B[5, 3] : f32",
+            f"""
+kernel first {{
+  grid b by 2, p by 2
+  %0 = load X[b, (r * 3 + p) * 4 + s]
+  %1 = exp %0
+  %2 = load W[(r * 3 + p) * 4 + s]
+  %3 = mul %1, %2
+  %4 = sum[r, s] %3
+  %5 = square %1
+  %6 = sum[r, s] %5
+  store A[b, p] = %4
+  store B[b, p] = %6
+}}
+kernel second {{
+  grid b by 3
+  {looped if loop else tail}
+}}
+""",
+            NORM,
+        )
+    )
+    assert ops(safe, 1).count("exp") == 2
+    powers = [n.powers for n in kernel(safe, 1).nodes if n.op == "accum_rescaled"]
+    assert powers == ([(1,), (2,)] if loop else [])
+
+
+def test_a_scale_of_whole_rows_flows_through_memory() -> None:
+    safe = check(
+        softmax(
+            "tensor A[5] : f32\ntensor B[5] : f32",
+            """
+kernel first {
+  grid b by 2
+  %0 = load X[b, (r * 3 + p) * 4 + s]
+  %1 = exp %0
+  %2 = load W[(r * 3 + p) * 4 + s]
+  %3 = mul %1, %2
+  %4 = sum[r, p, s] %3
+  %5 = sum[r, p, s] %1
+  store A[b] = %4
+  store B[b] = %5
+}
+kernel second {
+  grid b by 3
+  %0 = load A[b]
+  %1 = load B[b]
+  %2 = div %0, %1
+  store Y[b] = %2
+}
+""",
+        )
+    )
+    assert len(safe.intermediates) == 2
+    assert "exp" not in ops(safe, 1)
+
+
+def test_an_exp_that_is_computed_again_reads_the_shift() -> None:
+    safe = check(
+        softmax(
+            "tensor B[5, 3] : f32\ntensor A[5] : f32",
+            """
+kernel first {
+  grid b by 2, p by 2
+  loop s by 3 {
+    %0 = load X[b, (r * 3 + p) * 4 + s]
+    %1 = exp %0
+    %2 = sum[r, s] %1
+    %3 = accum_sum %2
+  }
+  store B[b, p] = %3
+}
+kernel second {
+  grid b by 2
+  loop s by 3 {
+    %0 = load W[(r * 3 + p) * 4 + s]
+    %1 = load X[b, (r * 3 + p) * 4 + s]
+    %2 = cast[f16] %1
+    %3 = exp %2
+    %4 = mul %0, %3
+    %5 = sum[r, p, s] %4
+    %6 = accum_sum %5
+  }
+  store A[b] = %6
+}
+kernel third {
+  grid b by 3
+  %0 = load A[b]
+  %1 = load B[b, p]
+  %2 = sum[p] %1
+  %3 = div %0, %2
+  store Y[b] = %3
+}
+""",
+        )
+    )
+    # The second kernel sums over the parts, so it takes the maximum of the first one's maxima; the
+    # third brings the sum of the first to that.
+    assert loads(safe, 1).count("shift0") == 1
+    assert "accum_max" not in ops(safe, 1)
+    assert loads(safe, 2).count("shift0") == loads(safe, 2).count("shift1") == 1
+
+
+def test_exps_in_the_second_kernel_only() -> None:
+    safe = check(
+        softmax(
+            "tensor Z[5, 24] : f32",
+            """
+kernel first {
+  grid b by 2, r by 1, p by 2, s by 3
+  %0 = load X[b, (r * 3 + p) * 4 + s]
+  %1 = neg %0
+  %2 = neg %1
+  store Z[b, (r * 3 + p) * 4 + s] = %2
+}
+kernel second {
+  grid b by 2
+  %0 = load Z[b, (r * 3 + p) * 4 + s]
+  %1 = exp %0
+  %2 = load W[(r * 3 + p) * 4 + s]
+  %3 = mul %1, %2
+  %4 = sum[r, p, s] %3
+  %5 = sum[r, p, s] %1
+  %6 = div %4, %5
+  store Y[b] = %6
+}
+""",
+        )
+    )
+    assert len(safe.intermediates) == 1
+    assert ops(safe, 1).count("shift") == 1
+
+
+def test_an_intermediate_that_two_kernels_read() -> None:
+    safe = check(
+        softmax(
+            "tensor A[5, 3] : f32\ntensor B[5, 3] : f32\ntensor C[5] : f32",
+            """
+kernel first {
+  grid b by 2, p by 2
+  %0 = load X[b, (r * 3 + p) * 4 + s]
+  %1 = exp %0
+  %2 = load W[(r * 3 + p) * 4 + s]
+  %3 = mul %1, %2
+  %4 = sum[r, s] %3
+  %5 = sum[r, s] %1
+  store A[b, p] = %4
+  store B[b, p] = %5
+}
+kernel second {
+  grid b by 2
+  %0 = load A[b, p]
+  %1 = load B[b, p]
+  %2 = div %0, %1
+  %3 = sum[p] %1
+  %4 = mul %2, %1
+  %5 = div %4, %3
+  %6 = sum[p] %5
+  store C[b] = %6
+}
+kernel third {
+  grid b by 2
+  %0 = load C[b]
+  %1 = load B[b, p]
+  %2 = sum[p] %1
+  %3 = mul %0, %2
+  %4 = div %3, %2
+  store Y[b] = %4
+}
+""",
+        )
+    )
+    assert loads(safe, 1).count("shift0") == 1
+    assert loads(safe, 2).count("shift0") + loads(safe, 2).count("shift1") <= 2
+
+
+LIBRARY = """
+ugraph library
+dim b = 5
+dim s = 6
+dim n = 4
+input X[5, 6] : f32
+input W[6, 4] : f32
+output Y[5, 4] : f32
+tensor P[5, 6] : f32
+tensor D[5] : f32
+tensor T[5, 4] : f32
+program {
+  %0 = load X[b, s]
+  %1 = exp %0
+  %2 = load W[s, n]
+  %3 = matmul[s] %1, %2
+  %4 = sum[s] %1
+  %5 = div %3, %4
+  return Y[b, n] = %5
+}
+kernel first {
+  grid b by 2SPLIT
+  %0 = load X[b, s]
+  %1 = exp %0
+  store P[b, s] = %1
+}
+library product = matmul(P, W) -> T
+kernel last {
+  grid b by 2
+  %0 = load P[b, s]
+  %1 = sum[s] %0
+  %2 = load T[b, n]
+  %3 = div %2, %1
+  store Y[b, n] = %3
+}
+"""
+
+
+def library(split: str = "") -> UGraph:
+    text = LIBRARY.replace("SPLIT", split).replace("tensor D[5] : f32\n", "")
+    return parse_ugraph(text, "text")
+
+
+def test_a_scale_flows_through_a_library_product() -> None:
+    safe = check(library())
+    assert ops(safe, 0).count("shift") == 1
+    assert len(safe.intermediates) == 2
+
+
+def refused(ugraph: UGraph, reason: str) -> None:
+    """Nothing is shifted, and that is said."""
+    found = stabilized(ugraph)
+    assert found == Stabilized(ugraph, found.faults)
+    assert len(found.faults) == 1
+    assert reason in found.faults[0]
+    assert not is_safe(ugraph)
+
+
+def test_a_scale_that_a_library_product_sums_over() -> None:
+    refused(library(", s by 3"), "nothing to take a maximum over")
+
+
+def test_a_store_in_the_loop_of_a_running_maximum() -> None:
+    text = LIBRARY.replace("SPLIT", "").replace("tensor D[5] : f32\n", "")
+    text = text.replace(
+        "%0 = load X[b, s]\n  %1 = exp %0\n  store P[b, s] = %1",
+        "loop s by 4 {\n%0 = load X[b, s]\n  %1 = exp %0\n  store P[b, s] = %1\n}",
+    )
+    refused(parse_ugraph(text, "text"), "moves in loop s")
+
+
+def test_parts_that_are_added_atomically() -> None:
+    refused(
+        softmax(
+            "tensor A[5] : f32\ntensor B[5] : f32",
+            """
+kernel first {
+  grid b by 2, p by 1
+  %0 = load X[b, (r * 3 + p) * 4 + s]
+  %1 = exp %0
+  %2 = load W[(r * 3 + p) * 4 + s]
+  %3 = mul %1, %2
+  %4 = sum[r, s] %3
+  %5 = sum[r, s] %1
+  store_add A[b] = %4
+  store_add B[b] = %5
+}
+kernel second {
+  grid b by 3
+  %0 = load A[b]
+  %1 = load B[b]
+  %2 = div %0, %1
+  store Y[b] = %2
+}
+""",
+        ),
+        "sums over",
+    )
+
+
+def test_one_exp_by_two_formulas() -> None:
+    graph = softmax(
+        "tensor A[5] : f32",
+        """
+kernel first {
+  grid b by 2
+  %0 = load X[b, (r * 3 + p) * 4 + s]
+  %1 = neg %0
+  %2 = neg %1
+  %3 = exp %2
+  %4 = sum[r, p, s] %3
+  store A[b] = %4
+}
+kernel second {
+  grid b by 2
+  %0 = load X[b, (r * 3 + p) * 4 + s]
+  %1 = exp %0
+  %2 = load W[(r * 3 + p) * 4 + s]
+  %3 = mul %1, %2
+  %4 = sum[r, p, s] %3
+  %5 = load A[b]
+  %6 = div %4, %5
+  store Y[b] = %6
+}
+""",
+    )
+    refused(graph, "does not cancel")
+
+
+def test_values_that_are_read_by_other_names() -> None:
+    # X is as wide as it is long, and its exp is read transposed.
+    text = """
+ugraph gram
+dim a = 6
+dim s = 6
+input X[6, 6] : f32
+output Y[6] : f32
+tensor E[6, 6] : f32
+program {
+  %0 = load X[a, s]
+  %1 = exp %0
+  %2 = load X[s, a]
+  %3 = exp %2
+  %4 = sum[s] %3
+  %5 = sum[s] %1
+  %6 = div %5, %4
+  return Y[a] = %6
+}
+kernel first {
+  grid a by 2
+  %0 = load X[a, s]
+  %1 = exp %0
+  store E[a, s] = %1
+}
+kernel second {
+  grid a by 2
+  %0 = load E[a, s]
+  %1 = sum[s] %0
+  %2 = load E[s, a]
+  %3 = sum[s] %2
+  %4 = div %1, %3
+  store Y[a] = %4
+}
+"""
+    found = stabilized(parse_ugraph(text, "text"))
+    assert found.ugraph == parse_ugraph(text, "text")
+
+
+def test_an_exp_that_no_kernel_could_shift_is_no_fault() -> None:
+    text = SOFTMAX.replace("TENSORS", "tensor A[5, 3] : f32").replace("POWER", ROW)
+    text = (
+        text.replace("%8 = div %4, %7", "%8 = add %4, %7")
+        + """
+kernel first {
+  grid b by 2, p by 1
+  %0 = load X[b, (r * 3 + p) * 4 + s]
+  %1 = exp %0
+  %2 = load W[(r * 3 + p) * 4 + s]
+  %3 = mul %1, %2
+  %4 = add %3, %1
+  %5 = sum[r, s] %4
+  store A[b, p] = %5
+}
+kernel second {
+  grid b by 2
+  %0 = load A[b, p]
+  %1 = sum[p] %0
+  store Y[b] = %1
+}
+"""
+    )
+    graph = parse_ugraph(text, "text")
+    assert stabilized(graph) == Stabilized(graph, ())
+
+
+def test_a_forgotten_rescale_is_refuted() -> None:
+    safe = stabilize(attention(WHOLE))
+    last = kernel(safe, 1)
+    factor = next(n for n, node in enumerate(last.nodes) if node.op == "exp")
+    place = next(n for n, node in enumerate(last.nodes) if factor in node.args)
+    loaded = next(a for a in last.nodes[place].args if a != factor)
+    changed = replace(last.nodes[place], op="maximum", args=(loaded, loaded))
+    nodes = (*last.nodes[:place], changed, *last.nodes[place + 1 :])
+    wrong = replace(safe, kernels=(safe.kernels[0], replace(last, nodes=nodes)))
+    assert not field_test(safe.program, wrong, trials=2, seed=3).equal
+
+
+def searched(*, causal: bool) -> Program:
+    b = ProgramBuilder("attention")
+    for d, size in {"q": 32, "s": 64, "d": 16, "e": 16}.items():
+        b.dim(d, size)
+    b.input("Q", (32, 16), F16)
+    b.input("K", (64, 16), F16)
+    b.input("V", (64, 16), F16)
+    p = b.apply("exp", b.matmul(b.load("Q", "qd"), b.load("K", "sd"), "d"))
+    if causal:
+        p = b.apply("mul", b.mask(ix.compare("le", ix.dim("s"), ix.dim("q"))), p)
+    b.output("O", b.matmul(b.apply("div", p, b.sum(p, "s")), b.load("V", "se"), "s"), "qe", F16)
+    return b.build()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_what_the_search_finds_does_not_overflow(causal: bool) -> None:
+    found = [stabilized(f.ugraph) for f in search(searched(causal=causal)).families]
+    safe = [s.ugraph for s in found if not s.faults]
+    several = [u for u in safe if len(u.kernels) > 1]
+    assert len(several) > len(found) // 4
+    for family in safe:
+        extents = small_extents(family.program, 3, fixed_dims(family.program, family.kernels))
+        check_floats(instantiate_small(shrink_ugraph(family, extents)), scale=300.0)
