@@ -108,7 +108,6 @@ class TwoKernels:
         """
         if not values:
             return [None]
-        values = tuple(sorted(values))
         if values not in self._firsts:
             makers = self.handover.makers_of(values)[: self.task.limits.makers]
             found = [f for maker in makers for f in self._extract(maker, values)]

@@ -117,13 +117,15 @@ class Handover:
     def _close_makers(self) -> None:
         task = self.draw.task
         program, parts = task.program, task.variant.parts
+        names: dict[int, str] = {}
         for configuration in configurations(program, task.limits.max_loop_dims, gridded=parts):
             pool = self.draw.close(configuration)
             number = len(self.makers)
             stores: dict[int, tuple[int, ...]] = {}
             found = storables(pool, self.draw.targets, parts, self.draw.outcome.counter)
             for item in found:
-                name = f"made_{item.value}"
+                # Not by its value: how those are numbered depends on what was evaluated before.
+                name = names.setdefault(item.value, f"made{len(names)}")
                 dims = pool[item.number].dims
                 candidate = self.candidates.setdefault(name, Candidate(name, item.value, dims))
                 candidate.basic |= item.basic
@@ -144,20 +146,28 @@ class Handover:
             for c in self.candidates.values()
             if len(c.dims) > 1
         ]
+        known: dict[tuple[int, int], None] = {}
         for product in library_products([*inputs, *made], inputs, task.table, values):
-            name = f"product_{product.value}_of_{product.left.value}"
-            if name not in self.candidates:
-                self.candidates[name] = Candidate(
-                    name, product.value, product.dims, dict.fromkeys(product.classes), {}, product,
-                    basic=product.value not in self.draw.targets,
-                )  # fmt: skip
+            if (product.left.value, product.value) in known:
+                continue
+            known[product.left.value, product.value] = None
+            name = f"product{len(known)}"
+            basic = product.value not in self.draw.targets
+            classes = dict.fromkeys(product.classes)
+            self.candidates[name] = Candidate(
+                name, product.value, product.dims, classes, {}, product, basic
+            )
 
     def readable(self) -> list[Candidate]:
         """What a block graph may read."""
         return [c for c in self.candidates.values() if c.basic]
 
     def to_make(self, names: Sequence[str]) -> tuple[int, ...]:
-        """The values that a first kernel must store so that these tensors can be read."""
+        """The values that a first kernel must store so that these tensors can be read.
+
+        In the order in which they were found, not of their numbers: those depend on what was
+        evaluated before.
+        """
         values: dict[int, None] = {}
         for name in names:
             candidate = self.candidates[name]
@@ -165,7 +175,8 @@ class Handover:
                 values[candidate.value] = None
             elif candidate.product.left.leaf is None:
                 values[candidate.product.left.value] = None
-        return tuple(values)
+        found = [c.value for c in self.candidates.values() if c.product is None]
+        return tuple(v for v in found if v in values)
 
     def makers_of(self, values: Sequence[int]) -> list[Maker]:
         """The first kernels that can store all of these values, cheapest first."""

@@ -30,13 +30,15 @@ Task = Mapping[str, Any]
 
 DEFAULT_MEMORY_BYTES = 8 << 30
 START_TIMEOUT_S = 120.0
+# What emitted sources import.
+_KERNEL_IMPORTS = ("torch", "triton")
 _STDERR_TAIL_BYTES = 600
 
 _BOOT = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[2])
 from mirage_py.runtime.worker import main
-main(int(sys.argv[1]))
+main(int(sys.argv[1]), json.loads(sys.argv[3]))
 """
 
 
@@ -62,7 +64,8 @@ class Reply:
 class WorkerPool:
     """``workers`` processes, started when there is work for them.
 
-    ``environment`` is added to the parent's. Use as a context manager, or call ``close``.
+    ``environment`` is added to the parent's; ``imports`` are paid before the clock of a task runs.
+    Use as a context manager, or call ``close``.
     """
 
     def __init__(
@@ -72,10 +75,11 @@ class WorkerPool:
         timeout_s: float,
         environment: Mapping[str, str] | None = None,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        imports: Sequence[str] = _KERNEL_IMPORTS,
     ) -> None:
         self.timeout_s = timeout_s
         extra = dict(environment or {})
-        self._workers = [_Worker(extra, memory_bytes) for _ in range(max(1, workers))]
+        self._workers = [_Worker(extra, memory_bytes, imports) for _ in range(max(1, workers))]
 
     def map(
         self,
@@ -156,9 +160,12 @@ class WorkerPool:
 class _Worker:
     """One process and the way to talk to it."""
 
-    def __init__(self, environment: Mapping[str, str], memory_bytes: int) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], memory_bytes: int, imports: Sequence[str]
+    ) -> None:
         self._environment = environment
         self._memory_bytes = memory_bytes
+        self._imports = imports
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._pending = b""
@@ -205,7 +212,8 @@ class _Worker:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
-        command = [sys.executable, "-c", _BOOT, str(self._memory_bytes), json.dumps(sys.path)]
+        arguments = [str(self._memory_bytes), json.dumps(sys.path), json.dumps([*self._imports])]
+        command = [sys.executable, "-c", _BOOT, *arguments]
         self._process = process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
