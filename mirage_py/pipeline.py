@@ -18,9 +18,10 @@ from typing import Any
 from mirage_py.dump import Dump
 from mirage_py.errors import InputError
 from mirage_py.result import Result
+from mirage_py.runtime.search_pool import SearchPool
 from mirage_py.search.instantiate import rank
 from mirage_py.search.search import SearchLimits, search
-from mirage_py.search.stabilize import stabilize
+from mirage_py.search.stabilize import stabilized
 from mirage_py.selection import Baselines, Progress, Ranking, Verified
 from mirage_py.settings import Settings
 from mirage_py.targets import Target
@@ -39,6 +40,8 @@ _PLANS = {"none": 8, "quick": 160, "full": 640}
 _TRIALS = 4
 # Of a time budget, by when the search and the verification have to be over.
 _SEARCH_SHARE = 0.25
+# Seconds that a search takes before it is spread over processes, which start in about as long.
+_ALONE_S = 3.0
 _VERIFY_SHARE = 0.4
 
 
@@ -76,6 +79,8 @@ def optimize(
     seed: int = 0,
     baselines: Baselines | None = None,
     progress: Progress = lambda _: None,
+    should_stop: Callable[[], bool] = lambda: False,
+    journal: Path | None = None,
 ) -> Result:
     """The fastest verified kernels for a program.
 
@@ -83,14 +88,22 @@ def optimize(
     the cost model ranks and the best is run in Triton's interpreter at a reduced size.
     ``baselines`` are torch functions of the program's inputs; by default the program itself in
     eager PyTorch. Every stage gets a share of ``budget``: what is not done by then is left out, and
-    the result is the best of the rest.
+    the result is the best of the rest. So it is when ``should_stop`` says so (Ctrl-C). A search that
+    was cut off goes on from its ``journal``, a file.
     """
     options = Options(target, backend, effort, budget, seed)
     started = time.monotonic()
     deadline = None if budget is None else started + budget
     chosen, on_gpu = resolve_target(options.target)
     ranking = rank_plans(
-        program, chosen, effort=effort, seed=seed, budget=budget, progress=progress
+        program,
+        chosen,
+        effort=effort,
+        seed=seed,
+        budget=budget,
+        progress=progress,
+        should_stop=should_stop,
+        journal=journal,
     )
     if on_gpu and options.effort != "none":
         return ranking.measured(baselines, effort=effort, deadline=deadline, progress=progress)
@@ -106,6 +119,8 @@ def rank_plans(
     limits: SearchLimits | None = None,
     budget: float | None = None,
     progress: Progress = lambda _: None,
+    should_stop: Callable[[], bool] = lambda: False,
+    journal: Path | None = None,
 ) -> Ranking:
     """Every stage that needs neither compiler nor GPU: up to plans of verified families.
 
@@ -119,13 +134,26 @@ def rank_plans(
     dump("program", lambda: format_program(normal))
 
     progress("searching")
-    found = search(normal, seed=seed, limits=limits, deadline=searched_by)
+    pool = SearchPool(Settings.from_env().workers, patience_s=_ALONE_S)
+    try:
+        found = search(
+            normal,
+            seed=seed,
+            limits=limits,
+            deadline=searched_by,
+            should_stop=should_stop,
+            journal=journal,
+            runner=pool,
+        )
+    finally:
+        pool.close()
     dump("families", lambda: "\n".join(format_ugraph(f.ugraph) for f in found.families))
 
     progress(f"ranking the instances of {len(found.families)} families")
-    safe = [stabilize(f.ugraph) for f in found.families]
-    originals = {s.digest: f.ugraph for s, f in zip(safe, found.families, strict=True)}
-    ranked = rank(safe, target, _PLANS[effort])
+    stable = [(stabilized(f.ugraph), f.ugraph) for f in found.families]
+    # With a fault it may overflow where the program does not.
+    originals = {s.ugraph.digest: original for s, original in stable if not s.faults}
+    ranked = rank([s.ugraph for s, _ in stable if not s.faults], target, _PLANS[effort])
     dump(
         "plans",
         lambda: "\n".join(f"# {i.estimate}\n{format_ugraph(i.plan.ugraph)}" for i in ranked),

@@ -36,11 +36,13 @@ _MEMORY_BYTES = 2 << 30
 class SearchPool:
     """A runner (mirage_py.search.runners) of ``processes`` processes.
 
-    What a process that died did not do is done here. Use as a context manager, or call ``close``.
+    The first ``patience_s`` seconds are spent here: most searches are over before a process has
+    started. What a process that died did not do is done here too.
     """
 
-    def __init__(self, processes: int) -> None:
+    def __init__(self, processes: int, *, patience_s: float = 0.0) -> None:
         self.processes = processes
+        self.patience_s = patience_s
         self._pool = WorkerPool(
             processes, timeout_s=_FOREVER_S, memory_bytes=_MEMORY_BYTES, imports=()
         )
@@ -55,11 +57,34 @@ class SearchPool:
         done: Done,
     ) -> None:
         """Run the jobs."""
-        chunks = _chunks(jobs, self.processes)
-        if len(chunks) < 2:
-            run_here(setting, jobs, stop=stop, deadline=deadline, done=done)
-            return
+        begun = time.monotonic()
         finished: dict[Job, None] = {}
+        for job in jobs:
+            if self.processes > 1 and time.monotonic() - begun >= self.patience_s:
+                break
+            outcome = run_safely(setting, job, stop)
+            finished[job] = None
+            done(job, outcome)
+            if outcome.stopped:
+                return
+        left = [job for job in jobs if job not in finished]
+        if len(left) > 1:
+            self._spread(setting, left, finished, stop=stop, deadline=deadline, done=done)
+        left = [job for job in left if job not in finished]
+        if left and not stop():
+            run_here(setting, left, stop=stop, deadline=deadline, done=done)
+
+    def _spread(
+        self,
+        setting: Setting,
+        jobs: Sequence[Job],
+        finished: dict[Job, None],
+        *,
+        stop: Stop,
+        deadline: float | None,
+        done: Done,
+    ) -> None:
+        chunks = _chunks(jobs, self.processes)
         # An e-graph that is garbage must be freed by the thread that made it, so not by those below.
         gc.collect()
 
@@ -72,9 +97,6 @@ class SearchPool:
         with _StopFile(stop) as stop_file:
             tasks = [_task(setting, chunk, deadline, stop_file.path) for chunk in chunks]
             self._pool.map(tasks, on_reply=on_reply, deadline=deadline)
-        left = [job for job in jobs if job not in finished]
-        if left and not stop():
-            run_here(setting, left, stop=stop, deadline=deadline, done=done)
 
     def close(self) -> None:
         """Stop the processes."""
