@@ -1,0 +1,154 @@
+"""Kernel graphs that leave an exponential to overflow: nothing is shifted, and that is said."""
+
+from __future__ import annotations
+
+from exp_graphs import LIBRARY, ROW, SOFTMAX, library, softmax
+
+from mirage_py.search.stabilize import Stabilized, is_safe, stabilized
+from mirage_py.ugraph.text import parse_ugraph
+from mirage_py.ugraph.ugraph import UGraph
+
+
+def refused(ugraph: UGraph, reason: str) -> None:
+    """Nothing is shifted, and that is said."""
+    found = stabilized(ugraph)
+    assert found == Stabilized(ugraph, found.faults)
+    assert len(found.faults) == 1
+    assert reason in found.faults[0]
+    assert not is_safe(ugraph)
+
+
+def test_a_scale_that_a_library_product_sums_over() -> None:
+    refused(library(", s by 3"), "nothing to take a maximum over")
+
+
+def test_a_store_in_the_loop_of_a_running_maximum() -> None:
+    text = LIBRARY.replace("SPLIT", "").replace(
+        "%0 = load X[b, s]\n  %1 = exp %0\n  store P[b, s] = %1",
+        "loop s by 4 {\n%0 = load X[b, s]\n  %1 = exp %0\n  store P[b, s] = %1\n}",
+    )
+    refused(parse_ugraph(text, "text"), "moves in loop s")
+
+
+def test_parts_that_are_added_atomically() -> None:
+    refused(
+        softmax(
+            "tensor A[5] : f32\ntensor B[5] : f32",
+            """
+kernel first {
+  grid b by 2, p by 1
+  %0 = load X[b, (r * 3 + p) * 4 + s]
+  %1 = exp %0
+  %2 = load W[(r * 3 + p) * 4 + s]
+  %3 = mul %1, %2
+  %4 = sum[r, s] %3
+  %5 = sum[r, s] %1
+  store_add A[b] = %4
+  store_add B[b] = %5
+}
+kernel second {
+  grid b by 3
+  %0 = load A[b]
+  %1 = load B[b]
+  %2 = div %0, %1
+  store Y[b] = %2
+}
+""",
+        ),
+        "sums over",
+    )
+
+
+def test_one_exp_by_two_formulas() -> None:
+    graph = softmax(
+        "tensor A[5] : f32",
+        """
+kernel first {
+  grid b by 2
+  %0 = load X[b, (r * 3 + p) * 4 + s]
+  %1 = neg %0
+  %2 = neg %1
+  %3 = exp %2
+  %4 = sum[r, p, s] %3
+  store A[b] = %4
+}
+kernel second {
+  grid b by 2
+  %0 = load X[b, (r * 3 + p) * 4 + s]
+  %1 = exp %0
+  %2 = load W[(r * 3 + p) * 4 + s]
+  %3 = mul %1, %2
+  %4 = sum[r, p, s] %3
+  %5 = load A[b]
+  %6 = div %4, %5
+  store Y[b] = %6
+}
+""",
+    )
+    refused(graph, "does not cancel")
+
+
+def test_values_that_are_read_by_other_names() -> None:
+    # X is as wide as it is long, and its exp is read transposed.
+    text = """
+ugraph gram
+dim a = 6
+dim s = 6
+input X[6, 6] : f32
+output Y[6] : f32
+tensor E[6, 6] : f32
+program {
+  %0 = load X[a, s]
+  %1 = exp %0
+  %2 = load X[s, a]
+  %3 = exp %2
+  %4 = sum[s] %3
+  %5 = sum[s] %1
+  %6 = div %5, %4
+  return Y[a] = %6
+}
+kernel first {
+  grid a by 2
+  %0 = load X[a, s]
+  %1 = exp %0
+  store E[a, s] = %1
+}
+kernel second {
+  grid a by 2
+  %0 = load E[a, s]
+  %1 = sum[s] %0
+  %2 = load E[s, a]
+  %3 = sum[s] %2
+  %4 = div %1, %3
+  store Y[a] = %4
+}
+"""
+    found = stabilized(parse_ugraph(text, "text"))
+    assert found.ugraph == parse_ugraph(text, "text")
+
+
+def test_an_exp_that_no_kernel_could_shift_is_no_fault() -> None:
+    text = SOFTMAX.replace("TENSORS", "tensor A[5, 3] : f32").replace("POWER", ROW)
+    text = (
+        text.replace("%8 = div %4, %7", "%8 = add %4, %7")
+        + """
+kernel first {
+  grid b by 2, p by 1
+  %0 = load X[b, (r * 3 + p) * 4 + s]
+  %1 = exp %0
+  %2 = load W[(r * 3 + p) * 4 + s]
+  %3 = mul %1, %2
+  %4 = add %3, %1
+  %5 = sum[r, s] %4
+  store A[b, p] = %5
+}
+kernel second {
+  grid b by 2
+  %0 = load A[b, p]
+  %1 = sum[p] %0
+  store Y[b] = %1
+}
+"""
+    )
+    graph = parse_ugraph(text, "text")
+    assert stabilized(graph) == Stabilized(graph, ())
