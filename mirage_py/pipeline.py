@@ -88,8 +88,8 @@ def optimize(
     the cost model ranks and the best is run in Triton's interpreter at a reduced size.
     ``baselines`` are torch functions of the program's inputs; by default the program itself in
     eager PyTorch. Every stage gets a share of ``budget``: what is not done by then is left out, and
-    the result is the best of the rest. So it is when ``should_stop`` says so (Ctrl-C). A search that
-    was cut off goes on from its ``journal``, a file.
+    the result is the best of the rest. So it is when ``should_stop`` says so (Ctrl-C). A search
+    that was cut off goes on from its ``journal``, a file.
     """
     options = Options(target, backend, effort, budget, seed)
     started = time.monotonic()

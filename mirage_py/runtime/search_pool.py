@@ -85,7 +85,7 @@ class SearchPool:
         done: Done,
     ) -> None:
         chunks = _chunks(jobs, self.processes)
-        # An e-graph that is garbage must be freed by the thread that made it, so not by those below.
+        # An e-graph that is garbage must be freed by the thread that made it: now, not below.
         gc.collect()
 
         def on_reply(_number: int, reply: Reply) -> None:
