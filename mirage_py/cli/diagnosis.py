@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from mirage_py.cli.kernel_words import size_text
+from mirage_py.cli.kernel_words import count_text, size_text
 from mirage_py.targets import Target
 from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
@@ -184,7 +184,7 @@ def diagnose(
 def unverified_families(count: int) -> Diagnosis:
     """Families fit, and the field test found a difference in each."""
     return Diagnosis(
-        f"{count} families were tested, and none computes the program",
+        f"{count_text(count, 'family was', 'families were')} tested, and none computes the program",
         "the search and the field test contradict each other",
         "report it, with the program: this is a bug in mirage_py",
     )
@@ -196,8 +196,9 @@ def unfit_families(families: list[UGraph], target: Target) -> Diagnosis:
     elements, dims = min(needs, key=lambda need: need[0])
     sizes = families[0].program.sizes
     listed = " x ".join(f"{d} = {sizes[d]}" for d in dims if d in sizes) or "one value"
+    found = count_text(len(families), "family was", "families were")
     return Diagnosis(
-        f"{len(families)} families were found, and none fits {target.name}",
+        f"{found} found, none fits {target.name}",
         f"the smallest blocks hold {listed} whole: {size_text(elements * _BYTES_PER_VALUE)}, where "
         f"a block of {target.name} has {size_text(target.smem_per_block_bytes)} of shared memory "
         f"and {size_text(target.registers_per_sm * _BYTES_PER_VALUE)} of registers",

@@ -34,7 +34,7 @@ def _sentences(evidence: Mapping[str, Any]) -> Iterator[str]:
     if evidence["proved"]:
         yield "The axioms prove it: saturation joins the µGraph's expression with the program's."
     else:
-        yield "The axioms do not join the two expressions: the trials speak alone."
+        yield "There is no proof by the axioms: the trials speak alone."
     error, allowed = evidence["max_rel_error"], evidence["float_bound"]
     yield (
         f"The generated code is off from float64 by {error:.2g} (relative), where rounding "

@@ -14,7 +14,7 @@ from mirage_py.cli.diagnosis import (
 )
 from mirage_py.cli.evidence_words import evidence_words
 from mirage_py.cli.funnel import Row, funnel, rings
-from mirage_py.cli.kernel_words import UGraphWords, plan_words, ugraph_words
+from mirage_py.cli.kernel_words import UGraphWords, count_text, plan_words, ugraph_words
 from mirage_py.cli.roofline_words import roofline_words
 from mirage_py.errors import FormatError
 from mirage_py.targets import target as target_named
@@ -101,9 +101,7 @@ def of_artifact(subject: str, artifact: Artifact, limits: Mapping[str, int]) -> 
         roofline=tuple(roofline_words(report, artifact.program, target)),
         next_best=tuple(_next_best(report, original=artifact.plan is None)),
         dropped=_dropped(report["candidates"]),
-        diagnoses=diagnose(search, limits, _unfit(search))
-        if found_nothing
-        else _cuts(search, limits),
+        diagnoses=(_diagnoses if found_nothing else _cuts)(search, limits),
         notes=tuple(report.get("notes", ())),
     )
 
@@ -158,7 +156,7 @@ def _diagnoses(search: Mapping[str, Any], limits: Mapping[str, int]) -> tuple[Di
         lost = unverified_families(search["tested"])
     elif families:
         lost = Diagnosis(
-            f"{families} families were found, and none fits the target",
+            f"{count_text(families, 'family was', 'families were')} found, none fits the target",
             "their blocks hold more at once than a block of the target has",
             "`mirage-py explain SPEC` says what they hold",
         )

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mirage_py.ugraph.dims import reads_of
 from mirage_py.ugraph.node import STORES, Node
 from mirage_py.ugraph.operators import CONTRACT, EFFECT, LEAF, REDUCE, STATE, operator
 from mirage_py.ugraph.program import Program
@@ -182,16 +181,13 @@ class _Writer:
 
 
 def _readers(nodes: Sequence[Node]) -> list[tuple[int, ...]]:
-    """For each node those that read it, through what is transparent."""
-    direct = reads_of(nodes)
-    found: list[tuple[int, ...]] = [()] * len(nodes)
+    """For each node those that read it, once for each operand, through what is transparent."""
+    found: list[list[int]] = [[] for _ in nodes]
     for position in range(len(nodes) - 1, -1, -1):
-        readers: list[int] = []
-        for reader in direct[position]:
-            through = nodes[reader].op in _TRANSPARENT
-            readers += found[reader] if through else [reader]
-        found[position] = tuple(readers)
-    return found
+        through = nodes[position].op in _TRANSPARENT
+        for operand in nodes[position].args:
+            found[operand] += found[position] if through else [position]
+    return [tuple(readers) for readers in found]
 
 
 def _inside(formula: _Formula, least: int) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from mirage_py.cli.kernel_words import count_text
 from mirage_py.result import Evidence, Result, SearchSummary, Timing
+from mirage_py.search.kinds import describe
 from mirage_py.ugraph.text import format_ugraph
 
 _WORDS = {"model": "predicted", "measured": "measured"}
@@ -26,12 +28,17 @@ def _facts(result: Result, files: Sequence[Path]) -> Iterator[tuple[str, str]]:
     if result.evidence is not None:
         yield from _verification(result.evidence)
     yield "search", _search(result.search)
+    yield "", _found(result.search)
     for reason, count in sorted(result.search.pruned.items(), key=lambda item: -item[1]):
         example = result.search.examples.get(reason, "")
         yield "", f"pruned {count:>7}  {reason}" + (f", as {example}" if example else "")
+    if result.ugraph is not None:
+        names = ", ".join(kernel.name for kernel in result.ugraph.kernels)
+        yield "kernels", f"{describe(result.ugraph)} ({names})"
     yield "triton", ", ".join(map(str, files)) or "none: the original program is the result"
     yield "baseline", _time(result.baseline)
-    yield "best", f"{_time(result.best)}; roofline bound {result.search.lower_bound_us:.2f} us"
+    floor = f"roofline bound {result.search.lower_bound_us:.2f} us, gap {result.search.gap:.0%}"
+    yield "best", f"{_time(result.best)}; {floor}"
     yield "speedup", f"{result.speedup:.2f}x {_WORDS[result.best.source]} on {result.target}"
     for note in result.notes:
         yield "note", note
@@ -54,11 +61,16 @@ def _verification(evidence: Evidence) -> Iterator[tuple[str, str]]:
 
 
 def _search(search: SearchSummary) -> str:
-    space = "space exhausted" if search.exhausted else "space not exhausted"
-    return (
-        f"{search.seconds:.2f} s; {search.candidates} candidates, {search.valid} verified; "
-        f"{space}; gap to the roofline {search.gap:.0%}"
-    )
+    configurations = count_text(search.configurations, "configuration")
+    ends = ", ".join(search.rings) or ("exhausted" if search.exhausted else "cut")
+    return f"{search.seconds:.2f} s; {search.candidates} candidates in {configurations}; {ends}"
+
+
+def _found(search: SearchSummary) -> str:
+    kinds = ", ".join(f"{count} {kind}" for kind, count in search.kinds.items())
+    families = count_text(sum(search.kinds.values()), "family", "families")
+    listed = f" ({kinds})" if kinds else ""
+    return f"found {families}{listed}; {search.valid} verified; {search.ranked} plans ranked"
 
 
 def _time(timing: Timing) -> str:
