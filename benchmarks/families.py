@@ -1,8 +1,8 @@
 """Searching the workloads where egglog is, measuring them where the GPU is.
 
-``python -m benchmarks.families DIR`` writes one JSON file a workload: the program as given, its
-normal form, and every stabilised family that the field test found equal. Reading them needs neither
-egglog nor lark.
+``python -m benchmarks.families DIR [KEY ...]`` writes one JSON file a workload: the program as
+given and the ranked plans of verified families, each with its predicted time. Reading them needs
+neither egglog nor lark.
 """
 
 from __future__ import annotations
@@ -14,42 +14,56 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.workloads import Workload, suite
+from mirage_py.targets import target as target_named
 from mirage_py.ugraph.json_form import from_json, to_json
+from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import UGraph
+
+_TARGET = "h200"
 
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """A workload's program and families, and what finding them took."""
+    """A workload's program and plans, best first, and what finding them took.
+
+    ``predicted_us`` and ``names`` have an entry for each plan.
+    """
 
     program: Program
-    families: tuple[UGraph, ...]
+    plans: tuple[Plan, ...]
+    predicted_us: tuple[float, ...]
+    names: tuple[str, ...]
     search_s: float
     verify_s: float
 
 
 def search_workload(workload: Workload) -> Searched:
-    """Search and verify one workload on this machine."""
+    """Search, rank and verify one workload on this machine."""
     from mirage_py.frontend.spec import parse_file
-    from mirage_py.pipeline import normalise, verify_families
-    from mirage_py.search.search import search
-    from mirage_py.search.stabilize import stabilize
+    from mirage_py.pipeline import rank_plans
 
     program = parse_file(workload.spec, sizes=workload.sizes)
-    normal = normalise(program)
-    found = search(normal)
     started = time.perf_counter()
-    verified = verify_families(normal, [stabilize(f.ugraph) for f in found.families], seed=0)
-    verify_s = time.perf_counter() - started
-    return Searched(program, tuple(v.family for v in verified.values()), found.seconds, verify_s)
+    ranking = rank_plans(program, target_named(_TARGET))
+    usable = [i for i in ranking.instances if i.family.digest in ranking.verified]
+    total_s = time.perf_counter() - started
+    return Searched(
+        program,
+        tuple(i.plan for i in usable),
+        tuple(i.estimate.time_us for i in usable),
+        tuple(", ".join(k.name for k in i.plan.ugraph.kernels) for i in usable),
+        ranking.found.seconds,
+        total_s - ranking.found.seconds,
+    )
 
 
 def write(searched: Searched, path: Path) -> None:
     """One JSON file."""
     document = {
         "program": to_json(searched.program),
-        "families": [to_json(f) for f in searched.families],
+        "plans": [to_json(plan) for plan in searched.plans],
+        "predicted_us": [round(t, 3) for t in searched.predicted_us],
+        "names": list(searched.names),
         "search_s": round(searched.search_s, 3),
         "verify_s": round(searched.verify_s, 3),
     }
@@ -60,29 +74,33 @@ def read(path: Path) -> Searched:
     """The file's content; raises FormatError where it is not one of ours."""
     document = json.loads(path.read_text(encoding="utf-8"))
     program = from_json(document["program"])
-    families = tuple(from_json(f) for f in document["families"])
-    if not isinstance(program, Program) or not all(isinstance(f, UGraph) for f in families):
+    plans = tuple(from_json(p) for p in document["plans"])
+    if not isinstance(program, Program) or not all(isinstance(p, Plan) for p in plans):
         raise TypeError(f"{path} holds something else")
     return Searched(
         program,
-        tuple(f for f in families if isinstance(f, UGraph)),
+        tuple(p for p in plans if isinstance(p, Plan)),
+        tuple(document["predicted_us"]),
+        tuple(document["names"]),
         document["search_s"],
         document["verify_s"],
     )
 
 
-def main(folder: Path) -> None:
-    """Search the suite."""
+def main(folder: Path, keys: list[str]) -> None:
+    """Search the suite, or the workloads with these keys."""
     folder.mkdir(parents=True, exist_ok=True)
     for workload in suite():
+        if keys and workload.key not in keys:
+            continue
         searched = search_workload(workload)
         write(searched, folder / f"{workload.key}.json")
         print(
-            f"{workload.key:20s} {len(searched.families):3d} families, search "
-            f"{searched.search_s:.2f} s, verification {searched.verify_s:.2f} s",
+            f"{workload.key:20s} {len(searched.plans):3d} plans, search "
+            f"{searched.search_s:.2f} s, ranking and verification {searched.verify_s:.2f} s",
             flush=True,
         )
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -19,32 +19,33 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.families import read
+from benchmarks.families import Searched, read
 from benchmarks.peers import peers
 from benchmarks.workloads import Workload, suite
-from mirage_py.runtime.measured import TuneReport
+from mirage_py.runtime.measured import Measured, TuneReport
 from mirage_py.runtime.tuner import tune
 from mirage_py.search.cost_model import lower_bound_us
-from mirage_py.search.instantiate import Instance, rank
 from mirage_py.targets import Target
 from mirage_py.targets import target as target_named
+from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.ugraph import BlockGraph
 
 PLANS = 160
 
 
-def measure(workload: Workload, folder: Path, target: Target, plans: int) -> dict[str, Any]:
+def measure(workload: Workload, folder: Path, target: Target, limit: int) -> dict[str, Any]:
     """One row: the fastest generated kernel, the peers, errors, and how well the model ranked."""
     searched = read(folder / f"{workload.key}.json")
-    ranked = rank(searched.families, target, plans)
+    candidates = searched.plans[:limit]
     started = time.perf_counter()
 
     def progress(stage: str) -> None:
         if not stage.startswith("compiled"):
             print(f"  {time.perf_counter() - started:5.1f} s  {stage}", flush=True)
 
-    candidates = [i.plan for i in ranked]
-    report = tune(searched.program, candidates, peers(workload), target=target, progress=progress)
+    report = tune(
+        searched.program, list(candidates), peers(workload), target=target, progress=progress
+    )
     tune_s = time.perf_counter() - started
     timed = [m for m in report.measured if m.plan is not None and m.timed]
     ours = min(timed, key=lambda m: m.time_us) if timed else None
@@ -60,24 +61,55 @@ def measure(workload: Workload, folder: Path, target: Target, plans: int) -> dic
         "eager_rel_error": rivals["eager"].max_rel_error,
         "search_s": searched.search_s,
         "tune_s": round(tune_s, 1),
-        "candidates": len(ranked),
+        "candidates": len(candidates),
         "timed": len(timed),
         "dropped": _dropped(report),
-        "model_rank_correlation": _rank_correlation(ranked, report),
+        "model_rank_correlation": _rank_correlation(searched, report),
         "notes": list(report.notes),
     }
     if ours is not None and ours.plan is not None:
-        (block,) = ours.plan.ugraph.kernels
-        assert isinstance(block, BlockGraph)
-        options = ours.plan.options[0]
-        row["plan"] = {
-            "grid": {a.dim: a.tile for a in block.grid},
-            "loops": [[s.loop, s.tile] for s in block.sections if s.loop is not None],
-            "num_warps": options.num_warps,
-            "num_stages": list(options.num_stages),
-            "flags": dict(options.flags),
-        }
+        row["plan"] = _described(ours.plan)
+    row["kinds"] = _best_by_kernels(timed)
     return row
+
+
+def _described(plan: Plan) -> list[dict[str, Any]]:
+    """What tells a plan from others, kernel by kernel."""
+    described: list[dict[str, Any]] = []
+    for kernel, options in zip(plan.ugraph.kernels, plan.options, strict=True):
+        if not isinstance(kernel, BlockGraph):
+            described.append({"name": kernel.name, "library": kernel.op})
+            continue
+        described.append(
+            {
+                "name": kernel.name,
+                "grid": {a.dim: a.tile for a in kernel.grid},
+                "parts": {
+                    d: plan.ugraph.program.sizes[d]
+                    for d in kernel.grid_tiles
+                    if d not in plan.ugraph.program.tensors and d.endswith("_part")
+                },
+                "loops": [[s.loop, s.tile] for s in kernel.sections if s.loop is not None],
+                "num_warps": options.num_warps,
+                "num_stages": list(options.num_stages),
+                "flags": dict(options.flags),
+            }
+        )
+    return described
+
+
+def _best_by_kernels(timed: Sequence[Measured]) -> dict[str, float | None]:
+    """The fastest time of each kind: one kernel, several, atomic, with library calls."""
+    best: dict[str, float] = {}
+    for measured in timed:
+        assert measured.plan is not None
+        kernels = measured.plan.ugraph.kernels
+        blocks = [k for k in kernels if isinstance(k, BlockGraph)]
+        adds = any(n.op == "store_add" for k in blocks for n in k.nodes)
+        kind = "library" if len(blocks) < len(kernels) else f"{len(kernels)} kernels"
+        kind = "atomic" if adds else kind
+        best[kind] = min(best.get(kind, math.inf), measured.time_us)
+    return {kind: _round(time_us) for kind, time_us in sorted(best.items())}
 
 
 def _dropped(report: TuneReport) -> dict[str, int]:
@@ -90,9 +122,9 @@ def _dropped(report: TuneReport) -> dict[str, int]:
     return counts
 
 
-def _rank_correlation(ranked: Sequence[Instance], report: TuneReport) -> float | None:
+def _rank_correlation(searched: Searched, report: TuneReport) -> float | None:
     """Spearman's, between predicted and measured times."""
-    predicted = {i.plan: i.estimate.time_us for i in ranked}
+    predicted = dict(zip(searched.plans, searched.predicted_us, strict=True))
     pairs = [(predicted[m.plan], m.time_us) for m in report.measured if m.plan and m.timed]
     if len(pairs) < 3:
         return None
