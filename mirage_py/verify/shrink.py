@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from mirage_py.errors import InputError
+from mirage_py.errors import InputError, ValidationError
 from mirage_py.ugraph.index import IndexExpr, Predicate
 from mirage_py.ugraph.interpret.library import library_shape
 from mirage_py.ugraph.node import Access, Attr, Node
@@ -150,7 +150,7 @@ class _Shrinker:
         kernels: list[Kernel] = []
         for kernel in ugraph.kernels:
             if isinstance(kernel, LibraryCall):
-                shapes = [self._shapes[name] for name in kernel.args]
+                shapes = [self._shape(name) for name in kernel.args]
                 self._shapes[kernel.result] = library_shape(kernel, shapes)
                 kernels.append(kernel)
             else:
@@ -175,7 +175,16 @@ class _Shrinker:
         self._shapes[tensor] = tuple(map(max, known, reached))
 
     def _tensor(self, tensor: Tensor) -> Tensor:
-        return Tensor(tensor.name, self._shapes[tensor.name], tensor.dtype)
+        return Tensor(tensor.name, self._shape(tensor.name), tensor.dtype)
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        if name not in self._shapes:
+            raise ValidationError(
+                f"tensor '{name}' is read before it is written, or never written",
+                where=self._program.name,
+                repair="order the kernels so that writers come first",
+            )
+        return self._shapes[name]
 
     def _node(self, node: Node) -> Node:
         attr = node.attr

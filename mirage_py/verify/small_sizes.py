@@ -18,6 +18,8 @@ _EXTENTS = (3, 4, 5, 7, 8, 9, 10, 11)
 _SPARE = 3
 # Enough tiles to have a first, a middle and a last one.
 _MAX_TILES = 4
+# So many axes of a grid are cut like that, the others in two: the blocks of all axes multiply.
+_FINE_AXES = 2
 
 
 def small_extents(program: Program, seed: int, fixed: Iterable[str] = ()) -> dict[str, int]:
@@ -62,7 +64,10 @@ def instantiate_small(family: UGraph) -> UGraph:
         if not isinstance(kernel, BlockGraph):
             kernels.append(kernel)
             continue
-        grid = tuple(GridAxis(a.dim, a.tile or _tile(sizes[a.dim], 0)) for a in kernel.grid)
+        grid = tuple(
+            GridAxis(a.dim, a.tile or _tile(sizes[a.dim], 0 if number < _FINE_AXES else -1))
+            for number, a in enumerate(kernel.grid)
+        )
         seen: list[str] = []
         sections: list[Section] = []
         for section in kernel.sections:
@@ -79,6 +84,9 @@ def instantiate_small(family: UGraph) -> UGraph:
 
 
 def _tile(extent: int, variant: int) -> int:
-    """A tile that cuts the extent into 2 to 4 pieces, the last one shorter if possible."""
+    """A tile that cuts the extent into 2 to 4 pieces, the last one shorter if possible.
+
+    Variants have other sizes, the last one the largest.
+    """
     ragged = [t for t in range(1, extent) if 1 < -(-extent // t) <= _MAX_TILES and extent % t]
     return ragged[variant % len(ragged)] if ragged else 1

@@ -14,25 +14,30 @@ from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.dims import node_dims
 from mirage_py.ugraph.index import IndexExpr, Predicate
-from mirage_py.ugraph.node import Access, Node
+from mirage_py.ugraph.node import STORES, Access, Node
 from mirage_py.ugraph.operators import EFFECT, STATE, operator
 from mirage_py.ugraph.predicates import negation
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import BlockGraph, Kernel, UGraph
 
 Mutation = Callable[[Program, BlockGraph], Iterator[BlockGraph]]
+GraphMutation = Callable[[UGraph], Iterator[UGraph]]
 
 MUTATIONS: dict[str, Mutation] = {}
+GRAPH_MUTATIONS: dict[str, GraphMutation] = {}
 
 
 def mutants(graph: UGraph) -> Iterator[tuple[str, UGraph]]:
-    """Every mutation of every kernel, by name."""
+    """Every mutation of every kernel and of the graph, by name."""
+    for name, wrongs in GRAPH_MUTATIONS.items():
+        for place, wrong in enumerate(wrongs(graph)):
+            yield f"{name} {place}", wrong
     for number, kernel in enumerate(graph.kernels):
         if not isinstance(kernel, BlockGraph):
             continue
         for name, mutation in MUTATIONS.items():
-            for place, wrong in enumerate(mutation(graph.program, kernel)):
-                redone = with_dims(graph.program, wrong)
+            for place, altered in enumerate(mutation(graph.program, kernel)):
+                redone = with_dims(graph.program, altered)
                 if redone is not None and redone != kernel:
                     kernels: list[Kernel] = list(graph.kernels)
                     kernels[number] = redone
@@ -48,7 +53,8 @@ def with_dims(program: Program, block: BlockGraph) -> BlockGraph | None:
             dims = node_dims(node, operands, program.dim_names)
         except UnsupportedError:
             return None
-        if operator(node.op).kind == EFFECT and not set(operands[0]) <= set(dims):
+        summed = block.grid_tiles if node.op == "store_add" else ()
+        if operator(node.op).kind == EFFECT and not set(operands[0]) <= {*dims, *summed}:
             return None
         nodes.append(replace(node, dims=dims))
     return replace(block, nodes=tuple(nodes), threads=())
@@ -56,6 +62,14 @@ def with_dims(program: Program, block: BlockGraph) -> BlockGraph | None:
 
 def mutation(function: Mutation) -> Mutation:
     MUTATIONS[function.__name__] = function
+    return function
+
+
+def graph_mutation(function: GraphMutation) -> GraphMutation:
+    """For mistakes that are not one kernel's, or that leave a store without a place: they come to
+    the validator as they are.
+    """
+    GRAPH_MUTATIONS[function.__name__] = function
     return function
 
 
@@ -97,7 +111,10 @@ def takes_the_maximum_for_the_sum(program: Program, block: BlockGraph) -> Iterat
 @mutation
 def takes_the_sum_for_the_maximum(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
     for n, _ in of(block, "max"):
-        yield changed(block, n, op="sum")
+        users = [other for other in block.nodes if n in other.args]
+        # A sum may shift exponents too: it overflows, which is for the float gate to find.
+        if not all(u.op == "shift" or u.attr == "shift" for u in users):
+            yield changed(block, n, op="sum")
 
 
 @mutation
@@ -351,14 +368,14 @@ def reads_another_tensor(program: Program, block: BlockGraph) -> Iterator[BlockG
 
 @mutation
 def stores_another_value(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
-    for n, node in of(block, "store"):
+    for n, node in of(block, *STORES):
         for other in _same_dims(block, node.args[0], n):
             yield changed(block, n, args=(other,))
 
 
 @mutation
 def swaps_two_stores(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
-    stores = list(of(block, "store"))
+    stores = list(of(block, *STORES))
     for number, (n, node) in enumerate(stores):
         for m, other in stores[number + 1 :]:
             if node.dims == other.dims:
@@ -369,7 +386,7 @@ def swaps_two_stores(program: Program, block: BlockGraph) -> Iterator[BlockGraph
 @mutation
 def skips_a_store(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
     """The last section stops before its store."""
-    for n, _ in of(block, "store"):
+    for n, _ in of(block, *STORES):
         sections = [replace(s, nodes=tuple(m for m in s.nodes if m != n)) for s in block.sections]
         yield replace(block, sections=tuple(sections))
 

@@ -7,7 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 import samples
-from adversarial.mutations import MUTATIONS, mutants
+import several_kernels
+from adversarial import kernel_mutations  # noqa: F401 (registers its mutations)
+from adversarial.mutations import GRAPH_MUTATIONS, MUTATIONS, mutants
 from naive import naive_plan
 
 from mirage_py.errors import InputError, ValidationError
@@ -133,6 +135,9 @@ O[t, c] = sum[s](P[t, s] * V[s, c]) / sum[s](P[t, s])
 
 # How many mutants of a graph are tested; they are taken evenly from all kinds.
 PER_GRAPH = 100
+# Fewer where a grid of four axes makes each trial long: about one of every kind.
+PER_LARGE_GRAPH = 50
+LARGE = ("split_causal_attention_at_size",)
 
 
 def windowed_attention() -> UGraph:
@@ -149,12 +154,19 @@ GRAPHS = {
         for name in (
             "rms_norm_matmul",
             "rms_norm_matmul_two_loops",
+            "rms_norm_matmul_library",
             "softmax",
             "attention",
             "split_attention",
+            "split_matmul_added",
+            "residual_gated",
             "row_maximum",
             "rotary",
         )
+    },
+    **{
+        f"{name}_at_size": (lambda name=name: several_kernels.ugraph(name))
+        for name in ("split_rms_norm_matmul", "split_causal_attention", "library_epilogue")
     },
     "gated_mlp": lambda: parse_ugraph(GATED_MLP, "gated_mlp"),
     "layer_norm": lambda: parse_ugraph(LAYER_NORM, "layer_norm"),
@@ -163,14 +175,14 @@ GRAPHS = {
 }
 
 
-def chosen(graph: UGraph) -> list[tuple[str, UGraph]]:
+def chosen(graph: UGraph, limit: int = PER_GRAPH) -> list[tuple[str, UGraph]]:
     """Mutants in turn from every kind, so that a limit leaves none out."""
     kinds: dict[str, list[tuple[str, UGraph]]] = {}
     for name, wrong in mutants(graph):
         kinds.setdefault(name.split()[0], []).append((name, wrong))
     rounds = max(len(k) for k in kinds.values())
     turns = [k[n] for n in range(rounds) for k in kinds.values() if n < len(k)]
-    return turns[:PER_GRAPH]
+    return turns[:limit]
 
 
 def differs_in_floats(program: Program, wrong: UGraph) -> bool:
@@ -206,7 +218,7 @@ def test_wrong_graphs_are_refused(name):
     assert field_test(graph.program, graph, seed=2).equal
     accepted = [
         kind
-        for kind, wrong in chosen(graph)
+        for kind, wrong in chosen(graph, PER_LARGE_GRAPH if name in LARGE else PER_GRAPH)
         if differs_in_floats(graph.program, wrong) and not refused(graph.program, wrong)
     ]
     assert accepted == []
@@ -216,4 +228,4 @@ def test_there_are_enough_of_every_kind():
     counts = Counter(name.split()[0] for make in GRAPHS.values() for name, _ in chosen(make()))
     assert len(MUTATIONS) >= 15
     assert counts.total() >= 500
-    assert sorted(counts) == sorted(MUTATIONS)
+    assert sorted(counts) == sorted((*MUTATIONS, *GRAPH_MUTATIONS))
