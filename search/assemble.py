@@ -9,6 +9,7 @@ from mirage_py.search.closure import given_access
 from mirage_py.search.family import ATOMIC, LIBRARY, SPLIT, TWO_KERNELS, Family, Origin
 from mirage_py.search.handover import Candidate, Handover, library_us
 from mirage_py.search.hits import replay
+from mirage_py.search.libraries import lies_as
 from mirage_py.search.loops import Arrangement
 from mirage_py.search.lower import lower, output_stores
 from mirage_py.search.values import Values
@@ -86,14 +87,14 @@ class _Assembly:
         self.first = first
         self.second = second
         self.read: list[Candidate] = [handover.candidates[n] for n in names]
-        self.targets = handover.draw.targets
 
     def family(self) -> Family | None:
-        """None where two readers want an intermediate in two layouts."""
+        """None where two readers want a stored value in two layouts."""
         layouts = self._layouts()
-        if layouts is None:
+        homes = self._homes(layouts) if layouts is not None else None
+        if homes is None:
             return None
-        stores, tensors = self._homes(layouts)
+        stores, tensors = homes
         kernels: list[Kernel] = []
         if self.first is not None:
             targets = [stores[v] for v in self.first.values]
@@ -114,10 +115,9 @@ class _Assembly:
             library.append(result)
             renamed[candidate.name] = given_access(result.name, candidate.dims)
         if self.second is not None:
-            derivation = self.second.origin.derivation
             stored_at_end = [
-                store if derivation.steps[o].args else None
-                for o, store in zip(derivation.outputs, output_stores(self.program), strict=True)
+                None if renamed.get(self._copied(position)) == store else store
+                for position, store in enumerate(output_stores(self.program))
             ]
             kernels.append(self._lower(self.second, stored_at_end, renamed, "last"))
         outputs = {o.tensor.name for o in self.program.outputs}
@@ -174,14 +174,22 @@ class _Assembly:
 
     def _homes(
         self, layouts: Mapping[int, tuple[str, ...]]
-    ) -> tuple[dict[int, Access], list[Tensor]]:
-        """Where each value is stored, and the tensors that are made for it."""
+    ) -> tuple[dict[int, Access], list[Tensor]] | None:
+        """Where each value is stored, and the tensors that are made for it.
+
+        None where a library reads an output of the program that lies in memory in another way.
+        """
         stores: dict[int, Access] = {}
         tensors: list[Tensor] = []
         stem = "part" if self.variant.parts else "mid"
+        operands = [c.product.left.value for c in self.read if c.product is not None]
         for value, dims in layouts.items():
             output = self._stored_output(value)
             if output is not None:
+                if value in operands and not lies_as(
+                    self.program.tensors[output.tensor], output, dims
+                ):
+                    return None
                 stores[value] = output
                 continue
             tensor = self._tensor(f"{stem}{len(tensors)}", dims, self._dtype(value))
@@ -191,13 +199,19 @@ class _Assembly:
 
     def _stored_output(self, value: int) -> Access | None:
         """The output that the first kernel stores by storing this value."""
-        if self.second is None:
-            return None
-        last = self.second.origin.derivation
+        named = [c.name for c in self.read if c.product is None and c.value == value]
         for position, store in enumerate(output_stores(self.program)):
-            if self.targets[position] == value and not last.steps[last.outputs[position]].args:
+            if self._copied(position) in named:
                 return store
         return None
+
+    def _copied(self, output: int) -> str:
+        """The tensor that the second kernel would only copy to an output; "" if there is none."""
+        if self.second is None:
+            return ""
+        last = self.second.origin.derivation
+        step = last.steps[last.outputs[output]]
+        return step.attr.tensor if isinstance(step.attr, Access) else ""
 
     def _result(self, candidate: Candidate, number: int) -> Tensor:
         if self.second is None:

@@ -18,7 +18,9 @@ from mirage_py.search.extract import extract, stages_worth_a_search
 from mirage_py.search.family import Origin
 from mirage_py.search.handover import Handover, Maker, given_value
 from mirage_py.search.hits import hits, holds
+from mirage_py.search.libraries import lies_as
 from mirage_py.search.loops import arrangement_us, arrangements, loops_in_vain, shared_out
+from mirage_py.search.lower import output_stores
 from mirage_py.search.pool import Pool
 from mirage_py.search.spaces import Configuration, configurations
 from mirage_py.search.task import SearchLimits
@@ -66,15 +68,26 @@ class TwoKernels:
 
     def explore_library_ends(self) -> None:
         """µGraphs whose last kernel is a library call that gives the one output."""
+        program, outcome = self.task.program, self.draw.outcome
         if len(self.draw.targets) > 1:
             return
+        (end,) = output_stores(program)
         for candidate in self.handover.candidates.values():
             if candidate.product is None or candidate.value != self.draw.targets[0]:
                 continue
-            for first in self._firsts_for(self.handover.to_make([candidate.name])):
-                names = (candidate.name,)
+            if not lies_as(program.tensors[end.tensor], end, candidate.dims):
+                continue
+            names = (candidate.name,)
+            for first in self._firsts_for(self.handover.to_make(names)):
+                if self.draw.stopped():
+                    return
+                if not self._holds(first, names, None):
+                    outcome.refuted += 1
+                    made = first.origin.derivation if first else "inputs"
+                    outcome.reasons.append(f"refuted (library call at the end): {made}")
+                    continue
                 for family in assemble(self.task.variant, self.handover, first, names, None):
-                    self.draw.outcome.add(family)
+                    outcome.add(family)
 
     # -- second kernels ---------------------------------------------------------------------------
 
@@ -132,15 +145,21 @@ class TwoKernels:
 
     # -- both -------------------------------------------------------------------------------------
 
-    def _holds(self, first: First | None, names: Sequence[str], last: Derivation) -> bool:
-        """Whether first and second kernel give the outputs in the other field as well."""
+    def _holds(self, first: First | None, names: Sequence[str], last: Derivation | None) -> bool:
+        """Whether first and second kernel give the outputs in the other field as well.
+
+        Without a second kernel, whether the one candidate is the output there.
+        """
         for values, targets in self.draw.checks:
             try:
                 made = made_values(first, values)
                 given = {n: given_value(self.handover.candidates[n], made, values) for n in names}
             except DivisionByZero:
                 return False
-            if not holds(last, values, targets, given):
+            if last is None:
+                if tuple(given.values()) != targets:
+                    return False
+            elif not holds(last, values, targets, given):
                 return False
         return True
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 from mirage_py.axioms.class_table import ClassTable
 from mirage_py.search.abstraction import loop_axis, tile_axis
+from mirage_py.search.closure import given_access
 from mirage_py.search.leaves import Leaf
 from mirage_py.search.values import Values
-from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.node import Access
+from mirage_py.ugraph.program import Program, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,11 @@ def input_operands(
         if class_ is not None:
             found.append(Operand(leaf, values.leaf(leaf.node), dims, (class_,)))
     return tuple(found)
+
+
+def lies_as(tensor: Tensor, access: Access, dims: Sequence[str]) -> bool:
+    """Whether these are the axes of a row-major tensor, in this order and in place."""
+    return access == given_access(tensor.name, dims) and not tensor.strides
 
 
 def library_products(

@@ -52,6 +52,7 @@ class _Lowering:
         self.arrangement = arrangement
         self.stores = stores
         self.renamed = renamed
+        self.needed = _needed(derivation, stores)
         self.nodes: list[Node] = []
         # Where the value of a step is: for good, or in the body of the loop under way.
         self.lasting: dict[int, int] = {}
@@ -83,7 +84,8 @@ class _Lowering:
         first = len(self.nodes)
         self.passing = {}
         for step in steps:
-            self._step(step)
+            if step in self.needed:
+                self._step(step)
         for output, where in enumerate(self.arrangement.stored_in):
             if where == stores:
                 self._store(output)
@@ -124,3 +126,12 @@ class _Lowering:
     def _first_own(self, dims: tuple[str, ...], other: tuple[str, ...]) -> int:
         order = self.program.dim_names
         return min(order.index(d) for d in dims if d not in other)
+
+
+def _needed(derivation: Derivation, stores: Sequence[Access | None]) -> frozenset[int]:
+    """The steps that some store needs: not those of an output that another kernel has stored."""
+    needed = {o for o, store in zip(derivation.outputs, stores, strict=True) if store is not None}
+    for number in range(len(derivation.steps) - 1, -1, -1):
+        if number in needed:
+            needed.update(derivation.steps[number].args)
+    return frozenset(needed)
