@@ -78,6 +78,7 @@ def optimize(
     budget: float | None = None,
     seed: int = 0,
     baselines: Baselines | None = None,
+    limits: SearchLimits | None = None,
     progress: Progress = lambda _: None,
     should_stop: Callable[[], bool] = lambda: False,
     journal: Path | None = None,
@@ -88,8 +89,8 @@ def optimize(
     the cost model ranks and the best is run in Triton's interpreter at a reduced size.
     ``baselines`` are torch functions of the program's inputs; by default the program itself in
     eager PyTorch. Every stage gets a share of ``budget``: what is not done by then is left out, and
-    the result is the best of the rest. So it is when ``should_stop`` says so (Ctrl-C). A search
-    that was cut off goes on from its ``journal``, a file.
+    the result is the best of the rest. So it is when ``should_stop`` says so (Ctrl-C): nothing is
+    measured that was not begun. A search that was cut off goes on from its ``journal``, a file.
     """
     options = Options(target, backend, effort, budget, seed)
     started = time.monotonic()
@@ -100,14 +101,21 @@ def optimize(
         chosen,
         effort=effort,
         seed=seed,
+        limits=limits,
         budget=budget,
         progress=progress,
         should_stop=should_stop,
         journal=journal,
     )
-    if on_gpu and options.effort != "none":
-        return ranking.measured(baselines, effort=effort, deadline=deadline, progress=progress)
-    return ranking.modelled(progress, deadline=deadline)
+    if on_gpu and options.effort != "none" and not should_stop():
+        return ranking.measured(
+            baselines,
+            effort=effort,
+            deadline=deadline,
+            progress=progress,
+            should_stop=should_stop,
+        )
+    return ranking.modelled(progress, deadline=deadline, should_stop=should_stop)
 
 
 def rank_plans(
@@ -153,6 +161,7 @@ def rank_plans(
     stable = [(stabilized(f.ugraph), f.ugraph) for f in found.families]
     # With a fault it may overflow where the program does not.
     originals = {s.ugraph.digest: original for s, original in stable if not s.faults}
+    faults = [fault for s, _ in stable for fault in s.faults[:1]]
     ranked = rank([s.ugraph for s, _ in stable if not s.faults], target, _PLANS[effort])
     dump(
         "plans",
@@ -161,9 +170,11 @@ def rank_plans(
 
     progress("verifying")
     families = [i.family for i in ranked]
-    verified = verify_families(normal, families, seed=seed, deadline=verified_by)
+    verified = verify_families(
+        normal, families, seed=seed, deadline=verified_by, should_stop=should_stop
+    )
     dump("verified", lambda: "\n".join(format_ugraph(v.family) for v in verified.values()))
-    return Ranking(program, normal, target, found, verified, originals, ranked, seed)
+    return Ranking(program, normal, target, found, verified, originals, faults, ranked, seed)
 
 
 def normalise(program: Program, *, seed: int = 0) -> Program:
@@ -172,16 +183,23 @@ def normalise(program: Program, *, seed: int = 0) -> Program:
 
 
 def verify_families(
-    program: Program, families: Sequence[UGraph], *, seed: int, deadline: float | None = None
+    program: Program,
+    families: Sequence[UGraph],
+    *,
+    seed: int,
+    deadline: float | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Verified]:
     """Those of the stabilised families that the field test finds equal, by digest.
 
-    After ``deadline`` (of time.monotonic) no family beyond the first that passed is tested.
+    After ``deadline`` (of time.monotonic), or when ``should_stop`` says so, no family beyond the
+    first that passed is tested.
     """
     kept: dict[str, Verified] = {}
     tests = FamilyTests(program, trials=_TRIALS, seed=seed)
     for family in {f.digest: f for f in families}.values():
-        if kept and deadline is not None and time.monotonic() > deadline:
+        late = deadline is not None and time.monotonic() > deadline
+        if kept and (late or should_stop()):
             break
         evidence = tests.run(family)
         if evidence.equal:

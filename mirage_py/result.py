@@ -45,8 +45,9 @@ class SearchSummary:
     ``pruned``      candidates turned away by each rule, ``examples`` the first of each
     ``evaluations`` values that were computed; ``merged`` candidates that equalled a known tensor
     ``hits``        of the ``configurations``, those that reach every output
-    ``kinds``       families found, by their kind; ``tested`` of them have a plan that fits the
-                    target, and ``valid`` of those passed the field test
+    ``kinds``       families found, by their kind; ``unsafe`` of them may overflow and are dropped,
+                    ``tested`` of the others are among the plans that fit the target best, and
+                    ``valid`` of those passed the field test
     ``ranked``      plans of verified families that the cost model compared
     ``rings``       the rings searched, each with whether it was gone through or what cut it
     ``reasons``     why there is less than could be
@@ -70,6 +71,7 @@ class SearchSummary:
     configurations: int = 0
     hits: int = 0
     kinds: Mapping[str, int] = field(default_factory=dict)
+    unsafe: int = 0
     tested: int = 0
     ranked: int = 0
     limited_by: str = ""
@@ -91,6 +93,7 @@ class SearchSummary:
             "configurations": self.configurations,
             "hits": self.hits,
             "families": dict(self.kinds),
+            "unsafe": self.unsafe,
             "tested": self.tested,
             "ranked": self.ranked,
             "rings": list(self.rings),

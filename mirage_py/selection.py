@@ -47,8 +47,9 @@ class Ranking:
     """Everything known before anything is compiled.
 
     ``normal`` is the program as it was searched; ``verified`` holds stabilised families and
-    ``originals`` what they were before, both by the digest of the stabilised one; ``ranked`` are
-    the plans that fit the target, best first.
+    ``originals`` what they were before, both by the digest of the stabilised one; ``faults`` say
+    of each family that was dropped because it may overflow why; ``ranked`` are the plans that fit
+    the target, best first.
     """
 
     program: Program
@@ -57,6 +58,7 @@ class Ranking:
     found: SearchResult
     verified: Mapping[str, Verified]
     originals: Mapping[str, UGraph]
+    faults: Sequence[str]
     ranked: Sequence[Instance]
     seed: int
 
@@ -65,19 +67,33 @@ class Ranking:
         """The plans of verified families, best first."""
         return tuple(i for i in self.ranked if i.family.digest in self.verified)
 
-    def modelled(self, progress: Progress, *, deadline: float | None = None) -> Result:
+    def modelled(
+        self,
+        progress: Progress,
+        *,
+        deadline: float | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> Result:
         """The plan the cost model likes best among those that agree with float64.
 
         Each is run in Triton's interpreter at a reduced size, best first, until one passes. After
-        ``deadline`` (of time.monotonic) none is begun but the first.
+        ``deadline`` (of time.monotonic), or when ``should_stop`` says so, none is begun but the
+        first.
         """
+        result = self._modelled(progress, deadline, should_stop)
+        return replace(result, interrupted=should_stop())
+
+    def _modelled(
+        self, progress: Progress, deadline: float | None, should_stop: Callable[[], bool]
+    ) -> Result:
         from mirage_py.runtime.interpreted import check_interpreted
 
         model_us = eager_model_us(self.normal, self.target)
         baseline = Timing("eager, one kernel per operator", model_us, "model")
         dropped: list[Candidate] = []
         for instance in self.instances:
-            if dropped and deadline is not None and time.monotonic() > deadline:
+            late = deadline is not None and time.monotonic() > deadline
+            if dropped and (late or should_stop()):
                 break
             name = _name(instance)
             timing = Timing(name, instance.estimate.time_us, "model")
@@ -109,11 +125,13 @@ class Ranking:
         effort: str,
         deadline: float | None = None,
         progress: Progress,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> Result:
         """Compile, check and time the candidates beside the baselines; the fastest wins.
 
-        ``deadline`` is of time.monotonic. The baselines are eager PyTorch, torch.compile of it, and
-        those that are given; a given ``eager`` is the user's own function.
+        ``deadline`` is of time.monotonic. Where ``should_stop`` says so before anything was timed,
+        the result is what the cost model likes best. The baselines are eager PyTorch, torch.compile
+        of it, and those that are given; a given ``eager`` is the user's own function.
         """
         from mirage_py.runtime.baselines import baselines as usual_baselines
         from mirage_py.runtime.tuner import tune
@@ -129,7 +147,10 @@ class Ranking:
             seed=self.seed,
             budget_s=None if deadline is None else max(0.0, deadline - time.monotonic()),
             progress=progress,
+            should_stop=should_stop,
         )
+        if report.interrupted and not any(m.timed for m in report.measured if m.plan is not None):
+            return self.modelled(progress, deadline=deadline, should_stop=should_stop)
         baseline = Timing(report.baseline.name, report.baseline.time_us, "measured")
         best = Timing(report.best.name, report.best.time_us, "measured")
         candidates = [
@@ -180,6 +201,7 @@ class Ranking:
             configurations=counters.configurations,
             hits=counters.hits,
             kinds=dict(sorted(kinds.items())),
+            unsafe=len(self.faults),
             tested=len({i.family.digest for i in self.ranked}),
             ranked=len(self.instances),
             limited_by=limited_by,

@@ -54,6 +54,7 @@ SCHEMA_1: dict[str, Any] = {
         "configurations": int,
         "hits": int,
         "families": dict,
+        "unsafe": int,
         "tested": int,
         "ranked": int,
         "rings": list,

@@ -181,6 +181,16 @@ def diagnose(
     return tuple(found)
 
 
+def unsafe_families(count: int, fault: str = "") -> Diagnosis:
+    """Every family found has an exponential that overflows where the program's own does not."""
+    found = count_text(count, "family was", "families were")
+    return Diagnosis(
+        f"{found} found, and each may overflow",
+        "an exponential is left without its maximum" + (f": {fault}" if fault else ""),
+        "report it, with the program: the order of operations that is safe was not found",
+    )
+
+
 def unverified_families(count: int) -> Diagnosis:
     """Families fit, and the field test found a difference in each."""
     return Diagnosis(

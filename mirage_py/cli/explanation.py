@@ -10,6 +10,7 @@ from mirage_py.cli.diagnosis import (
     Diagnosis,
     diagnose,
     unfit_families,
+    unsafe_families,
     unverified_families,
 )
 from mirage_py.cli.evidence_words import evidence_words
@@ -152,7 +153,9 @@ def _diagnoses(search: Mapping[str, Any], limits: Mapping[str, int]) -> tuple[Di
     """Why a search found nothing; what blocks would have to hold is known to itself only."""
     families = sum(search.get("families", {}).values())
     lost = None
-    if families and search.get("tested"):
+    if families and search.get("unsafe") == families:
+        lost = unsafe_families(families)
+    elif families and search.get("tested"):
         lost = unverified_families(search["tested"])
     elif families:
         lost = Diagnosis(
@@ -168,6 +171,8 @@ def _lost(ranking: Ranking) -> Diagnosis | None:
     families = [family.ugraph for family in ranking.found.families]
     if not families:
         return None
+    if len(ranking.faults) == len(families):
+        return unsafe_families(len(families), ranking.faults[0])
     if ranking.ranked:
         return unverified_families(len({i.family.digest for i in ranking.ranked}))
     return unfit_families(families, ranking.target)

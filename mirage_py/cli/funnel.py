@@ -93,6 +93,9 @@ def _families(search: Mapping[str, Any]) -> Iterator[Row]:
     kinds = search.get("families", {})
     listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     yield Row(sum(kinds.values()), "families" + (f": {listed}" if listed else ""))
+    unsafe = int(search.get("unsafe", 0))
+    if unsafe:
+        yield Row(unsafe, "of them dropped: an exponential may overflow that others shift")
     yield Row(int(search.get("tested", 0)), "of them among the plans that fit the target best")
     yield Row(int(search["valid"]), "of these equal to the program in the field test")
     yield Row(int(search.get("ranked", 0)), "plans ranked by the cost model")

@@ -59,10 +59,12 @@ class CompilePool:
         *,
         on_outcome: Callable[[int, CompileOutcome], None] = lambda _number, _outcome: None,
         deadline: float | None = None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> list[CompileOutcome]:
         """Compile every plan for sm_``capability``; outcomes in the order of the plans.
 
-        Plans that have not begun at ``deadline`` (of ``time.monotonic``) are given up. Raises
+        Plans that have not begun at ``deadline`` (of ``time.monotonic``), or when ``stop`` says so,
+        are given up. Raises
         CompileError when worker processes cannot start.
         """
         outcomes: list[CompileOutcome | None] = [None] * len(plans)
@@ -80,7 +82,7 @@ class CompilePool:
             outcomes[places[number]] = outcome = _outcome(reply)
             on_outcome(places[number], outcome)
 
-        self._pool.map(tasks, on_reply=report, deadline=deadline)
+        self._pool.map(tasks, on_reply=report, deadline=deadline, stop=stop)
         return [o for o in outcomes if o is not None]
 
     def close(self) -> None:

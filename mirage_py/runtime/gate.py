@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from pathlib import Path
 from types import TracebackType
@@ -48,15 +48,17 @@ class FloatGate:
         self._thread = threading.Thread(target=self._prepare, args=(seed,), daemon=True)
         self._thread.start()
 
-    def first(self, plans: Sequence[Plan]) -> list[FloatEvidence]:
-        """Judge on the first input sets, random ones among them. Raises CompileError when the gate
-        itself cannot be set up.
+    def first(
+        self, plans: Sequence[Plan], stop: Callable[[], bool] = lambda: False
+    ) -> list[FloatEvidence]:
+        """Judge on the first input sets, random ones among them; what has not begun when ``stop``
+        says so does not pass. Raises CompileError when the gate itself cannot be set up.
         """
-        return self._judge(plans, self._names()[:FIRST_SETS])
+        return self._judge(plans, self._names()[:FIRST_SETS], stop)
 
     def rest(self, plans: Sequence[Plan]) -> list[FloatEvidence]:
         """Judge on the other input sets: zeros, tiny values, one huge row."""
-        return self._judge(plans, self._names()[FIRST_SETS:])
+        return self._judge(plans, self._names()[FIRST_SETS:], lambda: False)
 
     def close(self) -> None:
         """Stop the worker and remove the folder."""
@@ -95,12 +97,14 @@ class FloatGate:
             raise CompileError("the float gate cannot be set up", why=reply.reason)
         return tuple(reply.value)
 
-    def _judge(self, plans: Sequence[Plan], sets: Sequence[str]) -> list[FloatEvidence]:
+    def _judge(
+        self, plans: Sequence[Plan], sets: Sequence[str], stop: Callable[[], bool]
+    ) -> list[FloatEvidence]:
         tasks: list[dict[str, Any]] = [
             {**self._common, "service": "gate", "plan": dump_text(p), "sets": list(sets)}
             for p in plans
         ]
-        return [_evidence(reply) for reply in self._pool.map(tasks)]
+        return [_evidence(reply) for reply in self._pool.map(tasks, stop=stop)]
 
 
 def _evidence(reply: Reply) -> FloatEvidence:

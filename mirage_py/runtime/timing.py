@@ -62,12 +62,17 @@ def rotation_sets(set_bytes: int, l2_bytes: int) -> int:
 
 
 def time_interleaved(
-    entries: Mapping[str, Entry], sets: int, *, reps: int, deadline: float | None = None
+    entries: Mapping[str, Entry],
+    sets: int,
+    *,
+    reps: int,
+    deadline: float | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Timed]:
     """Time each entry over input sets 0 to ``sets`` - 1 with ``reps`` interleaved replays.
 
-    After ``deadline`` (of ``time.monotonic``) no replay begins beyond the third of each entry.
-    Raises InputError without a GPU.
+    After ``deadline`` (of ``time.monotonic``), or when ``stop`` says so, no replay begins beyond
+    the third of each entry. Raises InputError without a GPU.
     """
     import torch
 
@@ -90,7 +95,8 @@ def time_interleaved(
         gc.unfreeze()
     samples: dict[str, list[float]] = {name: [] for name in replays}
     for rep in range(reps):
-        if rep >= MIN_REPS and deadline is not None and time.monotonic() > deadline:
+        late = deadline is not None and time.monotonic() > deadline
+        if rep >= MIN_REPS and (late or stop()):
             break
         for name, replay in replays.items():
             samples[name].append(replay.run() * _MICROSECONDS / sets)

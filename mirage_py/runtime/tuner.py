@@ -48,13 +48,14 @@ def tune(
     compile_workers: int | None = None,
     top_k: int = _TOP_K,
     progress: Progress = lambda _: None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> TuneReport:
     """Find the fastest right plan, or the fastest baseline where no plan is 1 % faster.
 
     ``plans`` are plans of ``program``; ``baselines`` are functions of its inputs in order.
     ``budget_s`` bounds compiling and timing: what has not begun by then is left out, and the best
-    so far is returned, as it is after Ctrl-C. Raises InputError without a GPU, and CompileError
-    when no baseline runs.
+    so far is returned, as it is when ``should_stop`` says so and after Ctrl-C. Raises InputError
+    without a GPU, and CompileError when no baseline runs.
     """
     import torch
 
@@ -68,7 +69,7 @@ def tune(
     deadline = None if budget_s is None else start + budget_s
     compiled_by = None if budget_s is None else start + _COMPILE_SHARE * budget_s
     with FloatGate(program, seed=seed, device=torch.cuda.current_device()) as gate:
-        tuner = _Tuner(program, plans, baselines, gate, deadline, progress)
+        tuner = _Tuner(program, plans, baselines, gate, deadline, progress, should_stop)
         with CompilePool(compile_workers) as pool:
             tuner.compile(pool, target, compiled_by)
         tuner.check()
@@ -88,6 +89,7 @@ class _Tuner:
         gate: FloatGate,
         deadline: float | None,
         progress: Progress,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.program = program
         self.functions = dict(baselines)
@@ -96,6 +98,7 @@ class _Tuner:
         self.gate = gate
         self.deadline = deadline
         self.progress = progress
+        self.should_stop = should_stop
         self.runners: dict[str, PlanRunner] = {}
         self.notes: list[str] = []
         self.interrupted = False
@@ -112,7 +115,9 @@ class _Tuner:
             done += 1
             self.progress(f"compiled {done} of {len(plans)}")
 
-        outcomes = pool.compile(plans, target.capability, on_outcome=count, deadline=deadline)
+        outcomes = pool.compile(
+            plans, target.capability, on_outcome=count, deadline=deadline, stop=self.should_stop
+        )
         for contender, outcome in zip(self.candidates, outcomes, strict=True):
             contender.reason = outcome.reason
             contender.facts = outcome.facts
@@ -127,8 +132,9 @@ class _Tuner:
         """Run every candidate on the first input sets; drop the wrong ones."""
         alive = [c for c in self.candidates if c.alive]
         self.progress(f"checking {len(alive)} candidates against float64")
-        self._judge(alive, self.gate.first)
-        if self.candidates and not any(c.alive for c in self.candidates):
+        self._judge(alive, lambda plans: self.gate.first(plans, self.should_stop))
+        nothing = self.candidates and not any(c.alive for c in self.candidates)
+        if nothing and not self.should_stop():
             self.notes.append("no candidate compiled and gave the right result")
 
     def _judge(
@@ -155,7 +161,6 @@ class _Tuner:
             if not any(c.time_us < float("inf") for c in self.baselines):
                 raise
             self.interrupted = True
-            self.notes.append("interrupted: the best so far")
 
     def _proven(self, racing: Sequence[Contender], count: int) -> list[Contender]:
         """The fastest ``count`` that pass the other input sets too; wrong ones are replaced."""
@@ -181,7 +186,9 @@ class _Tuner:
             function = self._function(contender)
             if contender.alive and function is not None:
                 entries[contender.name] = _on_sets(function, sets)
-        times = time_interleaved(entries, len(sets), reps=reps, deadline=self.deadline)
+        times = time_interleaved(
+            entries, len(sets), reps=reps, deadline=self.deadline, stop=self.should_stop
+        )
         for contender in (*self.baselines, *racing):
             if contender.name in times:
                 contender.timed(times[contender.name])
@@ -202,7 +209,8 @@ class _Tuner:
         return sorted(alive, key=lambda c: c.time_us)[:count]
 
     def _is_late(self) -> bool:
-        return self.deadline is not None and time.monotonic() > self.deadline
+        late = self.deadline is not None and time.monotonic() > self.deadline
+        return late or self.should_stop()
 
     def _check_baselines(self, store: GateStore, inputs: _InputSet) -> None:
         """How far what the user has is from float64: for the report, it is never dropped for it."""
@@ -229,6 +237,9 @@ class _Tuner:
 
     def report(self) -> TuneReport:
         """Who won."""
+        self.interrupted |= self.should_stop()
+        if self.interrupted:
+            self.notes.append("interrupted: the best so far")
         standing = self._fastest(self.baselines, 1)
         if not standing:
             reasons = "; ".join(f"{c.name}: {c.reason}" for c in self.baselines)
@@ -243,7 +254,7 @@ class _Tuner:
                 best = contender
                 break
         late = sum(c.alive and c.time is None for c in self.candidates)
-        if late:
+        if late and not self.interrupted:
             self.notes.append(f"{late} candidates were not timed within the budget")
         found = {c.name: c.measured() for c in (*self.candidates, *self.baselines)}
         return TuneReport(

@@ -87,12 +87,14 @@ class WorkerPool:
         *,
         on_reply: Callable[[int, Reply], None] = lambda _number, _reply: None,
         deadline: float | None = None,
+        stop: Callable[[], bool] = lambda: False,
         timeout_s: float | None = None,
     ) -> list[Reply]:
         """Every task's reply, in the order of the tasks.
 
         ``on_reply(number, reply)`` is called as they come, from other threads, one at a time. Tasks
-        that have not begun at ``deadline`` (of ``time.monotonic``) are skipped. ``timeout_s``
+        that have not begun at ``deadline`` (of ``time.monotonic``), or when ``stop`` says so, are
+        skipped. ``timeout_s``
         replaces the pool's. Raises CompileError when workers cannot start at all. KeyboardInterrupt
         kills the workers.
         """
@@ -110,8 +112,9 @@ class WorkerPool:
                 except queue.Empty:
                     return
                 try:
-                    if deadline is not None and time.monotonic() > deadline:
-                        reply = Reply("skipped", reason="the time budget was used up")
+                    reason = _why_not(deadline, stop)
+                    if reason:
+                        reply = Reply("skipped", reason=reason)
                     else:
                         reply = worker.ask(tasks[number], timeout_s or self.timeout_s)
                     with one_at_a_time:
@@ -155,6 +158,13 @@ class WorkerPool:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _why_not(deadline: float | None, stop: Callable[[], bool]) -> str:
+    """Why a task is not begun any more; empty where it may be."""
+    if deadline is not None and time.monotonic() > deadline:
+        return "the time budget was used up"
+    return "it was interrupted before this began" if stop() else ""
 
 
 class _Worker:

@@ -71,6 +71,17 @@ def test_tasks_after_the_deadline_are_skipped(pool: WorkerPool):
     assert (reply.kind, reply.reason) == ("skipped", "the time budget was used up")
 
 
+def test_tasks_after_a_stop_are_skipped():
+    done: list[int] = []
+    tasks = [task("def ("), task(GOOD)]
+    with WorkerPool(1, timeout_s=60.0) as pool:
+        first, second = pool.map(
+            tasks, on_reply=lambda n, _: done.append(n), stop=lambda: bool(done)
+        )
+    assert first.kind == "error"
+    assert (second.kind, second.reason) == ("skipped", "it was interrupted before this began")
+
+
 def test_an_interrupt_ends_the_workers(request: pytest.FixtureRequest):
     # A background job inherits an ignored SIGINT.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -45,7 +45,7 @@ class Gate:
         self.asked: list[tuple[str, list[int]]] = []
         self.store = Store({})
 
-    def first(self, plans: list[Plan]) -> list[FloatEvidence]:
+    def first(self, plans: list[Plan], stop) -> list[FloatEvidence]:
         return self._judge("first", plans)
 
     def rest(self, plans: list[Plan]) -> list[FloatEvidence]:
@@ -61,7 +61,7 @@ class Pool:
     def __init__(self, outcomes: dict[int, CompileOutcome]) -> None:
         self.outcomes = outcomes
 
-    def compile(self, plans, capability, *, on_outcome, deadline) -> list[CompileOutcome]:
+    def compile(self, plans, capability, *, on_outcome, deadline, stop) -> list[CompileOutcome]:
         facts = CompiledFacts("k", capability, 1000, 32, 0, 5000, 0.1)
         return [self.outcomes.get(number_of(p), CompileOutcome((facts,))) for p in plans]
 
@@ -91,6 +91,7 @@ class Scene:
         self.times = dict(times)
         self.rounds: list[tuple[int, list[str]]] = []
         self.interrupt_in_round = 0
+        self.stop_in_round = 0
         self.gate = Gate({}, {})
         self.outcomes: dict[int, CompileOutcome] = {}
         monkeypatch.setattr(tuner_module, "time_interleaved", self.clock)
@@ -99,7 +100,7 @@ class Scene:
         monkeypatch.setattr(tuner_module, "_device", lambda: torch.device("cpu"))
         monkeypatch.setattr(tuner_module, "to_arrays", lambda _program, outputs: outputs)
 
-    def clock(self, entries, sets, *, reps, deadline) -> dict[str, Timed]:
+    def clock(self, entries, sets, *, reps, deadline, stop) -> dict[str, Timed]:
         self.rounds.append((reps, list(entries)))
         if len(self.rounds) == self.interrupt_in_round:
             raise KeyboardInterrupt
@@ -109,10 +110,13 @@ class Scene:
             for t in [self.times[name.split(":")[0]]]
         }
 
+    def stop(self) -> bool:
+        return bool(self.stop_in_round) and len(self.rounds) >= self.stop_in_round
+
     def run(self, count: int, baselines=("eager", "compile"), top_k: int = 2) -> TuneReport:
         plans = [numbered(n) for n in range(count)]
         functions = {name: lambda *_: "baseline" for name in baselines}
-        tuner = _Tuner(PROGRAM, plans, functions, self.gate, None, lambda _: None)
+        tuner = _Tuner(PROGRAM, plans, functions, self.gate, None, lambda _: None, self.stop)
         tuner.compile(Pool(self.outcomes), H200, None)
         tuner.check()
         tuner.race(60 << 20, top_k)
@@ -219,6 +223,18 @@ def test_an_interrupt_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch):
     scene.interrupt_in_round = 1
     with pytest.raises(KeyboardInterrupt):
         scene.run(1)
+
+
+def test_a_stop_keeps_the_best_that_is_right_on_everything(monkeypatch: pytest.MonkeyPatch):
+    times = {f"plan {n}": 9.0 - n for n in range(4)}
+    scene = Scene(monkeypatch, {**BASE, **times})
+    scene.stop_in_round = 1
+    scene.gate.verdicts = {"first": {}, "rest": {3: WRONG}}
+    report = scene.run(4)
+    assert [reps for reps, _ in scene.rounds] == [3]
+    assert winner(report) == "plan 2"
+    assert report.interrupted
+    assert report.notes == ("interrupted: the best so far",)
 
 
 def test_baselines_that_do_not_run(monkeypatch: pytest.MonkeyPatch):
