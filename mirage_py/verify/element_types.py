@@ -35,6 +35,10 @@ _FORMATS: Final = {
 }
 
 
+# Where NumPy has the type its own rounding takes a tenth of the time.
+_OF_NUMPY: Final = {F16.name: np.float16, F32.name: np.float32}
+
+
 def round_to(values: FloatArray, dtype: DType) -> FloatArray:
     """The nearest values of the type, ties to even, as float64.
 
@@ -45,6 +49,14 @@ def round_to(values: FloatArray, dtype: DType) -> FloatArray:
         if dtype.name == "bool":
             return np.asarray(values != 0, dtype=np.float64)
         return np.asarray(np.clip(np.rint(values), -dtype.max_finite - 1, dtype.max_finite))
+    if dtype.name in _OF_NUMPY:
+        with np.errstate(over="ignore"):
+            return np.asarray(values.astype(_OF_NUMPY[dtype.name]), dtype=np.float64)
+    return _rounded(values, dtype)
+
+
+def _rounded(values: FloatArray, dtype: DType) -> FloatArray:
+    """``round_to`` for any floating-point type, by its bits."""
     form = _FORMATS[dtype.name]
     if form.bits == _FORMATS[F64.name].bits:
         return values

@@ -15,13 +15,14 @@ alternating  signs alternate along the last axis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2, prod, sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mirage_py.ugraph.buffers import FloatArray
+from mirage_py.ugraph.buffers import FloatArray, Index
 from mirage_py.ugraph.dtypes import F32, DType
 from mirage_py.ugraph.interpret import evaluate_at
 from mirage_py.ugraph.meaning import FloatMeaning
@@ -30,6 +31,10 @@ from mirage_py.ugraph.program import Program, Tensor
 from mirage_py.verify.element_types import round_to, smallest_normal
 from mirage_py.verify.safe_exp import add_safe_shifts
 from mirage_py.verify.windows import first_window
+
+_Where = NDArray[np.bool_]
+
+SET_NAMES = ("random", "large", "huge_row", "tiny", "zeros", "constant", "alternating")
 
 _CONSTANT = 0.75
 _WIDE_TINY = 2.0**-40
@@ -48,30 +53,59 @@ class InputSet:
 
 def input_sets(program: Program, seed: int) -> tuple[InputSet, ...]:
     """All sets in the order above. The same seed gives the same arrays."""
-    base = _random(program, seed)
-    floats = [t.name for t in program.inputs if t.dtype.is_float]
-    judge = _Headroom(program)
+    return tuple(drawn_sets(program, seed, SET_NAMES))
 
-    def changed(name: str, change: Callable[[Tensor, FloatArray], FloatArray]) -> InputSet:
-        arrays = {
-            t.name: change(t, base[t.name]) if t.name in floats else base[t.name]
-            for t in program.inputs
+
+def drawn_sets(program: Program, seed: int, names: Sequence[str]) -> Iterator[InputSet]:
+    """The sets of these names, one after the other: those of a large program take much memory."""
+    draw = _Draw(program, seed)
+    for name in names:
+        yield InputSet(name, draw.arrays(name))
+
+
+class _Draw:
+    """Everything that the sets of one program have in common."""
+
+    def __init__(self, program: Program, seed: int) -> None:
+        self._program = program
+        self._base = _random(program, seed)
+        self._rounded = {t.name: round_to(self._base[t.name], t.dtype) for t in program.inputs}
+        self._floats = [t for t in program.inputs if t.dtype.is_float]
+        self._matrix = next((t for t in self._floats if len(t.shape) > 1), None)
+
+    def arrays(self, name: str) -> dict[str, FloatArray]:
+        """The inputs of one set."""
+        if name == "random":
+            return dict(self._rounded)
+        if name == "large":
+            return self._largest({t.name: np.broadcast_to(np.True_, t.shape) for t in self._floats})
+        if name == "huge_row":
+            matrix = self._matrix
+            return self._largest({matrix.name: _first_row(matrix.shape)} if matrix else {})
+        if name == "tiny":
+            matrix = self._matrix
+            scaled = {matrix.name: _tiny(matrix, self._base[matrix.name])} if matrix else {}
+            return {**self._rounded, **scaled}
+        return {**self._rounded, **{t.name: self._plain(name, t) for t in self._floats}}
+
+    def _plain(self, name: str, tensor: Tensor) -> FloatArray:
+        if name == "zeros":
+            return np.zeros(tensor.shape)
+        if name == "constant":
+            value = _CONSTANT / _contracted_terms(self._program).get(tensor.name, 1)
+            return np.broadcast_to(round_to(np.full(1, value), tensor.dtype), tensor.shape)
+        values = np.abs(self._rounded[tensor.name])
+        values[..., 1::2] *= -1.0
+        return values
+
+    def _largest(self, where: Mapping[str, _Where]) -> dict[str, FloatArray]:
+        exponent = _Headroom(self._program, self._base).exponent(where)
+        return {
+            t.name: _scaled(t.dtype, self._base[t.name], where[t.name], exponent)
+            if t.name in where
+            else self._rounded[t.name]
+            for t in self._program.inputs
         }
-        return _rounded(program, name, arrays)
-
-    terms = _contracted_terms(program)
-    matrix = next((t.name for t in program.inputs if t.name in floats and len(t.shape) > 1), None)
-    large = judge.largest(base, lambda t, a, scale: a * scale)
-    huge = judge.largest(base, lambda t, a, scale: _scaled_row(a, scale) if t.name == matrix else a)
-    return (
-        _rounded(program, "random", base),
-        InputSet("large", large),
-        InputSet("huge_row", huge),
-        changed("tiny", lambda t, a: a * _tiny_scale(t.dtype) if t.name == matrix else a),
-        changed("zeros", lambda t, a: np.zeros_like(a)),
-        changed("constant", lambda t, a: np.full_like(a, _CONSTANT / terms.get(t.name, 1))),
-        changed("alternating", lambda t, a: np.abs(a) * (1.0 - 2.0 * (np.arange(a.shape[-1]) % 2))),
-    )
 
 
 def _random(program: Program, seed: int) -> dict[str, FloatArray]:
@@ -111,72 +145,51 @@ def _inputs_below(program: Program, position: int) -> list[str]:
     return []
 
 
+def _tiny(tensor: Tensor, values: FloatArray) -> FloatArray:
+    return round_to(values * _tiny_scale(tensor.dtype), tensor.dtype)
+
+
 def _tiny_scale(dtype: DType) -> float:
     if dtype.bytes <= 2 and smallest_normal(dtype) > smallest_normal(F32):
         return smallest_normal(dtype)
     return _WIDE_TINY
 
 
-def _scaled_row(values: FloatArray, scale: float) -> FloatArray:
-    result = values.copy()
-    result[(0,) * (values.ndim - 1)] *= scale
-    return result
-
-
-def _rounded(program: Program, name: str, arrays: Mapping[str, FloatArray]) -> InputSet:
-    return InputSet(name, {t.name: round_to(arrays[t.name], t.dtype) for t in program.inputs})
+def _first_row(shape: tuple[int, ...]) -> _Where:
+    where = np.zeros(shape, dtype=np.bool_)
+    where[(0,) * (len(shape) - 1)] = True
+    return where
 
 
 class _Headroom:
-    """Finds how large inputs may be."""
+    """Finds how large inputs may be; ``base`` holds them unrounded."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, base: Mapping[str, FloatArray]) -> None:
         self._program = program
+        self._base = base
         self._safe = add_safe_shifts(program)
         # A part is enough: an element elsewhere that does overflow is judged as such.
         self._window = first_window(self._safe, _PROBED_ELEMENTS)
 
-    def largest(
-        self,
-        base: Mapping[str, FloatArray],
-        change: Callable[[Tensor, FloatArray, float], FloatArray],
-    ) -> dict[str, FloatArray]:
-        """The change with the largest power of two for which inputs and results fit their types."""
+    def exponent(self, where: Mapping[str, _Where]) -> int:
+        """Of the largest power of two that inputs can be multiplied with ``where`` it is true, so
+        that they and the results fit their types.
+        """
         floats = [t for t in self._program.inputs if t.dtype.is_float]
         limit = min((t.dtype.max_finite / 4 for t in floats), default=1.0)
         fits, too_large = 0, 1 + int(log2(max(limit / _NORMAL_PEAK, 1.0)))
-        best = self._scaled(base, change, fits)
         while too_large - fits > 1:
             middle = (fits + too_large) // 2
-            arrays = self._scaled(base, change, middle)
-            if self._fits(arrays):
-                fits, best = middle, arrays
+            if self._fits(where, middle):
+                fits = middle
             else:
                 too_large = middle
-        return best
+        return fits
 
-    def _scaled(
-        self,
-        base: Mapping[str, FloatArray],
-        change: Callable[[Tensor, FloatArray, float], FloatArray],
-        exponent: int,
-    ) -> dict[str, FloatArray]:
-        arrays: dict[str, FloatArray] = {}
-        for t in self._program.inputs:
-            values = base[t.name]
-            if t.dtype.is_float:
-                values = np.clip(
-                    change(t, values, 2.0**exponent),
-                    -t.dtype.max_finite / 4,
-                    t.dtype.max_finite / 4,
-                )
-            arrays[t.name] = round_to(values, t.dtype)
-        return arrays
-
-    def _fits(self, arrays: Mapping[str, FloatArray]) -> bool:
+    def _fits(self, where: Mapping[str, _Where], exponent: int) -> bool:
         """Whether results fit their types, and what is computed on the way fits float32."""
-        meaning = _PeakMeaning()
-        results = evaluate_at(self._safe, arrays, meaning, self._window)
+        meaning = _PeakMeaning(self._program, self._base, where, exponent)
+        results = evaluate_at(self._safe, self._base, meaning, self._window)
         if not meaning.peak <= F32.max_finite / 4:
             return False
         return all(
@@ -185,11 +198,43 @@ class _Headroom:
         )
 
 
-class _PeakMeaning(FloatMeaning):
-    """Floats that remember the largest magnitude they reached."""
+def _scaled(dtype: DType, values: FloatArray, where: _Where, exponent: int) -> FloatArray:
+    """Times 2^exponent at some places, within a quarter of what the type holds."""
+    limit = dtype.max_finite / 4
+    large = np.multiply(values, 2.0**exponent, where=where, out=values.copy())
+    return round_to(np.clip(large, -limit, limit, out=large), dtype)
 
-    def __init__(self) -> None:
+
+class _PeakMeaning(FloatMeaning):
+    """Floats that remember the largest magnitude they reached.
+
+    Inputs are scaled as they are read: a window needs a small part of them.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        base: Mapping[str, FloatArray],
+        where: Mapping[str, _Where],
+        exponent: int,
+    ) -> None:
         self.peak = 0.0
+        self._exponent = exponent
+        # The interpreter hands over the very arrays that it was given.
+        self._inputs = {
+            id(base[t.name]): (t.dtype, where.get(t.name))
+            for t in program.inputs
+            if t.dtype.is_float
+        }
+
+    def load(self, x: FloatArray, index: Index) -> FloatArray:
+        part = super().load(x, index)
+        if id(x) not in self._inputs:
+            return part
+        dtype, where = self._inputs[id(x)]
+        if where is None:
+            return round_to(part, dtype)
+        return _scaled(dtype, part, where[index], self._exponent)
 
     def apply(self, op: str, attr: Attr, args: Sequence[FloatArray]) -> FloatArray:
         return self._seen(super().apply(op, attr, args))

@@ -6,7 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirage_py.ugraph.dtypes import ALL_DTYPES, BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I32
-from mirage_py.verify.element_types import round_to, smallest_normal, underflow_step
+from mirage_py.verify.element_types import (
+    _rounded,
+    round_to,
+    smallest_normal,
+    underflow_step,
+)
 
 floats = st.floats(allow_nan=False, width=64)
 
@@ -18,8 +23,9 @@ def one(value, dtype):
 @given(floats)
 def test_halves_and_singles_as_numpy_rounds_them(value):
     with np.errstate(over="ignore"):
-        assert one(value, F16) == float(np.float16(value))
-        assert one(value, F32) == float(np.float32(value))
+        for dtype, of_numpy in ((F16, np.float16), (F32, np.float32)):
+            assert one(value, dtype) == float(of_numpy(value))
+            assert float(_rounded(np.array([value]), dtype)[0]) == float(of_numpy(value))
     assert one(value, F64) == value
 
 
