@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from types import TracebackType
-from typing import Any
 
 from mirage_py.errors import MirageError
 from mirage_py.runtime.compile import CompiledFacts, KernelSource
@@ -63,27 +62,19 @@ class CompilePool:
     ) -> list[CompileOutcome]:
         """Compile every plan for sm_``capability``; outcomes in the order of the plans.
 
-        Plans that have not begun at ``deadline`` (of ``time.monotonic``), or when ``stop`` says so,
-        are given up. Raises
-        CompileError when worker processes cannot start.
+        Kernels that several plans have in common are compiled once. Plans whose kernels have not
+        all begun at ``deadline`` (of ``time.monotonic``), or when ``stop`` says so, are given up.
+        Raises CompileError when worker processes cannot start.
         """
-        outcomes: list[CompileOutcome | None] = [None] * len(plans)
-        tasks: list[Task] = []
-        places: list[int] = []
-        for number, plan in enumerate(plans):
-            try:
-                tasks.append(_task(plan, capability))
-                places.append(number)
-            except MirageError as error:
-                outcomes[number] = CompileOutcome(reason=str(error))
-                on_outcome(number, CompileOutcome(reason=str(error)))
-
-        def report(number: int, reply: Reply) -> None:
-            outcomes[places[number]] = outcome = _outcome(reply)
-            on_outcome(places[number], outcome)
-
-        self._pool.map(tasks, on_reply=report, deadline=deadline, stop=stop)
-        return [o for o in outcomes if o is not None]
+        work = _Work(plans, on_outcome)
+        tasks = [_task(kernel, capability) for kernel in work.kernels]
+        self._pool.map(
+            tasks,
+            on_reply=lambda number, reply: work.compiled(number, _outcome(reply)),
+            deadline=deadline,
+            stop=stop,
+        )
+        return [work.outcomes[number] for number in range(len(plans))]
 
     def close(self) -> None:
         """Stop the workers."""
@@ -101,9 +92,51 @@ class CompilePool:
         self.close()
 
 
-def _task(plan: Plan, capability: int) -> dict[str, Any]:
-    kernels = [asdict(KernelSource.of(k)) for k in emit_kernels(plan)]
-    return {"service": "compile", "capability": capability, "kernels": kernels}
+class _Work:
+    """The distinct kernels of some plans, and what became of the plans whose kernels are done."""
+
+    def __init__(
+        self, plans: Sequence[Plan], on_outcome: Callable[[int, CompileOutcome], None]
+    ) -> None:
+        self.outcomes: dict[int, CompileOutcome] = {}
+        self._on_outcome = on_outcome
+        self._numbers: dict[KernelSource, int] = {}
+        self._kernels_of: dict[int, tuple[int, ...]] = {}
+        self._done: dict[int, CompileOutcome] = {}
+        for number, plan in enumerate(plans):
+            try:
+                sources = [KernelSource.of(k) for k in emit_kernels(plan)]
+            except MirageError as error:
+                self._settle(number, CompileOutcome(reason=str(error)))
+                continue
+            self._kernels_of[number] = tuple(
+                self._numbers.setdefault(s, len(self._numbers)) for s in sources
+            )
+            if not sources:
+                self._settle(number, CompileOutcome())
+
+    @property
+    def kernels(self) -> tuple[KernelSource, ...]:
+        """Each once, in the order of the plans."""
+        return tuple(self._numbers)
+
+    def compiled(self, kernel: int, outcome: CompileOutcome) -> None:
+        """Take in what became of one kernel."""
+        self._done[kernel] = outcome
+        for number, kernels in self._kernels_of.items():
+            if kernel in kernels and all(k in self._done for k in kernels):
+                found = [self._done[k] for k in kernels]
+                reason = next((o.reason for o in found if o.reason), "")
+                facts = () if reason else tuple(f for o in found for f in o.facts)
+                self._settle(number, CompileOutcome(facts, reason))
+
+    def _settle(self, number: int, outcome: CompileOutcome) -> None:
+        self.outcomes[number] = outcome
+        self._on_outcome(number, outcome)
+
+
+def _task(kernel: KernelSource, capability: int) -> Task:
+    return {"service": "compile", "capability": capability, "kernels": [asdict(kernel)]}
 
 
 def _outcome(reply: Reply) -> CompileOutcome:

@@ -11,14 +11,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+import several_kernels
 from plans import attention_plan, rms_plan, two_kernel_plan
 
 from mirage_py.errors import CompileError
-from mirage_py.runtime.compile import KernelSource, compile_kernel
+from mirage_py.runtime.compile import CompiledFacts, KernelSource, compile_kernel
 from mirage_py.runtime.compile_pool import CompilePool
 from mirage_py.runtime.emission import emit_kernels
-from mirage_py.runtime.worker_pool import WorkerPool
-from mirage_py.ugraph.plan import Plan
+from mirage_py.runtime.worker_pool import Reply, WorkerPool
+from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.ugraph import UGraph
 
 GOOD = "def k(): pass\n"
@@ -124,6 +125,38 @@ def test_plans_compile_in_order_and_the_parent_hits_the_cache():
     assert here.asm_path == there.asm_path
     # Not compiled again: nothing was written over what the worker left.
     assert Path(there.asm_path).stat().st_mtime_ns == written_ns
+
+
+def test_a_kernel_that_plans_share_is_compiled_once(monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+
+    def compiles(self, tasks, *, on_reply, **_):
+        for number, (kernel,) in enumerate(t["kernels"] for t in tasks):
+            asked.append(kernel["name"])
+            if kernel["num_warps"] == 8:
+                on_reply(number, Reply("timeout", reason="it hung"))
+                continue
+            facts = CompiledFacts(kernel["name"], 90, 0, None, None, 0, 0.0)
+            on_reply(number, Reply("done", [asdict(facts)]))
+
+    monkeypatch.setattr(WorkerPool, "map", compiles)
+    plan = two_kernel_plan(9, 40)
+    first, second = plan.options
+    other = replace(plan, options=(first, replace(second, num_warps=4)))
+    hangs = replace(plan, options=(first, replace(second, num_warps=8)))
+    library = several_kernels.ugraph("library_epilogue")
+    called = Plan(replace(library, kernels=library.kernels[:1]), (LaunchOptions(),))
+    done: list[int] = []
+    with CompilePool(2) as pool:
+        outcomes = pool.compile(
+            [plan, called, other, hangs], 90, on_outcome=lambda n, _: done.append(n)
+        )
+    assert asked == ["row_sums", "divide", "divide", "divide"]
+    assert [[f.name for f in o.facts] for o in outcomes] == [
+        ["row_sums", "divide"], [], ["row_sums", "divide"], [],
+    ]  # fmt: skip
+    assert [o.reason for o in outcomes] == ["", "", "", "it hung"]
+    assert sorted(done) == [0, 1, 2, 3]
 
 
 def _without_tiles(plan: Plan):
