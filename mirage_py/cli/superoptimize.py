@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mirage_py.cli.interrupts import stop_on_interrupt
 from mirage_py.cli.screen import Screen, stdout_to_stderr
 from mirage_py.targets import ALL_TARGETS
 
@@ -45,7 +46,7 @@ INTERRUPTED = 130
     "--budget",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Stop measuring after this time, with the best so far.",
+    help="Stop after this time, with the best so far.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of every random choice.")
 @click.option(
@@ -54,6 +55,19 @@ INTERRUPTED = 130
     type=click.Path(path_type=Path),
     metavar="DIR",
     help="Folder of the artifact.  [default: ./NAME.mirage]",
+)
+@click.option(
+    "--journal",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Keep what the search has done here, and go on from it.",
+)
+@click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="NAME=N",
+    help="Bound of the search, as in max_tensors=6000.",
 )
 @click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
 @click.option("--require-speedup", is_flag=True, help="Exit with 3 unless it got faster.")
@@ -77,6 +91,8 @@ def superoptimize(
     budget: float | None,
     seed: int,
     output: Path | None,
+    journal: Path | None,
+    limits: tuple[str, ...],
     json: bool,
     require_speedup: bool,
     inputs: tuple[str, ...],
@@ -101,21 +117,27 @@ def superoptimize(
         check_output(folder)
         # After the input was found right: this import takes longer than reading it.
         from mirage_py import pipeline
+        from mirage_py.cli.search_limits import read_limits
 
-        result = pipeline.optimize(
-            source.program,
-            target=target.lower(),
-            backend=backend,
-            effort=effort,
-            budget=budget,
-            seed=seed,
-            baselines=source.baselines or None,
-            progress=progress,
-        )
+        bounds = read_limits(limits)
+        with stop_on_interrupt() as should_stop:
+            result = pipeline.optimize(
+                source.program,
+                target=target.lower(),
+                backend=backend,
+                effort=effort,
+                budget=budget,
+                seed=seed,
+                baselines=source.baselines or None,
+                limits=bounds,
+                progress=progress,
+                should_stop=should_stop,
+                journal=journal,
+            )
         progress("saving")
         result = save_result(result, folder)
     _report(screen, result, json=json)
-    return _exit_code(screen, result, require_speedup=require_speedup)
+    return _exit_code(screen, result, require_speedup=require_speedup, journal=journal)
 
 
 def _report(screen: Screen, result: Result, *, json: bool) -> None:
@@ -132,9 +154,14 @@ def _report(screen: Screen, result: Result, *, json: bool) -> None:
             screen.message(f"dropped {candidate.timing.name}: {candidate.reason}")
 
 
-def _exit_code(screen: Screen, result: Result, *, require_speedup: bool) -> int:
+def _exit_code(
+    screen: Screen, result: Result, *, require_speedup: bool, journal: Path | None
+) -> int:
     if result.interrupted:
-        screen.message("interrupted: this is the best so far")
+        goes_on = (
+            "" if journal else "\n  try: with --journal FILE the next search goes on from here"
+        )
+        screen.message(f"interrupted: this is the best so far{goes_on}")
         return INTERRUPTED
     if result.plan is None and result.candidates and not any(c.passed for c in result.candidates):
         screen.message(

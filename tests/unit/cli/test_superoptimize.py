@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -68,11 +69,15 @@ def test_words_say_all_of_it(cli, softmax_spec: Path, tmp_path: Path):
     assert "samples at full size" in lines["verified"]
     assert "Schwartz-Zippel" in lines["bound"]
     assert lines["float"].startswith("relative error")
-    assert "candidates" in lines["search"]
+    assert re.search(r"\d+ candidates in \d+ configurations; factored: exhausted", lines["search"])
+    found = r"found \d+ families \(.*one kernel.*\); \d+ verified; \d+ plans ranked"
+    assert re.search(found, outcome.out)
+    assert lines["kernels"] == "one kernel (softmax)"
     assert Path(lines["triton"]).is_file()
     ast.parse(Path(lines["triton"]).read_text())
     assert "us predicted" in lines["baseline"]
     assert "us predicted" in lines["best"]
+    assert "gap" in lines["best"]
     assert lines["speedup"].endswith("x predicted on h200")
     assert "no GPU" in lines["note"]
     assert lines["artifact"] == str(folder)
@@ -188,6 +193,7 @@ def test_options_reach_the_pipeline(cli, softmax_spec, tmp_path, result, monkeyp
 
     monkeypatch.setattr(pipeline, "optimize", optimize)
     options = "--target A100 --backend triton --effort full --budget 2.5 --seed 7 --size S=20"
+    options += " --journal search.journal --limit max_loops=5"
     cli("superoptimize", softmax_spec, *options.split(), "-o", tmp_path / "out")
     assert seen["target"] == "a100"
     assert seen["backend"] == "triton"
@@ -195,6 +201,9 @@ def test_options_reach_the_pipeline(cli, softmax_spec, tmp_path, result, monkeyp
     assert seen["budget"] == 2.5
     assert seen["seed"] == 7
     assert seen["program"].sizes["s"] == 20
+    assert seen["journal"] == Path("search.journal")
+    assert seen["limits"].max_loops == 5
+    assert seen["should_stop"]() is False
 
 
 def test_the_cuda_back_end_is_refused_by_name(cli, softmax_spec, tmp_path):
@@ -287,5 +296,6 @@ def test_an_interrupted_measurement_keeps_the_best(
     _replaced(monkeypatch, replace(result, interrupted=True))
     outcome = cli("superoptimize", softmax_spec, "--json", "-o", tmp_path / "out")
     assert outcome.code == 130
+    assert "with --journal FILE the next search goes on" in outcome.err
     assert faults(outcome.document) == []
     assert (tmp_path / "out" / "plan.json").exists()
