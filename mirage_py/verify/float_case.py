@@ -1,0 +1,139 @@
+"""One output of a kernel against its reference: which elements must agree, and how closely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirage_py.ugraph.buffers import FloatArray
+from mirage_py.ugraph.program import Tensor
+from mirage_py.verify.element_types import underflow_step
+
+# Rounding errors are spread about half as widely as the estimate, and the largest of some million
+# of them lies five to six times their spread away.
+_SPREAD = 4.0
+_EAGER_FACTOR = 2.0
+# An error that output rounding alone can make is no reason to reject.
+_EAGER_FLOOR_ROUNDOFFS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class FloatEvidence:
+    """``max_rel_error`` is the norm of the error over the norm of the reference, of the worst
+    output; ``bound`` is what rounding can make of it there. ``reason`` says why it did not pass.
+
+    ``nonfinite`` counts elements whose reference has no finite value in the output's type,
+    ``compared`` those that were compared with a finite one.
+    """
+
+    max_rel_error: float
+    bound: float
+    eager_rel_error: float | None
+    passed: bool
+    reason: str = ""
+    nonfinite: int = 0
+    compared: int = 0
+
+
+class OutputCase:
+    """What one output is compared with: all that does not depend on the kernel.
+
+    ``compared`` elements have to lie within ``allowed`` of ``expected``; those that ``overflows``
+    must not be finite. ``scale`` is the norm of what is compared, ``bound`` that of what is allowed
+    over it.
+    """
+
+    def __init__(
+        self, tensor: Tensor, expected: FloatArray, errors: FloatArray | None, tolerance: float
+    ) -> None:
+        self.tensor = tensor
+        self.name = tensor.name
+        self.expected = np.asarray(expected, np.float64)
+        size = np.abs(self.expected)
+        limit = tensor.dtype.max_finite
+        spread = np.zeros_like(size) if errors is None else _SPREAD * errors
+        with np.errstate(invalid="ignore"):
+            allowed = tolerance * size + spread + underflow_step(tensor.dtype)
+            known = ~(np.isnan(self.expected) & np.isposinf(spread))
+            self.overflows = known & ~(size - allowed <= limit)
+            self.compared = known & (size + allowed <= limit)
+        self.allowed = allowed
+        self.scale = float(np.linalg.norm(self.expected[self.compared]))
+        self.bound = self._relative(allowed)
+        self.nonfinite, self.checked = int(self.overflows.sum()), int(self.compared.sum())
+
+    def judge(self, got: FloatArray, eager: FloatArray | None) -> FloatEvidence:
+        """Compare what a kernel gave, and hold its error against eager's if there is any."""
+        values = np.asarray(got, np.float64)
+        reason = self._fault(values)
+        if values.shape != self.expected.shape:
+            return FloatEvidence(inf, 0.0, None, False, reason)
+        return self.evidence(
+            self.error(values), None if eager is None else self.error(eager), reason
+        )
+
+    def error(self, values: FloatArray) -> float:
+        """The relative error of values of the right shape."""
+        return self._relative(self._distance(np.asarray(values, np.float64)))
+
+    def evidence(self, error: float, eager_error: float | None, fault: str) -> FloatEvidence:
+        """From an error, eager's, and what else is wrong."""
+        reason = fault
+        if eager_error is not None:
+            reason = reason or self._eager_fault(error, eager_error)
+        return FloatEvidence(
+            error, self.bound, eager_error, not reason, reason, self.nonfinite, self.checked
+        )
+
+    def _distance(self, values: FloatArray) -> FloatArray:
+        with np.errstate(invalid="ignore"):
+            distance = np.abs(values - self.expected)
+        return np.where(np.isfinite(values), distance, inf)
+
+    def _relative(self, distance: FloatArray) -> float:
+        """Norm over norm, of the elements that are compared; 0 / 0 is 0.
+
+        What underflow may cost counts as nothing: of a result that is all underflow it would be 1.
+        """
+        part = np.maximum(distance[self.compared] - underflow_step(self.tensor.dtype), 0.0)
+        if not part.size or not part.any():
+            return 0.0
+        with np.errstate(over="ignore"):
+            norm = float(np.linalg.norm(part))
+        return norm / self.scale if self.scale else inf
+
+    def _fault(self, values: FloatArray) -> str:
+        name = self.tensor.name
+        if values.shape != self.expected.shape:
+            return f"{name} has shape {list(values.shape)}, not {list(self.expected.shape)}"
+        finite = np.isfinite(values)
+        if (self.compared & ~finite).any():
+            return f"{self._at(self.compared & ~finite, values)} is not finite"
+        wrong = self.overflows & finite & (np.abs(values) < self.tensor.dtype.max_finite)
+        if wrong.any():
+            return f"{self._at(wrong, values)} is finite"
+        far = self.compared & (self._distance(values) > self.allowed)
+        if far.any():
+            place = tuple(int(i) for i in np.argwhere(far)[0])
+            return (
+                f"{self._at(far, values)}, more than {self.allowed[place]:.3g} away, "
+                f"and so are {int(far.sum()) - 1} others of {far.size}"
+            )
+        return ""
+
+    def _at(self, which: NDArray[np.bool_], values: FloatArray) -> str:
+        place = tuple(int(i) for i in np.argwhere(which)[0])
+        element = f"{self.tensor.name}[{', '.join(map(str, place))}]"
+        return f"{element} = {values[place]:.6g} instead of {self.expected[place]:.6g}"
+
+    def _eager_fault(self, error: float, eager: float) -> str:
+        floor = _EAGER_FLOOR_ROUNDOFFS * self.tensor.dtype.unit_roundoff
+        if error <= max(_EAGER_FACTOR * eager, floor):
+            return ""
+        return (
+            f"{self.tensor.name} has a relative error of {error:.3g}, more than twice "
+            f"the {eager:.3g} of eager PyTorch"
+        )
