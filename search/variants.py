@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mirage_py.search.abstraction import reduced_dims
+from mirage_py.ugraph.operators import EFFECT, STATE, operator
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.split_dim import part_dim, split_dim
 
@@ -48,6 +49,8 @@ def nominal_parts(size: int) -> int | None:
 def variants(program: Program) -> Iterator[Variant]:
     """The program itself, then each dimension it reduces split where that is possible."""
     yield Variant(program)
+    if any(operator(n.op).kind in (STATE, EFFECT) for n in program.nodes):
+        return  # no program: saying so is left to whoever looks at its terms
     for dim in reduced_dims(program):
         parts = nominal_parts(program.sizes[dim])
         outer = part_dim(dim)

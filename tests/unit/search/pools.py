@@ -12,13 +12,14 @@ from mirage_py.search.hits import draw, hits
 from mirage_py.search.pool import Pool
 from mirage_py.search.spaces import Configuration, representative_space
 from mirage_py.search.values import Values
+from mirage_py.search.variants import variants
 from mirage_py.ugraph.field import FIELDS
 from mirage_py.ugraph.program import Program
 
 
 @dataclass(frozen=True)
 class Closed:
-    """``targets`` are the values of the outputs, ``roots`` the tensors that have them."""
+    """``targets`` are the values of the outputs, ``roots`` the tensors that have them, if any."""
 
     pool: Pool
     roots: tuple[int, ...]
@@ -28,13 +29,25 @@ class Closed:
 
 
 def closed(program: Program, *looped: str) -> Closed:
-    form = abstract(program)
+    """Of a kernel that computes all of a program."""
+    return _closed(program, Configuration(looped), ())
+
+
+def split_closed(program: Program, split: str, *looped: str) -> Closed:
+    """Of a first kernel whose blocks share out the parts of a dimension."""
+    variant = next(v for v in variants(program) if v.split == split)
+    return _closed(variant.program, Configuration(looped, variant.parts), variant.parts)
+
+
+def _closed(program: Program, configuration: Configuration, parts: tuple[str, ...]) -> Closed:
+    form = abstract(program, parts)
     table = saturate(form.roots, form.leaf_axes, axes=form.axes)
-    values, targets = draw(program, representative_space(program), FIELDS[0], 0)
+    space = representative_space(program, 0, parts)
+    values, targets = draw(program, space, FIELDS[0], 0)
     buildable = tuple(frozenset(n.dims) for n in program.nodes)
     ground = Ground(table, form.leaves, buildable, 3, 1000, skip_divisions=False)
     counter = Counter()
-    closure = Closure(ground, values, Configuration(looped), counter)
+    closure = Closure(ground, values, configuration, counter)
     assert closure.run()
-    (roots,) = hits(program, closure.pool, targets)
+    roots = next(hits(program, closure.pool, targets), ())
     return Closed(closure.pool, roots, values, targets, counter)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from unit.search import programs
 
+from mirage_py.search.closure import given_access
 from mirage_py.search.derivation import Derivation, Step
-from mirage_py.search.loops import arrangement_us, arrangements
-from mirage_py.search.lower import lower
+from mirage_py.search.loops import arrangement_us, arrangements, loops_in_vain, shared_out
+from mirage_py.search.lower import lower, output_stores
 from mirage_py.search.work import BlockWork
+from mirage_py.ugraph.ugraph import UGraph
 from mirage_py.ugraph.validate import validate_ugraph
 
 
@@ -63,9 +67,8 @@ def test_a_step_costs_as_often_as_it_is_computed():
 def test_lowering_keeps_the_rules_of_the_ir():
     program = programs.rmsnorm_matmul()
     for arrangement in arrangements(rmsnorm()):
-        ugraph = lower(program, rmsnorm(), arrangement)
-        validate_ugraph(ugraph)
-        (block,) = ugraph.kernels
+        block = lower(program, rmsnorm(), arrangement, output_stores(program))
+        validate_ugraph(UGraph(program, (block,)))
         product = next(n for n in block.nodes if n.op == "matmul")
         assert [str(block.nodes[a].attr) for a in product.args] == ["X[b, d]", "W[d, n]"]
 
@@ -78,3 +81,43 @@ def test_work_grows_with_the_dimensions_and_the_iterations():
     assert work.step_us("const", 1.0, (), None) == 0
     # A scalar step in a loop is done in every iteration.
     assert work.step_us("div", None, ("b",), "d") > work.step_us("div", None, ("b",), None)
+
+
+def test_what_is_stored_elsewhere_is_not_computed():
+    program = programs.rmsnorm_matmul()
+    both = replace(rmsnorm(), outputs=(3, 8))
+    (total, whole) = ("b",), ("b", "n")
+    fused = next(arrangements(both))
+    (store,) = output_stores(program)
+    block = lower(program, both, fused, (given_access("mid0", total), None))
+    assert [n.op for n in block.nodes] == ["load", "square", "sum", "accum_sum", "store"]
+    assert [axis.dim for axis in block.grid] == [*total]
+    block = lower(program, both, fused, (None, store))
+    assert [n.op for n in block.nodes].count("store") == 1
+    assert [axis.dim for axis in block.grid] == [*whole]
+
+
+def test_dimensions_that_are_not_reduced_are_shared_out():
+    assert shared_out(rmsnorm()) == ("b", "n")
+    assert not loops_in_vain(rmsnorm())
+
+
+def test_a_loop_over_what_is_not_reduced_is_in_vain():
+    x = next(n.attr for n in programs.rmsnorm_matmul().nodes if n.op == "load")
+    copy = Derivation((Step("load", (), x, ("b", "d"), "d"),), (0,))
+    assert loops_in_vain(copy)
+    assert shared_out(copy) == ("b", "d")
+
+
+def test_what_an_earlier_kernel_made_is_read_where_it_is_stored():
+    program = programs.rmsnorm_matmul()
+    steps = (
+        Step("load", (), given_access("made0", ("b", "n")), ("b", "n"), None),
+        Step("load", (), given_access("made1", ("b",)), ("b",), None),
+        Step("div", (0, 1), None, ("b", "n"), None),
+    )
+    last = Derivation(steps, (2,))
+    homes = {"made0": given_access("mid7", ("n", "b")), "made1": given_access("mid8", ("b",))}
+    block = lower(program, last, next(arrangements(last)), output_stores(program), renamed=homes)
+    assert [str(n.attr) for _, n in block.loads()] == ["mid7[n, b]", "mid8[b]"]
+    assert [axis.dim for axis in block.grid] == ["b", "n"]
