@@ -3,7 +3,8 @@
 A value that was loaded carries the shift that its kernel had, as a factor exp(-m) to some power. It
 keeps it as long as it can: a sum along which m varies, a sum with a value that carries another
 shift, or a store that could not say which it carries, needs it to be multiplied by exp(m - M) to
-that power, M being the kernel's own shift.
+that power, M being the kernel's own shift. A log takes it out: its result has m added, times the
+power.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ Carried = Mapping[Dims, Fraction]
 @dataclass(frozen=True, slots=True)
 class ShiftFlow:
     """``carried`` are the shifts of one group in each node, ``converting`` the nodes that need
-    their operands brought to the kernel's own shift.
+    their operands brought to the kernel's own shift, ``logs`` those that take shifts out.
     """
 
     carried: tuple[Carried, ...]
     converting: tuple[int, ...]
+    logs: Mapping[int, Carried]
 
 
 def shift_flow(
@@ -52,7 +54,9 @@ def shift_flow(
             converting.append(position)
             found, _ = degree_of(block.nodes, node, [_converted(a, own) for a in args])
         carried.append({dims: power for dims, power in found.items() if power})
-    return ShiftFlow(tuple(carried), tuple(converting))
+    logs = {n: carried[node.args[0]] for n, node in enumerate(block.nodes) if node.op == "log"}
+    taken_out = {n: shifts for n, shifts in logs.items() if shifts}
+    return ShiftFlow(tuple(carried), tuple(converting), taken_out)
 
 
 def _mixes(block: BlockGraph, node: Node, carried: Carried, own: Dims) -> bool:

@@ -28,9 +28,9 @@ STRAIGHT, RUNNING, PASSING = "straight", "running", "passing"
 class GroupPlan:
     """The shift of one group in one kernel.
 
-    It has the dimensions ``kept``. It is read from memory if ``source`` equals ``kept``, is the
-    maximum of the shift ``source`` if that is another one, and of the exponent if it is None.
-    ``made`` says how in the sections that make it; later ones use it.
+    It has the dimensions ``kept``. It is read from memory if ``made`` is empty; else it is the
+    maximum of the shift ``source``, or of the exponent if that is None. ``made`` says how in the
+    sections that make it; later ones use it.
     """
 
     kept: Dims
@@ -41,7 +41,7 @@ class GroupPlan:
     @property
     def is_read(self) -> bool:
         """Whether an earlier kernel made it."""
-        return self.source == self.kept
+        return not self.made
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +116,20 @@ class _Planner:
             if node.op in STORES and flow.carried[n]:
                 (self.carried[node.access.tensor, key],) = flow.carried[n]
         uses = (*exps, *flow.converting)
-        if not uses:
+        if not uses and not flow.logs:
             return None
         made: dict[int, str] = {}
-        if source != kept:
+        if source != kept and uses:
             before = self.dims[key] if source is None else source
-            made = _Sections(block, flow, key, before, kept, source is None).made(uses)
+            sections = _Sections(block, flow, key, before, kept, source is None)
+            made = sections.made(uses)
             self._offer(number, key, kept, made)
-        converted = (
-            dims for n in flow.converting for a in block.nodes[n].args for dims in flow.carried[a]
-        )
-        for dims in (source, *converted):
-            if dims is not None and (dims != kept or source == kept):
+        read = [source] if uses and source is not None else []
+        read += [dims for shifts in flow.logs.values() for dims in shifts]
+        for n in flow.converting:
+            read += [dims for a in block.nodes[n].args for dims in flow.carried[a]]
+        for dims in read:
+            if dims != kept or not made:
                 self.stored[key, dims] = self.offered[key][dims]
         return GroupPlan(kept, source, made, flow)
 
@@ -212,8 +214,11 @@ class _Sections:
 
     def _check(self, found: Mapping[int, str]) -> None:
         for number, how in found.items():
+            here = self.block.sections[number].nodes
             loop = self.block.sections[number].loop
-            for n in self._scaled(self.block.sections[number].nodes):
+            if how == RUNNING and any(self.kept in self.flow.logs.get(n, {}) for n in here):
+                self._fail(f"takes a log of what is scaled by a maximum that moves in loop {loop}")
+            for n in self._scaled(here):
                 op = self.block.nodes[n].op
                 if op in STORES and (how == RUNNING or (how == PASSING and loop not in self.kept)):
                     self._fail(f"stores what is scaled by a maximum that moves in loop {loop}")

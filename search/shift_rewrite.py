@@ -120,6 +120,19 @@ class _Rewriter:
             op, attr = "accum_rescaled", tuple(moving.values())
             args = (*args, *(self.lasting["shift", k, self.plans[k].kept] for k in moving))
         self.map[number] = self._add(self.body, op, args, attr, node.dims)
+        for key, plan in self.plans.items():
+            for dims, power in plan.flow.logs.get(number, {}).items():
+                self._take_out(number, key, dims, power)
+
+    def _take_out(self, log: int, key: int, dims: Dims, power: Fraction) -> None:
+        """log(x exp(-k m)) + k m = log(x)."""
+        is_own = dims == self.plans[key].kept
+        shift = self._shift(key) if is_own else self._load(key, dims)
+        if power != 1:
+            factor = self._add(self.body, "const", (), float(power), ())
+            shift = self._add(self.body, "mul", (shift, factor), None, dims)
+        sum_dims = self.block.nodes[log].dims
+        self.map[log] = self._add(self.body, "add", (self.map[log], shift), None, sum_dims)
 
     def _moving(self, number: int) -> dict[int, int]:
         """The groups whose maximum moves in the loop under way, and the powers in the value."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from mirage_py.errors import UnsupportedError, ValidationError, VerificationError
 from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldOps
-from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
+from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.meaning import FieldMeaning
 from mirage_py.ugraph.program import Program, Tensor
 from mirage_py.ugraph.ugraph import UGraph
@@ -22,6 +22,7 @@ from mirage_py.verify.difference import Mismatch, first_difference
 from mirage_py.verify.error_bound import error_bound
 from mirage_py.verify.programs import Comparison, compare_programs
 from mirage_py.verify.shift_free import without_infinities
+from mirage_py.verify.shift_laws import evaluate_shifted
 from mirage_py.verify.shrink import fixed_dims, predicates_of, shrink, shrink_ugraph
 from mirage_py.verify.small_sizes import instantiate_small, small_extents
 from mirage_py.verify.trial import keyed_operators, random_inputs, redrawn
@@ -163,7 +164,7 @@ class _Comparison:
         expected = evaluate_program(self._program, inputs, meaning)
         try:
             validate_ugraph(self._ugraph)
-            found = evaluate_ugraph(self._ugraph, inputs, meaning)
+            found = evaluate_shifted(self._ugraph, inputs, meaning)
         except ValidationError as error:
             return Mismatch("", (), str(error))
         except DivisionByZero:

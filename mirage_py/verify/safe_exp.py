@@ -1,18 +1,18 @@
 """Puts maxima into programs, so that float64 can evaluate them: removal of free shifts, undone.
 
 exp(x) / sum(exp(x)) overflows for x above 709. Where the scale of an exp cancels in every output,
-exp(x - max(x)) is as good, and cannot overflow.
+exp(x - max(x)) is as good, and cannot overflow. The log of a sum of exps has the maximum added.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mirage_py.ugraph.builder import ProgramBuilder
 from mirage_py.ugraph.dims import reads_of
 from mirage_py.ugraph.dtypes import BOOL
 from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT, shiftable_exps
+from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT, Degrees, ExpGroup, shiftable_exps
 from mirage_py.ugraph.rewrite.rebuild import Rule, copied, rebuild
 
 _TRUTH = ("mask", "lt", "le", "gt", "ge", "eq", "ne")
@@ -22,14 +22,19 @@ def add_safe_shifts(program: Program) -> Program:
     """The program with every exp whose scale cancels shifted by the maximum of its argument.
 
     The maximum is taken over the dimensions that are reduced later, and only where the exp is not
-    masked away: a masked value may be larger than all others.
+    masked away: a masked value may be larger than all others. It is added again behind a log.
     """
-    groups, _ = shiftable_exps(program.nodes, [o.node for o in program.outputs])
+    groups, degrees = shiftable_exps(program.nodes, [o.node for o in program.outputs])
     rules: dict[int, Rule] = {}
+    # Group -> its maximum in the new program.
+    maxima: dict[int, int] = {}
     for group in groups:
         masks = _common_masks(program, group.nodes)
         for exp in group.nodes:
-            rules[exp] = _shifted(program, group.reduced, masks)
+            rules[exp] = _shifted(program, group, masks, maxima)
+    for position, node in enumerate(program.nodes):
+        if node.op == "log" and degrees and degrees[node.args[0]]:
+            rules[position] = _restored(degrees[node.args[0]], maxima)
     return rebuild(program, rules) if rules else program
 
 
@@ -83,7 +88,9 @@ def _is_truth(program: Program, position: int) -> bool:
     return node.op in _TRUTH or (node.op == "mul" and all(_is_truth(program, a) for a in node.args))
 
 
-def _shifted(program: Program, reduced: tuple[str, ...], masks: tuple[int, ...]) -> Rule:
+def _shifted(
+    program: Program, group: ExpGroup, masks: tuple[int, ...], maxima: dict[int, int]
+) -> Rule:
     """exp(min(x - max(x), 0)) for exp(x), the maximum over ``reduced`` where no mask is 0.
 
     The minimum changes masked values only, which might overflow.
@@ -95,8 +102,24 @@ def _shifted(program: Program, reduced: tuple[str, ...], masks: tuple[int, ...])
         for mask in masks:
             condition = _copied_tree(builder, program, mask)
             kept = builder.apply("where", condition, kept, builder.const(LOWEST_SHIFT))
-        below = builder.apply("sub", x, builder.max(kept, reduced))
+        maxima[group.key] = builder.max(kept, group.reduced)
+        below = builder.apply("sub", x, maxima[group.key])
         return builder.apply("exp", builder.apply("minimum", below, builder.const(0.0)))
+
+    return rule
+
+
+def _restored(degrees: Degrees, maxima: Mapping[int, int]) -> Rule:
+    """log(x) + k m for the log of a value that became x exp(-k m)."""
+
+    def rule(builder: ProgramBuilder, args: Sequence[int]) -> int:
+        result = builder.apply("log", args[0])
+        for key, power in degrees.items():
+            top = maxima[key]
+            if power != 1:
+                top = builder.apply("mul", top, builder.const(float(power)))
+            result = builder.apply("add", result, top)
+        return result
 
     return rule
 

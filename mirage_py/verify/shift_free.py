@@ -3,12 +3,13 @@
 What is subtracted inside an exponential is a free shift when no output depends on it. That is
 tested, not matched: the value is replaced by an independent random one, twice, and the outputs must
 stay the same in the field. So every spelling of a safe softmax becomes the same program, and the
-emitted kernel chooses its own shift. A maximum that matters stays.
+emitted kernel chooses its own shift. A maximum that matters stays. Where a log gives the shift back
+its uses behind the log go too: max(x) + log(sum(exp(x - max(x)))) becomes log(sum(exp(x))).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
@@ -21,6 +22,7 @@ from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.meaning import FieldMeaning
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.rebuild import Rule, rebuild
+from mirage_py.verify.shift_laws import Shifted, ShiftLaws, needs_shift_laws
 from mirage_py.verify.shrink import shrink
 from mirage_py.verify.small_sizes import small_extents
 from mirage_py.verify.trial import random_inputs, redrawn
@@ -31,7 +33,9 @@ _PREFIX = "free_shift"
 
 @dataclass(frozen=True, slots=True)
 class _Shift:
-    """``users`` are additions and subtractions inside an exponential, of the value ``node``."""
+    """``users`` are additions and subtractions of the value ``node``: inside an exponential, and
+    perhaps others that undo it behind a log.
+    """
 
     node: int
     users: tuple[int, ...]
@@ -77,17 +81,25 @@ def _described(program: Program, position: int) -> str:
 def _candidates(program: Program) -> list[_Shift]:
     """Values with fewer dimensions than what they are added to or subtracted from, under an exp."""
     below_exp = _below_exponentials(program)
+    has_log = any(n.op == "log" for n in program.nodes)
     users: dict[int, list[int]] = {}
+    outside: dict[int, list[int]] = {}
     for position, node in enumerate(program.nodes):
-        if node.op in ("add", "sub") and below_exp[position]:
+        if node.op in ("add", "sub"):
             for operand in dict.fromkeys(node.args):
-                if len(program.nodes[operand].dims) < len(node.dims):
+                if below_exp[position] and len(program.nodes[operand].dims) < len(node.dims):
                     users.setdefault(operand, []).append(position)
+                elif has_log:
+                    outside.setdefault(operand, []).append(position)
     found: list[_Shift] = []
     for operand, positions in users.items():
         found.append(_Shift(operand, tuple(positions)))
         if len(positions) > 1:
             found.extend(_Shift(operand, (p,)) for p in positions)
+        others = outside.get(operand, [])
+        found.extend(_Shift(operand, (*positions, p)) for p in others)
+        if len(others) > 1:
+            found.append(_Shift(operand, (*positions, *others)))
     return [s for s in found if _still_reads_all(program, s)]
 
 
@@ -192,13 +204,30 @@ def _survivors(opened: Program, candidates: Sequence[_Shift], ops: FieldOps) -> 
         return {n: ops.random(shapes[n], f"{key} {shift.node}") for n in names}
 
     # All uses of one value start with one value.
+    shifts: dict[str, FieldArray] = {}
     for shift in candidates:
-        inputs |= varied(shift, "first")
-    meaning = FieldMeaning(ops)
-    before = evaluate_program(opened, inputs, meaning)
+        shifts |= varied(shift, "first")
+    before = _outputs(opened, inputs, shifts, ops)
     survivors: list[_Shift] = []
     for shift in candidates:
-        after = evaluate_program(opened, inputs | varied(shift, "second"), meaning)
+        after = _outputs(opened, inputs, shifts | varied(shift, "second"), ops)
         if all(ops.equal(before[name], after[name]) for name in before):
             survivors.append(shift)
     return survivors
+
+
+def _outputs(
+    opened: Program,
+    inputs: Mapping[str, FieldArray],
+    shifts: Mapping[str, FieldArray],
+    ops: FieldOps,
+) -> dict[str, FieldArray]:
+    """The outputs for these values of the free shifts."""
+    meaning = FieldMeaning(ops)
+    if not needs_shift_laws(opened):
+        return evaluate_program(opened, {**inputs, **shifts}, meaning)
+    laws = ShiftLaws(meaning)
+    known = {n: Shifted(x) for n, x in inputs.items()}
+    free = {n: laws.free(x) for n, x in shifts.items()}
+    found = evaluate_program(opened, known | free, laws)
+    return {name: laws.plain(x) for name, x in found.items()}

@@ -22,6 +22,8 @@ _MAX_DIVISIONS = 6
 ORDERED = ("max", "maximum", "minimum", "relu", "abs", "lt", "le", "gt", "ge", "eq", "ne")
 # Operators that are keyed random functions.
 KEYED = ("log", "erf", "gelu", "pow")
+# What is said of the operators below where they are keyed.
+OF_AN_EXPONENTIAL = "of an exponential"
 # Operators that go through exp: of a value without a q part they are keyed, and have none either.
 _EXPONENTIAL = ("exp", "sigmoid", "silu", "tanh", "gelu_tanh")
 
@@ -71,7 +73,7 @@ def keyed_operators(program: Program) -> tuple[str, ...]:
         if (node.op in ORDERED or node.op in KEYED) and not constant_power:
             found[node.op] = None
         if node.op in _EXPONENTIAL and not exact:
-            found[f"{node.op} of an exponential"] = None
+            found[f"{node.op} {OF_AN_EXPONENTIAL}"] = None
         # log and erf of anything have a q part again; see mirage_py.ugraph.field.keyed.
         has_q.append(node.op not in _EXPONENTIAL and (exact or node.op in ("log", "erf")))
     return tuple(found)

@@ -2,7 +2,8 @@
 
 Multiplying exp(x) by a factor exp(-m) that later reductions do not see scales every value
 downstream by a known power of that factor, its degree: products add degrees, quotients subtract
-them, sums need equal ones. If every result has degree 0 the factor cancels, and any m is legal.
+them, sums need equal ones. If every result has degree 0 the factor cancels, and any m is legal. A
+log takes the factor out, log(x exp(-k m)) = log(x) - k m: whoever shifts the exps adds k m to it.
 
 This is algebra on lists of nodes, of programs and of block graphs alike.
 """
@@ -151,6 +152,8 @@ def degree_of(
             return _times(args[0], Fraction(repr(exponent))), ()
     if node.op in _SAME_DEGREE:
         return args[0], ()
+    if node.op == "log":
+        return {}, ()
     if node.op in ("add", "sub", "maximum", "minimum", "where"):
         branches = list(zip(node.args, args, strict=True))
         if node.op == "where":

@@ -29,6 +29,11 @@ def values(program, scale=1.0, seed=0):
             "Y[t] = sum[s](E[t, s] * V[s]) / sum[s](E[t, s])"
         ),
         "let E[t, s] = exp(X[t, s])\nY[t] = sum[s](E[t, s] * V[s]) / sqrt(sum[s](E[t, s]^2))",
+        "Y[t] = log(sum[s](exp(X[t, s]) * V[s]^2))",
+        "Y[t, s] = V[s] * (X[t, s] - log(sum[s](exp(X[t, s]))))",
+        "Y[t] = log(sum[s](exp(X[t, s]) * V[s]^2) * sqrt(sum[s](exp(X[t, s])^4)))",
+        "Y[t] = log(1 / sum[s](where(s <= t, exp(X[t, s] * V[s]), 0)))",
+        "let L[t] = log(sum[s](exp(X[t, s] * V[s])))\nY[t] = exp(2 * L[t] / 1e9) * L[t]",
     ],
 )
 def test_the_same_values_without_overflow(body):
@@ -45,7 +50,8 @@ def test_the_same_values_without_overflow(body):
         "Y[t] = sum[s](exp(X[t, s]) * V[s])",
         "Y[t, s] = exp(X[t, s]) * V[s]",
         "Y[t] = sum[s](exp(X[t, s]) * V[s]) / (1 + sum[s](exp(X[t, s])))",
-        "Y[t] = log(sum[s](exp(X[t, s]) * V[s]))",
+        "Y[t] = log(1 + sum[s](exp(X[t, s]) * V[s]))",
+        "Y[t] = erf(sum[s](exp(X[t, s]) * V[s]))",
     ],
 )
 def test_a_scale_that_matters_stays(body):

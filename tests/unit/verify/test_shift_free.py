@@ -77,8 +77,11 @@ def test_any_value_of_a_row_is_a_free_shift():
         "let M[r] = max[k](X[r, k])\nY[r] = M[r]",
         # exp alone keeps its scale.
         "let M[r] = max[k](X[r, k])\nY[r, k] = exp(X[r, k] - M[r])",
-        # log-sum-exp: the field knows no law of log.
-        "let M[r] = max[k](X[r, k])\nY[r] = log(sum[k](exp(X[r, k] - M[r]))) + M[r]",
+        # The log of a sum without what was taken out, or with it taken out twice.
+        "let M[r] = max[k](X[r, k])\nY[r] = log(sum[k](exp(X[r, k] - M[r])))",
+        "let M[r] = max[k](X[r, k])\nY[r] = log(sum[k](exp(X[r, k] - M[r]))) - M[r]",
+        "let M[r] = max[k](X[r, k])\nY[r] = log(sum[k](exp(X[r, k] - M[r])^2)) + M[r]",
+        "let M[r] = max[k](X[r, k])\nY[r] = log(1 + sum[k](exp(X[r, k] - M[r]))) + M[r]",
         # A centred value outside an exponential.
         "let M[r] = mean[k](X[r, k])\nY[r] = sum[k]((X[r, k] - M[r])^2)",
         # The shift varies along the sum.
@@ -161,3 +164,40 @@ def test_interface_and_strides_stay():
     assert [(o.tensor, o.index) for o in found.outputs] == [
         (o.tensor, o.index) for o in program.outputs
     ]
+
+
+LSE = "Y[r] = log(sum[k](exp(X[r, k])))"
+
+
+@pytest.mark.parametrize(
+    ("spelled", "free"),
+    [
+        ("Y[r] = log(sum[k](exp(X[r, k] - M[r]))) + M[r]", LSE),
+        ("Y[r] = M[r] + log(sum[k](exp(X[r, k] - M[r])))", LSE),
+        (
+            "let Z[r, k] = X[r, k] - M[r]\nY[r, k] = Z[r, k] - log(sum[k](exp(Z[r, k])))",
+            "Y[r, k] = X[r, k] - log(sum[k](exp(X[r, k])))",
+        ),
+        (
+            "let L[r] = log(sum[k](exp(X[r, k] - M[r]))) + M[r]\nY[0] = mean[r](L[r] - X[r, 0])",
+            "Y[0] = mean[r](log(sum[k](exp(X[r, k]))) - X[r, 0])",
+        ),
+        (
+            "let L[r] = log(sum[k](exp(X[r, k] - M[r])))\nY[r] = L[r] - (X[r, 0] - M[r])",
+            "Y[r] = log(sum[k](exp(X[r, k]))) - X[r, 0]",
+        ),
+        (
+            "Y[r] = log(sum[k](exp(X[r, k] - M[r]))) + M[r]\nU[r] = M[r] * 2",
+            LSE + "\nU[r] = max[k](X[r, k]) * 2",
+        ),
+    ],
+)
+def test_spellings_of_log_sum_exp(spelled, free):
+    program, count = removed(HEAD + "let M[r] = max[k](X[r, k])\n" + spelled)
+    expected, nothing = removed(HEAD + free)
+    assert count >= 1
+    assert nothing == 0
+    assert [n.op for n in program.nodes].count("exp") == 1
+    assert sorted(operators(program)) == sorted(operators(expected))
+    if "U[r]" not in spelled:
+        assert program.nodes == expected.nodes
