@@ -255,7 +255,8 @@ def optimizer_for(
         store = ResultCache() if cache and not Settings.from_env().no_cache else None
         known = store.get(chosen.name, key) if store else None
         plan: Plan | None
-        if known is not None:
+        # An entry that was imported under another program's key is none.
+        if known is not None and known.program.digest == program.digest:
             plan = known.plan
         else:
             result = optimize(

@@ -138,25 +138,32 @@ class ResultCache:
             if entry.folder.is_dir():
                 remove_folder(entry.folder)
 
-    def prune(
+    def stale(
         self, *, max_bytes: int | None = None, older_than_s: float | None = None
     ) -> tuple[Entry, ...]:
-        """Remove entries: those not used for ``older_than_s`` seconds, then the least recently used
-        until at most ``max_bytes`` are left; all of them when neither is given. Returns the
-        removed.
+        """Entries that were not used for ``older_than_s`` seconds, and the least recently used
+        beyond the first ``max_bytes``; all of them when neither is given.
         """
-        removed: list[Entry] = []
+        found: list[Entry] = []
         kept_bytes = 0
         now = time.time()
         for entry in self.entries():
             too_old = older_than_s is not None and now - entry.used_s > older_than_s
             too_many = max_bytes is not None and kept_bytes + entry.bytes > max_bytes
             if too_old or too_many or (max_bytes is None and older_than_s is None):
-                self.remove(entry)
-                removed.append(entry)
+                found.append(entry)
             else:
                 kept_bytes += entry.bytes
-        return tuple(removed)
+        return tuple(found)
+
+    def prune(
+        self, *, max_bytes: int | None = None, older_than_s: float | None = None
+    ) -> tuple[Entry, ...]:
+        """Remove the stale entries; returns the removed."""
+        removed = self.stale(max_bytes=max_bytes, older_than_s=older_than_s)
+        for entry in removed:
+            self.remove(entry)
+        return removed
 
     # -- inside ----------------------------------------------------------------------------------
 
