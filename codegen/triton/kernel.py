@@ -81,6 +81,7 @@ class KernelEmitter:
             self._whole_positions()
             loops = 0
             for number, section in enumerate(self.block.sections):
+                self._whole_again(number, section)
                 if section.loop is None:
                     for node in section.nodes:
                         self._node(node, number)
@@ -149,12 +150,22 @@ class KernelEmitter:
         looped = {s.loop for s in self.block.sections if s.loop is not None}
         used = {d for n in self.block.nodes for d in _mentioned_dims(n)}
         for dim in self.program.dim_names:
-            if dim in looped or dim in self.block.grid_tiles or dim not in used:
-                continue
-            tile = self.tiling.padded(dim, 0)
-            text = f"tl.arange(0, {tile})" if tile > 1 else "0"
-            self.out.line(f"{self.tiles.dim_var[dim]} = {text}")
-            self._tail(dim, 0)
+            if dim not in looped and dim not in self.block.grid_tiles and dim in used:
+                self._whole_position(dim, 0)
+
+    def _whole_again(self, number: int, section: Section) -> None:
+        """Dimensions that other sections loop over, and that this one sees all of."""
+        looped = {s.loop for s in self.block.sections if s.loop is not None}
+        used = {d for n in section.nodes for d in _mentioned_dims(self.block.nodes[n])}
+        for dim in self.program.dim_names:
+            if dim in looped and dim in used and dim != section.loop:
+                self._whole_position(dim, number)
+
+    def _whole_position(self, dim: str, section: int) -> None:
+        tile = self.tiling.padded(dim, section)
+        text = f"tl.arange(0, {tile})" if tile > 1 else "0"
+        self.out.line(f"{self.tiles.dim_var[dim]} = {text}")
+        self._tail(dim, section)
 
     def _tail(self, dim: str, section: int) -> None:
         if self.tiling.has_tail(dim, section):
