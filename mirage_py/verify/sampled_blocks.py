@@ -4,28 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
+from typing import TypeVar
 
 from mirage_py.ugraph.buffers import Buffer
-from mirage_py.ugraph.field import FieldArray
 from mirage_py.ugraph.index import IndexExpr
 from mirage_py.ugraph.interpret.block import BlockRun
-from mirage_py.ugraph.interpret.library import call_library
-from mirage_py.ugraph.meaning import FieldMeaning
+from mirage_py.ugraph.meaning import Meaning
 from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, UGraph
-from mirage_py.verify.work import FIELD_PRODUCT_COST, block_work
+from mirage_py.verify.sampled_library import (
+    Interval,
+    Part,
+    operand_parts,
+    part_work,
+    run_part,
+    union_of_parts,
+)
+from mirage_py.verify.work import block_work
+
+A = TypeVar("A")
 
 # Grid axes to the starts of the tiles that run; an axis that is not there runs whole.
 Starts = Mapping[str, Sequence[int]]
-# Of one tensor axis the positions [start, stop) that are read; None is all of them.
-_Interval = tuple[int, int] | None
+# What has to run of a kernel: blocks, or a part of what a library call computes.
+Need = Starts | Part
 
 # Measured: the interpreter spends on one node in one iteration what some thousand elements cost.
 _STEP_COST = 2e3
 
 
-def blocks_needed(ugraph: UGraph, target: int, starts: Starts) -> dict[int, Starts]:
-    """For each kernel that has to run, in order, its blocks, so that those of ``target`` can."""
-    needs: dict[int, Starts] = {target: starts}
+def blocks_needed(ugraph: UGraph, target: int, need: Need) -> dict[int, Need]:
+    """For each kernel that has to run, in order, what of it, so that ``need`` of ``target`` can."""
+    needs: dict[int, Need] = {target: need}
     for consumer in range(target, -1, -1):
         if consumer not in needs:
             continue
@@ -34,21 +43,20 @@ def blocks_needed(ugraph: UGraph, target: int, starts: Starts) -> dict[int, Star
                 blocks = _writing_blocks(ugraph, producer, tensor, intervals)
                 if blocks is not None:
                     known = needs.get(producer)
-                    needs[producer] = blocks if known is None else _union(known, blocks)
+                    needs[producer] = blocks if known is None else _either(known, blocks)
     return dict(sorted(needs.items()))
 
 
-def sampled_work(ugraph: UGraph, needs: Mapping[int, Starts]) -> float:
+def sampled_work(ugraph: UGraph, needs: Mapping[int, Need]) -> float:
     """Work of running these blocks, in element operations."""
     sizes = ugraph.program.sizes
     work = 0.0
-    for number, starts in needs.items():
+    for number, need in needs.items():
         kernel = ugraph.kernels[number]
         if isinstance(kernel, LibraryCall):
-            shapes = [ugraph.tensors[name].shape for name in (*kernel.args, kernel.result)]
-            # A product of matrices [m, k] and [k, n] has sqrt(mk kn mn) terms.
-            work += prod(prod(s) for s in shapes) ** 0.5 * FIELD_PRODUCT_COST
+            work += part_work(kernel, ugraph.tensors, _part(need))
             continue
+        starts = _starts(need)
         blocks = prod(len(starts.get(a.dim) or _tiles(kernel, a.dim, sizes)) for a in kernel.grid)
         steps = sum(
             len(s.nodes) * (-(-sizes[s.loop] // (s.tile or 1)) if s.loop else 1)
@@ -59,30 +67,23 @@ def sampled_work(ugraph: UGraph, needs: Mapping[int, Starts]) -> float:
 
 
 def run_blocks(
-    ugraph: UGraph,
-    needs: Mapping[int, Starts],
-    inputs: Mapping[str, FieldArray],
-    meaning: FieldMeaning,
-) -> dict[str, FieldArray]:
+    ugraph: UGraph, needs: Mapping[int, Need], inputs: Mapping[str, A], meaning: Meaning[A]
+) -> dict[str, A]:
     """What these blocks write, by tensor; elements that they do not write are 0."""
     tensors = dict(inputs)
-    buffers: dict[str, Buffer[FieldArray]] = {}
-    for number, starts in needs.items():
+    buffers: dict[str, Buffer[A]] = {}
+    for number, need in needs.items():
         kernel = ugraph.kernels[number]
         written = _written(kernel)
         for name in written:
             if name not in buffers:
                 buffers[name] = meaning.buffer(ugraph.tensors[name].shape)
         if isinstance(kernel, LibraryCall):
-            # Loading makes inputs that are drawn as they are read.
-            whole = {
-                name: meaning.load(tensors[name], (slice(None),) * tensors[name].ndim)
-                for name in kernel.args
-            }
-            result = call_library(kernel, whole, meaning)
-            buffers[kernel.result].write((slice(None),) * result.ndim, result)
+            part, buffer = _part(need), buffers[kernel.result]
+            run_part(kernel, ugraph.tensors, part, tensors, buffer, meaning)
         else:
-            BlockRun(kernel, ugraph.program.sizes, tensors, buffers, meaning).run(starts)
+            run = BlockRun(kernel, ugraph.program.sizes, tensors, buffers, meaning)
+            run.run(_starts(need))
         for name in written:
             tensors[name] = buffers[name].read()
     return {name: tensors[name] for name in buffers}
@@ -98,29 +99,37 @@ def _written(kernel: BlockGraph | LibraryCall) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n.access.tensor for _, n in kernel.stores()))
 
 
-def _reads(ugraph: UGraph, number: int, starts: Starts) -> list[tuple[str, list[_Interval]]]:
+def _starts(need: Need) -> Starts:
+    assert not isinstance(need, tuple)
+    return need
+
+
+def _part(need: Need) -> Part:
+    assert isinstance(need, tuple)
+    return need
+
+
+def _reads(ugraph: UGraph, number: int, need: Need) -> list[tuple[str, Part]]:
     kernel = ugraph.kernels[number]
     if isinstance(kernel, LibraryCall):
-        return [(name, [None] * len(ugraph.tensors[name].shape)) for name in kernel.args]
-    sizes, tiles = ugraph.program.sizes, kernel.grid_tiles
+        return operand_parts(kernel, ugraph.tensors, _part(need))
+    sizes, tiles, starts = ugraph.program.sizes, kernel.grid_tiles, _starts(need)
 
-    def interval(expr: IndexExpr) -> _Interval:
+    def interval(expr: IndexExpr) -> Interval:
         if not expr.is_dim or expr.name not in starts:
             return None
         chosen = starts[expr.name]
         return min(chosen), min(max(chosen) + (tiles[expr.name] or 1), sizes[expr.name])
 
     accesses = [n.access for _, n in kernel.loads()]
-    return [(a.tensor, [interval(e) for e in a.index]) for a in accesses]
+    return [(a.tensor, tuple(interval(e) for e in a.index)) for a in accesses]
 
 
-def _writing_blocks(
-    ugraph: UGraph, number: int, tensor: str, intervals: Sequence[_Interval]
-) -> Starts | None:
+def _writing_blocks(ugraph: UGraph, number: int, tensor: str, intervals: Part) -> Need | None:
     """The blocks that write these elements; None if the kernel does not write the tensor."""
     kernel = ugraph.kernels[number]
     if isinstance(kernel, LibraryCall):
-        return {} if kernel.result == tensor else None
+        return intervals if kernel.result == tensor else None
     found: Starts | None = None
     for _, store in kernel.stores():
         if store.access.tensor != tensor:
@@ -137,6 +146,12 @@ def _writing_blocks(
         blocks |= {d: [0] for d in kernel.predicated_axes(store)}
         found = blocks if found is None else _union(found, blocks)
     return found
+
+
+def _either(left: Need, right: Need) -> Need:
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return union_of_parts(left, right)
+    return _union(_starts(left), _starts(right))
 
 
 def _union(left: Starts, right: Starts) -> Starts:

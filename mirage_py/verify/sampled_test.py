@@ -13,14 +13,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mirage_py.errors import ValidationError, VerificationError
-from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldOps
+from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldArray, FieldOps
 from mirage_py.ugraph.interpret import evaluate_at
+from mirage_py.ugraph.meaning import FieldMeaning
 from mirage_py.ugraph.program import Output, Program
 from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 from mirage_py.verify.difference import Mismatch, first_difference
 from mirage_py.verify.lazy_inputs import LazyMeaning, lazy_inputs
-from mirage_py.verify.sampled_blocks import Starts, blocks_needed, run_blocks, sampled_work
+from mirage_py.verify.sampled_blocks import Need, blocks_needed, run_blocks, sampled_work
+from mirage_py.verify.sampled_library import Interval, Part
 from mirage_py.verify.shift_free import without_infinities
+from mirage_py.verify.shift_laws import Shifted, ShiftLaws, needs_shift_laws
 from mirage_py.verify.trial import redrawn
 from mirage_py.verify.work import peak_elements, program_work
 
@@ -28,6 +31,8 @@ from mirage_py.verify.work import peak_elements, program_work
 MAX_SAMPLE_WORK = 3e8
 # Elements of one array of 64-bit integers: 512 MiB.
 _MAX_ELEMENTS = 1 << 26
+# Of what a library call writes, along each axis.
+_WINDOW = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class SampleEvidence:
 class _Sample:
     """Blocks to run, the outputs that they complete, and where."""
 
-    needs: Mapping[int, Starts]
+    needs: Mapping[int, Need]
     program: Program
     points: Mapping[str, tuple[int, int]]
 
@@ -107,12 +112,11 @@ def _sample(
     """Blocks of one kernel; None if it writes no output."""
     kernel = ugraph.kernels[target]
     if not isinstance(kernel, BlockGraph):
-        outputs = [o for o in program.outputs if o.tensor.name == kernel.result]
-        return (
-            _Sample(blocks_needed(ugraph, target, {}), _only(program, outputs), {})
-            if outputs
-            else None
-        )
+        found = _library_part(program, kernel.result, number, draw)
+        if found is None:
+            return None
+        output, part, window = found
+        return _Sample(blocks_needed(ugraph, target, part), _only(program, [output]), window)
     stores = {n.access.tensor: n for _, n in kernel.stores()}
     outputs = [o for o in program.outputs if o.tensor.name in stores]
     if not outputs:
@@ -129,11 +133,35 @@ def _sample(
             for o, n, first in zip(outputs, written, first_only, strict=True)
         ):
             continue
-        tiles = -(-size // tile)
-        chosen = {0: 0, 1: tiles - 1}.get(number, int(draw.integers(tiles)))
+        chosen = _chosen(-(-size // tile), number, draw)
         starts[axis.dim] = sorted({chosen * tile, 0} if any(first_only) else {chosen * tile})
         points[axis.dim] = (chosen * tile, min((chosen + 1) * tile, size))
     return _Sample(blocks_needed(ugraph, target, starts), _only(program, outputs), points)
+
+
+def _chosen(tiles: int, number: int, draw: np.random.Generator) -> int:
+    """The first tile, the last, then any."""
+    return {0: 0, 1: tiles - 1}.get(number, int(draw.integers(tiles)))
+
+
+def _library_part(
+    program: Program, result: str, number: int, draw: np.random.Generator
+) -> tuple[Output, Part, dict[str, tuple[int, int]]] | None:
+    """A window of what a library call writes, and its points; None if that is no output."""
+    for output in program.outputs:
+        if output.tensor.name != result:
+            continue
+        part: list[Interval] = []
+        points: dict[str, tuple[int, int]] = {}
+        for expr in output.index:
+            window: Interval = None
+            if expr.is_dim:
+                size = program.sizes[expr.name]
+                start = _chosen(-(-size // _WINDOW), number, draw) * _WINDOW
+                window = points[expr.name] = (start, min(start + _WINDOW, size))
+            part.append(window)
+        return output, tuple(part), points
+    return None
 
 
 def _places(output: Output, stored: tuple[object, ...], dim: str) -> bool:
@@ -171,7 +199,7 @@ class _Comparison:
         inputs = lazy_inputs(self._ugraph.program)
         expected = evaluate_at(self._sample.program, inputs, meaning, self._sample.points)
         try:
-            found = run_blocks(self._ugraph, self._sample.needs, inputs, meaning)
+            found = self._outputs(inputs, meaning)
         except ValidationError as error:
             return 0, Mismatch("", (), str(error))
         except DivisionByZero:
@@ -187,3 +215,15 @@ class _Comparison:
             if place is not None:
                 return count, Mismatch(name, tuple(int(e[place]) for e in want.elements))
         return count, None
+
+    def _outputs(
+        self, inputs: Mapping[str, FieldArray], meaning: FieldMeaning
+    ) -> Mapping[str, FieldArray]:
+        needs = self._sample.needs
+        if not needs_shift_laws(self._ugraph.program):
+            return run_blocks(self._ugraph, needs, inputs, meaning)
+        laws = ShiftLaws(meaning)
+        found = run_blocks(self._ugraph, needs, {n: Shifted(x) for n, x in inputs.items()}, laws)
+        return {
+            o.tensor.name: laws.plain(found[o.tensor.name]) for o in self._sample.program.outputs
+        }

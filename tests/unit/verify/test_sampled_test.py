@@ -10,13 +10,15 @@ from naive import naive_plan
 from mirage_py.errors import VerificationError
 from mirage_py.frontend.spec import parse
 from mirage_py.search.stabilize import stabilize
-from mirage_py.ugraph.dtypes import BOOL
+from mirage_py.ugraph.dtypes import BOOL, F32
 from mirage_py.ugraph.field import FIELDS, FieldOps
 from mirage_py.ugraph.node import Access, Node
+from mirage_py.ugraph.program import Tensor
 from mirage_py.ugraph.text import parse_ugraph
-from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
+from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, LibraryCall, Section, UGraph
 from mirage_py.verify.lazy_inputs import LazyMeaning, lazy_inputs
 from mirage_py.verify.sampled_blocks import blocks_needed
+from mirage_py.verify.sampled_library import operand_parts, part_work
 from mirage_py.verify.sampled_test import sampled_test
 
 ATTENTION = """
@@ -106,6 +108,63 @@ def test_all_blocks_that_add_to_an_element_run():
     assert evidence.equal
     # A tile of Y and its rows of S, which the first block along n adds up.
     assert evidence.elements == 4 * 4 + 4
+
+
+LIBRARY = """
+ugraph gelu_matmul
+dim b = 64
+dim d = 4096
+dim n = 8192
+input X[64, 4096] : f16
+input W[4096, 8192] : f16
+output Y[64, 8192] : f16
+tensor T[64, 8192] : f32
+program {
+  %0 = load X[b, d]
+  %1 = load W[d, n]
+  %2 = matmul[d] %0, %1
+  %3 = silu %2
+  return Y[b, n] = %3
+}
+library product = matmul(X, W) -> T
+kernel epilogue {
+  grid n by 64, b by 16
+  %0 = load T[b, n]
+  %1 = silu %0
+  store Y[b, n] = %1
+}
+"""
+
+
+def test_of_a_library_product_only_a_window_is_computed():
+    graph = parse_ugraph(LIBRARY)
+    needs = blocks_needed(graph, 1, {"n": [128], "b": [48]})
+    assert needs == {0: ((48, 64), (128, 192)), 1: {"n": [128], "b": [48]}}
+    right = sampled_test(graph.program, graph, samples=2, seed=1)
+    assert (right.equal, right.elements, right.skipped) == (True, 2 * 16 * 64, "")
+    # Alone it is the output, of which a window is taken.
+    program = replace(graph.program, outputs=(replace(graph.program.outputs[0], node=2),))
+    alone = replace(graph, program=program, kernels=(LibraryCall("p", "matmul", ("X", "W"), "Y"),))
+    found = sampled_test(program, replace(alone, intermediates=()), samples=3, seed=1)
+    assert (found.equal, found.elements) == (True, 3 * 16 * 16)
+
+
+def test_a_window_of_a_batched_product():
+    tensors = {
+        "A": Tensor("A", (1, 4, 5), F32),
+        "B": Tensor("B", (3, 5, 6), F32),
+        "C": Tensor("C", (6,), F32),
+        "P": Tensor("P", (3, 4, 6), F32),
+    }
+    part = ((1, 2), (0, 3), (2, 4))
+    product = LibraryCall("p", "matmul", ("A", "B"), "P")
+    assert operand_parts(product, tensors, part) == [
+        ("A", (None, (0, 3), None)),
+        ("B", ((1, 2), None, (2, 4))),
+    ]
+    added = LibraryCall("q", "add", ("P", "C"), "P")
+    assert operand_parts(added, tensors, part) == [("P", part), ("C", ((2, 4),))]
+    assert part_work(product, tensors, part) < part_work(product, tensors, (None, None, None))
 
 
 def test_two_kernels_over_one_dimension_with_other_tiles():
