@@ -28,10 +28,16 @@ def alone(name):
 
 
 @cache
+def found(program):
+    """The search over all kinds of families."""
+    return search(program, limits=FACTORED)
+
+
+@cache
 def example(name):
     """The search over all kinds of a spec in examples/, as the pipeline makes it."""
     (path,) = [p for p in (_EXAMPLES / name, _EXAMPLES / "large" / name) if p.exists()]
-    return search(normalise(parse_file(path)), limits=FACTORED)
+    return found(normalise(parse_file(path)))
 
 
 def of_kind(result, kind):

@@ -49,7 +49,7 @@ def test_of_functions_of_one_another_the_first_is_stored():
 def test_a_function_of_two_stored_tensors_may_be_stored():
     # What reads the quotient reads one tensor, what divides again reads two.
     basic, _, _ = kept(closed(programs.attention()))
-    assert any(f.startswith("div(matmul") or f.startswith("div(exp") for f in basic)
+    assert any(f.startswith(("div(matmul", "div(exp")) for f in basic)
 
 
 def test_a_function_of_a_smaller_tensor_may_be_stored():
@@ -67,7 +67,7 @@ def test_a_function_of_a_smaller_tensor_may_be_stored():
 def test_a_single_output_is_no_intermediate():
     found = closed(programs.gated_mlp())
     numbers = [i.number for i in storables(found.pool, found.targets, (), Counter())]
-    assert not {n for n in found.pool.with_value(found.targets[0])} & {*numbers}
+    assert not set(found.pool.with_value(found.targets[0])) & {*numbers}
 
 
 def test_one_of_several_outputs_may_be_stored_even_without_a_sum():

@@ -35,7 +35,7 @@ def products(program):
 
 def product(left, right, over, out, sizes=None, strides=None):
     """The program that contracts two inputs and takes the relu."""
-    sizes = sizes or {d: 16 for d in dict.fromkeys(left + right)}
+    sizes = sizes or dict.fromkeys(dict.fromkeys(left + right), 16)
     s = programs.Spec("product", **sizes)
     for name, dims in (("X", left), ("W", right)):
         step = strides.get(name) if strides else None

@@ -9,7 +9,7 @@ from unit.search import programs
 from unit.search.kernels import FACTORED, ONE_KERNEL, block_of
 
 from mirage_py.search.extract import ExtractionLimits
-from mirage_py.search.search import SearchLimits, search
+from mirage_py.search.search import search
 from mirage_py.ugraph.dtypes import F16
 from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.validate import validate_ugraph
