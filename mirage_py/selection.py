@@ -275,7 +275,8 @@ def _ring(report: RingReport) -> str:
     """A ring that was begun, with how it ended."""
     if report.exhausted:
         return f"{report.ring}: exhausted"
-    return f"{report.ring}: cut" if report.saturated else f"{report.ring}: cut in saturation"
+    bounds = f" by {', '.join(report.cut_by)}" if report.cut_by else ""
+    return f"{report.ring}: cut{bounds}"
 
 
 def _name(instance: Instance) -> str:

@@ -20,15 +20,28 @@ from mirage_py.ugraph.program import Program
 __all__ = ["Family", "RingReport", "SearchLimits", "SearchResult", "search"]
 
 
+# How the reason begins that an outcome gives for meeting a bound.
+_BOUNDS = {
+    "max_nodes": "saturation stopped at the bound on nodes",
+    "rounds": "saturation stopped at the bound on rounds",
+    "max_tensors": "the pool outgrew",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class RingReport:
-    """How far one ring of laws was searched. ``classes`` are those of the unsplit program."""
+    """How far one ring of laws was searched. ``classes`` are those of the unsplit program.
+
+    ``cut_by`` names the bounds that were met where it is not exhausted, by their names in
+    SearchLimits, or ``time``.
+    """
 
     ring: Ring
     exhausted: bool
     saturated: bool
     classes: int
     families: int
+    cut_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,4 +157,16 @@ def _report(
         table = task_of(setting, ring, None).table
     except MirageError:
         return RingReport(ring, False, False, 0, families)
-    return RingReport(ring, exhausted, table.saturated, table.classes, families)
+    cut_by = _bounds_met(outcomes)
+    if missing or any(outcome.stopped for outcome in outcomes):
+        cut_by = (*cut_by, "time")
+    return RingReport(ring, exhausted, table.saturated, table.classes, families, cut_by)
+
+
+def _bounds_met(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    reasons = [reason for outcome in outcomes for reason in outcome.reasons]
+    return tuple(
+        bound
+        for bound, words in _BOUNDS.items()
+        if any(reason.startswith(words) for reason in reasons)
+    )
