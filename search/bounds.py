@@ -24,6 +24,24 @@ class _Greedy:
     step_us: list[float]
 
 
+class _Weights:
+    """Adds up a weight for each member of a set, sixteen members at a time."""
+
+    def __init__(self, weights: Sequence[float]) -> None:
+        self._weights = weights
+        self._known: list[dict[int, float]] = [{0: 0.0} for _ in range(0, len(weights), 16)]
+
+    def total(self, bits: int) -> float:
+        """The sum over a set."""
+        total = 0.0
+        for group, known in enumerate(self._known):
+            chunk = bits >> 16 * group & 0xFFFF
+            if chunk not in known:
+                known[chunk] = sum(self._weights[16 * group + n] for n in members_of(chunk))
+            total += known[chunk]
+        return total
+
+
 class Bounds:
     """The alternatives of a pool that fit in ``max_stage`` stages, with their costs."""
 
@@ -39,20 +57,20 @@ class Bounds:
             for t in pool.tensors
         ]
         self.costs = [[self._step_us(n, w) for w in ways] for n, ways in enumerate(self.ways)]
-        self._least = [min(costs, default=0.0) for costs in self.costs]
-        self._sums: dict[int, float] = {}
+        self._least = _Weights([min(costs, default=0.0) for costs in self.costs])
 
     def bound_us(self, chosen: int, owed: int) -> float:
         """The cheapest operator of every tensor that no completion can do without."""
-        rest = union(self._needed, members_of(owed)) & ~chosen
-        if rest not in self._sums:
-            self._sums[rest] = sum(self._least[n] for n in members_of(rest))
-        return self._sums[rest]
+        return self._least.total(union(self._needed, members_of(owed)) & ~chosen)
 
     def expected_us(self, chosen: int, owed: int) -> float:
         """What the owed tensors cost if each is made as it would be alone."""
         rest = union(self._greedy.members, members_of(owed)) & ~chosen
-        return sum(self._greedy.step_us[n] for n in members_of(rest))
+        return self._greedy_us.total(rest)
+
+    @cached_property
+    def _greedy_us(self) -> _Weights:
+        return _Weights(self._greedy.step_us)
 
     def reads_given(self, way: Alternative) -> bool:
         """Whether it reads a tensor that an earlier kernel stores."""
