@@ -18,7 +18,8 @@ from mirage_py.axioms.class_table import ClassTable, Row
 from mirage_py.search.abstraction import loop_axis, tile_axis
 from mirage_py.search.counters import Counter
 from mirage_py.search.leaves import Leaf
-from mirage_py.search.pool import Alternative, Pool
+from mirage_py.search.operator_count import OperatorCount
+from mirage_py.search.pool import Alternative, Merging, Pool
 from mirage_py.search.rules import RefusedError, joint_loop, joint_stage, may_be_built
 from mirage_py.search.spaces import Configuration
 from mirage_py.search.values import Values
@@ -26,6 +27,9 @@ from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.field import DivisionByZero
 from mirage_py.ugraph.node import Access
 from mirage_py.ugraph.operators import ELEMENTWISE, all_operators
+
+# Candidates between two looks at the clock.
+_LOOK_EVERY = 1_000
 
 _ELEMENTWISE = {op.abstract_name: op for op in all_operators() if op.kind == ELEMENTWISE}
 
@@ -51,6 +55,7 @@ class Ground:
                         operands must fit in one of them, any other is only ever contracted and
                         never built
     ``skip_divisions``  leave out what divides by zero, instead of asking for another draw
+    ``max_operators``   see SearchLimits, and so for ``merging``
     """
 
     table: ClassTable
@@ -59,6 +64,8 @@ class Ground:
     max_loops: int
     max_tensors: int
     skip_divisions: bool
+    max_operators: int | None = None
+    merging: Merging = "values"
 
 
 def given_access(name: str, dims: Sequence[str]) -> Access:
@@ -82,17 +89,23 @@ class Closure:
         self.values = values
         self.configuration = configuration
         self.counter = counter
-        self.pool = Pool()
-        self._queue: list[tuple[int, int, int, int]] = []
+        self.pool = Pool(ground.merging)
+        self._operators = OperatorCount(ground.max_operators)
+        self._queue: list[tuple[int, int, int, int, int]] = []
         self._pushed = 0
         # Taken tensors by class, as they were taken: what a row's operands are looked up in.
         self._taken: dict[int, list[int]] = {}
 
-    def run(self) -> bool:
-        """Close the pool. False when the bound on its size was met first."""
+    def run(self, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Close the pool. False when the bound on its size was met first, or ``stop`` said so."""
         self._add_leaves()
+        look_at = self.counter.candidates
         while self._queue:
-            _, _, number, class_ = heapq.heappop(self._queue)
+            if self.counter.candidates >= look_at:
+                if stop():
+                    return False
+                look_at = self.counter.candidates + _LOOK_EVERY
+            *_, number, class_ = heapq.heappop(self._queue)
             self._take(number, class_)
             if len(self.pool) > self.ground.max_tensors:
                 return False
@@ -133,10 +146,15 @@ class Closure:
     # -- taking a tensor -------------------------------------------------------------------------
 
     def _take(self, number: int, class_: int) -> None:
+        rows = self.ground.table.by_argument[class_]
+        if self._operators.is_full(number):
+            if rows:
+                self._refuse_operators(self.pool[number].alternatives[0])
+            return
         taken = self._taken.setdefault(class_, [])
         if number not in taken:
             taken.append(number)
-        for row in self.ground.table.by_argument[class_]:
+        for row in rows:
             if row.op in ("sum", "max"):
                 self._reduce(number, row)
             elif row.op in _ELEMENTWISE:
@@ -146,8 +164,7 @@ class Closure:
     def _operands(self, number: int, class_: int, row: Row) -> Iterator[tuple[int, ...]]:
         """Every choice of taken tensors for the row in which this one has a part."""
         choices = [tuple(self._taken.get(c, ())) for c in row.args]
-        places = [p for p, c in enumerate(row.args) if c == class_]
-        return (args for args in product(*choices) if any(args[p] == number for p in places))
+        return _with_member(number, choices, [c == class_ for c in row.args])
 
     def _reduce(self, number: int, row: Row) -> None:
         """A sum or maximum: over the tile, the whole dimension, or the iterations of a loop."""
@@ -259,6 +276,9 @@ class Closure:
         way: Alternative,
         class_: int,
     ) -> None:
+        if not self._operators.allows(way):
+            self._refuse_operators(way)
+            return
         self.counter.evaluations += 1
         try:
             value = compute()
@@ -274,6 +294,7 @@ class Closure:
     ) -> None:
         dims = self.values.space.tile_dims(self.values.shape(value))
         number, moved = self.pool.add(value, looped, dims, stage, way)
+        moved |= self._operators.note(number, way)
         tensor = self.pool[number]
         if class_ not in tensor.classes:
             tensor.classes.append(class_)
@@ -281,9 +302,36 @@ class Closure:
         elif not moved:
             self.counter.merged += 1
         if moved:
+            operators = self._operators.least(number)
             for known in tensor.classes:
-                heapq.heappush(self._queue, (tensor.stage, self._pushed, number, known))
+                entry = (tensor.stage, operators, self._pushed, number, known)
+                heapq.heappush(self._queue, entry)
                 self._pushed += 1
+
+    def _refuse_operators(self, way: Alternative) -> None:
+        """Refuse a way to make a tensor, or whatever could be made of the tensor it makes."""
+        self._refuse(f"max_operators: more than {self._operators.most} operators", way)
 
     def _refuse(self, rule: str, way: Alternative) -> None:
         self.counter.prune(rule, lambda: f"{self.pool.formula(way)} ({self.configuration})")
+
+
+def _with_member(
+    number: int, choices: Sequence[Sequence[int]], places: Sequence[bool]
+) -> Iterator[tuple[int, ...]]:
+    """Their product, in its order, but only what has ``number`` at one of the places.
+
+    At each of these places it is one of the choices.
+    """
+    if not any(places):
+        return
+    if len(choices) == 1:
+        yield (number,)
+        return
+    for first in choices[0]:
+        if places[0] and first == number:
+            rest: Iterator[tuple[int, ...]] = product(*choices[1:])
+        else:
+            rest = _with_member(number, choices[1:], places[1:])
+        for others in rest:
+            yield (first, *others)

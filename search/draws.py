@@ -20,6 +20,10 @@ from mirage_py.ugraph.field import FIELDS
 Check = tuple[Values, tuple[int, ...]]
 
 
+class OutOfTimeError(Exception):
+    """Time was up before a pool was closed; half of it is of no use."""
+
+
 class Draw:
     """One draw of the inputs of a task.
 
@@ -36,7 +40,8 @@ class Draw:
         if has_pieces(program):
             spaces.append(shortest_space(program, parts))
         self.checks: list[Check] = [draw(program, s, FIELDS[1], seed) for s in spaces]
-        self._skip_divisions = skip_divisions
+        # Among all combinations is x / (y - y), whatever the draw.
+        self._skip_divisions = skip_divisions or task.limits.pruning == "none"
         self._buildable = tuple(dict.fromkeys(frozenset(n.dims) for n in program.nodes))
         self.outcome = Outcome()
         self.stop: Callable[[], bool] = lambda: False
@@ -61,7 +66,7 @@ class Draw:
     ) -> Pool:
         """The pool of a kernel that reads the program's leaves and the ``given`` tensors.
 
-        Leaves with one of the ``hidden`` dimensions are not read.
+        Leaves with one of the ``hidden`` dimensions are not read. Raises OutOfTimeError.
         """
         task, counter = self.task, self.outcome.counter
         leaves = tuple(x for x in task.form.leaves if not any(d in hidden for d in x.dims))
@@ -72,11 +77,16 @@ class Draw:
             task.limits.max_loops,
             task.limits.max_tensors,
             self._skip_divisions,
+            task.limits.max_operators,
+            task.limits.merging,
         )
         closure = Closure(ground, self.values, configuration, counter, given)
-        if not closure.run():
-            most = task.limits.max_tensors
-            self.outcome.give_up(f"the pool outgrew {most} tensors ({configuration})")
+        closed = closure.run(self.stop)
         counter.configurations += 1
         counter.tensors += len(closure.pool)
+        if not closed:
+            if self.stopped():
+                raise OutOfTimeError
+            most = task.limits.max_tensors
+            self.outcome.give_up(f"the pool outgrew {most} tensors ({configuration})")
         return closure.pool

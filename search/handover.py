@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from mirage_py.search.bounds import Bounds, bits_of
 from mirage_py.search.closure import Given
-from mirage_py.search.draws import Draw
+from mirage_py.search.draws import Draw, OutOfTimeError
 from mirage_py.search.intermediates import storables
 from mirage_py.search.libraries import LibraryProduct, Operand, input_operands, library_products
 from mirage_py.search.pool import Pool
@@ -108,16 +108,22 @@ class Handover:
         # Its own counts: several jobs read one handover.
         outcome = draw.outcome
         here = draw.begin(draw.stop)
-        self._close_makers()
+        try:
+            self._close_makers()
+        except OutOfTimeError:
+            outcome.counter.add(here.counter)
+            raise
+        finally:
+            draw.outcome = outcome
         if not draw.task.variant.parts:
             self._add_library_products()
         self.counter, self.exhausted = here.counter, here.exhausted
-        draw.outcome = outcome
 
     def _close_makers(self) -> None:
         task = self.draw.task
         program, parts = task.program, task.variant.parts
         names: dict[int, str] = {}
+        stem = self._free("made")
         for configuration in configurations(program, task.limits.max_loop_dims, gridded=parts):
             pool = self.draw.close(configuration)
             number = len(self.makers)
@@ -125,7 +131,7 @@ class Handover:
             found = storables(pool, self.draw.targets, parts, self.draw.outcome.counter)
             for item in found:
                 # Not by its value: how those are numbered depends on what was evaluated before.
-                name = names.setdefault(item.value, f"made{len(names)}")
+                name = names.setdefault(item.value, f"{stem}{len(names)}")
                 dims = pool[item.number].dims
                 candidate = self.candidates.setdefault(name, Candidate(name, item.value, dims))
                 candidate.basic |= item.basic
@@ -147,16 +153,23 @@ class Handover:
             if len(c.dims) > 1
         ]
         known: dict[tuple[int, int], None] = {}
+        stem = self._free("product")
         for product in library_products([*inputs, *made], inputs, task.table, values):
             if (product.left.value, product.value) in known:
                 continue
             known[product.left.value, product.value] = None
-            name = f"product{len(known)}"
+            name = f"{stem}{len(known)}"
             basic = product.value not in self.draw.targets
             classes = dict.fromkeys(product.classes)
             self.candidates[name] = Candidate(
                 name, product.value, product.dims, classes, {}, product, basic
             )
+
+    def _free(self, stem: str) -> str:
+        """The stem, longer until no tensor of the program begins with it."""
+        while any(name.startswith(stem) for name in self.draw.task.program.tensors):
+            stem += "_"
+        return stem
 
     def readable(self) -> list[Candidate]:
         """What a block graph may read."""

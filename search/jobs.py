@@ -15,8 +15,9 @@ from mirage_py.axioms.law import Ring
 from mirage_py.axioms.saturate import saturate
 from mirage_py.search.abstraction import abstract
 from mirage_py.search.chains import TwoKernels
-from mirage_py.search.draws import Draw
+from mirage_py.search.draws import Draw, OutOfTimeError
 from mirage_py.search.explore import OneKernel
+from mirage_py.search.one_class import one_class
 from mirage_py.search.spaces import Configuration
 from mirage_py.search.task import Outcome, SearchLimits, Task
 from mirage_py.search.variants import Variant, variants
@@ -90,7 +91,7 @@ def run(setting: Setting, job: Job, stop: Stop) -> Outcome:
             if last:
                 raise
             continue
-        if not outcome.refuted or last:
+        if not outcome.refuted or outcome.stopped or last:
             return outcome
     raise AssertionError("the last draw returns")
 
@@ -107,20 +108,28 @@ def _attempt(
             return outcome  # its laws had nothing to add, so it is the first ring again
     if not task.table.saturated:
         outcome.give_up(f"saturation stopped at the bound on {task.table.bound} ({task.variant})")
-    if job.kernels == 1:
-        assert job.configuration is not None
-        OneKernel(draw).explore(job.configuration)
-        return outcome
-    pairs = _two_kernels(setting, job.ring, job.split, number, skip_divisions)
+    try:
+        if job.kernels == 1:
+            assert job.configuration is not None
+            OneKernel(draw).explore(job.configuration)
+        else:
+            pairs = _two_kernels(draw)
+            _explore_pairs(setting, job, pairs, outcome)
+    except OutOfTimeError:
+        outcome.stopped, outcome.exhausted = True, False
+    return outcome
+
+
+def _explore_pairs(setting: Setting, job: Job, pairs: TwoKernels, outcome: Outcome) -> None:
     # What the first kernels' closures did is told by the job that every variant begins with.
-    if job == next(j for j in _jobs_of_variant(setting, job.ring, task.variant) if j.kernels == 2):
+    variant = pairs.task.variant
+    if job == next(j for j in _jobs_of_variant(setting, job.ring, variant) if j.kernels == 2):
         outcome.counter.add(pairs.handover.counter)
     outcome.exhausted &= pairs.handover.exhausted
     if job.configuration is None:
         pairs.explore_library_ends()
     else:
         pairs.explore(job.configuration)
-    return outcome
 
 
 @lru_cache(maxsize=32)
@@ -137,6 +146,8 @@ def task_of(setting: Setting, ring: Ring, split: str | None) -> Task:
         rounds=limits.rounds,
         max_nodes=limits.max_nodes,
     )
+    if limits.pruning == "none":
+        table = one_class(table)
     return Task(variant, form, table, limits)
 
 
@@ -149,7 +160,6 @@ def _draw(
 
 
 @lru_cache(maxsize=32)
-def _two_kernels(
-    setting: Setting, ring: Ring, split: str | None, number: int, skip_divisions: bool
-) -> TwoKernels:
-    return TwoKernels(_draw(setting, ring, split, number, skip_divisions))
+def _two_kernels(draw: Draw) -> TwoKernels:
+    """By the draw itself, not by what it was made from: it writes to that draw's outcome."""
+    return TwoKernels(draw)

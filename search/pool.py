@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from mirage_py.ugraph.node import Attr
+
+Merging = Literal["values", "structure"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +46,16 @@ class PoolTensor:
 
 
 class Pool:
-    """Tensors by number. Two of equal value that live in the same loop are one."""
+    """Tensors by number. Two of equal value that live in the same loop are one.
 
-    def __init__(self) -> None:
+    With ``merging="structure"`` only those are one that the same operator makes of the same
+    tensors; it is there to measure what merging saves.
+    """
+
+    def __init__(self, merging: Merging = "values") -> None:
         self.tensors: list[PoolTensor] = []
-        self._numbers: dict[tuple[int, str | None], int] = {}
+        self._merging = merging
+        self._numbers: dict[tuple[Hashable, str | None], int] = {}
         self._alternatives: set[tuple[int, Alternative]] = set()
 
     def __len__(self) -> int:
@@ -55,10 +63,6 @@ class Pool:
 
     def __getitem__(self, number: int) -> PoolTensor:
         return self.tensors[number]
-
-    def find(self, value: int, looped: str | None) -> int | None:
-        """The tensor of this value in this loop, if there is one."""
-        return self._numbers.get((value, looped))
 
     def with_value(self, value: int) -> Iterator[int]:
         """All tensors of a value, inside of loops and outside, in the order they were found."""
@@ -68,7 +72,8 @@ class Pool:
         self, value: int, looped: str | None, dims: Sequence[str], stage: int, way: Alternative
     ) -> tuple[int, bool]:
         """Number of the tensor, and whether it is new or can now exist at an earlier stage."""
-        number = self._numbers.setdefault((value, looped), len(self.tensors))
+        identity = value if self._merging == "values" else way
+        number = self._numbers.setdefault((identity, looped), len(self.tensors))
         moved = number == len(self.tensors)
         if moved:
             self.tensors.append(PoolTensor(value, looped, tuple(dims), stage))

@@ -11,6 +11,8 @@ from mirage_py.search.abstraction import Abstraction
 from mirage_py.search.counters import Counter
 from mirage_py.search.extract import ExtractionLimits
 from mirage_py.search.family import Family
+from mirage_py.search.one_class import Pruning
+from mirage_py.search.pool import Merging
 from mirage_py.search.variants import Variant
 from mirage_py.ugraph.program import Program
 
@@ -18,6 +20,8 @@ from mirage_py.ugraph.program import Program
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
     """Bounds of a search; all are counts, so a result does not depend on the machine.
+
+    The last three take the search apart, to measure what its parts save (benchmarks/search.py).
 
     ``rings``          of laws, searched one after the other: "factored" (products are never
                        multiplied out), "expanded"
@@ -29,6 +33,10 @@ class SearchLimits:
     ``extraction``     how many derivations of a kernel that ends the program, and how long to look
     ``prologue``       the same for a kernel that leaves intermediates to another
     ``makers``         configurations in which the same intermediates are made
+    ``max_operators``  of one kernel up to a tensor, as operator_count.py counts them
+    ``pruning``        "none": every combination that loops and shapes allow is taken, not only
+                       those that have a class; without ``max_operators`` there is no end to them
+    ``merging``        "structure": equal values that are made in different ways stay apart
     """
 
     rings: tuple[Ring, ...] = ("factored", "expanded")
@@ -46,6 +54,9 @@ class SearchLimits:
         default_factory=lambda: ExtractionLimits(derivations=2, alike=1, expansions=300)
     )
     makers: int = 3
+    max_operators: int | None = None
+    pruning: Pruning = "classes"
+    merging: Merging = "values"
 
 
 @dataclass(frozen=True, slots=True)
