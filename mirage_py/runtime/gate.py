@@ -1,11 +1,12 @@
-"""The float gate of the tuner: candidates run in a worker of their own before they are timed."""
+"""The float gate of the tuner: candidates run, are judged and first timed in a worker process."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from types import TracebackType
@@ -13,11 +14,13 @@ from typing import Any
 
 from mirage_py.errors import CompileError
 from mirage_py.runtime.gate_store import GateStore
+from mirage_py.runtime.timing import Timed
 from mirage_py.runtime.worker_pool import Reply, WorkerPool
 from mirage_py.ugraph.json_form import dump_text
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
 from mirage_py.verify.float_gate import FloatEvidence
+from mirage_py.verify.input_sets import SET_NAMES
 
 # Inputs and references of a large program take minutes on a slow machine; a kernel does not.
 _PREPARE_TIMEOUT_S = 900.0
@@ -25,11 +28,23 @@ _GATE_TIMEOUT_S = 60.0
 # CUDA maps address space far beyond what it uses.
 _MEMORY_BYTES = 64 << 30
 # The sets that every candidate must pass before any is timed; finalists pass all.
-FIRST_SETS = 2
+_FIRST_SETS, _OTHER_SETS = SET_NAMES[:2], SET_NAMES[2:]
+_NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What one candidate did in the gate: neither where it was ``skipped``, no time where it
+    did not pass.
+    """
+
+    evidence: FloatEvidence | None = None
+    time: Timed | None = None
+    skipped: bool = False
 
 
 class FloatGate:
-    """Judges plans of one program on the GPU ``device``, in a worker process.
+    """Judges plans of one program on the GPU ``device``, in a worker process, and times them there.
 
     Preparing starts at once, beside whatever the caller does next. Use as a context manager: the
     inputs and references lie in a temporary folder.
@@ -44,29 +59,59 @@ class FloatGate:
             "device": f"cuda:{device}",
         }
         self._pool = WorkerPool(1, timeout_s=_GATE_TIMEOUT_S, memory_bytes=_MEMORY_BYTES)
-        self._prepared: list[Reply | Exception] = []
-        self._thread = threading.Thread(target=self._prepare, args=(seed,), daemon=True)
-        self._thread.start()
+        prepare = {**self._common, "service": "prepare_gate", "seed": seed}
+        self._ready = _Preparation(self._pool, {**self._common, "service": "ready_gate"})
+        self._first, self._rest = (
+            _Preparation(
+                WorkerPool(
+                    1,
+                    timeout_s=_PREPARE_TIMEOUT_S,
+                    environment=_NO_GPU,
+                    memory_bytes=_MEMORY_BYTES,
+                    imports=("numpy",),
+                ),
+                {**prepare, "sets": sets},
+            )
+            for sets in (_FIRST_SETS, _OTHER_SETS)
+        )
 
     def first(
-        self, plans: Sequence[Plan], stop: Callable[[], bool] = lambda: False
-    ) -> list[FloatEvidence]:
-        """Judge on the first input sets, random ones among them; what has not begun when ``stop``
-        says so does not pass. Raises CompileError when the gate itself cannot be set up.
+        self,
+        plans: Sequence[Plan],
+        *,
+        l2_bytes: int,
+        reps: int,
+        deadline: float | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        on_trial: Callable[[int], None] = lambda _number: None,
+    ) -> list[Trial]:
+        """Judge on the first input sets, random ones among them, and time what passes with a cold
+        L2 and ``reps`` replays.
+
+        What has not begun at ``deadline`` (of ``time.monotonic``) or when ``stop`` says so is
+        skipped. Raises CompileError when the gate itself cannot be set up.
         """
-        return self._judge(plans, self._names()[:FIRST_SETS], stop)
+        self._ready.wait()
+        self._first.wait()
+        timing = {"l2_bytes": l2_bytes, "reps": reps}
+        replies = self._pool.map(
+            self._tasks(plans, _FIRST_SETS, timing),
+            on_reply=lambda number, _: on_trial(number),
+            deadline=deadline,
+            stop=stop,
+        )
+        return [_trial(reply) for reply in replies]
 
     def rest(self, plans: Sequence[Plan]) -> list[FloatEvidence]:
         """Judge on the other input sets: zeros, tiny values, one huge row."""
-        return self._judge(plans, self._names()[FIRST_SETS:], lambda: False)
+        self._rest.wait()
+        replies = self._pool.map(self._tasks(plans, _OTHER_SETS, {}))
+        return [_evidence(reply) for reply in replies]
 
     def close(self) -> None:
-        """Stop the worker and remove the folder."""
-        # The worker may be just about to start: it is stopped until nobody waits for it any more.
-        while self._thread.is_alive():
-            self._pool.close()
-            self._thread.join(timeout=0.1)
-        self._pool.close()
+        """Stop the workers and remove the folder."""
+        for preparation in (self._ready, self._first, self._rest):
+            preparation.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> FloatGate:
@@ -80,34 +125,56 @@ class FloatGate:
     ) -> None:
         self.close()
 
-    def _prepare(self, seed: int) -> None:
-        task = {**self._common, "service": "prepare_gate", "seed": seed}
+    def _tasks(
+        self, plans: Sequence[Plan], sets: Sequence[str], timing: Mapping[str, int]
+    ) -> list[dict[str, Any]]:
+        common = {**self._common, "service": "gate", "sets": list(sets), **timing}
+        return [{**common, "plan": dump_text(plan)} for plan in plans]
+
+
+class _Preparation:
+    """One task that a pool of its own does in the background."""
+
+    def __init__(self, pool: WorkerPool, task: Mapping[str, Any]) -> None:
+        self._pool = pool
+        self._task = task
+        self._done: list[Reply | Exception] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
         try:
-            self._prepared += self._pool.map([task], timeout_s=_PREPARE_TIMEOUT_S)
+            self._done += self._pool.map([self._task], timeout_s=_PREPARE_TIMEOUT_S)
         except Exception as error:  # noqa: BLE001
             # Raised where the result is asked for.
-            self._prepared.append(error)
+            self._done.append(error)
 
-    def _names(self) -> tuple[str, ...]:
+    def wait(self) -> None:
+        """Return when it is done. Raises CompileError where it failed."""
         self._thread.join()
-        (reply,) = self._prepared
+        (reply,) = self._done
         if isinstance(reply, Exception):
             raise reply
         if not reply.done:
             raise CompileError("the float gate cannot be set up", why=reply.reason)
-        return tuple(reply.value)
 
-    def _judge(
-        self, plans: Sequence[Plan], sets: Sequence[str], stop: Callable[[], bool]
-    ) -> list[FloatEvidence]:
-        tasks: list[dict[str, Any]] = [
-            {**self._common, "service": "gate", "plan": dump_text(p), "sets": list(sets)}
-            for p in plans
-        ]
-        return [_evidence(reply) for reply in self._pool.map(tasks, stop=stop)]
+    def close(self) -> None:
+        """Stop the worker, whether it is done or not."""
+        # It may be just about to start: it is stopped until nobody waits for it any more.
+        while self._thread.is_alive():
+            self._pool.close()
+            self._thread.join(timeout=0.1)
+        self._pool.close()
+
+
+def _trial(reply: Reply) -> Trial:
+    if reply.kind == "skipped":
+        return Trial(skipped=True)
+    time = reply.value.get("time") if reply.done else None
+    return Trial(_evidence(reply), Timed(**time) if time else None)
 
 
 def _evidence(reply: Reply) -> FloatEvidence:
     if reply.done:
-        return FloatEvidence(**reply.value)
+        return FloatEvidence(**reply.value["evidence"])
     return FloatEvidence(inf, 0.0, None, False, f"it did not run: {reply.reason}")

@@ -2,51 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import FormatError, UnsupportedError
 from mirage_py.runtime.eager import torch_function
+from mirage_py.runtime.gate_judge import DeviceJudge
 from mirage_py.runtime.gate_store import GateStore, to_arrays
 from mirage_py.runtime.launch import PlanRunner
+from mirage_py.runtime.rotation import InputSet, rotated_inputs
+from mirage_py.runtime.timing import Timed, time_interleaved
 from mirage_py.ugraph.json_form import load_text
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
-from mirage_py.verify.float_gate import FloatEvidence, input_sets, reference
+from mirage_py.verify.float_gate import FloatEvidence, reference
+from mirage_py.verify.input_sets import drawn_sets
 
 if TYPE_CHECKING:
     import torch
 
 
 def prepare(task: Mapping[str, Any]) -> list[str]:
-    """Fill the store in ``folder`` for ``program`` and ``seed``; the names of the input sets."""
+    """Fill the store in ``folder`` with the input ``sets`` of ``program`` and ``seed`` and their
+    references, on the host.
+    """
+    store = _store(task["folder"], task["program"])
+    for inputs in drawn_sets(store.program, task["seed"], task["sets"]):
+        store.write_inputs(inputs.name, inputs.arrays)
+        store.write_reference(inputs.name, reference(store.program, inputs.arrays))
+    return list(task["sets"])
+
+
+def ready(task: Mapping[str, Any]) -> str:
+    """Start using the device; its name."""
     import torch
 
-    store = _store(task["folder"], task["program"])
-    program = store.program
-    device = torch.device(task["device"])
-    try:
-        eager = torch_function(program)
-    except UnsupportedError:
-        eager = None
-    names = []
-    for inputs in input_sets(program, task["seed"]):
-        names.append(inputs.name)
-        store.write_inputs(inputs.name, inputs.arrays)
-        store.write_reference(inputs.name, reference(program, inputs.arrays))
-        if eager is not None:
-            with torch.no_grad():
-                found = eager(*store.inputs(inputs.name, device))
-            outputs = found if isinstance(found, tuple) else (found,)
-            store.write_eager(inputs.name, to_arrays(program, outputs))
-    store.write_names(tuple(names))
-    return names
+    torch.cuda.set_device(torch.device(task["device"]))
+    return torch.cuda.get_device_name()
 
 
 def gate(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Run ``plan`` on the input ``sets`` and judge it; the worst evidence as plain values."""
+    """Run ``plan`` on the input ``sets`` and judge it: the worst ``evidence`` as plain values.
+
+    With ``reps`` a plan that passes is timed too, over inputs that exceed ``l2_bytes``: ``time``.
+    """
     import torch
 
     store = _store(task["folder"], task["program"])
@@ -56,42 +58,66 @@ def gate(task: Mapping[str, Any]) -> dict[str, Any]:
     device = torch.device(task["device"])
     torch.cuda.set_device(device)
     runner = PlanRunner(plan)
+    evidence = _worst(store, runner, task["sets"], device)
+    reply: dict[str, Any] = {"evidence": asdict(evidence)}
+    if evidence.passed and "reps" in task:
+        sets = _rotated(store.folder, store.program, int(task["l2_bytes"]), device)
+        reply["time"] = asdict(_timed(runner, sets, int(task["reps"])))
+    return reply
+
+
+def _worst(
+    store: GateStore, runner: PlanRunner, names: Sequence[str], device: torch.device
+) -> FloatEvidence:
     worst: FloatEvidence | None = None
-    for name in task["sets"]:
+    for name in names:
         found = _judged(store, runner, name, device)
         if not found.passed:
-            return _plain(found, f"{name} inputs: {found.reason}")
+            return replace(found, reason=f"{name} inputs: {found.reason}")
         if worst is None or found.max_rel_error > worst.max_rel_error:
             worst = found
     assert worst is not None
-    return _plain(worst, "")
+    return worst
 
 
 def _judged(store: GateStore, runner: PlanRunner, name: str, device: torch.device) -> FloatEvidence:
     import torch
 
+    add_eager(store, name, device)
     inputs = _inputs(store.folder, store.program, name, device)
     before = [x.clone() for x in inputs]
     outputs = runner.run_poisoned(*inputs)
     torch.cuda.synchronize(device)
-    found = store.judge(name, to_arrays(store.program, outputs))
+    found = _device_judge(store.folder, store.program, name, device).evidence(outputs)
+    if found is None:
+        found = store.judge(name, to_arrays(store.program, outputs))
     for tensor, x, kept in zip(store.program.inputs, inputs, before, strict=True):
         if not torch.equal(x, kept):
             _inputs.cache_clear()
+            _rotated.cache_clear()
             reason = f"it writes to its input {tensor.name}"
             return FloatEvidence(found.max_rel_error, found.bound, None, False, reason)
     return found
 
 
-def _plain(found: FloatEvidence, reason: str) -> dict[str, Any]:
-    return {
-        "max_rel_error": found.max_rel_error,
-        "bound": found.bound,
-        "eager_rel_error": found.eager_rel_error,
-        "passed": found.passed,
-        "reason": reason,
-        "nonfinite": found.nonfinite,
-    }
+def add_eager(store: GateStore, name: str, device: torch.device) -> None:
+    """Write what eager PyTorch gives for a set, unless it is there or cannot be had."""
+    import torch
+
+    function = _eager(store.program)
+    if function is None or store.has_eager(name):
+        return
+    with torch.no_grad():
+        found = function(*_inputs(store.folder, store.program, name, device))
+    outputs = found if isinstance(found, tuple) else (found,)
+    store.write_eager(name, to_arrays(store.program, outputs))
+
+
+def _timed(runner: PlanRunner, sets: Sequence[InputSet], reps: int) -> Timed:
+    (time,) = time_interleaved(
+        {"": lambda number: runner(*sets[number])}, len(sets), reps=reps
+    ).values()
+    return time
 
 
 @lru_cache(maxsize=2)
@@ -108,3 +134,22 @@ def _inputs(
 ) -> tuple[torch.Tensor, ...]:
     """Input sets stay on the GPU from one candidate to the next."""
     return GateStore(folder, program).inputs(name, device)
+
+
+@lru_cache(maxsize=8)
+def _device_judge(folder: Path, program: Program, name: str, device: torch.device) -> DeviceJudge:
+    """The reference stays there too."""
+    return DeviceJudge(program, *GateStore(folder, program).expected(name), device)
+
+
+@lru_cache(maxsize=1)
+def _rotated(folder: Path, program: Program, l2_bytes: int, device: torch.device) -> list[InputSet]:
+    return rotated_inputs(GateStore(folder, program), l2_bytes, device)
+
+
+@lru_cache(maxsize=2)
+def _eager(program: Program) -> Callable[..., Any] | None:
+    try:
+        return torch_function(program)
+    except UnsupportedError:
+        return None

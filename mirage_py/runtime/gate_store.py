@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,13 +13,15 @@ from numpy.typing import NDArray
 
 from mirage_py.ugraph.dtypes import F16, F64
 from mirage_py.ugraph.program import Program, Tensor
-from mirage_py.verify.float_gate import FloatEvidence, Reference, judge
+from mirage_py.verify.float_case import FloatEvidence, OutputCase
+from mirage_py.verify.float_gate import Reference, cases, worst_of
 
 if TYPE_CHECKING:
     import torch
 
 FloatArray = NDArray[np.float64]
-_NAMES = "names.json"
+# The set that is timed on.
+RANDOM = "random"
 
 
 @dataclass(frozen=True)
@@ -31,15 +32,6 @@ class GateStore:
 
     folder: Path
     program: Program
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The input sets, random first."""
-        return tuple(json.loads((self.folder / _NAMES).read_text()))
-
-    def write_names(self, names: tuple[str, ...]) -> None:
-        """Written last: a store with names is complete."""
-        (self.folder / _NAMES).write_text(json.dumps(names))
 
     def write_inputs(self, name: str, arrays: Mapping[str, FloatArray]) -> None:
         """Keep inputs, which are rounded to their types already, in a type that holds them."""
@@ -71,19 +63,29 @@ class GateStore:
 
     def judge(self, name: str, got: Mapping[str, FloatArray]) -> FloatEvidence:
         """Compare outputs with the reference of a set, and with eager's where it ran."""
-        reference, eager = _expected(self, name)
-        return judge(self.program, reference, got, eager=eager)
+        known, eager = self.expected(name)
+        found = [c.judge(got[c.name], eager[c.name] if eager else None) for c in known]
+        return worst_of(self.program, found, with_eager=eager is not None)
 
-    def expected(self, name: str) -> tuple[Reference, dict[str, FloatArray] | None]:
-        """The right outputs of a set and eager's, if there are any."""
+    def expected(self, name: str) -> tuple[tuple[OutputCase, ...], dict[str, FloatArray] | None]:
+        """What to compare outputs of a set with, and eager's outputs if there are any."""
+        return _expected(self, name, self.has_eager(name))
+
+    def has_eager(self, name: str) -> bool:
+        """Whether it is known what eager PyTorch gives for a set."""
+        return all(self._path(name, "eager", o.tensor).exists() for o in self.program.outputs)
+
+    def read_reference(self, name: str) -> Reference:
+        """The right outputs of a set."""
         tensors = [o.tensor for o in self.program.outputs]
-        reference = Reference(
+        return Reference(
             {t.name: self._load(name, "output", t) for t in tensors},
             {t.name: self._load(name, "error", t).astype(np.float64) for t in tensors},
         )
-        if not all(self._path(name, "eager", t).exists() for t in tensors):
-            return reference, None
-        return reference, {t.name: self._load(name, "eager", t) for t in tensors}
+
+    def read_eager(self, name: str) -> dict[str, FloatArray]:
+        """What eager PyTorch gives for a set."""
+        return {o.tensor.name: self._load(name, "eager", o.tensor) for o in self.program.outputs}
 
     def _save(self, name: str, role: str, tensor: Tensor, array: NDArray[Any]) -> None:
         path = self._path(name, role, tensor)
@@ -115,9 +117,12 @@ def laid_out(tensor: Tensor, values: torch.Tensor) -> torch.Tensor:
 
 
 @lru_cache(maxsize=8)
-def _expected(store: GateStore, name: str) -> tuple[Reference, dict[str, FloatArray] | None]:
+def _expected(
+    store: GateStore, name: str, with_eager: bool
+) -> tuple[tuple[OutputCase, ...], dict[str, FloatArray] | None]:
     """Read once for all candidates."""
-    return store.expected(name)
+    known = cases(store.program, store.read_reference(name))
+    return known, store.read_eager(name) if with_eager else None
 
 
 def _span(tensor: Tensor) -> int:

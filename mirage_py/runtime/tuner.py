@@ -1,9 +1,9 @@
 """Measuring candidates beside what the user has: compile, check, race, check again.
 
-Compilation and checking happen in workers, so a candidate that crashes or hangs costs only itself.
-Timing goes by successive halving: all survivors with few replays, the fastest quarter with more, a
-handful with many (Jamieson and Talwalkar 2016). The baselines run in every round, between the
-candidates.
+Compilation, checking and a first timing happen in workers, so a candidate that crashes or hangs
+costs only itself. Timing goes by successive halving: all with few replays, the fastest quarter with
+more, a handful with many (Jamieson and Talwalkar 2016). In the later rounds, which are in this
+process, the baselines run between the candidates.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from mirage_py.errors import CompileError, InputError, MirageError
 from mirage_py.runtime.compile_pool import CompileOutcome, CompilePool
 from mirage_py.runtime.gate import FloatGate
-from mirage_py.runtime.gate_store import GateStore, laid_out, to_arrays
+from mirage_py.runtime.gate_store import RANDOM, GateStore, to_arrays
 from mirage_py.runtime.launch import PlanRunner
 from mirage_py.runtime.measured import MARGIN, Contender, Measured, TuneReport
-from mirage_py.runtime.timing import Entry, rotation_sets, time_interleaved
+from mirage_py.runtime.rotation import InputSet, rotated_inputs
+from mirage_py.runtime.timing import Entry, time_interleaved
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
@@ -27,14 +28,12 @@ if TYPE_CHECKING:
     import torch
 
 Progress = Callable[[str], None]
-_InputSet = tuple["torch.Tensor", ...]
 
 _REPS = (3, 9, 31)
 _SURVIVORS = 4  # one in four goes on after the first round
 _TOP_K = 6
-# What compiling may take of a time budget.
-_COMPILE_SHARE = 0.6
-_RANDOM = "random"
+# By when, in shares of a time budget, compiling and the first round are to be over.
+_COMPILE_SHARE, _TRIAL_SHARE = 0.6, 0.85
 
 
 def tune(
@@ -68,11 +67,12 @@ def tune(
     start = time.monotonic()
     deadline = None if budget_s is None else start + budget_s
     compiled_by = None if budget_s is None else start + _COMPILE_SHARE * budget_s
+    tried_by = None if budget_s is None else start + _TRIAL_SHARE * budget_s
     with FloatGate(program, seed=seed, device=torch.cuda.current_device()) as gate:
         tuner = _Tuner(program, plans, baselines, gate, deadline, progress, should_stop)
         with CompilePool(compile_workers) as pool:
             tuner.compile(pool, target, compiled_by)
-        tuner.check()
+        tuner.try_all(target.l2_bytes, tried_by)
         with torch.no_grad():
             tuner.race(target.l2_bytes, top_k)
             return tuner.report()
@@ -128,11 +128,22 @@ class _Tuner:
                         f"{target.name} has {target.smem_per_block_bytes}"
                     )
 
-    def check(self) -> None:
-        """Run every candidate on the first input sets; drop the wrong ones."""
+    def try_all(self, l2_bytes: int, deadline: float | None) -> None:
+        """Run every candidate on the first input sets, drop the wrong ones, time the others."""
         alive = [c for c in self.candidates if c.alive]
-        self.progress(f"checking {len(alive)} candidates against float64")
-        self._judge(alive, lambda plans: self.gate.first(plans, self.should_stop))
+        self.progress(f"checking {len(alive)} candidates against float64, {_REPS[0]} replays")
+        trials = self.gate.first(
+            [c.plan for c in alive if c.plan is not None],
+            l2_bytes=l2_bytes,
+            reps=_REPS[0],
+            deadline=deadline,
+            stop=self.should_stop,
+        )
+        for contender, trial in zip(alive, trials, strict=True):
+            if trial.evidence is not None:
+                contender.judged(trial.evidence)
+            if trial.time is not None:
+                contender.timed(trial.time)
         nothing = self.candidates and not any(c.alive for c in self.candidates)
         if nothing and not self.should_stop():
             self.notes.append("no candidate compiled and gave the right result")
@@ -149,12 +160,11 @@ class _Tuner:
     def race(self, l2_bytes: int, top_k: int) -> None:
         """Time in rounds, with ever fewer candidates and ever more replays."""
         store = self.gate.store
-        sets = _rotated(self.program, store, l2_bytes)
+        sets = rotated_inputs(store, l2_bytes, _device())
         self._check_baselines(store, sets[0])
-        racing = [c for c in self.candidates if c.alive]
+        tried = [c for c in self.candidates if c.alive]
+        racing = self._fastest(tried, max(top_k, len(tried) // _SURVIVORS))
         try:
-            self._round(racing, sets, _REPS[0])
-            racing = self._fastest(racing, max(top_k, len(racing) // _SURVIVORS))
             self._round(racing, sets, _REPS[1])
             self._round(self._proven(racing, top_k), sets, _REPS[2])
         except KeyboardInterrupt:
@@ -176,7 +186,7 @@ class _Tuner:
             proven += [c for c in batch if c.proven]
         return proven
 
-    def _round(self, racing: Sequence[Contender], sets: Sequence[_InputSet], reps: int) -> None:
+    def _round(self, racing: Sequence[Contender], sets: Sequence[InputSet], reps: int) -> None:
         racing = [c for c in racing if c.alive]
         if self._is_late() and all(c.time is not None for c in self.baselines):
             return
@@ -212,13 +222,13 @@ class _Tuner:
         late = self.deadline is not None and time.monotonic() > self.deadline
         return late or self.should_stop()
 
-    def _check_baselines(self, store: GateStore, inputs: _InputSet) -> None:
+    def _check_baselines(self, store: GateStore, inputs: InputSet) -> None:
         """How far what the user has is from float64: for the report, it is never dropped for it."""
         for contender in self.baselines:
             try:
                 found = self.functions[contender.name](*inputs)
                 outputs = found if isinstance(found, tuple) else (found,)
-                contender.evidence = store.judge(_RANDOM, to_arrays(self.program, outputs))
+                contender.evidence = store.judge(RANDOM, to_arrays(self.program, outputs))
             except Exception as error:  # noqa: BLE001
                 # A baseline is the user's code: whatever it raises is why it is not timed.
                 contender.reason = f"it does not run: {type(error).__name__}: {error}"
@@ -226,9 +236,9 @@ class _Tuner:
     def _is_still_right(self, contender: Contender) -> bool:
         """The winner is checked once more after it was timed, in the process that timed it."""
         store = self.gate.store
-        inputs = store.inputs(_RANDOM, _device())
+        inputs = store.inputs(RANDOM, _device())
         outputs = self.runners[contender.name].run_poisoned(*inputs)
-        contender.judged(store.judge(_RANDOM, to_arrays(self.program, outputs)))
+        contender.judged(store.judge(RANDOM, to_arrays(self.program, outputs)))
         if not contender.alive:
             contender.reason = f"after timing: {contender.reason}"
         return contender.alive
@@ -271,16 +281,8 @@ def _name(number: int, plan: Plan) -> str:
     return f"plan {number}: {kernels}"
 
 
-def _on_sets(function: Callable[..., Any], sets: Sequence[_InputSet]) -> Entry:
+def _on_sets(function: Callable[..., Any], sets: Sequence[InputSet]) -> Entry:
     return lambda number: function(*sets[number])
-
-
-def _rotated(program: Program, store: GateStore, l2_bytes: int) -> list[_InputSet]:
-    """Copies of the random inputs, enough to push each other out of the L2."""
-    first = store.inputs(_RANDOM, _device())
-    copies = rotation_sets(sum(t.bytes for t in program.inputs), l2_bytes) - 1
-    pairs = list(zip(program.inputs, first, strict=True))
-    return [first, *(tuple(laid_out(t, x) for t, x in pairs) for _ in range(copies))]
 
 
 def _device() -> torch.device:

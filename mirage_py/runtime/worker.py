@@ -43,14 +43,21 @@ def interpret_plan(task: Task) -> None:
 
 
 def prepare_gate(task: Task) -> list[str]:
-    """Make the inputs and references of the float gate; the names of the input sets."""
+    """Make inputs and references of the float gate; the names of the input sets."""
     from mirage_py.runtime.gate_service import prepare
 
     return prepare(task)
 
 
+def ready_gate(task: Task) -> str:
+    """Take the GPU that plans are judged on."""
+    from mirage_py.runtime.gate_service import ready
+
+    return ready(task)
+
+
 def pass_gate(task: Task) -> dict[str, Any]:
-    """Run a plan on the GPU and judge it."""
+    """Run a plan on the GPU, judge it and time it."""
     from mirage_py.runtime.gate_service import gate
 
     return gate(task)
@@ -67,6 +74,7 @@ SERVICES: Mapping[str, Callable[[Task], Any]] = {
     "compile": compile_plan,
     "interpret": interpret_plan,
     "prepare_gate": prepare_gate,
+    "ready_gate": ready_gate,
     "gate": pass_gate,
     "search": search_jobs,
 }

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from plans import scale_program, two_kernel_plan
+from unit.search import programs
 
 from mirage_py.errors import CompileError, FormatError
 from mirage_py.runtime.gate import FloatGate
-from mirage_py.runtime.gate_service import gate, prepare
-from mirage_py.runtime.gate_store import GateStore, laid_out, to_arrays
+from mirage_py.runtime.gate_judge import DeviceJudge
+from mirage_py.runtime.gate_service import add_eager, gate, prepare
+from mirage_py.runtime.gate_store import RANDOM, GateStore, laid_out, to_arrays
 from mirage_py.runtime.interpreted import run_interpreted
 from mirage_py.ugraph.dtypes import BF16, F16
 from mirage_py.ugraph.json_form import dump_text
 from mirage_py.ugraph.program import Tensor
+from mirage_py.verify.float_case import FloatEvidence
+from mirage_py.verify.float_gate import cases
+from mirage_py.verify.input_sets import SET_NAMES
 
 PLAN = two_kernel_plan(dtype=BF16, strides=(80, 1))
 PROGRAM = PLAN.ugraph.program
@@ -27,15 +31,20 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> GateStore:
     folder = tmp_path_factory.mktemp("gate")
-    task = {"folder": str(folder), "program": dump_text(PROGRAM), "device": "cpu", "seed": 3}
-    names = prepare(task)
+    task = {"folder": str(folder), "program": dump_text(PROGRAM), "seed": 3}
+    # As the gate does: what is needed first by itself.
+    assert prepare({**task, "sets": SET_NAMES[:2]}) == list(SET_NAMES[:2])
+    prepare({**task, "sets": SET_NAMES[2:]})
     found = GateStore(folder, PROGRAM)
-    assert list(found.names) == names
+    for name in SET_NAMES:
+        assert not found.has_eager(name)
+        add_eager(found, name, CPU)
+        assert found.has_eager(name)
     return found
 
 
 def test_random_inputs_come_first_and_lie_as_the_program_says(store: GateStore):
-    assert store.names[0] == "random"
+    assert SET_NAMES[0] == RANDOM
     (x,) = store.inputs("random", CPU)
     assert x.dtype == torch.bfloat16
     assert x.shape == (33, 70)
@@ -45,12 +54,12 @@ def test_random_inputs_come_first_and_lie_as_the_program_says(store: GateStore):
 
 def test_inputs_of_a_respawned_worker_are_the_same(store: GateStore):
     again = GateStore(store.folder, PROGRAM)
-    for name in store.names:
+    for name in SET_NAMES:
         assert torch.equal(store.inputs(name, CPU)[0], again.inputs(name, CPU)[0])
 
 
 def test_right_outputs_pass_on_every_set(store: GateStore):
-    for name in store.names:
+    for name in SET_NAMES:
         (x,) = store.inputs(name, CPU)
         got = run_interpreted(PLAN, {"X": x.double().numpy()})
         found = store.judge(name, got)
@@ -65,6 +74,64 @@ def test_wrong_outputs_do_not(store: GateStore):
     assert not store.judge("random", got).passed
     got["Y"][5, 7] = np.nan
     assert "not finite" in store.judge("random", got).reason
+
+
+def on_device(store: GateStore, name: str, y: np.ndarray) -> FloatEvidence | None:
+    judge = DeviceJudge(PROGRAM, *store.expected(name), CPU)
+    return judge.evidence((torch.from_numpy(np.asarray(y, np.float64)),))
+
+
+def test_the_device_says_of_right_outputs_what_the_host_says(store: GateStore):
+    for name in SET_NAMES:
+        (x,) = store.inputs(name, CPU)
+        got = run_interpreted(PLAN, {"X": x.double().numpy()})
+        here, there = store.judge(name, got), on_device(store, name, got["Y"])
+        assert there is not None
+        assert there.passed
+        assert there.max_rel_error == pytest.approx(here.max_rel_error, rel=1e-9)
+        assert (there.bound, there.eager_rel_error) == (here.bound, here.eager_rel_error)
+        assert (there.nonfinite, there.compared) == (here.nonfinite, here.compared)
+
+
+def test_the_device_leaves_wrong_outputs_to_the_host(store: GateStore):
+    (x,) = store.inputs("random", CPU)
+    right = run_interpreted(PLAN, {"X": x.double().numpy()})["Y"]
+    for wrong in (1.5 * right[5, 7], np.nan, np.inf):
+        y = right.copy()
+        y[5, 7] = wrong
+        assert not store.judge("random", {"Y": y}).passed
+        assert on_device(store, "random", y) is None
+    assert on_device(store, "random", right[:5]) is None
+
+
+def test_where_there_is_no_finite_value_a_finite_one_is_wrong(store: GateStore):
+    # A row of zeros is divided by its sum: NaN.
+    (x,) = store.inputs("zeros", CPU)
+    got = run_interpreted(PLAN, {"X": x.double().numpy()})["Y"]
+    assert not np.isfinite(got).any()
+    assert on_device(store, "zeros", got) is not None
+    assert on_device(store, "zeros", np.zeros_like(got)) is None
+
+
+def test_farther_from_the_truth_than_eager(store: GateStore):
+    known, eager = store.expected("random")
+    assert eager is not None
+    # Beside an eager that happened to be exact, what rounding allows is too much.
+    exact = DeviceJudge(PROGRAM, known, {"Y": known[0].expected}, CPU)
+    off = torch.from_numpy(known[0].expected * (1 + 2.0**-6))
+    found = exact.evidence((off,))
+    assert found is not None
+    assert not found.passed
+    assert "eager" in found.reason
+
+
+def test_an_output_without_axes():
+    program = programs.whole_sum()
+    judge = DeviceJudge(program, cases(program, {"Y": np.asarray(3.0)}), None, CPU)
+    found = judge.evidence((torch.tensor(3.0),))
+    assert found is not None
+    assert found.passed
+    assert judge.evidence((torch.tensor(3.5),)) is None
 
 
 def test_a_layout_has_memory_of_its_own():
@@ -94,11 +161,5 @@ def test_a_gate_that_cannot_be_set_up_says_why(monkeypatch: pytest.MonkeyPatch):
     with FloatGate(program, seed=0, device=99) as gate_:
         folder = Path(gate_.store.folder)
         with pytest.raises(CompileError, match="cannot be set up"):
-            gate_.first([PLAN])
+            gate_.first([PLAN], l2_bytes=1 << 20, reps=3)
     assert not folder.exists()
-
-
-def test_names_are_written_last(tmp_path: Path):
-    store = GateStore(tmp_path, PROGRAM)
-    store.write_names(("random", "zeros"))
-    assert json.loads((tmp_path / "names.json").read_text()) == ["random", "zeros"]

@@ -13,6 +13,7 @@ from mirage_py.errors import CompileError, InputError
 from mirage_py.runtime import tuner as tuner_module
 from mirage_py.runtime.compile import CompiledFacts
 from mirage_py.runtime.compile_pool import CompileOutcome
+from mirage_py.runtime.gate import Trial
 from mirage_py.runtime.measured import TuneReport
 from mirage_py.runtime.timing import Timed
 from mirage_py.runtime.tuner import _Tuner, tune
@@ -44,9 +45,21 @@ class Gate:
         self.verdicts = {"first": first, "rest": rest}
         self.asked: list[tuple[str, list[int]]] = []
         self.store = Store({})
+        self.times: Mapping[str, float] = {}
+        # Plans that are not begun within the budget.
+        self.skipped: tuple[int, ...] = ()
 
-    def first(self, plans: list[Plan], stop) -> list[FloatEvidence]:
-        return self._judge("first", plans)
+    def first(self, plans: list[Plan], *, l2_bytes, reps, deadline, stop) -> list[Trial]:
+        judged = self._judge("first", plans)
+        return [
+            Trial(skipped=True) if number in self.skipped else self._trial(number, evidence, reps)
+            for number, evidence in zip(map(number_of, plans), judged, strict=True)
+        ]
+
+    def _trial(self, number: int, evidence: FloatEvidence, reps: int) -> Trial:
+        if not evidence.passed:
+            return Trial(evidence)
+        return Trial(evidence, timed(self.times[f"plan {number}"], reps))
 
     def rest(self, plans: list[Plan]) -> list[FloatEvidence]:
         return self._judge("rest", plans)
@@ -55,6 +68,10 @@ class Gate:
         numbers = [number_of(p) for p in plans]
         self.asked.append((stage, numbers))
         return [self.verdicts[stage].get(n, RIGHT) for n in numbers]
+
+
+def timed(time_us: float, reps: int) -> Timed:
+    return Timed(time_us, time_us, time_us, reps, failure="" if time_us < 1e6 else "boom")
 
 
 class Pool:
@@ -96,7 +113,7 @@ class Scene:
         self.outcomes: dict[int, CompileOutcome] = {}
         monkeypatch.setattr(tuner_module, "time_interleaved", self.clock)
         monkeypatch.setattr(tuner_module, "PlanRunner", Runner)
-        monkeypatch.setattr(tuner_module, "_rotated", lambda *_: [("x",), ("x",)])
+        monkeypatch.setattr(tuner_module, "rotated_inputs", lambda *_: [("x",), ("x",)])
         monkeypatch.setattr(tuner_module, "_device", lambda: torch.device("cpu"))
         monkeypatch.setattr(tuner_module, "to_arrays", lambda _program, outputs: outputs)
 
@@ -104,11 +121,7 @@ class Scene:
         self.rounds.append((reps, list(entries)))
         if len(self.rounds) == self.interrupt_in_round:
             raise KeyboardInterrupt
-        return {
-            name: Timed(t, t, t, reps, failure="" if t < 1e6 else "boom")
-            for name in entries
-            for t in [self.times[name.split(":")[0]]]
-        }
+        return {name: timed(self.times[name.split(":")[0]], reps) for name in entries}
 
     def stop(self) -> bool:
         return bool(self.stop_in_round) and len(self.rounds) >= self.stop_in_round
@@ -118,7 +131,8 @@ class Scene:
         functions = {name: lambda *_: "baseline" for name in baselines}
         tuner = _Tuner(PROGRAM, plans, functions, self.gate, None, lambda _: None, self.stop)
         tuner.compile(Pool(self.outcomes), H200, None)
-        tuner.check()
+        self.gate.times = self.times
+        tuner.try_all(60 << 20, None)
         tuner.race(60 << 20, top_k)
         return tuner.report()
 
@@ -147,8 +161,9 @@ def test_rounds_halve_the_field_and_keep_the_baselines(monkeypatch: pytest.Monke
     times = {f"plan {n}": 10.0 + n for n in range(16)}
     scene = Scene(monkeypatch, {**BASE, **times})
     scene.run(16, top_k=2)
-    assert [reps for reps, _ in scene.rounds] == [3, 9, 31]
-    assert [len(names) for _, names in scene.rounds] == [18, 6, 4]
+    # The first three replays of each are the gate's.
+    assert [reps for reps, _ in scene.rounds] == [9, 31]
+    assert [len(names) for _, names in scene.rounds] == [6, 4]
     assert all({"eager", "compile"} <= set(names) for _, names in scene.rounds)
     assert scene.gate.asked == [("first", list(range(16))), ("rest", [0, 1])]
 
@@ -198,6 +213,23 @@ def test_what_does_not_compile_or_fit_is_dropped(monkeypatch: pytest.MonkeyPatch
     assert "300000 bytes of shared memory" in report.measured[1].reason
 
 
+def test_slow_plans_keep_the_time_of_the_first_round(monkeypatch: pytest.MonkeyPatch):
+    times = {f"plan {n}": 10.0 + n for n in range(16)}
+    scene = Scene(monkeypatch, {**BASE, **times})
+    report = scene.run(16, top_k=2)
+    assert [m.time_us for m in report.measured[:16]] == list(times.values())
+
+
+def test_what_the_budget_left_out_is_said(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 9.0, "plan 1": 1.0})
+    scene.gate.skipped = (1,)
+    report = scene.run(2)
+    assert winner(report) == "plan 0"
+    assert report.notes == ("1 candidates were not timed within the budget",)
+    assert report.measured[1].passed
+    assert not report.measured[1].timed
+
+
 def test_a_plan_that_fails_while_timed_is_dropped(monkeypatch: pytest.MonkeyPatch):
     scene = Scene(monkeypatch, {**BASE, "plan 0": 1e9, "plan 1": 9.0})
     report = scene.run(2)
@@ -215,11 +247,11 @@ def test_nothing_left_says_so(monkeypatch: pytest.MonkeyPatch):
 
 def test_an_interrupt_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch):
     scene = Scene(monkeypatch, {**BASE, "plan 0": 9.0})
-    scene.interrupt_in_round = 3
+    scene.interrupt_in_round = 2
     report = scene.run(1)
     assert winner(report) == "plan 0"
     assert report.notes == ("interrupted: the best so far",)
-    scene = Scene(monkeypatch, BASE)
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 9.0})
     scene.interrupt_in_round = 1
     with pytest.raises(KeyboardInterrupt):
         scene.run(1)
@@ -231,7 +263,7 @@ def test_a_stop_keeps_the_best_that_is_right_on_everything(monkeypatch: pytest.M
     scene.stop_in_round = 1
     scene.gate.verdicts = {"first": {}, "rest": {3: WRONG}}
     report = scene.run(4)
-    assert [reps for reps, _ in scene.rounds] == [3]
+    assert [reps for reps, _ in scene.rounds] == [9]
     assert winner(report) == "plan 2"
     assert report.interrupted
     assert report.notes == ("interrupted: the best so far",)

@@ -1,0 +1,134 @@
+"""What a gate worker does with a candidate, with a runner that is no GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from plans import two_kernel_plan
+
+from mirage_py.runtime import gate_service, rotation
+from mirage_py.runtime.gate import Trial, _trial
+from mirage_py.runtime.gate_service import gate, prepare
+from mirage_py.runtime.interpreted import run_interpreted
+from mirage_py.runtime.timing import Timed
+from mirage_py.runtime.worker_pool import Reply
+from mirage_py.ugraph.json_form import dump_text
+from mirage_py.ugraph.plan import Plan
+from mirage_py.verify.input_sets import SET_NAMES
+
+PLAN = two_kernel_plan()
+PROGRAM = PLAN.ugraph.program
+
+
+class Runner:
+    """Computes in Triton's interpreter, and does to inputs and outputs what a test wants."""
+
+    scale = 1.0
+    writes_input = False
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def run_poisoned(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = run_interpreted(self.plan, {"X": x.double().numpy()})["Y"]
+        if self.writes_input:
+            x += 1
+        return (torch.from_numpy(y * self.scale).half(),)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("gate")
+    common = {"folder": str(folder), "program": dump_text(PROGRAM), "device": "cpu"}
+    prepare({**common, "seed": 3, "sets": SET_NAMES[:2]})
+    return {**common, "plan": dump_text(PLAN), "sets": list(SET_NAMES[:2])}
+
+
+@pytest.fixture
+def timed_on(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many input sets each timing ran on."""
+    sets: list[int] = []
+
+    def clock(entries, count, *, reps):
+        sets.append(count)
+        for entry in entries.values():
+            for number in range(count):
+                entry(number)
+        return {name: Timed(5.0, 4.0, 6.0, reps) for name in entries}
+
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
+    monkeypatch.setattr(gate_service, "PlanRunner", Runner)
+    monkeypatch.setattr(gate_service, "time_interleaved", clock)
+    monkeypatch.setattr(rotation, "rotation_sets", lambda *_: 3)
+    return sets
+
+
+def asked(task: dict[str, Any], **more: Any) -> Trial:
+    """As the parent sees it: through JSON."""
+    value = json.loads(json.dumps(gate({**task, **more})))
+    return _trial(Reply("done", value))
+
+
+def test_a_right_plan_is_judged_and_timed(task: dict[str, Any], timed_on: list[int]) -> None:
+    trial = asked(task, reps=3, l2_bytes=1 << 20)
+    assert trial.evidence is not None
+    assert trial.evidence.passed
+    assert trial.evidence.eager_rel_error is not None
+    assert trial.time == Timed(5.0, 4.0, 6.0, 3)
+    assert timed_on == [3]
+
+
+def test_without_replays_nothing_is_timed(task: dict[str, Any], timed_on: list[int]) -> None:
+    trial = asked(task)
+    assert trial.evidence is not None
+    assert trial.evidence.passed
+    assert trial.time is None
+    assert timed_on == []
+
+
+def test_a_wrong_plan_is_not_timed(
+    task: dict[str, Any], timed_on: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Runner, "scale", 1.5)
+    trial = asked(task, reps=3, l2_bytes=1 << 20)
+    assert trial.evidence is not None
+    assert not trial.evidence.passed
+    assert trial.evidence.reason.startswith("random inputs: Y[")
+    assert trial.time is None
+    assert timed_on == []
+
+
+def test_a_plan_that_writes_to_its_input(
+    task: dict[str, Any], timed_on: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Runner, "writes_input", True)
+    trial = asked(task, reps=3, l2_bytes=1 << 20)
+    assert trial.evidence is not None
+    assert trial.evidence.reason == "random inputs: it writes to its input X"
+    monkeypatch.setattr(Runner, "writes_input", False)
+    # The next candidate gets the inputs as they were.
+    assert asked(task).evidence == asked(task).evidence
+    again = asked(task).evidence
+    assert again is not None
+    assert again.passed
+
+
+def test_what_was_skipped_or_crashed() -> None:
+    assert _trial(Reply("skipped", reason="late")) == Trial(skipped=True)
+    crashed = _trial(Reply("crash", reason="its process ended by SIGSEGV"))
+    assert crashed.evidence is not None
+    assert crashed.evidence.reason == "it did not run: its process ended by SIGSEGV"
+    assert crashed.time is None
+
+
+def test_files_are_where_another_worker_looks(task: dict[str, Any]) -> None:
+    found = sorted(p.name for p in Path(task["folder"]).iterdir())
+    assert found == ["large", "random"]
