@@ -127,7 +127,7 @@ kernel combine {
 }
 """
 NO_MASK = "%4 = const 1.0\n%5 = mul %3, %4"
-CAUSAL = "%4 = mask (p * 7 + s <= q)\n%5 = mul %4, %3"
+CAUSAL = "%4 = mask (p * 7 + s <= q * 4)\n%5 = mul %4, %3"
 
 
 def attention(combine: str = WHOLE, masked: str = NO_MASK) -> UGraph:
@@ -204,3 +204,88 @@ kernel last {
 
 def library(split: str = "") -> UGraph:
     return parse_ugraph(LIBRARY.replace("SPLIT", split), "text")
+
+
+LOSS = """
+ugraph loss
+dim b = 5
+dim p = 3
+dim v = 4
+input X[5, 12] : f32
+input T[5] : f32
+output Y[5] : f32
+TENSORS
+program {
+  %0 = load X[b, p * 4 + v]
+  %1 = exp %0
+  MASKED
+  %4 = sum[p, v] %3
+  %5 = log %4
+  %6 = load T[b]
+  %7 = sub %5, %6
+  return Y[b] = %7
+}
+"""
+NO_PADDING = "%2 = const 1.0\n%3 = mul %1, %2"
+PADDED = "%2 = mask (p * 4 + v <= b)\n%3 = mul %1, %2"
+LOG_LOOP = """
+kernel loss {
+  grid b by 2
+  loop v by 3 {
+    %0 = load X[b, p * 4 + v]
+    %1 = exp %0
+    MASKED
+    %4 = sum[p, v] %3
+    %5 = accum_sum %4
+  }
+  %6 = log %5
+  %7 = load T[b]
+  %8 = sub %6, %7
+  store Y[b] = %8
+}
+"""
+LOG_PARTS = """
+kernel parts {
+  grid b by 2, p by 1
+  loop v by 3 {
+    %0 = load X[b, p * 4 + v]
+    %1 = exp %0
+    MASKED
+    %4 = sum[v] %3
+    %5 = accum_sum %4
+  }
+  store A[b, p] = %5
+}
+kernel loss {
+  grid b by 2
+  %0 = load A[b, p]
+  %1 = sum[p] %0
+  %2 = log %1
+  %3 = load T[b]
+  %4 = sub %2, %3
+  store Y[b] = %4
+}
+"""
+LOG_ROWS = """
+kernel sums {
+  grid b by 2
+  %0 = load X[b, p * 4 + v]
+  %1 = exp %0
+  MASKED
+  %4 = sum[p, v] %3
+  store A[b] = %4
+}
+kernel loss {
+  grid b by 2
+  %0 = load A[b]
+  %1 = log %0
+  %2 = load T[b]
+  %3 = sub %1, %2
+  store Y[b] = %3
+}
+"""
+
+
+def loss(kernels: str, tensors: str = "", masked: str = NO_PADDING) -> UGraph:
+    text = LOSS.replace("TENSORS", tensors) + kernels
+    return parse_ugraph(text.replace("MASKED", masked), "text")

@@ -6,7 +6,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from exp_graphs import LARGE, check, check_floats, kernel, loads, ops
+from exp_graphs import (
+    LARGE,
+    LOG_LOOP,
+    LOG_PARTS,
+    LOG_ROWS,
+    LOSS,
+    NO_PADDING,
+    PADDED,
+    check,
+    check_floats,
+    kernel,
+    loads,
+    loss,
+    ops,
+)  # fmt: skip
 
 from mirage_py.frontend.spec import parse
 from mirage_py.pipeline import normalise
@@ -16,120 +30,35 @@ from mirage_py.ugraph.interpret import evaluate_ugraph
 from mirage_py.ugraph.meaning import FloatMeaning
 from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.text import parse_ugraph
-from mirage_py.ugraph.ugraph import UGraph
 from mirage_py.verify.field_test import field_test
 from mirage_py.verify.sampled_test import sampled_test
 from mirage_py.verify.shrink import fixed_dims, shrink_ugraph
 from mirage_py.verify.small_sizes import instantiate_small, small_extents
 
-LOSS = """
-ugraph loss
-dim b = 5
-dim p = 3
-dim v = 4
-input X[5, 12] : f32
-input T[5] : f32
-output Y[5] : f32
-TENSORS
-program {
-  %0 = load X[b, p * 4 + v]
-  %1 = exp %0
-  MASKED
-  %4 = sum[p, v] %3
-  %5 = log %4
-  %6 = load T[b]
-  %7 = sub %5, %6
-  return Y[b] = %7
-}
-"""
-NO_MASK = "%2 = const 1.0\n%3 = mul %1, %2"
-PADDED = "%2 = mask (p * 4 + v <= b)\n%3 = mul %1, %2"
-LOOP = """
-kernel loss {
-  grid b by 2
-  loop v by 3 {
-    %0 = load X[b, p * 4 + v]
-    %1 = exp %0
-    MASKED
-    %4 = sum[p, v] %3
-    %5 = accum_sum %4
-  }
-  %6 = log %5
-  %7 = load T[b]
-  %8 = sub %6, %7
-  store Y[b] = %8
-}
-"""
-PARTS = """
-kernel parts {
-  grid b by 2, p by 1
-  loop v by 3 {
-    %0 = load X[b, p * 4 + v]
-    %1 = exp %0
-    MASKED
-    %4 = sum[v] %3
-    %5 = accum_sum %4
-  }
-  store A[b, p] = %5
-}
-kernel loss {
-  grid b by 2
-  %0 = load A[b, p]
-  %1 = sum[p] %0
-  %2 = log %1
-  %3 = load T[b]
-  %4 = sub %2, %3
-  store Y[b] = %4
-}
-"""
-WHOLE_ROWS = """
-kernel sums {
-  grid b by 2
-  %0 = load X[b, p * 4 + v]
-  %1 = exp %0
-  MASKED
-  %4 = sum[p, v] %3
-  store A[b] = %4
-}
-kernel loss {
-  grid b by 2
-  %0 = load A[b]
-  %1 = log %0
-  %2 = load T[b]
-  %3 = sub %1, %2
-  store Y[b] = %3
-}
-"""
 
-
-def loss(kernels: str, tensors: str = "", masked: str = NO_MASK) -> UGraph:
-    text = LOSS.replace("TENSORS", tensors) + kernels
-    return parse_ugraph(text.replace("MASKED", masked), "text")
-
-
-@pytest.mark.parametrize("masked", [NO_MASK, PADDED])
+@pytest.mark.parametrize("masked", [NO_PADDING, PADDED])
 def test_a_running_maximum_is_added_after_the_loop(masked: str) -> None:
-    safe = check(loss(LOOP, masked=masked))
+    safe = check(loss(LOG_LOOP, masked=masked))
     names = ops(safe, 0)
     assert names.count("accum_rescaled") == 1
     assert names.index("log") < names.index("add")
 
 
-@pytest.mark.parametrize("masked", [NO_MASK, PADDED])
+@pytest.mark.parametrize("masked", [NO_PADDING, PADDED])
 def test_the_maximum_of_all_parts_is_added(masked: str) -> None:
-    safe = check(loss(PARTS, "tensor A[5, 3] : f32", masked))
+    safe = check(loss(LOG_PARTS, "tensor A[5, 3] : f32", masked))
     assert [t.shape for t in safe.intermediates] == [(5, 3), (5, 3)]
     assert ops(safe, 1).count("exp") == ops(safe, 1).count("add") == 1
 
 
 def test_a_log_in_another_kernel_reads_the_maximum() -> None:
-    safe = check(loss(WHOLE_ROWS, "tensor A[5] : f32"))
+    safe = check(loss(LOG_ROWS, "tensor A[5] : f32"))
     assert loads(safe, 1) == ["A", "shift0", "T"]
     assert "exp" not in ops(safe, 1)
 
 
 def test_the_log_of_a_square() -> None:
-    text = LOSS.replace("TENSORS", "") + LOOP
+    text = LOSS.replace("TENSORS", "") + LOG_LOOP
     graph = parse_ugraph(text.replace("MASKED", "%2 = const 1.0\n%3 = square %1"), "text")
     safe = check(graph)
     constants = [n.attr for n in kernel(safe, 0).nodes if n.op == "const"]
@@ -138,7 +67,7 @@ def test_the_log_of_a_square() -> None:
 
 @pytest.mark.parametrize(
     ("kernels", "tensors"),
-    [(LOOP, ""), (PARTS, "tensor A[5, 3] : f32"), (WHOLE_ROWS, "tensor A[5] : f32")],
+    [(LOG_LOOP, ""), (LOG_PARTS, "tensor A[5, 3] : f32"), (LOG_ROWS, "tensor A[5] : f32")],
 )
 @pytest.mark.parametrize("wrong", ["forgotten", "sub", "doubled", "of another row"])
 def test_a_maximum_that_is_not_given_back_is_refuted(
@@ -243,7 +172,7 @@ kernel whole {
 
 
 def test_a_padded_row_is_what_its_keys_make_it() -> None:
-    safe = stabilize(loss(PARTS, "tensor A[5, 3] : f32", PADDED))
+    safe = stabilize(loss(LOG_PARTS, "tensor A[5, 3] : f32", PADDED))
     # Row 0 sees its first logit only; all others would be far larger.
     inputs = {"X": np.full((5, 12), LARGE), "T": np.zeros(5)}
     inputs["X"][:, 0] = -3.0
@@ -287,6 +216,6 @@ def test_what_the_search_finds(name: str) -> None:
 
 
 def test_at_real_sizes() -> None:
-    graph = loss(PARTS, "tensor A[5, 3] : f32")
+    graph = loss(LOG_PARTS, "tensor A[5, 3] : f32")
     safe = stabilize(graph)
     assert sampled_test(graph.program, safe, seed=2).require().samples > 0
