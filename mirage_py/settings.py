@@ -20,7 +20,7 @@ from pathlib import Path
 
 from mirage_py.errors import InputError
 
-MAX_DEFAULT_WORKERS = 8
+MAX_DEFAULT_WORKERS = 16
 DEFAULT_COMPILE_TIMEOUT_S = 120.0
 
 _TRUE = ("1", "true", "yes", "on")
