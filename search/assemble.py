@@ -220,6 +220,8 @@ class _Assembly:
         right = candidate.product.right.leaf
         assert right is not None
         dtype = self.program.tensors[right.node.access.tensor].dtype
+        # The library accumulates in f32: what is not a factor of another product stays that.
+        dtype = dtype if self._only_products_read(candidate.name) else F32
         return self._tensor(f"product{number}", candidate.dims, dtype)
 
     def _tensor(self, name: str, dims: Sequence[str], dtype: DType) -> Tensor:
@@ -233,17 +235,18 @@ class _Assembly:
         inputs = tuple(dict.fromkeys(t.dtype for t in self.program.inputs))
         if len(inputs) != 1 or self.variant.parts:
             return F32
-        return inputs[0] if self._only_products_read(value) else F32
+        named = [c.name for c in self.read if c.product is None and c.value == value]
+        return inputs[0] if self._only_products_read(*named) else F32
 
-    def _only_products_read(self, value: int) -> bool:
+    def _only_products_read(self, *names: str) -> bool:
+        """Whether the last kernel reads these candidates as factors of products only."""
         if self.second is None:
             return True
         last = self.second.origin.derivation
-        named = [c.name for c in self.read if c.product is None and c.value == value]
         loads = [
             n
             for n, s in enumerate(last.steps)
-            if isinstance(s.attr, Access) and s.attr.tensor in named
+            if isinstance(s.attr, Access) and s.attr.tensor in names
         ]
         readers = [s for s in last.steps if any(a in loads for a in s.args)]
         return all(s.op == "matmul" for s in readers)
