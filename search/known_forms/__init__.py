@@ -1,0 +1,1 @@
+"""Well-known forms of kernels, told apart by structure and called by the names people use."""
