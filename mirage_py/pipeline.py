@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mirage_py.dump import Dump
-from mirage_py.errors import InputError
+from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.result import Result
 from mirage_py.runtime.search_pool import SearchPool
 from mirage_py.search.instantiate import rank
@@ -193,17 +193,25 @@ def verify_families(
     """Those of the stabilised families that the field test finds equal, by digest.
 
     After ``deadline`` (of time.monotonic), or when ``should_stop`` says so, no family beyond the
-    first that passed is tested.
+    first that passed is tested. A family that a field cannot judge is left out; raises
+    UnsupportedError where that is all of them.
     """
     kept: dict[str, Verified] = {}
+    refused: list[UnsupportedError] = []
     tests = FamilyTests(program, trials=_TRIALS, seed=seed)
     for family in {f.digest: f for f in families}.values():
         late = deadline is not None and time.monotonic() > deadline
         if kept and (late or should_stop()):
             break
-        evidence = tests.run(family)
+        try:
+            evidence = tests.run(family)
+        except UnsupportedError as error:
+            refused.append(error)
+            continue
         if evidence.equal:
             kept[family.digest] = Verified(family, evidence)
+    if refused and len(refused) == len({f.digest for f in families}):
+        raise refused[0]
     return kept
 
 

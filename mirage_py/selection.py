@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from mirage_py.errors import UnsupportedError
 from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
 from mirage_py.search.baseline_model import eager_model_us
 from mirage_py.search.cost_model import lower_bound_us
@@ -228,14 +229,21 @@ class Ranking:
         )
 
     def _field_evidence(self, instance: Instance) -> FieldEvidence:
-        """That of the family; with another number of parts it is tested once more."""
+        """That of the family; with another number of parts it is tested once more.
+
+        Where a field cannot judge those parts, the sampled test of the plan has to do.
+        """
         item = self.verified[instance.family.digest]
         own = instance.plan.ugraph.program
         if own == item.family.program:
             return item.evidence
         parts = {d: parts_of(own, d) for d in split_dims(own)}
         tests = FamilyTests(self.normal, trials=item.evidence.trials, seed=self.seed)
-        return tests.run(at_parts(item.family, parts)).require()
+        try:
+            return tests.run(at_parts(item.family, parts)).require()
+        except UnsupportedError as error:
+            reason = f"{item.evidence.bound_reason}; with other parts than the plan's: {error.what}"
+            return replace(item.evidence, bound_reason=reason)
 
     def _why_nothing(self) -> str:
         if not self.found.families:

@@ -1,0 +1,132 @@
+"""The last stages for µGraphs of several kernels, made by hand: evidence, names, artifacts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import several_kernels
+
+from mirage_py import selection
+from mirage_py.errors import UnsupportedError, VerificationError
+from mirage_py.pipeline import normalise, save, verify_families
+from mirage_py.runtime.artifact import load_artifact
+from mirage_py.search.counters import Counter
+from mirage_py.search.instantiate import rank
+from mirage_py.search.search import SearchResult
+from mirage_py.selection import Ranking
+from mirage_py.targets import H200
+from mirage_py.ugraph.rewrite.split_dim import parts_of
+from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.verify import families as families_module
+
+NOTHING_SEARCHED = SearchResult((), Counter().freeze(), True, (), (), 0.0)
+
+
+def ranking(name: str) -> Ranking:
+    graph, program = several_kernels.ugraph(name), several_kernels.program(name)
+    normal = normalise(program)
+    ranked = rank([graph], H200, 8)
+    verified = verify_families(normal, [i.family for i in ranked], seed=0)
+    originals = {graph.digest: graph}
+    return Ranking(program, normal, H200, NOTHING_SEARCHED, verified, originals, (), ranked, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "kernels", "files"),
+    [
+        ("library_epilogue", 2, ["epilogue.py"]),
+        ("library_prologue", 2, ["norm.py"]),
+        ("split_matmul_added", 1, ["split_k.py"]),
+    ],
+)
+def test_from_ranking_to_artifact(
+    name: str, kernels: int, files: list[str], tmp_path: Path
+) -> None:
+    result = ranking(name).modelled(lambda _: None)
+    assert result.plan is not None
+    assert result.evidence is not None
+    assert result.evidence.samples > 0
+    assert not result.evidence.proved
+    saved = save(result, tmp_path / "out")
+    assert load_artifact(tmp_path / "out").plan == result.plan
+    assert sorted(p.name for p in (tmp_path / "out" / "kernels").iterdir()) == files
+    assert saved.document()["best"]["kernels"] == kernels
+    # Candidates say what kind of kernels they are.
+    names = {i.name for i in rank([several_kernels.ugraph(name)], H200, 8)}
+    assert {c.kind for c in result.candidates} <= names
+
+
+@pytest.fixture(scope="module")
+def split() -> Ranking:
+    return ranking("split_rms_norm_matmul")
+
+
+def retested(monkeypatch: pytest.MonkeyPatch, outcome: object) -> list[int]:
+    """The numbers of parts that are tested again, with what comes of it."""
+    parts: list[int] = []
+
+    def run(self, family: UGraph):
+        parts.append(parts_of(family.program, "d"))
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(selection.FamilyTests, "run", run)
+    return parts
+
+
+def test_the_plan_s_own_parts_are_tested(split: Ranking, monkeypatch: pytest.MonkeyPatch) -> None:
+    (family,) = split.verified.values()
+    evidence = replace(family.evidence, seed=77)
+    parts = retested(monkeypatch, evidence)
+    for instance in split.instances:
+        count = parts_of(instance.plan.ugraph.program, "d")
+        parts.clear()
+        found = split._field_evidence(instance)
+        if count == several_kernels.PARTS:
+            assert (parts, found) == ([], family.evidence)
+        else:
+            assert (parts, found) == ([count], evidence)
+
+
+def other_parts(split: Ranking) -> selection.Instance:
+    return next(
+        i for i in split.instances if parts_of(i.plan.ugraph.program, "d") != several_kernels.PARTS
+    )
+
+
+def test_a_plan_whose_parts_are_wrong_is_refused(
+    split: Ranking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (family,) = split.verified.values()
+    retested(monkeypatch, replace(family.evidence, equal=False))
+    with pytest.raises(VerificationError):
+        split._field_evidence(other_parts(split))
+
+
+def test_parts_that_no_field_can_judge_are_said(
+    split: Ranking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retested(monkeypatch, UnsupportedError("too large"))
+    found = split._field_evidence(other_parts(split))
+    assert found.equal
+    assert found.bound_reason.endswith("with other parts than the plan's: too large")
+
+
+def test_a_family_that_no_field_can_judge_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = several_kernels.program("library_epilogue")
+    graph = several_kernels.ugraph("library_epilogue")
+    other = replace(graph, kernels=tuple(replace(k, name=f"{k.name}_2") for k in graph.kernels))
+    real = families_module.field_test
+
+    def test(program, family, **options):
+        if family.digest == other.digest:
+            raise UnsupportedError("too large")
+        return real(program, family, **options)
+
+    monkeypatch.setattr(families_module, "field_test", test)
+    assert list(verify_families(program, [other, graph], seed=0)) == [graph.digest]
+    with pytest.raises(UnsupportedError, match="too large"):
+        verify_families(program, [other], seed=0)
