@@ -11,7 +11,13 @@ from dataclasses import dataclass
 
 from mirage_py.ugraph.index import IndexExpr
 from mirage_py.ugraph.node import STORES, Access, Node
-from mirage_py.ugraph.rewrite.degrees import Degrees, degree_of, reduced_dims, scaling
+from mirage_py.ugraph.rewrite.degrees import (
+    Degrees,
+    cancelling_exps,
+    degree_of,
+    reduced_dims,
+    scaling,
+)
 from mirage_py.ugraph.rewrite.value_numbers import ValueNumbers
 from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, UGraph
 
@@ -61,7 +67,8 @@ class GroupAnalysis:
 
     def __init__(self, ugraph: UGraph) -> None:
         self.ugraph = ugraph
-        self.numbers = _value_numbers(ugraph)
+        table = ValueNumbers()
+        self.numbers = _value_numbers(ugraph, table)
         self.exps = [
             {
                 n: numbers[n]
@@ -71,6 +78,13 @@ class GroupAnalysis:
             for k, numbers in zip(ugraph.kernels, self.numbers, strict=True)
         ]
         self.dims = self._dims_of_groups()
+        program = ugraph.program
+        numbers = table.of(program.nodes)
+        exps = [n for n, node in enumerate(program.nodes) if node.op == "exp"]
+        cancelling = cancelling_exps(program.nodes, [o.node for o in program.outputs])
+        # Exps of the program itself: whether all could be shifted, and the groups that could.
+        self.all_cancel = len(cancelling) == len(exps)
+        self.cancelling = [numbers[n] for n in cancelling]
         self._outputs = [o.tensor.name for o in ugraph.program.outputs]
 
     def scales(self, groups: Iterable[int]) -> Scales:
@@ -190,9 +204,8 @@ def _aligned(axes: _Axes, rank: int) -> _Axes:
     return (*((None,) * (rank - len(axes))), *axes)
 
 
-def _value_numbers(ugraph: UGraph) -> list[list[int]]:
+def _value_numbers(ugraph: UGraph, table: ValueNumbers) -> list[list[int]]:
     """The numbers of all nodes; a value that is read again has the number of what was stored."""
-    table = ValueNumbers()
     # What is in an intermediate: the index it was written with, and the number of the value.
     stored: dict[str, tuple[tuple[IndexExpr, ...], int] | None] = {}
     found: list[list[int]] = []

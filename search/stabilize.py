@@ -26,8 +26,7 @@ from mirage_py.search.shift_masks import common_masks
 from mirage_py.search.shift_plan import ShiftPlan, plan_shifts
 from mirage_py.search.shift_rewrite import ShiftTensors, with_shifts
 from mirage_py.ugraph.dtypes import F32
-from mirage_py.ugraph.program import Program, Tensor
-from mirage_py.ugraph.rewrite.degrees import all_cancel
+from mirage_py.ugraph.program import Tensor
 from mirage_py.ugraph.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
 
 
@@ -45,7 +44,7 @@ def stabilize(ugraph: UGraph) -> UGraph:
 
 
 def is_safe(ugraph: UGraph) -> bool:
-    """Whether ``stabilize`` shifts every exp that could be shifted in one kernel."""
+    """Whether ``stabilize`` shifts every exp that the program itself could shift."""
     return not stabilized(ugraph).faults
 
 
@@ -54,7 +53,7 @@ def stabilized(ugraph: UGraph) -> Stabilized:
     analysis = GroupAnalysis(ugraph)
     groups = tuple(analysis.dims)
     faults: list[str] = []
-    if not _may_overflow(ugraph.program):
+    if analysis.all_cancel:
         faults.extend(
             f"library call {k.name} is an exp that is not shifted"
             for k in ugraph.kernels
@@ -71,14 +70,10 @@ def stabilized(ugraph: UGraph) -> Stabilized:
             return Stabilized(_shifted(analysis, scales, plan), tuple(faults))
         except ConflictError as conflict:
             groups = tuple(g for g in groups if g not in conflict.groups)
-            if conflict.is_structural or not _may_overflow(ugraph.program):
+            could_be = analysis.all_cancel or any(g in analysis.cancelling for g in conflict.groups)
+            if conflict.is_structural or could_be:
                 faults.append(conflict.reason)
     return Stabilized(ugraph, tuple(faults))
-
-
-def _may_overflow(program: Program) -> bool:
-    """Whether the program has an exp that no kernel could shift."""
-    return not all_cancel(program.nodes, [o.node for o in program.outputs])
 
 
 def _shifted(analysis: GroupAnalysis, scales: Scales, plan: ShiftPlan) -> UGraph:

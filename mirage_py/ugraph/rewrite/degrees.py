@@ -63,10 +63,10 @@ def shiftable_exps(
     return _with_reductions(nodes, exps, degrees)
 
 
-def all_cancel(nodes: Sequence[Node], results: Iterable[int]) -> bool:
-    """Whether the scale of every exp cancels in all of ``results``."""
+def cancelling_exps(nodes: Sequence[Node], results: Iterable[int]) -> tuple[int, ...]:
+    """The exps whose scale cancels in all of ``results``, whether anything is reduced or not."""
     exps, _ = _cancelling(nodes, tuple(results))
-    return len(exps) == sum(node.op == "exp" for node in nodes)
+    return tuple(exps)
 
 
 def _cancelling(

@@ -152,3 +152,54 @@ kernel second {
     )
     graph = parse_ugraph(text, "text")
     assert stabilized(graph) == Stabilized(graph, ())
+
+
+TWO_EXPS = """
+ugraph two_exps
+dim b = 5
+dim s = 6
+input X[5, 6] : f32
+input W[6] : f32
+output Y[5] : f32
+tensor A[5] : f32
+program {
+  %0 = load X[b, s]
+  %1 = exp %0
+  %2 = load W[s]
+  %3 = exp %2
+  %4 = matmul[s] %1, %3
+  %5 = sum[s] %1
+  %6 = div %4, %5
+  return Y[b] = %6
+}
+kernel first {
+  grid b by 2
+  %0 = load X[b, s]
+  %1 = ONCE
+  %2 = TWICE
+  %3 = exp %2
+  %4 = sum[s] %3
+  store A[b] = %4
+}
+kernel second {
+  grid b by 2
+  %0 = load X[b, s]
+  %1 = exp %0
+  %2 = load W[s]
+  %3 = exp %2
+  %4 = matmul[s] %1, %3
+  %5 = load A[b]
+  %6 = div %4, %5
+  store Y[b] = %6
+}
+"""
+
+
+def test_one_exp_of_several_that_could_be_shifted() -> None:
+    """The scale of X's exp cancels in the program, that of W's does not."""
+    text = TWO_EXPS.replace("ONCE", "cast[f32] %0").replace("TWICE", "cast[f32] %1")
+    found = stabilized(parse_ugraph(text, "text"))
+    assert found.faults == ()
+    assert [t.name for t in found.ugraph.intermediates] == ["A", "shift0"]
+    text = TWO_EXPS.replace("ONCE", "neg %0").replace("TWICE", "neg %1")
+    assert not is_safe(parse_ugraph(text, "text"))
