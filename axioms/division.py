@@ -1,8 +1,12 @@
-"""Division. No law cancels: x/x = 1 would make everything a part of everything."""
+"""Division. No law cancels: x/x = 1 would make everything a part of everything.
+
+What divides by a size is a mean. Nothing is gained by dividing elsewhere, and every place where one
+could doubles the table, so such a division stays where it is.
+"""
 
 from __future__ import annotations
 
-from mirage_py.axioms.law import Law
+from mirage_py.axioms.law import Law, NotSize
 from mirage_py.axioms.notation import x, y, z
 
 PAPER = "Mirage (OSDI'25), A_eq"
@@ -17,15 +21,24 @@ LAWS = (
         ring="expanded",
         cites=PAPER,
     ),
+    Law("division.distribute_difference", (x - y) / z, x / z - y / z, ring="expanded"),
     Law(
         "division.multiply",
         x * (y / z),
         (x * y) / z,
         both_ways=True,
+        only=(NotSize("z"),),
         cites=PAPER,
         why="moves the norm of RMSNorm, or the row sum of a softmax, behind the matmul",
     ),
-    Law("division.twice", (x / y) / z, x / (y * z), both_ways=True, cites=PAPER),
+    Law(
+        "division.twice",
+        (x / y) / z,
+        x / (y * z),
+        both_ways=True,
+        only=(NotSize("y"), NotSize("z")),
+        cites=PAPER,
+    ),
     Law("division.by_quotient", x / (y / z), (x * z) / y, why="one division instead of two"),
     Law("division.negative", (-x) / y, -(x / y), why="negation moves outwards"),
     Law("division.by_negative", x / (-y), -(x / y), why="negation moves outwards"),

@@ -24,6 +24,7 @@ LAWS = (
         cites=PAPER,
         why="a shift leaves a softmax, a decay leaves a scan; the float gate decides if it is safe",
     ),
+    Law("exponentials.distribute_difference", exp(x - y), exp(x) / exp(y), ring="expanded"),
     Law("exponentials.negative", exp(-x), one / exp(x), ring="expanded"),
     Law(
         "exponentials.log_of_product",

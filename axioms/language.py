@@ -2,7 +2,8 @@
 
 Axes are bits of an integer, so the dependence of a class (the axes it may depend on) is a mask and
 a side condition is one `and`. Dependence is a function on classes that is merged by intersection:
-each term of a class gives an upper bound, and as the terms are equal all bounds hold.
+each term of a class gives an upper bound, and as the terms are equal all bounds hold. One more bit
+says that a class is not known to be a size or a product of sizes; it is merged the same way.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import egglog
 from egglog import StringLike, i64, i64Like, ruleset
 
-from mirage_py.axioms.law import Independent, Law, Ring
+from mirage_py.axioms.law import Guard, Independent, Law, NotSize, Ring
 from mirage_py.axioms.registry import laws_in_force
 from mirage_py.axioms.term import ARITY, REDUCTIONS, Term, subterms
 
@@ -22,6 +23,8 @@ from mirage_py.axioms.term import ARITY, REDUCTIONS, Term, subterms
 TABLE_PREFIX = "term-"
 EXTENT_TABLE = "term-extent"
 DEPENDENCE_TABLE = "dependence"
+MAX_AXES = 62  # bits of an egglog integer that are safe to use, but for the next one
+NO_SIZE = 1 << MAX_AXES
 
 
 class Expr(egglog.Expr):
@@ -114,15 +117,29 @@ def _rewrites(law: Law) -> list[Any]:
     done = translate((law.left, law.right), axes)
     left, right = done[law.left], done[law.right]
     conditions = [_holds(condition, axes) for condition in law.when]
+    conditions += [_pays(guard) for guard in law.only]
     rules: list[Any] = [egglog.rewrite(left).to(right, *conditions)]
     if law.both_ways:
         rules.append(egglog.rewrite(right).to(left, *conditions))
     return rules
 
 
+def _mask(name: str) -> Any:
+    return dependence(egglog.var(name, Expr))
+
+
 def _holds(condition: Independent, axes: Mapping[str, i64]) -> Any:
-    mask = dependence(egglog.var(condition.var, Expr))
-    return egglog.eq(mask & axes[condition.axis]).to(i64(0))
+    return egglog.eq(_mask(condition.var) & axes[condition.axis]).to(i64(0))
+
+
+def _pays(guard: Guard) -> Any:
+    if isinstance(guard, NotSize):
+        return egglog.ne(_mask(guard.var) & i64(NO_SIZE)).to(i64(0))
+    product = _mask(guard.vars[0])
+    for name in guard.vars[1:]:
+        product = product | _mask(name)
+    axes = _mask(guard.than) & i64(NO_SIZE - 1)
+    return egglog.ne(product | axes).to(product)
 
 
 @cache
@@ -153,6 +170,8 @@ def dependence_rules() -> egglog.Ruleset:
             call, mask = constructor(*args), masks[0]
             for other in masks[1:]:
                 mask = mask | other
+        if op not in ("size", "mul"):
+            mask = mask | i64(NO_SIZE)
         rules.append(
             egglog.rule(egglog.eq(e).to(call), *known).then(egglog.set_(dependence(e)).to(mask))
         )

@@ -20,11 +20,36 @@ class Independent:
 
 
 @dataclass(frozen=True, slots=True)
+class Narrower:
+    """Guard: the product of what ``vars`` stand for lacks an axis that ``than`` depends on."""
+
+    vars: tuple[str, ...]
+    than: str
+
+    def __str__(self) -> str:
+        return f"{' * '.join(self.vars)} lacks an axis of {self.than}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotSize:
+    """Guard: ``var`` does not stand for a size or a product of sizes."""
+
+    var: str
+
+    def __str__(self) -> str:
+        return f"{self.var} is no size"
+
+
+Guard = Narrower | NotSize
+
+
+@dataclass(frozen=True, slots=True)
 class Law:
     """``left`` may be rewritten to ``right``, and back if ``both_ways``.
 
     ``name``      family and what it says, "sums.commute"
-    ``when``      all of these must hold
+    ``when``      all of these must hold, else the sides may differ
+    ``only``      all of these must hold, else the law is true but not worth its rows
     ``ring``      "factored": always in force; "expanded": in force only in the expanded ring. The
                   factored ring is searched first, so a law that makes expressions grow is expanded
     ``cites``     where it comes from
@@ -37,6 +62,7 @@ class Law:
     right: Term
     both_ways: bool = False
     when: tuple[Independent, ...] = ()
+    only: tuple[Guard, ...] = ()
     ring: Ring = "factored"
     cites: str = "algebra"
     why: str = ""
@@ -48,13 +74,20 @@ class Law:
         if self.both_ways:
             missing += [n for n in left if n not in right]
         missing += [n for c in self.when for n in (c.var, c.axis) if n not in left]
+        missing += [n for guard in self.only for n in guarded(guard) if n not in left]
         if missing:
             raise ValueError(f"law '{self.name}' uses {missing} where nothing binds it")
 
     def __str__(self) -> str:
         arrow = "=" if self.both_ways else "->"
         when = "".join(f", {c.var} free of {c.axis}" for c in self.when)
-        return f"{self.name}: {self.left} {arrow} {self.right}{when}"
+        only = "".join(f", only if {guard}" for guard in self.only)
+        return f"{self.name}: {self.left} {arrow} {self.right}{when}{only}"
+
+
+def guarded(guard: Guard) -> tuple[str, ...]:
+    """The variables that a guard speaks of."""
+    return (guard.var,) if isinstance(guard, NotSize) else (*guard.vars, guard.than)
 
 
 def names_bound(pattern: Term) -> tuple[str, ...]:

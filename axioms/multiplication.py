@@ -26,6 +26,7 @@ LAWS = (
         cites=PAPER,
         why="lets a bias or a mean inside a contraction leave it; makes programs of sums grow fast",
     ),
+    Law("multiplication.distribute_difference", (x - y) * z, x * z - y * z, ring="expanded"),
     Law("multiplication.negative", (-x) * y, -(x * y), why="negation moves outwards"),
     Law(
         "multiplication.square",

@@ -12,6 +12,7 @@ from mirage_py.axioms import (
     multiplication,
     roots,
     scalars,
+    separation,
     sums,
 )
 from mirage_py.axioms.law import Law, Ring
@@ -21,6 +22,7 @@ FAMILIES = (
     multiplication,
     division,
     sums,
+    separation,
     exponentials,
     roots,
     scalars,

@@ -12,6 +12,8 @@ from mirage_py.axioms.extents import extent_facts
 from mirage_py.axioms.language import (
     DEPENDENCE_TABLE,
     EXTENT_TABLE,
+    MAX_AXES,
+    NO_SIZE,
     TABLE_PREFIX,
     Expr,
     dependence,
@@ -26,7 +28,6 @@ from mirage_py.errors import InputError, UnsupportedError
 # Every benchmark program stops by itself within 20 rounds; a bound is for the others.
 ROUNDS = 40
 MAX_NODES = 20_000
-MAX_AXES = 62  # bits of an egglog integer that are safe to use
 
 
 def saturate(
@@ -84,7 +85,7 @@ class Saturation:
         )
         for term, expr in self.terms.items():
             if term.op == "leaf":
-                mask = sum(bits[axis] for axis in leaf_axes[term.attr])
+                mask = NO_SIZE | sum(bits[axis] for axis in leaf_axes[term.attr])
                 self.egraph.register(set_(dependence(expr)).to(i64(mask)))
         for left, right in facts:
             self.egraph.register(union(self.terms[left]).with_(self.terms[right]))

@@ -6,7 +6,7 @@ tiles needs no law, whatever the extents. A mean is a sum divided by a size.
 
 from __future__ import annotations
 
-from mirage_py.axioms.law import Independent, Law
+from mirage_py.axioms.law import Independent, Law, NotSize
 from mirage_py.axioms.notation import total, x, y
 from mirage_py.axioms.term import size
 
@@ -30,6 +30,12 @@ LAWS = (
         ring="expanded",
         cites=PAPER,
     ),
+    Law(
+        "sums.distribute_difference",
+        total("i", x - y),
+        total("i", x) - total("i", y),
+        ring="expanded",
+    ),
     Law("sums.negative", total("i", -x), -total("i", x), why="negation moves outwards"),
     Law(
         "sums.multiply",
@@ -44,10 +50,18 @@ LAWS = (
         "sums.divide",
         total("i", x / y),
         total("i", x) / y,
-        both_ways=True,
         when=Y_FREE,
         cites=PAPER,
         why="the division of a softmax is done once, after the loop",
+    ),
+    Law(
+        "sums.divide_terms",
+        total("i", x) / y,
+        total("i", x / y),
+        when=Y_FREE,
+        only=(NotSize("y"),),
+        cites=PAPER,
+        why="a norm written behind a matmul can be applied to its operand; a mean stays a mean",
     ),
     Law(
         "sums.constant",

@@ -8,7 +8,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from mirage_py.axioms.law import Independent, Law, axis_variables, term_variables
+from mirage_py.axioms.law import (
+    Independent,
+    Law,
+    Narrower,
+    NotSize,
+    axis_variables,
+    term_variables,
+)
 from mirage_py.axioms.notation import exp, largest, sqrt, total, where, x, y, z
 from mirage_py.axioms.registry import all_laws, laws_in_force
 from mirage_py.axioms.term import Term, apply
@@ -144,3 +151,19 @@ def test_unbound_names_are_refused(
 ):
     with pytest.raises(ValueError, match="nothing binds it"):
         Law("wrong.unbound", left, right, both_ways=both_ways, when=when)
+
+
+@pytest.mark.parametrize("guard", [NotSize("z"), Narrower(("x", "z"), "y"), Narrower(("y",), "z")])
+def test_a_guard_speaks_of_the_law(guard: NotSize | Narrower):
+    with pytest.raises(ValueError, match="nothing binds it"):
+        Law("wrong.unbound", x + y, y + x, only=(guard,))
+
+
+def test_laws_print_with_conditions_and_guards():
+    free = (Independent("y", "i"),)
+    guards = (NotSize("y"), Narrower(("x", "z"), "y"))
+    law = Law("sums.z", total("i", x * z / y), total("i", x * z) / y, when=free, only=guards)
+    assert str(law) == (
+        "sums.z: sum[i](div(mul(x, z), y)) -> div(sum[i](mul(x, z)), y), y free of i, "
+        "only if y is no size, only if x * z lacks an axis of y"
+    )
