@@ -174,7 +174,18 @@ def rank_plans(
         normal, families, seed=seed, deadline=verified_by, should_stop=should_stop
     )
     dump("verified", lambda: "\n".join(format_ugraph(v.family) for v in verified.values()))
-    return Ranking(program, normal, target, found, verified, originals, faults, ranked, seed)
+    return Ranking(
+        program,
+        normal,
+        target,
+        found,
+        verified,
+        originals,
+        faults,
+        ranked,
+        seed,
+        limits or SearchLimits(),
+    )
 
 
 def normalise(program: Program, *, seed: int = 0) -> Program:

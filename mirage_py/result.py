@@ -50,7 +50,7 @@ class SearchSummary:
                     ``valid`` of those passed the field test
     ``ranked``      plans of verified families that the cost model compared
     ``rings``       the rings searched, each with whether it was gone through or what cut it
-    ``reasons``     why there is less than could be
+    ``reasons``     why there is less than could be; ``limits`` the bounds that were in force
     ``gap``         best time over the roofline bound, minus 1; ``limited_by`` what the cost model
                     says that the best waits for
     """
@@ -64,6 +64,7 @@ class SearchSummary:
     lower_bound_us: float
     examples: Mapping[str, str] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
+    limits: Mapping[str, int] = field(default_factory=dict)
     rings: tuple[str, ...] = ()
     evaluations: int = 0
     merged: int = 0
@@ -98,6 +99,7 @@ class SearchSummary:
             "ranked": self.ranked,
             "rings": list(self.rings),
             "reasons": list(self.reasons),
+            "limits": dict(self.limits),
             "limited_by": self.limited_by,
         }
 

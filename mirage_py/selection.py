@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ from mirage_py.search.instantiate import Instance
 from mirage_py.search.kinds import ONE_KERNEL, describe, kind_of
 from mirage_py.search.parts import at_parts, split_dims
 from mirage_py.search.proof import proves
-from mirage_py.search.search import RingReport, SearchResult
+from mirage_py.search.search import RingReport, SearchLimits, SearchResult
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
@@ -62,6 +62,7 @@ class Ranking:
     faults: Sequence[str]
     ranked: Sequence[Instance]
     seed: int
+    limits: SearchLimits = field(default_factory=SearchLimits)
 
     @cached_property
     def instances(self) -> tuple[Instance, ...]:
@@ -195,6 +196,7 @@ class Ranking:
             lower_bound_us=floor_us,
             examples=counters.examples,
             reasons=self.found.reasons,
+            limits=_numbers(self.limits),
             rings=tuple(map(_ring, self.found.rings)),
             evaluations=counters.evaluations,
             merged=counters.merged,
@@ -277,6 +279,12 @@ class Ranking:
             candidates=tuple(candidates),
             notes=(note,) if note else (),
         )
+
+
+def _numbers(limits: SearchLimits) -> dict[str, int]:
+    """The bounds of a search that are numbers."""
+    values = {f.name: getattr(limits, f.name) for f in fields(limits)}
+    return {name: value for name, value in values.items() if isinstance(value, int)}
 
 
 def _ring(report: RingReport) -> str:

@@ -59,6 +59,7 @@ SCHEMA_1: dict[str, Any] = {
         "ranked": int,
         "rings": list,
         "reasons": list,
+        "limits": dict,
         "limited_by": str,
     },
     "candidates": list,

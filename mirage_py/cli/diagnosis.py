@@ -126,6 +126,12 @@ RULES = (
         "--limit max_loops={max_loops+1}",
     ),
     Cause(
+        r"max_operators:",
+        "kernels of more operators would be needed",
+        "no more than max_operators = {max_operators} were allowed in one kernel",
+        "--limit max_operators={max_operators*2}",
+    ),
+    Cause(
         r"phase: the whole of a dimension cannot meet one tile of it",
         "something over a whole dimension is read inside the loop over that dimension",
         "a maximum or sum over a row is known only after the loop over the row, unless it only "
@@ -156,14 +162,12 @@ RULES = (
 )
 
 
-def diagnose(
-    search: Mapping[str, Any], limits: Mapping[str, int], lost: Diagnosis | None = None
-) -> tuple[Diagnosis, ...]:
+def diagnose(search: Mapping[str, Any], lost: Diagnosis | None = None) -> tuple[Diagnosis, ...]:
     """What kept the search of a report's part ``search`` from finding more, most telling first.
 
-    ``limits`` are the bounds that the search had. ``lost`` says where families were found, why none
-    of them is a result.
+    ``lost`` says, where families were found, why none of them is a result.
     """
+    limits: Mapping[str, int] = search["limits"]
     found: list[Diagnosis] = []
     if lost:
         found += [lost, *_of_rules(search, limits), *_of_reasons(search, limits)]

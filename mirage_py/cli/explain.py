@@ -96,11 +96,9 @@ def _refuse_options(subject: str, given: Mapping[str, object]) -> None:
 
 def _of_artifact(subject: str) -> Explanation:
     from mirage_py.cli.explanation import of_artifact
-    from mirage_py.cli.search_limits import numbers_of
     from mirage_py.runtime.artifact import load_artifact
-    from mirage_py.search.search import SearchLimits
 
-    return of_artifact(subject, load_artifact(subject), numbers_of(SearchLimits()))
+    return of_artifact(subject, load_artifact(subject))
 
 
 def _of_search(
@@ -119,7 +117,7 @@ def _of_search(
 
     if held.ugraph is not None:
         return of_ugraph(subject, held.ugraph)
-    from mirage_py.cli.search_limits import numbers_of, read_limits
+    from mirage_py.cli.search_limits import read_limits
 
     bounds = read_limits(limits)
     # After the input was found right: this import takes longer than reading it.
@@ -129,4 +127,4 @@ def _of_search(
     ranking = rank_plans(
         held.program, chosen, effort="none", seed=seed, limits=bounds, progress=progress
     )
-    return of_search(subject, ranking, numbers_of(bounds))
+    return of_search(subject, ranking)

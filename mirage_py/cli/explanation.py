@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mirage_py.ugraph.ugraph import UGraph
 
 _NEXT_BEST = 5
+_SEARCH = ("candidates", "pruned", "families", "rings", "limits", "valid", "gap")
 _PARTS = ("program", "target", "baseline", "best", "verification", "search", "candidates")
 
 
@@ -77,10 +78,11 @@ class Explanation:
         }
 
 
-def of_artifact(subject: str, artifact: Artifact, limits: Mapping[str, int]) -> Explanation:
+def of_artifact(subject: str, artifact: Artifact) -> Explanation:
     """From the report that an artifact holds. Raises FormatError for one without a funnel."""
     report = artifact.report
     missing = [part for part in _PARTS if part not in report]
+    missing += [f"search.{part}" for part in _SEARCH if part not in report.get("search", {})]
     if missing:
         raise FormatError(
             f"the report has no {', '.join(missing)}",
@@ -102,12 +104,12 @@ def of_artifact(subject: str, artifact: Artifact, limits: Mapping[str, int]) -> 
         roofline=tuple(roofline_words(report, artifact.program, target)),
         next_best=tuple(_next_best(report, original=artifact.plan is None)),
         dropped=_dropped(report["candidates"]),
-        diagnoses=(_diagnoses if found_nothing else _cuts)(search, limits),
+        diagnoses=(_diagnoses if found_nothing else _cuts)(search),
         notes=tuple(report.get("notes", ())),
     )
 
 
-def of_search(subject: str, ranking: Ranking, limits: Mapping[str, int]) -> Explanation:
+def of_search(subject: str, ranking: Ranking) -> Explanation:
     """From a search that was run for this; nothing was compiled or measured."""
     best = ranking.instances[0] if ranking.instances else None
     best_us = best.estimate.time_us if best else float("inf")
@@ -127,7 +129,7 @@ def of_search(subject: str, ranking: Ranking, limits: Mapping[str, int]) -> Expl
         rings=tuple(rings(search)),
         roofline=tuple(roofline_words(report, ranking.program, ranking.target)),
         best_by_kind=tuple(_best_by_kind(ranking)),
-        diagnoses=_cuts(search, limits) if best else diagnose(search, limits, _lost(ranking)),
+        diagnoses=_cuts(search) if best else diagnose(search, _lost(ranking)),
     )
 
 
@@ -149,7 +151,7 @@ def _headline(report: Mapping[str, Any], *, original: bool) -> str:
     return f"{name}: {best['time_us']:.2f} us {said}, {best['speedup']:.2f}x against {against}"
 
 
-def _diagnoses(search: Mapping[str, Any], limits: Mapping[str, int]) -> tuple[Diagnosis, ...]:
+def _diagnoses(search: Mapping[str, Any]) -> tuple[Diagnosis, ...]:
     """Why a search found nothing; what blocks would have to hold is known to itself only."""
     families = sum(search.get("families", {}).values())
     lost = None
@@ -163,7 +165,7 @@ def _diagnoses(search: Mapping[str, Any], limits: Mapping[str, int]) -> tuple[Di
             "their blocks hold more at once than a block of the target has",
             "`mirage-py explain SPEC` says what they hold",
         )
-    return diagnose(search, limits, lost)
+    return diagnose(search, lost)
 
 
 def _lost(ranking: Ranking) -> Diagnosis | None:
@@ -178,9 +180,9 @@ def _lost(ranking: Ranking) -> Diagnosis | None:
     return unfit_families(families, ranking.target)
 
 
-def _cuts(search: Mapping[str, Any], limits: Mapping[str, int]) -> tuple[Diagnosis, ...]:
+def _cuts(search: Mapping[str, Any]) -> tuple[Diagnosis, ...]:
     """What kept a search that found something from going through all of its space."""
-    return diagnose(search, limits) if search.get("reasons") and search.get("hits") else ()
+    return diagnose(search) if search.get("reasons") and search.get("hits") else ()
 
 
 def _next_best(report: Mapping[str, Any], *, original: bool) -> Iterator[Tried]:

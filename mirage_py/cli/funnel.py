@@ -24,6 +24,9 @@ RULES = {
         "The product is larger than its operands and than anything in the program: it is summed "
         "as it is made, as a matmul, and never held."
     ),
+    "max_operators: more than": (
+        "A kernel is not made larger than the bound that was set; without one there is none."
+    ),
     "max_loops: more than": (
         "Each of these loops waits for the result of the one before it, and reads its operands "
         "again."
@@ -91,14 +94,20 @@ def _closures(search: Mapping[str, Any]) -> Iterator[Row]:
 
 def _families(search: Mapping[str, Any]) -> Iterator[Row]:
     kinds = search.get("families", {})
-    listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-    yield Row(sum(kinds.values()), "families" + (f": {listed}" if listed else ""))
+    total = sum(kinds.values())
+    yield Row(total, ("family" if total == 1 else "families") + kinds_text(kinds))
     unsafe = int(search.get("unsafe", 0))
     if unsafe:
         yield Row(unsafe, "of them dropped: an exponential may overflow that others shift")
     yield Row(int(search.get("tested", 0)), "of them among the plans that fit the target best")
     yield Row(int(search["valid"]), "of these equal to the program in the field test")
     yield Row(int(search.get("ranked", 0)), "plans ranked by the cost model")
+
+
+def kinds_text(kinds: Mapping[str, int]) -> str:
+    """How many there are of each kind, in brackets; empty where there are none."""
+    listed = ", ".join(f"{kind}: {count}" for kind, count in kinds.items())
+    return f" ({listed})" if listed else ""
 
 
 def _measured(candidates: Sequence[Mapping[str, Any]]) -> Iterator[Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from mirage_py.frontend.spec.source import did_you_mean
 from mirage_py.search.search import SearchLimits
 
 _RINGS = "rings"
+_NUMBERS = ("int", "int | None")
 
 
 def read_limits(texts: Sequence[str]) -> SearchLimits:
@@ -19,7 +20,7 @@ def read_limits(texts: Sequence[str]) -> SearchLimits:
     Those that are numbers can be set, and ``rings=expanded``, for the laws that multiply out.
     """
     limits = SearchLimits()
-    known = tuple(numbers_of(limits))
+    known = tuple(f.name for f in fields(limits) if f.type in _NUMBERS)
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         changed: dict[str, Any]
@@ -43,9 +44,3 @@ def read_limits(texts: Sequence[str]) -> SearchLimits:
             changed = {name: int(value)}
         limits = replace(limits, **changed)
     return limits
-
-
-def numbers_of(limits: SearchLimits) -> Mapping[str, int]:
-    """The bounds that are numbers, by name."""
-    values = {field.name: getattr(limits, field.name) for field in fields(limits)}
-    return {name: value for name, value in values.items() if isinstance(value, int)}

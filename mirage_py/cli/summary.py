@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from mirage_py.cli.funnel import kinds_text
 from mirage_py.cli.kernel_words import count_text
 from mirage_py.result import Evidence, Result, SearchSummary, Timing
 from mirage_py.search.kinds import describe
@@ -67,10 +68,9 @@ def _search(search: SearchSummary) -> str:
 
 
 def _found(search: SearchSummary) -> str:
-    kinds = ", ".join(f"{count} {kind}" for kind, count in search.kinds.items())
     families = count_text(sum(search.kinds.values()), "family", "families")
-    listed = f" ({kinds})" if kinds else ""
-    return f"found {families}{listed}; {search.valid} verified; {search.ranked} plans ranked"
+    found = f"found {families}{kinds_text(search.kinds)}"
+    return f"{found}; {search.valid} verified; {search.ranked} plans ranked"
 
 
 def _time(timing: Timing) -> str:

@@ -20,7 +20,9 @@ def _kernel_tiles(kernel: Kernel, options: LaunchOptions) -> str:
     parts = [f"grid {axes}" if axes else "one block", *loops]
     parts.append(f"{options.num_warps} warps" if options.num_warps > 1 else "1 warp")
     if options.num_stages:
-        parts.append(f"stages {', '.join(map(str, options.num_stages))}")
+        alike = len(dict.fromkeys(options.num_stages)) == 1
+        shown = options.num_stages[:1] if alike else options.num_stages
+        parts.append(f"stages {', '.join(map(str, shown))}")
     # How neighbouring loads use the cache tells two plans apart only where nothing else does.
     parts += [f"{name} {value}" for name, value in options.flags if ":" not in name]
     return "; ".join(parts)

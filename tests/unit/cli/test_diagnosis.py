@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from unit.search import programs
 
-from mirage_py.cli.diagnosis import REASONS, Diagnosis, diagnose
+from mirage_py.cli.diagnosis import REASONS, RULES, Diagnosis, diagnose
 from mirage_py.cli.explanation import Explanation, of_search
-from mirage_py.cli.search_limits import numbers_of, read_limits
+from mirage_py.cli.search_limits import read_limits
 from mirage_py.errors import InputError
 from mirage_py.frontend.spec import parse
 from mirage_py.pipeline import rank_plans
@@ -34,13 +34,21 @@ let q[b] = sum[d](w[b, d]^2)
 Y[b, d] = w[b, d] / (q[b] + 1)
 """
 LONG_ROW = "B = 4, N = 4194304\nX[B, N] : f16\nY[b] = sum[n](X[b, n])\n"
-LIMITS = numbers_of(SearchLimits())
+# The bounds that a report names.
+LIMITS = {
+    "rounds": 40,
+    "max_nodes": 20_000,
+    "max_loops": 3,
+    "max_kernels": 2,
+    "max_tensors": 3000,
+    "max_operators": 8,
+}
 
 
 def _explained(program: Program, *limits: str) -> Explanation:
     bounds = read_limits(limits)
     ranking = rank_plans(program, target("h200"), effort="none", limits=bounds)
-    return of_search("p.math", ranking, numbers_of(bounds))
+    return of_search("p.math", ranking)
 
 
 def _until_found(program: Program, *limits: str) -> list[Diagnosis]:
@@ -72,7 +80,8 @@ def test_a_row_that_is_read_too_often():
 
 def test_allowing_the_loops_finds_it():
     met = _until_found(parse(FOUR_ROWS, name="rows"), "rings=factored")
-    assert [d.repair for d in met] == ["--limit max_loops=4", "--limit max_loops=5"]
+    assert met[0].repair == "--limit max_loops=4"
+    assert all(d.repair.startswith("--limit max_loops=") for d in met)
 
 
 def test_a_pool_that_is_too_small():
@@ -96,6 +105,7 @@ def _of(program: Program, **limits: int) -> Mapping[str, Any]:
         "examples": found.counters.examples,
         "reasons": found.reasons,
         "hits": found.counters.hits,
+        "limits": {**LIMITS, **limits},
     }
 
 
@@ -140,7 +150,7 @@ def _many_axes() -> Program:
 )
 def test_real_reasons_have_a_diagnosis(make, limits: dict[str, int], what: str):
     found = _of(make(), **{"max_kernels": 1, **limits})
-    diagnoses = diagnose(found, {**LIMITS, **limits})
+    diagnoses = diagnose(found)
     assert what in diagnoses[0].what
     assert diagnoses[0].repair
 
@@ -150,8 +160,9 @@ def test_a_reason_is_told_once_with_how_often_it_was_met():
         "pruned": {},
         "hits": 1,
         "reasons": ["the pool outgrew 9 tensors (no loop)", "the pool outgrew 9 tensors (loop)"],
+        "limits": {**LIMITS, "max_tensors": 9},
     }
-    (diagnosis,) = diagnose(found, {**LIMITS, "max_tensors": 9})
+    (diagnosis,) = diagnose(found)
     assert diagnosis.count == 2
     assert diagnosis.repair == "--limit max_tensors=18"
     assert diagnosis.why.endswith("(the pool outgrew 9 tensors (no loop))")
@@ -160,20 +171,30 @@ def test_a_reason_is_told_once_with_how_often_it_was_met():
 @pytest.mark.parametrize("cause", REASONS, ids=lambda cause: cause.pattern)
 def test_texts_fill_in(cause):
     reason = re.sub(r"\\[dw]\+", "7", cause.pattern)
-    found = diagnose({"pruned": {}, "reasons": [reason], "hits": 1}, LIMITS)
+    found = diagnose({"pruned": {}, "reasons": [reason], "hits": 1, "limits": LIMITS})
     assert [d.what for d in found] == [cause.what]
     assert "{" not in found[0].why + found[0].repair
 
 
 def test_an_unknown_reason_is_passed_on():
-    found = {"pruned": {}, "reasons": ["the moon is full\n  why: it is the 14th"], "hits": 1}
-    (diagnosis,) = diagnose(found, LIMITS)
+    reasons = ["the moon is full\n  why: it is the 14th"]
+    found = {"pruned": {}, "reasons": reasons, "hits": 1, "limits": LIMITS}
+    (diagnosis,) = diagnose(found)
     assert diagnosis.what == "the moon is full"
     assert "14th" in diagnosis.why
 
 
+@pytest.mark.parametrize("cause", RULES, ids=lambda cause: cause.pattern)
+def test_texts_of_rules_fill_in(cause):
+    limits = {**LIMITS, "max_kernels": 1}
+    pruned = {cause.pattern: 2}
+    found = diagnose({"pruned": pruned, "reasons": [], "hits": 0, "limits": limits})
+    assert [d.what for d in found] == [cause.what]
+    assert "{" not in found[0].why + found[0].repair
+
+
 def test_nothing_at_all_still_says_something():
-    (diagnosis,) = diagnose({"pruned": {}, "reasons": [], "hits": 0}, LIMITS)
+    (diagnosis,) = diagnose({"pruned": {}, "reasons": [], "hits": 0, "limits": LIMITS})
     assert diagnosis.what == "no configuration reaches all outputs"
     assert diagnosis.repair
 
@@ -185,9 +206,9 @@ def test_a_second_kernel_is_suggested_where_there_was_one():
         "reasons": [],
         "hits": 0,
     }
-    (diagnosis,) = diagnose(found, {**LIMITS, "max_kernels": 1})
+    (diagnosis,) = diagnose({**found, "limits": {**LIMITS, "max_kernels": 1}})
     assert diagnosis.repair == "--limit max_kernels=2"
-    (other,) = diagnose(found, {**LIMITS, "max_kernels": 2})
+    (other,) = diagnose({**found, "limits": LIMITS})
     assert other.what == "no configuration reaches all outputs"
 
 
@@ -208,7 +229,7 @@ def test_limits_that_are_none(text: str, says: str):
 
 
 def test_limits_are_read():
-    limits = read_limits(["max_tensors=7", "rings=expanded", "max_loops=2"])
-    assert (limits.max_tensors, limits.max_loops) == (7, 2)
+    limits = read_limits(["max_tensors=7", "rings=expanded", "max_loops=2", "max_operators=9"])
+    assert (limits.max_tensors, limits.max_loops, limits.max_operators) == (7, 2, 9)
     assert limits.rings == ("factored", "expanded")
     assert read_limits(["rings=factored"]).rings == ("factored",)

@@ -11,11 +11,9 @@ import pytest
 from mirage_py.cli import subject
 from mirage_py.cli.explanation import of_artifact
 from mirage_py.cli.explanation_text import explanation_text
-from mirage_py.cli.search_limits import numbers_of
 from mirage_py.cli.source import Source
 from mirage_py.errors import FormatError
 from mirage_py.runtime.artifact import Artifact, load_artifact
-from mirage_py.search.search import SearchLimits
 
 SPEC = "B = 3, S = 10\nX[B, S] : f32\nY[b, s] = exp(X[b, s]) / sum[s](exp(X[b, s]))\n"
 ROW = "B = 4, N = 4194304\nX[B, N] : f16\nY[b] = sum[n](X[b, n])\n"
@@ -157,7 +155,7 @@ def test_a_missing_file(cli, tmp_path):
 def _explained(artifact: Artifact, **changes: object) -> str:
     report = {**artifact.report, **changes}
     held = Artifact(artifact.program, changes.pop("plan", artifact.plan), report)
-    return explanation_text(of_artifact("out", held, numbers_of(SearchLimits())))
+    return explanation_text(of_artifact("out", held))
 
 
 def test_measured_candidates_are_told(artifact):
@@ -215,10 +213,14 @@ def test_families_that_are_refuted_are_called_a_bug(artifact):
     assert "3 families were tested, and none computes the program" in text
 
 
-def test_a_report_without_a_funnel(artifact):
-    report = {k: v for k, v in artifact.report.items() if k != "search"}
-    with pytest.raises(FormatError, match="the report has no search"):
-        of_artifact("out", Artifact(artifact.program, artifact.plan, report), {})
+@pytest.mark.parametrize("lacking", ["search", "search.limits"])
+def test_a_report_without_a_funnel(artifact, lacking: str):
+    first, _, second = lacking.partition(".")
+    report = {k: v for k, v in artifact.report.items() if second or k != first}
+    if second:
+        report[first] = {k: v for k, v in report[first].items() if k != second}
+    with pytest.raises(FormatError, match=f"the report has no {lacking}"):
+        of_artifact("out", Artifact(artifact.program, artifact.plan, report))
 
 
 def test_no_line_is_wider_than_a_terminal(cli, artifact_folder):

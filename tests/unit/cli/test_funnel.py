@@ -37,7 +37,7 @@ def test_stages_in_order():
     rows = funnel(SEARCH, ())
     assert [row.count for row in rows] == [200, 40, 20, 140, 30, 110, 2, 4, 3, 2, 8]
     assert rows[0].what.startswith("candidates in 4 configurations")
-    assert rows[7].what == "families: 3 one kernel, 1 split"
+    assert rows[7].what == "families (one kernel: 3, split: 1)"
 
 
 def test_rules_have_a_share_a_meaning_and_an_example():

@@ -48,6 +48,9 @@ def test_tiles_of_each_kernel(ugraph: UGraph):
     assert tiles_of(Plan(ugraph, (options,))) == (
         "grid b by 2, n by 6; loop d by 16; 8 warps; stages 3; axes reversed"
     )
+    deep = LaunchOptions(4, (3, 2, 3))
+    assert tiles_of(Plan(ugraph, (deep,))).endswith("4 warps; stages 3, 2, 3")
+    assert tiles_of(Plan(ugraph, (LaunchOptions(4, (3, 3)),))).endswith("4 warps; stages 3")
     call = LibraryCall("product", "matmul", ("X", "W"), "Y")
     both = replace(ugraph, kernels=(call, *ugraph.kernels))
     assert tiles_of(Plan(both, (LaunchOptions(), LaunchOptions(1)))) == (
