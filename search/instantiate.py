@@ -21,7 +21,7 @@ from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 __all__ = ["Instance", "diverse", "instances", "rank"]
 
 # Plans of a kind that stay although the model likes others much better.
-_OF_EACH_KIND = 2
+_OF_EACH_KIND = 6
 
 
 def instances(ugraph: UGraph, target: Target, limit: int) -> tuple[Instance, ...]:
