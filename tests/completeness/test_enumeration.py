@@ -1,0 +1,167 @@
+"""The enumerator against a plain one, and what it builds on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from completeness.audit import brute_force, candidates
+from completeness.containment import spelling
+from completeness.draws import drawn
+from completeness.graphs import Graph, Step, ugraph_of
+from completeness.kinds import Kind, Operation, meet, operations, result_kind
+from completeness.programs import CASES
+
+from mirage_py.ugraph.field import DivisionByZero
+from mirage_py.ugraph.ugraph import BlockGraph
+
+ORDER = ("b", "d", "n")
+
+
+class Plain:
+    """All sets of up to some operators that are closed under operands, by the definition.
+
+    A term is a number; ``steps`` has its operator, with terms as operands.
+    """
+
+    def __init__(self, name, looped):
+        case = CASES[name]
+        self.draw, self.outputs = drawn(case.make(), looped, 1)
+        self.vocabulary = [o for o in case.vocabulary(looped) if not o.swapped]
+        self.order = self.draw.program.dim_names
+        self.steps = list(self.draw.leaves)
+        self.numbers = {}
+
+    def run(self, most):
+        found, sets = {}, {frozenset()}
+        for _ in range(most):
+            sets = {terms | {t} for terms in sets for t in self.extensions(terms)}
+            for terms in sets:
+                for roots in product(terms, repeat=len(self.outputs)):
+                    graph = self.graph(roots)
+                    if graph.operators == len(terms) and gives(graph, self.draw, self.outputs):
+                        found[spelling(graph)] = None
+        return found
+
+    def extensions(self, terms):
+        known = [*range(len(self.draw.leaves)), *sorted(terms)]
+        for operation in self.vocabulary:
+            for args in product(known, repeat=operation.arity):
+                if operation.commutative and args != tuple(sorted(args)):
+                    continue
+                if operation.alone and args[0] == args[-1]:
+                    continue
+                kinds = [self.steps[a].kind for a in args]
+                kind = result_kind(operation, kinds, self.order)
+                if kind is not None:
+                    term = self.number(Step(operation.op, args, operation.attr, kind))
+                    if term not in terms:
+                        yield term
+
+    def number(self, step):
+        if step not in self.numbers:
+            self.numbers[step] = len(self.steps)
+            self.steps.append(step)
+        return self.numbers[step]
+
+    def graph(self, roots):
+        kept, todo = set(), list(roots)
+        while todo:
+            term = todo.pop()
+            kept.add(term)
+            todo.extend(self.steps[term].args)
+        place = {term: n for n, term in enumerate(sorted(kept))}
+        steps = [self.steps[term] for term in place]
+        steps = [replace(s, args=tuple(place[a] for a in s.args)) for s in steps]
+        return Graph(tuple(steps), tuple(place[r] for r in roots))
+
+
+def gives(graph, draw, expected):
+    outputs = draw.program.outputs
+    for root, output in zip(graph.outputs, outputs, strict=True):
+        kind = graph.steps[root].kind
+        if kind.dims != draw.program.nodes[output.node].dims:
+            return False
+        if kind.looped is not None and kind.looped not in kind.dims:
+            return False
+    try:
+        values = draw.values(graph)
+    except DivisionByZero:
+        return False
+    pairs = zip(graph.outputs, expected, strict=True)
+    return all(draw.ops.equal(values[o], e) for o, e in pairs)
+
+
+@pytest.mark.parametrize(
+    ("name", "looped", "most"),
+    [
+        ("matmul", (), 3),
+        ("chain", ("d",), 3),
+        ("l2_norm", (), 4),
+        ("softmax", ("n",), 4),
+        ("two_outputs", (), 3),
+        ("shifted_sum", (), 3),
+        ("centred", (), 3),
+    ],
+)
+def test_it_finds_what_a_plain_enumerator_finds(name, looped, most):
+    found = [spelling(g) for g in candidates(name, looped, most).graphs]
+    assert sorted(map(repr, found)) == sorted(map(repr, Plain(name, looped).run(most)))
+
+
+@pytest.mark.parametrize(("name", "looped", "most"), [("matmul", ("d",), 5), ("softmax", (), 5)])
+def test_each_graph_is_met_once(name, looped, most):
+    found = [spelling(g) for g in candidates(name, looped, most).graphs]
+    assert len(found) == len(dict.fromkeys(found)) > 1
+
+
+def test_more_operators_find_more():
+    few, more = (brute_force("two_outputs", (), most).graphs for most in (2, 4))
+    assert [str(g) for g in few] == ["sum[d](X[b, d]), div(X[b, d], sum[d](X[b, d]))"]
+    assert len(more) > 1
+
+
+def test_loops_follow_one_another():
+    (graph,) = brute_force("softmax", ("n",), 4).graphs
+    assert graph.loops == ((1, "n"), (2, "n"))
+    ((block,),) = [ugraph_of(CASES["softmax"].make(), graph).kernels]
+    assert isinstance(block, BlockGraph)
+    body = [(s.loop, [block.nodes[n].op for n in s.nodes]) for s in block.sections]
+    first = ("n", ["load", "exp", "sum", "accum_sum"])
+    assert body == [first, ("n", ["load", "exp", "div", "store"])]
+
+
+def test_a_loop_does_not_meet_another_nor_the_whole_of_its_dimension():
+    assert meet([Kind("d", ("b", "d")), Kind(None, ("b",))], ORDER) == Kind("d", ("b", "d"))
+    assert meet([Kind("d", ("b", "d")), Kind("n", ("b", "n"))], ORDER) is None
+    assert meet([Kind("d", ("b", "d")), Kind(None, ("b", "d"))], ORDER) is None
+
+
+def test_an_accumulator_takes_a_reduced_tile():
+    accumulate = Operation("accum_sum", 1, ("d",))
+    assert result_kind(accumulate, [Kind("d", ("b",))], ORDER) == Kind(None, ("b",))
+    assert result_kind(accumulate, [Kind("d", ("b", "d"))], ORDER) is None
+    assert result_kind(accumulate, [Kind(None, ("b",))], ORDER) is None
+
+
+def test_a_contraction_has_two_sides():
+    contract = Operation("matmul", 2, ("d",))
+    left, right, row = (Kind(None, tuple(dims)) for dims in ("bd", "dn", "d"))
+    assert result_kind(contract, [left, right], ORDER) == Kind(None, ("b", "n"))
+    assert result_kind(contract, [left, row], ORDER) is None
+
+
+def test_a_vocabulary_has_an_accumulator_for_every_loop():
+    ops = operations([("sub", 2, False)], ("sum", "max"), ("d", "n"), ("d",))
+    words = [(o.op, o.attr, o.swapped) for o in ops]
+    assert words == [
+        ("sub", None, False),
+        ("sub", None, True),
+        ("sum", ("d",), False),
+        ("sum", ("n",), False),
+        ("max", ("d",), False),
+        ("max", ("n",), False),
+        ("accum_sum", ("d",), False),
+        ("accum_max", ("d",), False),
+    ]
