@@ -1,18 +1,38 @@
 """Numbers of values: equal numbers, equal formulas.
 
 A value that several loops or kernels compute again has one number. What does not change a value is
-not seen: casts, the order of commuting operands, sums of sums, products that are summed, and that a
-sum was gathered over the iterations of a loop.
+not seen: casts, the order of commuting operands, how a product is put together and what constants
+it has, factors inside or outside of a sum that they do not vary along, sums of sums, and that a sum
+was gathered over the iterations of a loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isfinite
 
 from mirage_py.ugraph.node import Attr, Node
 from mirage_py.ugraph.operators import STATE, operator
 
-_Formula = tuple[str, Attr, tuple[int, ...]]
+_Dims = tuple[str, ...]
+_Formula = tuple[str, object, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A constant times powers of values that are no products."""
+
+    constant: Fraction
+    powers: Mapping[int, int]
+
+    def times(self, other: _Product, exponent: int = 1) -> _Product:
+        """This product times another one to the power 1 or -1."""
+        powers = dict(self.powers)
+        for atom, power in other.powers.items():
+            powers[atom] = powers.get(atom, 0) + exponent * power
+        return _Product(self.constant * other.constant**exponent, powers)
 
 
 class ValueNumbers:
@@ -20,8 +40,10 @@ class ValueNumbers:
 
     def __init__(self) -> None:
         self._numbers: dict[_Formula, int] = {}
+        self._dims: list[_Dims] = []
+        self._products: dict[int, _Product] = {}
         # Number -> the dimensions and the operand of a sum.
-        self._sums: dict[int, tuple[tuple[str, ...], int]] = {}
+        self._sums: dict[int, tuple[_Dims, int]] = {}
         # What one iteration sees of a reduction -> the whole of it.
         self._whole: dict[int, int] = {}
 
@@ -49,30 +71,88 @@ class ValueNumbers:
     def _number(self, node: Node, args: tuple[int, ...], loop: str | None) -> int:
         if node.op == "cast":
             return args[0]
-        kind = operator(node.op).kind
-        if kind == STATE and args[0] in self._whole:
-            return self._whole[args[0]]
+        product = self._multiplied(node, args)
+        if product is not None:
+            return self._of_product(product)
+        if operator(node.op).kind == STATE:
+            return self._gathered(node, args, loop)
         if node.op in ("sum", "matmul", "max"):
-            whole = self._reduction(node, args)
+            whole = self._reduced(node, args)
             if loop not in node.reduced:
                 return whole
-            part = self._named("part", None, (whole,))
+            part = self._named("part", None, (whole,), node.dims)
             self._whole[part] = whole
             return part
         commutes = operator(node.op).commutative
-        return self._named(node.op, node.attr, tuple(sorted(args)) if commutes else args)
+        return self._named(node.op, node.attr, tuple(sorted(args)) if commutes else args, node.dims)
 
-    def _reduction(self, node: Node, args: tuple[int, ...]) -> int:
-        dims = tuple(sorted(node.reduced))
+    def _multiplied(self, node: Node, args: tuple[int, ...]) -> _Product | None:
+        """The value as a product, if it is one."""
+        if node.op == "const" and isinstance(node.attr, float) and isfinite(node.attr):
+            return _Product(Fraction(repr(node.attr)), {})
+        factors = [self._product(a) for a in args]
+        if node.op == "mul":
+            return factors[0].times(factors[1])
+        if node.op == "div" and factors[1].constant:
+            return factors[0].times(factors[1], -1)
+        if node.op == "square":
+            return factors[0].times(factors[0])
+        if node.op == "neg":
+            return factors[0].times(_Product(Fraction(-1), {}))
+        return None
+
+    def _reduced(self, node: Node, args: tuple[int, ...]) -> int:
         if node.op == "max":
-            return self._named("max", dims, args)
-        (value,) = args if node.op == "sum" else (self._named("mul", None, tuple(sorted(args))),)
+            return self._named("max", tuple(sorted(node.reduced)), args, node.dims)
+        product = self._product(args[0])
+        if node.op == "matmul":
+            product = product.times(self._product(args[1]))
+        inside: dict[int, int] = {}
+        outside: dict[int, int] = {}
+        for atom, power in product.powers.items():
+            varies = any(d in node.reduced for d in self._dims[atom])
+            (inside if varies else outside)[atom] = power
+        value = self._of_product(_Product(Fraction(1), inside))
+        dims = tuple(sorted(node.reduced))
         if value in self._sums:
             inner, value = self._sums[value]
             dims = tuple(sorted((*dims, *inner)))
-        number = self._named("sum", dims, (value,))
+        kept = tuple(d for d in self._dims[value] if d not in dims)
+        number = self._named("sum", dims, (value,), kept)
         self._sums[number] = dims, value
+        return self._of_product(_Product(product.constant, outside).times(self._product(number)))
+
+    def _gathered(self, node: Node, args: tuple[int, ...], loop: str | None) -> int:
+        """An accumulator: the whole of a reduction, times what does not change in the loop."""
+        product = self._product(args[0])
+        parts = [atom for atom in product.powers if atom in self._whole]
+        others = {atom: power for atom, power in product.powers.items() if atom not in parts}
+        varies = any(loop in self._dims[atom] for atom in others)
+        if len(parts) != 1 or product.powers[parts[0]] != 1 or varies or node.op == "accum_max":
+            if args[0] in self._whole:
+                return self._whole[args[0]]
+            return self._named(node.op, node.attr, args, node.dims)
+        whole = self._product(self._whole[parts[0]])
+        return self._of_product(_Product(product.constant, others).times(whole))
+
+    def _product(self, number: int) -> _Product:
+        return self._products.get(number, _Product(Fraction(1), {number: 1}))
+
+    def _of_product(self, product: _Product) -> int:
+        powers = tuple(sorted((atom, power) for atom, power in product.powers.items() if power))
+        if product.constant == 1 and len(powers) == 1 and powers[0][1] == 1:
+            return powers[0][0]
+        atoms = tuple(atom for atom, _ in powers)
+        attr = (product.constant, tuple(power for _, power in powers))
+        dims = dict.fromkeys(d for atom in atoms for d in self._dims[atom])
+        number = self._named("product", attr, atoms, dims)
+        self._products[number] = _Product(product.constant, dict(powers))
         return number
 
-    def _named(self, op: str, attr: Attr, args: tuple[int, ...]) -> int:
-        return self._numbers.setdefault((op, attr, args), len(self._numbers))
+    def _named(
+        self, op: str, attr: Attr | object, args: tuple[int, ...], dims: Iterable[str]
+    ) -> int:
+        number = self._numbers.setdefault((op, attr, args), len(self._numbers))
+        if number == len(self._dims):
+            self._dims.append(tuple(dims))
+        return number

@@ -30,6 +30,7 @@ from mirage_py.ugraph.dtypes import F16
 from mirage_py.ugraph.interpret import evaluate_ugraph
 from mirage_py.ugraph.meaning import FloatMeaning
 from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.text import parse_ugraph
 from mirage_py.verify.field_test import field_test
 from mirage_py.verify.shrink import fixed_dims, shrink_ugraph
 from mirage_py.verify.small_sizes import instantiate_small, small_extents
@@ -303,6 +304,67 @@ kernel second {
     )
     assert len(safe.intermediates) == 1
     assert ops(safe, 1).count("shift") == 1
+
+
+SCALED = """
+ugraph scaled
+dim b = 5
+dim c = 3
+dim s = 6
+input Q[5, 3] : f16
+input K[6, 3] : f16
+output Y[5] : f32
+tensor A[5] : f32
+program {
+  %0 = load Q[b, c]
+  %1 = load K[s, c]
+  %2 = matmul[c] %0, %1
+  %3 = const 0.25
+  %4 = mul %2, %3
+  %5 = exp %4
+  %6 = sum[s] %5
+  %7 = square %5
+  %8 = sum[s] %7
+  %9 = sqrt %8
+  %10 = div %6, %9
+  return Y[b] = %10
+}
+kernel first {
+  grid b by 2
+  %0 = load Q[b, c]
+  %1 = const 4.0
+  %2 = div %0, %1
+  %3 = load K[s, c]
+  %4 = matmul[c] %3, %2
+  %5 = exp %4
+  %6 = sum[s] %5
+  store A[b] = %6
+}
+kernel second {
+  grid b by 2
+  %0 = load Q[b, c]
+  %1 = const 0.25
+  loop s by 4 {
+    %2 = load K[s, c]
+    %3 = mul %0, %2
+    %4 = mul %1, %3
+    %5 = sum[c] %4
+    %6 = exp %5
+    %7 = square %6
+    %8 = sum[s] %7
+    %9 = accum_sum %8
+  }
+  %10 = sqrt %9
+  %11 = load A[b]
+  %12 = div %11, %10
+  store Y[b] = %12
+}
+"""
+
+
+def test_an_exponent_with_its_scale_at_another_place() -> None:
+    safe = check(parse_ugraph(SCALED, "text"))
+    assert loads(safe, 1).count("shift0") == 1
 
 
 def test_an_intermediate_that_two_kernels_read() -> None:
