@@ -29,6 +29,7 @@ from mirage_py.ugraph.meaning import FloatMeaning
 from mirage_py.ugraph.node import Attr
 from mirage_py.ugraph.program import Program, Tensor
 from mirage_py.verify.element_types import round_to, smallest_normal
+from mirage_py.verify.labels import label_ranges
 from mirage_py.verify.safe_exp import add_safe_shifts
 from mirage_py.verify.windows import first_window
 
@@ -110,6 +111,7 @@ class _Draw:
 
 def _random(program: Program, seed: int) -> dict[str, FloatArray]:
     terms = _contracted_terms(program)
+    labels = label_ranges(program)
     arrays: dict[str, FloatArray] = {}
     for number, tensor in enumerate(program.inputs):
         draw = np.random.default_rng([seed, number])
@@ -118,7 +120,8 @@ def _random(program: Program, seed: int) -> dict[str, FloatArray]:
         elif tensor.dtype.max_finite == 1.0:
             values = draw.integers(0, 2, size=tensor.shape).astype(np.float64)
         else:
-            values = draw.integers(-8, 9, size=tensor.shape).astype(np.float64)
+            low, high = labels.get(tensor.name, (-8, 8))
+            values = draw.integers(low, high + 1, size=tensor.shape).astype(np.float64)
         arrays[tensor.name] = values
     return arrays
 

@@ -7,6 +7,12 @@ relu(x) = max(x, 0). What it does not keep (max(a + c, b + c) = max(a, b) + c, e
 makes the test refuse some true equalities. A false one passes by chance only, but that chance is
 large for a single element: relu(x) and x agree on every second one. Compare many.
 
+Two random elements are never equal, and a program that asks whether they are would only ever be
+tried where they are not: a token's label, compared with every index of the vocabulary, would never
+be met. So ``a == b`` is a keyed function of ``a - b`` up to its sign, true for 0 and for one
+difference in four, but for no other whole number of moderate size. What that gives up: a <= b is no
+longer a < b or a == b, and 2 a == 2 b no longer a == b.
+
 The order is that of the p part, and the q part goes with it: one choice for both is what makes
 exp(where(c, a, b)) = where(c, exp(a), exp(b)) hold for c = a > b. The sign is the Legendre symbol
 modulo p.
@@ -21,9 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage_py.ugraph.field import residues
-from mirage_py.ugraph.field.keyed import MagnitudeOrder, derive_key
+from mirage_py.ugraph.field.keyed import MagnitudeOrder, derive_key, keyed_words
 from mirage_py.ugraph.field.ring import Axes, Real, RingOps, exact_rational, normal_axes
 from mirage_py.ugraph.field.values import FieldArray, Residues
+
+# Indices, and other numbers that programs write down, are equal if and only if they are the same.
+_WHOLE = 1 << 24
+_EQUAL_ONE_IN = 4
 
 
 class OrderedOps(RingOps):
@@ -90,10 +100,10 @@ class OrderedOps(RingOps):
         return _bits(self._keys(a) >= self._keys(b))
 
     def eq(self, a: FieldArray, b: FieldArray) -> FieldArray:
-        return _bits(a.p == b.p)
+        return _bits(self._vanishes(self.sub(a, b)))
 
     def ne(self, a: FieldArray, b: FieldArray) -> FieldArray:
-        return _bits(a.p != b.p)
+        return _bits(~self._vanishes(self.sub(a, b)))
 
     def orders_truly(self, constants: Sequence[Real]) -> bool:
         """Whether the order of this trial has these constants in their real order.
@@ -105,6 +115,13 @@ class OrderedOps(RingOps):
         ascending = sorted(dict.fromkeys(exact_rational(constant) for constant in constants))
         keys = [int(self._keys(self.constant(constant))) for constant in ascending]
         return keys == sorted(keys)
+
+    def _vanishes(self, difference: FieldArray) -> NDArray[np.bool_]:
+        """Whether a difference counts as 0."""
+        magnitude = np.minimum(difference.p, self.field.p - difference.p)
+        words = keyed_words([magnitude], derive_key(self.seed, f"equality {self.field.p}"))
+        chosen = (words % np.uint64(_EQUAL_ONE_IN) == 0).reshape(magnitude.shape)
+        return np.asarray((magnitude == 0) | (chosen & (magnitude > _WHOLE)))
 
     def _keys(self, a: FieldArray) -> Residues:
         """Distinct integers in the order of the residues: key(-x) = -key(x), key(0) = 0."""

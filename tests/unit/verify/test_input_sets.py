@@ -72,3 +72,14 @@ def test_integers_and_truth_values():
     for inputs in input_sets(program, seed=1):
         assert set(inputs.arrays["M"].tolist()) == {0.0, 1.0}
         assert np.array_equal(inputs.arrays["I"], np.rint(inputs.arrays["I"]))
+
+
+def test_labels_are_positions_of_what_they_are_compared_with():
+    program = parse(
+        "T = 200, V = 50\nX[T, V] : f32\nL[T], N[T] : i32, W[T] : i8\n"
+        "Y[t] = sum[v](where((v + 3 == L[t]) & (v < N[t]), X[t, v], 0)) * W[t]"
+    )
+    drawn = next(iter(input_sets(program, seed=2))).arrays
+    assert (drawn["L"].min(), drawn["L"].max()) == (3, 52)
+    assert (drawn["N"].min(), drawn["N"].max()) == (0, 49)
+    assert drawn["W"].min() < 0

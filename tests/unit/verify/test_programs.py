@@ -18,6 +18,10 @@ let M[r] = max[k](X[r, k])
 let E[r, k] = exp(X[r, k] - M[r])
 Y[r, k] = E[r, k] / sum[k](E[r, k])
 """
+LABELS = """T = 96, V = 80
+X[T, V] : f32, L[T] : i32
+Y[t] = log(sum[v](exp(X[t, v]))) - sum[v](where(v == L[t], X[t, v], 0))
+"""
 MATMUL = "M = 40, K = 48, N = 56\nA[M, K], B[K, N] : f16\nC[m, n] = sum[k](A[m, k] * B[k, n])"
 CAUSAL = """T = 64, S = 96
 X[T, S], V[S] : f32
@@ -55,6 +59,17 @@ def test_a_small_change(old: str, new: str):
     assert not found.equal
     assert found.difference is not None
     assert found.difference.output == "C"
+
+
+@pytest.mark.parametrize(
+    "wrong", ["where(v == L[t], 0 * X[t, v], 0)", "where(v == L[t], X[t, v]^2, 0)", "0 * L[t]"]
+)
+def test_a_label_that_is_not_minded(wrong: str):
+    right = "sum[v](where(v == L[t], X[t, v], 0))"
+    assert equal(LABELS, LABELS.replace("where(v == L[t], X[t, v], 0)", "X[t, v] * (L[t] == v)"))
+    assert not equal(
+        LABELS, LABELS.replace(right, wrong if "where" not in wrong else f"sum[v]({wrong})")
+    )
 
 
 def test_a_mask_that_is_one_off():
