@@ -176,8 +176,10 @@ class _Writer:
             return number_text(node.attr)
         if node.op == "size":
             return str(self.program.sizes[str(node.attr)])
-        # A mask is 1 where its condition holds and 0 elsewhere.
-        return f"[{node.attr}]" if node.op == "mask" else str(node.attr)
+        if node.op == "mask":
+            # 1 where the condition holds and 0 elsewhere; its own brackets are round.
+            return f"[{str(node.attr).removeprefix('(').removesuffix(')')}]"
+        return str(node.attr)
 
 
 def _readers(nodes: Sequence[Node]) -> list[tuple[int, ...]]:

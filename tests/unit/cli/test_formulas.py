@@ -147,6 +147,16 @@ def test_a_long_formula_is_cut_in_two():
     assert max(map(len, lines)) < 100
 
 
+def test_a_mask_is_a_factor():
+    body = """
+  %0 = load X[b, d]
+  %1 = mask (d <= b)
+  %2 = mul %0, %1
+  %3 = sum[d] %2
+  store Y[b] = %3"""
+    assert _lines(body) == ["Y[b] = sum[d](X[b, d] * [d <= b])"]
+
+
 def test_a_store_that_adds():
     body = """
   %0 = load m1[b]
