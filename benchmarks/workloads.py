@@ -1,7 +1,8 @@
 """The programs that are measured, at the shapes of the field (benchmarks/README.md names sources).
 
 Each is one of the examples: a spec with its sizes overridden, and the torch function that a user
-would have written, whose parameters are the spec's inputs in order.
+would have written, whose parameters are the spec's inputs in order. The large ones share a file of
+functions.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """``sizes`` override the spec's extents."""
+    """``example`` is a file of the examples without its ending; ``sizes`` override its extents."""
 
     name: str
     example: str
@@ -36,13 +37,14 @@ class Workload:
 
     def torch_function(self) -> Callable[..., Any]:
         """The example's torch function."""
-        path = EXAMPLES / f"{self.example}.py"
-        spec = importlib.util.spec_from_file_location(f"examples_{self.example}", path)
+        folder, _, name = self.example.rpartition("/")
+        path = EXAMPLES / (f"{folder}/functions.py" if folder else f"{name}.py")
+        spec = importlib.util.spec_from_file_location(f"examples_{folder or name}", path)
         if spec is None or spec.loader is None:
             raise FileNotFoundError(path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        function: Callable[..., Any] = getattr(module, self.example)
+        function: Callable[..., Any] = getattr(module, name)
         return function
 
 
@@ -61,5 +63,27 @@ def suite(batches: tuple[int, ...] = (1, 8, 16)) -> tuple[Workload, ...]:
     cells += [
         Workload("softmax", "softmax", 1, {}),
         Workload("layernorm_linear", "layernorm_linear", 1, {}),
+    ]
+    return tuple(cells)
+
+
+def large(batches: tuple[int, ...] = (1, 8)) -> tuple[Workload, ...]:
+    """Blocks of today's models, at their widths: projections of few rows at each batch, the rest
+    once.
+    """
+    cells: list[Workload] = []
+    for b in batches:
+        cells += [
+            Workload("residualmlp", "large/residual_norm_mlp", b, {"B": 8 * b}),
+            Workload("mlpblock", "large/residual_norm_mlp_down", b, {"B": 8 * b}),
+            Workload("loramlp", "large/lora_gated_mlp", b, {"B": 8 * b}),
+            Workload("qknormout", "large/qknorm_attention_out", b, {"B": b}),
+        ]
+    cells += [
+        Workload("layernormgelu", "large/layernorm_linear_gelu", 1, {}),
+        Workload("causal", "large/causal_attention", 1, {}),
+        Workload("window", "large/sliding_window_attention", 1, {}),
+        Workload("softcap", "large/softcap_attention", 1, {}),
+        Workload("crossentropy", "large/cross_entropy", 1, {}),
     ]
     return tuple(cells)

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from unit.frontend.spec.large_references import REFERENCES
 
 from mirage_py.axioms.saturate import saturate
 from mirage_py.axioms.term import Term, apply, const, leaf, reduce, size
@@ -16,7 +17,9 @@ from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.split_dim import part_dim, split_dim
 
 FOLDER = Path(__file__).parents[3] / "examples"
-SPECS = {p.stem: p for folder in ("", "large") for p in sorted((FOLDER / folder).glob("*.math"))}
+SPECS = {p.stem: p for p in sorted(FOLDER.glob("*.math"))} | {
+    name: FOLDER / "large" / f"{name}.math" for name in REFERENCES
+}
 # The square of three terms, multiplied out, has every partial form.
 UNBOUNDED = "ntrans"
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
+import importlib.util
+from functools import cache, partial
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -20,7 +22,8 @@ from mirage_py.ugraph.text import parse_program
 FOLDER = Path(__file__).parents[4] / "examples" / "large"
 NAMES = tuple(REFERENCES)
 # Every extent another one, so that no axis can be mistaken for another.
-SMALL = {name: 2 + n for n, name in enumerate("RDHBTSFMNV")} | {"WINDOW": 4, "CAP": 5}
+WINDOW, CAP = 4, 5
+SMALL = {name: 2 + n for n, name in enumerate("RDHBTSFMNV")} | {"WINDOW": WINDOW, "CAP": CAP}
 
 
 @cache
@@ -35,6 +38,16 @@ def small(name: str) -> Program:
     return parse_file(path, sizes={n: size for n, size in SMALL.items() if f"{n} = " in text})
 
 
+@cache
+def large_functions() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("large_functions", FOLDER / "functions.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def inputs_of(program: Program) -> dict[str, Array]:
     rng = np.random.default_rng(5)
     return {
@@ -43,10 +56,6 @@ def inputs_of(program: Program) -> dict[str, Array]:
         else rng.integers(0, SMALL["V"], t.shape).astype(np.float64)
         for t in program.inputs
     }
-
-
-def test_all_are_there():
-    assert tuple(sorted(p.stem for p in FOLDER.glob("*.math"))) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,3 +83,30 @@ def test_agrees_with_numpy(name: str):
         assert list(got) == list(expected)
         for output, value in expected.items():
             np.testing.assert_allclose(got[output], value, rtol=1e-9, atol=1e-12)
+
+
+def torch_function(name: str):
+    function = getattr(large_functions(), name)
+    given = {"sliding_window_attention": {"window": WINDOW}, "softcap_attention": {"cap": CAP}}
+    return partial(function, **given.get(name, {}))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_agrees_with_torch(name: str):
+    torch = pytest.importorskip("torch")
+    program = small(name)
+    inputs = inputs_of(program)
+    result = torch_function(name)(*(torch.from_numpy(x) for x in inputs.values()))
+    results = result if isinstance(result, tuple) else (result,)
+    got = evaluate_program(program, inputs, FloatMeaning())
+    # Losses are computed in float32.
+    tolerance = 1e-5 if "entropy" in name else 1e-9
+    for value, expected in zip(got.values(), results, strict=True):
+        np.testing.assert_allclose(value, expected.numpy(), rtol=tolerance, atol=tolerance)
+
+
+def test_both_spellings_of_the_cross_entropy_are_one_program():
+    spelled, shifted = (
+        normalise(program_of(name)) for name in ("cross_entropy", "cross_entropy_shifted")
+    )
+    assert spelled.nodes == shifted.nodes
