@@ -1,7 +1,7 @@
 """Who runs the jobs of a search: this process, one after the other, or something else.
 
 A runner hands every finished job to ``done``, in any order, and leaves out what it has no time for.
-The pool of processes is in mirage_py.runtime.search_pool.
+The pool of processes is in mirage_py.search_pool.
 """
 
 from __future__ import annotations

@@ -63,20 +63,12 @@ def pass_gate(task: Task) -> dict[str, Any]:
     return gate(task)
 
 
-def search_jobs(task: Task) -> list[dict[str, Any]]:
-    """Run some jobs of a search."""
-    from mirage_py.runtime.search_pool import run_jobs
-
-    return run_jobs(task)
-
-
 SERVICES: Mapping[str, Callable[[Task], Any]] = {
     "compile": compile_plan,
     "interpret": interpret_plan,
     "prepare_gate": prepare_gate,
     "ready_gate": ready_gate,
     "gate": pass_gate,
-    "search": search_jobs,
 }
 
 
@@ -97,9 +89,18 @@ def main(memory_bytes: int, imports: Sequence[str]) -> None:
         _send(replies, _answer(json.loads(line)))
 
 
+def _service(name: str) -> Callable[[Task], Any]:
+    """One of the above, or ``module:function`` of a layer that stands on this one."""
+    module, _, function = name.partition(":")
+    if not function:
+        return SERVICES[name]
+    found: Callable[[Task], Any] = getattr(importlib.import_module(module), function)
+    return found
+
+
 def _answer(task: Task) -> dict[str, Any]:
     try:
-        return {"value": SERVICES[task["service"]](task)}
+        return {"value": _service(task["service"])(task)}
     except MemoryError:
         return {"error": "it ran out of memory"}
     except MirageError as error:

@@ -28,6 +28,8 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "runtime": ("ugraph", "targets", "verify", "codegen"),
     "result": ("ugraph",),
     "dump": (),
+    # A search over the worker processes of the run time.
+    "search_pool": ("search", "runtime"),
     # The two pages that run every stage: pipeline in order, selection the last ones.
     "selection": ("ugraph", "targets", "verify", "search", "runtime", "result"),
     "pipeline": (
@@ -41,6 +43,7 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
         "result",
         "dump",
         "selection",
+        "search_pool",
     ),
     "frontend": ("ugraph",),
 }

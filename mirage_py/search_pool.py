@@ -153,7 +153,7 @@ def _task(
     setting: Setting, jobs: Sequence[Job], deadline: float | None, stop_file: Path
 ) -> dict[str, Any]:
     return {
-        "service": "search",
+        "service": "mirage_py.search_pool:run_jobs",
         "stop_file": str(stop_file),
         "setting": setting_to_json(setting),
         "jobs": [job_to_json(job) for job in jobs],
