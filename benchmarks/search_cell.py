@@ -23,10 +23,10 @@ from typing import Any
 from mirage_py.axioms.class_table import ClassTable
 from mirage_py.frontend.spec import parse, parse_file
 from mirage_py.pipeline import normalise
-from mirage_py.search_pool import SearchPool
 from mirage_py.search.jobs import Setting, task_of
 from mirage_py.search.runners import Runner, run_here
 from mirage_py.search.search import SearchLimits, SearchResult, search
+from mirage_py.search_pool import SearchPool
 from mirage_py.ugraph.program import Program
 
 ROOT = Path(__file__).parent.parent

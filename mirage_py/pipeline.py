@@ -18,10 +18,10 @@ from typing import Any
 from mirage_py.dump import Dump
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.result import Result
-from mirage_py.search_pool import SearchPool
 from mirage_py.search.instantiate import rank
 from mirage_py.search.search import SearchLimits, search
 from mirage_py.search.stabilize import stabilized
+from mirage_py.search_pool import SearchPool
 from mirage_py.selection import Baselines, Progress, Ranking, Verified
 from mirage_py.settings import Settings
 from mirage_py.targets import Target
