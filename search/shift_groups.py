@@ -79,7 +79,7 @@ class GroupAnalysis:
         ]
         self.dims = self._dims_of_groups()
         program = ugraph.program
-        numbers = table.of(program.nodes)
+        self.program_numbers = numbers = table.of(program.nodes)
         exps = [n for n, node in enumerate(program.nodes) if node.op == "exp"]
         cancelling = cancelling_exps(program.nodes, [o.node for o in program.outputs])
         # Exps of the program itself: whether all could be shifted, and the groups that could.

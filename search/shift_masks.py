@@ -5,12 +5,13 @@ A masked score may be larger than all others; a maximum over it would make all o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mirage_py.search.shift_groups import Scales
 from mirage_py.ugraph.node import STORES, Node
 from mirage_py.ugraph.operators import ELEMENTWISE, LEAF, operator
+from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.mask_factors import MaskFactors
 from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
@@ -24,6 +25,14 @@ class Masks:
     nodes: Sequence[Node]
     numbers: Sequence[int]
     of_group: dict[int, tuple[int, ...]]
+
+    def lack(self, wanted: Mapping[int, Sequence[int]]) -> bool:
+        """Whether a group is not masked as ``wanted``, which gives value numbers of masks."""
+        return any(
+            number not in [self.numbers[n] for n in masks]
+            for group, masks in self.of_group.items()
+            for number in wanted.get(group, ())
+        )
 
 
 def common_masks(ugraph: UGraph, scales: Scales, numbers: Iterable[Sequence[int]]) -> Masks:
@@ -53,6 +62,20 @@ def common_masks(ugraph: UGraph, scales: Scales, numbers: Iterable[Sequence[int]
             if all(m in other for other in around) and _fits(nodes, n, nodes[copies[0]], inputs)
         )
     return Masks(nodes, flat, found)
+
+
+def masks_of_program(program: Program, numbers: Sequence[int]) -> dict[int, tuple[int, ...]]:
+    """For each group of the program the value numbers of its masks; ``numbers`` are the nodes'."""
+    roots = [o.node for o in program.outputs]
+    factors = MaskFactors(program.nodes, program.tensors, numbers, roots)
+    found: dict[int, tuple[int, ...]] = {}
+    for exp, node in enumerate(program.nodes):
+        if node.op == "exp":
+            around = factors.around(exp).items()
+            masks = (m for m, n in around if all(d in node.dims for d in program.nodes[n].dims))
+            before = found.get(numbers[exp])
+            found[numbers[exp]] = tuple(m for m in masks if before is None or m in before)
+    return found
 
 
 def _link(nodes: list[Node], ugraph: UGraph) -> list[int]:

@@ -22,7 +22,7 @@ from itertools import count
 
 from mirage_py.search.shift_flow import Dims
 from mirage_py.search.shift_groups import ConflictError, GroupAnalysis, Scales
-from mirage_py.search.shift_masks import common_masks
+from mirage_py.search.shift_masks import Masks, common_masks, masks_of_program
 from mirage_py.search.shift_plan import ShiftPlan, plan_shifts
 from mirage_py.search.shift_rewrite import ShiftTensors, with_shifts
 from mirage_py.ugraph.dtypes import F32
@@ -32,7 +32,7 @@ from mirage_py.ugraph.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
 
 @dataclass(frozen=True, slots=True)
 class Stabilized:
-    """``faults`` say which exps are left to overflow that another arrangement could shift."""
+    """``faults`` say why it may overflow, or vanish, where another arrangement would not."""
 
     ugraph: UGraph
     faults: tuple[str, ...]
@@ -44,7 +44,7 @@ def stabilize(ugraph: UGraph) -> UGraph:
 
 
 def is_safe(ugraph: UGraph) -> bool:
-    """Whether ``stabilize`` shifts every exp that the program itself could shift."""
+    """Whether ``stabilize`` shifts every exp that the program could, by what is not masked."""
     return not stabilized(ugraph).faults
 
 
@@ -67,7 +67,10 @@ def stabilized(ugraph: UGraph) -> Stabilized:
                 groups = tuple(reduced)
                 continue
             plan = plan_shifts(ugraph, scales, analysis.dims)
-            return Stabilized(_shifted(analysis, scales, plan), tuple(faults))
+            masks = common_masks(ugraph, scales, analysis.numbers)
+            if masks.lack(masks_of_program(ugraph.program, analysis.program_numbers)):
+                faults.append("an exponential is not masked before it is added to others")
+            return Stabilized(_shifted(analysis, scales, plan, masks), tuple(faults))
         except ConflictError as conflict:
             groups = tuple(g for g in groups if g not in conflict.groups)
             could_be = analysis.all_cancel or any(g in analysis.cancelling for g in conflict.groups)
@@ -76,10 +79,9 @@ def stabilized(ugraph: UGraph) -> Stabilized:
     return Stabilized(ugraph, tuple(faults))
 
 
-def _shifted(analysis: GroupAnalysis, scales: Scales, plan: ShiftPlan) -> UGraph:
+def _shifted(analysis: GroupAnalysis, scales: Scales, plan: ShiftPlan, masks: Masks) -> UGraph:
     ugraph = analysis.ugraph
     names = _names(ugraph, plan)
-    masks = common_masks(ugraph, scales, analysis.numbers)
     kernels: list[Kernel] = []
     for number, kernel in enumerate(ugraph.kernels):
         if isinstance(kernel, BlockGraph) and plan.kernels[number]:

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dims import reads_of
-from mirage_py.ugraph.dtypes import BOOL
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT, Degrees, ExpGroup, shiftable_exps
+from mirage_py.ugraph.rewrite.mask_factors import MaskFactors
 from mirage_py.ugraph.rewrite.rebuild import Rule, copied, rebuild
-
-_TRUTH = ("mask", "lt", "le", "gt", "ge", "eq", "ne")
+from mirage_py.ugraph.rewrite.value_numbers import ValueNumbers
 
 
 def add_safe_shifts(program: Program) -> Program:
@@ -24,12 +22,15 @@ def add_safe_shifts(program: Program) -> Program:
     The maximum is taken over the dimensions that are reduced later, and only where the exp is not
     masked away: a masked value may be larger than all others. It is added again behind a log.
     """
-    groups, degrees = shiftable_exps(program.nodes, [o.node for o in program.outputs])
+    roots = [o.node for o in program.outputs]
+    groups, degrees = shiftable_exps(program.nodes, roots)
     rules: dict[int, Rule] = {}
     # Group -> its maximum in the new program.
     maxima: dict[int, int] = {}
+    numbers = ValueNumbers().of(program.nodes)
+    factors = MaskFactors(program.nodes, program.tensors, numbers, roots)
     for group in groups:
-        masks = _common_masks(program, group.nodes)
+        masks = _common_masks(program, factors, group)
         for exp in group.nodes:
             rules[exp] = _shifted(program, group, masks, maxima)
     for position, node in enumerate(program.nodes):
@@ -38,54 +39,19 @@ def add_safe_shifts(program: Program) -> Program:
     return rebuild(program, rules) if rules else program
 
 
-def _common_masks(program: Program, exps: Sequence[int]) -> tuple[int, ...]:
+def _common_masks(program: Program, factors: MaskFactors, group: ExpGroup) -> tuple[int, ...]:
     """Factors of 0 or 1 that every use of the exps is multiplied by, in whatever order.
 
     Those that bring in other dimensions are left out: a shift may not vary along them.
     """
-    readers = reads_of(program.nodes)
-    outputs = [o.node for o in program.outputs]
-    found: list[tuple[int, ...]] = []
-    todo: list[tuple[int, tuple[int, ...]]] = [(exp, ()) for exp in exps]
-    while todo:
-        position, masks = todo.pop()
-        beside = [(u, _mask_beside(program, u, position)) for u in readers[position]]
-        more = [(user, (*masks, mask)) for user, mask in beside if mask is not None]
-        if more and len(more) == len(beside) and position not in outputs:
-            todo.extend(more)
-        else:
-            found.append(masks)
-    dims = program.nodes[exps[0]].dims
+    found = [factors.around(exp) for exp in group.nodes]
+    dims = program.nodes[group.nodes[0]].dims
     return tuple(
         mask
-        for mask in dict.fromkeys(found[0])
-        if all(mask in masks for masks in found)
+        for number, mask in found[0].items()
+        if all(number in masks for masks in found)
         and all(d in dims for d in program.nodes[mask].dims)
     )
-
-
-def _mask_beside(program: Program, user: int, operand: int) -> int | None:
-    """The mask of a user that makes ``operand`` 0 where it does not hold, and does nothing else."""
-    node = program.nodes[user]
-    if node.args.count(operand) != 1:
-        return None
-    mask: int | None = None
-    if node.op == "mul":
-        (mask,) = (a for a in node.args if a != operand)
-    elif node.op == "where" and node.args[1] == operand and _is_zero(program, node.args[2]):
-        mask = node.args[0]
-    return mask if mask is not None and _is_truth(program, mask) else None
-
-
-def _is_zero(program: Program, position: int) -> bool:
-    return program.nodes[position].op == "const" and program.nodes[position].attr == 0.0
-
-
-def _is_truth(program: Program, position: int) -> bool:
-    node = program.nodes[position]
-    if node.op == "load":
-        return program.tensors[node.access.tensor].dtype == BOOL
-    return node.op in _TRUTH or (node.op == "mul" and all(_is_truth(program, a) for a in node.args))
 
 
 def _shifted(

@@ -204,30 +204,39 @@ def _survivors(opened: Program, candidates: Sequence[_Shift], ops: FieldOps) -> 
         return {n: ops.random(shapes[n], f"{key} {shift.node}") for n in names}
 
     # All uses of one value start with one value.
-    shifts: dict[str, FieldArray] = {}
+    start: dict[str, FieldArray] = {}
     for shift in candidates:
-        shifts |= varied(shift, "first")
-    before = _outputs(opened, inputs, shifts, ops)
+        start |= varied(shift, "first")
+    outputs = _Outputs(opened, inputs | start, ops)
     survivors: list[_Shift] = []
     for shift in candidates:
-        after = _outputs(opened, inputs, shifts | varied(shift, "second"), ops)
+        second = varied(shift, "second")
+        before, after = outputs.at({n: start[n] for n in second}), outputs.at(second)
         if all(ops.equal(before[name], after[name]) for name in before):
             survivors.append(shift)
     return survivors
 
 
-def _outputs(
-    opened: Program,
-    inputs: Mapping[str, FieldArray],
-    shifts: Mapping[str, FieldArray],
-    ops: FieldOps,
-) -> dict[str, FieldArray]:
-    """The outputs for these values of the free shifts."""
-    meaning = FieldMeaning(ops)
-    if not needs_shift_laws(opened):
-        return evaluate_program(opened, {**inputs, **shifts}, meaning)
-    laws = ShiftLaws(meaning)
-    known = {n: Shifted(x) for n, x in inputs.items()}
-    free = {n: laws.free(x) for n, x in shifts.items()}
-    found = evaluate_program(opened, known | free, laws)
-    return {name: laws.plain(x) for name, x in found.items()}
+class _Outputs:
+    """The outputs of a program whose free shifts start at ``values`` and are then varied."""
+
+    def __init__(self, opened: Program, values: Mapping[str, FieldArray], ops: FieldOps) -> None:
+        self._opened = opened
+        self._values = values
+        self._meaning = FieldMeaning(ops)
+        self._needs_laws = needs_shift_laws(opened)
+        self._start: dict[str, FieldArray] | None = None
+
+    def at(self, shifts: Mapping[str, FieldArray]) -> dict[str, FieldArray]:
+        """The outputs for these values of some shifts."""
+        values = {**self._values, **shifts}
+        if self._needs_laws:
+            # The other candidates are numbers here: some are no shifts at all.
+            laws = ShiftLaws(self._meaning)
+            inputs = {n: laws.free(x) if n in shifts else Shifted(x) for n, x in values.items()}
+            found = evaluate_program(self._opened, inputs, laws)
+            return {name: laws.plain(x) for name, x in found.items()}
+        if all(self._values[n] is x for n, x in shifts.items()):
+            self._start = self._start or evaluate_program(self._opened, values, self._meaning)
+            return self._start
+        return evaluate_program(self._opened, values, self._meaning)

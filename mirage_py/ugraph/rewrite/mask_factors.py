@@ -86,6 +86,10 @@ class MaskFactors:
         node = self._nodes[position]
         if node.op == "load":
             return self._tensors[node.access.tensor].dtype == BOOL
+        if node.op == "sub":  # what 1 leaves of a condition
+            first, second = (self._nodes[a] for a in node.args)
+            is_one = first.op == "const" and first.attr == 1.0
+            return is_one and (second.op != "sub") and self._is_truth(node.args[1])
         return node.op in _TRUTH
 
     def _is_zero(self, position: int) -> bool:

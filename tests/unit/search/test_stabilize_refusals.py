@@ -203,3 +203,43 @@ def test_one_exp_of_several_that_could_be_shifted() -> None:
     assert [t.name for t in found.ugraph.intermediates] == ["A", "shift0"]
     text = TWO_EXPS.replace("ONCE", "maximum %0, %0").replace("TWICE", "maximum %1, %1")
     assert not is_safe(parse_ugraph(text, "text"))
+
+
+MASKED = """
+ugraph masked
+dim b = 5
+dim s = 6
+input X[5, 6] : f32
+input M[5, 6] : bool
+output Y[5] : f32
+program {
+  %0 = load X[b, s]
+  %1 = exp %0
+  %2 = load M[b, s]
+  %3 = const 1.0
+  %4 = sub %3, %2
+  %5 = mul %1, %4
+  %6 = sum[s] %5
+  %7 = log %6
+  return Y[b] = %7
+}
+kernel k {
+  grid b by 2
+  %0 = load X[b, s]
+  %1 = exp %0
+  %2 = load M[b, s]
+  %3 = const 1.0
+  FACTOR
+  %6 = sum[s] %5
+  %7 = log %6
+  store Y[b] = %7
+}
+"""
+
+
+def test_a_mask_that_is_no_factor_any_more() -> None:
+    """exp(x) - mask * exp(x): where the masked x is large, nothing of the others is left."""
+    text = MASKED.replace("FACTOR", "%4 = sub %3, %2\n%5 = mul %4, %1")
+    assert is_safe(parse_ugraph(text, "text"))
+    text = MASKED.replace("FACTOR", "%4 = mul %2, %1\n%5 = sub %1, %4")
+    assert "not masked" in stabilized(parse_ugraph(text, "text")).faults[0]

@@ -7,7 +7,7 @@ import pytest
 from mirage_py.frontend.spec import parse
 from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dtypes import F32
+from mirage_py.ugraph.dtypes import BOOL, F32
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.verify.shift_free import remove_free_shifts
@@ -201,3 +201,29 @@ def test_spellings_of_log_sum_exp(spelled, free):
     assert sorted(operators(program)) == sorted(operators(expected))
     if "U[r]" not in spelled:
         assert program.nodes == expected.nodes
+
+
+def test_log_sum_exp_of_masked_values():
+    b = ProgramBuilder("masked")
+    b.dim("r", 64)
+    b.dim("n", 96)
+    b.input("X", (64, 96), F32)
+    b.input("M", (64, 96), BOOL)
+    x = b.load("X", ["r", "n"])
+    masked = b.apply("where", b.load("M", ["r", "n"]), b.const(-math.inf), x)
+    top = b.max(masked, ["n"])
+    total = b.sum(b.apply("exp", b.apply("sub", masked, top)), ["n"])
+    b.output("Y", b.apply("add", b.apply("log", total), top), ["r"], F32)
+    program, what = remove_free_shifts(lower_masks(b.build()), seed=1)
+    assert len(what) == 1
+    assert "max" not in operators(program)
+
+
+def test_soft_capped_scores():
+    text = (
+        HEAD + "let S[r, k] = 30 * tanh(X[r, k] / 30)\n"
+        "let E[r, k] = exp(S[r, k] - max[k](S[r, k]))\nY[r, k] = E[r, k] / sum[k](E[r, k])"
+    )
+    program, count = removed(text)
+    assert count == 1
+    assert "max" not in operators(program)
