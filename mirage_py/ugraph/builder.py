@@ -20,6 +20,8 @@ from mirage_py.ugraph.node import Access, Attr, Node
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 from mirage_py.ugraph.program import Dim, Output, Program, Tensor
 
+_MAX_FACTORS = 64
+
 
 class ProgramBuilder:
     """Nodes are addressed by the integers its methods return."""
@@ -331,10 +333,16 @@ class ProgramBuilder:
         return None
 
     def _factors(self, x: int) -> list[int]:
-        node = self.nodes[x]
-        if node.op == "mul":
-            return [f for a in node.args for f in self._factors(a)]
-        return [x]
+        """The factors of a product from left to right; some are products where there are many."""
+        factors, position = [x], 0
+        while position < len(factors):
+            node = self.nodes[factors[position]]
+            # A product that is squared again and again has as many factors as a power of two.
+            if node.op == "mul" and len(factors) < _MAX_FACTORS:
+                factors[position : position + 1] = node.args
+            else:
+                position += 1
+        return factors
 
     def _sum_of_product(self, x: int, over: tuple[str, ...]) -> int:
         """Contract the factors of a product one dimension at a time, as an einsum would."""
