@@ -94,16 +94,3 @@ def transformer_block(
     y = residual + torch.einsum("hte,hem->tm", heads, wo)
     z = F.rms_norm(y, n.shape, n, EPS)
     return y + (F.silu(z @ w1) * (z @ w2)) @ w3
-
-
-def transformer_block(
-    x: Tensor, r: Tensor, g: Tensor, wq: Tensor, wk: Tensor, wv: Tensor, wo: Tensor, n: Tensor,
-    w1: Tensor, w2: Tensor, w3: Tensor,
-) -> Tensor:  # fmt: skip
-    residual = x + r
-    h = F.rms_norm(residual, g.shape, g, EPS)
-    q, k, v = ((h @ w.flatten(1)).unflatten(1, w.shape[1:]).transpose(0, 1) for w in (wq, wk, wv))
-    heads = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    y = residual + heads.transpose(0, 1).flatten(1) @ wo.flatten(0, 1)
-    h = F.rms_norm(y, n.shape, n, EPS)
-    return y + (F.silu(h @ w1) * (h @ w2)) @ w3

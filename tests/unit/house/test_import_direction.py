@@ -32,6 +32,8 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "search_pool": ("search", "runtime"),
     # The two pages that run every stage: pipeline in order, selection the last ones.
     "selection": ("ugraph", "targets", "verify", "search", "runtime", "result"),
+    # Programs that are too large: cut, each part through every stage, and put together again.
+    "partition": ("ugraph", "targets", "verify", "search", "runtime", "result", "selection"),
     "pipeline": (
         "ugraph",
         "targets",

@@ -87,6 +87,27 @@ def lora_gated_mlp(
     return {"Y": _silu(X @ (W1 + A1 @ C1)) * (X @ (W2 + A2 @ C2))}
 
 
+def transformer_block(
+    X: Array,
+    R: Array,
+    G: Array,
+    WQ: Array,
+    WK: Array,
+    WV: Array,
+    WO: Array,
+    N: Array,
+    W1: Array,
+    W2: Array,
+    W3: Array,
+) -> Outputs:
+    x = X + R
+    q, k, v = (np.tensordot(_norm(x, G), w, axes=1).swapaxes(0, 1) for w in (WQ, WK, WV))
+    attended = _attend(np.where(_distance(len(x)) >= 0, _scores(q, k), -np.inf), v)
+    y = x + np.tensordot(attended, WO, axes=([0, 2], [0, 1]))
+    h = _norm(y, N)
+    return {"Z": y + (_silu(h @ W1) * (h @ W2)) @ W3}
+
+
 REFERENCES: dict[str, Callable[..., Outputs]] = {
     "causal_attention": causal_attention,
     "cross_entropy": cross_entropy,
@@ -99,3 +120,6 @@ REFERENCES: dict[str, Callable[..., Outputs]] = {
     "sliding_window_attention": sliding_window_attention,
     "softcap_attention": softcap_attention,
 }
+
+# Too large to be searched whole.
+PARTITIONED: dict[str, Callable[..., Outputs]] = {"transformer_block": transformer_block}

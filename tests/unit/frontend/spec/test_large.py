@@ -9,7 +9,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from unit.frontend.spec.large_references import REFERENCES, Array
+from unit.frontend.spec.large_references import PARTITIONED, REFERENCES, Array
 
 from mirage_py.frontend.spec import parse_file
 from mirage_py.pipeline import normalise
@@ -20,10 +20,11 @@ from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.text import parse_program
 
 FOLDER = Path(__file__).parents[4] / "examples" / "large"
-NAMES = tuple(REFERENCES)
+ALL = {**REFERENCES, **PARTITIONED}
+NAMES = tuple(ALL)
 # Every extent another one, so that no axis can be mistaken for another.
 WINDOW, CAP = 4, 5
-SMALL = {name: 2 + n for n, name in enumerate("RDHBTSFMNV")} | {"WINDOW": WINDOW, "CAP": CAP}
+SMALL = {name: 2 + n for n, name in enumerate("RDHBTSFMNVE")} | {"WINDOW": WINDOW, "CAP": CAP}
 
 
 @cache
@@ -77,7 +78,7 @@ def test_the_normal_form_is_final_and_keeps_the_interface(name: str):
 def test_agrees_with_numpy(name: str):
     program = small(name)
     inputs = inputs_of(program)
-    expected = REFERENCES[name](**inputs)
+    expected = ALL[name](**inputs)
     for form in (program, normalise(program)):
         got = evaluate_program(form, inputs, FloatMeaning())
         assert list(got) == list(expected)
