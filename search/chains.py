@@ -9,14 +9,14 @@ shared out, and reads nothing that is split.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import islice, product
 
 from mirage_py.search.assemble import First, Second, assemble, made_values
 from mirage_py.search.derivation import Derivation
 from mirage_py.search.draws import Draw
 from mirage_py.search.extract import extract, stages_worth_a_search
 from mirage_py.search.family import Origin
-from mirage_py.search.handover import Handover, Maker, given_value
+from mirage_py.search.handover import Handover, Maker, given_value, library_us
 from mirage_py.search.hits import hits, holds
 from mirage_py.search.libraries import lies_as
 from mirage_py.search.loops import arrangement_us, arrangements, loops_in_vain, shared_out
@@ -25,7 +25,7 @@ from mirage_py.search.pool import Pool
 from mirage_py.search.spaces import Configuration, configurations
 from mirage_py.search.task import SearchLimits
 from mirage_py.search.variants import Variant
-from mirage_py.search.work import BlockWork
+from mirage_py.search.work import BlockWork, waves
 from mirage_py.ugraph.field import DivisionByZero
 from mirage_py.ugraph.node import Access
 
@@ -41,7 +41,7 @@ class TwoKernels:
         self.task = draw.task
         self.handover = Handover(draw)
         self._firsts: dict[tuple[int, ...], list[First]] = {}
-        self._made_us = {c.name: self.handover.made_us(c.name) for c in self.handover.readable()}
+        self._made_us = {c.name: self._making_us(c.name) for c in self.handover.readable()}
 
     @staticmethod
     def configurations(variant: Variant, limits: SearchLimits) -> Iterator[Configuration]:
@@ -122,10 +122,44 @@ class TwoKernels:
         if not values:
             return [None]
         if values not in self._firsts:
-            makers = self.handover.makers_of(values)[: self.task.limits.makers]
-            found = [f for maker in makers for f in self._extract(maker, values)]
-            self._firsts[values] = sorted(found, key=lambda f: f.cost_us)[:_MAX_FIRSTS]
+            able = islice(self._groups_of_firsts(values), self.task.limits.makers)
+            self._firsts[values] = _cheapest_of_each(list(able))[:_MAX_FIRSTS]
         return [*self._firsts[values]]
+
+    def _groups_of_firsts(self, values: tuple[int, ...]) -> Iterator[list[First]]:
+        """What each maker adds to those before it: a kernel that loops over one dimension is found
+        again where loops over another one are allowed as well.
+        """
+        known: dict[tuple[Derivation, str], None] = {}
+        for maker in self.handover.makers_of(values):
+            fresh: list[First] = []
+            for first in self._extract(maker, values):
+                key = (first.origin.derivation, first.arrangement.name)
+                if key not in known:
+                    known[key] = None
+                    fresh.append(first)
+            if fresh:
+                yield fresh
+
+    def _making_us(self, name: str) -> float:
+        """What it costs to make a candidate and nothing else, for each block of the reader.
+
+        A first kernel has its own number of blocks, so what one of them costs says little.
+        """
+        program = self.task.program
+        candidate = self.handover.candidates[name]
+        firsts = self._firsts_for(self.handover.to_make([name]))
+        costs = [f.cost_us * self._waves(shared_out(f.origin.derivation)) for f in firsts if f]
+        made_us = min(costs, default=0.0)
+        if candidate.product is not None:
+            made_us += library_us(program, candidate.product) * self._waves(candidate.dims)
+        outputs = dict.fromkeys(d for o in program.outputs for d in program.nodes[o.node].dims)
+        return made_us / max(1.0, waves(program, tuple(outputs)))
+
+    def _waves(self, gridded: Sequence[str]) -> float:
+        """At least one; but where parts are shared out, there can be as many as fill the target."""
+        per_sm = waves(self.task.program, gridded)
+        return per_sm if self.task.variant.parts else max(1.0, per_sm)
 
     def _extract(self, maker: Maker, values: tuple[int, ...]) -> Iterator[First]:
         limits = self.task.limits.prologue
@@ -178,3 +212,12 @@ class TwoKernels:
                 second = Second(arrangement, Origin(configuration, arrangement.name, last), cost_us)
                 for family in assemble(self.task.variant, self.handover, first, names, second):
                     outcome.add(family)
+
+
+def _cheapest_of_each(groups: Sequence[Sequence[First]]) -> list[First]:
+    """The cheapest of every group, then the second ones, and so on: one kind of loop alone must
+    not take all the places.
+    """
+    ranked = [sorted(group, key=lambda f: f.cost_us) for group in groups]
+    ranks = [(rank, f.cost_us, f) for group in ranked for rank, f in enumerate(group)]
+    return [f for _, _, f in sorted(ranks, key=lambda entry: entry[:2])]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from mirage_py.search.bounds import Bounds, bits_of
 from mirage_py.search.closure import Given
@@ -41,6 +42,32 @@ class Maker:
         if stages not in self._bounds:
             self._bounds[stages] = Bounds(self.pool, self.work, stages)
         return self._bounds[stages]
+
+    def needs_its_loops(self, values: Sequence[int]) -> bool:
+        """Whether each of its loops accumulates something that goes into these values.
+
+        If not, a maker with fewer loops makes them as well.
+        """
+        tensors = [n for v in values for n in self.stores[v]]
+        used = [d for n in tensors for d in self.accumulated[n]]
+        return all(d in used for d in self.configuration.looped)
+
+    @cached_property
+    def accumulated(self) -> Sequence[Sequence[str]]:
+        """For each tensor of the pool the loops that a derivation of it may accumulate in."""
+        found: list[dict[str, None]] = [{} for _ in self.pool.tensors]
+        changed = True
+        while changed:
+            changed = False
+            for number, tensor in enumerate(self.pool.tensors):
+                known = len(found[number])
+                for way in tensor.alternatives:
+                    if way.op.startswith("accum_") and isinstance(way.attr, tuple):
+                        found[number][str(way.attr[0])] = None
+                    for a in way.args:
+                        found[number].update(found[a])
+                changed |= len(found[number]) > known
+        return [tuple(dims) for dims in found]
 
     def alone_us(self, values: Sequence[int]) -> float:
         """About what making and storing these values costs."""
@@ -194,12 +221,5 @@ class Handover:
     def makers_of(self, values: Sequence[int]) -> list[Maker]:
         """The first kernels that can store all of these values, cheapest first."""
         able = [m for m in self.makers if all(v in m.stores for v in values)]
+        able = [m for m in able if m.needs_its_loops(values)]
         return sorted(able, key=lambda m: m.alone_us(values))
-
-    def made_us(self, name: str) -> float:
-        """About what making a candidate costs."""
-        values = self.to_make([name])
-        able = self.makers_of(values)
-        made_us = able[0].alone_us(values) if values and able else 0.0
-        product = self.candidates[name].product
-        return made_us + (library_us(self.draw.task.program, product) if product else 0.0)

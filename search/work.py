@@ -89,3 +89,13 @@ class BlockWork:
             self.target.tensor_flops_per_us if op == "matmul" else self.target.vector_flops_per_us
         )
         return operator(op).flops / (rate / self.target.sms)
+
+
+def waves(program: Program, gridded: Sequence[str], target: Target = H200) -> float:
+    """Blocks to an SM, of a kernel with nominal tiles over these dimensions. It compares kernels of
+    which one has many small blocks and the other a few large ones.
+    """
+    blocks = 1
+    for d in gridded:
+        blocks *= -(-program.sizes[d] // NOMINAL_TILE)
+    return blocks / target.sms

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from itertools import permutations
 
 from mirage_py.search.known_forms.flow import Flow
-from mirage_py.ugraph.operators import ELEMENTWISE, operator
 
-# Arithmetic that scales and adds; what is left is an activation.
-_PLAIN = ("add", "sub", "mul", "div", "neg", "square", "sqrt", "rsqrt", "exp")
+# A relu may be written as a maximum.
+_ACTIVATIONS = ("relu", "maximum", "silu", "gelu", "sigmoid", "tanh")
 
 
 def both_products_in_one_loop(flow: Flow) -> bool:
@@ -53,14 +52,9 @@ def merged_weights(flow: Flow) -> bool:
 def activation_in_the_products_kernel(flow: Flow) -> bool:
     """An activation is applied to a product in the kernel that makes it."""
     return any(
-        operator(value.op).kind == ELEMENTWISE
-        and value.op not in _PLAIN
-        and any(
-            flow.values[product].kernel == value.kernel
-            for product in flow.origins(number, "matmul")
-        )
-        for number, value in enumerate(flow.values)
-        if value.args
+        flow.values[product].kernel == flow.values[activation].kernel
+        for activation in flow.all_of(*_ACTIVATIONS)
+        for product in flow.origins(activation, "matmul")
     )
 
 

