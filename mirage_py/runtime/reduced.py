@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
@@ -11,13 +13,17 @@ from mirage_py.verify.shrink import fixed_dims, shrink, shrink_ugraph
 
 # Whole tiles of a dimension, besides the tail: enough for a first, a middle and a last iteration.
 _WHOLE_TILES = 2
+# Triton's interpreter runs some hundreds of small blocks a second at best. With more blocks than
+# this in a kernel, one whole tile and a tail have to do.
+_MOST_BLOCKS = 128
 
 
 def reduced(program: Program, plan: Plan) -> tuple[Program, Plan]:
     """``program`` and ``plan``, which computes it, at a size for Triton's interpreter.
 
-    A dimension that is cut into tiles keeps two of the largest ones and its tail; the others, and
-    those that an index divides, keep their size. Tensors become row-major.
+    A dimension that is cut into tiles keeps two of the largest ones and its tail, or fewer where
+    that makes many blocks; the others, and those that an index divides, keep their size. Tensors
+    become row-major.
 
     Where the plan's own program has other dimensions (a dimension is split, or two are renamed
     apart), it takes the place of ``program``: no other has the same sizes for both.
@@ -50,7 +56,28 @@ def _extents(program: Program, plan: Plan) -> dict[str, int]:
         if dim in largest and dim not in fixed:
             tile = largest[dim]
             extents[dim] = min(size, _WHOLE_TILES * tile + size % tile)
+    # Not what a kernel sums up: one part of a sum would show nothing.
+    kept = _summed(plan)
+    free = [d for d in own.dim_names if d in extents and d not in kept]
+    for dim in sorted(free, key=lambda d: largest[d]):
+        if _most_blocks(plan, {**own.sizes, **extents}) <= _MOST_BLOCKS:
+            break
+        extents[dim] = min(extents[dim], largest[dim] + (largest[dim] > 1))
     return extents
+
+
+def _summed(plan: Plan) -> dict[str, None]:
+    """The dimensions that some kernel reduces."""
+    blocks = [k for k in plan.ugraph.kernels if isinstance(k, BlockGraph)]
+    nodes = [n for b in blocks for n in b.nodes if n.op in ("sum", "max", "matmul")]
+    return dict.fromkeys(d for n in nodes for d in n.reduced)
+
+
+def _most_blocks(plan: Plan, sizes: Mapping[str, int]) -> int:
+    """Blocks of the kernel that has most."""
+    blocks = [k for k in plan.ugraph.kernels if isinstance(k, BlockGraph)]
+    grids = [[-(-sizes[a.dim] // (a.tile or 1)) for a in block.grid] for block in blocks]
+    return max((prod(grid) for grid in grids), default=1)
 
 
 def _with_tiles(small: Kernel, old: Kernel) -> Kernel:
