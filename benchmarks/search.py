@@ -195,7 +195,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     chosen.ablated = chosen.programs if chosen.quick else ABLATED
     chosen.operators = (2,) if chosen.quick else OPERATORS
     if chosen.quick:
-        chosen.limit = min(chosen.limit, 2.0)
+        chosen.limit = min(chosen.limit, 20.0)
     return chosen
 
 

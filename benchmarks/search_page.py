@@ -185,9 +185,10 @@ def _ablation(cells: Sequence[Mapping[str, Any]]) -> str:
         rows = []
         for variant in dict.fromkeys(c["variant"] for c in own):
             found = {c["max_operators"]: c for c in own if c["variant"] == variant}
-            rows.append([f"{variant}, s", *(_seconds(found[n]) for n in bounds)])
-            rows.append(["candidates", *(_count(found[n], "candidates") for n in bounds)])
-            rows.append(["families", *(_count(found[n], "families") for n in bounds)])
+            at = [found.get(n, {"status": "not run"}) for n in bounds]
+            rows.append([f"{variant}, s", *map(_seconds, at)])
+            rows.append(["candidates", *(_count(c, "candidates") for c in at)])
+            rows.append(["families", *(_count(c, "families") for c in at)])
         parts.append(f"`{program}`\n\n{_table(['operators', *map(str, bounds)], rows)}")
     return "\n\n".join(parts)
 

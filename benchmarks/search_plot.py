@@ -11,7 +11,8 @@ _WIDTH, _HEIGHT = 860, 460
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 300, 44, 52
 _LABEL_PX = 16  # the least distance between the names of two lines
 _STYLE = (
-    "text{font:13px system-ui,'Segoe UI',Helvetica,Arial,sans-serif;fill:#1d2329}"
+    "text{font-family:'Segoe UI',Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:13px;"
+    "fill:#1d2329}"
     ".title{font-size:15px;font-weight:600}.axis{fill:#59636e}"
 )
 
