@@ -1,23 +1,23 @@
-"""One program in one configuration: what brute force finds, and where the search has it."""
+"""One subject: what brute force finds, and where the search has it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
-from completeness.containment import Index, spelling
-from completeness.derivations import derivations
+from completeness.containment import spelling
 from completeness.draws import drawn
 from completeness.enumeration import Enumeration
-from completeness.graphs import Graph, ugraph_of
-from completeness.programs import CASES, Looped
+from completeness.graphs import Graph
+from completeness.kernels import ugraph_of
+from completeness.kinds import HAND
+from completeness.programs import CASES, Subject
 from completeness.reasons import Judge
-from completeness.search_pools import Searched, searched
+from completeness.search_pools import OneKernel, TwoKernels, searched
 from completeness.terms import Terms
 
 from mirage_py.axioms.law import RINGS
-from mirage_py.ugraph.program import Program
 from mirage_py.verify.field_test import field_test
 
 _SEED = 1
@@ -41,9 +41,7 @@ class Report:
     ``unmet`` are derivations of the pool that brute force should have found.
     """
 
-    name: str
-    looped: Looped
-    most: int
+    subject: Subject
     met: int
     verified: int
     contained: int = 0
@@ -54,65 +52,67 @@ class Report:
     unmet: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        loops = ", ".join(self.looped) or "-"
         beaten = ", ".join(f"{n} {reason}" for reason, n in sorted(self.beaten.items())) or "-"
         return (
-            f"{self.name:<16} {loops:<5} {self.most:>2} {self.met:>11,} {self.verified:>8} "
+            f"{self.subject!s:<26} {self.subject.most:>2} {self.met:>11,} {self.verified:>8} "
             f"{self.contained:>9} {self.expanded:>8} {len(self.lost):>4} {len(self.missing):>7}  "
             f"{beaten}"
         )
 
 
 HEADER = (
-    f"{'program':<16} {'loops':<5} {'N':>2} {'met':>11} {'verified':>8} {'contained':>9} "
+    f"{'program, looped dimensions':<26} {'N':>2} {'met':>11} {'verified':>8} {'contained':>9} "
     f"{'expanded':>8} {'lost':>4} {'missing':>7}  beaten"
 )
 
 
-def candidates(name: str, looped: Looped, most: int, *, both_ways: bool = False) -> Found:
-    """Every graph of up to ``most`` operators that gives the outputs on one random input."""
-    case = CASES[name]
-    draw, outputs = drawn(case.make(), looped, _SEED, both_ways=both_ways)
-    terms = Terms(draw, outputs, case.vocabulary(looped))
-    enumeration = Enumeration(terms, len(draw.leaves), len(outputs), most)
-    graphs = tuple(terms.graph(roots, draw.leaves) for roots in enumeration.run())
-    return Found(graphs, enumeration.met)
+def candidates(subject: Subject, *, both_ways: bool = False) -> Found:
+    """Every graph that gives the outputs on one random input.
+
+    Of two kernels both compute something, the last one does not only copy, and none loops over what
+    it does not reduce: that is a graph of the configuration without the loop. ``both_ways`` keeps
+    what reads a dimension both ways.
+    """
+    draw, outputs = drawn(subject.program, subject.configuration, _SEED, both_ways=both_ways)
+    terms = Terms(draw, outputs, subject.vocabulary)
+    enumeration = Enumeration(terms, len(draw.leaves), len(outputs), subject.most)
+    graphs = (terms.graph(roots, draw.leaves) for roots in enumeration.run())
+    kept = [g for g in graphs if not both_ways or _reads_both_ways(g)]
+    if len(subject.looped) > 1:
+        kept = [g for g in kept if _hands_over(g) and not _loops_in_vain(g)]
+    return Found(tuple(kept), enumeration.met)
 
 
 @cache
-def brute_force(name: str, looped: Looped, most: int, both_ways: bool = False) -> Found:
-    """Those that pass the field test. Asks no search; ``both_ways`` keeps only what reads so."""
-    program = CASES[name].make()
-    found = candidates(name, looped, most, both_ways=both_ways)
-    graphs = [g for g in found.graphs if _reads_both_ways(g) or not both_ways]
-    return Found(tuple(g for g in graphs if _is_program(program, g)), found.met)
+def brute_force(subject: Subject, *, both_ways: bool = False) -> Found:
+    """Those that pass the field test. Asks no search."""
+    found = candidates(subject, both_ways=both_ways)
+    verified = [g for g in found.graphs if _is_program(subject, g)]
+    return Found(tuple(verified), found.met)
 
 
-def audit(name: str, looped: Looped, most: int) -> Report:
+def audit(subject: Subject) -> Report:
     """Every graph that brute force finds, looked up in the search."""
-    program = CASES[name].make()
-    found = brute_force(name, looped, most)
-    report = Report(name, looped, most, found.met, len(found.graphs))
-    factored = searched(program, looped, "factored")
-    index = Index(factored.pool)
-    report.contained = sum(index.contains(g) for g in found.graphs)
-    rivals = list(_derivations(factored, most))
-    report.unmet = list(_unmet(name, looped, found.graphs, rivals))
-    others = [g for g in found.graphs if not index.contains(g)]
+    found = brute_force(subject)
+    report = Report(subject, found.met, len(found.graphs))
+    factored = searched(subject, "factored")
+    others = [g for g in found.graphs if not factored.contains(g)]
+    report.contained = len(found.graphs) - len(others)
+    rivals = list(factored.derivations())
+    report.unmet = list(_unmet(subject, found.graphs, rivals))
     if others:
-        _explain(report, others, Judge(program, looped, rivals))
+        _explain(report, others, rivals)
     return report
 
 
-def audit_both_ways(name: str, looped: Looped, most: int) -> Report:
+def audit_both_ways(subject: Subject) -> Report:
     """Graphs that read a looped dimension whole as well, which no configuration does: derivations
     of the same configuration, or of the one without loops, must beat all of them.
     """
-    program = CASES[name].make()
-    found = brute_force(name, looped, most, both_ways=True)
-    report = Report(name, looped, most, found.met, len(found.graphs))
-    pools = [searched(program, loops, ring) for loops in (looped, ()) for ring in RINGS]
-    judge = Judge(program, looped, [g for pool in pools for g in _derivations(pool, most)])
+    found = brute_force(subject, both_ways=True)
+    report = Report(subject, found.met, len(found.graphs))
+    pools = [searched(s, r) for s in (subject, replace(subject, looped=((),))) for r in RINGS]
+    judge = Judge(subject, [g for pool in pools for g in pool.derivations()])
     for graph in found.graphs:
         if judge.is_beaten(graph):
             report.beaten["both ways"] = report.beaten.get("both ways", 0) + 1
@@ -121,25 +121,26 @@ def audit_both_ways(name: str, looped: Looped, most: int) -> Report:
     return report
 
 
-def _explain(report: Report, graphs: Sequence[Graph], judge: Judge) -> None:
+def _explain(report: Report, graphs: Sequence[Graph], rivals: Sequence[Graph]) -> None:
     """Enter what the pool of the factored ring does not contain."""
-    expanded: Index | None = None
+    judge = Judge(report.subject, rivals)
+    expanded: OneKernel | TwoKernels | None = None
     for graph in graphs:
         reason = judge.reason(graph)
         if reason is not None:
             report.beaten[reason] = report.beaten.get(reason, 0) + 1
             continue
-        if expanded is None:
-            expanded = Index(searched(judge.program, report.looped, "expanded").pool)
+        expanded = expanded or searched(report.subject, "expanded")
         if expanded.contains(graph):
             report.expanded += 1
         else:
-            lost = str(graph) in CASES[report.name].lost
+            lost = str(graph) in CASES[report.subject.name].lost
             (report.lost if lost else report.missing).append(str(graph))
 
 
-def _is_program(program: Program, graph: Graph) -> bool:
-    return field_test(program, ugraph_of(program, graph), trials=_TRIALS, seed=_SEED).equal
+def _is_program(subject: Subject, graph: Graph) -> bool:
+    ugraph = ugraph_of(subject.program, graph)
+    return field_test(subject.program, ugraph, trials=_TRIALS, seed=_SEED).equal
 
 
 def _reads_both_ways(graph: Graph) -> bool:
@@ -150,19 +151,25 @@ def _reads_both_ways(graph: Graph) -> bool:
     )
 
 
-def _derivations(pool: Searched, most: int) -> Iterator[Graph]:
-    for roots in pool.roots:
-        yield from derivations(pool.pool, roots, most)
+def _hands_over(graph: Graph) -> bool:
+    hands = any(s.op == HAND for s in graph.steps)
+    return hands and not any(graph.steps[o].op == HAND for o in graph.outputs)
 
 
-def _unmet(
-    name: str, looped: Looped, graphs: Sequence[Graph], rivals: Sequence[Graph]
-) -> Iterator[str]:
+def _loops_in_vain(graph: Graph) -> bool:
+    looped = {(s.kind.kernel, s.kind.looped) for s in graph.steps if s.kind.looped is not None}
+    sums = [s for s in graph.steps if s.args and isinstance(s.attr, tuple)]
+    return not looped <= {(s.kind.kernel, d) for s in sums for d in s.attr}
+
+
+def _unmet(subject: Subject, graphs: Sequence[Graph], rivals: Sequence[Graph]) -> Iterator[str]:
     """Derivations within the vocabulary that are not among the graphs."""
-    spoken = {(o.op, o.attr) for o in CASES[name].vocabulary(looped)}
+    spoken = {(o.op, o.attr) for o in subject.vocabulary}
     known = {spelling(g) for g in graphs}
-    leaves = {n.attr for n in CASES[name].make().nodes if not n.args}
+    leaves = {n.attr for n in subject.program.nodes if not n.args}
     for rival in rivals:
         said = all((s.op, s.attr) in spoken if s.args else s.attr in leaves for s in rival.steps)
+        if len(subject.looped) > 1 and (not _hands_over(rival) or _loops_in_vain(rival)):
+            continue
         if said and spelling(rival) not in known:
             yield str(rival)

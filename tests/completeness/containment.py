@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from completeness.graphs import Graph, Step
+from completeness.kinds import HAND
 
 from mirage_py.search.pool import Pool
 from mirage_py.ugraph.node import Attr
@@ -30,7 +31,7 @@ Place = int | Unbuilt | None
 
 def commutes(op: str) -> bool:
     """Whether the order of the operands says nothing."""
-    return op == "matmul" or operator(op).commutative
+    return op == "matmul" or (op != HAND and operator(op).commutative)
 
 
 def spelling(graph: Graph) -> tuple[object, ...]:
@@ -40,7 +41,7 @@ def spelling(graph: Graph) -> tuple[object, ...]:
         args = [known[a] for a in step.args]
         if commutes(step.op):
             args.sort(key=repr)
-        known.append((step.op, str(step.attr), step.kind.looped, *args))
+        known.append((step.op, str(step.attr), step.kind.looped, step.kind.kernel, *args))
     return tuple(known[o] for o in graph.outputs)
 
 
@@ -55,14 +56,8 @@ class Index:
             for way in tensor.alternatives
         }
 
-    def contains(self, graph: Graph) -> bool:
-        """Whether every step of the graph is an alternative of a tensor."""
-        places: list[Place] = []
-        for step in graph.steps:
-            places.append(self._place(step, [places[a] for a in step.args]))
-        return all(isinstance(places[o], int) for o in graph.outputs)
-
-    def _place(self, step: Step, args: Sequence[Place]) -> Place:
+    def place(self, step: Step, args: Sequence[Place]) -> Place:
+        """The tensor that a step makes of others; None where no tensor is made so."""
         known = [a for a in args if isinstance(a, int)]
         if len(known) < len(args):
             return self._contraction(step, args)

@@ -10,7 +10,7 @@ from completeness.kinds import Kind
 from mirage_py.search.pool import Alternative, Pool
 
 
-def derivations(pool: Pool, roots: Sequence[int], most: int) -> Iterator[Graph]:
+def derivations(pool: Pool, roots: Sequence[int], most: int, kernel: int = 0) -> Iterator[Graph]:
     """All choices of an alternative for each tensor that is needed, without cycles."""
 
     def complete(choice: dict[int, Alternative], owed: list[int], left: int):
@@ -28,7 +28,7 @@ def derivations(pool: Pool, roots: Sequence[int], most: int) -> Iterator[Graph]:
                 yield from complete({**choice, number: way}, [*rest, *way.args], left - spent)
 
     for choice in complete({}, list(roots), most):
-        yield _graph(pool, choice, roots)
+        yield _graph(pool, choice, roots, kernel)
 
 
 def _reaches(choice: dict[int, Alternative], start: int, goal: int) -> bool:
@@ -43,7 +43,7 @@ def _reaches(choice: dict[int, Alternative], start: int, goal: int) -> bool:
     return False
 
 
-def _graph(pool: Pool, choice: dict[int, Alternative], roots: Sequence[int]) -> Graph:
+def _graph(pool: Pool, choice: dict[int, Alternative], roots: Sequence[int], kernel: int) -> Graph:
     position: dict[int, int] = {}
     steps: list[Step] = []
 
@@ -53,7 +53,7 @@ def _graph(pool: Pool, choice: dict[int, Alternative], roots: Sequence[int]) -> 
             args = tuple(place(a) for a in way.args)
             tensor = pool[number]
             position[number] = len(steps)
-            steps.append(Step(way.op, args, way.attr, Kind(tensor.looped, tensor.dims)))
+            steps.append(Step(way.op, args, way.attr, Kind(tensor.looped, tensor.dims, kernel)))
         return position[number]
 
     outputs = tuple(place(r) for r in roots)

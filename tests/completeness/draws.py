@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from completeness.graphs import Graph, Step
-from completeness.kinds import Kind
+from completeness.kinds import HAND, Configuration, Kind
 
 from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldArray, FieldOps
 from mirage_py.ugraph.meaning import FieldMeaning
@@ -30,22 +30,22 @@ class Draw:
     """Values have an axis for trials, then a loop and a tile axis for each reduced dimension.
 
     Along the other dimensions every value is pointwise, so one point stands for all. ``leaves`` are
-    the program's; of those that have a looped dimension each loop reads tiles, and with
-    ``both_ways`` they can be read whole as well. With ``true_sizes`` off the size of a dimension is
-    any number, whatever the number of its points.
+    the program's, as each kernel reads them; with ``both_ways`` what is read in tiles can be read
+    whole as well. With ``true_sizes`` off the size of a dimension is any number, whatever the
+    number of its points.
     """
 
     def __init__(
         self,
         program: Program,
-        looped: Sequence[str],
+        configuration: Configuration,
         seed: int,
         *,
         both_ways: bool = False,
         true_sizes: bool = True,
     ) -> None:
         self.program = program
-        self.looped = tuple(looped)
+        self.configuration = configuration
         self.reduced = reduced_dims(program)
         self.axes = {d: (1 + 2 * n, 2 + 2 * n) for n, d in enumerate(self.reduced)}
         self.seed = seed
@@ -54,6 +54,7 @@ class Draw:
         self.leaves = tuple(self._leaves(both_ways))
         self._true_sizes = true_sizes
         self._trials = 8 if any(n.op in _PIECEWISE for n in program.nodes) else 2
+        looped = [d for loops in configuration.looped for d in loops]
         self._extents = {
             d: _LOOP if d in looped else (1, 5 + 2 * n) for n, d in enumerate(self.reduced)
         }
@@ -98,12 +99,15 @@ class Draw:
         return done
 
     def _leaves(self, both_ways: bool) -> Iterator[Step]:
+        hidden = () if self.configuration.again else self.configuration.gridded
         for node in dict.fromkeys(n for n in self.program.nodes if not n.args):
-            loops = [d for d in self.looped if d in node.dims]
-            for loop in loops:
-                yield Step(node.op, (), node.attr, Kind(loop, node.dims))
-            if both_ways or not loops:
-                yield Step(node.op, (), node.attr, Kind(None, node.dims))
+            for kernel in range(len(self.configuration.looped)):
+                if kernel and any(d in hidden for d in node.dims):
+                    continue
+                kinds = dict.fromkeys(self.configuration.read(node.dims, kernel))
+                if both_ways:
+                    kinds[Kind(None, node.dims, kernel)] = None
+                yield from (Step(node.op, (), node.attr, kind) for kind in kinds)
 
     def _shape(self, dims: Sequence[str]) -> tuple[int, ...]:
         extents = [self._extents[d] if d in dims else (1, 1) for d in self.reduced]
@@ -131,6 +135,8 @@ def evaluated(
     An accumulator reduces the iterations of its loop; any other operator the tile of the loop that
     it is in, and all of any other dimension.
     """
+    if op == HAND:
+        return args[0]
     if attr is None:
         return meaning.apply(op, None, args)
     assert isinstance(attr, tuple)
@@ -145,11 +151,11 @@ def evaluated(
 
 
 def drawn(
-    program: Program, looped: Sequence[str], seed: int, *, both_ways: bool = False
+    program: Program, configuration: Configuration, seed: int, *, both_ways: bool = False
 ) -> tuple[Draw, list[FieldArray]]:
     """A draw on which the program divides by no zero, and its outputs."""
     for attempt in range(_ATTEMPTS):
-        draw = Draw(program, looped, seed * _ATTEMPTS + attempt, both_ways=both_ways)
+        draw = Draw(program, configuration, seed * _ATTEMPTS + attempt, both_ways=both_ways)
         try:
             return draw, draw.outputs()
         except DivisionByZero:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import combinations, product
 
 import numpy as np
+from completeness.kinds import HAND
 from completeness.terms import NONE, Ints, Terms
 
 _BATCH = 1 << 19
@@ -154,6 +155,8 @@ class Enumeration:
                 for o, operation in enumerate(self.terms.operations):
                     if (operation.arity == 2) != (j != NONE) or (i == j and operation.alone):
                         continue
+                    if operation.op == HAND and i < self.leaves:
+                        continue  # nothing is gained by copying an input
                     rank = ((i + 1) * 64 + j + 1) * 64 + o
                     kind = table[o].reshape(-1)[code]
                     rows = np.flatnonzero((states.rank < rank) & fits & (kind != NONE))

@@ -1,17 +1,14 @@
-"""A block graph of one kernel as a list of operators, and as a µGraph that can be tested."""
+"""Graphs of operators: of one kernel, or of two that hand values over."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from completeness.kinds import Kind
 
-from mirage_py.ugraph.dims import node_dims
-from mirage_py.ugraph.node import Access, Attr, Node
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
+from mirage_py.ugraph.node import Attr
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +31,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Graph:
-    """``outputs`` has the step of each output, in the program's order."""
+    """``outputs`` has the step of each output, in the program's order.
+
+    What is about loops is meant for graphs of one kernel; see ``kernels.py`` for the others.
+    """
 
     steps: tuple[Step, ...]
     outputs: tuple[int, ...]
@@ -102,59 +102,3 @@ class Graph:
 
     def _loop_of(self, number: int) -> tuple[int, str]:
         return self.stages[number], str(self.steps[number].runs_in)
-
-
-def ugraph_of(program: Program, graph: Graph) -> UGraph:
-    """The family of one kernel. Every dimension that nothing reduces and all outputs have is a
-    grid axis.
-    """
-    reduced = {d for n in program.nodes if n.op in ("sum", "max", "matmul") for d in n.reduced}
-    stored = [[d for e in o.index for d in e.dims()] for o in program.outputs]
-    free = [d for d in program.dim_names if d not in reduced]
-    grid = tuple(GridAxis(d) for d in free if all(d in dims for dims in stored))
-    nodes, sections = _Placing(program, graph).run()
-    return UGraph(program, (BlockGraph("block", grid, nodes, sections),))
-
-
-class _Placing:
-    def __init__(self, program: Program, graph: Graph) -> None:
-        self.program = program
-        self.graph = graph
-        self.nodes: list[Node] = []
-        self.lasting: dict[int, int] = {}
-
-    def run(self) -> tuple[tuple[Node, ...], tuple[Section, ...]]:
-        graph = self.graph
-        sections: list[Section] = []
-        last = max(graph.stages, default=0)
-        for stage in range(last + 1):
-            loops = [loop for loop in graph.loops if loop[0] == stage]
-            sections += [self._section(graph.body(loop), loop) for loop in loops]
-            sections.append(self._section(graph.straight(stage), None, stage == last))
-        return tuple(self.nodes), tuple(s for s in sections if s.nodes)
-
-    def _section(
-        self, steps: Sequence[int], loop: tuple[int, str] | None, stores: bool = False
-    ) -> Section:
-        first = len(self.nodes)
-        here: dict[int, int] = {}
-        for n in steps:
-            step = self.graph.steps[n]
-            attr = None if step.op.startswith("accum_") else step.attr
-            args = tuple(here[a] if a in here else self.lasting[a] for a in step.args)
-            here[n] = self._node(step.op, args, attr)
-            if step.kind.looped is None:
-                self.lasting[n] = here[n]
-        for output, n in zip(self.program.outputs, self.graph.outputs, strict=True):
-            inside = self.graph.steps[n].kind.looped is not None
-            mine = loop == (self.graph.stages[n], self.graph.steps[n].kind.looped)
-            if (inside and mine) or (not inside and stores):
-                place = here[n] if n in here else self.lasting[n]
-                self._node("store", (place,), Access(output.tensor.name, output.index))
-        return Section(tuple(range(first, len(self.nodes))), None if loop is None else loop[1])
-
-    def _node(self, op: str, args: tuple[int, ...], attr: Attr) -> int:
-        node = Node(op, args, attr)
-        operands = [self.nodes[a].dims for a in args]
-        self.nodes.append(replace(node, dims=node_dims(node, operands, self.program.dim_names)))
-        return len(self.nodes) - 1

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from completeness.draws import reduced_dims
-from completeness.kinds import Operation, operations
+from completeness.kinds import Configuration, Operation, operations
 
 from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.builder import ProgramBuilder
 from mirage_py.ugraph.dtypes import F16
 from mirage_py.ugraph.operators import operator
 from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.rewrite.split_dim import part_dim, split_dim
 
 Looped = tuple[str, ...]
+_PARTS = 8
 
 # It holds because |d| * (sum(x) / |d|) = sum(x), and no law cancels (axioms/division.py).
 DEVIATIONS = "the deviations from a mean sum to 0"
@@ -38,11 +41,45 @@ class Case:
     further: Mapping[Looped, int] = field(default_factory=dict)
     lost: Mapping[str, str] = field(default_factory=dict)
 
-    def vocabulary(self, looped: Looped) -> tuple[Operation, ...]:
-        """The operators of a configuration."""
-        elementwise = [(o.name, o.arity, o.commutative) for o in map(operator, self.elementwise)]
-        reduced = reduced_dims(self.make())
-        return operations(elementwise, self.reductions, reduced, looped)
+
+@dataclass(frozen=True)
+class Subject:
+    """One program in one configuration of one kernel, or of two.
+
+    ``looped`` has the looped dimensions of each kernel; ``split`` a dimension that blocks of the
+    first of two kernels share out in parts, and ``again`` lets the second one read what is split
+    too; ``most`` is the number of operators.
+    """
+
+    name: str
+    looped: tuple[Looped, ...]
+    most: int
+    split: str | None = None
+    again: bool = False
+
+    @cached_property
+    def program(self) -> Program:
+        """With the dimension split, if there is one."""
+        program = CASES[self.name].make()
+        return split_dim(program, self.split, _PARTS) if self.split else program
+
+    @cached_property
+    def configuration(self) -> Configuration:
+        """What each kernel does with the dimensions."""
+        gridded = (part_dim(self.split),) if self.split else ()
+        return Configuration(self.program.dim_names, self.looped, gridded, self.again)
+
+    @cached_property
+    def vocabulary(self) -> tuple[Operation, ...]:
+        """The operators."""
+        case = CASES[self.name]
+        elementwise = [(o.name, o.arity, o.commutative) for o in map(operator, case.elementwise)]
+        reduced = reduced_dims(self.program)
+        return operations(elementwise, case.reductions, reduced, self.configuration)
+
+    def __str__(self) -> str:
+        loops = " | ".join(",".join(looped) or "-" for looped in self.looped)
+        return f"{self.name} {f'split {self.split} ' if self.split else ''}{loops}"
 
 
 class Spec:
@@ -301,3 +338,35 @@ CASES: dict[str, Case] = {
         {"sum[d](mul(sub(X[b, d], sum[d](div(X[b, d], d))), div(X[b, d], d)))": DEVIATIONS},
     ),
 }  # fmt: skip
+
+
+# Two kernels.
+PAIRS = (
+    Subject("matmul", ((), ()), 5, "d"),
+    Subject("matmul", (("d",), ()), 5, "d"),
+    Subject("chain", ((), ()), 4),
+    Subject("chain", (("d",), ("r",)), 6),
+    Subject("share_matmul", ((), ()), 5),
+    Subject("share_matmul", (("d",), ("d",)), 6),
+    Subject("l2_norm", ((), ()), 6),
+    Subject("softmax", (("n",), ()), 6),
+)
+FURTHER_PAIRS = (
+    Subject("matmul", ((), ()), 6, "d"),
+    Subject("chain", ((), ()), 5),
+    Subject("lora", ((), ()), 5),
+    Subject("share_matmul", ((), ()), 6),
+    Subject("share_matmul", ((), ()), 7, "d"),
+    Subject("shifted_sum", (("d",), ()), 6, "d"),
+    Subject("softmax", (("n",), ("n",)), 6),
+)
+
+
+def subjects(*, further: bool = False) -> tuple[Subject, ...]:
+    """Every program in every configuration of one kernel, then pairs; ``further`` at night."""
+    alone = tuple(
+        Subject(name, (looped,), most)
+        for name, case in CASES.items()
+        for looped, most in ({**case.most, **case.further} if further else case.most).items()
+    )
+    return (*alone, *PAIRS, *(FURTHER_PAIRS if further else ()))

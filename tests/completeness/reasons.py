@@ -15,13 +15,15 @@ from completeness.containment import spelling
 from completeness.cost import Cost, cost_of
 from completeness.draws import Draw, drawn
 from completeness.graphs import Graph, Step
+from completeness.kinds import HAND
+from completeness.programs import Subject
 
 from mirage_py.ugraph.field import DivisionByZero, FieldArray
 from mirage_py.ugraph.program import Program
 
 _SEED = 2
 # Steps that a formula does not count: they are there or not as signs and loops demand.
-_FREE = ("const", "neg", "accum_sum", "accum_max")
+_FREE = ("const", "neg", "accum_sum", "accum_max", HAND)
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,12 @@ class Rival:
 class Judge:
     """Knows the derivations of a program in a configuration."""
 
-    def __init__(self, program: Program, looped: Sequence[str], rivals: Sequence[Graph]) -> None:
-        self.program = program
+    def __init__(self, subject: Subject, rivals: Sequence[Graph]) -> None:
+        self.program = program = subject.program
         self.rivals = [Rival.of(program, g) for g in rivals]
-        self._draw, self._expected = drawn(program, looped, _SEED)
+        self._draw, self._expected = drawn(program, subject.configuration, _SEED)
         seed = self._draw.seed
-        self._other_sizes = Draw(program, looped, seed, true_sizes=False)
+        self._other_sizes = Draw(program, subject.configuration, seed, true_sizes=False)
 
     def is_beaten(self, graph: Graph) -> bool:
         """Whether a derivation is nowhere worse and somewhere better."""
@@ -74,6 +76,8 @@ class Judge:
         yield "count", self._counts(graph)
         yield "build", self._builds(graph)
         yield "quotient", _divides_by_quotient(graph)
+        yield "pure", _stores_without_reduction(graph)
+        yield "image", _stores_image(graph)
         # A division by a size stays where it is (axioms/division.py).
         unscaled = stripped(graph, of_sizes=True)
         yield "mean", any(r.unscaled == unscaled for r in beaten)
@@ -137,6 +141,29 @@ class Judge:
 def _divides_by_quotient(graph: Graph) -> bool:
     """x / (y / z), where x * z / y has one division."""
     return any(s.op == "div" and graph.steps[s.args[1]].op == "div" for s in graph.steps)
+
+
+def _stores_without_reduction(graph: Graph) -> bool:
+    """What the second kernel reads has no reduction in it: it can compute that itself."""
+    pure: list[bool] = []
+    for step in graph.steps:
+        reduces = step.op in ("sum", "max", "matmul")
+        pure.append(not reduces and all(pure[a] for a in step.args))
+    return any(s.op == HAND and pure[s.args[0]] for s in graph.steps)
+
+
+def _stores_image(graph: Graph) -> bool:
+    """What the second kernel reads is a function of one tensor of its shape and scalars: it can
+    read that.
+    """
+    for hand in graph.steps:
+        if hand.op != HAND:
+            continue
+        stored = graph.steps[hand.args[0]]
+        operands = dict.fromkeys(a for a in stored.args if graph.steps[a].kind.dims)
+        if stored.attr is None and [graph.steps[a].kind for a in operands] == [stored.kind]:
+            return True
+    return False
 
 
 def stripped(graph: Graph, *, of_sizes: bool) -> tuple[object, ...]:

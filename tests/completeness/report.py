@@ -10,27 +10,22 @@ import sys
 import time
 
 from completeness.audit import HEADER, audit
-from completeness.programs import CASES, Looped
+from completeness.programs import Subject, subjects
 
 
-def chosen() -> list[tuple[str, Looped, int]]:
-    """Program, looped dimensions and number of operators of each row."""
-    further = os.environ.get("COMPLETENESS") == "nightly"
-    return [
-        (name, looped, most)
-        for name, case in CASES.items()
-        for looped, most in ({**case.most, **case.further} if further else case.most).items()
-    ]
+def chosen() -> tuple[Subject, ...]:
+    """The rows of the table."""
+    return subjects(further=os.environ.get("COMPLETENESS") == "nightly")
 
 
 def main() -> int:
     """Print a row for each; the status is 1 if something is missing."""
     missing = 0
     sys.stdout.write(f"{HEADER}\n")
-    for name, looped, most in chosen():
-        if name in sys.argv[1:] or not sys.argv[1:]:
+    for subject in chosen():
+        if subject.name in sys.argv[1:] or not sys.argv[1:]:
             started = time.process_time()
-            report = audit(name, looped, most)
+            report = audit(subject)
             seconds = time.process_time() - started
             sys.stdout.write(f"{report}  ({seconds:.1f} s)\n")
             for graph in (*report.missing, *report.unmet):

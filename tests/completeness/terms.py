@@ -37,17 +37,17 @@ class Terms:
     ) -> None:
         program = draw.program
         self._meaning = draw.meaning
-        self._order = program.dim_names
+        self._configuration = draw.configuration
         self._axes = {d: (loop + 1, tile + 1) for d, (loop, tile) in draw.axes.items()}
         self.operations = tuple(operations)
-        self.kinds = reachable([s.kind for s in draw.leaves], self.operations, self._order)
+        self.kinds = reachable([s.kind for s in draw.leaves], self.operations, self._configuration)
         self._targets: list[tuple[int, FieldArray, int]] = []
         for number, (output, value) in enumerate(zip(program.outputs, outputs, strict=True)):
             dims = program.nodes[output.node].dims
             # A value of a loop is stored tile by tile, so it must have the loop's dimension.
-            legal = [Kind(None, dims), *(Kind(d, dims) for d in draw.looped if d in dims)]
-            reached = [self.kinds.index(kind) for kind in legal if kind in self.kinds]
-            self._targets += [(kind, value, 1 << number) for kind in reached]
+            legal = [n for n, k in enumerate(self.kinds) if k.dims == dims]
+            legal = [n for n in legal if self.kinds[n].looped in (None, *dims)]
+            self._targets += [(n, value, 1 << number) for n in legal]
         self.op = self.left = self.right = self.kind = self.hits = np.zeros(0, np.int64)
         # Values lie together by kind and by whether they have a q part: those have one shape.
         self._group = self._row = np.zeros(0, np.int64)
@@ -95,7 +95,7 @@ class Terms:
             for a, left in enumerate(self.kinds):
                 for b, right in enumerate(self.kinds):
                     operands = (left, right)[: operation.arity]
-                    kind = result_kind(operation, operands, self._order)
+                    kind = result_kind(operation, operands, self._configuration)
                     table[o, a, b] = NONE if kind is None else self.kinds.index(kind)
         return table
 
@@ -193,7 +193,7 @@ class Terms:
         self, rows: Ints, operation: Operation, terms: list[Ints]
     ) -> Iterator[tuple[Ints, int, FieldArray]]:
         kinds = [self.kinds[self.kind[t[0]]] for t in terms]
-        kind = result_kind(operation, kinds, self._order)
+        kind = result_kind(operation, kinds, self._configuration)
         assert kind is not None
         args = [_taken(self._values[self._group[t[0]]], self._row[t]) for t in terms]
         if operation.swapped:

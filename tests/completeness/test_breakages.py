@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from completeness.audit import audit
+from completeness.programs import Subject
 
 from mirage_py.axioms import language
 from mirage_py.axioms.class_table import ClassTable
 from mirage_py.axioms.registry import laws_in_force
-from mirage_py.search import closure
+from mirage_py.search import closure, handover
 from mirage_py.search.pool import Pool
 from mirage_py.search.rules import RefusedError, joint_loop, may_be_built
 
@@ -26,8 +27,8 @@ def without_law(name):
 
 
 def test_sound_pruning_passes():
-    assert audit("share_matmul", (), 4).missing == []
-    assert audit("softmax", ("n",), 4).missing == []
+    assert audit(Subject("share_matmul", ((),), 4)).missing == []
+    assert audit(Subject("softmax", (("n",),), 4)).missing == []
 
 
 @pytest.mark.parametrize(
@@ -45,10 +46,10 @@ def test_sound_pruning_passes():
     ],
 )  # fmt: skip
 def test_a_missing_law_is_found_out(monkeypatch, law, name, looped, most, lost):
-    assert audit(name, looped, most).missing == []
+    assert audit(Subject(name, (looped,), most)).missing == []
     language.laws_of.cache_clear()
     monkeypatch.setattr(language, "laws_in_force", without_law(law))
-    assert lost in audit(name, looped, most).missing
+    assert lost in audit(Subject(name, (looped,), most)).missing
 
 
 def test_rows_that_are_dropped_from_the_table_are_found_out(monkeypatch):
@@ -63,7 +64,7 @@ def test_rows_that_are_dropped_from_the_table_are_found_out(monkeypatch):
         }
 
     monkeypatch.setattr(ClassTable, "by_argument", property(fewer))
-    missing = audit("share_matmul", (), 3).missing
+    missing = audit(Subject("share_matmul", ((),), 3)).missing
     assert "div(matmul[d](W[d, n], X[b, d]), sum[d](X[b, d]))" in missing
 
 
@@ -75,13 +76,13 @@ def test_loops_that_refuse_what_another_has_accumulated_are_found_out(monkeypatc
         return loop
 
     monkeypatch.setattr(closure, "joint_loop", strict)
-    assert audit("softmax", ("n",), 4).missing != []
+    assert audit(Subject("softmax", (("n",),), 4)).missing != []
 
 
 def test_a_product_that_is_not_built_is_found_out(monkeypatch):
     """Only what is no larger than an operand: no outer product, though the program has one."""
     monkeypatch.setattr(closure, "may_be_built", lambda operands, _: may_be_built(operands, ()))
-    assert audit("outer_product", (), 2).missing != []
+    assert audit(Subject("outer_product", ((),), 2)).missing != []
 
 
 def test_keeping_one_way_to_make_a_tensor_is_found_out(monkeypatch):
@@ -93,4 +94,17 @@ def test_keeping_one_way_to_make_a_tensor_is_found_out(monkeypatch):
         return number, moved
 
     monkeypatch.setattr(Pool, "add", first_only)
-    assert audit("scaled_matmul", (), 2).missing != []
+    assert audit(Subject("scaled_matmul", ((),), 2)).missing != []
+
+
+def test_an_intermediate_that_is_never_offered_is_found_out(monkeypatch):
+    """No vector is handed over from one kernel to the next."""
+    storables = handover.storables
+
+    def fewer(pool, *rest):
+        return (s for s in storables(pool, *rest) if len(pool[s.number].dims) > 1)
+
+    subject = Subject("share_matmul", ((), ()), 4)
+    assert audit(subject).missing == []
+    monkeypatch.setattr(handover, "storables", fewer)
+    assert audit(subject).missing != []

@@ -9,14 +9,16 @@ import pytest
 from completeness.audit import brute_force, candidates
 from completeness.containment import spelling
 from completeness.draws import drawn
-from completeness.graphs import Graph, Step, ugraph_of
-from completeness.kinds import Kind, Operation, meet, operations, result_kind
-from completeness.programs import CASES
+from completeness.graphs import Graph, Step
+from completeness.kernels import ugraph_of
+from completeness.kinds import Configuration, Kind, Operation, meet, operations, result_kind
+from completeness.programs import Subject
 
 from mirage_py.ugraph.field import DivisionByZero
 from mirage_py.ugraph.ugraph import BlockGraph
 
 ORDER = ("b", "d", "n")
+ONE = Configuration(ORDER, (("d",),))
 
 
 class Plain:
@@ -25,17 +27,17 @@ class Plain:
     A term is a number; ``steps`` has its operator, with terms as operands.
     """
 
-    def __init__(self, name, looped):
-        case = CASES[name]
-        self.draw, self.outputs = drawn(case.make(), looped, 1)
-        self.vocabulary = [o for o in case.vocabulary(looped) if not o.swapped]
-        self.order = self.draw.program.dim_names
+    def __init__(self, subject):
+        self.most = subject.most
+        self.configuration = subject.configuration
+        self.draw, self.outputs = drawn(subject.program, subject.configuration, 1)
+        self.vocabulary = [o for o in subject.vocabulary if not o.swapped]
         self.steps = list(self.draw.leaves)
         self.numbers = {}
 
-    def run(self, most):
+    def run(self):
         found, sets = {}, {frozenset()}
-        for _ in range(most):
+        for _ in range(self.most):
             sets = {terms | {t} for terms in sets for t in self.extensions(terms)}
             for terms in sets:
                 for roots in product(terms, repeat=len(self.outputs)):
@@ -53,7 +55,7 @@ class Plain:
                 if operation.alone and args[0] == args[-1]:
                     continue
                 kinds = [self.steps[a].kind for a in args]
-                kind = result_kind(operation, kinds, self.order)
+                kind = result_kind(operation, kinds, self.configuration)
                 if kind is not None:
                     term = self.number(Step(operation.op, args, operation.attr, kind))
                     if term not in terms:
@@ -106,26 +108,28 @@ def gives(graph, draw, expected):
     ],
 )
 def test_it_finds_what_a_plain_enumerator_finds(name, looped, most):
-    found = [spelling(g) for g in candidates(name, looped, most).graphs]
-    assert sorted(map(repr, found)) == sorted(map(repr, Plain(name, looped).run(most)))
+    subject = Subject(name, (looped,), most)
+    found = [spelling(g) for g in candidates(subject).graphs]
+    assert sorted(map(repr, found)) == sorted(map(repr, Plain(subject).run()))
 
 
 @pytest.mark.parametrize(("name", "looped", "most"), [("matmul", ("d",), 5), ("softmax", (), 5)])
 def test_each_graph_is_met_once(name, looped, most):
-    found = [spelling(g) for g in candidates(name, looped, most).graphs]
+    found = [spelling(g) for g in candidates(Subject(name, (looped,), most)).graphs]
     assert len(found) == len(dict.fromkeys(found)) > 1
 
 
 def test_more_operators_find_more():
-    few, more = (brute_force("two_outputs", (), most).graphs for most in (2, 4))
+    few, more = (brute_force(Subject("two_outputs", ((),), most)).graphs for most in (2, 4))
     assert [str(g) for g in few] == ["sum[d](X[b, d]), div(X[b, d], sum[d](X[b, d]))"]
     assert len(more) > 1
 
 
 def test_loops_follow_one_another():
-    (graph,) = brute_force("softmax", ("n",), 4).graphs
+    subject = Subject("softmax", (("n",),), 4)
+    (graph,) = brute_force(subject).graphs
     assert graph.loops == ((1, "n"), (2, "n"))
-    ((block,),) = [ugraph_of(CASES["softmax"].make(), graph).kernels]
+    (block,) = ugraph_of(subject.program, graph).kernels
     assert isinstance(block, BlockGraph)
     body = [(s.loop, [block.nodes[n].op for n in s.nodes]) for s in block.sections]
     first = ("n", ["load", "exp", "sum", "accum_sum"])
@@ -140,20 +144,20 @@ def test_a_loop_does_not_meet_another_nor_the_whole_of_its_dimension():
 
 def test_an_accumulator_takes_a_reduced_tile():
     accumulate = Operation("accum_sum", 1, ("d",))
-    assert result_kind(accumulate, [Kind("d", ("b",))], ORDER) == Kind(None, ("b",))
-    assert result_kind(accumulate, [Kind("d", ("b", "d"))], ORDER) is None
-    assert result_kind(accumulate, [Kind(None, ("b",))], ORDER) is None
+    assert result_kind(accumulate, [Kind("d", ("b",))], ONE) == Kind(None, ("b",))
+    assert result_kind(accumulate, [Kind("d", ("b", "d"))], ONE) is None
+    assert result_kind(accumulate, [Kind(None, ("b",))], ONE) is None
 
 
 def test_a_contraction_has_two_sides():
     contract = Operation("matmul", 2, ("d",))
     left, right, row = (Kind(None, tuple(dims)) for dims in ("bd", "dn", "d"))
-    assert result_kind(contract, [left, right], ORDER) == Kind(None, ("b", "n"))
-    assert result_kind(contract, [left, row], ORDER) is None
+    assert result_kind(contract, [left, right], ONE) == Kind(None, ("b", "n"))
+    assert result_kind(contract, [left, row], ONE) is None
 
 
 def test_a_vocabulary_has_an_accumulator_for_every_loop():
-    ops = operations([("sub", 2, False)], ("sum", "max"), ("d", "n"), ("d",))
+    ops = operations([("sub", 2, False)], ("sum", "max"), ("d", "n"), ONE)
     words = [(o.op, o.attr, o.swapped) for o in ops]
     assert words == [
         ("sub", None, False),
