@@ -17,6 +17,9 @@ from typing import Any
 
 from mirage_py.dump import Dump
 from mirage_py.errors import InputError, UnsupportedError
+from mirage_py.partition.limits import fits
+from mirage_py.partition.optimize_parts import PartJob, optimize_parts
+from mirage_py.partition.partition import Partition, partition
 from mirage_py.result import Result
 from mirage_py.search.instantiate import rank
 from mirage_py.search.search import SearchLimits, search
@@ -96,6 +99,25 @@ def optimize(
     started = time.monotonic()
     deadline = None if budget is None else started + budget
     chosen, on_gpu = resolve_target(options.target)
+    measure = on_gpu and options.effort != "none"
+    whole = partition_of(program, seed=seed)
+    if whole is not None:
+
+        def rank_part(number: int, part: Program, share: float | None) -> Ranking:
+            return rank_plans(
+                part,
+                chosen,
+                effort=effort,
+                seed=seed,
+                limits=limits,
+                budget=share,
+                progress=progress,
+                should_stop=should_stop,
+                journal=journal and journal.with_name(f"{journal.name}.part{number}"),
+            )
+
+        job = PartJob(chosen, measure, effort, seed, budget, baselines, progress, should_stop)
+        return optimize_parts(program, whole, rank_part, job)
     ranking = rank_plans(
         program,
         chosen,
@@ -107,7 +129,7 @@ def optimize(
         should_stop=should_stop,
         journal=journal,
     )
-    if on_gpu and options.effort != "none" and not should_stop():
+    if measure and not should_stop():
         return ranking.measured(
             baselines,
             effort=effort,
@@ -186,6 +208,17 @@ def rank_plans(
         seed,
         limits or SearchLimits(),
     )
+
+
+def partition_of(program: Program, *, seed: int = 0) -> Partition | None:
+    """How a program is cut that is too large to be searched whole; None where it is searched whole,
+    also because it cannot be cut.
+    """
+    if fits(program):
+        return None
+    normal = normalise(program, seed=seed)
+    found = None if fits(normal) else partition(normal)
+    return found if found is not None and len(found.parts) > 1 else None
 
 
 def normalise(program: Program, *, seed: int = 0) -> Program:

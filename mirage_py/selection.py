@@ -103,7 +103,7 @@ class Ranking:
             judged = check_interpreted(self.program, instance.plan, seed=self.seed)
             if judged.passed:
                 source = "interpreter, reduced size"
-                evidence = self._evidence(instance, judged.max_rel_error, judged.bound, source)
+                evidence = self.evidence(instance.plan, judged.max_rel_error, judged.bound, source)
                 note = "no GPU was used: times are predictions of the cost model"
                 if timing.time_us > baseline.time_us:
                     note += "; it predicts the original program to be faster: measure before use"
@@ -170,11 +170,8 @@ class Ranking:
         evidence = None
         note = self._why_nothing()
         if plan is not None:
-            instance = next(i for i in self.instances if i.plan == plan)
             source = f"{self.target.name}, full size"
-            evidence = self._evidence(
-                instance, report.best.max_rel_error, report.best.bound, source
-            )
+            evidence = self.evidence(plan, report.best.max_rel_error, report.best.bound, source)
             note = ""
         result = self._result(baseline, best, plan, evidence, candidates, note)
         return replace(result, notes=(*result.notes, *report.notes), interrupted=report.interrupted)
@@ -210,12 +207,15 @@ class Ranking:
             limited_by=limited_by,
         )
 
-    def _evidence(self, instance: Instance, error: float, bound: float, source: str) -> Evidence:
-        """Raises VerificationError when the real tiles at the real sizes differ on a sample, or the
+    def evidence(self, plan: Plan, error: float, bound: float, source: str) -> Evidence:
+        """That for one of the plans; the rest is what the float gate found, and where.
+
+        Raises VerificationError when the real tiles at the real sizes differ on a sample, or the
         family does at the plan's own number of parts.
         """
+        instance = next(i for i in self.instances if i.plan == plan)
         field = self._field_evidence(instance)
-        ugraph = instance.plan.ugraph
+        ugraph = plan.ugraph
         sampled = sampled_test(self.normal, ugraph, samples=_SAMPLES, seed=self.seed).require()
         original = self.originals[instance.family.digest]
         return Evidence(

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from mirage_py.partition.values import Value, values_of
 from mirage_py.ugraph.dtypes import F32, DType
-from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.operators import LEAF, operator
 from mirage_py.ugraph.program import Output, Program
 from mirage_py.ugraph.rewrite.degrees import shiftable_exps
-
-# What norms and softmaxes keep of a row. Eager frameworks hold these in f32, whatever the inputs.
-_STATISTICS = ("sum", "max")
 
 
 @dataclass(frozen=True)
@@ -87,38 +83,34 @@ class Flow:
         return tuple(dict.fromkeys(found))
 
     def dtype(self, number: int) -> DType:
-        """The type of a value in memory, as an eager framework would have it.
+        """The type of a value in memory.
 
-        That is the common half type of the floating-point inputs it comes from, and f32 where they
-        have none; a value that is cast has that type, a row's statistic f32.
+        A value that a product reads has the common half type of the floating-point inputs it comes
+        from, as in an eager framework: the product rounds it to that anyway. All others, and those
+        without such a type, are f32: the float gate holds a plan to roundings at products alone,
+        and half a last place before an exponential is far more than that. A value that the program
+        casts has that type.
         """
-        return self._dtypes[self.first[number]]
+        return self._dtypes[number]
 
     @cached_property
-    def _dtypes(self) -> tuple[DType, ...]:
+    def _dtypes(self) -> Mapping[int, DType]:
         nodes = self.program.nodes
+        multiplied = {a: None for n in nodes if n.op == "matmul" for a in n.args}
+        in_products = {self.values[a].number: None for a in multiplied}
         sources: list[dict[DType, None]] = []
-        statistic: list[bool] = []
-        found: list[DType] = []
         for node in nodes:
             mine = {t: None for a in node.args for t in sources[a]}
             if node.op == "load":
                 dtype = self.program.tensors[node.access.tensor].dtype
                 mine = {dtype: None} if dtype.is_float else {}
             sources.append(mine)
-            statistic.append(_is_statistic(node, nodes, statistic))
-            if isinstance(node.attr, DType):
-                found.append(node.attr)
-            elif len(mine) == 1 and not statistic[-1] and next(iter(mine)).is_half:
-                found.append(next(iter(mine)))
-            else:
-                found.append(F32)
-        return tuple(found)
-
-
-def _is_statistic(node: Node, nodes: Sequence[Node], statistic: Sequence[bool]) -> bool:
-    """Whether a value is a sum or maximum, or is made of such and of numbers alone."""
-    if node.op in _STATISTICS:
-        return True
-    operands = [a for a in node.args if nodes[a].op not in ("const", "size")]
-    return node.op != "matmul" and bool(operands) and all(statistic[a] for a in operands)
+        found: dict[int, DType] = {}
+        for number, place in self.first.items():
+            attr, types = nodes[place].attr, list(sources[place])
+            found[number] = F32
+            if isinstance(attr, DType):
+                found[number] = attr
+            elif number in in_products and len(types) == 1 and types[0].is_half:
+                found[number] = types[0]
+        return found

@@ -46,6 +46,7 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
         "dump",
         "selection",
         "search_pool",
+        "partition",
     ),
     "frontend": ("ugraph",),
 }

@@ -1,0 +1,286 @@
+"""The result for a program in parts: each goes through every stage, then all are one plan."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from mirage_py.errors import UnsupportedError
+from mirage_py.partition.compose import compose, own_dims
+from mirage_py.partition.partition import Partition
+from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
+from mirage_py.search.baseline_model import eager_model_us
+from mirage_py.search.cost_model import lower_bound_us
+from mirage_py.search.kinds import describe
+from mirage_py.selection import Baselines, Progress, Ranking
+from mirage_py.targets import Target
+from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.program import Program
+
+# Position and program of a part, and its share of the budget in seconds, to its ranked plans.
+RankPart = Callable[[int, Program, float | None], Ranking]
+
+
+@dataclass(frozen=True, slots=True)
+class PartJob:
+    """How the parts of a program are optimised: as a whole program would be.
+
+    With ``measure`` there is a GPU, which times each part's plans and the composite beside
+    ``baselines`` of the whole program. ``budget`` is in seconds, for all parts and the composite.
+    """
+
+    target: Target
+    measure: bool
+    effort: str
+    seed: int
+    budget: float | None = None
+    baselines: Baselines | None = None
+    progress: Progress = lambda _: None
+    should_stop: Callable[[], bool] = lambda: False
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """What came of one part; ``why`` there is no plan."""
+
+    result: Result | None
+    plan: Plan | None = None
+    time_us: float = 0.0
+    evidence: Evidence | None = None
+    why: str = ""
+
+
+def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: PartJob) -> Result:
+    """The parts' best plans in sequence, or the original program where some part has none.
+
+    ``whole`` is a partition of the normal form of ``program``. Without a GPU a part's plan is the
+    cost model's, run in Triton's interpreter; with one it is the fastest measured. Then the
+    composite passes the float gate and is timed as one plan against the whole program, so it is
+    returned only where it is faster. ``notes`` say where the program was cut and why, and which
+    part had no plan. Raises VerificationError as Ranking does.
+    """
+    share = None if job.budget is None else job.budget / (len(whole.parts) + 1)
+    started = time.monotonic()
+    chosen: list[_Chosen] = []
+    notes = [whole.reason]
+    for number, part in enumerate(whole.parts):
+        chosen.append(_choose(number, part, rank, share, job))
+        if chosen[-1].plan is None:
+            notes.append(f"the original program is the result: {part.name} has no plan")
+            notes += [f"{part.name}: {chosen[-1].why}"] if chosen[-1].why else []
+            break
+    plans = [c.plan for c in chosen if c.plan is not None]
+    composite = compose(whole, plans) if len(plans) == len(whole.parts) else None
+    if composite is not None:
+        words = "each part was compared with its own program; together they are the program by"
+        notes.append(f"verified part by part: {words} the way it was cut")
+        if own_dims(whole, composite):
+            notes.append("parts split dimensions: the composite is not testable at other sizes")
+    deadline = None if job.budget is None else started + job.budget
+    finish = _measured if job.measure and not job.should_stop() else _modelled
+    return finish(program, whole, chosen, composite, tuple(notes), job, deadline)
+
+
+def _choose(
+    number: int, part: Program, rank: RankPart, share: float | None, job: PartJob
+) -> _Chosen:
+    """The plan of one part."""
+
+    def progress(text: str) -> None:
+        job.progress(f"{part.name}: {text}")
+
+    deadline = None if share is None else time.monotonic() + share
+    try:
+        ranking = rank(number, part, share)
+        if not job.measure or job.should_stop():
+            found = ranking.modelled(progress, deadline=deadline, should_stop=job.should_stop)
+            return _Chosen(
+                found, found.plan, found.best.time_us, found.evidence, "; ".join(found.notes)
+            )
+        # No baseline but eager: whether kernels pay off is decided for the whole program.
+        found = ranking.measured(
+            None,
+            effort="none",
+            deadline=deadline,
+            progress=progress,
+            should_stop=job.should_stop,
+        )
+        return _fastest(ranking, found)
+    except UnsupportedError as error:
+        return _Chosen(None, why=str(error))
+
+
+def _fastest(ranking: Ranking, found: Result) -> _Chosen:
+    """The fastest plan that passed, even where PyTorch is faster on this part alone."""
+    if found.plan is not None:
+        return _Chosen(found, found.plan, found.best.time_us, found.evidence)
+    timed = [c for c in found.candidates if c.passed and c.plan is not None]
+    best = min(timed, key=lambda c: c.timing.time_us, default=None)
+    if best is None or best.plan is None:
+        return _Chosen(found, why="; ".join(found.notes))
+    evidence = ranking.evidence(best.plan, 0.0, 0.0, "")
+    return _Chosen(found, best.plan, best.timing.time_us, evidence)
+
+
+def _modelled(
+    program: Program,
+    whole: Partition,
+    chosen: Sequence[_Chosen],
+    composite: Plan | None,
+    notes: tuple[str, ...],
+    job: PartJob,
+    deadline: float | None,
+) -> Result:
+    del deadline  # nothing is left to do
+    baseline_us = eager_model_us(whole.program, job.target)
+    best = baseline = Timing("eager, one kernel per operator", baseline_us, "model")
+    if composite is not None:
+        best = Timing(_name(composite), sum(c.time_us for c in chosen), "model")
+        notes = (*notes, "no GPU was used: times are predictions of the cost model")
+    result = _result(program, whole, chosen, composite, job, baseline, best)
+    return replace(result, notes=notes, interrupted=job.should_stop())
+
+
+def _measured(
+    program: Program,
+    whole: Partition,
+    chosen: Sequence[_Chosen],
+    composite: Plan | None,
+    notes: tuple[str, ...],
+    job: PartJob,
+    deadline: float | None,
+) -> Result:
+    from mirage_py.runtime.baselines import baselines as usual_baselines
+    from mirage_py.runtime.tuner import tune
+
+    given = dict(job.baselines or {})
+    usual = usual_baselines(program, given.get("eager"), effort=job.effort)
+    report = tune(
+        program,
+        [composite] if composite is not None else [],
+        {**usual, **given},
+        target=job.target,
+        seed=job.seed,
+        budget_s=None if deadline is None else max(0.0, deadline - time.monotonic()),
+        progress=job.progress,
+        should_stop=job.should_stop,
+    )
+    won = report.best.plan is not None
+    if composite is not None and not won:
+        notes = (*notes, "the original program is faster than the parts in sequence")
+    result = _result(
+        program,
+        whole,
+        chosen,
+        composite if won else None,
+        job,
+        Timing(report.baseline.name, report.baseline.time_us, "measured"),
+        Timing(report.best.name, report.best.time_us, "measured"),
+    )
+    if result.evidence is not None:
+        evidence = replace(
+            result.evidence,
+            max_rel_error=report.best.max_rel_error,
+            float_bound=report.best.bound,
+            float_source=f"{job.target.name}, full size",
+        )
+        result = replace(result, evidence=evidence)
+    candidates = tuple(
+        Candidate(
+            m.plan,
+            Timing(m.name, m.time_us, "measured"),
+            m.passed,
+            m.reason,
+            describe(m.plan.ugraph),
+        )
+        for m in report.measured
+        if m.plan is not None
+    )
+    return replace(
+        result,
+        candidates=candidates,
+        notes=(*notes, *report.notes),
+        interrupted=report.interrupted,
+    )
+
+
+def _result(
+    program: Program,
+    whole: Partition,
+    chosen: Sequence[_Chosen],
+    plan: Plan | None,
+    job: PartJob,
+    baseline: Timing,
+    best: Timing,
+) -> Result:
+    kept = [c.result for c in chosen if c.result is not None]
+    floor_us = lower_bound_us(whole.program, job.target)
+    return Result(
+        program=program,
+        target=job.target.name,
+        backend="triton",
+        baseline=baseline,
+        best=best,
+        plan=plan,
+        evidence=_evidence([c.evidence for c in chosen if c.evidence]) if plan else None,
+        search=_summary([(r.program.name, r.search) for r in kept], floor_us, best.time_us),
+        families=tuple(family for r in kept for family in r.families),
+        candidates=(Candidate(plan, best, kind=describe(plan.ugraph)),) if plan else (),
+    )
+
+
+def _evidence(parts: Sequence[Evidence]) -> Evidence:
+    """That of all parts: as weak as the weakest. Probabilities of a mistake add up."""
+    bounds = [e.error_bound for e in parts if e.error_bound is not None]
+    reasons = dict.fromkeys(e.bound_reason for e in parts if e.bound_reason)
+    worst = max(parts, key=lambda e: e.max_rel_error / e.float_bound if e.float_bound else 0.0)
+    return Evidence(
+        trials=min(e.trials for e in parts),
+        primes=parts[0].primes,
+        error_bound=sum(bounds) if len(bounds) == len(parts) else None,
+        bound_reason="; ".join(["part by part", *reasons]),
+        proved=all(e.proved for e in parts),
+        max_rel_error=worst.max_rel_error,
+        float_bound=worst.float_bound,
+        float_source=worst.float_source,
+        samples=sum(e.samples for e in parts),
+    )
+
+
+def _summary(
+    parts: Sequence[tuple[str, SearchSummary]], floor_us: float, best_us: float
+) -> SearchSummary:
+    """The searches of all parts in numbers; words say of which part they are."""
+    found = [summary for _, summary in parts]
+    pruned: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    for summary in found:
+        pruned.update(summary.pruned)
+        kinds.update(summary.kinds)
+    return SearchSummary(
+        seconds=sum(s.seconds for s in found),
+        candidates=sum(s.candidates for s in found),
+        valid=sum(s.valid for s in found),
+        exhausted=bool(found) and all(s.exhausted for s in found),
+        pruned=dict(sorted(pruned.items())),
+        gap=best_us / floor_us - 1.0,
+        lower_bound_us=floor_us,
+        examples={rule: text for s in reversed(found) for rule, text in s.examples.items()},
+        reasons=tuple(f"{name}: {reason}" for name, s in parts for reason in s.reasons),
+        rings=tuple(f"{name}, {ring}" for name, s in parts for ring in s.rings),
+        evaluations=sum(s.evaluations for s in found),
+        merged=sum(s.merged for s in found),
+        tensors=sum(s.tensors for s in found),
+        configurations=sum(s.configurations for s in found),
+        hits=sum(s.hits for s in found),
+        kinds=dict(sorted(kinds.items())),
+        unsafe=sum(s.unsafe for s in found),
+        tested=sum(s.tested for s in found),
+        ranked=sum(s.ranked for s in found),
+    )
+
+
+def _name(plan: Plan) -> str:
+    return " + ".join(kernel.name for kernel in plan.ugraph.kernels)
