@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.partition.compose import compose, own_dims
+from mirage_py.partition.joint import joint_evidence, joint_summary
 from mirage_py.partition.partition import Partition
-from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
+from mirage_py.result import Candidate, Evidence, Result, Timing
 from mirage_py.search.baseline_model import eager_model_us
 from mirage_py.search.cost_model import lower_bound_us
 from mirage_py.search.kinds import describe
@@ -18,6 +18,7 @@ from mirage_py.selection import Baselines, Progress, Ranking
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
+from mirage_py.verify.sampled_test import sampled_test
 
 # Position and program of a part, and its share of the budget in seconds, to its ranked plans.
 RankPart = Callable[[int, Program, float | None], Ranking]
@@ -74,6 +75,8 @@ def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: Part
     plans = [c.plan for c in chosen if c.plan is not None]
     composite = compose(whole, plans) if len(plans) == len(whole.parts) else None
     if composite is not None:
+        # Mixed up names would show here, where the program is small enough to sample.
+        sampled_test(whole.program, composite.ugraph, samples=1, seed=job.seed).require()
         words = "each part was compared with its own program; together they are the program by"
         notes.append(f"verified part by part: {words} the way it was cut")
         if own_dims(whole, composite):
@@ -224,61 +227,10 @@ def _result(
         baseline=baseline,
         best=best,
         plan=plan,
-        evidence=_evidence([c.evidence for c in chosen if c.evidence]) if plan else None,
-        search=_summary([(r.program.name, r.search) for r in kept], floor_us, best.time_us),
+        evidence=joint_evidence([c.evidence for c in chosen if c.evidence]) if plan else None,
+        search=joint_summary([(r.program.name, r.search) for r in kept], floor_us, best.time_us),
         families=tuple(family for r in kept for family in r.families),
         candidates=(Candidate(plan, best, kind=describe(plan.ugraph)),) if plan else (),
-    )
-
-
-def _evidence(parts: Sequence[Evidence]) -> Evidence:
-    """That of all parts: as weak as the weakest. Probabilities of a mistake add up."""
-    bounds = [e.error_bound for e in parts if e.error_bound is not None]
-    reasons = dict.fromkeys(e.bound_reason for e in parts if e.bound_reason)
-    worst = max(parts, key=lambda e: e.max_rel_error / e.float_bound if e.float_bound else 0.0)
-    return Evidence(
-        trials=min(e.trials for e in parts),
-        primes=parts[0].primes,
-        error_bound=sum(bounds) if len(bounds) == len(parts) else None,
-        bound_reason="; ".join(["part by part", *reasons]),
-        proved=all(e.proved for e in parts),
-        max_rel_error=worst.max_rel_error,
-        float_bound=worst.float_bound,
-        float_source=worst.float_source,
-        samples=sum(e.samples for e in parts),
-    )
-
-
-def _summary(
-    parts: Sequence[tuple[str, SearchSummary]], floor_us: float, best_us: float
-) -> SearchSummary:
-    """The searches of all parts in numbers; words say of which part they are."""
-    found = [summary for _, summary in parts]
-    pruned: Counter[str] = Counter()
-    kinds: Counter[str] = Counter()
-    for summary in found:
-        pruned.update(summary.pruned)
-        kinds.update(summary.kinds)
-    return SearchSummary(
-        seconds=sum(s.seconds for s in found),
-        candidates=sum(s.candidates for s in found),
-        valid=sum(s.valid for s in found),
-        exhausted=bool(found) and all(s.exhausted for s in found),
-        pruned=dict(sorted(pruned.items())),
-        gap=best_us / floor_us - 1.0,
-        lower_bound_us=floor_us,
-        examples={rule: text for s in reversed(found) for rule, text in s.examples.items()},
-        reasons=tuple(f"{name}: {reason}" for name, s in parts for reason in s.reasons),
-        rings=tuple(f"{name}, {ring}" for name, s in parts for ring in s.rings),
-        evaluations=sum(s.evaluations for s in found),
-        merged=sum(s.merged for s in found),
-        tensors=sum(s.tensors for s in found),
-        configurations=sum(s.configurations for s in found),
-        hits=sum(s.hits for s in found),
-        kinds=dict(sorted(kinds.items())),
-        unsafe=sum(s.unsafe for s in found),
-        tested=sum(s.tested for s in found),
-        ranked=sum(s.ranked for s in found),
     )
 
 

@@ -15,7 +15,7 @@ from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldOps
 from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.meaning import FieldMeaning
 from mirage_py.ugraph.program import Program, Tensor
-from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 from mirage_py.ugraph.validate import validate_ugraph
 from mirage_py.verify.conditions import Conditions
 from mirage_py.verify.difference import Mismatch, first_difference
@@ -79,8 +79,10 @@ def field_test(
     µGraph was made for a program with other dimensions, the two programs are compared first;
     ``between`` is what that gave, where it is known.
 
-    Raises UnsupportedError if the program cannot be evaluated in the field.
+    Raises UnsupportedError if the program cannot be evaluated in the field, or kernels have
+    dimensions of their own, so that no other sizes are known to belong together.
     """
+    _check_own_dims(ugraph)
     primes = tuple(p for f in FIELDS[: max(1, min(trials, len(FIELDS)))] for p in (f.p, f.q))
     keyed = keyed_operators(program)
     if program.dims != ugraph.program.dims:
@@ -109,6 +111,23 @@ def field_test(
     return FieldEvidence(
         True, trials, primes, bound.probability, bound.reason, tuple(used), seed, keyed
     )
+
+
+def _check_own_dims(ugraph: UGraph) -> None:
+    """Plans of parts in sequence have dimensions that the program only lists."""
+    program = ugraph.program
+    used = {d: None for n in program.nodes for d in n.dims}
+    used |= {d: None for o in program.outputs for e in o.index for d in e.dims()}
+    blocks = [k for k in ugraph.kernels if isinstance(k, BlockGraph)]
+    held = dict.fromkeys(d for b in blocks for n in b.nodes for d in n.dims)
+    own = [d for d in held if d not in used]
+    if own:
+        raise UnsupportedError(
+            f"dimensions of the kernels alone: {', '.join(own)}",
+            where=program.name,
+            why="the program does not say how their sizes follow from those of its own",
+            repair="test each part against its own program",
+        )
 
 
 def _smallest(program: Program, ugraph: UGraph, seed: int) -> tuple[Program, UGraph]:

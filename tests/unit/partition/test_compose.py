@@ -10,11 +10,12 @@ import pytest
 from several_kernels import over
 from unit.partition.samples import inputs_of, spec
 
-from mirage_py.errors import InputError
+from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.partition.compose import compose, own_dims
 from mirage_py.partition.limits import PartitionLimits
 from mirage_py.partition.partition import Partition, partition
 from mirage_py.runtime.emission import emit_steps
+from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.interpret.program import evaluate_program
 from mirage_py.ugraph.interpret.ugraph import evaluate_ugraph
 from mirage_py.ugraph.json_form import dump_text, load_text
@@ -27,6 +28,8 @@ from mirage_py.ugraph.rewrite.split_dim import split_dim
 from mirage_py.ugraph.text import parse_ugraph
 from mirage_py.ugraph.threads import with_threads
 from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, Section, UGraph
+from mirage_py.verify.field_test import field_test
+from mirage_py.verify.sampled_test import sampled_test
 
 TWO_PRODUCTS = """
 B = 16, D = 64, F = 32
@@ -126,6 +129,26 @@ def test_a_composite_prints_reads_back_and_is_emitted():
     assert load_text(dump_text(plan), "plan.json") == plan
     assert parse_ugraph(format_ugraph(plan.ugraph)).digest == plan.ugraph.digest
     assert [s.name for s in emit_steps(plan)] == [k.name for k in plan.ugraph.kernels]
+
+
+def test_without_own_dimensions_it_is_tested_whole_else_at_its_sizes():
+    found = halves()
+    plain = compose(found, [whole_kernel(part) for part in found.parts])
+    assert field_test(found.program, plain.ugraph, seed=0).equal
+    split = compose(found, split_plans())
+    with pytest.raises(UnsupportedError, match="d_1_part, d_1"):
+        field_test(found.program, split.ugraph, seed=0)
+    assert sampled_test(found.program, split.ugraph, seed=0).equal
+    # Read with the part and the position in it mixed up.
+    first = split.ugraph.kernels[0]
+    nodes = list(first.nodes)
+    load = next(n for n, node in enumerate(nodes) if node.op == "load")
+    row, _ = nodes[load].access.index
+    wrong = Access("X", (row, ix.dim("d_1") * 2 + ix.dim("d_1_part")))
+    nodes[load] = replace(nodes[load], attr=wrong)
+    kernels = (replace(first, nodes=tuple(nodes)), *split.ugraph.kernels[1:])
+    broken = replace(split.ugraph, kernels=kernels)
+    assert not sampled_test(found.program, broken, seed=0).equal
 
 
 def test_library_calls_are_renamed_too():
