@@ -67,20 +67,30 @@ HEADER = (
 
 
 def candidates(subject: Subject, *, both_ways: bool = False) -> Found:
-    """Every graph that gives the outputs on one random input.
-
-    Of two kernels both compute something, the last one does not only copy, and none loops over what
-    it does not reduce: that is a graph of the configuration without the loop. ``both_ways`` keeps
-    what reads a dimension both ways.
+    """Every graph of the configuration that gives the outputs on one random input; ``both_ways``
+    keeps those that read a dimension both ways.
     """
     draw, outputs = drawn(subject.program, subject.configuration, _SEED, both_ways=both_ways)
     terms = Terms(draw, outputs, subject.vocabulary)
     enumeration = Enumeration(terms, len(draw.leaves), len(outputs), subject.most)
     graphs = (terms.graph(roots, draw.leaves) for roots in enumeration.run())
-    kept = [g for g in graphs if not both_ways or _reads_both_ways(g)]
-    if len(subject.looped) > 1:
-        kept = [g for g in kept if _hands_over(g) and not _loops_in_vain(g)]
+    kept = (g for g in graphs if belongs(subject, g) and (not both_ways or _reads_both_ways(g)))
     return Found(tuple(kept), enumeration.met)
+
+
+def belongs(subject: Subject, graph: Graph) -> bool:
+    """Whether it is a graph of the configuration and of no smaller one.
+
+    Of two kernels both compute something, the last one does not only copy, and none loops over what
+    it does not reduce: its blocks can share that out instead.
+    """
+    if len(subject.looped) == 1:
+        return True
+    hands = any(s.op == HAND for s in graph.steps)
+    copies = any(graph.steps[o].op == HAND for o in graph.outputs)
+    looped = {(s.kind.kernel, s.kind.looped) for s in graph.steps if s.kind.looped is not None}
+    sums = [s for s in graph.steps if s.args and isinstance(s.attr, tuple)]
+    return hands and not copies and looped <= {(s.kind.kernel, d) for s in sums for d in s.attr}
 
 
 @cache
@@ -151,17 +161,6 @@ def _reads_both_ways(graph: Graph) -> bool:
     )
 
 
-def _hands_over(graph: Graph) -> bool:
-    hands = any(s.op == HAND for s in graph.steps)
-    return hands and not any(graph.steps[o].op == HAND for o in graph.outputs)
-
-
-def _loops_in_vain(graph: Graph) -> bool:
-    looped = {(s.kind.kernel, s.kind.looped) for s in graph.steps if s.kind.looped is not None}
-    sums = [s for s in graph.steps if s.args and isinstance(s.attr, tuple)]
-    return not looped <= {(s.kind.kernel, d) for s in sums for d in s.attr}
-
-
 def _unmet(subject: Subject, graphs: Sequence[Graph], rivals: Sequence[Graph]) -> Iterator[str]:
     """Derivations within the vocabulary that are not among the graphs."""
     spoken = {(o.op, o.attr) for o in subject.vocabulary}
@@ -169,7 +168,5 @@ def _unmet(subject: Subject, graphs: Sequence[Graph], rivals: Sequence[Graph]) -
     leaves = {n.attr for n in subject.program.nodes if not n.args}
     for rival in rivals:
         said = all((s.op, s.attr) in spoken if s.args else s.attr in leaves for s in rival.steps)
-        if len(subject.looped) > 1 and (not _hands_over(rival) or _loops_in_vain(rival)):
-            continue
-        if said and spelling(rival) not in known:
+        if said and belongs(subject, rival) and spelling(rival) not in known:
             yield str(rival)

@@ -12,13 +12,13 @@ must be able to reach the kind of an output, in the number of operators that rem
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 
 import numpy as np
 from completeness.kinds import HAND
-from completeness.terms import NONE, Ints, Terms
+from completeness.terms import NONE, Bools, Ints, Terms
 
 _BATCH = 1 << 19
 
@@ -45,8 +45,15 @@ class States:
         """Operators of each graph."""
         return self.terms.shape[1]
 
-    def taken(self, rows) -> States:
+    def taken(self, rows: Ints | Bools) -> States:
+        """Some of the rows."""
         return States(self.terms[rows], self.kinds[rows], self.rank[rows], self.unused[rows])
+
+    @classmethod
+    def joined(cls, parts: Sequence[States]) -> States:
+        """All rows of all parts."""
+        columns = zip(*((p.terms, p.kinds, p.rank, p.unused) for p in parts), strict=True)
+        return cls(*map(np.concatenate, columns))
 
 
 @dataclass(frozen=True)
@@ -61,16 +68,19 @@ class Extensions:
     used: Ints
     kind: Ints
 
-    def taken(self, rows) -> Extensions:
-        return Extensions(*(c[rows] for c in self._columns()))
-
-    def _columns(self):
+    @property
+    def columns(self) -> tuple[Ints, ...]:
+        """All of it."""
         return (self.rows, self.op, self.left, self.right, self.rank, self.used, self.kind)
 
-    @staticmethod
-    def joined(parts) -> Extensions:
-        columns = zip(*(p._columns() for p in parts), strict=True)
-        return Extensions(*map(np.concatenate, columns))
+    def taken(self, some: Ints | Bools) -> Extensions:
+        """Some of them."""
+        return Extensions(*(column[some] for column in self.columns))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Extensions]) -> Extensions:
+        """All of all parts."""
+        return cls(*map(np.concatenate, zip(*(p.columns for p in parts), strict=True)))
 
 
 class Enumeration:
@@ -93,7 +103,10 @@ class Enumeration:
         empty = np.zeros((1, 0), np.int64)
         states = States(empty, empty, none, none)
         for _ in range(self.most - 2):
-            states = _joined([*self._grown(states)])
+            grown = [*self._grown(states)]
+            if not grown:
+                return
+            states = States.joined(grown)
             yield from self._complete(states)
         if self.most == 1:
             yield from self._finished(states)
@@ -168,7 +181,7 @@ class Enumeration:
                         full * (bit_i | bit_j), _at(kind, rows),
                     )  # fmt: skip
 
-    def _operand(self, states: States, position: int):
+    def _operand(self, states: States, position: int) -> tuple[Ints, Ints, int]:
         """Terms and kinds at a position, and its bit among the operators."""
         if position == NONE:
             return np.array(NONE), np.array(0), 0
@@ -184,7 +197,7 @@ class Enumeration:
             done |= np.where(self.terms.hits[states.terms[:, n]] != 0, 1 << n, 0)
         return done
 
-    def _is_hopeful(self, kinds: Ints, open_: Ints, remaining: int):
+    def _is_hopeful(self, kinds: Ints, open_: Ints, remaining: int) -> Bools:
         """Whether the open operators can all be used by those that remain."""
         size = kinds.shape[1]
         bits = sum(open_ >> n & 1 for n in range(size))
@@ -233,12 +246,6 @@ class Enumeration:
                 yield choice
 
 
-def _joined(parts: list[States]) -> States:
-    return States(
-        np.concatenate([p.terms for p in parts]), np.concatenate([p.kinds for p in parts]),
-        np.concatenate([p.rank for p in parts]), np.concatenate([p.unused for p in parts]),
-    )  # fmt: skip
-
-
-def _at(column, rows):
+def _at(column: Ints, rows: Ints) -> Ints:
+    """A column's rows; what is one number for all of them is repeated."""
     return np.full(len(rows), column) if column.ndim == 0 else column[rows]

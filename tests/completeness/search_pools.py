@@ -26,7 +26,7 @@ from mirage_py.ugraph.node import Access
 def draw_of(subject: Subject, ring: Ring) -> Draw:
     """A draw of the search's own."""
     setting = Setting(CASES[subject.name].make(), 0, SearchLimits())
-    task_of.cache_clear()
+    task_of.cache_clear()  # a test may have changed the laws
     return Draw(task_of(setting, ring, subject.split), 0, skip_divisions=False)
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from mirage_py.ugraph.field import FieldArray, concatenate
 
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 NONE = -1
 FAR = 99
 _GROWING = ("op", "left", "right", "kind", "hits", "_group", "_row", "_values", "_keys", "_ids")
@@ -129,19 +130,7 @@ class Terms:
 
     def mark(self) -> Mapping[str, object]:
         """What there is now, for ``forget_since``."""
-        names = (
-            "op",
-            "left",
-            "right",
-            "kind",
-            "hits",
-            "_group",
-            "_row",
-            "_values",
-            "_keys",
-            "_ids",
-        )
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in _GROWING}
 
     def forget_since(self, mark: Mapping[str, object]) -> None:
         """Drop the terms made since the mark. Nothing is ever written in place."""
@@ -266,7 +255,7 @@ def _unpacked(keys: Ints) -> tuple[Ints, Ints, Ints]:
     return keys >> 2 * _ID_BITS, keys >> _ID_BITS & mask, (keys & mask) - 1
 
 
-def _taken(value: FieldArray, rows: NDArray[np.generic]) -> FieldArray:
+def _taken(value: FieldArray, rows: Ints | Bools) -> FieldArray:
     return FieldArray(value.p[rows], None if value.q is None else value.q[rows])
 
 
@@ -274,7 +263,7 @@ def _joined(values: Sequence[FieldArray]) -> FieldArray:
     return values[0] if len(values) == 1 else concatenate(values, 0)
 
 
-def _without_zero(value: FieldArray) -> NDArray[np.bool_]:
+def _without_zero(value: FieldArray) -> Bools:
     whole = (value.p != 0).reshape(len(value.p), -1).all(1)
     if value.q is not None:
         whole &= (value.q != 0).reshape(len(value.p), -1).all(1)

@@ -33,6 +33,12 @@ def test_nothing_is_missing(subject):
     assert report.contained + report.expanded + len(report.lost) > 0
 
 
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.lost])
+def test_what_is_documented_as_lost_is_lost(name):
+    reports = [audit(subject) for subject in chosen() if subject.name == name]
+    assert sorted(g for report in reports for g in report.lost) == sorted(CASES[name].lost)
+
+
 @pytest.mark.parametrize("subject", BOTH_WAYS, ids=str)
 def test_reading_a_dimension_whole_and_in_tiles_gains_nothing(subject):
     report = audit_both_ways(subject)
