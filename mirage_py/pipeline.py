@@ -111,7 +111,7 @@ def optimize(
                 seed=seed,
                 limits=limits,
                 budget=share,
-                progress=progress,
+                progress=lambda text: progress(f"{part.name}: {text}"),
                 should_stop=should_stop,
                 journal=journal and journal.with_name(f"{journal.name}.part{number}"),
             )
