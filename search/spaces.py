@@ -24,6 +24,8 @@ _PIECEWISE = (
     *("mask", "max", "maximum", "minimum", "relu", "abs", "where"),
     *("lt", "le", "gt", "ge", "eq", "ne"),
 )
+_ROOTS = ("sqrt", "rsqrt", "pow")
+_ROOT_POINTS = 16
 _FEWEST_TRIALS, _MOST_TRIALS, _MOST_ELEMENTS = 8, 32, 1 << 14
 
 
@@ -122,9 +124,14 @@ def has_pieces(program: Program) -> bool:
 
 
 def _with_trials(program: Program, space: Space) -> Space:
-    """As many trials as keep the arrays small, where one is not enough."""
+    """As many trials as keep the arrays small, where one is not enough.
+
+    A root has two values: at every second point sqrt(x * x) is x.
+    """
     if not has_pieces(program):
-        return space
+        roots = [n for n in program.nodes if n.op in _ROOTS]
+        fewest = min((prod(space.extent(d) for d in n.dims) for n in roots), default=_ROOT_POINTS)
+        return replace(space, trials=-(-_ROOT_POINTS // fewest))
     # A row that is masked away in one of many trials would divide by zero.
     most = _FEWEST_TRIALS if any(n.op == "mask" for n in program.nodes) else _MOST_TRIALS
     largest = max(prod(space.extent(d) for d in n.dims) for n in program.nodes)

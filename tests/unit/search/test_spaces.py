@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 from unit.search import programs
+from unit.search.kernels import FACTORED
 
 from mirage_py.search.hits import draw
+from mirage_py.search.search import search
 from mirage_py.search.spaces import ITERATIONS, configurations, representative_space
 from mirage_py.search.values import Values, evaluate
 from mirage_py.ugraph.field import FIELDS
@@ -39,14 +41,30 @@ def test_a_size_is_no_constant_of_the_program():
 def test_an_axis_pair_for_each_dimension_after_the_trials():
     space = representative_space(programs.rmsnorm_matmul())
     assert space.axes == {"b": (1, 2), "d": (3, 4), "n": (5, 6)}
-    assert space.shape(["b", "d"]) == (1, 1, space.tiles["b"], ITERATIONS, space.tiles["d"], 1, 1)
+    found = space.shape(["b", "d"])
+    assert found == (space.trials, 1, space.tiles["b"], ITERATIONS, space.tiles["d"], 1, 1)
     assert space.tile_dims(space.shape(["b", "d"])) == ("b", "d")
 
 
 def test_functions_made_of_pieces_take_many_trials():
     # relu(x) is x at every second point: on one row of three the two would look the same.
     assert representative_space(programs.clamped_maximum()).trials > 8
-    assert representative_space(programs.rmsnorm_matmul()).trials == 1
+    assert representative_space(programs.gated_mlp()).trials == 1
+
+
+def test_roots_take_as_many_trials_as_tell_both_signs_apart():
+    # sqrt(x * x) is x at every second point.
+    space = representative_space(programs.rmsnorm_matmul())
+    assert space.trials * space.tiles["b"] >= 16
+    s = programs.Spec("magnitude", d=64)
+    total = s.b.sum(s.load("X", "d"), "d")
+    s.output("Y", s.b.apply("sqrt", s.b.apply("square", total)), "")
+    program = s.b.build()
+    assert representative_space(program).trials == 16
+    for seed in range(6):
+        for family in search(program, seed=seed, limits=FACTORED).families:
+            ops = [n.op for k in family.ugraph.kernels for n in k.nodes]
+            assert "sqrt" in ops
 
 
 def test_configurations_choose_among_reduced_dimensions():
