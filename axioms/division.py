@@ -6,7 +6,7 @@ could doubles the table, so such a division stays where it is.
 
 from __future__ import annotations
 
-from mirage_py.axioms.law import Law, NotSize
+from mirage_py.axioms.law import Law, NotSize, Within
 from mirage_py.axioms.notation import x, y, z
 
 PAPER = "Mirage (OSDI'25), A_eq"
@@ -26,10 +26,17 @@ LAWS = (
         "division.multiply",
         x * (y / z),
         (x * y) / z,
-        both_ways=True,
         only=(NotSize("z"),),
         cites=PAPER,
         why="moves the norm of RMSNorm, or the row sum of a softmax, behind the matmul",
+    ),
+    Law(
+        "division.of_factor",
+        (x * y) / z,
+        x * (y / z),
+        only=(NotSize("z"), Within("z", "y")),
+        cites=PAPER,
+        why="and back; a gain divided by the norms of all rows would only be a larger gain",
     ),
     Law(
         "division.twice",

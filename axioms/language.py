@@ -8,14 +8,15 @@ says that a class is not known to be a size or a product of sizes; it is merged 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, reduce
+from operator import and_, or_
 from typing import Any
 
 import egglog
 from egglog import StringLike, i64, i64Like, ruleset
 
-from mirage_py.axioms.law import Guard, Independent, Law, NotSize, Ring
+from mirage_py.axioms.law import Guard, Independent, Law, NotSize, Ring, Uneven, Within
 from mirage_py.axioms.registry import laws_in_force
 from mirage_py.axioms.term import ARITY, REDUCTIONS, Term, subterms
 
@@ -135,11 +136,24 @@ def _holds(condition: Independent, axes: Mapping[str, i64]) -> Any:
 def _pays(guard: Guard) -> Any:
     if isinstance(guard, NotSize):
         return egglog.ne(_mask(guard.var) & i64(NO_SIZE)).to(i64(0))
-    product = _mask(guard.vars[0])
-    for name in guard.vars[1:]:
-        product = product | _mask(name)
-    axes = _mask(guard.than) & i64(NO_SIZE - 1)
-    return egglog.ne(product | axes).to(product)
+    if isinstance(guard, Within):
+        return egglog.eq(_axes(guard.var) | _axes(guard.of)).to(_axes(guard.of))
+    if isinstance(guard, Uneven):
+        return egglog.ne(_union(guard.vars)).to(_common(guard.vars))
+    product = _union(guard.vars)
+    return egglog.ne(product | _axes(guard.than)).to(product)
+
+
+def _union(names: Sequence[str]) -> Any:
+    return reduce(or_, map(_axes, names))
+
+
+def _common(names: Sequence[str]) -> Any:
+    return reduce(and_, map(_axes, names))
+
+
+def _axes(name: str) -> Any:
+    return _mask(name) & i64(NO_SIZE - 1)
 
 
 @cache

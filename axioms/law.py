@@ -31,6 +31,27 @@ class Narrower:
 
 
 @dataclass(frozen=True, slots=True)
+class Within:
+    """Guard: ``var`` has no axis that ``of`` lacks: joined, they are no larger than it."""
+
+    var: str
+    of: str
+
+    def __str__(self) -> str:
+        return f"{self.var} has the axes of {self.of} at most"
+
+
+@dataclass(frozen=True, slots=True)
+class Uneven:
+    """Guard: what ``vars`` stand for do not all have the same axes."""
+
+    vars: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.vars)} differ in their axes"
+
+
+@dataclass(frozen=True, slots=True)
 class NotSize:
     """Guard: ``var`` does not stand for a size or a product of sizes."""
 
@@ -40,7 +61,7 @@ class NotSize:
         return f"{self.var} is no size"
 
 
-Guard = Narrower | NotSize
+Guard = Narrower | Within | Uneven | NotSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +108,11 @@ class Law:
 
 def guarded(guard: Guard) -> tuple[str, ...]:
     """The variables that a guard speaks of."""
-    return (guard.var,) if isinstance(guard, NotSize) else (*guard.vars, guard.than)
+    if isinstance(guard, Narrower):
+        return (*guard.vars, guard.than)
+    if isinstance(guard, Uneven):
+        return guard.vars
+    return (guard.var, guard.of) if isinstance(guard, Within) else (guard.var,)
 
 
 def names_bound(pattern: Term) -> tuple[str, ...]:

@@ -1,11 +1,16 @@
-"""Multiplication, squares, and distribution over sums."""
+"""Multiplication, squares, and distribution over sums.
+
+Multiplying out pays where something leaves a sum or is shared: where the parts differ in their
+axes. A polynomial of values of one shape would only take all of its partial forms.
+"""
 
 from __future__ import annotations
 
-from mirage_py.axioms.law import Law
+from mirage_py.axioms.law import Law, Uneven
 from mirage_py.axioms.notation import square, x, y, z
 
 PAPER = "Mirage (OSDI'25), A_eq"
+UNEVEN = (Uneven(("x", "y", "z")),)
 
 LAWS = (
     Law("multiplication.commutes", x * y, y * x, cites=PAPER),
@@ -22,11 +27,18 @@ LAWS = (
         "multiplication.distribute",
         (x + y) * z,
         x * z + y * z,
+        only=UNEVEN,
         ring="expanded",
         cites=PAPER,
         why="lets a bias or a mean inside a contraction leave it; makes programs of sums grow fast",
     ),
-    Law("multiplication.distribute_difference", (x - y) * z, x * z - y * z, ring="expanded"),
+    Law(
+        "multiplication.distribute_difference",
+        (x - y) * z,
+        x * z - y * z,
+        only=UNEVEN,
+        ring="expanded",
+    ),
     Law("multiplication.negative", (-x) * y, -(x * y), why="negation moves outwards"),
     Law(
         "multiplication.square",

@@ -6,7 +6,7 @@ tiles needs no law, whatever the extents. A mean is a sum divided by a size.
 
 from __future__ import annotations
 
-from mirage_py.axioms.law import Independent, Law, NotSize
+from mirage_py.axioms.law import Independent, Law, NotSize, Within
 from mirage_py.axioms.notation import total, x, y
 from mirage_py.axioms.term import size
 
@@ -59,7 +59,7 @@ LAWS = (
         total("i", x) / y,
         total("i", x / y),
         when=Y_FREE,
-        only=(NotSize("y"),),
+        only=(NotSize("y"), Within("y", "x")),
         cites=PAPER,
         why="a norm written behind a matmul can be applied to its operand; a mean stays a mean",
     ),

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from mirage_py.axioms.law import (
+    Guard,
     Independent,
     Law,
     Narrower,
     NotSize,
+    Uneven,
+    Within,
     axis_variables,
     term_variables,
 )
@@ -153,17 +156,28 @@ def test_unbound_names_are_refused(
         Law("wrong.unbound", left, right, both_ways=both_ways, when=when)
 
 
-@pytest.mark.parametrize("guard", [NotSize("z"), Narrower(("x", "z"), "y"), Narrower(("y",), "z")])
-def test_a_guard_speaks_of_the_law(guard: NotSize | Narrower):
+@pytest.mark.parametrize(
+    "guard",
+    [
+        NotSize("z"),
+        Within("z", "x"),
+        Within("x", "z"),
+        Narrower(("x", "z"), "y"),
+        Narrower(("y",), "z"),
+        Uneven(("x", "y", "z")),
+    ],
+)
+def test_a_guard_speaks_of_the_law(guard: Guard):
     with pytest.raises(ValueError, match="nothing binds it"):
         Law("wrong.unbound", x + y, y + x, only=(guard,))
 
 
 def test_laws_print_with_conditions_and_guards():
     free = (Independent("y", "i"),)
-    guards = (NotSize("y"), Narrower(("x", "z"), "y"))
+    guards = (NotSize("y"), Within("y", "x"), Narrower(("x", "z"), "y"), Uneven(("x", "z")))
     law = Law("sums.z", total("i", x * z / y), total("i", x * z) / y, when=free, only=guards)
     assert str(law) == (
         "sums.z: sum[i](div(mul(x, z), y)) -> div(sum[i](mul(x, z)), y), y free of i, "
-        "only if y is no size, only if x * z lacks an axis of y"
+        "only if y is no size, only if y has the axes of x at most, "
+        "only if x * z lacks an axis of y, only if x, z differ in their axes"
     )
