@@ -10,6 +10,7 @@ from unit.search import programs
 
 from mirage_py.frontend.spec import parse_file
 from mirage_py.pipeline import normalise
+from mirage_py.search.known_forms.registry import forms_of
 from mirage_py.search.search import SearchLimits, search
 from mirage_py.ugraph.ugraph import BlockGraph
 
@@ -38,6 +39,12 @@ def example(name):
     """The search over all kinds of a spec in examples/, as the pipeline makes it."""
     (path,) = [p for p in (_EXAMPLES / name, _EXAMPLES / "large" / name) if p.exists()]
     return found(normalise(parse_file(path)))
+
+
+@cache
+def named(name):
+    """The families of an example with the names of their forms."""
+    return [(family, forms_of(family)) for family in example(f"{name}.math").families]
 
 
 def of_kind(result, kind):

@@ -23,7 +23,7 @@ from mirage_py.ugraph.ugraph import BlockGraph
 from mirage_py.ugraph.validate import validate_ugraph
 from mirage_py.verify.families import FamilyTests
 
-_OF_EACH_KIND = 8
+_OF_EACH_KIND = 6
 
 
 @cache
@@ -89,11 +89,11 @@ def test_families_equal_the_program_in_floats(name):
             np.testing.assert_allclose(result[tensor], value, rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["rmsnorm_matmul", "attention", "lora"])
+@pytest.mark.parametrize("name", ["attention", "lora"])
 def test_families_pass_the_field_test_at_real_sizes(name):
     program = ALL[name]()
     tests = FamilyTests(program, trials=1, seed=0)
-    for family in spread(search(program, limits=FACTORED).families, 2):
+    for family in spread(search(program, limits=FACTORED).families, 1):
         assert tests.run(family.ugraph).equal, str(family.origins)
 
 

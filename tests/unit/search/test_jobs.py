@@ -24,7 +24,7 @@ from mirage_py.search.task import Outcome
 _TELL = """
 from unit.search import programs
 from mirage_py.search.search import SearchLimits, search
-for program in (programs.rmsnorm_matmul(), programs.lora(), programs.row_statistics()):
+for program in (programs.rmsnorm_matmul(), programs.gated_mlp(), programs.attention()):
     result = search(program, seed=3, limits=SearchLimits(rings=("factored",)))
     print([(f.kind, f.ugraph.digest, f.cost_us) for f in result.families])
     print([[str(o.derivation) for o in f.origins] for f in result.families])

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from unit.search import programs
-from unit.search.kernels import block_of, example, found, loops_of, of_kind, ops_after_loops
+from unit.search.kernels import block_of, example, found, loops_of, named, of_kind, ops_after_loops
 
 from mirage_py.search.family import ATOMIC, LIBRARY, ONE_KERNEL, SPLIT, TWO_KERNELS
 from mirage_py.search.known_forms.registry import KNOWN_FORMS, forms_of, forms_of_ugraph
@@ -43,13 +43,11 @@ FIRST_BLOCK = "output stored by the first block"
 
 
 def with_form(name, form, kind=None):
-    families = example(f"{name}.math").families
-    return [f for f in families if form in forms_of(f) and kind in (None, f.kind)]
+    return [f for f, forms in named(name) if form in forms and kind in (None, f.kind)]
 
 
 def without_form(name, form, kind=None):
-    families = example(f"{name}.math").families
-    return [f for f in families if form not in forms_of(f) and kind in (None, f.kind)]
+    return [f for f, forms in named(name) if form not in forms and kind in (None, f.kind)]
 
 
 # -- what is found for the programs of the paper ---------------------------------------------------

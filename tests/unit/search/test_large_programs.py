@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from unit.search.kernels import block_of, example, loops_of, of_kind, spread
+from unit.search.kernels import block_of, example, loops_of, named, spread
 
 from mirage_py.search.family import ONE_KERNEL, SPLIT, TWO_KERNELS
-from mirage_py.search.known_forms.registry import forms_of
 from mirage_py.ugraph.validate import validate_ugraph
 
 # The slowest takes as long as all others together.
@@ -25,8 +24,7 @@ NAMES = (
 
 
 def having(name, kind, *forms):
-    families = of_kind(example(f"{name}.math"), kind)
-    return [f for f in families if {*forms} <= {*forms_of(f)}]
+    return [f for f, had in named(name) if f.kind == kind and {*forms} <= {*had}]
 
 
 @pytest.mark.parametrize("name", NAMES)
