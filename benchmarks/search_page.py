@@ -206,8 +206,10 @@ def _published(cells: Sequence[Mapping[str, Any]]) -> str:
             if (c["program"], c["variant"]) == (_PLOTTED, variant)
         }
         if own:
+            ended = [(n, c) for n, c in own.items() if c["status"] in ("unfinished", "killed")]
+            behind = f"{_seconds(ended[0][1])} at {ended[0][0]}" if ended else "–"
             shown = [_seconds(own[n]) if n in own else "–" for n in bounds]
-            rows.append([f"ours, {variant}, s", *shown])
+            rows.append([f"ours, {variant}, s", *(behind if s == "–" else s for s in shown)])
     return _table(["block operators, at most", *map(str, bounds)], rows)
 
 
