@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from threading import Lock
 
 from mirage_py.axioms.law import Ring
 from mirage_py.axioms.saturate import saturate
@@ -27,6 +28,9 @@ from mirage_py.ugraph.program import Program
 # Draws of the inputs: another one where two different tensors happened to agree, or a divisor to
 # be zero.
 _DRAWS = 8
+
+# Threads that search the same program share its draws, and a draw writes to one outcome.
+_ONE_AT_A_TIME = Lock()
 
 Stop = Callable[[], bool]
 
@@ -83,16 +87,17 @@ def run(setting: Setting, job: Job, stop: Stop) -> Outcome:
     Raises MirageError or DivisionByZero for a program without an abstract form, or without a value
     in a field.
     """
-    for number in range(_DRAWS):
-        last = number == _DRAWS - 1
-        try:
-            outcome = _attempt(setting, job, number, stop, skip_divisions=last)
-        except DivisionByZero:
-            if last:
-                raise
-            continue
-        if not outcome.refuted or outcome.stopped or last:
-            return outcome
+    with _ONE_AT_A_TIME:
+        for number in range(_DRAWS):
+            last = number == _DRAWS - 1
+            try:
+                outcome = _attempt(setting, job, number, stop, skip_divisions=last)
+            except DivisionByZero:
+                if last:
+                    raise
+                continue
+            if not outcome.refuted or outcome.stopped or last:
+                return outcome
     raise AssertionError("the last draw returns")
 
 

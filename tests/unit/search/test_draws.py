@@ -80,6 +80,23 @@ def test_what_coincides_in_every_draw_is_refuted_and_told(coincidence):
         assert any(reason.startswith(f"refuted ({where})") for reason in result.reasons), where
 
 
+def test_no_other_draw_is_made_when_time_is_up(coincidence):
+    coincidence(99)
+    setting = jobs.Setting(normalised(), 0, FACTORED)
+    job = next(jobs.jobs_of(setting))
+    asked = 0
+
+    def stop():
+        nonlocal asked
+        asked += 1
+        return asked > 2  # after a derivation of the first draw has been refuted
+
+    outcome = jobs.run(setting, job, stop)
+    assert outcome.stopped
+    assert outcome.refuted
+    assert jobs._draw.cache_info().currsize == 1
+
+
 def test_the_checks_are_in_another_field_at_other_sizes():
     setting = jobs.Setting(programs.causal_attention(), 0, FACTORED)
     drawn = Draw(jobs.task_of(setting, "factored", None), 0, skip_divisions=False)

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,6 +103,14 @@ def test_what_is_made_again_fits_what_was_kept():
     after = search(program, limits=FACTORED)
     assert digests(after.families) == digests(before.families)
     assert after.counters == before.counters
+
+
+def test_threads_that_search_the_same_program_do_not_disturb_each_other():
+    program = programs.gated_mlp()
+    expected = digests(search(program, limits=FACTORED).families)
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: search(program, limits=FACTORED), range(4)))
+    assert [digests(result.families) for result in results] == [expected] * 4
 
 
 def test_a_variant_has_no_one_kernel_families():
