@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from keyword import iskeyword
 
 from mirage_py.search.derivation import Derivation
 from mirage_py.search.loops import Arrangement
@@ -28,9 +29,14 @@ def lower(
     Every dimension that blocks can share out among them is a grid axis. ``renamed`` says how the
     tensors of earlier kernels are read.
     """
-    return _Lowering(program, derivation, arrangement, stores, renamed or {}).run(
-        re.sub(r"\W", "_", name or program.name)
-    )
+    lowering = _Lowering(program, derivation, arrangement, stores, renamed or {})
+    return lowering.run(_identifier(name or program.name))
+
+
+def _identifier(name: str) -> str:
+    """A program is named after a file or a function, which may be called 2layers or lambda."""
+    plain = re.sub(r"\W", "_", name)
+    return plain if plain.isidentifier() and not iskeyword(plain) else f"kernel_{plain}"
 
 
 def output_stores(program: Program) -> tuple[Access, ...]:

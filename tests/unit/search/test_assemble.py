@@ -55,6 +55,14 @@ def test_kernels_have_names_of_their_own():
         assert len(names) == len(dict.fromkeys(names))
 
 
+@pytest.mark.parametrize("name", ["2layers", "lambda", "a.b c", "matmul0"])
+def test_a_program_may_be_named_after_any_file(name):
+    families = all_valid(normalised().renamed(name))
+    for family in families:
+        names = [k.name for k in family.ugraph.kernels]
+        assert len(names) == len(dict.fromkeys(names))
+
+
 def test_sums_stay_in_float32_and_partial_results_lie_part_by_part():
     for family in of_kind(found(programs.rmsnorm_matmul()), SPLIT):
         first, _ = family.ugraph.kernels
