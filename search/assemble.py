@@ -231,8 +231,12 @@ class _Assembly:
         return Tensor(name, tuple(self.program.sizes[d] for d in dims), dtype)
 
     def _dtype(self, value: int) -> DType:
-        """The inputs' type for what only products read, which would round it anyway; else f32."""
-        inputs = tuple(dict.fromkeys(t.dtype for t in self.program.inputs))
+        """The inputs' type for what only products read, which would round it anyway; else f32.
+
+        Labels and the like are no operands of products.
+        """
+        types = (t.dtype for t in self.program.inputs)
+        inputs = tuple(dict.fromkeys(dtype for dtype in types if dtype.is_float))
         if len(inputs) != 1 or self.variant.parts:
             return F32
         named = [c.name for c in self.read if c.product is None and c.value == value]

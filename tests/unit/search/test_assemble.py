@@ -8,7 +8,7 @@ from unit.search.kernels import ALL, found, of_kind
 
 from mirage_py.search.family import LIBRARY, SPLIT, TWO_KERNELS
 from mirage_py.targets import H200
-from mirage_py.ugraph.dtypes import F16, F32
+from mirage_py.ugraph.dtypes import F16, F32, I32
 from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall
 from mirage_py.ugraph.validate import validate_ugraph
 
@@ -79,6 +79,19 @@ def test_a_library_operand_has_the_type_of_the_weight():
     for family, call in calls:
         types = [family.ugraph.tensors[t].dtype for t in call.args]
         assert types == [F16, F16]
+
+
+def test_labels_do_not_change_the_type_of_what_products_read():
+    s = programs.Spec("labelled", b=16, d=64, k=64, n=64)
+    s.b.input("L", [16], I32)
+    x = s.load("X", "bd")
+    hidden = s.contract(
+        s.b.apply("div", x, s.b.sum(s.b.apply("square", x), "d")), s.load("A", "dk"), "d"
+    )
+    shifted = s.b.apply("add", s.contract(hidden, s.load("B", "kn"), "k"), s.b.load("L", ["b"]))
+    s.output("Y", shifted, "bn")
+    stored = [t for f in found(s.b.build()).families for t in f.ugraph.intermediates]
+    assert F16 in {t.dtype for t in stored if t.name.startswith("mid")}
 
 
 def test_what_blocks_read_otherwise_is_float32():
