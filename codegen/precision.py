@@ -61,10 +61,12 @@ class _Caster:
         return F32
 
     def _half_products(self) -> tuple[int, ...]:
-        """Products of two half-precision loads that only feed tensor cores.
+        """Products of two half-precision loads that feed tensor cores, and else only sums.
 
         The float32 product of two half numbers is exact, so rounding it is what the half product
-        gives: the conversions are saved and no bit changes.
+        gives: the conversions are saved, and the tensor cores get the same bits. Sums of it take
+        the rounded product too: in sum(x g w) - m sum(g w) the rounding then cancels where x is
+        near m, as it does in sum((x - m) g w), however far m is from zero.
         """
         found = []
         for number, node in enumerate(self.block.nodes):
@@ -73,15 +75,17 @@ class _Caster:
             types = [self.types[a] for a in node.args]
             loads = all(self.block.nodes[a].op == "load" for a in node.args)
             users = [i for i, n in enumerate(self.block.nodes) if number in n.args]
-            dots = all(
-                self.block.nodes[i].op == "matmul"
-                and self.tiling.is_dot(i)
-                and self._dot_type(self.block.nodes[i]) == types[0]
-                for i in users
-            )
-            if loads and types[0].is_half and types[0] == types[1] and dots:
+            dots = [i for i in users if self._is_dot_of(i, types[0])]
+            rest = [i for i in users if i not in dots]
+            sums = all(self.block.nodes[i].op == "sum" for i in rest)
+            if loads and types[0].is_half and types[0] == types[1] and dots and sums:
                 found.append(number)
         return tuple(found)
+
+    def _is_dot_of(self, number: int, dtype: DType) -> bool:
+        node = self.block.nodes[number]
+        is_dot = node.op == "matmul" and self.tiling.is_dot(number)
+        return is_dot and self._dot_type(node) == dtype
 
     def run(self) -> TypedBlock:
         operand_types = [self._operand_types(i) for i in range(len(self.block.nodes))]
