@@ -26,8 +26,6 @@ from mirage_py.search.outcome_json import (
 )
 from mirage_py.search.runners import Done, run_here, run_safely
 
-# A chunk has at most this share of a variant's jobs for each process.
-_CHUNKS_PER_PROCESS = 2
 _FOREVER_S = 1e6
 _WATCH_S = 0.1
 _MEMORY_BYTES = 2 << 30
@@ -162,11 +160,15 @@ def _task(
 
 
 def _chunks(jobs: Sequence[Job], processes: int) -> list[list[Job]]:
-    """Jobs of one ring and variant each, those of large variants first."""
+    """Jobs of one ring and variant each, the largest first.
+
+    A variant is cut only where it is more than one process's share: its class table and first
+    kernels are made again for each piece.
+    """
     groups: dict[tuple[str, str | None], list[Job]] = {}
     for job in jobs:
         groups.setdefault((job.ring, job.split), []).append(job)
-    most = max(1, -(-len(jobs) // (_CHUNKS_PER_PROCESS * processes)))
+    most = max(1, -(-len(jobs) // processes))
     chunks = []
     for group in groups.values():
         pieces = -(-len(group) // most)
