@@ -13,7 +13,6 @@ from mirage_py.search.search import SearchLimits, search
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
-
 # What reduces parts in one kernel and adds them in another is over another program's dimensions:
 # the field test answers for it.
 ONE_KERNEL = SearchLimits(rings=("factored",), max_kernels=1)
