@@ -7,6 +7,8 @@ large        the same, as large as the types allow: up to a quarter of the large
 and
 so that the results still have a value in their type
 huge_row     one row of the first matrix is that large, the rest is as in random
+offset       the first matrix lies around 32: what is computed from its rows less their means must
+             not lose the difference
 tiny         in the subnormal range of a half or 8-bit type; 2^-40 of random in wider ones
 zeros        all 0
 constant     all 0.75
@@ -35,9 +37,10 @@ from mirage_py.verify.windows import first_window
 
 _Where = NDArray[np.bool_]
 
-SET_NAMES = ("random", "large", "huge_row", "tiny", "zeros", "constant", "alternating")
+SET_NAMES = ("random", "large", "huge_row", "offset", "tiny", "zeros", "constant", "alternating")
 
 _CONSTANT = 0.75
+_OFFSET = 32.0
 _WIDE_TINY = 2.0**-40
 _PROBED_ELEMENTS = 1 << 18
 # The largest of some thousand normal numbers is about 4.
@@ -83,6 +86,10 @@ class _Draw:
         if name == "huge_row":
             matrix = self._matrix
             return self._largest({matrix.name: _first_row(matrix.shape)} if matrix else {})
+        if name == "offset":
+            matrix = self._matrix
+            moved = {matrix.name: _moved(matrix, self._base[matrix.name])} if matrix else {}
+            return {**self._rounded, **moved}
         if name == "tiny":
             matrix = self._matrix
             scaled = {matrix.name: _tiny(matrix, self._base[matrix.name])} if matrix else {}
@@ -146,6 +153,10 @@ def _inputs_below(program: Program, position: int) -> list[str]:
         wide = [a for a in node.args if program.nodes[a].dims]
         return _inputs_below(program, wide[0]) if len(wide) == 1 else []
     return []
+
+
+def _moved(tensor: Tensor, values: FloatArray) -> FloatArray:
+    return round_to(values + _OFFSET, tensor.dtype)
 
 
 def _tiny(tensor: Tensor, values: FloatArray) -> FloatArray:

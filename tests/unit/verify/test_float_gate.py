@@ -137,6 +137,25 @@ def test_a_large_row_hides_no_wrong_row():
     assert not judge(program, reference(program, inputs.arrays), {"Y": got}).passed
 
 
+def test_a_mean_that_leaves_the_product_takes_its_rounding_with_it():
+    program = parse(
+        "B = 16, D = 512, N = 16\nX[B, D], G[D], W[D, N] : f16\n"
+        "Y[b, n] : f32 = sum[d]((X[b, d] - mean[d](X[b, d])) * G[d] * W[d, n])"
+    )
+    inputs = next(s for s in input_sets(program, seed=3) if s.name == "offset").arrays
+    x, gains, w = inputs["X"], inputs["G"][:, None], inputs["W"]
+    mean = x.mean(1, keepdims=True)
+    expected = reference(program, inputs)
+
+    def passes(product, total):
+        return judge(program, expected, {"Y": product - mean * total}).passed
+
+    weights = rounded(gains * w, "f16")
+    assert passes(x @ weights, weights.sum(0))
+    assert not passes(x @ weights, (gains * w).sum(0))
+    assert not passes(rounded(x * gains.T, "f16") @ w, (gains * w).sum(0))
+
+
 def test_logits_of_ten_thousand():
     program = program_of("attention", "f16")
     arrays = dict(input_sets(program, seed=3)[0].arrays)

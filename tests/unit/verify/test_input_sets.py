@@ -8,7 +8,7 @@ from mirage_py.ugraph.dtypes import BF16, F16, F32
 from mirage_py.verify.element_types import round_to
 from mirage_py.verify.input_sets import input_sets
 
-NAMES = ("random", "large", "huge_row", "tiny", "zeros", "constant", "alternating")
+NAMES = ("random", "large", "huge_row", "offset", "tiny", "zeros", "constant", "alternating")
 MLP = "B = 4, D = 64, N = 48\nX[B, D], U[D, N], W[D, N] : {}\nY[b, n] = {}"
 PRODUCT = "silu(sum[d](X[b, d] * U[d, n])) * sum[d](X[b, d] * W[d, n])"
 
@@ -54,6 +54,8 @@ def test_what_the_sets_look_like():
     assert np.abs(found["tiny"]["X"]).mean() < 2 * 2.0**-14
     assert np.array_equal(found["tiny"]["W"], found["random"]["W"])
     assert np.array_equal(found["huge_row"]["X"][1:], found["random"]["X"][1:])
+    assert np.abs(found["offset"]["X"] - 32 - found["random"]["X"]).max() < 0.02
+    assert np.array_equal(found["offset"]["W"], found["random"]["W"])
 
 
 def test_large_values_leave_the_results_finite():
