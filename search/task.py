@@ -31,6 +31,7 @@ class SearchLimits:
     ``max_kernels``    of a family: 1, or 2 and the library calls between them
     ``max_tensors``    in the pool of one configuration
     ``extraction``     how many derivations of a kernel that ends the program, and how long to look
+    ``epilogue``       the same for a kernel that ends the program and reads another's intermediates
     ``prologue``       the same for a kernel that leaves intermediates to another
     ``makers``         configurations in which the same intermediates are made
     ``max_operators``  of one kernel up to a tensor, as operator_count.py counts them
