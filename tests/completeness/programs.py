@@ -335,7 +335,11 @@ CASES: dict[str, Case] = {
     ),
     "variance": Case(
         variance, ("sub", "mul", "div", "square"), _SUMS, {(): 5}, {(): 6, ("d",): 7},
-        {"sum[d](mul(sub(X[b, d], sum[d](div(X[b, d], d))), div(X[b, d], d)))": DEVIATIONS},
+        {
+            "sum[d](mul(sub(X[b, d], sum[d](div(X[b, d], d))), div(X[b, d], d)))": DEVIATIONS,
+            "sub(sum[d](mul(div(X[b, d], d), X[b, d])), square(sum[d](div(X[b, d], d))))":
+                DEVIATIONS,
+        },
     ),
 }  # fmt: skip
 

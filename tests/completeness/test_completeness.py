@@ -35,8 +35,10 @@ def test_nothing_is_missing(subject):
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.lost])
 def test_what_is_documented_as_lost_is_lost(name):
-    reports = [audit(subject) for subject in chosen() if subject.name == name]
-    assert sorted(g for report in reports for g in report.lost) == sorted(CASES[name].lost)
+    mine = [subject for subject in chosen() if subject.name == name]
+    found = [str(graph) for subject in mine for graph in brute_force(subject).graphs]
+    lost = [graph for subject in mine for graph in audit(subject).lost]
+    assert sorted(lost) == sorted(graph for graph in CASES[name].lost if graph in found)
 
 
 @pytest.mark.parametrize("subject", BOTH_WAYS, ids=str)
