@@ -6,6 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+def in_docstring(text: str) -> str:
+    """Text of others as one line of a docstring: nothing in it ends the string or the line."""
+    shown = "".join(c if c.isprintable() else "?" for c in text)
+    return shown.replace("\\", "\\\\").replace('"', '\\"')
+
+
 class CodeWriter:
     """Collects lines; ``indented()`` nests them."""
 

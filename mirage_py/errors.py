@@ -17,6 +17,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Messages quote what they were given. Of a name of 10^5 letters the beginning tells enough.
+MAX_PART_CHARACTERS = 2000
+# Of a line of source that is longer, so much is shown around the place.
+_LINE_CHARACTERS = 160
+
 
 class MirageError(Exception):
     """Base of all errors; ``exit_code`` is what the command line returns for it."""
@@ -32,13 +37,14 @@ class MirageError(Exception):
 
     def render(self) -> str:
         """The message as the user sees it: one line each for where, what, why and the repair."""
-        head = f"{self.where}: {self.what}" if self.where else self.what
-        lines = [head]
-        if self.why:
-            lines.append(f"  why: {self.why}")
-        if self.repair:
-            lines.append(f"  try: {self.repair}")
-        return "\n".join(lines)
+        return "\n".join([self._head(), *self._help()])
+
+    def _head(self) -> str:
+        return _clipped(f"{self.where}: {self.what}" if self.where else self.what)
+
+    def _help(self) -> list[str]:
+        parts = [("why", self.why), ("try", self.repair)]
+        return [f"  {name}: {_clipped(text)}" for name, text in parts if text]
 
     def __reduce__(self) -> tuple[object, ...]:
         # Worker processes send errors back: keyword-only arguments need help to be pickled.
@@ -80,15 +86,29 @@ class SpecError(InputError):
         super().__init__(what, where=where, why=why, repair=repair)
 
     def render(self) -> str:
-        lines = [f"{self.where}: {self.what}"]
-        lines.append(f"  {self.position.line:4d} | {self.position.source_line}")
-        caret = " " * (self.position.column - 1) + "^" * max(1, self.position.width)
-        lines.append(f"       | {caret}")
-        if self.why:
-            lines.append(f"  why: {self.why}")
-        if self.repair:
-            lines.append(f"  try: {self.repair}")
-        return "\n".join(lines)
+        line, before, width = _window(self.position)
+        shown = f"  {self.position.line:4d} | {line}"
+        caret = f"       | {' ' * before}{'^' * width}"
+        return "\n".join([self._head(), shown, caret, *self._help()])
+
+
+def _clipped(text: str) -> str:
+    left_out = len(text) - MAX_PART_CHARACTERS
+    if left_out <= 0:
+        return text
+    return f"{text[:MAX_PART_CHARACTERS]}... ({left_out} characters more)"
+
+
+def _window(position: SourcePosition) -> tuple[str, int, int]:
+    """The part of the line to show, the characters in front of the caret, and its width."""
+    line, before, width = position.source_line, position.column - 1, max(1, position.width)
+    if max(len(line), before + width) > _LINE_CHARACTERS:
+        start = max(0, before - _LINE_CHARACTERS // 2)
+        line = line[start : start + _LINE_CHARACTERS]
+        before, width = before - start, min(width, _LINE_CHARACTERS - (before - start))
+        if start:
+            line, before = f"...{line}", before + 3
+    return line, before, width
 
 
 class FormatError(InputError):

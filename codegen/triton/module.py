@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mirage_py.codegen.precision import insert_casts
 from mirage_py.codegen.strength import reduce_strength
 from mirage_py.codegen.triton.kernel import KernelEmitter, KernelText
-from mirage_py.codegen.writer import CodeWriter
+from mirage_py.codegen.writer import CodeWriter, in_docstring
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.dtypes import DType
 from mirage_py.ugraph.plan import LaunchOptions, Plan
@@ -64,7 +64,7 @@ def _file(
     written = {n.access.tensor for _, n in block.stores()}
     added = block.added_tensors
     out = CodeWriter()
-    out.line(f'"""{block.name}: a kernel for {ugraph.program.name}.')
+    out.line(f'"""{block.name}: a kernel for {in_docstring(ugraph.program.name)}.')
     out.line()
     for tensor in pointers:
         strides = ", ".join(map(str, tensor.element_strides))

@@ -69,8 +69,12 @@ def cached(entry: Entry) -> Cached:
     """An entry with its report, if that is what the manifest was made for."""
     try:
         report = json.loads(read_checked(entry.folder, "report.json", read_manifest(entry.folder)))
-        known = all(k in report["best"] for k in ("time_us", "source", "speedup", "kernels"))
-    except (FormatError, ValueError, KeyError, TypeError):
+        best = report["best"]
+        known = (
+            all(isinstance(best[k], int | float) for k in ("time_us", "speedup", "kernels"))
+            and best["source"] in _SOURCES
+        )
+    except (FormatError, ValueError, KeyError, TypeError, RecursionError):
         return Cached(entry, {})
     return Cached(entry, report if known else {})
 

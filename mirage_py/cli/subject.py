@@ -60,7 +60,8 @@ def read_subject(text: str, *, inputs: Sequence[str] = (), sizes: Sequence[str] 
     except ValidationError as error:
         # Ill-formed graphs are our bugs, except those that the user wrote.
         where = f"{text}: {error.where}" if error.where else text
-        raise FormatError(error.what, where=where, why=error.why, repair=error.repair) from error
+        repair = error.repair or "correct this part; mirage_py.ugraph.text shows the form"
+        raise FormatError(error.what, where=where, why=error.why, repair=repair) from error
 
 
 def _subject(name: str, held: Program | UGraph | Plan) -> Subject:

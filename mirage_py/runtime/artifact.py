@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from mirage_py import __version__
-from mirage_py.errors import FormatError
+from mirage_py.errors import FormatError, MirageError
 from mirage_py.runtime.atomic import write_folder
 from mirage_py.runtime.eager import torch_function
 from mirage_py.runtime.emission import emit_kernels
@@ -109,7 +109,7 @@ def load_artifact(folder: Path | str) -> Artifact:
     if not isinstance(program, Program):
         raise FormatError("holds no program", where=str(folder / "program.json"), repair=_AGAIN)
     plan = _read_plan(folder, manifest, program) if manifest.kind == "triton" else None
-    _compare(folder, manifest, _derived_files(program, plan))
+    _compare(folder, manifest, _derived_again(folder, program, plan))
     report = _read_report(folder, manifest)
     return Artifact(program, plan, report, folder)
 
@@ -139,6 +139,18 @@ def _derived_files(program: Program, plan: Plan | None) -> dict[str, str]:
     return files
 
 
+def _derived_again(folder: Path, program: Program, plan: Plan | None) -> dict[str, str]:
+    """The derived files of what was read, which need not be anything that we would have written."""
+    try:
+        return _derived_files(program, plan)
+    except MirageError as error:
+        what, why = "cannot be made into kernels", f"{error.what} {error.why}".strip()
+    except Exception as error:  # noqa: BLE001
+        # Emitters rely on what the search and the rules of the IR promise together.
+        what, why = "is no plan that a search could give", f"{type(error).__name__}: {error}"
+    raise FormatError(what, where=str(folder / "plan.json"), why=why, repair=_AGAIN)
+
+
 def _compare(folder: Path, manifest: Manifest, derived: Mapping[str, str]) -> None:
     for name, text in derived.items():
         if read_checked(folder, name, manifest) == text:
@@ -160,7 +172,7 @@ def _read_report(folder: Path, manifest: Manifest) -> Mapping[str, Any]:
     text = read_checked(folder, "report.json", manifest)
     try:
         report = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         where = str(folder / "report.json")
         raise FormatError("is not JSON", where=where, why=str(error), repair=_AGAIN) from None
     if not isinstance(report, dict):

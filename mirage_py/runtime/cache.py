@@ -15,6 +15,8 @@ import fcntl
 import hashlib
 import json
 import os
+import re
+import stat
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -27,13 +29,14 @@ from mirage_py import __version__
 from mirage_py.errors import FormatError
 from mirage_py.runtime.artifact import Artifact, artifact_files, load_artifact
 from mirage_py.runtime.atomic import remove_folder, write_folder
-from mirage_py.runtime.manifest import NAME
+from mirage_py.runtime.manifest import NAME, read_plain
 from mirage_py.settings import Settings
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
 
 LAYOUT = "v1"
-_KEY_CHARACTERS = frozenset("0123456789abcdef")
+_TARGET = re.compile("[a-z0-9_]{1,40}")
+_KEY = re.compile("[0-9a-f]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +77,8 @@ class ResultCache:
 
     def folder(self, target: str, key: str) -> Path:
         """Where an entry lies or would lie."""
-        if (
-            not key
-            or not _KEY_CHARACTERS.issuperset(key)
-            or "/" in target
-            or target.startswith(".")
-        ):
-            raise ValueError(f"no cache key: {target}/{key}")
+        if not (_TARGET.fullmatch(target) and _KEY.fullmatch(key)):
+            raise ValueError(f"no cache key: {target!r:.80}/{key!r:.80}")
         return self.root / target / key
 
     def get(self, target: str, key: str) -> Artifact | None:
@@ -93,7 +91,9 @@ class ResultCache:
                 found = load_artifact(folder)
             except FormatError:
                 found = None
-            else:
+            if found is not None and found.report.get("target", target) != target:
+                found = None  # moved here from another target's folder
+            if found is not None:
                 with contextlib.suppress(OSError):
                     os.utime(folder / NAME)
         if found is None:
@@ -128,7 +128,7 @@ class ResultCache:
         """Every entry, the most recently used first. Damaged ones are listed too."""
         with self._lock(fcntl.LOCK_SH):
             folders = [f for f in sorted(self.root.glob("*/*")) if f.is_dir()]
-            found = [_entry(f) for f in folders if _KEY_CHARACTERS.issuperset(f.name)]
+            found = [_entry(f) for f in folders if _KEY.fullmatch(f.name)]
         found.sort(key=lambda e: (-e.used_s, e.key))
         return tuple(found)
 
@@ -169,11 +169,13 @@ class ResultCache:
 
     def _remove_damaged(self, folder: Path) -> None:
         """Remove the entry unless somebody has put a sound one there meanwhile."""
+        target = folder.parent.name
         with contextlib.suppress(OSError), self._lock(fcntl.LOCK_EX):
             try:
-                if folder.is_dir():
-                    load_artifact(folder)
+                sound = load_artifact(folder).report.get("target", target) == target
             except FormatError:
+                sound = False
+            if not sound:
                 remove_folder(folder)
 
     @contextlib.contextmanager
@@ -198,16 +200,19 @@ class ResultCache:
 
 
 def _entry(folder: Path) -> Entry:
-    files = [p for p in folder.rglob("*") if p.is_file() and not p.is_symlink()]
+    size = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # gone, or not to be looked at
+            facts = path.lstat()
+            size += facts.st_size if stat.S_ISREG(facts.st_mode) else 0
     try:
         used_s = (folder / NAME).stat().st_mtime
     except OSError:
         used_s = 0.0
     try:
-        program = str(json.loads((folder / "program.json").read_text(encoding="utf-8"))["name"])
-    except (OSError, ValueError, KeyError, TypeError):
+        program = str(json.loads(read_plain(folder, "program.json"))["name"])
+    except (FormatError, ValueError, KeyError, TypeError, RecursionError):
         program = "(damaged)"
-    size = sum(p.stat().st_size for p in files)
     return Entry(folder.name, folder.parent.name, program, size, used_s, folder)
 
 

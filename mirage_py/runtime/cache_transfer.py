@@ -18,6 +18,7 @@ import os
 import re
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,8 @@ from mirage_py.verify.field_test import field_test
 
 _ARCHIVES = (".tar", ".tar.gz", ".tgz")
 _NAME = re.compile(
-    r"(?P<target>[a-z0-9_]+)/(?P<key>[0-9a-f]{8,64})/(?P<file>(?:kernels/)?[A-Za-z_][\w.]*)"
+    r"(?P<target>[a-z0-9_]{1,40})/(?P<key>[0-9a-f]{8,64})/"
+    r"(?P<file>kernels/[^\W\d]\w{,199}\.py|[a-z]{1,20}(?:\.[a-z]{1,9}){1,2})"
 )
 # What one archive may hold in all; a cache of ten thousand results is smaller.
 _MAX_FILES = 200_000
@@ -107,13 +109,17 @@ def _take_in(
 ) -> Imported:
     with tempfile.TemporaryDirectory(prefix="mirage_py_import_") as folder:
         staged = Path(folder) / key
-        write_folder(staged, files)
         try:
+            write_folder(staged, files)
             artifact = load_artifact(staged)
+            if artifact.report.get("target", target) != target:
+                raise FormatError("is an entry of another target", where=f"{target}/{key}")
             if trials:
                 _check(artifact, trials, seed)
         except MirageError as error:
             return Imported(target, key, "", "refused", f"{error.what} {error.why}".strip())
+        except OSError as error:
+            return Imported(target, key, "", "refused", f"cannot be looked at: {error}")
     if cache.folder(target, key).is_dir():
         return Imported(target, key, artifact.program.name, "known")
     written = cache.put(
@@ -174,13 +180,17 @@ class _Collector:
         found = _NAME.fullmatch(name.removeprefix("./"))
         if found is None:
             raise self.refusal(name, "is not TARGET/KEY/FILE")
+        self.count(name, size)
+        return found["target"], found["key"], found["file"]
+
+    def count(self, name: str, size: int) -> None:
+        """Take note of something that is read. Raises InputError for too much."""
         self._files += 1
         self._bytes += size
         if size > MAX_FILE_BYTES:
             raise self.refusal(name, f"is larger than {MAX_FILE_BYTES} bytes")
         if self._files > _MAX_FILES or self._bytes > _MAX_BYTES:
             raise self.refusal(name, f"is one too many: at most {_MAX_FILES} files are read")
-        return found["target"], found["key"], found["file"]
 
     def add(self, place: tuple[str, str, str], content: bytes) -> None:
         target, key, file = place
@@ -227,6 +237,7 @@ def _read_archive(source: Path) -> dict[tuple[str, str], Files]:
         ):
             for member in archive:
                 if member.isdir():
+                    collector.count(member.name, 0)
                     continue
                 if not member.isreg() or member.issparse():
                     raise collector.refusal(member.name, "is a link or another special file")
@@ -234,7 +245,8 @@ def _read_archive(source: Path) -> dict[tuple[str, str], Files]:
                 content = archive.extractfile(member)
                 assert content is not None
                 collector.add(place, content.read(member.size))
-    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+    except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error, RecursionError) as error:
+        # Headers that describe the next header are read by recursion.
         raise InputError(
             "the archive cannot be read",
             where=str(source),

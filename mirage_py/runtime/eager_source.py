@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, prod
 
-from mirage_py.codegen.writer import CodeWriter
+from mirage_py.codegen.writer import CodeWriter, in_docstring
 from mirage_py.errors import UnsupportedError
 from mirage_py.runtime.eager_patterns import Attention, Norm, Patterns, Softmax
 from mirage_py.runtime.eager_views import Views, aligned, permuted
@@ -84,7 +84,9 @@ class _Writer:
 
     def module(self) -> str:
         out = self.out
-        out.line(f'"""{self.program.name} as plain PyTorch, one call for each step."""')
+        out.line(
+            f'"""{in_docstring(self.program.name)} as plain PyTorch, one call for each step."""'
+        )
         out.line()
         out.line("import torch")
         out.line("import torch.nn.functional as F")

@@ -12,6 +12,7 @@ from typing import Any
 
 from mirage_py import __version__
 from mirage_py.errors import FormatError
+from mirage_py.ugraph.json_reading import parse_json
 
 SCHEMA = 1
 NAME = "manifest.json"
@@ -49,17 +50,13 @@ def read_manifest(folder: Path) -> Manifest:
             where=str(folder),
             repair="pass the folder that `mirage-py superoptimize -o DIR` wrote",
         )
-    text = read_plain(folder, NAME)
     where = str(folder / NAME)
-    try:
-        document: Any = json.loads(text)
-    except ValueError as error:
-        raise FormatError("is not JSON", where=where, why=str(error), repair=_REPAIR) from None
+    document: Any = parse_json(read_plain(folder, NAME), where)
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise FormatError(f"is not a manifest of schema {SCHEMA}", where=where, repair=_REPAIR)
     kind, version, files = (document.get(k) for k in ("kind", "mirage_py", "files"))
     if kind not in ("triton", "fallback"):
-        raise FormatError(f"unknown kind of artifact {kind!r}", where=where, repair=_REPAIR)
+        raise FormatError(f"unknown kind of artifact {kind!r:.80}", where=where, repair=_REPAIR)
     if not isinstance(version, str):
         raise FormatError("does not say which version wrote it", where=where, repair=_REPAIR)
     if not isinstance(files, dict) or not all(isinstance(v, str) for v in files.values()):
@@ -87,7 +84,7 @@ def read_plain(folder: Path, name: str) -> str:
     where = str(folder / name)
     path = PurePosixPath(name)
     if path.is_absolute() or any(part in ("..", ".", "") for part in name.split("/")):
-        raise FormatError("is not a name inside of the artifact", where=where)
+        raise FormatError("is not a name inside of the artifact", where=where, repair=_REPAIR)
     current, mode = folder, 0
     for part in path.parts:
         current /= part
@@ -106,9 +103,9 @@ def read_plain(folder: Path, name: str) -> str:
         raise FormatError("is not a plain file", where=where, repair=_REPAIR)
     try:
         if current.stat().st_size > MAX_FILE_BYTES:
-            raise FormatError(f"is larger than {MAX_FILE_BYTES} bytes", where=where)
+            raise FormatError(f"is larger than {MAX_FILE_BYTES} bytes", where=where, repair=_REPAIR)
         return current.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, MemoryError) as error:
         raise FormatError("cannot be read", where=where, why=str(error), repair=_REPAIR) from None
 
 

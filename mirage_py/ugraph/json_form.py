@@ -86,11 +86,18 @@ def read_ugraph(path: Path) -> UGraph:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise FormatError("cannot be read as text", where=str(path), why=str(error)) from None
+        raise FormatError(
+            "cannot be read as text",
+            where=str(path),
+            why=str(error),
+            repair="check the path, and that the file is UTF-8",
+        ) from None
     found = load_text(text, str(path))
     if not isinstance(found, UGraph):
         kind = type(found).__name__.lower()
-        raise FormatError(f"holds a {kind}, not a µGraph", where=str(path))
+        raise FormatError(
+            f"holds a {kind}, not a µGraph", where=str(path), repair="name a *.ug.json file"
+        )
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
@@ -19,6 +20,11 @@ from mirage_py.ugraph.validate import validate_program, validate_ugraph
 
 SCHEMA = 1
 _LARGEST = 1 << 62
+_MOST_WARPS = 32
+_MOST_STAGES = 64
+# Flags stand in generated code: nothing that ends a string there is read.
+_FLAG = re.compile(r"[\w,:.\- ]{0,300}")
+_REPAIR = "correct this value, or write the file again; mirage_py.ugraph.json_form shows the form"
 
 T = TypeVar("T")
 
@@ -46,7 +52,10 @@ def from_json(data: object, source: str = "JSON") -> Program | UGraph | Plan:
             validate_ugraph(found.ugraph if isinstance(found, Plan) else found)
     except ValidationError as error:
         raise FormatError(
-            error.what, where=f"{source}: {error.where}", why=error.why, repair=error.repair
+            error.what,
+            where=f"{source}: {error.where}",
+            why=error.why,
+            repair=error.repair or _REPAIR,
         ) from None
     return found
 
@@ -60,13 +69,15 @@ def parse_json(text: str, source: str) -> object:
     """JSON data; FormatError for what is no JSON, NaN and infinities, and keys given twice."""
 
     def no_constant(name: str) -> NoReturn:
-        raise FormatError(f"the number {name}", where=source, why="JSON has no such number")
+        raise FormatError(
+            f"the number {name}", where=source, why="JSON has no such number", repair=_REPAIR
+        )
 
     def object_of(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
         out: dict[str, object] = {}
         for key, value in pairs:
             if key in out:
-                raise FormatError(f"the key '{key}' is given twice", where=source)
+                raise FormatError(f"the key '{key}' is given twice", where=source, repair=_REPAIR)
             out[key] = value
         return out
 
@@ -74,9 +85,11 @@ def parse_json(text: str, source: str) -> object:
         data: object = json.loads(text, parse_constant=no_constant, object_pairs_hook=object_of)
     except json.JSONDecodeError as error:
         where = f"{source}:{error.lineno}:{error.colno}"
-        raise FormatError("this is no JSON", where=where, why=error.msg) from None
+        raise FormatError("this is no JSON", where=where, why=error.msg, repair=_REPAIR) from None
     except (RecursionError, ValueError) as error:
-        raise FormatError("this is no sensible JSON", where=source, why=str(error)) from None
+        raise FormatError(
+            "this is no sensible JSON", where=source, why=str(error), repair=_REPAIR
+        ) from None
     return data
 
 
@@ -88,7 +101,7 @@ class Item:
     path: str
 
     def fail(self, what: str, repair: str = "") -> NoReturn:
-        raise FormatError(what, where=self.path, repair=repair)
+        raise FormatError(what, where=self.path, repair=repair or _REPAIR)
 
     def take(self, key: str) -> Item:
         """A value of an object."""
@@ -114,6 +127,8 @@ class Item:
     def text(self) -> str:
         if not isinstance(self.value, str):
             self.fail("a text is expected here")
+        if not self.value.isascii() and any("\ud800" <= c <= "\udfff" for c in self.value):
+            self.fail("half of a surrogate pair is no text")
         return self.value
 
     def integer(self) -> int:
@@ -122,6 +137,13 @@ class Item:
         if abs(self.value) > _LARGEST:
             self.fail("the number is too large")
         return self.value
+
+    def within(self, low: int, high: int) -> int:
+        """A whole number of an interval, both ends included."""
+        found = self.integer()
+        if not low <= found <= high:
+            self.fail(f"{found} is not in {low} to {high}")
+        return found
 
     def number(self) -> float:
         """A float; infinities are the texts "inf" and "-inf"."""
@@ -180,16 +202,18 @@ def _plan(item: Item, known: tuple[str, ...] = ()) -> Plan:
 def _options(item: Item) -> LaunchOptions:
     item.only(("num_warps", "num_stages", "flags"))
     return LaunchOptions(
-        item.take("num_warps").integer(),
-        item.take("num_stages").list_of(Item.integer),
+        item.take("num_warps").within(1, _MOST_WARPS),
+        item.take("num_stages").list_of(lambda stages: stages.within(0, _MOST_STAGES)),
         item.take("flags").list_of(_flag),
     )
 
 
 def _flag(item: Item) -> tuple[str, str]:
     parts = item.list_of(Item.text)
-    if len(parts) != 2:
-        item.fail("a flag is a name and a value")
+    if len(parts) != 2 or not all(_FLAG.fullmatch(part) for part in parts):
+        item.fail(
+            "a flag is a name and a value", "use words and numbers, with , : . - between them"
+        )
     return parts[0], parts[1]
 
 

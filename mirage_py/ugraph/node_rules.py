@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from keyword import iskeyword
 from math import isnan
+from unicodedata import normalize
 
 from mirage_py.errors import UnsupportedError, ValidationError
 from mirage_py.ugraph.dims import node_dims
@@ -18,14 +19,38 @@ from mirage_py.ugraph.program import Tensor
 _ADDED_TYPES = (F64, F32, F16, BF16)
 
 
+# File systems take 255 bytes; kernels add an ending, and messages repeat names.
+MAX_NAME_BYTES = 200
+
+
 def check_name(what: str, name: str, where: str) -> None:
-    """Names go into file names and generated code: they must be identifiers."""
-    if not name.isidentifier() or iskeyword(name):
+    """Names go into file names and generated code: they must be identifiers.
+
+    Python reads identifiers in the form NFKC, in which two different names may be one.
+    """
+    fits = name.isascii() or normalize("NFKC", name) == name
+    if not (name.isidentifier() and fits) or iskeyword(name) or _is_long(name):
         raise ValidationError(
-            f"{name!r} cannot be the name of a {what}",
+            f"{name[:MAX_NAME_BYTES]!r} cannot be the name of a {what}",
             where=where,
-            repair="use letters, digits and underscores, and no Python keyword",
+            repair=f"use letters, digits and underscores, at most {MAX_NAME_BYTES} of them, and no "
+            "Python keyword",
         )
+
+
+def check_title(name: str) -> None:
+    """A program is named after a file or function: any one line of text that can be printed."""
+    if not name.isprintable() or _is_long(name):
+        raise ValidationError(
+            f"{name[:MAX_NAME_BYTES]!r} cannot be the name of a program",
+            where="program",
+            why="the name stands in comments of generated code",
+            repair=f"use at most {MAX_NAME_BYTES} characters that can be printed",
+        )
+
+
+def _is_long(name: str) -> bool:
+    return len(name.encode(errors="replace")) > MAX_NAME_BYTES
 
 
 def check_node(

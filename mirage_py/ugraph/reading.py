@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Expressions are walked by recursion, here and wherever they are used.
 MAX_DEPTH = 64
+_REPAIR = "see the form in mirage_py.ugraph.text"
 
 
 def read_program(tree: Item, source: str) -> Program:
@@ -140,7 +141,11 @@ class _Reader:
             outputs[access.tensor] = Output(tensor, position, access.index)
         missing = [t for t in self.tensors["output"] if t not in outputs]
         if missing:
-            raise FormatError(f"output {', '.join(missing)} is never returned", where=self.source)
+            raise FormatError(
+                f"output {', '.join(missing)} is never returned",
+                where=self.source,
+                repair="end the program with `return NAME[...] = %N` for each output",
+            )
         return Program(
             name,
             tuple(Dim(d, n) for d, n in self.dims.items()),
@@ -293,7 +298,7 @@ class _Reader:
 def _fail(at: Item, source: str, what: str, repair: str = "") -> FormatError:
     place = at.meta if hasattr(at, "meta") else at
     line, column = getattr(place, "line", 0), getattr(place, "column", 0)
-    return FormatError(what, where=f"{source}:{line}:{column}", repair=repair)
+    return FormatError(what, where=f"{source}:{line}:{column}", repair=repair or _REPAIR)
 
 
 def _name(item: Item) -> str:

@@ -14,7 +14,7 @@ from mirage_py.ugraph.block_rules import check_block
 from mirage_py.ugraph.coverage import coverage_fault
 from mirage_py.ugraph.index import IndexExpr
 from mirage_py.ugraph.interpret.library import library_shape
-from mirage_py.ugraph.node_rules import check_access, check_name, check_node
+from mirage_py.ugraph.node_rules import check_access, check_name, check_node, check_title
 from mirage_py.ugraph.operators import EFFECT, STATE, operator
 from mirage_py.ugraph.program import Output, Program, Tensor
 from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, UGraph
@@ -22,6 +22,7 @@ from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, UGraph
 
 def validate_program(program: Program) -> None:
     """Raise ValidationError unless the program keeps every rule."""
+    check_title(program.name)
     for d in program.dims:
         check_name("dimension", d.name, program.name)
         if d.size < 1:

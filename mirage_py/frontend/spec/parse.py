@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from mirage_py.frontend.spec.syntax import read
 from mirage_py.frontend.spec.tree import Definition, Name, Span, walk
 from mirage_py.ugraph.builder import ProgramBuilder
 from mirage_py.ugraph.program import Program
+
+_TITLE_BYTES = 100
 
 
 def parse(
@@ -39,7 +42,7 @@ def parse(
     """
     source = Source(file, re.sub(r"\r\n?", "\n", text.removeprefix("\ufeff")))
     if name is None:
-        name = Path(file).stem if file != "<spec>" else "program"
+        name = _title(Path(file).stem) if file != "<spec>" else "program"
     try:
         # Folding constants may overflow; the value then stays a node, as in the user's text.
         with np.errstate(all="ignore"):
@@ -71,6 +74,14 @@ def parse_file(path: str | Path, sizes: Mapping[str, int] | None = None) -> Prog
             f"cannot read the spec: {reason}", where=str(file), repair="check the path"
         ) from None
     return parse(text, file=str(file), sizes=sizes)
+
+
+def _title(stem: str) -> str:
+    """A file's name as a program's: files and functions that are made are named after it."""
+    # Kernels are called after it, and Python reads identifiers in this form.
+    stem = normalize("NFKC", stem)
+    shown = "".join(c if c.isprintable() else "_" for c in stem)
+    return shown.encode()[:_TITLE_BYTES].decode(errors="ignore") or "program"
 
 
 def _program(source: Source, name: str, sizes: Mapping[str, int]) -> Program:

@@ -17,7 +17,7 @@ from mirage_py.frontend.spec.tree import Span, Spec
 # Beyond these a text is an accident or an attack: nobody reads an expression 100 levels deep, and
 # what comes after walks it recursively.
 MAX_DEPTH = 100
-MAX_CHARACTERS = 200_000
+MAX_CHARACTERS = 100_000
 
 # No statement ends with one of these, nor begins with one of these or a closing bracket: such a
 # line is part of a longer one.
