@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mirage_py.search.closure import given_access
@@ -24,9 +24,12 @@ from mirage_py.ugraph.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
 _UNSCALED = ("exp",)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class First:
-    """One way to make what a second kernel reads: ``values``, in the order of the outputs."""
+    """One way to make what a second kernel reads: ``values``, in the order of the outputs.
+
+    Compared by identity.
+    """
 
     values: tuple[int, ...]
     arrangement: Arrangement
@@ -34,59 +37,81 @@ class First:
     cost_us: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Second:
-    """A kernel that ends the program."""
+    """A kernel that ends the program. Compared by identity."""
 
     arrangement: Arrangement
     origin: Origin
     cost_us: float
 
 
-def made_values(first: First | None, values: Values) -> dict[int, int]:
+def made_values(first: First, values: Values) -> dict[int, int]:
     """What the first kernel stores over other inputs, by its value over those of the search."""
-    if first is None:
-        return {}
     derivation = first.origin.derivation
     done = replay(derivation, values)
     return {v: done[o] for v, o in zip(first.values, derivation.outputs, strict=True)}
 
 
-def assemble(
-    variant: Variant,
-    handover: Handover,
-    first: First | None,
-    names: Sequence[str],
-    second: Second | None,
-) -> Iterator[Family]:
-    """The family in which ``second`` reads the candidates ``names``, which ``first`` makes.
-
-    Without a second kernel the only candidate is the output. Where the second kernel only adds up
-    parts, there is another family, in which the first one adds them atomically.
+class Assembler:
+    """Puts kernels of one variant together. A first kernel is lowered once for all that read it in
+    the same way, and so is a second one for all it reads from.
     """
-    parts = _Assembly(variant, handover, first, tuple(names), second)
-    family = parts.family()
-    if family is not None:
-        yield family
-    atomic = parts.atomic()
-    if atomic is not None:
-        yield atomic
+
+    def __init__(self, variant: Variant, handover: Handover) -> None:
+        self.variant = variant
+        self.handover = handover
+        self._lowered: dict[Hashable, BlockGraph] = {}
+
+    def families(
+        self, first: First | None, names: Sequence[str], second: Second | None
+    ) -> Iterator[Family]:
+        """The family in which ``second`` reads the candidates ``names``, which ``first`` makes.
+
+        Without a second kernel the only candidate is the output. Where the second kernel only adds
+        up parts, there is another family, in which the first one adds them atomically.
+        """
+        parts = _Assembly(self, first, tuple(names), second)
+        family = parts.family()
+        if family is not None:
+            yield family
+        atomic = parts.atomic()
+        if atomic is not None:
+            yield atomic
+
+    def lowered(
+        self,
+        kernel: First | Second,
+        stores: Sequence[Access | None],
+        renamed: Mapping[str, Access],
+        suffix: str,
+    ) -> BlockGraph:
+        """The kernel with these stores; ``suffix`` tells it from the others of a family."""
+        key = (kernel, tuple(stores), tuple(renamed.items()), suffix)
+        if key not in self._lowered:
+            program = self.variant.program
+            name = f"{program.name}_{suffix}" if suffix else program.name
+            derivation, arrangement = kernel.origin.derivation, kernel.arrangement
+            self._lowered[key] = lower(
+                program, derivation, arrangement, stores, name=name, renamed=renamed
+            )
+        return self._lowered[key]
 
 
 class _Assembly:
     def __init__(
         self,
-        variant: Variant,
-        handover: Handover,
+        assembler: Assembler,
         first: First | None,
         names: tuple[str, ...],
         second: Second | None,
     ) -> None:
-        self.variant = variant
-        self.program = variant.program
+        self.variant = assembler.variant
+        self.program = assembler.variant.program
+        self.lowered = assembler.lowered
         self.first = first
         self.second = second
-        self.read: list[Candidate] = [handover.candidates[n] for n in names]
+        self.read: list[Candidate] = [assembler.handover.candidates[n] for n in names]
 
     def family(self) -> Family | None:
         """None where two readers want a stored value in two layouts."""
@@ -98,7 +123,7 @@ class _Assembly:
         kernels: list[Kernel] = []
         if self.first is not None:
             targets = [stores[v] for v in self.first.values]
-            kernels.append(self._lower(self.first, targets, {}, "first"))
+            kernels.append(self.lowered(self.first, targets, {}, "first"))
         renamed: dict[str, Access] = {}
         library: list[Tensor] = []
         for candidate in self.read:
@@ -119,7 +144,7 @@ class _Assembly:
                 None if renamed.get(self._copied(position)) == store else store
                 for position, store in enumerate(output_stores(self.program))
             ]
-            kernels.append(self._lower(self.second, stored_at_end, renamed, "last"))
+            kernels.append(self.lowered(self.second, stored_at_end, renamed, "last"))
         outputs = {o.tensor.name for o in self.program.outputs}
         kept = tuple(t for t in (*tensors, *library) if t.name not in outputs)
         ugraph = UGraph(self.program, tuple(kernels), kept)
@@ -146,7 +171,7 @@ class _Assembly:
             stores[candidate.value] = store
         if any(v not in stores for v in self.first.values):
             return None
-        block = self._lower(self.first, [stores[v] for v in self.first.values], {}, "")
+        block = self.lowered(self.first, [stores[v] for v in self.first.values], {}, "")
         nodes = tuple(replace(n, op="store_add") if n.op == "store" else n for n in block.nodes)
         ugraph = UGraph(self.program, (replace(block, nodes=nodes),))
         cost_us = self.first.cost_us + H200.launch_us
@@ -256,23 +281,6 @@ class _Assembly:
         return all(s.op == "matmul" for s in readers)
 
     # -- the rest ---------------------------------------------------------------------------------
-
-    def _lower(
-        self,
-        kernel: First | Second,
-        stores: Sequence[Access | None],
-        renamed: Mapping[str, Access],
-        suffix: str,
-    ) -> BlockGraph:
-        name = f"{self.program.name}_{suffix}" if suffix else self.program.name
-        return lower(
-            self.program,
-            kernel.origin.derivation,
-            kernel.arrangement,
-            stores,
-            name=name,
-            renamed=renamed,
-        )
 
     def _origins(self) -> tuple[Origin, ...]:
         return tuple(k.origin for k in (self.first, self.second) if k is not None)

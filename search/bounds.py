@@ -24,7 +24,7 @@ class _Greedy:
     step_us: list[float]
 
 
-class _Weights:
+class Weights:
     """Adds up a weight for each member of a set, sixteen members at a time."""
 
     def __init__(self, weights: Sequence[float]) -> None:
@@ -57,7 +57,7 @@ class Bounds:
             for t in pool.tensors
         ]
         self.costs = [[self._step_us(n, w) for w in ways] for n, ways in enumerate(self.ways)]
-        self._least = _Weights([min(costs, default=0.0) for costs in self.costs])
+        self._least = Weights([min(costs, default=0.0) for costs in self.costs])
 
     def bound_us(self, chosen: int, owed: int) -> float:
         """The cheapest operator of every tensor that no completion can do without."""
@@ -69,8 +69,8 @@ class Bounds:
         return self._greedy_us.total(rest)
 
     @cached_property
-    def _greedy_us(self) -> _Weights:
-        return _Weights(self._greedy.step_us)
+    def _greedy_us(self) -> Weights:
+        return Weights(self._greedy.step_us)
 
     def reads_given(self, way: Alternative) -> bool:
         """Whether it reads a tensor that an earlier kernel stores."""
@@ -81,19 +81,18 @@ class Bounds:
         return way.op == "matmul" or self.reads_given(way)
 
     @cached_property
-    def landmark(self) -> list[bool]:
-        """For each tensor whether a derivation of it may choose between landmarks."""
-        return self._reaching(self.is_landmark)
-
-    @cached_property
     def landmark_set(self) -> int:
-        """The same as a set."""
-        return bits_of(n for n, holds in enumerate(self.landmark) if holds)
+        """The tensors of which a derivation may choose between landmarks."""
+        return bits_of(n for n, holds in enumerate(self._reaching(self.is_landmark)) if holds)
 
     @cached_property
     def reading_set(self) -> int:
         """The tensors of which some derivation may read a given tensor."""
         return bits_of(n for n, holds in enumerate(self._reaching(self.reads_given)) if holds)
+
+    def can_be_made(self, tensors: Sequence[int]) -> bool:
+        """Whether all of them have a derivation in so many stages."""
+        return all(self._greedy.members[n] for n in tensors)
 
     def _reaching(self, holds: Callable[[Alternative], bool]) -> list[bool]:
         """For each tensor whether some derivation of it has an alternative for which it holds."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice, product
 
-from mirage_py.search.assemble import First, Second, assemble, made_values
+from mirage_py.search.assemble import Assembler, First, Second, made_values
 from mirage_py.search.derivation import Derivation
 from mirage_py.search.draws import Draw
 from mirage_py.search.extract import extract, stages_worth_a_search
-from mirage_py.search.family import Origin
+from mirage_py.search.family import Family, Origin
 from mirage_py.search.handover import Handover, Maker, given_value, library_us
 from mirage_py.search.hits import hits, holds
 from mirage_py.search.libraries import lies_as
@@ -40,7 +40,10 @@ class TwoKernels:
         self.draw = draw
         self.task = draw.task
         self.handover = Handover(draw)
+        self.assembler = Assembler(self.task.variant, self.handover)
         self._firsts: dict[tuple[int, ...], list[First]] = {}
+        self._made: dict[tuple[First, int], dict[int, int]] = {}
+        self._families_of: dict[Derivation, tuple[Family, ...]] = {}
         self._made_us = {c.name: self._making_us(c.name) for c in self.handover.readable()}
 
     @staticmethod
@@ -64,7 +67,8 @@ class TwoKernels:
                 return
             if loops_in_vain(derivation):
                 continue
-            self._add_families(configuration, derivation, self._read(derivation))
+            for family in self._families(configuration, derivation):
+                self.draw.outcome.add(family)
 
     def explore_library_ends(self) -> None:
         """µGraphs whose last kernel is a library call that gives the one output."""
@@ -86,7 +90,7 @@ class TwoKernels:
                     made = first.origin.derivation if first else "inputs"
                     outcome.reasons.append(f"refuted (library call at the end): {made}")
                     continue
-                for family in assemble(self.task.variant, self.handover, first, names, None):
+                for family in self.assembler.families(first, names, None):
                     outcome.add(family)
 
     # -- second kernels ---------------------------------------------------------------------------
@@ -165,8 +169,8 @@ class TwoKernels:
         limits = self.task.limits.prologue
         roots = next(product(*(maker.stores[v] for v in values)))
         for stages in stages_worth_a_search(maker.pool, roots):
-            bounds = maker.bounds_at(stages)
-            extraction = extract(maker.pool, roots, maker.work, limits, stages, bounds=bounds)
+            choices = maker.choices_at(stages)
+            extraction = extract(maker.pool, roots, maker.work, limits, stages, choices=choices)
             for _, derivation in extraction.derivations:
                 if loops_in_vain(derivation):
                     continue
@@ -184,9 +188,9 @@ class TwoKernels:
 
         Without a second kernel, whether the one candidate is the output there.
         """
-        for values, targets in self.draw.checks:
+        for number, (values, targets) in enumerate(self.draw.checks):
             try:
-                made = made_values(first, values)
+                made = self._made_by(first, number)
                 given = {n: given_value(self.handover.candidates[n], made, values) for n in names}
             except DivisionByZero:
                 return False
@@ -197,21 +201,42 @@ class TwoKernels:
                 return False
         return True
 
-    def _add_families(
-        self, configuration: Configuration, last: Derivation, names: Sequence[str]
-    ) -> None:
-        program, outcome = self.task.program, self.draw.outcome
-        work = BlockWork(program, gridded=shared_out(last))
+    def _made_by(self, first: First | None, check: int) -> dict[int, int]:
+        """What a first kernel stores over the inputs of one check."""
+        if first is None:
+            return {}
+        if (first, check) not in self._made:
+            self._made[first, check] = made_values(first, self.draw.checks[check][0])
+        return self._made[first, check]
+
+    def _families(self, configuration: Configuration, last: Derivation) -> tuple[Family, ...]:
+        """All families with this second kernel.
+
+        A configuration with one more loop finds those again that do not use it.
+        """
+        if last in self._families_of:
+            return self._families_of[last]
+        outcome, names = self.draw.outcome, self._read(last)
+        found: list[Family] = []
+        refuted = outcome.refuted
+        seconds = self._seconds(configuration, last)
         for first in self._firsts_for(self.handover.to_make(names)):
             if not self._holds(first, names, last):
                 outcome.refuted += 1
                 outcome.reasons.append(f"refuted (two kernels, {configuration}): {last}")
                 continue
-            for arrangement in arrangements(last):
-                cost_us = arrangement_us(last, arrangement, work)
-                second = Second(arrangement, Origin(configuration, arrangement.name, last), cost_us)
-                for family in assemble(self.task.variant, self.handover, first, names, second):
-                    outcome.add(family)
+            for second in seconds:
+                found += self.assembler.families(first, names, second)
+        if outcome.refuted == refuted:
+            self._families_of[last] = tuple(found)
+        return tuple(found)
+
+    def _seconds(self, configuration: Configuration, last: Derivation) -> list[Second]:
+        work = BlockWork(self.task.program, gridded=shared_out(last))
+        return [
+            Second(a, Origin(configuration, a.name, last), arrangement_us(last, a, work))
+            for a in arrangements(last)
+        ]
 
 
 def _cheapest_of_each(groups: Sequence[Sequence[First]]) -> list[First]:

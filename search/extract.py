@@ -21,10 +21,11 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mirage_py.search.bounds import Bounds, bits_of, members_of
+from mirage_py.search.bounds import Bounds
+from mirage_py.search.choices import Choice, Choices
 from mirage_py.search.derivation import Derivation, derivation_from
 from mirage_py.search.loops import arrangement_us, arrangements
-from mirage_py.search.pool import Alternative, Pool
+from mirage_py.search.pool import Pool
 from mirage_py.search.work import WorkModel
 
 # Derivations with the same landmarks that are looked at, in multiples of those wanted.
@@ -41,13 +42,13 @@ class ExtractionLimits:
                      in as many loops: they differ in where a scalar is applied, and the cheapest
                      few say it all
     ``slack``        what costs more than the cheapest times this is not wanted
-    ``expansions``   partial derivations that may be extended before the search gives up
+    ``expansions``   partial derivations that may be extended by a choice before the search gives up
     """
 
     derivations: int = 16
     alike: int = 2
     slack: float = 2.0
-    expansions: int = 2_000
+    expansions: int = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +61,17 @@ class Extraction:
 
 @dataclass(frozen=True, slots=True)
 class _Partial:
-    """``chosen`` and ``owed`` are sets of tensors, as bits; ``choices`` has the number of the
-    alternative chosen for each tensor; ``landmarks`` are the choices that tell derivations apart.
+    """``chosen`` and ``owed`` are sets of tensors, as bits; owed are such with several ways.
+
+    ``choices`` has the number of the choice for each of those. ``landmarks`` are the ways that
+    tell derivations apart, as bits.
     """
 
     cost_us: float
     chosen: int
     owed: int
     choices: dict[int, int]
-    landmarks: tuple[tuple[int, int], ...]
+    landmarks: int
     reads: bool
 
 
@@ -79,15 +82,15 @@ def extract(
     limits: ExtractionLimits,
     max_stage: int,
     given: Sequence[str] = (),
-    bounds: Bounds | None = None,
+    choices: Choices | None = None,
 ) -> Extraction:
     """The cheapest derivations of all roots together, of at most ``max_stage`` stages.
 
-    With ``given``, names of tensors in memory, only derivations that read one of them. ``bounds``
+    With ``given``, names of tensors in memory, only derivations that read one of them. ``choices``
     are those of the same pool, costs and stages, if there are some already.
     """
-    bounds = bounds or Bounds(pool, work, max_stage, given)
-    return _Extractor(bounds, tuple(roots), limits, must_read=bool(given)).run()
+    choices = choices or Choices(Bounds(pool, work, max_stage, given))
+    return _Extractor(choices, tuple(roots), limits, must_read=bool(given)).run()
 
 
 def stages_worth_a_search(pool: Pool, roots: Sequence[int]) -> range:
@@ -100,16 +103,16 @@ class _Alike:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._tried: dict[tuple[tuple[int, int], ...], int] = {}
-        self._admitted: dict[tuple[tuple[tuple[int, int], ...], int], int] = {}
+        self._tried: dict[int, int] = {}
+        self._admitted: dict[tuple[int, int], int] = {}
 
-    def is_full(self, landmarks: tuple[tuple[int, int], ...]) -> bool:
+    def is_full(self, landmarks: int) -> bool:
         """Whether enough derivations with these landmarks have been looked at."""
         # Without landmarks, all that tells derivations apart is where they reduce.
         most = _TRIED * self.limit if landmarks else _TRIED_PLAIN * self.limit
         return self._tried.get(landmarks, 0) >= most
 
-    def admits(self, landmarks: tuple[tuple[int, int], ...], stages: int) -> bool:
+    def admits(self, landmarks: int, stages: int) -> bool:
         """Count one more; False if there are enough of the same number of stages."""
         self._tried[landmarks] = self._tried.get(landmarks, 0) + 1
         known = self._admitted.get((landmarks, stages), 0)
@@ -121,22 +124,20 @@ class _Alike:
 
 class _Extractor:
     def __init__(
-        self, bounds: Bounds, roots: tuple[int, ...], limits: ExtractionLimits, *, must_read: bool
+        self, choices: Choices, roots: tuple[int, ...], limits: ExtractionLimits, *, must_read: bool
     ) -> None:
-        self.pool = bounds.pool
+        self.choices = choices
+        self.bounds = choices.bounds
+        self.pool = self.bounds.pool
+        self.work = self.bounds.work
         self.roots = roots
-        self.work = bounds.work
         self.limits = limits
-        self.max_stage = bounds.max_stage
-        self.bounds = bounds
         self.must_read = must_read
-        self.ways = bounds.ways
 
     def run(self) -> Extraction:
         found: list[tuple[float, int, Derivation]] = []
         alike = _Alike(self.limits.alike)
-        first = _Partial(0.0, 0, bits_of(self.roots), {}, (), not self.must_read)
-        queue = [(0.0, 0, 0, first)]
+        queue = [(0.0, 0, 0, self._first())] if self.bounds.can_be_made(self.roots) else []
         pushed = expansions = 0
         while queue and expansions < self.limits.expansions:
             partial = heapq.heappop(queue)[-1]
@@ -158,6 +159,11 @@ class _Extractor:
                 heapq.heappush(queue, (*order, child))
         return Extraction(tuple((cost, d) for cost, _, d in found), bool(queue))
 
+    def _first(self) -> _Partial:
+        owed, chosen, landmarks, reads = self.choices.start(self.roots)
+        cost_us = self.choices.made_us(chosen)
+        return _Partial(cost_us, chosen, owed, {}, landmarks, reads or not self.must_read)
+
     def _expected_us(self, partial: _Partial) -> float:
         return partial.cost_us + self.bounds.expected_us(partial.chosen, partial.owed)
 
@@ -176,10 +182,10 @@ class _Extractor:
         alike: _Alike,
     ) -> None:
         """Enter a derivation at its real cost, which counts what several loops compute again."""
-        ways = {n: self.ways[n][c] for n, c in partial.choices.items()}
+        ways = self.choices.ways(partial.chosen, partial.choices)
         derivation = derivation_from(self.pool, ways, self.roots)
         stages = max(derivation.stages, default=0)
-        if stages > self.max_stage or not alike.admits(partial.landmarks, stages):
+        if stages > self.bounds.max_stage or not alike.admits(partial.landmarks, stages):
             return
         cost_us = min(arrangement_us(derivation, a, self.work) for a in arrangements(derivation))
         found.append((cost_us, len(found), derivation))
@@ -189,44 +195,37 @@ class _Extractor:
     def _children(self, partial: _Partial) -> Iterator[_Partial]:
         """The derivation with one more tensor chosen, in every way that closes no cycle."""
         number = self._next(partial.owed)
-        chosen = partial.chosen | 1 << number
-        for position, way in enumerate(self.ways[number]):
-            if self._closes_cycle(number, way, partial.choices):
+        for position, choice in enumerate(self.choices.of[number]):
+            if self._closes_cycle(number, choice, partial.choices):
                 continue
-            landmarks = partial.landmarks
-            if self.bounds.is_landmark(way):
-                landmarks = tuple(sorted((*landmarks, (number, position))))
+            made_us = self.choices.made_us(choice.makes & ~partial.chosen)
+            chosen = partial.chosen | choice.makes
             yield _Partial(
-                partial.cost_us + self.bounds.costs[number][position],
+                partial.cost_us + choice.cost_us + made_us,
                 chosen,
-                (partial.owed | bits_of(way.args)) & ~chosen,
+                (partial.owed | choice.needs) & ~chosen,
                 {**partial.choices, number: position},
-                landmarks,
-                partial.reads or self.bounds.reads_given(way),
+                partial.landmarks | choice.landmarks,
+                partial.reads or choice.reads,
             )
 
-    def _closes_cycle(self, number: int, way: Alternative, choices: Mapping[int, int]) -> bool:
+    def _closes_cycle(self, number: int, choice: Choice, choices: Mapping[int, int]) -> bool:
         """Whether the tensor is among those its operands are made from, as far as is chosen."""
-        todo = [a for a in way.args if a in choices or a == number]
-        seen = 0
-        while todo:
-            tensor = todo.pop()
-            if tensor == number:
-                return True
-            if seen >> tensor & 1 or tensor not in choices:
-                continue
-            seen |= 1 << tensor
-            todo.extend(self.ways[tensor][choices[tensor]].args)
-        return False
+        seen = choice.needs
+        todo = seen
+        while todo and not seen >> number & 1:
+            lowest = todo & -todo
+            tensor = lowest.bit_length() - 1
+            todo ^= lowest
+            if tensor in choices:
+                more = self.choices.of[tensor][choices[tensor]].needs & ~seen
+                seen |= more
+                todo |= more
+        return bool(seen >> number & 1)
 
     def _next(self, owed: int) -> int:
-        """Which tensor to choose for: one without a choice, else one that settles landmarks."""
-
-        def rank(number: int) -> tuple[bool, bool, int]:
-            single = len(self.ways[number]) == 1
-            return (not single, not self.bounds.landmark[number], -number)
-
-        return min(members_of(owed), key=rank)
+        """Which tensor to choose for: the latest that settles landmarks, or the latest of all."""
+        return (owed & self.bounds.landmark_set or owed).bit_length() - 1
 
     # -- variety ----------------------------------------------------------------------------------
 

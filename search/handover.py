@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from mirage_py.search.bounds import Bounds, bits_of
+from mirage_py.search.choices import Choices
 from mirage_py.search.closure import Given
 from mirage_py.search.draws import Draw, OutOfTimeError
 from mirage_py.search.intermediates import storables
@@ -35,13 +36,13 @@ class Maker:
     work: BlockWork
     max_stage: int
     stores: Mapping[int, tuple[int, ...]]
-    _bounds: dict[int, Bounds] = field(default_factory=dict)
+    _choices: dict[int, Choices] = field(default_factory=dict)
 
-    def bounds_at(self, stages: int) -> Bounds:
-        """Bounds on what its tensors cost in so many stages."""
-        if stages not in self._bounds:
-            self._bounds[stages] = Bounds(self.pool, self.work, stages)
-        return self._bounds[stages]
+    def choices_at(self, stages: int) -> Choices:
+        """What there is to choose in so many stages, and what it costs."""
+        if stages not in self._choices:
+            self._choices[stages] = Choices(Bounds(self.pool, self.work, stages))
+        return self._choices[stages]
 
     def needs_its_loops(self, values: Sequence[int]) -> bool:
         """Whether each of its loops accumulates something that goes into these values.
@@ -72,7 +73,7 @@ class Maker:
     def alone_us(self, values: Sequence[int]) -> float:
         """About what making and storing these values costs."""
         numbers = [self.stores[v][0] for v in values]
-        made_us = self.bounds_at(self.max_stage).expected_us(0, bits_of(numbers))
+        made_us = self.choices_at(self.max_stage).bounds.expected_us(0, bits_of(numbers))
         return made_us + sum(self.work.store_us(self.pool[n].dims) for n in numbers)
 
 

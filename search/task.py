@@ -49,10 +49,10 @@ class SearchLimits:
     max_tensors: int = 3000
     extraction: ExtractionLimits = field(default_factory=ExtractionLimits)
     epilogue: ExtractionLimits = field(
-        default_factory=lambda: ExtractionLimits(derivations=24, alike=1, slack=4.0, expansions=600)
+        default_factory=lambda: ExtractionLimits(derivations=24, alike=1, slack=4.0, expansions=300)
     )
     prologue: ExtractionLimits = field(
-        default_factory=lambda: ExtractionLimits(derivations=2, alike=1, expansions=300)
+        default_factory=lambda: ExtractionLimits(derivations=2, alike=1, expansions=150)
     )
     makers: int = 3
     max_operators: int | None = None

@@ -70,6 +70,11 @@ class BlockGraph:
         """Tile of each gridded dimension."""
         return {axis.dim: axis.tile for axis in self.grid}
 
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over wiring, attributes and tiles."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()
+
     def loads(self) -> Iterator[tuple[int, Node]]:
         """Positions and nodes of all loads."""
         return ((i, n) for i, n in enumerate(self.nodes) if n.op == "load")
@@ -111,6 +116,11 @@ class LibraryCall:
     args: tuple[str, ...]
     result: str
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 over all of it."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()
+
 
 Kernel = BlockGraph | LibraryCall
 
@@ -139,5 +149,6 @@ class UGraph:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over program, wiring, attributes and tiles."""
-        text = repr((self.program.digest, self.kernels, self.intermediates))
+        kernels = tuple(kernel.digest for kernel in self.kernels)
+        text = repr((self.program.digest, kernels, self.intermediates))
         return hashlib.sha256(text.encode()).hexdigest()
