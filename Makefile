@@ -17,7 +17,7 @@ READY := $(VENV)/.ready
 PIP   := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(RUN) pip install -qq --no-compile
 GPU   := $(wildcard /dev/nvidia0)$(shell command -v nvidia-smi)
 
-.PHONY: setup demo test golden check lint types clean
+.PHONY: setup demo test differential golden check lint types clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -31,6 +31,9 @@ demo: $(READY) ## the main job on one example; its output goes to demo-out/
 # One thread for each test process: more would only fight over the cores.
 test: $(READY) ## all tests but those that need a GPU
 	@OMP_NUM_THREADS=1 $(RUN) pytest -q -m "not gpu" -n $(JOBS)
+
+differential: $(READY) ## every operator, type and pair of odd sizes against float64, in the interpreter
+	@OMP_NUM_THREADS=1 $(RUN) benchmarks.differential --interpret --full
 
 golden: $(READY) ## accept what the golden tests see now; look at the diff before you commit it
 	@$(RUN) pytest -q -m "not gpu" --update-golden

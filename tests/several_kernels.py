@@ -1,4 +1,4 @@
-"""µGraphs of several kernels over split programs, written by hand: ``several_kernels.GRAPHS``.
+"""µGraphs of several kernels over split programs, written by hand: ``several_kernels.NAMES``.
 
 Sizes are those of a real model cut down, with tails in the grid; tiles are such that tensor cores
 take the products.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mirage_py.runtime.layouts import write_once
 from mirage_py.ugraph.dtypes import F16, F64
 from mirage_py.ugraph.program import Program, Tensor
 from mirage_py.verify.float_case import FloatEvidence, OutputCase
@@ -112,8 +113,10 @@ def laid_out(tensor: Tensor, values: torch.Tensor) -> torch.Tensor:
     import torch
 
     dtype = getattr(torch, tensor.dtype.torch_name)
-    fresh = torch.zeros(_span(tensor), dtype=dtype, device=values.device)
-    return fresh.as_strided(tensor.shape, tensor.element_strides).copy_(values)
+    memory = torch.zeros(_span(tensor), dtype=dtype, device=values.device)
+    fresh = memory.as_strided(tensor.shape, tensor.element_strides)
+    write_once(fresh, values)
+    return fresh
 
 
 @lru_cache(maxsize=8)

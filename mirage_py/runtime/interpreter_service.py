@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mirage_py.errors import CompileError
+from mirage_py.runtime.layouts import write_once
 from mirage_py.runtime.library import library_function
 from mirage_py.runtime.modules import load_module
 from mirage_py.runtime.poison import poison
@@ -59,7 +60,8 @@ def interpret(task: Mapping[str, Any]) -> None:
     for facts in task["tensors"]:
         tensors[facts["name"]] = guarded = _allocate(facts)
         if facts["role"] == "input":
-            guarded.tensor.copy_(_from_numpy(np.load(folder / f"{facts['name']}.npy")))
+            values = _from_numpy(np.load(folder / f"{facts['name']}.npy"))
+            write_once(guarded.tensor, values)
     for step in task["steps"]:
         _run(step, tensors)
         for name, guarded in tensors.items():
@@ -72,8 +74,9 @@ def interpret(task: Mapping[str, Any]) -> None:
 
 @functools.cache
 def _mend_bfloat16() -> None:
-    """Triton 3.6's interpreter keeps bfloat16 as 16 bits in an integer, multiplies those in
-    products, and has no atomic addition of them.
+    """Triton 3.6's interpreter keeps bfloat16 as 16 bits in an integer, which it multiplies as
+    whole numbers, also in matrix products, and casts as such to and from other types than float32;
+    and it has neither constants of the type nor atomic additions of them.
     """
     from triton._C.libtriton import interpreter as memory
     from triton.language import bfloat16, float32
@@ -81,6 +84,8 @@ def _mend_bfloat16() -> None:
 
     original_dot = InterpreterBuilder.create_dot
     original_atomic = InterpreterBuilder.create_atomic_rmw
+    original_cast = InterpreterBuilder.cast_impl
+    original_fmul = InterpreterBuilder.create_fmul
 
     def widened(handle: Any) -> Any:
         if handle.dtype.scalar != bfloat16 or handle.data.dtype != np.uint16:
@@ -99,6 +104,24 @@ def _mend_bfloat16() -> None:
         memory.store(ptr.data, _bfloat16_bits(total), mask.data)
         return TensorHandle(old, bfloat16)
 
+    def cast_impl(builder: Any, src: Any, dst_type: Any) -> Any:
+        if bfloat16 in (src.dtype.scalar, dst_type.scalar) and src.dtype.scalar != dst_type.scalar:
+            src = original_cast(builder, src, float32)
+        return original_cast(builder, src, dst_type)
+
+    def create_fmul(builder: Any, lhs: Any, rhs: Any) -> Any:
+        if lhs.dtype.scalar != bfloat16:
+            return original_fmul(builder, lhs, rhs)
+        # The product of two such numbers is exact in float32: it is rounded once, as on a GPU.
+        exact = original_fmul(builder, widened(lhs), widened(rhs))
+        return TensorHandle(_bfloat16_bits(exact.data), bfloat16)
+
+    def get_bf16(builder: Any, value: float) -> Any:  # noqa: ARG001
+        return TensorHandle(_bfloat16_bits(np.array([value], np.float32)), bfloat16)
+
+    InterpreterBuilder.cast_impl = cast_impl
+    InterpreterBuilder.create_fmul = create_fmul
+    InterpreterBuilder.get_bf16 = get_bf16
     InterpreterBuilder.create_dot = create_dot
     InterpreterBuilder.create_atomic_rmw = create_atomic_rmw
 

@@ -64,7 +64,9 @@ def drawn_sets(program: Program, seed: int, names: Sequence[str]) -> Iterator[In
     """The sets of these names, one after the other: those of a large program take much memory."""
     draw = _Draw(program, seed)
     for name in names:
-        yield InputSet(name, draw.arrays(name))
+        arrays = draw.arrays(name)
+        stored = {t.name: _as_stored(t, arrays[t.name]) for t in program.inputs}
+        yield InputSet(name, stored)
 
 
 class _Draw:
@@ -129,8 +131,34 @@ def _random(program: Program, seed: int) -> dict[str, FloatArray]:
         else:
             low, high = labels.get(tensor.name, (-8, 8))
             values = draw.integers(low, high + 1, size=tensor.shape).astype(np.float64)
-        arrays[tensor.name] = values
+        arrays[tensor.name] = _as_stored(tensor, values)
     return arrays
+
+
+def _as_stored(tensor: Tensor, values: FloatArray) -> FloatArray:
+    """The values as a tensor of this layout can hold them: where elements share memory, as in an
+    expanded tensor or in windows that overlap, the last one written is the value of all.
+    """
+    strides = tensor.element_strides
+    if not _shares_memory(tensor.shape, strides):
+        return values
+    span = 1 + sum((e - 1) * s for e, s in zip(tensor.shape, strides, strict=True))
+    memory = np.zeros(span)
+    view = np.lib.stride_tricks.as_strided(
+        memory, tensor.shape, [s * memory.itemsize for s in strides]
+    )
+    view[...] = values
+    return view.copy()
+
+
+def _shares_memory(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two elements may have one place: some axis steps less far than those within it."""
+    reach = 0
+    for stride, extent in sorted((s, e) for s, e in zip(strides, shape, strict=True) if e > 1):
+        if stride <= reach:
+            return True
+        reach += (extent - 1) * stride
+    return False
 
 
 def _contracted_terms(program: Program) -> dict[str, int]:

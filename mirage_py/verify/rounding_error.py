@@ -31,7 +31,10 @@ from mirage_py.ugraph.node import Attr
 from mirage_py.verify.element_types import smallest_normal, underflow_step
 
 # Operators that a GPU computes by an approximation of a few units in the last place.
-_APPROXIMATED = ("exp", "log", "sqrt", "rsqrt", "div", "pow", "sigmoid", "silu", "tanh", "gelu")
+_APPROXIMATED = (
+    "exp", "log", "sqrt", "rsqrt", "div", "pow", "sigmoid", "silu", "tanh", "gelu", "gelu_tanh",
+    "erf",
+)  # fmt: skip
 _APPROXIMATE_ULPS = 4.0
 # Inputs below so many of the smallest normal number count as imprecise.
 _EDGE = 64.0
@@ -78,8 +81,9 @@ class RoundingMeaning:
             roundoff *= _APPROXIMATE_ULPS
         if isinstance(attr, DType):
             roundoff = attr.unit_roundoff
-        # 0.5 x (1 + erf) cancels for negative x: its error is a share of x, not of the result.
-        scale = values[0] if op == "gelu" else value
+        # 0.5 x (1 + erf) cancels for negative x, with tanh too: its error is a share of x, not of
+        # the result.
+        scale = values[0] if op in ("gelu", "gelu_tanh") else value
         error = roundoff * np.abs(scale)
         for place, a in enumerate(args):
             if a.error is not None:

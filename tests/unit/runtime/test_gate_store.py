@@ -143,6 +143,14 @@ def test_a_layout_has_memory_of_its_own():
     assert first.data_ptr() != second.data_ptr()
 
 
+def test_an_expanded_layout_holds_one_value_along_its_axis():
+    tensor = Tensor("X", (4, 3), F16, (0, 1))
+    values = torch.arange(3.0).expand(4, 3)
+    x = laid_out(tensor, values.contiguous())
+    assert x.stride() == (0, 1)
+    assert torch.equal(x, values.half())
+
+
 def test_outputs_by_name():
     program = scale_program(2, 3)
     arrays = to_arrays(program, (torch.ones(2, 3, dtype=torch.float16),))

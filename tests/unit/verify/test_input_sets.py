@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from mirage_py.frontend.spec import parse
+from mirage_py.ugraph.builder import ProgramBuilder
 from mirage_py.ugraph.dtypes import BF16, F16, F32
 from mirage_py.verify.element_types import round_to
 from mirage_py.verify.input_sets import input_sets
@@ -85,3 +86,36 @@ def test_labels_are_positions_of_what_they_are_compared_with():
     assert (drawn["L"].min(), drawn["L"].max()) == (3, 52)
     assert (drawn["N"].min(), drawn["N"].max()) == (0, 49)
     assert drawn["W"].min() < 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "same"),
+    [
+        ((5, 8), (0, 1), lambda a: np.ptp(a, axis=0)),
+        ((5, 8), (1, 0), lambda a: np.ptp(a, axis=1)),
+        ((5, 8), (2, 1), lambda a: a[1:, :-2] - a[:-1, 2:]),
+    ],
+    ids=["rows expanded", "columns expanded", "windows overlap"],
+)
+def test_elements_that_share_memory_have_one_value(shape, strides, same):
+    b = ProgramBuilder("shared")
+    b.dim("m", shape[0])
+    b.dim("n", shape[1])
+    b.input("X", shape, F16, strides=strides)
+    b.output("Y", b.load("X", "mn"), "mn", F16)
+    for inputs in input_sets(b.build(), 3):
+        x = inputs.arrays["X"]
+        assert x.shape == shape
+        assert not same(x).any(), inputs.name
+
+
+@pytest.mark.parametrize("strides", [(8, 1), (1, 5), (20, 2), (1, 1)])
+def test_a_layout_without_overlap_takes_any_values(strides):
+    shape = (5, 8) if strides != (1, 1) else (1, 8)
+    b = ProgramBuilder("apart")
+    b.dim("m", shape[0])
+    b.dim("n", shape[1])
+    b.input("X", shape, F16, strides=strides)
+    b.output("Y", b.load("X", "mn"), "mn", F16)
+    (random, *_) = input_sets(b.build(), 3)
+    assert len(np.unique(random.arrays["X"])) > 0.9 * shape[0] * shape[1]

@@ -1,0 +1,464 @@
+"""Kernels that differ from float64 where code generation is wrong: every operator, each element
+type that it takes, at sizes that no tile fits.
+
+A case is one kernel that computes many results from the same few inputs; each of its outputs names
+the operators that it is there for. ``quick`` is what every test run goes through, ``full`` the
+larger cross product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from mirage_py.ugraph import index as ix
+from mirage_py.ugraph.buffers import FloatArray
+from mirage_py.ugraph.builder import ProgramBuilder
+from mirage_py.ugraph.dtypes import BF16, BOOL, F16, F32, I8, I32, DType
+from mirage_py.ugraph.node import Access, Node
+from mirage_py.ugraph.operators import ELEMENTWISE, all_operators
+from mirage_py.ugraph.plan import LaunchOptions, Plan
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.text import parse_ugraph
+from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
+from mirage_py.ugraph.validate import validate_ugraph
+from mirage_py.verify.element_types import round_to
+
+FLOATS = (F16, BF16, F32)
+INTEGERS = (I32, I8, BOOL)
+SIZES = (1, 2, 3, 17, 31, 33, 127, 129)
+BACKENDS = ("triton",)
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+
+Tiles = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Case:
+    """``operators`` says for each output what it tests; ``sizes`` are those of the dimensions, and
+    ``tiles`` those that are cut. Inputs whose name begins with P are positive, those that begin
+    with J hold small whole numbers, so that comparisons meet ties.
+    """
+
+    group: str
+    dtype: DType
+    sizes: Mapping[str, int]
+    tiles: Tiles
+    operators: Mapping[str, tuple[str, ...]]
+    plan: Plan
+
+    @property
+    def program(self) -> Program:
+        """What the kernel computes."""
+        return self.plan.ugraph.program
+
+    @property
+    def key(self) -> str:
+        """Group, type, and each dimension with its tile."""
+        parts = [
+            f"{d}{size}" + (f"by{self.tiles[d]}" if d in self.tiles else "")
+            for d, size in self.sizes.items()
+        ]
+        return f"{self.group}-{self.dtype}-{'-'.join(parts)}"
+
+
+class _Results:
+    """Collects the outputs of a case while its program is built."""
+
+    def __init__(self, name: str, sizes: Mapping[str, int], dtype: DType) -> None:
+        self.builder = ProgramBuilder(name)
+        self.dtype = dtype
+        self.sizes = dict(sizes)
+        self.operators: dict[str, tuple[str, ...]] = {}
+        for d, size in sizes.items():
+            self.builder.dim(d, size)
+
+    def read(self, name: str, dims: str, dtype: DType | None = None) -> int:
+        """An input over the dimensions, each a letter."""
+        shape = [self.sizes[d] for d in dims]
+        self.builder.input(name, shape, dtype or self.dtype)
+        return self.builder.load(name, tuple(dims))
+
+    def add(
+        self, node: int, dims: Sequence[ix.IndexExpr | str], *ops: str, dtype: DType | None = None
+    ) -> None:
+        name = f"Y{len(self.operators)}_{ops[0]}"
+        self.builder.output(name, node, tuple(dims), dtype or self.dtype)
+        self.operators[name] = ops
+
+    def case(self, group: str, tiles: Tiles) -> Case:
+        """One kernel with these tiles on its grid, and all else whole."""
+        plan = one_kernel(self.builder.build(), tiles)
+        return Case(group, self.dtype, self.sizes, dict(tiles), self.operators, plan)
+
+
+def one_kernel(program: Program, tiles: Tiles, options: LaunchOptions | None = None) -> Plan:
+    """A program as one kernel without loops: ``tiles`` are gridded, the rest is whole."""
+    nodes = list(program.nodes)
+    for output in program.outputs:
+        access = Access(output.tensor.name, output.index)
+        dims = tuple(d for d in program.dim_names if d in access.dims())
+        nodes.append(Node("store", (output.node,), access, dims))
+    grid = tuple(GridAxis(d, t) for d, t in tiles.items())
+    block = BlockGraph(
+        f"{program.name}_kernel", grid, tuple(nodes), (Section(tuple(range(len(nodes)))),)
+    )
+    return Plan(UGraph(program, (block,)), (options or LaunchOptions(),))
+
+
+# -- elementwise ---------------------------------------------------------------------------------
+
+_UNARY = tuple(o.name for o in all_operators() if o.kind == ELEMENTWISE and o.arity == 1)
+_BINARY = tuple(o.name for o in all_operators() if o.kind == ELEMENTWISE and o.arity == 2)
+_POSITIVE = ("log", "sqrt", "rsqrt", "pow")
+
+
+def unary(dtype: DType, m: int, n: int, tiles: Tiles) -> Case:
+    """Every function of one operand."""
+    r = _Results("unary", {"m": m, "n": n}, dtype)
+    x, p = r.read("X", "mn"), r.read("P", "mn")
+    for op in _UNARY:
+        if op not in ("cast", "shift"):
+            r.add(r.builder.apply(op, p if op in _POSITIVE else x), "mn", op)
+    return r.case("unary", tiles)
+
+
+def binary(dtype: DType, m: int, n: int, tiles: Tiles) -> Case:
+    """Every function of two operands, and a choice: broadcast by name, comparisons with ties."""
+    r = _Results("binary", {"m": m, "n": n}, dtype)
+    b = r.builder
+    x, v, p = r.read("X", "mn"), r.read("V", "n"), r.read("P", "mn")
+    j, k = r.read("J", "mn"), r.read("JV", "m")
+    for op in _BINARY:
+        if op in COMPARISONS:
+            truth = b.apply(op, j, k)
+            r.add(truth, "mn", op, dtype=BOOL)
+            r.add(b.apply("mul", truth, x), "mn", op, "mul")
+            r.add(b.apply("where", b.apply(op, k, j), x, v), "mn", op, "where")
+        else:
+            # A divisor or a base near 0 would test how errors grow, not how code is emitted.
+            left, right = (p, v) if op == "pow" else (v, p) if op == "div" else (x, v)
+            r.add(b.apply(op, left, right), "mn", op)
+    r.add(b.apply("where", j, x, b.const(-2.0)), "mn", "where", "const")
+    r.add(b.apply("sub", b.const(1.0), x), "mn", "sub", "const")
+    return r.case("binary", tiles)
+
+
+def casts(dtype: DType, m: int, n: int, tiles: Tiles) -> Case:
+    """From one type to all others. What goes to integers is a whole number: how a fraction is
+    rounded is no part of the language.
+    """
+    r = _Results("casts", {"m": m, "n": n}, dtype)
+    j = r.read("J", "mn")
+    for to in (*FLOATS, *INTEGERS):
+        if to != dtype:
+            r.add(r.builder.cast(j, to), "mn", "cast", dtype=to)
+    if dtype.is_float:
+        x = r.read("X", "mn")
+        for to in FLOATS:
+            rounded = r.builder.cast(x, to)
+            r.add(r.builder.apply("mul", rounded, rounded), "mn", "cast", "mul", dtype=F32)
+    return r.case("casts", tiles)
+
+
+def integers(dtype: DType, m: int, n: int, tiles: Tiles) -> Case:
+    """Integers and truth values among floats: masks, labels, counts."""
+    r = _Results("integers", {"m": m, "n": n}, dtype)
+    b = r.builder
+    j, k, x = r.read("J", "mn"), r.read("JV", "n"), r.read("X", "mn", F32)
+    r.add(b.apply("mul", j, x), "mn", "mul", dtype=F32)
+    r.add(b.apply("add", j, x), "mn", "add", dtype=F32)
+    r.add(b.apply("where", j, x, b.const(0.5)), "mn", "where", dtype=F32)
+    r.add(b.apply("eq", k, b.index(ix.dim("n"))), "n", "eq", "index", dtype=BOOL)
+    r.add(b.apply("where", b.apply("le", j, k), x, b.const(-1.0)), "mn", "le", dtype=F32)
+    r.add(b.sum(j, ("n",)), "m", "sum", dtype=F32)
+    r.add(b.max(j, ("n",)), "m", "max", dtype=F32)
+    r.add(j, "mn", "load", "store")
+    if dtype != BOOL:
+        r.add(b.apply("maximum", j, k), "mn", "maximum")
+        r.add(b.apply("sub", j, k), "mn", "sub")
+    # A reduction over a gridded dimension is no µGraph of one kernel.
+    return r.case("integers", {d: t for d, t in tiles.items() if d != "n"})
+
+
+# -- leaves --------------------------------------------------------------------------------------
+
+
+def leaves(dtype: DType, m: int, n: int, tiles: Tiles) -> Case:
+    """Numbers that come from positions, and loads of every layout."""
+    r = _Results("leaves", {"h": 4, "m": m, "n": n}, dtype)
+    b = r.builder
+    b.input("T", (n, m), dtype)
+    b.input("S", (m, n), dtype, strides=(1, m))
+    b.input("G", (m, n), dtype, strides=(2 * n + 3, 2))
+    b.input("E", (m, n), dtype, strides=(0, 1))
+    b.input("R", (2, m + 2), dtype)
+    r.add(b.load("T", ("n", "m")), "mn", "load")
+    r.add(b.load("S", ("m", "n")), "mn", "load")
+    r.add(b.load("G", ("m", "n")), "mn", "load")
+    r.add(b.load("E", ("m", "n")), "mn", "load")
+    r.add(b.load("R", (ix.dim("h") // 2, ix.dim("m") + 2)), "hm", "load")
+    r.add(b.load("R", (ix.dim("h") % 2, ix.dim("m"))), (ix.dim("m") * 4 + ix.dim("h"),), "load")
+    position = b.index(ix.dim("n") * 2 - ix.dim("m"))
+    r.add(b.apply("mul", position, b.const(0.125)), "mn", "index", "const")
+    # Two rows apart: the border runs through tiles and along their edges.
+    for text, offset in (("le", 0), ("lt", 2), ("ge", -1), ("eq", 1)):
+        truth = b.mask(ix.compare(text, ix.dim("n"), ix.dim("m") + offset))
+        r.add(b.apply("mul", truth, b.load("T", ("n", "m"))), "mn", "mask", "mul")
+    r.add(b.apply("div", b.load("T", ("n", "m")), b.size("n")), "mn", "size", "div")
+    r.add(b.const(3.0), "n", "const", "store")
+    r.add(b.load("R", (ix.const(0), ix.dim("m"))), "mn", "load", "store")
+    return r.case("leaves", tiles)
+
+
+# -- reductions and products ---------------------------------------------------------------------
+
+
+def reductions(dtype: DType, m: int, n: int, tiles: Tiles) -> Case:
+    """Sums and maxima over each choice of dimensions, of values that padding would spoil."""
+    r = _Results("reductions", {"h": 3, "m": m, "n": n}, dtype)
+    b = r.builder
+    x = r.read("X", "hmn")
+    # exp(0) is 1 in the padding, and its negative is less than 0.
+    spoilt = b.apply("neg", b.apply("exp", x))
+    for over in ("m", "n", "mn"):
+        rest = tuple(d for d in "hmn" if d not in over)
+        for value in (x, spoilt):
+            r.add(b.sum(value, over), rest, "sum")
+            r.add(b.max(value, over), rest, "max")
+        r.add(b.mean(x, over), rest, "sum", "div", "size")
+    shift = b.apply("shift", b.max(x, ("n",)))
+    weights = b.apply("exp", b.apply("sub", x, shift))
+    share = b.apply("div", weights, b.sum(weights, ("n",)))
+    r.add(share, "hmn", "shift", "exp")
+    return r.case("reductions", {**tiles, "h": 1})
+
+
+def products(dtype: DType, m: int, n: int, tiles: Tiles) -> Case:
+    """Matrix products of stored and of computed operands, transposed, batched, with a vector."""
+    k = min(max(3, n // 2), 21)
+    r = _Results("products", {"h": 2, "m": m, "j": 2, "k": k, "n": n}, dtype)
+    b = r.builder
+    a, w, wt, g = r.read("A", "mk"), r.read("W", "kn"), r.read("WT", "nk"), r.read("G", "k")
+    r.add(b.matmul(a, w, ("k",)), "mn", "matmul")
+    r.add(b.matmul(a, b.apply("exp", wt), ("k",)), "mn", "matmul", "exp")
+    r.add(b.matmul(b.apply("mul", a, g), w, ("k",)), "mn", "matmul", "mul")
+    r.add(b.matmul(g, w, ("k",)), "n", "matmul")
+    r.add(b.matmul(r.read("AH", "hmk"), r.read("WH", "hkn"), ("k",)), "hmn", "matmul")
+    r.add(b.matmul(r.read("AJ", "mjk"), r.read("WJ", "jkn"), ("j", "k")), "mn", "matmul")
+    r.add(b.matmul(b.load("AH", "hmk"), w, ("k",)), "hmn", "matmul")
+    return r.case("products", {**tiles, "h": 1})
+
+
+# -- state and effects ---------------------------------------------------------------------------
+
+_STATE = """
+ugraph state
+dim m = {m}
+dim k = {k}
+dim e = {e}
+input Z[{m}, {k}] : {t}
+input V[{k}, {e}] : {t}
+output S[{m}] : f32
+output M[{m}] : {t}
+output C[{m}, {e}] : f32
+output O[{m}, {e}] : {t}
+output R[{m}] : f32
+program {{
+  %0 = load Z[m, k]
+  %1 = sum[k] %0
+  %2 = max[k] %0
+  %3 = load V[k, e]
+  %4 = matmul[k] %0, %3
+  %5 = exp %0
+  %6 = sum[k] %5
+  %7 = matmul[k] %5, %3
+  %8 = div %7, %6
+  %9 = square %5
+  %10 = sum[k] %9
+  %11 = square %6
+  %12 = div %10, %11
+  return S[m] = %1
+  return M[m] = %2
+  return C[m, e] = %4
+  return O[m, e] = %8
+  return R[m] = %12
+}}
+kernel state_kernel {{
+  grid m by {tm}
+  loop k by {tk} {{
+    %0 = load Z[m, k]
+    %1 = sum[k] %0
+    %2 = accum_sum %1
+    %3 = max[k] %0
+    %4 = accum_max %3
+    %5 = load V[k, e]
+    %6 = matmul[k] %0, %5
+    %7 = accum_sum %6
+    %8 = accum_max[shift] %3
+    %9 = sub %0, %8
+    %10 = exp %9
+    %11 = sum[k] %10
+    %12 = accum_rescaled[1] %11, %8
+    %13 = matmul[k] %10, %5
+    %14 = accum_rescaled[1] %13, %8
+    %15 = square %10
+    %16 = sum[k] %15
+    %17 = accum_rescaled[2] %16, %8
+  }}
+  %18 = div %14, %12
+  %19 = square %12
+  %20 = div %17, %19
+  store S[m] = %2
+  store M[m] = %4
+  store C[m, e] = %7
+  store O[m, e] = %18
+  store R[m] = %20
+}}
+"""
+
+_STATE_OPERATORS = {
+    "S": ("accum_sum", "sum"),
+    "M": ("accum_max", "max"),
+    "C": ("accum_sum", "matmul"),
+    "O": ("accum_rescaled", "accum_max", "matmul"),
+    "R": ("accum_rescaled", "square"),
+}
+
+# Blocks along k each have a part of the sums; those along n the same sums of rows of Z.
+_EFFECTS = """
+ugraph effects
+dim m = {m}
+dim k = {k}
+dim n = {n}
+input X[{m}, {k}] : {t}
+input W[{k}, {n}] : {t}
+output Y[{m}, {n}] : f32
+output S[{m}] : f32
+output C[{k}] : {t}
+program {{
+  %0 = load X[m, k]
+  %1 = load W[k, n]
+  %2 = matmul[k] %0, %1
+  %3 = sum[k] %0
+  %4 = sum[n] %1
+  return Y[m, n] = %2
+  return S[m] = %3
+  return C[k] = %4
+}}
+kernel effects_kernel {{
+  grid m by {tm}, k by {tk}
+  %0 = load X[m, k]
+  %1 = load W[k, n]
+  %2 = mul %0, %1
+  %3 = sum[n] %1
+  store_add Y[m, n] = %2
+  store_add S[m] = %0
+  store C[k] = %3
+}}
+"""
+
+_EFFECT_OPERATORS = {"Y": ("store_add",), "S": ("store_add",), "C": ("store", "sum")}
+
+
+def state(dtype: DType, m: int, n: int, tiles: Tiles) -> Case:
+    """Every accumulator: sums, maxima, and sums rescaled by a maximum that moves."""
+    tm, tk = tiles.get("m", m), tiles.get("n", n)
+    text = _STATE.format(m=m, k=n, e=19, t=dtype, tm=tm, tk=tk)
+    return _from_text("state", text, dtype, _STATE_OPERATORS, {"m": tm, "k": tk})
+
+
+def effects(dtype: DType, m: int, n: int, tiles: Tiles) -> Case:
+    """Stores that the first block makes, and additions that all blocks make."""
+    tm, tk = tiles.get("m", m), tiles.get("n", n)
+    text = _EFFECTS.format(m=m, k=n, n=5, t=dtype, tm=tm, tk=tk)
+    return _from_text("effects", text, dtype, _EFFECT_OPERATORS, {"m": tm, "k": tk})
+
+
+def _from_text(
+    group: str, text: str, dtype: DType, operators: Mapping[str, tuple[str, ...]], tiles: Tiles
+) -> Case:
+    ugraph = parse_ugraph(text)
+    plan = Plan(ugraph, (LaunchOptions(4, (2,)),))
+    return Case(group, dtype, dict(ugraph.program.sizes), dict(tiles), operators, plan)
+
+
+# -- the tables ----------------------------------------------------------------------------------
+
+Make = Callable[[DType, int, int, Tiles], Case]
+
+# What may be cut: a reduced dimension stays whole in a kernel without loops.
+_GROUPS: tuple[tuple[Make, tuple[DType, ...], str], ...] = (
+    (unary, FLOATS, "mn"),
+    (binary, FLOATS, "mn"),
+    (casts, (*FLOATS, *INTEGERS), "mn"),
+    (integers, INTEGERS, "m"),
+    (leaves, FLOATS, "mn"),
+    (reductions, FLOATS, ""),
+    (products, FLOATS, "mn"),
+    (state, FLOATS, "mn"),
+    (effects, FLOATS, "mn"),
+)
+
+# Sizes of m and n, and their tiles: with tails, larger than the dimension, no power of two.
+_QUICK: tuple[tuple[int, int, Tiles], ...] = (
+    (1, 1, {}),
+    (2, 33, {"m": 1, "n": 16}),
+    (3, 17, {"m": 4, "n": 64}),
+    (31, 2, {"m": 16}),
+    (17, 129, {"m": 16, "n": 48}),
+    (33, 127, {"n": 32}),
+)
+_FULL_TILES: tuple[Tiles, ...] = (
+    {"m": 4},
+    {"m": 1, "n": 16},
+    {"m": 16, "n": 32},
+    {"m": 24, "n": 40},
+    {"m": 256, "n": 256},
+)
+
+
+def quick(backend: str = "triton") -> Iterator[Case]:
+    """Every group and type at a few sizes that among them hold all of ``SIZES``."""
+    yield from _table(_QUICK, backend)
+
+
+def full(backend: str = "triton") -> Iterator[Case]:
+    """Every group and type at each pair of sizes, with one choice of tiles after the other."""
+    pairs = list(product(SIZES, SIZES))
+    tiles = [_FULL_TILES[(n + n // len(SIZES)) % len(_FULL_TILES)] for n in range(len(pairs))]
+    yield from _table([(*pair, t) for pair, t in zip(pairs, tiles, strict=True)], backend)
+
+
+def _table(shapes: Sequence[tuple[int, int, Tiles]], backend: str) -> Iterator[Case]:
+    seen: dict[str, None] = {}
+    for make, dtypes, cut in _GROUPS:
+        for (m, n, tiles), dtype in product(shapes, dtypes):
+            case = make(dtype, m, n, {d: t for d, t in tiles.items() if d in cut})
+            if case.key not in seen:
+                seen[case.key] = None
+                validate_ugraph(case.plan.ugraph)
+                yield replace(case, plan=replace(case.plan, backend=backend))
+
+
+# -- inputs --------------------------------------------------------------------------------------
+
+
+def draw(case: Case, seed: int = 0) -> dict[str, FloatArray]:
+    """The inputs of a case, rounded to their types."""
+    arrays = {}
+    for number, tensor in enumerate(case.program.inputs):
+        rng = np.random.default_rng([seed, number])
+        values = rng.standard_normal(tensor.shape)
+        if tensor.name.startswith("P"):
+            values = np.abs(values) + 0.1
+        if tensor.name.startswith("J"):
+            low, high = (0, 2) if BOOL in (tensor.dtype, case.dtype) else (-3, 4)
+            values = rng.integers(low, high, tensor.shape).astype(np.float64)
+        if 0 in tensor.element_strides and tensor.shape[0] > 1:
+            values = np.broadcast_to(values[:1], tensor.shape)
+        arrays[tensor.name] = round_to(values, tensor.dtype)
+    return arrays

@@ -1,0 +1,157 @@
+"""Which emitted kernels a memory checker looks at: the best plan of each kind of each example.
+
+``python -m benchmarks.sanitize_plans DIR`` searches where egglog is and writes one JSON file for
+each example. Reading them needs neither egglog nor lark.
+
+Every plan keeps its tiles and gets two small sizes, because a checker is a hundred times slower
+than the kernel: ``whole``, where every tile is full and the loads are as wide as in the real
+kernel, and ``tails``, where no dimension is a multiple of anything.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.workloads import EXAMPLES
+from mirage_py.ugraph.json_form import from_json, to_json
+from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.ugraph import BlockGraph, Kernel
+from mirage_py.ugraph.validate import validate_ugraph
+from mirage_py.verify.shrink import fixed_dims, shrink_ugraph
+
+_TARGET = "h200"
+VARIANTS = ("whole", "tails")
+# Tiles of a gridded dimension, and of a looped one: a software pipeline has to fill and drain.
+# What is as wide as a whole row is not pipelined so deep.
+_BLOCKS, _ITERATIONS, _WIDE_ITERATIONS = 2, 5, 3
+_WIDE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A plan at a small size; ``plan.ugraph.program`` is what it computes."""
+
+    example: str
+    kind: str
+    variant: str
+    plan: Plan
+
+    @property
+    def name(self) -> str:
+        """Names it in a report."""
+        return f"{self.example}/{self.kind.replace(' ', '_')}/{self.variant}"
+
+
+def at_size(plan: Plan, variant: str) -> Plan:
+    """``plan`` with its tiles, over few of them."""
+    ugraph = plan.ugraph
+    program = ugraph.program
+    fixed = fixed_dims(program, ugraph.kernels)
+    tiles = _tiles(ugraph.kernels)
+    extents = {}
+    for dim, size in program.sizes.items():
+        if dim in fixed:
+            continue
+        # Of dimensions that a block sees all of the odd extent is padded to what it was.
+        most, tail = (size - min(3, size // 4), 1) if variant == "tails" else (size, 0)
+        extents[dim] = most
+        if dim in tiles:
+            tile, count = tiles[dim]
+            extents[dim] = min(most, count * tile + tail * (tile // 2 + 1))
+    small = shrink_ugraph(ugraph, extents)
+    kernels = tuple(
+        _with_tiles(new, old) for new, old in zip(small.kernels, ugraph.kernels, strict=True)
+    )
+    shrunk = replace(small, kernels=kernels)
+    validate_ugraph(shrunk)
+    return replace(plan, ugraph=shrunk)
+
+
+def _tiles(kernels: Sequence[Kernel]) -> dict[str, tuple[int, int]]:
+    """For each dimension that is cut: its largest tile, and how many of them to keep."""
+    found: dict[str, tuple[int, int]] = {}
+    for block in kernels:
+        if not isinstance(block, BlockGraph):
+            continue
+        cut = [(a.dim, a.tile or 1, _BLOCKS) for a in block.grid]
+        cut += [
+            (s.loop, s.tile or 1, _WIDE_ITERATIONS if (s.tile or 1) >= _WIDE else _ITERATIONS)
+            for s in block.sections
+            if s.loop is not None
+        ]
+        for dim, tile, count in cut:
+            known = found.get(dim, (1, 1))
+            found[dim] = (max(tile, known[0]), max(count, known[1]))
+    return found
+
+
+def _with_tiles(new: Kernel, old: Kernel) -> Kernel:
+    if not isinstance(new, BlockGraph) or not isinstance(old, BlockGraph):
+        return new
+    sections = zip(new.sections, old.sections, strict=True)
+    return replace(new, grid=old.grid, sections=tuple(replace(s, tile=o.tile) for s, o in sections))
+
+
+def search_example(path: Path) -> Iterator[Checked]:
+    """The best plan of each kind of an example, at both sizes; a large example part by part."""
+    from mirage_py.frontend.spec import parse_file
+    from mirage_py.pipeline import partition_of, rank_plans
+    from mirage_py.targets import target as target_named
+
+    program = parse_file(path)
+    cut = partition_of(program)
+    for part in cut.parts if cut is not None else (program,):
+        ranking = rank_plans(part, target_named(_TARGET))
+        best: dict[str, Plan] = {}
+        for instance in ranking.instances:
+            best.setdefault(instance.kind, instance.plan)
+        name = path.stem if cut is None else part.name
+        for kind, plan in best.items():
+            for variant in VARIANTS:
+                yield Checked(name, kind, variant, at_size(plan, variant))
+
+
+def write(found: Sequence[Checked], path: Path) -> None:
+    """One JSON file."""
+    rows = [
+        {"example": c.example, "kind": c.kind, "variant": c.variant, "plan": to_json(c.plan)}
+        for c in found
+    ]
+    path.write_text(json.dumps(rows), encoding="utf-8")
+
+
+def read(folder: Path) -> Iterator[Checked]:
+    """All plans of a folder, by file name."""
+    for path in sorted(folder.glob("*.json")):
+        for row in json.loads(path.read_text(encoding="utf-8")):
+            plan = from_json(row["plan"])
+            if not isinstance(plan, Plan):
+                raise TypeError(f"{path} holds something else")
+            yield Checked(row["example"], row["kind"], row["variant"], plan)
+
+
+def examples() -> tuple[Path, ...]:
+    """Every example there is."""
+    return (*sorted(EXAMPLES.glob("*.math")), *sorted(EXAMPLES.glob("large/*.math")))
+
+
+def main(folder: Path, names: Sequence[str]) -> None:
+    """Search all examples, or those of these names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in examples():
+        if names and path.stem not in names:
+            continue
+        started = time.perf_counter()
+        found = tuple(search_example(path))
+        write(found, folder / f"{path.stem}.json")
+        kinds = ", ".join(dict.fromkeys(c.kind for c in found))
+        print(f"{path.stem:26s} {time.perf_counter() - started:5.1f} s  {kinds}", flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

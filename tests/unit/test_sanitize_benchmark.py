@@ -1,0 +1,78 @@
+"""What a memory checker is given to look at, and how its words are read."""
+
+from __future__ import annotations
+
+import pytest
+import several_kernels
+from plans import rms_plan
+
+from benchmarks.sanitize import verdict
+from benchmarks.sanitize_plans import VARIANTS, Checked, at_size, examples, read, write
+from mirage_py.runtime.emission import emit_kernels
+from mirage_py.ugraph.plan import LaunchOptions
+
+# As compute-sanitizer 2025.3 prints it, between lines of the program under it.
+LOG = """
+========= COMPUTE-SANITIZER
+launching softmax/one_kernel/tails
+========= Invalid __global__ read of size 2 bytes
+=========     at softmax+0x1a0 in softmax.py:31
+=========     by thread (96,0,0) in block (2,0,0)
+=========     Access at 0x7f0 is out of bounds
+=========
+launching lora/library/tails
+========= Error: Race reported between Write access at ampere_h16816gemm+0x10
+=========     and Read access at ampere_h16816gemm+0x40 [16 hazards]
+=========
+FAILED lora/library/tails: RuntimeError: CUDA error
+launched 2 of 3 plans, 1 failed, 4.0 s
+========= ERROR SUMMARY: 2 errors
+"""
+
+
+def test_reports_are_told_apart_by_kernel():
+    found = verdict("memcheck", LOG, ["softmax", "lora_last"], 4.0)
+    assert (found.launched, found.failed, found.summary) == (2, 1, "ERROR SUMMARY: 2 errors")
+    (ours,), (other,) = found.ours, found.others
+    assert (ours.plan, ours.kernel) == ("softmax/one_kernel/tails", "softmax")
+    assert ours.text.splitlines()[-1] == "Access at 0x7f0 is out of bounds"
+    assert other.text.startswith("Error: Race reported")
+    assert not found.clean
+
+
+def test_a_run_that_says_nothing_is_not_clean():
+    quiet = "launched 2 of 2 plans, 0 failed, 4.0 s\n========= ERROR SUMMARY: 0 errors\n"
+    assert verdict("memcheck", quiet, ["softmax"], 1.0).clean
+    assert not verdict("memcheck", "Killed\n", ["softmax"], 1.0).clean
+    assert not verdict("memcheck", quiet.splitlines()[0], ["softmax"], 1.0).clean
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", [*several_kernels.NAMES, "rms"])
+def test_small_sizes_keep_the_tiles(name, variant):
+    plan = rms_plan(64, 4096, 512) if name == "rms" else several_kernels.plan(name)
+    small = at_size(plan, variant)
+    assert [k.source.count("tl.load") for k in emit_kernels(small)] == [
+        k.source.count("tl.load") for k in emit_kernels(plan)
+    ]
+    sizes, before = small.ugraph.program.sizes, plan.ugraph.program.sizes
+    assert all(sizes[d] <= before[d] for d in before)
+
+
+def test_tails_leave_no_dimension_as_it_was():
+    plan = rms_plan(64, 4096, 512)
+    sizes = at_size(plan, "tails").ugraph.program.sizes
+    assert dict(sizes) == {"b": 41, "d": 353, "n": 81}
+    assert dict(at_size(plan, "whole").ugraph.program.sizes) == {"b": 32, "d": 320, "n": 64}
+
+
+def test_plans_are_read_as_they_were_written(tmp_path):
+    kept = Checked("rms", "one kernel", "tails", at_size(rms_plan(), "tails"))
+    write([kept], tmp_path / "rms.json")
+    assert list(read(tmp_path)) == [kept]
+    assert kept.name == "rms/one_kernel/tails"
+    assert kept.plan.options == (LaunchOptions(4, (3, 3)),)
+
+
+def test_every_example_is_looked_at():
+    assert {"softmax", "transformer_block"} <= {p.stem for p in examples()}
