@@ -25,6 +25,7 @@ import numpy as np
 from benchmarks.differential_cases import BACKENDS, Case, draw, full, quick
 from mirage_py.errors import MirageError
 from mirage_py.runtime.compile_pool import CompilePool
+from mirage_py.runtime.gate_store import laid_out
 from mirage_py.runtime.launch import PlanRunner, run_interpreted
 from mirage_py.ugraph.buffers import FloatArray
 from mirage_py.verify.float_gate import cases as output_cases
@@ -84,16 +85,10 @@ def on_gpu(case: Case, arrays: Mapping[str, FloatArray]) -> Mapping[str, FloatAr
     import torch
 
     runner = PlanRunner(case.plan)
-    inputs = []
-    for tensor in case.program.inputs:
-        dtype = getattr(torch, tensor.dtype.torch_name)
-        values = torch.from_numpy(np.ascontiguousarray(arrays[tensor.name])).to(dtype)
-        span = 1 + sum(
-            (e - 1) * s for e, s in zip(tensor.shape, tensor.element_strides, strict=True)
-        )
-        memory = torch.zeros(span, dtype=dtype)
-        memory.as_strided(tensor.shape, tensor.element_strides).copy_(values)
-        inputs.append(memory.cuda().as_strided(tensor.shape, tensor.element_strides))
+    inputs = [
+        laid_out(t, torch.from_numpy(np.ascontiguousarray(arrays[t.name])).cuda())
+        for t in case.program.inputs
+    ]
     first, again = (runner.run_poisoned(*inputs) for _ in range(2))
     if not _adds(case):
         for output, one, two in zip(case.program.outputs, first, again, strict=True):

@@ -18,11 +18,11 @@ from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.buffers import FloatArray
 from mirage_py.ugraph.builder import ProgramBuilder
 from mirage_py.ugraph.dtypes import BF16, BOOL, F16, F32, I8, I32, DType
-from mirage_py.ugraph.node import Access, Node
+from mirage_py.ugraph.node import Access, Attr, Node
+from mirage_py.ugraph.node_rules import node_dims
 from mirage_py.ugraph.operators import ELEMENTWISE, all_operators
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.text import parse_ugraph
 from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
 from mirage_py.ugraph.validate import validate_ugraph
 from mirage_py.verify.element_types import round_to
@@ -255,135 +255,98 @@ def products(dtype: DType, m: int, n: int, tiles: Tiles) -> Case:
 
 # -- state and effects ---------------------------------------------------------------------------
 
-_STATE = """
-ugraph state
-dim m = {m}
-dim k = {k}
-dim e = {e}
-input Z[{m}, {k}] : {t}
-input V[{k}, {e}] : {t}
-output S[{m}] : f32
-output M[{m}] : {t}
-output C[{m}, {e}] : f32
-output O[{m}, {e}] : {t}
-output R[{m}] : f32
-program {{
-  %0 = load Z[m, k]
-  %1 = sum[k] %0
-  %2 = max[k] %0
-  %3 = load V[k, e]
-  %4 = matmul[k] %0, %3
-  %5 = exp %0
-  %6 = sum[k] %5
-  %7 = matmul[k] %5, %3
-  %8 = div %7, %6
-  %9 = square %5
-  %10 = sum[k] %9
-  %11 = square %6
-  %12 = div %10, %11
-  return S[m] = %1
-  return M[m] = %2
-  return C[m, e] = %4
-  return O[m, e] = %8
-  return R[m] = %12
-}}
-kernel state_kernel {{
-  grid m by {tm}
-  loop k by {tk} {{
-    %0 = load Z[m, k]
-    %1 = sum[k] %0
-    %2 = accum_sum %1
-    %3 = max[k] %0
-    %4 = accum_max %3
-    %5 = load V[k, e]
-    %6 = matmul[k] %0, %5
-    %7 = accum_sum %6
-    %8 = accum_max[shift] %3
-    %9 = sub %0, %8
-    %10 = exp %9
-    %11 = sum[k] %10
-    %12 = accum_rescaled[1] %11, %8
-    %13 = matmul[k] %10, %5
-    %14 = accum_rescaled[1] %13, %8
-    %15 = square %10
-    %16 = sum[k] %15
-    %17 = accum_rescaled[2] %16, %8
-  }}
-  %18 = div %14, %12
-  %19 = square %12
-  %20 = div %17, %19
-  store S[m] = %2
-  store M[m] = %4
-  store C[m, e] = %7
-  store O[m, e] = %18
-  store R[m] = %20
-}}
-"""
-
-_STATE_OPERATORS = {
-    "S": ("accum_sum", "sum"),
-    "M": ("accum_max", "max"),
-    "C": ("accum_sum", "matmul"),
-    "O": ("accum_rescaled", "accum_max", "matmul"),
-    "R": ("accum_rescaled", "square"),
-}
-
-# Blocks along k each have a part of the sums; those along n the same sums of rows of Z.
-_EFFECTS = """
-ugraph effects
-dim m = {m}
-dim k = {k}
-dim n = {n}
-input X[{m}, {k}] : {t}
-input W[{k}, {n}] : {t}
-output Y[{m}, {n}] : f32
-output S[{m}] : f32
-output C[{k}] : {t}
-program {{
-  %0 = load X[m, k]
-  %1 = load W[k, n]
-  %2 = matmul[k] %0, %1
-  %3 = sum[k] %0
-  %4 = sum[n] %1
-  return Y[m, n] = %2
-  return S[m] = %3
-  return C[k] = %4
-}}
-kernel effects_kernel {{
-  grid m by {tm}, k by {tk}
-  %0 = load X[m, k]
-  %1 = load W[k, n]
-  %2 = mul %0, %1
-  %3 = sum[n] %1
-  store_add Y[m, n] = %2
-  store_add S[m] = %0
-  store C[k] = %3
-}}
-"""
-
-_EFFECT_OPERATORS = {"Y": ("store_add",), "S": ("store_add",), "C": ("store", "sum")}
-
 
 def state(dtype: DType, m: int, n: int, tiles: Tiles) -> Case:
     """Every accumulator: sums, maxima, and sums rescaled by a maximum that moves."""
-    tm, tk = tiles.get("m", m), tiles.get("n", n)
-    text = _STATE.format(m=m, k=n, e=19, t=dtype, tm=tm, tk=tk)
-    return _from_text("state", text, dtype, _STATE_OPERATORS, {"m": tm, "k": tk})
+    r = _Results("state", {"m": m, "n": n, "e": 19}, dtype)
+    b = r.builder
+    z, v = r.read("Z", "mn"), r.read("V", "ne")
+    power = b.apply("exp", z)
+    total = b.sum(power, "n")
+    squares = b.sum(b.apply("square", power), "n")
+    r.add(b.sum(z, "n"), "m", "accum_sum", "sum", dtype=F32)
+    r.add(b.max(z, "n"), "m", "accum_max", "max")
+    r.add(b.matmul(z, v, "n"), "me", "accum_sum", "matmul", dtype=F32)
+    mean = b.apply("div", b.matmul(power, v, "n"), total)
+    r.add(mean, "me", "accum_rescaled", "accum_max", "matmul")
+    spread = b.apply("div", squares, b.apply("square", total))
+    r.add(spread, "m", "accum_rescaled", "square", dtype=F32)
+    k = _Block(b.build())
+    z, v = k.load("Z", "mn"), k.load("V", "ne")
+    top = k.add("max", z, attr=("n",))
+    peak = k.add("accum_max", top, attr="shift")
+    power = k.add("exp", k.add("sub", z, peak))
+
+    def rescaled(value: int, degree: int) -> int:
+        return k.add("accum_rescaled", value, peak, attr=(degree,))
+
+    row = k.add("accum_sum", k.add("sum", z, attr=("n",)))
+    highest = k.add("accum_max", top)
+    dot = k.add("accum_sum", k.add("matmul", z, v, attr=("n",)))
+    total = rescaled(k.add("sum", power, attr=("n",)), 1)
+    weighted = rescaled(k.add("matmul", power, v, attr=("n",)), 1)
+    squares = rescaled(k.add("sum", k.add("square", power), attr=("n",)), 2)
+    k.end_loop("n", tiles.get("n", n))
+    spread = k.add("div", squares, k.add("square", total))
+    k.store(row, highest, dot, k.add("div", weighted, total), spread)
+    return k.case(r, "state", {"m": tiles.get("m", m)})
 
 
 def effects(dtype: DType, m: int, n: int, tiles: Tiles) -> Case:
-    """Stores that the first block makes, and additions that all blocks make."""
-    tm, tk = tiles.get("m", m), tiles.get("n", n)
-    text = _EFFECTS.format(m=m, k=n, n=5, t=dtype, tm=tm, tk=tk)
-    return _from_text("effects", text, dtype, _EFFECT_OPERATORS, {"m": tm, "k": tk})
+    """Stores that the first block makes, and additions that all blocks make: those along n each
+    have a part of the sums, those along m the same sums of rows of W.
+    """
+    r = _Results("effects", {"m": m, "n": n, "e": 5}, dtype)
+    b = r.builder
+    x, w = r.read("X", "mn"), r.read("W", "ne")
+    r.add(b.matmul(x, w, "n"), "me", "store_add", dtype=F32)
+    r.add(b.sum(x, "n"), "m", "store_add", dtype=F32)
+    r.add(b.sum(w, "e"), "n", "store", "sum")
+    k = _Block(b.build())
+    x, w = k.load("X", "mn"), k.load("W", "ne")
+    total = k.add("sum", w, attr=("e",))
+    k.store(k.add("mul", x, w), x, total, ops=("store_add", "store_add", "store"))
+    return k.case(r, "effects", {"m": tiles.get("m", m), "n": tiles.get("n", n)})
 
 
-def _from_text(
-    group: str, text: str, dtype: DType, operators: Mapping[str, tuple[str, ...]], tiles: Tiles
-) -> Case:
-    ugraph = parse_ugraph(text)
-    plan = Plan(ugraph, (LaunchOptions(4, (2,)),))
-    return Case(group, dtype, dict(ugraph.program.sizes), dict(tiles), operators, plan)
+class _Block:
+    """Collects the nodes of a kernel with a loop or with additions."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.nodes: list[Node] = []
+        self.sections: list[Section] = []
+        self.first = 0
+
+    def add(self, op: str, *args: int, attr: Attr = None) -> int:
+        node = Node(op, args, attr)
+        operands = [self.nodes[a].dims for a in args]
+        dims = node_dims(node, operands, self.program.sizes)
+        self.nodes.append(replace(node, dims=self.program.order(dims)))
+        return len(self.nodes) - 1
+
+    def load(self, tensor: str, dims: str) -> int:
+        return self.add("load", attr=Access(tensor, tuple(map(ix.dim, dims))))
+
+    def end_loop(self, dim: str, tile: int) -> None:
+        """All nodes so far are in this loop."""
+        self.sections.append(Section(tuple(range(self.first, len(self.nodes))), dim, tile))
+        self.first = len(self.nodes)
+
+    def store(self, *values: int, ops: Sequence[str] = ()) -> None:
+        """The outputs in order."""
+        for place, (value, output) in enumerate(zip(values, self.program.outputs, strict=True)):
+            access = Access(output.tensor.name, output.index)
+            self.add(ops[place] if ops else "store", value, attr=access)
+
+    def case(self, results: _Results, group: str, tiles: Tiles) -> Case:
+        self.sections.append(Section(tuple(range(self.first, len(self.nodes)))))
+        grid = tuple(GridAxis(d, t) for d, t in tiles.items())
+        loops = {s.loop: s.tile or 1 for s in self.sections if s.loop}
+        block = BlockGraph(f"{group}_kernel", grid, tuple(self.nodes), tuple(self.sections))
+        plan = Plan(UGraph(self.program, (block,)), (LaunchOptions(4, (2,)),))
+        cut = {**tiles, **loops}
+        return Case(group, results.dtype, results.sizes, cut, results.operators, plan)
 
 
 # -- the tables ----------------------------------------------------------------------------------
