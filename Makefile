@@ -17,7 +17,7 @@ READY := $(VENV)/.ready
 PIP   := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(RUN) pip install -qq --no-compile
 GPU   := $(wildcard /dev/nvidia0)$(shell command -v nvidia-smi)
 
-.PHONY: setup demo test differential golden check lint types clean
+.PHONY: setup demo test mutants differential golden check lint types clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -34,6 +34,10 @@ test: $(READY) ## all tests but those that need a GPU
 
 differential: $(READY) ## every operator, type and pair of odd sizes against float64, in the interpreter
 	@OMP_NUM_THREADS=1 $(RUN) benchmarks.differential --interpret --full
+
+# Goes on where it was interrupted; the report is benchmarks/results/mutants.json.
+mutants: $(READY) ## 10,000 wrong µGraphs, none of which may pass verification; some ten minutes (N=, SEED=)
+	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(RUN) adversarial.campaign --count $(or $(N),10000) --seed $(or $(SEED),0)
 
 golden: $(READY) ## accept what the golden tests see now; look at the diff before you commit it
 	@$(RUN) pytest -q -m "not gpu" --update-golden

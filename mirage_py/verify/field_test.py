@@ -20,12 +20,13 @@ from mirage_py.ugraph.validate import validate_ugraph
 from mirage_py.verify.conditions import Conditions
 from mirage_py.verify.difference import Mismatch, first_difference
 from mirage_py.verify.error_bound import error_bound
-from mirage_py.verify.programs import Comparison, compare_programs
+from mirage_py.verify.programs import Comparison, compare_programs, interface_mismatch
 from mirage_py.verify.shift_free import without_infinities
 from mirage_py.verify.shift_laws import evaluate_shifted
 from mirage_py.verify.shrink import fixed_dims, predicates_of, shrink, shrink_ugraph
 from mirage_py.verify.small_sizes import instantiate_small, small_extents
 from mirage_py.verify.trial import keyed_operators, random_inputs, redrawn
+from mirage_py.verify.whole_numbers import require_whole_numbers, ugraph_loss
 from mirage_py.verify.work import MAX_TRIAL_WORK, program_work
 
 _DRAWS_FOR_BOUND = 12
@@ -79,12 +80,20 @@ def field_test(
     µGraph was made for a program with other dimensions, the two programs are compared first;
     ``between`` is what that gave, where it is known.
 
-    Raises UnsupportedError if the program cannot be evaluated in the field, or kernels have
-    dimensions of their own, so that no other sizes are known to belong together.
+    Raises UnsupportedError if the program cannot be evaluated in the field, casts to integers what
+    is none, or kernels have dimensions of their own, so that no other sizes are known to belong
+    together.
     """
     _check_own_dims(ugraph)
+    require_whole_numbers(program)
     primes = tuple(p for f in FIELDS[: max(1, min(trials, len(FIELDS)))] for p in (f.p, f.q))
     keyed = keyed_operators(program)
+    fault = _interface_fault(program, ugraph) or ugraph_loss(ugraph)
+    if fault:
+        return FieldEvidence(
+            False, 0, primes, None, "the two differ", (dict(program.sizes),), seed, keyed,
+            Mismatch("", (), fault),
+        )  # fmt: skip
     if program.dims != ugraph.program.dims:
         between = between or compare_programs(program, ugraph.program, trials=trials, seed=seed)
         if not between.equal:
@@ -128,6 +137,14 @@ def _check_own_dims(ugraph: UGraph) -> None:
             why="the program does not say how their sizes follow from those of its own",
             repair="test each part against its own program",
         )
+
+
+def _interface_fault(program: Program, ugraph: UGraph) -> str:
+    """How inputs and outputs of the µGraph are not those of the program, in words."""
+    mine, its = ([o.tensor.name for o in p.outputs] for p in (program, ugraph.program))
+    if sorted(mine) != sorted(its):
+        return f"the outputs are {', '.join(its)}, not {', '.join(mine)}"
+    return interface_mismatch(program, ugraph.program)
 
 
 def _smallest(program: Program, ugraph: UGraph, seed: int) -> tuple[Program, UGraph]:

@@ -26,6 +26,7 @@ from mirage_py.verify.difference import first_difference
 from mirage_py.verify.joint_sizes import joint_small_sizes
 from mirage_py.verify.shrink import shrink
 from mirage_py.verify.trial import random_inputs, redrawn
+from mirage_py.verify.whole_numbers import require_whole_numbers
 from mirage_py.verify.work import MAX_TRIAL_WORK, program_work
 
 # Inputs at their real sizes take 16 bytes an element.
@@ -63,10 +64,13 @@ def compare_programs(
 ) -> Comparison:
     """Compare two programs; ``samples`` counts elements of each output at real sizes.
 
-    Raises UnsupportedError where a program has no meaning in a field.
+    Raises UnsupportedError where a program has no meaning in a field, or casts to integers what is
+    none.
     """
     primes = tuple(p for f in FIELDS[: max(1, min(trials, len(FIELDS)))] for p in (f.p, f.q))
     left, right = lower_masks(left), lower_masks(right)
+    for program in (left, right):
+        require_whole_numbers(program)
     mismatch = interface_mismatch(left, right)
     if mismatch:
         return Comparison(False, 0, 0, primes, mismatch)

@@ -8,13 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from adversarial.mutations import changed, graph_mutation, mutation, of
+from adversarial.mutations import graph_mutation, mutation
+from adversarial.surgery import (
+    blocks,
+    changed,
+    inserted,
+    masked,
+    of,
+    with_index,
+    with_kernel,
+    with_node,
+)
 
 from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.index import IndexExpr, Predicate
 from mirage_py.ugraph.node import STORES, Access, Node
 from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import BlockGraph, Kernel, LibraryCall, Section, UGraph
+from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, UGraph
 
 # -- partial results ------------------------------------------------------------------------------
 
@@ -25,7 +35,7 @@ def leaves_out_a_part(program: Program, block: BlockGraph) -> Iterator[BlockGrap
     for n, node in of(block, "load"):
         for d in node.dims:
             if program.sizes[d] > 1:
-                yield _masked(block, n, ix.compare("lt", ix.dim(d), program.sizes[d] - 1))
+                yield masked(block, n, ix.compare("lt", ix.dim(d), program.sizes[d] - 1))
 
 
 @mutation
@@ -35,7 +45,7 @@ def reads_a_part_twice(program: Program, block: BlockGraph) -> Iterator[BlockGra
         for axis, expr in enumerate(node.access.index):
             if expr.is_dim and program.sizes[expr.name] > 2:
                 last = program.sizes[expr.name] - 1
-                yield changed(block, n, attr=_with_index(node.access, axis, expr % last))
+                yield changed(block, n, attr=with_index(node.access, axis, expr % last))
 
 
 @mutation
@@ -51,6 +61,7 @@ def takes_another_stride(program: Program, block: BlockGraph) -> Iterator[BlockG
 
 @mutation
 def reads_with_permuted_indices(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """Two axes of a load exchanged."""
     for n, node in of(block, "load"):
         index = node.access.index
         for one in range(len(index)):
@@ -82,6 +93,7 @@ def forgets_to_rescale_a_part(program: Program, block: BlockGraph) -> Iterator[B
 
 @mutation
 def puts_another_dimension_on_the_grid(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """A grid axis over a dimension that a block needs whole, or does not know."""
     for number, axis in enumerate(block.grid):
         for d in program.dim_names:
             if d not in block.grid_tiles:
@@ -93,33 +105,34 @@ def puts_another_dimension_on_the_grid(program: Program, block: BlockGraph) -> I
 @graph_mutation
 def stores_without_a_place(graph: UGraph) -> Iterator[UGraph]:
     """All blocks along an axis write the first place: only one would, but they differ."""
-    for number, block in _blocks(graph):
+    for number, block in blocks(graph):
         for n, node in of(block, *STORES):
             for axis, expr in enumerate(node.access.index):
                 if expr.dims():
-                    access = _with_index(node.access, axis, ix.const(0))
-                    yield _with_node(graph, number, n, replace(node, attr=access))
+                    access = with_index(node.access, axis, ix.const(0))
+                    yield with_node(graph, number, n, replace(node, attr=access))
 
 
 @graph_mutation
 def stores_along_another_axis(graph: UGraph) -> Iterator[UGraph]:
     """The first block along the wrong axis writes."""
     names = graph.program.dim_names
-    for number, block in _blocks(graph):
+    for number, block in blocks(graph):
         for n, node in of(block, *STORES):
             for gone in (d for d in node.dims if d in block.grid_tiles):
                 for kept in block.predicated_axes(node):
                     index = tuple(e.substitute({gone: ix.dim(kept)}) for e in node.access.index)
                     access = Access(node.access.tensor, index)
                     dims = tuple(d for d in names if d in access.dims())
-                    yield _with_node(graph, number, n, replace(node, attr=access, dims=dims))
+                    yield with_node(graph, number, n, replace(node, attr=access, dims=dims))
 
 
 @graph_mutation
 def stores_for_an_addition(graph: UGraph) -> Iterator[UGraph]:
-    for number, block in _blocks(graph):
+    """The last block's value for the sum over all blocks."""
+    for number, block in blocks(graph):
         for n, node in of(block, "store_add"):
-            yield _with_node(graph, number, n, replace(node, op="store"))
+            yield with_node(graph, number, n, replace(node, op="store"))
 
 
 @mutation
@@ -139,89 +152,38 @@ def adds_what_all_blocks_have(program: Program, block: BlockGraph) -> Iterator[B
 
 @graph_mutation
 def leaves_a_kernel_out(graph: UGraph) -> Iterator[UGraph]:
+    """A kernel that is not launched."""
     for number in range(len(graph.kernels)):
         yield replace(graph, kernels=graph.kernels[:number] + graph.kernels[number + 1 :])
 
 
 @graph_mutation
 def runs_kernels_in_another_order(graph: UGraph) -> Iterator[UGraph]:
+    """Kernels in reverse."""
     if len(graph.kernels) > 1:
         yield replace(graph, kernels=graph.kernels[::-1])
 
 
 @graph_mutation
 def multiplies_other_tensors(graph: UGraph) -> Iterator[UGraph]:
+    """A library call on another tensor."""
     for number, kernel in enumerate(graph.kernels):
         if isinstance(kernel, LibraryCall):
             for place in range(len(kernel.args)):
                 for name in graph.tensors:
                     args = (*kernel.args[:place], name, *kernel.args[place + 1 :])
                     if args != kernel.args:
-                        yield _with_kernel(graph, number, replace(kernel, args=args))
+                        yield with_kernel(graph, number, replace(kernel, args=args))
 
 
 # -- inside ---------------------------------------------------------------------------------------
-
-
-def _blocks(graph: UGraph) -> list[tuple[int, BlockGraph]]:
-    return [(n, k) for n, k in enumerate(graph.kernels) if isinstance(k, BlockGraph)]
-
-
-def _with_kernel(graph: UGraph, number: int, kernel: Kernel) -> UGraph:
-    kernels = (*graph.kernels[:number], kernel, *graph.kernels[number + 1 :])
-    return replace(graph, kernels=kernels)
-
-
-def _with_node(graph: UGraph, number: int, position: int, node: Node) -> UGraph:
-    block = graph.kernels[number]
-    assert isinstance(block, BlockGraph)
-    dims = tuple(d for d in graph.program.dim_names if d in node.access.dims())
-    nodes = list(block.nodes)
-    nodes[position] = replace(node, dims=dims)
-    return _with_kernel(graph, number, replace(block, nodes=tuple(nodes)))
-
-
-def _with_index(access: Access, axis: int, expr: IndexExpr) -> Access:
-    return Access(access.tensor, (*access.index[:axis], expr, *access.index[axis + 1 :]))
-
-
-def _inserted(block: BlockGraph, before: int, new: list[Node]) -> BlockGraph:
-    """The block with nodes put in front of one, into its section; their operands are old ones, or
-    new ones as they are numbered then.
-    """
-    count = len(new)
-
-    def moved(n: int) -> int:
-        return n if n < before else n + count
-
-    nodes = [replace(n, args=tuple(map(moved, n.args))) for n in block.nodes]
-    sections: list[Section] = []
-    for section in block.sections:
-        places: list[int] = []
-        for n in section.nodes:
-            places += [*range(before, before + count), moved(n)] if n == before else [moved(n)]
-        sections.append(replace(section, nodes=tuple(places)))
-    nodes[before:before] = new
-    return replace(block, nodes=tuple(nodes), sections=tuple(sections), threads=())
-
-
-def _masked(block: BlockGraph, load: int, predicate: Predicate) -> BlockGraph:
-    """What is read, multiplied by a mask."""
-    after = load + 1
-    mask = Node("mask", (), predicate)
-    wider = _inserted(block, after, [mask, Node("mul", (load, after))])
-    for user, node in enumerate(wider.nodes):
-        if load in node.args and user > after + 1:
-            args = tuple(after + 1 if a == load else a for a in node.args)
-            wider = changed(wider, user, args=args)
-    return wider
 
 
 def _with_unit_factor(block: BlockGraph, user: int, place: int) -> BlockGraph:
     """One operand of a product is 1, with the same dimensions."""
     argument = block.nodes[user].args[place]
     zero = Node("sub", (argument, argument), None)
-    wider = _inserted(block, user, [zero, Node("exp", (user,), None)])
+    wider = inserted(block, user, [zero, Node("exp", (user,), None)])
     node = wider.nodes[user + 2]
     args = (*node.args[:place], user + 1, *node.args[place + 1 :])
     return changed(wider, user + 2, args=args)

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import isfinite
 
+from adversarial.surgery import bypassed, changed, of, same_dims, with_index
+
 from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.dims import node_dims
-from mirage_py.ugraph.index import IndexExpr, Predicate
+from mirage_py.ugraph.index import Predicate
 from mirage_py.ugraph.node import STORES, Access, Node
 from mirage_py.ugraph.operators import EFFECT, STATE, operator
 from mirage_py.ugraph.predicates import negation
@@ -73,21 +75,12 @@ def graph_mutation(function: GraphMutation) -> GraphMutation:
     return function
 
 
-def changed(block: BlockGraph, position: int, **what: object) -> BlockGraph:
-    nodes = list(block.nodes)
-    nodes[position] = replace(nodes[position], **what)  # type: ignore[arg-type]
-    return replace(block, nodes=tuple(nodes))
-
-
-def of(block: BlockGraph, *ops: str) -> Iterator[tuple[int, Node]]:
-    return ((n, node) for n, node in enumerate(block.nodes) if node.op in ops)
-
-
 # -- reductions -----------------------------------------------------------------------------------
 
 
 @mutation
 def reduces_another_dimension(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """A sum, maximum or product over a wrong axis."""
     for n, node in of(block, "sum", "max", "matmul"):
         available = dict.fromkeys(d for a in node.args for d in block.nodes[a].dims)
         for d in available:
@@ -97,6 +90,7 @@ def reduces_another_dimension(program: Program, block: BlockGraph) -> Iterator[B
 
 @mutation
 def reduces_one_dimension_more(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """A sum or product over one axis too many."""
     for n, node in of(block, "sum", "matmul"):
         for d in node.dims:
             yield changed(block, n, attr=(*node.reduced, d))
@@ -104,12 +98,14 @@ def reduces_one_dimension_more(program: Program, block: BlockGraph) -> Iterator[
 
 @mutation
 def takes_the_maximum_for_the_sum(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """max for sum."""
     for n, _ in of(block, "sum"):
         yield changed(block, n, op="max")
 
 
 @mutation
 def takes_the_sum_for_the_maximum(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """sum for max, where the maximum does more than shift exponents."""
     for n, _ in of(block, "max"):
         users = [other for other in block.nodes if n in other.args]
         # A sum may shift exponents too: it overflows, which is for the float gate to find.
@@ -122,7 +118,7 @@ def sums_before_a_function(program: Program, block: BlockGraph) -> Iterator[Bloc
     """sum(f(x)) becomes f(sum(x))."""
     for n, node in of(block, "sum"):
         inner = block.nodes[node.args[0]]
-        if len(inner.args) == 1 and inner.op != "cast":
+        if len(inner.args) == 1 and inner.attr is None and operator(inner.op).kind != STATE:
             moved = changed(block, node.args[0], op="sum", attr=node.attr)
             yield changed(moved, n, op=inner.op, attr=None)
 
@@ -132,6 +128,7 @@ def sums_before_a_function(program: Program, block: BlockGraph) -> Iterator[Bloc
 
 @mutation
 def drops_an_accumulator(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """What the last iteration has, for the total."""
     for n, node in of(block, "accum_sum", "accum_max", "accum_rescaled"):
         users = [u for u, other in enumerate(block.nodes) if n in other.args]
         wrong = block
@@ -143,12 +140,14 @@ def drops_an_accumulator(program: Program, block: BlockGraph) -> Iterator[BlockG
 
 @mutation
 def forgets_to_rescale(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """A running sum that keeps the scale of an older maximum."""
     for n, node in of(block, "accum_rescaled"):
         yield changed(block, n, op="accum_sum", args=node.args[:1], attr=None)
 
 
 @mutation
 def rescales_by_the_wrong_power(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """A running sum rescaled twice, backwards, or not at all."""
     for n, node in of(block, "accum_rescaled"):
         for power in (2, -1, 0):
             yield changed(block, n, attr=(power, *node.degrees[1:]))
@@ -156,20 +155,23 @@ def rescales_by_the_wrong_power(program: Program, block: BlockGraph) -> Iterator
 
 @mutation
 def accumulates_a_maximum(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """A running maximum for a running sum."""
     for n, _ in of(block, "accum_sum"):
         yield changed(block, n, op="accum_max")
 
 
 @mutation
 def accumulates_a_sum(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """A running sum for a running maximum."""
     for n, _ in of(block, "accum_max"):
         yield changed(block, n, op="accum_sum", attr=None)
 
 
 @mutation
 def accumulates_something_else(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """Another value of the same shape is accumulated."""
     for n, node in of(block, "accum_sum", "accum_rescaled"):
-        for other in _same_dims(block, node.args[0], n):
+        for other in same_dims(block, node.args[0], n):
             yield changed(block, n, args=(other, *node.args[1:]))
 
 
@@ -184,6 +186,7 @@ def shifts_by_something_else(program: Program, block: BlockGraph) -> Iterator[Bl
 
 @mutation
 def loops_over_another_dimension(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """The loop goes over a dimension that its body does not reduce."""
     for number, section in enumerate(block.sections):
         for d in program.dim_names if section.loop else ():
             if d != section.loop:
@@ -212,6 +215,7 @@ def runs_a_loop_once(program: Program, block: BlockGraph) -> Iterator[BlockGraph
 
 @mutation
 def swaps_operands(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """y / x for x / y, y - x for x - y."""
     for n, node in of(block, "div", "sub"):
         yield changed(block, n, args=node.args[::-1])
 
@@ -234,6 +238,7 @@ _CONFUSED = {
 
 @mutation
 def takes_another_operator(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """An operator that is easily confused with the right one."""
     for n, node in enumerate(block.nodes):
         for op in _CONFUSED.get(node.op, ()):
             yield changed(block, n, op=op)
@@ -241,14 +246,20 @@ def takes_another_operator(program: Program, block: BlockGraph) -> Iterator[Bloc
 
 @mutation
 def leaves_an_operator_out(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """One of its operands, for an operator's result."""
     for n, node in enumerate(block.nodes):
-        if operator(node.op).kind not in (STATE, EFFECT) and node.args and node.op != "cast":
+        if operator(node.op).kind in (STATE, EFFECT) or not node.args or node.op == "cast":
+            continue
+        # Missing squares, epsilons and divisions by a size are kinds of their own.
+        others = [block.nodes[a].op for a in node.args[1:]]
+        if node.op != "square" and others not in (["const"], ["size"]):
             for kept in node.args:
-                yield _bypassed(block, n, kept)
+                yield bypassed(block, n, kept)
 
 
 @mutation
 def applies_an_operator_twice(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """Both operands are the same value."""
     for n, node in of(block, "mul", "add", "div", "sub"):
         yield changed(block, n, args=(node.args[1], node.args[1]))
         yield changed(block, n, args=(node.args[0], node.args[0]))
@@ -256,17 +267,19 @@ def applies_an_operator_twice(program: Program, block: BlockGraph) -> Iterator[B
 
 @mutation
 def reads_another_value(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """An operand is another value of the same shape."""
     for n, node in enumerate(block.nodes):
         if operator(node.op).kind in (STATE, EFFECT):
             continue
         for place, argument in enumerate(node.args):
-            for other in _same_dims(block, argument, n)[:2]:
+            for other in same_dims(block, argument, n)[:2]:
                 args = (*node.args[:place], other, *node.args[place + 1 :])
                 yield changed(block, n, args=args)
 
 
 @mutation
 def has_a_wrong_constant(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """Doubled, negated, zero, one more, off by a millionth."""
     for n, node in of(block, "const"):
         value = node.attr
         if isinstance(value, float) and isfinite(value) and abs(value) < 1e29:
@@ -276,6 +289,7 @@ def has_a_wrong_constant(program: Program, block: BlockGraph) -> Iterator[BlockG
 
 @mutation
 def divides_by_another_size(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """The extent of another dimension, or 1."""
     for n, node in of(block, "size"):
         for d in program.dim_names:
             if d != node.attr:
@@ -288,6 +302,7 @@ def divides_by_another_size(program: Program, block: BlockGraph) -> Iterator[Blo
 
 @mutation
 def is_one_off_in_a_mask(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """The border of a mask one or two places beside."""
     for n, node in of(block, "mask"):
         if isinstance(node.attr, Predicate) and node.attr.exprs:
             left, right = node.attr.exprs
@@ -297,6 +312,7 @@ def is_one_off_in_a_mask(program: Program, block: BlockGraph) -> Iterator[BlockG
 
 @mutation
 def compares_otherwise(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """< for <=, == for <=, sides swapped."""
     for n, node in of(block, "mask"):
         if isinstance(node.attr, Predicate) and node.attr.exprs:
             for op in ("lt", "ge", "gt", "eq"):
@@ -306,6 +322,7 @@ def compares_otherwise(program: Program, block: BlockGraph) -> Iterator[BlockGra
 
 @mutation
 def negates_a_mask(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """What is masked out for what is not."""
     for n, node in of(block, "mask"):
         if isinstance(node.attr, Predicate):
             yield changed(block, n, attr=negation(node.attr))
@@ -313,6 +330,7 @@ def negates_a_mask(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
 
 @mutation
 def forgets_a_mask(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """1 for a mask."""
     for n, _ in of(block, "mask"):
         yield changed(block, n, op="const", attr=1.0)
 
@@ -337,14 +355,15 @@ def shifts_an_index(program: Program, block: BlockGraph) -> Iterator[BlockGraph]
         for axis, expr in enumerate(node.access.index):
             extent = expr.bounds(program.sizes)[1] + 1
             if extent > 1:
-                yield changed(block, n, attr=_with_index(node.access, axis, (expr + 1) % extent))
+                yield changed(block, n, attr=with_index(node.access, axis, (expr + 1) % extent))
 
 
 @mutation
 def reads_one_element_for_all(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """An index that does not move along one axis."""
     for n, node in of(block, "load"):
         for axis in range(len(node.access.index)):
-            yield changed(block, n, attr=_with_index(node.access, axis, ix.const(0)))
+            yield changed(block, n, attr=with_index(node.access, axis, ix.const(0)))
 
 
 @mutation
@@ -354,11 +373,12 @@ def reads_another_dimension(program: Program, block: BlockGraph) -> Iterator[Blo
         for axis, expr in enumerate(node.access.index):
             for d in program.dim_names if expr.is_dim else ():
                 if d != expr.name and program.sizes[d] <= program.sizes[expr.name]:
-                    yield changed(block, n, attr=_with_index(node.access, axis, ix.dim(d)))
+                    yield changed(block, n, attr=with_index(node.access, axis, ix.dim(d)))
 
 
 @mutation
 def reads_another_tensor(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """A load from another tensor of the same shape."""
     loads = list(of(block, "load"))
     for n, node in loads:
         for _, other in loads:
@@ -368,13 +388,15 @@ def reads_another_tensor(program: Program, block: BlockGraph) -> Iterator[BlockG
 
 @mutation
 def stores_another_value(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """A store of another value of the same shape."""
     for n, node in of(block, *STORES):
-        for other in _same_dims(block, node.args[0], n):
+        for other in same_dims(block, node.args[0], n):
             yield changed(block, n, args=(other,))
 
 
 @mutation
 def swaps_two_stores(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
+    """Two stores of one kernel with each other's values: permuted outputs."""
     stores = list(of(block, *STORES))
     for number, (n, node) in enumerate(stores):
         for m, other in stores[number + 1 :]:
@@ -389,29 +411,3 @@ def skips_a_store(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
     for n, _ in of(block, *STORES):
         sections = [replace(s, nodes=tuple(m for m in s.nodes if m != n)) for s in block.sections]
         yield replace(block, sections=tuple(sections))
-
-
-# -- inside ---------------------------------------------------------------------------------------
-
-
-def _same_dims(block: BlockGraph, argument: int, before: int) -> list[int]:
-    """Other values with the same dimensions that come before ``before``."""
-    dims = block.nodes[argument].dims
-    return [
-        n
-        for n, node in enumerate(block.nodes[:before])
-        if n != argument and node.dims == dims and operator(node.op).kind != EFFECT
-    ]
-
-
-def _bypassed(block: BlockGraph, position: int, kept: int) -> BlockGraph:
-    wrong = block
-    for user, node in enumerate(block.nodes):
-        if position in node.args:
-            args = tuple(kept if a == position else a for a in node.args)
-            wrong = changed(wrong, user, args=args)
-    return wrong
-
-
-def _with_index(access: Access, axis: int, expr: IndexExpr) -> Access:
-    return Access(access.tensor, (*access.index[:axis], expr, *access.index[axis + 1 :]))

@@ -15,9 +15,9 @@ GRAPHS = {
     "a loss of rows": lambda: loss(LOG_ROWS, "tensor A[5] : f32"),
     "causal attention": lambda: attention(LOOPED, CAUSAL),
 }
-PER_GRAPH = 60
+PER_GRAPH = 24
 # A grid of four axes makes each trial long.
-PER_ATTENTION = 20
+PER_ATTENTION = 8
 
 
 @pytest.mark.parametrize("name", sorted(GRAPHS))

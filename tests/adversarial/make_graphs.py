@@ -1,0 +1,75 @@
+"""Writes the µGraphs that are mutated, from real searches: ``python -m adversarial.make_graphs``.
+
+Of each program and each kind of family the cheapest one that is safe, and of single kernels also
+the one with most operators. Tiles are small and leave tails.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from adversarial.graphs import FOLDER
+from adversarial.programs import programs
+
+from mirage_py.search.family import ATOMIC, LIBRARY, ONE_KERNEL, SPLIT, TWO_KERNELS, Family
+from mirage_py.search.search import search
+from mirage_py.search.stabilize import stabilized
+from mirage_py.ugraph.printing import format_ugraph
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ugraph import BlockGraph, UGraph
+from mirage_py.verify.small_sizes import instantiate_small
+
+# Programs with a long dimension are there for what shares it out.
+_KINDS_WHOLE = (ONE_KERNEL, TWO_KERNELS, LIBRARY)
+_KINDS_LONG = (SPLIT, ATOMIC)
+# The searches of the largest programs find all kinds early.
+_SEARCH_S = 60.0
+
+
+def main() -> None:
+    """Replace the folder's contents."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for old in sorted(FOLDER.glob("*.ug")):
+        old.unlink()
+    for name, program in programs().items():
+        started = time.monotonic()
+        chosen = _chosen(program, _KINDS_LONG if name.endswith("_long") else _KINDS_WHOLE)
+        for title, graph in chosen.items():
+            path = FOLDER / f"{name}.{title}.ug"
+            path.write_text(format_ugraph(graph), encoding="utf-8")
+        seconds = time.monotonic() - started
+        sys.stdout.write(f"{name}: {', '.join(chosen) or 'nothing'}, {seconds:.1f} s\n")
+
+
+def _chosen(program: Program, kinds: tuple[str, ...]) -> dict[str, UGraph]:
+    found = search(program, seed=0, deadline=time.monotonic() + _SEARCH_S)
+    chosen: dict[str, UGraph] = {}
+    for kind in kinds:
+        families = [f for f in found.families if f.kind == kind]
+        cheapest = _first_safe(families)
+        if cheapest is None:
+            continue
+        title = kind.replace(" ", "_")
+        chosen[title] = cheapest
+        if kind == ONE_KERNEL:
+            longest = _first_safe(sorted(families, key=_nodes, reverse=True))
+            if longest is not None and longest != cheapest:
+                chosen[f"{title}_long"] = longest
+    return chosen
+
+
+def _nodes(family: Family) -> int:
+    return sum(len(k.nodes) for k in family.ugraph.kernels if isinstance(k, BlockGraph))
+
+
+def _first_safe(families: list[Family]) -> UGraph | None:
+    for family in families:
+        stable = stabilized(family.ugraph)
+        if not stable.faults:
+            return instantiate_small(stable.ugraph)
+    return None
+
+
+if __name__ == "__main__":
+    main()

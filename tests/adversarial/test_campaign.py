@@ -1,0 +1,74 @@
+"""500 random mutants of all example programs: none that is wrong is accepted."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from adversarial.campaign import Report, campaign
+from adversarial.corpus import Site, descriptions, kinds, mutants_of, originals, sites
+from adversarial.explain import explanation, listed
+from adversarial.judge import SAME, verdict
+from adversarial.programs import EXAMPLES
+from adversarial.trial import EQUAL, WRONG, outcome
+
+# Each test of its own, so that processes share them.
+COUNT, PARTS, SEED = 500, 5, 7
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_wrong_mutant_is_accepted(part: int) -> None:
+    chosen = [s for n, s in enumerate(sites(COUNT, SEED)) if n % PARTS == part]
+    found = {site: outcome(site, seed=SEED) for site in chosen}
+    assert [str(s) for s, o in found.items() if o == WRONG] == []
+    assert [str(s) for s, o in found.items() if o == EQUAL and not explanation(s)] == []
+    assert sum(o not in (EQUAL, WRONG) for o in found.values()) > 0.8 * len(found)
+
+
+def test_kinds_are_many_and_documented() -> None:
+    assert len(kinds()) >= 60
+    assert [kind for kind, what in descriptions().items() if not what] == []
+
+
+def test_every_kind_has_its_turn() -> None:
+    tried = Counter(s.kind for s in sites(COUNT, SEED))
+    assert [kind for kind in kinds() if not tried[kind]] == []
+
+
+def test_every_example_has_right_graphs() -> None:
+    examples = {p.stem for p in EXAMPLES.rglob("*.math")}
+    # Parts of a program that is searched in parts are numbered.
+    named = {
+        name.partition(".")[0].removesuffix("_long").rstrip("0123456789") for name in originals()
+    }
+    assert sorted(examples - named) == []
+    families = Counter(name.rpartition(".")[2] for name in originals())
+    assert min(families[f] for f in ("one_kernel", "two_kernels", "library", "split")) >= 10
+
+
+def test_the_graphs_that_are_changed_are_right() -> None:
+    wrong = [n for n, (program, graph) in originals().items() if verdict(program, graph) != SAME]
+    assert wrong == []
+
+
+def test_a_site_names_one_mutant() -> None:
+    site = Site("swaps_operands", "softmax.one_kernel", 0)
+    (first, *_) = mutants_of(site.kind, originals()[site.graph][1])
+    assert str(site) == "swaps_operands 0 on softmax.one_kernel"
+    assert first != originals()[site.graph][1]
+
+
+def test_what_is_listed_as_equal_is_accepted() -> None:
+    assert all(why for why in listed().values())
+    for text in list(listed())[::10]:
+        kind, place, graph = text.replace(" on ", " ").split()
+        assert outcome(Site(kind, graph, int(place))) == EQUAL
+
+
+def test_a_campaign_goes_on_where_it_ended(tmp_path) -> None:
+    path = tmp_path / "report.json"
+    (whole,) = campaign(30, 3, path)
+    assert whole.done == 30
+    assert sum(whole.totals.values()) == 30
+    assert list(campaign(30, 3, path)) == []
+    assert isinstance(whole, Report)

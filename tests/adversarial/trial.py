@@ -1,0 +1,70 @@
+"""What the verifier says of a mutant, tier by tier, and what float64 says of those it accepts."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from adversarial.corpus import Site, mutant, originals
+from adversarial.judge import DIFFERENT, OVERFLOWS, SAME, verdict
+
+from mirage_py.errors import MirageError
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.ugraph.validate import validate_ugraph
+from mirage_py.verify.families import FamilyTests
+from mirage_py.verify.sampled_test import sampled_test
+
+# As the pipeline has them.
+TRIALS = 4
+SAMPLES = 3
+
+# The first tier that refuses a mutant, in their order; then what becomes of the others.
+RULES, SMALL, REAL = "rules", "small sizes", "real sizes"
+FLOATS, EQUAL, WRONG = "left to floats", "equal", "wrong"
+OUTCOMES = (RULES, SMALL, REAL, FLOATS, EQUAL, WRONG)
+_ACCEPTED = {SAME: EQUAL, OVERFLOWS: FLOATS, DIFFERENT: WRONG}
+
+
+def outcome(site: Site, *, seed: int = 0) -> str:
+    """One of OUTCOMES. The last three are accepted: float64 sees no difference, or sees one, or
+    only that exponents are shifted so far that they overflow, which is the float gate's to refuse.
+
+    The rules alone decide nothing: what they refuse has to be refused by the field test too, which
+    the pipeline asks. An exception that is no MirageError is a fault of the verifier and goes on.
+    """
+    program, _ = originals()[site.graph]
+    return judged(program, mutant(site), _tests(site.graph, seed), seed=seed)
+
+
+def judged(program: Program, ugraph: UGraph, tests: FamilyTests, *, seed: int = 0) -> str:
+    """The same for any µGraph."""
+    tier = refused_by(program, ugraph, tests, seed=seed)
+    if tier:
+        return RULES if tier == SMALL and _breaks_rules(ugraph) else tier
+    return _ACCEPTED[verdict(program, ugraph, seed=seed)]
+
+
+def refused_by(program: Program, ugraph: UGraph, tests: FamilyTests, *, seed: int = 0) -> str:
+    """SMALL or REAL, or nothing if the pipeline would take it."""
+    try:
+        if not tests.run(ugraph).equal:
+            return SMALL
+    except MirageError:
+        return SMALL
+    try:
+        return "" if sampled_test(program, ugraph, samples=SAMPLES, seed=seed).equal else REAL
+    except MirageError:
+        return REAL
+
+
+def _breaks_rules(ugraph: UGraph) -> bool:
+    try:
+        validate_ugraph(ugraph)
+    except MirageError:
+        return True
+    return False
+
+
+@cache
+def _tests(name: str, seed: int) -> FamilyTests:
+    return FamilyTests(originals()[name][0], trials=TRIALS, seed=seed)
