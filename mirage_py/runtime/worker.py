@@ -2,8 +2,8 @@
 
 Started by ``worker_pool`` in a session and process group of its own. A task names its ``service``
 and carries what that needs; the reply is ``{"value": ...}`` or ``{"error": text}``, ``spoiled``
-where the process is of no more use. Nothing is pickled, and whatever a kernel's source or a
-compiler prints goes to the error stream.
+where the process is of no more use, and carries the number of its task. Nothing is pickled, and
+whatever a kernel's source or a compiler prints goes to the error stream.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import json
 import os
 import resource
 import sys
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -80,13 +78,13 @@ def main(memory_bytes: int, imports: Sequence[str]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    threading.Thread(target=_follow_parent, args=(os.getppid(),), daemon=True).start()
 
     for name in imports:
         importlib.import_module(name)
     _send(replies, {"ready": True})
     for line in tasks:
-        _send(replies, _answer(json.loads(line)))
+        task = json.loads(line)
+        _send(replies, {**_answer(task), "number": task["number"]})
 
 
 def _service(name: str) -> Callable[[Task], Any]:
@@ -102,7 +100,8 @@ def _answer(task: Task) -> dict[str, Any]:
     try:
         return {"value": _service(task["service"])(task)}
     except MemoryError:
-        return {"error": "it ran out of memory"}
+        # What it took may not come back, and the next task must have all there is.
+        return {"error": "it ran out of memory", "spoiled": True}
     except MirageError as error:
         return {"error": str(error)}
     except Exception as error:  # noqa: BLE001
@@ -112,9 +111,8 @@ def _answer(task: Task) -> dict[str, Any]:
 
 def _gpu_is_spoiled() -> bool:
     """Whether a kernel has broken this process's GPU context, so that no launch means anything."""
-    import torch
-
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
         return False
     try:
         torch.cuda.synchronize()
@@ -126,13 +124,6 @@ def _gpu_is_spoiled() -> bool:
 def _send(replies: Any, reply: Mapping[str, Any]) -> None:
     replies.write(json.dumps(reply) + "\n")
     replies.flush()
-
-
-def _follow_parent(parent: int) -> None:
-    """A worker whose parent was killed must not go on computing for nobody."""
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 Each is a fresh interpreter in its own process group, not a fork and not multiprocessing's spawn: a
 fork would take CUDA's state along, and spawn would run the user's main script again. A task that
 breaks its worker costs only itself: the whole group is killed (with the ptxas it may have started)
-and the next task gets a new one.
+and the next task gets a new one. Beside each worker a shell waits that kills the group when the
+parent is gone, also one that was killed and could not say so: a compiler that hangs inside native
+code would not notice.
 """
 
 from __future__ import annotations
@@ -33,6 +35,16 @@ START_TIMEOUT_S = 120.0
 # What emitted sources import.
 _KERNEL_IMPORTS = ("torch", "triton")
 _STDERR_TAIL_BYTES = 600
+# What a task may print, and how long its answer may be; the first is far above any compiler's
+# dump, the second above any outcome of a search.
+_MOST_STDERR_BYTES = 64 << 20
+_MOST_ANSWER_BYTES = 256 << 20
+# How often a worker is looked at that says nothing.
+_LOOK_S = 0.5
+
+# The first line names the process group. A second one comes when the group is gone; if the stream
+# ends before, the parent is gone.
+_GUARD = 'read group && { read over || kill -s KILL -- "-$group"; }'
 
 _BOOT = """
 import json, sys
@@ -59,6 +71,10 @@ class Reply:
     def done(self) -> bool:
         """Whether there is an answer."""
         return self.kind == "done"
+
+
+class _GarbageError(Exception):
+    """A worker said something that is no answer."""
 
 
 class WorkerPool:
@@ -177,6 +193,8 @@ class _Worker:
         self._memory_bytes = memory_bytes
         self._imports = imports
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._asked = 0
         self._errors: IO[bytes] | None = None
         self._pending = b""
 
@@ -197,6 +215,9 @@ class _Worker:
             reason = self._death()
             self.kill()
             return Reply("crash", reason=reason, seconds=time.monotonic() - start)
+        except _GarbageError as error:
+            self.kill()
+            return Reply("crash", reason=str(error), seconds=time.monotonic() - start)
         seconds = time.monotonic() - start
         if answer.get("spoiled"):
             self.kill()
@@ -216,27 +237,20 @@ class _Worker:
                 if pipe is not None:
                     with contextlib.suppress(OSError):
                         pipe.close()
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            with contextlib.suppress(OSError):
+                guard.communicate(b"\n")
         if self._errors is not None:
             self._errors.close()
             self._errors = None
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
-        arguments = [str(self._memory_bytes), json.dumps(sys.path), json.dumps([*self._imports])]
-        command = [sys.executable, "-c", _BOOT, *arguments]
-        self._process = process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **self._environment},
-            start_new_session=True,
-            bufsize=0,
-        )
         try:
-            self._receive(process, START_TIMEOUT_S)
-        except OSError:
-            reason = self._death()
+            process = self._spawn()
+            self._receive(process, time.monotonic() + START_TIMEOUT_S)
+        except (OSError, _GarbageError) as error:
+            reason = self._death() if self._process is not None else str(error)
             self.kill()
             raise CompileError(
                 "a worker process does not start",
@@ -245,30 +259,80 @@ class _Worker:
             ) from None
         return process
 
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        arguments = [str(self._memory_bytes), json.dumps(sys.path), json.dumps([*self._imports])]
+        self._process = process = subprocess.Popen(
+            [sys.executable, "-c", _BOOT, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **self._environment},
+            start_new_session=True,
+            bufsize=0,
+        )
+        assert process.stdin is not None
+        os.set_blocking(process.stdin.fileno(), False)
+        # In a session of its own, so that Ctrl-C does not end it before its time.
+        self._guard = guard = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            bufsize=0,
+        )
+        assert guard.stdin is not None
+        guard.stdin.write(f"{process.pid}\n".encode())
+        return process
+
     def _exchange(
         self, process: subprocess.Popen[bytes], task: Task, timeout_s: float
     ) -> dict[str, Any]:
+        """The answer to a task. Raises as ``_receive`` does, and _GarbageError for another one."""
         assert process.stdin is not None
-        line = memoryview(json.dumps(task).encode() + b"\n")
-        while line:
-            line = line[os.write(process.stdin.fileno(), line) :]
-        return self._receive(process, timeout_s)
-
-    def _receive(self, process: subprocess.Popen[bytes], timeout_s: float) -> dict[str, Any]:
-        """The next line. Raises TimeoutError, or ConnectionError when the process has ended."""
-        assert process.stdout is not None
         end = time.monotonic() + timeout_s
+        self._asked += 1
+        line = memoryview(json.dumps({**task, "number": self._asked}).encode() + b"\n")
+        while line:
+            if not _ready(process.stdin, select.POLLOUT, end - time.monotonic()):
+                raise TimeoutError
+            line = line[os.write(process.stdin.fileno(), line) :]
+        answer = self._receive(process, end)
+        fits = answer.get("number") == self._asked and ("value" in answer or "error" in answer)
+        if not fits or self._pending:
+            raise _GarbageError("its worker process gave an answer that is none")
+        return answer
+
+    def _receive(self, process: subprocess.Popen[bytes], end: float) -> dict[str, Any]:
+        """The next line.
+
+        Raises TimeoutError at ``end``, ConnectionError when the process has ended, and
+        _GarbageError for what is no answer.
+        """
+        assert process.stdout is not None
         while b"\n" not in self._pending:
             left = end - time.monotonic()
-            if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
+            if left <= 0:
                 raise TimeoutError
-            chunk = os.read(process.stdout.fileno(), 1 << 16)
-            if not chunk:
-                raise ConnectionError
-            self._pending += chunk
+            if _ready(process.stdout, select.POLLIN, min(left, _LOOK_S)):
+                chunk = os.read(process.stdout.fileno(), 1 << 16)
+                if not chunk:
+                    raise ConnectionError
+                self._pending += chunk
+            elif process.poll() is not None:
+                raise ConnectionError  # something that it started holds its pipe open
+            if len(self._pending) > _MOST_ANSWER_BYTES:
+                raise _GarbageError(f"its answer is longer than {_MOST_ANSWER_BYTES} bytes")
+            if self._errors is not None and _size(self._errors) > _MOST_STDERR_BYTES:
+                raise _GarbageError(f"it printed more than {_MOST_STDERR_BYTES} bytes")
         line, self._pending = self._pending.split(b"\n", 1)
-        answer = json.loads(line)
-        assert isinstance(answer, dict)
+        try:
+            answer = json.loads(line)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise _GarbageError("its worker process gave an answer that is none")
         return answer
 
     def _death(self) -> str:
@@ -288,3 +352,14 @@ class _Worker:
         self._errors.seek(max(0, size - _STDERR_TAIL_BYTES))
         words = self._errors.read().decode(errors="replace").strip()
         return f"{how}: {words}" if words else how
+
+
+def _ready(stream: IO[bytes], event: int, seconds: float) -> bool:
+    """Whether a stream can be read or written (or has ended) within some seconds."""
+    poll = select.poll()
+    poll.register(stream, event)
+    return bool(poll.poll(max(0.0, seconds) * 1000))
+
+
+def _size(file: IO[bytes]) -> int:
+    return os.fstat(file.fileno()).st_size
