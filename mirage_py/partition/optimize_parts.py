@@ -156,6 +156,7 @@ def _measured(
     deadline: float | None,
 ) -> Result:
     from mirage_py.runtime.baselines import baselines as usual_baselines
+    from mirage_py.runtime.measured import float_source
     from mirage_py.runtime.tuner import tune
 
     given = dict(job.baselines or {})
@@ -187,7 +188,7 @@ def _measured(
             result.evidence,
             max_rel_error=report.best.max_rel_error,
             float_bound=report.best.bound,
-            float_source=f"{job.target.name}, full size",
+            float_source=float_source(report.best, job.target.name),
         )
         result = replace(result, evidence=evidence)
     candidates = tuple(

@@ -13,6 +13,7 @@ from mirage_py.runtime.eager import torch_function
 from mirage_py.runtime.gate_judge import DeviceJudge
 from mirage_py.runtime.gate_store import GateStore, to_arrays
 from mirage_py.runtime.launch import PlanRunner
+from mirage_py.runtime.repeats import adds_atomically, spread_of
 from mirage_py.runtime.rotation import InputSet, rotated_inputs
 from mirage_py.runtime.timing import Timed, time_interleaved
 from mirage_py.ugraph.json_form import load_text
@@ -74,8 +75,10 @@ def _worst(
         found = _judged(store, runner, name, device)
         if not found.passed:
             return replace(found, reason=f"{name} inputs: {found.reason}")
+        spread = max(found.spread or 0.0, worst.spread or 0.0 if worst else 0.0)
         if worst is None or found.max_rel_error > worst.max_rel_error:
             worst = found
+        worst = replace(worst, spread=spread)
     assert worst is not None
     return worst
 
@@ -97,7 +100,23 @@ def _judged(store: GateStore, runner: PlanRunner, name: str, device: torch.devic
             _rotated.cache_clear()
             reason = f"it writes to its input {tensor.name}"
             return FloatEvidence(found.max_rel_error, found.bound, None, False, reason)
-    return found
+    if not found.passed:
+        return found
+    return _repeated(found, runner, inputs, outputs)
+
+
+def _repeated(
+    found: FloatEvidence,
+    runner: PlanRunner,
+    inputs: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
+) -> FloatEvidence:
+    """The finding after more launches: without atomics they must all give the same bits."""
+    spread = spread_of(runner.plan, outputs, lambda: runner.run_poisoned(*inputs))
+    if spread and not adds_atomically(runner.plan):
+        reason = f"two launches on the same inputs differ by {spread:.2g}: a race"
+        return replace(found, passed=False, reason=reason, spread=spread)
+    return replace(found, spread=spread)
 
 
 def add_eager(store: GateStore, name: str, device: torch.device) -> None:

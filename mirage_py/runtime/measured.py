@@ -20,7 +20,8 @@ class Measured:
 
     Times are microseconds of a run with a cold L2: median, 20th and 80th percentile; infinite where
     it was not timed. ``reason`` says why it did not pass, ``note`` what else there is to know.
-    Errors are those of the worst input set that was tried.
+    Errors are those of the worst input set that was tried; ``spread`` is how far repeated launches
+    are apart there, 0 where every bit is the same.
     """
 
     name: str
@@ -34,12 +35,21 @@ class Measured:
     max_rel_error: float = 0.0
     bound: float = 0.0
     eager_rel_error: float | None = None
+    spread: float = 0.0
     facts: tuple[CompiledFacts, ...] = ()
 
     @property
     def timed(self) -> bool:
         """Whether it passed and has a time."""
         return self.passed and self.time_us < inf
+
+
+def float_source(measured: Measured, target: str) -> str:
+    """Where the float gate's numbers of a plan are from, and what else it saw."""
+    source = f"{target}, full size"
+    if measured.spread:
+        source += f"; atomic additions: results of repeated runs are {measured.spread:.1g} apart"
+    return source
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,7 @@ class Contender:
         self.plan = plan
         self.facts: tuple[CompiledFacts, ...] = ()
         self.evidence: FloatEvidence | None = None
+        self.spread = 0.0
         self.time: Timed | None = None
         self.reason = ""
         self.note = ""
@@ -85,6 +96,7 @@ class Contender:
         worse = self.evidence is None or evidence.max_rel_error >= self.evidence.max_rel_error
         if worse or not evidence.passed:
             self.evidence = evidence
+        self.spread = max(self.spread, evidence.spread or 0.0)
         if not evidence.passed:
             self.reason = evidence.reason
 
@@ -110,5 +122,6 @@ class Contender:
             max_rel_error=evidence.max_rel_error if evidence else 0.0,
             bound=evidence.bound if evidence else 0.0,
             eager_rel_error=evidence.eager_rel_error if evidence else None,
+            spread=self.spread,
             facts=self.facts,
         )

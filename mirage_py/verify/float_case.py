@@ -26,7 +26,9 @@ class FloatEvidence:
     output; ``bound`` is what rounding can make of it there. ``reason`` says why it did not pass.
 
     ``nonfinite`` counts elements whose reference has no finite value in the output's type,
-    ``compared`` those that were compared with a finite one.
+    ``compared`` those that were compared with a finite one. ``spread`` is how far results of
+    repeated launches are apart, as a share of the result: 0 where every bit is the same, None where
+    it was not measured.
     """
 
     max_rel_error: float
@@ -36,6 +38,7 @@ class FloatEvidence:
     reason: str = ""
     nonfinite: int = 0
     compared: int = 0
+    spread: float | None = None
 
 
 class OutputCase:

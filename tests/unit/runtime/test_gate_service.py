@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 import torch
 from plans import two_kernel_plan
 
-from mirage_py.runtime import gate_service, rotation
+from mirage_py.runtime import gate_service, repeats, rotation
 from mirage_py.runtime.gate import Trial, _trial
 from mirage_py.runtime.gate_service import gate, prepare
 from mirage_py.runtime.interpreted import run_interpreted
+from mirage_py.runtime.measured import Contender, float_source
 from mirage_py.runtime.timing import Timed
 from mirage_py.runtime.worker_pool import Reply
 from mirage_py.ugraph.json_form import dump_text
@@ -132,3 +134,65 @@ def test_what_was_skipped_or_crashed() -> None:
 def test_files_are_where_another_worker_looks(task: dict[str, Any]) -> None:
     found = sorted(p.name for p in Path(task["folder"]).iterdir())
     assert found == ["large", "random"]
+
+
+class Restless(Runner):
+    """Its results move a little from launch to launch."""
+
+    launches = 0
+
+    def run_poisoned(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        (y,) = super().run_poisoned(x)
+        Restless.launches += 1
+        y.view(-1)[Restless.launches % 3] *= 1 + 2.0**-10
+        return (y,)
+
+
+def test_two_launches_that_differ_are_a_race(
+    task: dict[str, Any], timed_on: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate_service, "PlanRunner", Restless)
+    found = asked(task, reps=3, l2_bytes=1 << 20)
+    assert found.evidence is not None
+    assert not found.evidence.passed
+    assert found.evidence.reason.startswith("random inputs: two launches on the same inputs differ")
+    assert found.time is None
+
+
+def test_the_spread_of_atomic_additions_is_told(
+    task: dict[str, Any], timed_on: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate_service, "PlanRunner", Restless)
+    for module in (gate_service, repeats):
+        monkeypatch.setattr(module, "adds_atomically", lambda _: True)
+    found = asked(task)
+    assert found.evidence is not None
+    assert found.evidence.passed, found.evidence.reason
+    assert found.evidence.spread is not None
+    assert 0 < found.evidence.spread < 1e-3
+    contender = Contender("plan", PLAN)
+    contender.judged(found.evidence)
+    contender.judged(replace(found.evidence, spread=None, max_rel_error=1.0))
+    assert contender.measured().spread == found.evidence.spread
+    assert "repeated runs are" in float_source(contender.measured(), "h200")
+
+
+def test_equal_results_have_no_spread(task: dict[str, Any], timed_on: list[int]) -> None:
+    found = asked(task).evidence
+    assert found is not None
+    assert found.spread == 0.0
+    assert float_source(Contender("plan", PLAN).measured(), "h200") == "h200, full size"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "far"),
+    [
+        ([1.0, float("nan")], [1.0, float("nan")], 0.0),
+        ([3.0, 4.0], [3.0, 4.5], 0.1),
+        ([1.0, 0.0], [1.0, -0.0], 2.0**-149),
+        ([1.0, 2.0], [1.0, float("inf")], float("inf")),
+    ],
+)
+def test_how_far_two_results_are_apart(one, other, far):
+    a, b = (torch.tensor(x) for x in (one, other))
+    assert repeats.spread_of(PLAN, [a], lambda: [b]) == far
