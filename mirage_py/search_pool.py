@@ -90,7 +90,7 @@ class SearchPool:
             for item in reply.value if reply.done else ():
                 job = job_from_json(item["job"])
                 finished[job] = None
-                done(job, outcome_from_json(item["outcome"], str(job)))
+                done(job, outcome_from_json(item["outcome"], str(job), validated=True))
 
         with _StopFile(stop) as stop_file:
             tasks = [_task(setting, chunk, deadline, stop_file.path) for chunk in chunks]

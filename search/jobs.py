@@ -107,6 +107,8 @@ def _attempt(
     task = task_of(setting, job.ring, job.split)
     draw = _draw(setting, job.ring, job.split, number, skip_divisions)
     outcome = draw.begin(stop)
+    if job.split is None:
+        outcome.classes, outcome.saturated = task.table.classes, task.table.saturated
     if job.ring != setting.limits.rings[0]:
         first = task_of(setting, setting.limits.rings[0], job.split)
         if first.table.saturated and first.table.size == task.table.size:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mirage_py.axioms.law import Ring
-from mirage_py.errors import MirageError
 from mirage_py.search.counters import SearchCounters
 from mirage_py.search.family import Family
-from mirage_py.search.jobs import Job, Setting, Stop, jobs_of, task_of
+from mirage_py.search.jobs import Job, Setting, Stop, jobs_of
 from mirage_py.search.journal import Journal
 from mirage_py.search.runners import Runner, run_here
 from mirage_py.search.task import Outcome, SearchLimits
@@ -133,7 +132,7 @@ def _result(
             total.stopped = True
         if outcomes:
             found = len(total.families) - known
-            reports.append(_report(setting, ring, outcomes, missing, found))
+            reports.append(_report(ring, outcomes, missing, found))
     if not total.counter.hits:
         total.reasons.append("no configuration reaches all outputs")
     if total.stopped:
@@ -149,18 +148,19 @@ def _result(
     )
 
 
-def _report(
-    setting: Setting, ring: Ring, outcomes: Sequence[Outcome], missing: int, families: int
-) -> RingReport:
+def _report(ring: Ring, outcomes: Sequence[Outcome], missing: int, families: int) -> RingReport:
     exhausted = not missing and all(outcome.exhausted for outcome in outcomes)
-    try:
-        table = task_of(setting, ring, None).table
-    except MirageError:
-        return RingReport(ring, False, False, 0, families)
     cut_by = _bounds_met(outcomes)
     if missing or any(outcome.stopped for outcome in outcomes):
         cut_by = (*cut_by, "time")
-    return RingReport(ring, exhausted, table.saturated, table.classes, families, cut_by)
+    return RingReport(
+        ring,
+        exhausted,
+        saturated=any(outcome.saturated for outcome in outcomes),
+        classes=max(outcome.classes for outcome in outcomes),
+        families=families,
+        cut_by=cut_by,
+    )
 
 
 def _bounds_met(outcomes: Sequence[Outcome]) -> tuple[str, ...]:

@@ -80,7 +80,8 @@ class Outcome:
     """What one draw found. ``families`` by digest: two configurations can arrive at one graph.
 
     ``refuted`` counts derivations that failed in the second field: two tensors of a pool agreed by
-    coincidence. ``stopped`` if time was up before the end.
+    coincidence. ``stopped`` if time was up before the end. ``classes`` and ``saturated`` tell of
+    the class table of the program itself, not of a split form.
     """
 
     families: dict[str, Family] = field(default_factory=dict)
@@ -89,6 +90,8 @@ class Outcome:
     refuted: int = 0
     exhausted: bool = True
     stopped: bool = False
+    classes: int = 0
+    saturated: bool = False
 
     def give_up(self, reason: str) -> None:
         """Something was not gone through."""
@@ -110,3 +113,5 @@ class Outcome:
         self.refuted += other.refuted
         self.exhausted &= other.exhausted
         self.stopped |= other.stopped
+        self.classes = max(self.classes, other.classes)
+        self.saturated |= other.saturated
