@@ -2,14 +2,18 @@
 
 One line of JSON for what is searched, then one for each job that was finished. A line is complete
 or it does not count, so a search may be killed at any moment; the next one with the same journal
-goes on after the last complete line.
+goes on after the last complete line. Two searches cannot write to one journal at the same time.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+import stat
+import warnings
+import weakref
 from pathlib import Path
 
 from mirage_py.errors import FormatError, InputError
@@ -24,45 +28,57 @@ from mirage_py.search.outcome_json import (
 )
 from mirage_py.search.task import Outcome
 
-_SCHEMA = 1
+_SCHEMA = 2
+# The journal of a search of hours has some megabytes.
+_MOST_BYTES = 1 << 30
 
 
 class Journal:
     """``known`` has the jobs that were finished before. The file is made where there is none.
 
-    Raises InputError where the file is another search's journal, or none at all: nothing is
-    overwritten.
+    It belongs to this object while that lives. Raises InputError where the file is another search's
+    journal, in use, or none at all: nothing is overwritten.
     """
 
     def __init__(self, path: Path, setting: Setting) -> None:
         self.path = path
         self.known: dict[Job, Outcome] = {}
         self._header = {"journal": _SCHEMA, "search": _key(setting)}
+        self._is_kept = True
         try:
-            end = self._read(path.read_bytes()) if path.exists() else 0
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("ab") as out:
-                out.truncate(end)
+            _check_kind(path)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            weakref.finalize(self, os.close, self._file)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            end = self._read(path.read_bytes())
+            os.ftruncate(self._file, end)
             if end == 0:
                 self._append(self._header)
-        except OSError as error:
-            raise InputError(
-                "the journal cannot be used",
-                where=str(path),
-                why=str(error),
-                repair="name a file in a folder that can be written to",
-            ) from None
+        except BlockingIOError:
+            raise _unusable(path, "another search is writing to it") from None
+        except (OSError, ValueError) as error:
+            raise _unusable(path, str(error)) from None
 
     def add(self, job: Job, outcome: Outcome) -> None:
-        """Keep a finished job. It is on disk when this returns."""
-        self._append({"job": job_to_json(job), "outcome": outcome_to_json(outcome)})
+        """Keep a finished job. It is on disk when this returns.
+
+        Where it cannot be written there is a warning, and no more is kept: the search goes on.
+        """
+        if not self._is_kept:
+            return
+        try:
+            self._append({"job": job_to_json(job), "outcome": outcome_to_json(outcome)})
+        except OSError as error:
+            self._is_kept = False
+            warnings.warn(f"the journal is not kept any more: {error}", RuntimeWarning, 2)
 
     def _append(self, data: Json) -> None:
         text = json.dumps(data, ensure_ascii=False)
-        with self.path.open("ab") as out:
-            out.write(f"{_check(text)} {text}\n".encode())
-            out.flush()
-            os.fsync(out.fileno())
+        line = memoryview(f"{_check(text)} {text}\n".encode())
+        while line:
+            line = line[os.write(self._file, line) :]
+        os.fsync(self._file)
 
     def _read(self, content: bytes) -> int:
         """Take in the complete lines; where they end."""
@@ -77,7 +93,7 @@ class Journal:
                 try:
                     outcome = outcome_from_json(data["outcome"], f"{self.path}:{number + 1}")
                     self.known[job_from_json(data["job"])] = outcome
-                except (FormatError, KeyError, TypeError):
+                except (FormatError, KeyError, TypeError, ValueError):
                     break
             end += len(line)
         return end
@@ -92,6 +108,26 @@ class Journal:
                 why="program, seed, limits or version differ, or the file is no journal",
                 repair="name another file, or remove this one",
             )
+
+
+def _check_kind(path: Path) -> None:
+    """InputError for what is no file to write lines to: a pipe or device would be read for ever."""
+    if not path.exists():
+        return
+    facts = path.stat()
+    if not stat.S_ISREG(facts.st_mode):
+        raise _unusable(path, "it is no plain file")
+    if facts.st_size > _MOST_BYTES:
+        raise _unusable(path, f"it is larger than {_MOST_BYTES} bytes")
+
+
+def _unusable(path: Path, why: str) -> InputError:
+    return InputError(
+        "the journal cannot be used",
+        where=str(path),
+        why=why,
+        repair="name a file in a folder that can be written to",
+    )
 
 
 def _key(setting: Setting) -> str:

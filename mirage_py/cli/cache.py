@@ -93,6 +93,7 @@ def prune(
     if not dry_run:
         for entry in removed:
             store.remove(entry)
+        store.sweep()
     if json:
         entries = [row.document() for row in rows]
         screen.document({"schema": 1, "dry_run": dry_run, "removed": entries})

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+
+# Of Linux: paths that are relative are so to the working folder; both names keep existing.
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
 
 
 def write_text(path: Path, text: str) -> None:
@@ -26,8 +31,8 @@ def write_text(path: Path, text: str) -> None:
 def write_folder(folder: Path, files: Mapping[str, str]) -> None:
     """Put ``files`` (relative name -> text) at ``folder`` in one step, replacing what was there.
 
-    Where something stood at ``folder`` there is a moment with nothing; where nothing stood there is
-    none.
+    Whoever is killed meanwhile leaves the old folder or the new one, and perhaps a hidden folder
+    beside it. Where the file system cannot exchange two names there is a moment with nothing.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
@@ -37,12 +42,35 @@ def write_folder(folder: Path, files: Mapping[str, str]) -> None:
             path = staging / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8", newline="")
+        if folder.is_dir() and not folder.is_symlink() and _exchange(staging, folder):
+            shutil.rmtree(staging, ignore_errors=True)
+            return
         if folder.exists() or folder.is_symlink():
             remove_folder(folder)
         staging.replace(folder)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
+
+
+def remove_debris(parent: Path) -> None:
+    """Remove what writers that were killed left beside the folders in ``parent``.
+
+    Only for those who keep writers out meanwhile.
+    """
+    for path in parent.glob(".*.????????"):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Give each of two paths the other's content in one step; whether that can be done here."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    done = rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+    return bool(done == 0)
 
 
 def remove_folder(folder: Path) -> None:

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from mirage_py import __version__
-from mirage_py.errors import FormatError
+from mirage_py.errors import FormatError, InputError
 from mirage_py.runtime.artifact import Artifact, artifact_files, load_artifact
-from mirage_py.runtime.atomic import remove_folder, write_folder
+from mirage_py.runtime.atomic import remove_debris, remove_folder, write_folder
 from mirage_py.runtime.manifest import NAME, read_plain
 from mirage_py.settings import Settings
 from mirage_py.ugraph.plan import Plan
@@ -82,8 +82,18 @@ class ResultCache:
         return self.root / target / key
 
     def get(self, target: str, key: str) -> Artifact | None:
-        """The result under a key, or None. A damaged entry counts as none and is removed."""
+        """The result under a key, or None. A damaged entry counts as none and is removed.
+
+        A folder that cannot be looked at is a warning and None.
+        """
         folder = self.folder(target, key)
+        try:
+            return self._get(folder, target)
+        except OSError as error:
+            warnings.warn(f"the cache is not used: {error}", RuntimeWarning, stacklevel=2)
+            return None
+
+    def _get(self, folder: Path, target: str) -> Artifact | None:
         with self._lock(fcntl.LOCK_SH):
             if not folder.is_dir():
                 return None
@@ -125,18 +135,37 @@ class ResultCache:
         return folder
 
     def entries(self) -> tuple[Entry, ...]:
-        """Every entry, the most recently used first. Damaged ones are listed too."""
-        with self._lock(fcntl.LOCK_SH):
-            folders = [f for f in sorted(self.root.glob("*/*")) if f.is_dir()]
-            found = [_entry(f) for f in folders if _KEY.fullmatch(f.name)]
+        """Every entry, the most recently used first. Damaged ones are listed too.
+
+        Raises InputError where the folder cannot be looked at.
+        """
+        try:
+            with self._lock(fcntl.LOCK_SH):
+                folders = [f for f in sorted(self.root.glob("*/*")) if f.is_dir()]
+                found = [_entry(f) for f in folders if _KEY.fullmatch(f.name)]
+        except OSError as error:
+            raise InputError(
+                "the cache cannot be read",
+                where=str(self.root),
+                why=error.strerror or str(error),
+                repair="see who owns it, or name another with MIRAGE_PY_CACHE_DIR",
+            ) from error
         found.sort(key=lambda e: (-e.used_s, e.key))
         return tuple(found)
 
     def remove(self, entry: Entry) -> None:
-        """Remove one entry."""
-        with self._lock(fcntl.LOCK_EX):
-            if entry.folder.is_dir():
-                remove_folder(entry.folder)
+        """Remove one entry. Raises InputError where that is not allowed."""
+        try:
+            with self._lock(fcntl.LOCK_EX):
+                if entry.folder.is_dir():
+                    remove_folder(entry.folder)
+        except OSError as error:
+            raise InputError(
+                "the entry cannot be removed",
+                where=str(entry.folder),
+                why=error.strerror or str(error),
+                repair="see who owns the cache, or name another with MIRAGE_PY_CACHE_DIR",
+            ) from error
 
     def stale(
         self, *, max_bytes: int | None = None, older_than_s: float | None = None
@@ -163,7 +192,14 @@ class ResultCache:
         removed = self.stale(max_bytes=max_bytes, older_than_s=older_than_s)
         for entry in removed:
             self.remove(entry)
+        self.sweep()
         return removed
+
+    def sweep(self) -> None:
+        """Remove what writers that were killed left behind."""
+        with contextlib.suppress(OSError), self._lock(fcntl.LOCK_EX):
+            for target in sorted(self.root.glob("*")):
+                remove_debris(target)
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -186,7 +222,7 @@ class ResultCache:
         without.
         """
         try:
-            handle = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            handle = self._lock_file(kind)
         except OSError:
             if kind == fcntl.LOCK_EX:
                 raise
@@ -197,6 +233,16 @@ class ResultCache:
             yield
         finally:
             os.close(handle)
+
+    def _lock_file(self, kind: int) -> int:
+        path = self.root / ".lock"
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError:
+            if kind == fcntl.LOCK_EX:
+                raise
+            # Somebody else's cache: it can be read while its owner writes.
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _entry(folder: Path) -> Entry:

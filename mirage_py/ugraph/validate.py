@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from mirage_py.errors import ValidationError
+from mirage_py.errors import UnsupportedError, ValidationError
 from mirage_py.ugraph.block_rules import check_block
 from mirage_py.ugraph.coverage import coverage_fault
 from mirage_py.ugraph.index import IndexExpr
@@ -148,7 +148,10 @@ def _check_library(
         raise ValidationError(
             f"'{call.result}' is neither an output nor an intermediate", where=where
         )
-    shape = library_shape(call, [readable[name].shape for name in call.args])
+    try:
+        shape = library_shape(call, [readable[name].shape for name in call.args])
+    except UnsupportedError as error:
+        raise ValidationError(error.what, where=where, why=error.why, repair=error.repair) from None
     if shape != writable[call.result].shape:
         raise ValidationError(
             f"the result has shape {list(shape)}, "
