@@ -14,15 +14,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter as Tally
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mirage_py.axioms.class_table import ClassTable
 from mirage_py.frontend.spec import parse, parse_file
-from mirage_py.pipeline import normalise
+from mirage_py.pipeline import normalise, partition_of
+from mirage_py.search.counters import Counter
 from mirage_py.search.jobs import Setting, task_of
 from mirage_py.search.runners import Runner, run_here
 from mirage_py.search.search import SearchLimits, SearchResult, search
@@ -56,8 +56,13 @@ class Request:
     limits: Mapping[str, Any] = field(default_factory=dict)
 
     def read_program(self) -> Program:
-        """The form that is searched."""
+        """The program, in the form that is searched."""
         return normalise(parse_file(EXAMPLES / f"{self.program}.math"))
+
+    def read_parts(self) -> tuple[Program, ...]:
+        """What is searched: the program, or the parts into which one that is too large is cut."""
+        cut = partition_of(parse_file(EXAMPLES / f"{self.program}.math"))
+        return (self.read_program(),) if cut is None else tuple(map(normalise, cut.parts))
 
     def search_limits(self) -> SearchLimits:
         """The bounds of the search."""
@@ -98,7 +103,7 @@ def _run(request: Request) -> Measured:
 
 def measure_here(request: Request) -> Measured:
     """Search in this process. Its peak of memory is that of all it has done so far."""
-    program, limits = request.read_program(), request.search_limits()
+    parts, limits = request.read_parts(), request.search_limits()
     search(normalise(parse(_WARM_UP)))
     start_mib = _peak_mib()
     cpu, wall = _cpu_s(), time.perf_counter()
@@ -107,35 +112,41 @@ def measure_here(request: Request) -> Measured:
         if request.processes > 1:
             runner = stack.enter_context(contextlib.closing(SearchPool(request.processes)))
         deadline = time.monotonic() + request.limit_s
-        result = search(program, limits=limits, deadline=deadline, runner=runner)
+        results = [search(p, limits=limits, deadline=deadline, runner=runner) for p in parts]
         wall = time.perf_counter() - wall
     cpu = _cpu_s() - cpu
-    table = task_of(Setting(program, 0, limits), limits.rings[0], None).table
+    tables = [task_of(Setting(part, 0, limits), limits.rings[0], None).table for part in parts]
     return {
-        "status": "unfinished" if result.stopped else "finished",
+        "status": "unfinished" if any(r.stopped for r in results) else "finished",
         "cpu_s": _seconds(cpu),
         "wall_s": _seconds(wall),
         "start_mib": start_mib,
         "peak_mib": _peak_mib(),
-        **_found(result, table),
+        "parts": len(parts),
+        **_found(results),
+        "classes": sum(table.classes for table in tables),
+        "rows": sum(table.size for table in tables),
     }
 
 
-def _found(result: SearchResult, table: ClassTable) -> dict[str, Any]:
-    counters = result.counters
-    cut = [r for r in result.reasons if r.startswith("extraction stopped")]
+def _found(results: Sequence[SearchResult]) -> dict[str, Any]:
+    total = Counter()
+    for result in results:
+        total.add_json(asdict(result.counters))
+    counters = total.freeze()
+    reasons = tuple(dict.fromkeys(r for result in results for r in result.reasons))
+    cut = [r for r in reasons if r.startswith("extraction stopped")]
+    kinds = Tally(family.kind for result in results for family in result.families)
     return {
-        "families": len(result.families),
-        "kinds": dict(sorted(Counter(f.kind for f in result.families).items())),
+        "families": sum(len(result.families) for result in results),
+        "kinds": dict(sorted(kinds.items())),
         "candidates": counters.candidates,
         "evaluations": counters.evaluations,
         "tensors": counters.tensors,
         "merged": counters.merged,
         "pruned": dict(counters.pruned),
-        "classes": table.classes,
-        "rows": table.size,
-        "exhausted": result.exhausted,
-        "reasons": [r for r in result.reasons if r not in cut],
+        "exhausted": all(result.exhausted for result in results),
+        "reasons": [r for r in reasons if r not in cut],
         "extractions_cut": len(cut),
     }
 

@@ -124,7 +124,7 @@ def _programs(programs: Sequence[Mapping[str, Any]]) -> str:
         kinds = [str(run.get("kinds", {}).get(kind, "")) for kind in _KINDS]
         rows.append(
             [
-                row["program"],
+                _named(row, run),
                 f"{', '.join(row['reduced'])} of {len(row['dims'])}",
                 *kinds,
                 *(_count(run, key) for key in ("candidates", "tensors")),
@@ -136,6 +136,11 @@ def _programs(programs: Sequence[Mapping[str, Any]]) -> str:
         )
     head = ["program", "reduced dims", *_KINDS.values(), "candidates", "tensors"]
     return _table([*head, "classes / rows", "CPU s", "s", "peak MiB"], rows)
+
+
+def _named(row: Mapping[str, Any], run: Mapping[str, Any]) -> str:
+    parts = run.get("parts", 1)
+    return row["program"] if parts == 1 else f"{row['program']}, in {parts} parts"
 
 
 def _gone_through(run: Mapping[str, Any]) -> str:
