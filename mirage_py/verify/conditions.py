@@ -23,6 +23,8 @@ from mirage_py.ugraph.index import IndexExpr, Predicate
 from mirage_py.verify.affine import Affine, affine
 
 _HALF = Fraction(1, 2)
+# Points of a box whose values are listed.
+_MAX_VALUES = 1 << 18
 # Where the border lies beside -constant: orders have it between two integers, equality on one.
 _BESIDE = {"lt": -_HALF, "ge": -_HALF, "le": _HALF, "gt": _HALF}
 
@@ -113,12 +115,15 @@ class Conditions:
                 old_cell = max(was for was, _ in below), min(was for was, _ in above)
                 new_cell = max(now for _, now in below), min(now for _, now in above)
                 cells.setdefault((*old_cell, *new_cell), []).append(border)
+        reached = _reached(numbers, self._new) if cells else []
         for (old_low, old_high, new_low, new_high), borders in cells.items():
-            first, count = (new_low + _HALF, new_high - new_low) if between else (
-                Fraction(new_low + 1), new_high - new_low - 1
-            )  # fmt: skip
-            spread = _spread(borders, max(count, 1), old_low, old_high)
-            moved |= {border: first + n for border, n in zip(borders, spread, strict=True)}
+            inside = [value for value in reached if new_low < value < new_high]
+            # Between two values of the terms, or on one: elsewhere it would make no difference.
+            slots = [new_low, *inside] if between else inside
+            slots += range(new_high, new_high + len(borders))
+            spread = _spread(borders, max(len(inside) + between, 1), old_low, old_high)
+            beside = _HALF if between else Fraction(0)
+            moved |= {b: slots[n] + beside for b, n in zip(borders, spread, strict=True)}
         return moved
 
 
@@ -150,6 +155,21 @@ def _corners(numbers: list[_Number], sizes: Mapping[str, int]) -> list[int]:
     """The values of the terms at the corners of their box."""
     ends = [(0, n.factor * (prod(sizes[d] for d in n.digits) - 1)) for n in numbers]
     return [sum(corner) for corner in product(*ends)]
+
+
+def _reached(numbers: list[_Number], sizes: Mapping[str, int]) -> list[int]:
+    """The values of the terms, ascending; of a large box all integers between the least and the
+    greatest.
+    """
+    counts = [prod(sizes[d] for d in n.digits) for n in numbers]
+    if prod(counts) > _MAX_VALUES:
+        corners = _corners(numbers, sizes)
+        return list(range(min(corners), max(corners) + 1))
+    values = {0: None}
+    for number, count in zip(numbers, counts, strict=True):
+        steps = range(0, number.factor * count, number.factor)
+        values = dict.fromkeys(v + step for v in values for step in steps)
+    return sorted(values)
 
 
 def comparisons(predicate: Predicate) -> Iterator[Predicate]:

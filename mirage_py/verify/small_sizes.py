@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, count, islice
+from itertools import chain, count
 
 import numpy as np
 
@@ -22,26 +22,41 @@ _MAX_TILES = 4
 _FINE_AXES = 2
 
 
-def small_extents(program: Program, seed: int, fixed: Iterable[str] = ()) -> dict[str, int]:
+def small_extents(
+    program: Program, seed: int, fixed: Iterable[str] = (), *, avoid: Iterable[float] = ()
+) -> dict[str, int]:
     """A size for every dimension, in the program's order.
 
     Dimensions that an index divides keep theirs (see ``fixed_dims``), ``fixed`` ones and those of
     size 1. The others are small, no two equal, and different from the kept ones and from the
-    program's constants: a mean over 5 points is not a division by 5. Dimensions that a mask
-    compares keep the order of their sizes, so that a mask that leaves something of every row still
-    does.
+    program's constants: a mean over 5 points is not a division by 5. No size, and no product of two
+    or three, is one of the numbers to ``avoid``: those of kernels, which may be wrong. Dimensions
+    that a mask compares keep the order of their sizes, so that a mask that leaves something of
+    every row still does.
     """
     fixed = (*fixed, *fixed_dims(program))
     kept = {d.name: d.size for d in program.dims if d.name in fixed or d.size == 1}
     taken = [*kept.values(), *(abs(n.attr) for n in program.nodes if isinstance(n.attr, float))]
     free = [d for d in program.dim_names if d not in kept]
-    drawn = list(islice((e for e in _candidates() if e not in taken), len(free) + _SPARE))
+    drawn = _distinct(len(free) + _SPARE, taken, dict.fromkeys(avoid))
     order = np.random.default_rng(seed).permutation(len(drawn))
     chosen = dict(zip(free, (drawn[i] for i in order), strict=False))
     compared = [d for d in _compared(program) if d in chosen]
     by_size = sorted(compared, key=lambda d: program.sizes[d])
     chosen |= dict(zip(by_size, sorted(chosen[d] for d in compared), strict=True))
     return {d: kept.get(d) or chosen[d] for d in program.dim_names}
+
+
+def _distinct(number: int, taken: Sequence[float], avoid: Mapping[float, None]) -> list[int]:
+    """So many sizes that are not taken; neither they nor products of them are to be avoided."""
+    drawn: list[int] = []
+    for e in _candidates():
+        if len(drawn) == number:
+            break
+        factors = (1, *drawn)
+        if e not in taken and not any(e * a * b in avoid for a in factors for b in factors):
+            drawn.append(e)
+    return drawn
 
 
 def _compared(program: Program) -> tuple[str, ...]:
