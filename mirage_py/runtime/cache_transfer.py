@@ -28,7 +28,7 @@ from mirage_py.errors import FormatError, InputError, MirageError
 from mirage_py.runtime.artifact import Artifact, load_artifact
 from mirage_py.runtime.atomic import write_folder
 from mirage_py.runtime.cache import Entry, ResultCache
-from mirage_py.runtime.manifest import MAX_FILE_BYTES, read_manifest, read_plain
+from mirage_py.runtime.manifest import MAX_FILE_BYTES, NAME, read_checked, read_manifest, read_plain
 from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.verify.field_test import field_test
 
@@ -40,6 +40,8 @@ _NAME = re.compile(
 # What one archive may hold in all; a cache of ten thousand results is smaller.
 _MAX_FILES = 200_000
 _MAX_BYTES = 1 << 30
+# An entry may be replaced while it is read.
+_TRIES = 3
 
 Files = dict[str, str]
 
@@ -75,19 +77,41 @@ def export_entries(entries: Sequence[Entry], destination: Path) -> tuple[Entry, 
     sound: list[Entry] = []
     held: dict[str, Files] = {}
     for entry in sorted(entries, key=lambda e: (e.target, e.key)):
-        try:
-            names = ("manifest.json", *read_manifest(entry.folder).files)
-            files = {name: read_plain(entry.folder, name) for name in names}
-        except FormatError:
+        files = _read_entry(entry.folder)
+        place = f"{entry.target}/{entry.key}"
+        if files is None or not all(_NAME.fullmatch(f"{place}/{name}") for name in files):
             continue  # damaged: it would be refused where it is imported
-        held[f"{entry.target}/{entry.key}"] = files
+        held[place] = files
         sound.append(entry)
-    if is_archive(destination):
-        _write_archive(destination, held)
-    else:
-        for place, files in held.items():
-            write_folder(destination / place, files)
+    try:
+        if is_archive(destination):
+            _write_archive(destination, held)
+        else:
+            for place, files in held.items():
+                write_folder(destination / place, files)
+    except OSError as error:
+        raise InputError(
+            "the export cannot be written",
+            where=str(destination),
+            why=error.strerror or str(error),
+            repair="make room, or name another place",
+        ) from error
     return tuple(sound)
+
+
+def _read_entry(folder: Path) -> Files | None:
+    """An entry's files as one writer left them, or None where there is no such state to be had."""
+    for _ in range(_TRIES):
+        try:
+            text = read_plain(folder, NAME)
+            manifest = read_manifest(folder)
+            files = {name: read_checked(folder, name, manifest) for name in manifest.files}
+            if read_plain(folder, NAME) == text:
+                return {**files, NAME: text}
+        except FormatError:
+            if not folder.is_dir():
+                return None
+    return None
 
 
 def import_entries(

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from typing import Any
 
 TOKEN = re.compile(r"\s+|[^\W\d]\w*|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\W", re.UNICODE)
@@ -72,7 +73,7 @@ def _change_item(rng: random.Random, holder: Any, holders: Sequence[Any]) -> Non
     if what == 0:
         del holder[key]
     elif what == 1:
-        holder[key] = rng.choice(JUNK)
+        holder[key] = deepcopy(rng.choice(JUNK))
     elif what == 2 and type(holder[key]) is int:
         holder[key] += rng.choice((-1, 1, 2, -holder[key], 1 << 62))
     elif what == 3 and isinstance(holder, list):

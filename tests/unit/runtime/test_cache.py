@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -124,46 +126,177 @@ def test_entries_and_pruning(cache: ResultCache):
 
 
 HAMMER = """
-import sys, time
+import os, random, sys, time, traceback
 from pathlib import Path
 from plans import two_kernel_plan
 from mirage_py.runtime.cache import ResultCache
-number = int(sys.argv[2])
-cache = ResultCache(Path(sys.argv[1]))
-plan = two_kernel_plan()
+from mirage_py.runtime.cache_transfer import export_entries, import_entries
+root = Path(sys.argv[1])
+plan = two_kernel_plan(9, 40)
 program = plan.ugraph.program
-hits = 0
-end = time.monotonic() + 2.0
-turn = 0
-while time.monotonic() < end:
-    turn += 1
-    key = "%064x" % (turn % 2)
-    if (turn + number) % 3 == 0:
-        held = plan if turn % 2 else None
-        cache.put("h200", key, program=program, plan=held, report={"by": number})
-    elif turn % 23 == 0 and number == 0:
-        (cache.folder("h200", key) / "plan.json").unlink(missing_ok=True)
-    else:
-        found = cache.get("h200", key)
-        if found is not None:
-            assert found.program == program
-            assert (found.plan == plan) == (turn % 2 == 1), (turn, found.plan)
-            hits += 1
-print(hits)
+
+def work(number, role):
+    cache = ResultCache(root / "cache")
+    rng = random.Random(number)
+    # Even keys hold the plan, odd ones the original program; each process has keys of its own too.
+    keys = [0, 1, 2 + 2 * number, 3 + 2 * number]
+    done = 0
+    end = time.monotonic() + 1.5
+    for turn in range(1_000_000):
+        if time.monotonic() > end:
+            return done
+        place = rng.choice(keys)
+        key = "%064x" % place
+        if role == "write" and rng.random() < 0.5:
+            held = plan if place % 2 == 0 else None
+            folder = cache.put("h200", key, program=program, plan=held, report={"by": number})
+            assert folder is not None
+        elif role == "damage" and rng.random() < 0.05:
+            (cache.folder("h200", key) / "report.json").unlink(missing_ok=True)
+        elif role == "prune":
+            cache.prune(max_bytes=rng.choice([0, 40_000, 80_000]))
+            time.sleep(0.05)
+        elif role == "export":
+            written = export_entries(cache.entries(), root / f"export{turn}.tar")
+            done += len(written)
+            time.sleep(0.05)
+        elif role == "import":
+            exports = sorted(root.glob("export*.tar"))
+            for entry in import_entries(cache, exports[-1], verify=False) if exports else ():
+                assert entry.outcome in ("imported", "known"), entry
+            time.sleep(0.05)
+        else:
+            found = cache.get("h200", key)
+            if found is not None:
+                assert found.program == program
+                assert found.plan == (plan if place % 2 == 0 else None)
+                done += 1
+
+children = []
+for number, role in enumerate(sys.argv[2:]):
+    child = os.fork()
+    if child == 0:
+        try:
+            (root / f"{number}.done").write_text(str(work(number, role)))
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    children.append(child)
+sys.exit(any(os.waitpid(child, 0)[1] for child in children))
+"""
+ROLES = ("write", "write", "write", "damage", "prune", "export", "import", "read")
+
+
+def test_eight_processes_at_once(tmp_path: Path):
+    """Whoever reads sees a whole entry or none, and what is exported is whole."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", HAMMER, str(tmp_path), *ROLES]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+    done = [int((tmp_path / f"{n}.done").read_text()) for n in range(len(ROLES))]
+    assert done[0] > 0
+    assert done[ROLES.index("export")] > 0
+    left = [p.name for p in (tmp_path / "cache" / "v1" / "h200").iterdir()]
+    assert all(len(name) == 64 for name in left), left
+
+
+def test_an_entry_of_another_target_is_a_miss(cache: ResultCache):
+    there = cache.put("a100", KEY, program=PROGRAM, plan=PLAN, report={"target": "a100"})
+    assert there is not None
+    here = cache.folder("h200", KEY)
+    here.parent.mkdir()
+    there.rename(here)
+    assert cache.get("h200", KEY) is None
+    assert not here.exists()
+
+
+def test_what_a_killed_writer_left_goes_with_pruning(cache: ResultCache):
+    folder = put(cache)
+    for name in (f".{KEY}.abcd1234", ".removed.abcd1234"):
+        (folder.parent / name).mkdir()
+        (folder.parent / name / "plan.json").write_text("half")
+    assert [e.key for e in cache.entries()] == [KEY]
+    cache.prune(older_than_s=3600)
+    assert [p.name for p in folder.parent.iterdir()] == [KEY]
+
+
+def test_a_deep_report_is_a_damaged_entry(cache: ResultCache):
+    """Python's reader of JSON gives up on it with a RecursionError."""
+    folder = put(cache)
+    for name in ("report.json", "program.json", "manifest.json"):
+        (folder / name).write_text("[" * 100_000)
+    assert [e.program for e in cache.entries()] == ["(damaged)"]
+    assert cache.get("h200", KEY) is None
+
+
+OF_ANOTHER_USER = """
+import os, sys, tempfile, warnings
+from pathlib import Path
+from plans import two_kernel_plan
+from mirage_py.errors import InputError
+from mirage_py.runtime.cache import ResultCache
+plan = two_kernel_plan()
+with tempfile.TemporaryDirectory() as own:  # so that all is imported that will be needed
+    own = ResultCache(Path(own))
+    own.put("h200", "ab", program=plan.ugraph.program, plan=plan, report={})
+    own.get("h200", "ab")
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+cache = ResultCache(Path(sys.argv[1]))
+warnings.simplefilter("always")
+with warnings.catch_warnings(record=True) as caught:
+    found = cache.get("h200", sys.argv[2])
+    written = cache.put("h200", sys.argv[2], program=plan.ugraph.program, plan=plan, report={})
+try:
+    removed = [cache.remove(entry) for entry in cache.entries()]
+except InputError as error:
+    removed = error.what
+print(found is not None, written, removed, [str(w.message).split(":")[0] for w in caught])
 """
 
 
-def test_many_processes_at_once(tmp_path: Path):
-    """Readers, writers and one who damages entries: nobody ever sees half of one."""
-    tests = str(Path(__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": tests}
-    command = [sys.executable, "-c", HAMMER, str(tmp_path)]
-    running = [
-        subprocess.Popen([*command, str(n)], env=environment, stdout=subprocess.PIPE)
-        for n in range(4)
-    ]
-    hits = [int(p.communicate(timeout=60)[0] or -1) for p in running]
-    assert [p.returncode for p in running] == [0] * 4
-    assert min(hits) > 0
-    left = [p.name for p in (tmp_path / "v1" / "h200").iterdir()]
-    assert all(len(name) == 64 for name in left), left
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize(
+    ("mode", "found", "removed", "warned"),
+    [
+        (0o755, True, "the entry cannot be removed", ["the result is not cached"]),
+        (
+            0o700,
+            False,
+            "the cache cannot be read",
+            ["the cache is not used", "the result is not cached"],
+        ),
+    ],
+)
+def test_a_cache_of_somebody_else(mode: int, found: bool, removed: str, warned: list[str]):
+    """It is read where that is allowed; where nothing is, the work goes on and says so."""
+    with tempfile.TemporaryDirectory(prefix="mirage_py_other_") as name:
+        Path(name).chmod(0o755)
+        root = Path(name) / "cache"
+        put(ResultCache(root))
+        root.chmod(mode)
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        command = [sys.executable, "-c", OF_ANOTHER_USER, str(root), KEY]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert (done.stdout, done.stderr) == (f"{found} None {removed} {warned}\n", "")
+
+
+@pytest.mark.parametrize("call", ["write", "mkdir", "rename"])
+def test_a_full_disk_is_a_warning_and_leaves_nothing(cache: ResultCache, monkeypatch, call: str):
+    folder = put(cache)
+
+    def full(*args: object, **more: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    name = {"write": "Path.write_text", "mkdir": "Path.mkdir", "rename": "Path.replace"}[call]
+    monkeypatch.setattr(f"mirage_py.runtime.atomic.{name}", full)
+    monkeypatch.setattr("mirage_py.runtime.atomic._exchange", lambda *_: False)
+    with pytest.warns(RuntimeWarning, match="not cached: .*No space left"):
+        assert cache.put("h200", KEY, program=PROGRAM, plan=None, report={}) is None
+    monkeypatch.undo()
+    found = cache.get("h200", KEY)
+    assert found is not None
+    assert found.plan == PLAN
+    assert [p.name for p in folder.parent.iterdir()] == [KEY]
