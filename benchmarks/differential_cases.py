@@ -147,6 +147,24 @@ def binary(dtype: DType, m: int, n: int, tiles: Tiles) -> Case:
     return r.case("binary", tiles)
 
 
+def scalars(dtype: DType, m: int, n: int, tiles: Tiles) -> Case:
+    """Every function of plain numbers, alone and beside a tile."""
+    r = _Results("scalars", {"m": m, "n": n}, dtype)
+    b = r.builder
+    p = r.read("P", "mn")
+    for op in _UNARY:
+        if op not in ("cast", "shift", "exp"):
+            r.add(b.apply("minimum", p, b.apply(op, b.size("n"))), "mn", op, "size")
+    for op in _BINARY:
+        if op not in COMPARISONS:
+            r.add(b.apply(op, b.const(1.5), p), "mn", op, "const")
+            r.add(b.apply(op, p, b.const(0.75)), "mn", op, "const")
+        r.add(b.apply("maximum", p, b.apply(op, b.size("n"), b.const(1.5))), "mn", op, "size")
+    chosen = b.apply("where", b.apply("lt", b.size("n"), b.const(20.0)), b.const(2.0), p)
+    r.add(chosen, "mn", "where", "const")
+    return r.case("scalars", tiles)
+
+
 def casts(dtype: DType, m: int, n: int, tiles: Tiles) -> Case:
     """From one type to all others. What goes to integers is a whole number: how a fraction is
     rounded is no part of the language.
@@ -357,6 +375,7 @@ Make = Callable[[DType, int, int, Tiles], Case]
 _GROUPS: tuple[tuple[Make, tuple[DType, ...], str], ...] = (
     (unary, FLOATS, "mn"),
     (binary, FLOATS, "mn"),
+    (scalars, FLOATS, "m"),
     (casts, (*FLOATS, *INTEGERS), "mn"),
     (integers, INTEGERS, "m"),
     (leaves, FLOATS, "mn"),

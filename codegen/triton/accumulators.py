@@ -103,7 +103,8 @@ class AccumulatorText:
             top = self._operand(number, section)
             if number in self.shifts.shifts:
                 top = f"{top} * {LOG2_E}"
-            self.out.line(f"{name} = tl.maximum({name}_old, {top})")
+            nan = "" if node.attr == "shift" else ", propagate_nan=tl.PropagateNan.ALL"
+            self.out.line(f"{name} = tl.maximum({name}_old, {top}{nan})")
             return
         state = name
         if node.op == "accum_rescaled":

@@ -34,12 +34,24 @@ class ContractionText:
         self.precision = precision
         self.padding = Padding(tiling, typed.block)
 
-    def reduce(self, node: Node, section: int) -> str:
+    def reduce(self, number: int, section: int) -> str:
         """A sum or max of a tile over some of its axes."""
+        node = self.block.nodes[number]
         neutral = "0.0" if node.op == "sum" else 'float("-inf")'
         text = self.masked(node.args[0], node.reduced, section, neutral)
         axes = self._axes_of(node.args[0], section)
-        return reduced(text, node.op, axes, node.reduced)
+        found = reduced(text, node.op, axes, node.reduced)
+        if node.op == "sum" or found == text or self._only_shifts(number):
+            return found
+        # The hardware's maximum of NaN and a number is the number; PyTorch's is NaN.
+        unordered = f"({text} != {text}).to(tl.int32)"
+        is_nan = reduced(unordered, "max", axes, node.reduced)
+        return f'tl.where({is_nan} != 0, float("nan"), {found})'
+
+    def _only_shifts(self, number: int) -> bool:
+        """Whether a maximum only shifts exponents: a NaN comes through the exponential anyway."""
+        users = [n for n in self.block.nodes if number in n.args]
+        return all(n.op == "shift" or (n.op == "accum_max" and n.attr == "shift") for n in users)
 
     def is_plain_dot(self, number: int) -> bool:
         """Whether the operands are matrices as they are: one live dimension on each side."""

@@ -6,6 +6,7 @@ Operands are names of float32 tiles (bool for masks and comparisons) that broadc
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import log2
 
 from mirage_py.errors import UnsupportedError
 
@@ -17,6 +18,31 @@ def _tanh(x: str) -> str:
     far = f"(1.0 - tl.exp(-2.0 * tl.abs({x}))) / (1.0 + tl.exp(-2.0 * tl.abs({x})))"
     near = f"{x} * (1.0 - {x} * {x} * (0.3333333333333333 - 0.13333333333333333 * {x} * {x}))"
     return f"tl.where(tl.abs({x}) < 0.1, {near}, tl.where({x} < 0.0, -1.0, 1.0) * ({far}))"
+
+
+def _pow(x: str, y: str) -> str:
+    """By base-2 functions of the magnitude; the sign is that of IEEE 754: a negative base has real
+    powers of whole exponents only, and any base to the power 0 is 1.
+    """
+    power = f"tl.exp2({y} * tl.log2(tl.abs({x})))"
+    base, exponent = _number(x), _number(y)
+    if exponent is not None:
+        if not exponent.is_integer():
+            return f"tl.exp2({y} * tl.log2({x}))"
+        return f"tl.where({x} < 0.0, -{power}, {power})" if exponent % 2 else power
+    if base is not None and base > 0.0:
+        return f"tl.exp2({y} * {log2(base)!r})"
+    odd = f"{y} - 2.0 * tl.floor({y} * 0.5) == 1.0"
+    signed = f'tl.where({odd}, -{power}, tl.where(tl.floor({y}) == {y}, {power}, float("nan")))'
+    return f"tl.where({y} == 0.0, 1.0, tl.where({x} < 0.0, {signed}, {power}))"
+
+
+def _number(text: str) -> float | None:
+    """The value of a literal."""
+    try:
+        return float(text.strip("()"))
+    except ValueError:
+        return None
 
 
 def _gelu_tanh(x: str) -> str:
@@ -32,7 +58,7 @@ _UNARY: Mapping[str, Emitter] = {
     "rsqrt": lambda x: f"tl.rsqrt({x})",
     "square": lambda x: f"{x} * {x}",
     "abs": lambda x: f"tl.abs({x})",
-    "relu": lambda x: f"tl.maximum({x}, 0.0)",
+    "relu": lambda x: f"tl.maximum({x}, 0.0, propagate_nan=tl.PropagateNan.ALL)",
     "sigmoid": lambda x: f"tl.sigmoid({x})",
     "silu": lambda x: f"{x} * tl.sigmoid({x})",
     "tanh": _tanh,
@@ -47,8 +73,7 @@ _BINARY: Mapping[str, Emitter] = {
     "sub": lambda x, y: f"{x} - {y}",
     "mul": lambda x, y: f"{x} * {y}",
     "div": lambda x, y: f"{x} / {y}",
-    # Bases are positive or 0 here: the builder expands whole exponents into products.
-    "pow": lambda x, y: f"tl.exp2({y} * tl.log2({x}))",
+    "pow": _pow,
     "maximum": lambda x, y: f"tl.maximum({x}, {y}, propagate_nan=tl.PropagateNan.ALL)",
     "minimum": lambda x, y: f"tl.minimum({x}, {y}, propagate_nan=tl.PropagateNan.ALL)",
     "lt": lambda x, y: f"{x} < {y}",

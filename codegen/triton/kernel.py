@@ -231,7 +231,7 @@ class KernelEmitter:
         if node.op == "cast":
             return self._cast(number, node, axes)
         if node.op in ("sum", "max"):
-            return self.contraction.reduce(node, section)
+            return self.contraction.reduce(number, section)
         if node.op == "matmul":
             return self.contraction.matmul(number, section)
         if number in self.shifts.exponents:
