@@ -40,6 +40,7 @@ _NAME = re.compile(
 # What one archive may hold in all; a cache of ten thousand results is smaller.
 _MAX_FILES = 200_000
 _MAX_BYTES = 1 << 30
+_CHUNK = 1 << 20
 # An entry may be replaced while it is read.
 _TRIES = 3
 
@@ -257,7 +258,8 @@ def _read_archive(source: Path) -> dict[tuple[str, str], Files]:
             is_packed = file.read(2) == b"\x1f\x8b"
         with (
             gzip.open(source) if is_packed else source.open("rb") as stream,
-            tarfile.open(fileobj=_Bounded(stream), mode="r|") as archive,
+            _Bounded(stream) as bounded,
+            tarfile.open(fileobj=bounded, mode="r|") as archive,
         ):
             for member in archive:
                 if member.isdir():
@@ -269,6 +271,8 @@ def _read_archive(source: Path) -> dict[tuple[str, str], Files]:
                 content = archive.extractfile(member)
                 assert content is not None
                 collector.add(place, content.read(member.size))
+            while bounded.read(_CHUNK):
+                pass  # to the end, where gzip compares its checksum
     except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error, RecursionError) as error:
         # Headers that describe the next header are read by recursion.
         raise InputError(

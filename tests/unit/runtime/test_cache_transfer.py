@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import hashlib
 import io
 import json
+import random
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -116,6 +119,20 @@ BAD = {
     "a hard link": _link(f"h200/{KEY}/plan.json", f"h200/{KEY}/program.json", tarfile.LNKTYPE),
     "a device": _link(f"h200/{KEY}/plan.json", "", tarfile.CHRTYPE),
     "a pipe": _link(f"h200/{KEY}/plan.json", "", tarfile.FIFOTYPE),
+    "a block device": _link(f"h200/{KEY}/plan.json", "", tarfile.BLKTYPE),
+    "a sparse file": _link(f"h200/{KEY}/plan.json", "", tarfile.GNUTYPE_SPARSE),
+    "a file in the place of a folder": _member(f"h200/{KEY}/kernels"),
+    "a long file": _member(f"h200/{KEY}/kernels/{'x' * 300}.py"),
+    "a long target": _member(f"{'h' * 300}/{KEY}/plan.json"),
+    "a long key": _member(f"h200/{'a' * 300}/plan.json"),
+    "letters that look alike": _member(f"h200/{KEY}/pl\u0430n.json"),
+    "a letter of two parts": _member(f"h200/{KEY}/kernels/e\u0301/x.py"),
+    "a target of other letters": _member(f"h\uff12\uff10\uff10/{KEY}/plan.json"),
+    "a back slash": _member(f"h200/{KEY}/..\\evil"),
+    "a new line": _member(f"h200/{KEY}/plan.json\n"),
+    "a space": _member(f"h200/{KEY}/plan.json "),
+    "a byte that is no text": _member(f"h200/{KEY}/plan.json\udcff"),
+    "a configuration of Python": _member(f"h200/{KEY}/kernels/evil.pth"),
 }
 
 
@@ -177,6 +194,78 @@ def test_a_small_archive_of_something_huge(other, tmp_path: Path, monkeypatch):
         out.write(b"a" * (64 << 20))
     with pytest.raises(InputError, match="the archive cannot be read"):
         list(import_entries(other, tmp_path / "b.tar.gz"))
+
+
+def test_a_chain_of_headers(other: ResultCache, tmp_path: Path):
+    """Each says how long the name of the next one is; tarfile follows them by recursion."""
+    member = tarfile.TarInfo("././@LongLink")
+    member.type, member.size = tarfile.GNUTYPE_LONGNAME, 1
+    (tmp_path / "a.tar").write_bytes((member.tobuf() + b"a" + b"\0" * 511) * 3000)
+    with pytest.raises(InputError, match="the archive cannot be read"):
+        list(import_entries(other, tmp_path / "a.tar"))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_packed_archive_with_wrong_bits(cache, other, tmp_path: Path, seed: int):
+    export_entries(cache.entries(), tmp_path / "a.tar.gz")
+    content = bytearray((tmp_path / "a.tar.gz").read_bytes())
+    rng = random.Random(seed)
+    for _ in range(3):
+        content[rng.randrange(12, len(content))] ^= 1 << rng.randrange(8)
+    (tmp_path / "b.tar.gz").write_bytes(content)
+    with pytest.raises(InputError, match=r"the archive cannot be read|no export"):
+        list(import_entries(other, tmp_path / "b.tar.gz"))
+
+
+def test_folders_without_end(other: ResultCache, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(cache_transfer, "_MAX_FILES", 50)
+    folder = tarfile.TarInfo("h200")
+    folder.type = tarfile.DIRTYPE
+    (tmp_path / "a.tar").write_bytes(folder.tobuf() * 60)
+    with pytest.raises(InputError, match="one too many"):
+        list(import_entries(other, tmp_path / "a.tar"))
+
+
+def test_an_entry_of_another_target_is_refused(cache: ResultCache, other, tmp_path: Path):
+    cache.put("h200", KEY, program=PROGRAM, plan=PLAN, report={"target": "h200"})
+    export_entries(cache.entries(), tmp_path / "out")
+    (tmp_path / "out" / "h200").rename(tmp_path / "out" / "a100")
+    found = {e.key: (e.outcome, e.reason) for e in import_entries(other, tmp_path / "out")}
+    assert found[KEY] == ("refused", "is an entry of another target")
+
+
+def test_an_export_without_room(cache: ResultCache, tmp_path: Path, monkeypatch):
+    def full(*_args: object, **_more: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("mirage_py.runtime.cache_transfer.tempfile.mkstemp", full)
+    monkeypatch.setattr("mirage_py.runtime.atomic.tempfile.mkdtemp", full)
+    for name in ("a.tar", "folder"):
+        with pytest.raises(InputError, match="cannot be written") as raised:
+            export_entries(cache.entries(), tmp_path / name)
+        assert "No space left" in str(raised.value)
+
+
+def test_an_import_without_room(cache: ResultCache, other, tmp_path: Path, monkeypatch):
+    export_entries(cache.entries(), tmp_path / "a.tar")
+
+    def full(*_args: object, **_more: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("mirage_py.runtime.cache_transfer.write_folder", full)
+    found = list(import_entries(other, tmp_path / "a.tar"))
+    assert [e.outcome for e in found] == ["refused"] * 2
+    assert all("No space left" in e.reason for e in found)
+
+
+def test_an_entry_that_names_strange_files_is_not_exported(cache: ResultCache, tmp_path: Path):
+    """Or nothing of the export could be imported."""
+    folder = cache.folder("h200", KEY)
+    (folder / "notes and thoughts").write_text("x")
+    document = json.loads((folder / "manifest.json").read_text())
+    document["files"]["notes and thoughts"] = hashlib.sha256(b"x").hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(document))
+    assert [e.key for e in export_entries(cache.entries(), tmp_path / "out")] == ["cd" * 32]
 
 
 def _without_plan(files: dict[str, str]) -> dict[str, str]:
