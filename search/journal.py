@@ -16,7 +16,7 @@ import warnings
 import weakref
 from pathlib import Path
 
-from mirage_py.errors import FormatError, InputError
+from mirage_py.errors import InputError, MirageError
 from mirage_py.search.jobs import Job, Setting
 from mirage_py.search.outcome_json import (
     Json,
@@ -31,6 +31,13 @@ from mirage_py.search.task import Outcome
 _SCHEMA = 2
 # The journal of a search of hours has some megabytes.
 _MOST_BYTES = 1 << 30
+
+
+# What reading a line may raise whose checksum fits although this search never wrote it.
+_NOT_OURS = (
+    MirageError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError,
+    AssertionError, RecursionError,
+)  # fmt: skip
 
 
 class Journal:
@@ -93,7 +100,7 @@ class Journal:
                 try:
                     outcome = outcome_from_json(data["outcome"], f"{self.path}:{number + 1}")
                     self.known[job_from_json(data["job"])] = outcome
-                except (FormatError, KeyError, TypeError, ValueError):
+                except _NOT_OURS:
                     break
             end += len(line)
         return end

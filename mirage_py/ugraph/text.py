@@ -89,6 +89,9 @@ def parse_predicate(text: str, source: str = "predicate") -> Predicate:
     return read_predicate(_tree(text, "pred", source), source)
 
 
+# A µGraph of a hundred nodes takes ten thousand; reading takes seconds where this is reached.
+MAX_CHARACTERS = 1_000_000
+
 _BLANK = re.compile(r"(\s|#[^\n]*)*")
 
 
@@ -109,6 +112,13 @@ def _parser() -> Lark:
 def _tree(text: str, start: str, source: str) -> Tree[Token] | Token:
     from lark.exceptions import UnexpectedInput
 
+    if len(text) > MAX_CHARACTERS:
+        raise FormatError(
+            f"the text has {len(text)} characters",
+            where=f"{source}:1:1",
+            why=f"more than {MAX_CHARACTERS} are not read",
+            repair="see the form in mirage_py.ugraph.text",
+        )
     # Lines before the first statement would end it before it began; the last end may be missing.
     body = text.rstrip() + ("\n" if start in ("program", "ugraph") else "")
     blank = _BLANK.match(body)

@@ -130,7 +130,11 @@ def _fuzz(name: str, seconds: int, out: Path, seed: int) -> None:
         rng = random.Random(number)
         if rng.random() < 0.15:
             return bytes(atheris.Mutate(data, largest))
-        changed = target.mutate(rng, data.decode(errors="replace"), seeds)
+        try:
+            changed = target.mutate(rng, data.decode(errors="replace"), seeds)
+        except Exception:  # noqa: BLE001
+            # An exception here would stop atheris without a word.
+            return bytes(atheris.Mutate(data, largest))
         return changed.encode(errors="replace")[:largest]
 
     watch = _Watch(target.run, folder)

@@ -23,7 +23,14 @@ import several_kernels
 from fuzz.mutation import json_mutated, mutated
 from plans import rms_plan, two_kernel_plan
 
-from mirage_py.errors import FormatError, InputError, MirageError, UnsupportedError, ValidationError
+from mirage_py.errors import (
+    MAX_PART_CHARACTERS,
+    FormatError,
+    InputError,
+    MirageError,
+    UnsupportedError,
+    ValidationError,
+)
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.artifact import artifact_files, load_artifact
 from mirage_py.runtime.atomic import write_folder
@@ -59,7 +66,7 @@ class Undocumented(Exception):  # noqa: N818
 
 
 # What a message may take on a screen, also where it quotes the input.
-_LONGEST_MESSAGE = 3000
+_LONGEST_MESSAGE = 3 * MAX_PART_CHARACTERS + 500
 
 
 def documented(error: MirageError, *kinds: type[MirageError]) -> None:
