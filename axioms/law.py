@@ -70,6 +70,7 @@ class Law:
 
     ``name``      family and what it says, "sums.commute"
     ``when``      all of these must hold, else the sides may differ
+    ``sizes``     these stand for sizes or products of sizes, which are at least 1
     ``only``      all of these must hold, else the law is true but not worth its rows
     ``ring``      "factored": always in force; "expanded": in force only in the expanded ring. The
                   factored ring is searched first, so a law that makes expressions grow is expanded
@@ -83,6 +84,7 @@ class Law:
     right: Term
     both_ways: bool = False
     when: tuple[Independent, ...] = ()
+    sizes: tuple[str, ...] = ()
     only: tuple[Guard, ...] = ()
     ring: Ring = "factored"
     cites: str = "algebra"
@@ -95,6 +97,7 @@ class Law:
         if self.both_ways:
             missing += [n for n in left if n not in right]
         missing += [n for c in self.when for n in (c.var, c.axis) if n not in left]
+        missing += [n for n in self.sizes if n not in left]
         missing += [n for guard in self.only for n in guarded(guard) if n not in left]
         if missing:
             raise ValueError(f"law '{self.name}' uses {missing} where nothing binds it")
@@ -102,6 +105,7 @@ class Law:
     def __str__(self) -> str:
         arrow = "=" if self.both_ways else "->"
         when = "".join(f", {c.var} free of {c.axis}" for c in self.when)
+        when += "".join(f", {name} a size" for name in self.sizes)
         only = "".join(f", only if {guard}" for guard in self.only)
         return f"{self.name}: {self.left} {arrow} {self.right}{when}{only}"
 

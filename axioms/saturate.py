@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from egglog import EGraph, eq, i64, set_, union
+from egglog import EGraph, i64, set_, union
 
 from mirage_py.axioms import class_table
 from mirage_py.axioms.class_table import Bound, ClassTable
@@ -116,10 +116,6 @@ class Saturation:
         """Number of rows a table would have now."""
         rows = sum(count for _, count in self.egraph.all_function_sizes())
         return rows - self.egraph.function_size(dependence)
-
-    def equal(self, left: Term, right: Term) -> bool:
-        """Whether two subterms of the roots are in one class by now."""
-        return self.egraph.check_bool(eq(self.terms[left]).to(self.terms[right]))
 
     def freeze(self, bound: Bound) -> ClassTable:
         """The table as it is now."""

@@ -180,11 +180,10 @@ def rank_plans(
     dump("families", lambda: "\n".join(format_ugraph(f.ugraph) for f in found.families))
 
     progress(f"ranking the instances of {len(found.families)} families")
-    stable = [(stabilized(f.ugraph), f.ugraph) for f in found.families]
+    stable = [stabilized(f.ugraph) for f in found.families]
     # With a fault it may overflow where the program does not.
-    originals = {s.ugraph.digest: original for s, original in stable if not s.faults}
-    faults = [fault for s, _ in stable for fault in s.faults[:1]]
-    ranked = rank([s.ugraph for s, _ in stable if not s.faults], target, _PLANS[effort])
+    faults = [fault for s in stable for fault in s.faults[:1]]
+    ranked = rank([s.ugraph for s in stable if not s.faults], target, _PLANS[effort])
     dump(
         "plans",
         lambda: "\n".join(f"# {i.estimate}\n{format_ugraph(i.plan.ugraph)}" for i in ranked),
@@ -202,7 +201,6 @@ def rank_plans(
         target,
         found,
         verified,
-        originals,
         faults,
         ranked,
         seed,

@@ -36,6 +36,8 @@ class Evidence:
     float_bound: float
     float_source: str
     samples: int = 0
+    # The JSON form of the derivation; of several parts each is proved by itself.
+    proof: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,7 @@ class Result:
                 if evidence
                 else "the original program is the result",
                 "proved": evidence.proved if evidence else True,
+                "proof": evidence.proof if evidence else None,
                 "max_rel_error": evidence.max_rel_error if evidence else 0.0,
                 "float_bound": evidence.float_bound if evidence else 0.0,
                 "float_source": evidence.float_source if evidence else "none",

@@ -14,9 +14,9 @@ from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
 from mirage_py.search.baseline_model import eager_model_us
 from mirage_py.search.cost_model import lower_bound_us
 from mirage_py.search.instantiate import Instance
-from mirage_py.search.kinds import ONE_KERNEL, describe, kind_of
+from mirage_py.search.kinds import describe
 from mirage_py.search.parts import at_parts, split_dims
-from mirage_py.search.proof import proves
+from mirage_py.search.proof import prove
 from mirage_py.search.search import RingReport, SearchLimits, SearchResult
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import Plan
@@ -47,10 +47,9 @@ class Verified:
 class Ranking:
     """Everything known before anything is compiled.
 
-    ``normal`` is the program as it was searched; ``verified`` holds stabilised families and
-    ``originals`` what they were before, both by the digest of the stabilised one; ``faults`` say
-    of each family that was dropped because it may overflow why; ``ranked`` are the plans that fit
-    the target, best first.
+    ``normal`` is the program as it was searched; ``verified`` holds stabilised families by their
+    digests; ``faults`` say of each family that was dropped because it may overflow why; ``ranked``
+    are the plans that fit the target, best first.
     """
 
     program: Program
@@ -58,7 +57,6 @@ class Ranking:
     target: Target
     found: SearchResult
     verified: Mapping[str, Verified]
-    originals: Mapping[str, UGraph]
     faults: Sequence[str]
     ranked: Sequence[Instance]
     seed: int
@@ -136,6 +134,7 @@ class Ranking:
         of it, and those that are given; a given ``eager`` is the user's own function.
         """
         from mirage_py.runtime.baselines import baselines as usual_baselines
+        from mirage_py.runtime.measured import float_source
         from mirage_py.runtime.tuner import tune
 
         given = dict(baselines or {})
@@ -170,7 +169,7 @@ class Ranking:
         evidence = None
         note = self._why_nothing()
         if plan is not None:
-            source = f"{self.target.name}, full size"
+            source = float_source(report.best, self.target.name)
             evidence = self.evidence(plan, report.best.max_rel_error, report.best.bound, source)
             note = ""
         result = self._result(baseline, best, plan, evidence, candidates, note)
@@ -217,17 +216,18 @@ class Ranking:
         field = self._field_evidence(instance)
         ugraph = plan.ugraph
         sampled = sampled_test(self.normal, ugraph, samples=_SAMPLES, seed=self.seed).require()
-        original = self.originals[instance.family.digest]
+        proof = prove(self.normal, ugraph)
         return Evidence(
             trials=field.trials,
             primes=field.primes,
             error_bound=field.error_bound,
             bound_reason=field.bound_reason,
-            proved=kind_of(original) == ONE_KERNEL and proves(self.normal, original),
+            proved=proof is not None,
             max_rel_error=error,
             float_bound=bound,
             float_source=source,
             samples=sampled.samples,
+            proof=proof.document() if proof else None,
         )
 
     def _field_evidence(self, instance: Instance) -> FieldEvidence:

@@ -1,61 +1,29 @@
-"""The second tier of verification: do the axioms join a family with the program it came from?
+"""The second tier of verification: do the laws lead from the program to a µGraph?
 
-A block graph has a term as a program has: a reduction inside a loop over d takes the tile's part of
-d, the accumulator after it the loop's part. If the laws put both terms in one class, the two are
-equal for all values and all sizes. A family is compared before it is stabilised; that a shift
-cancels is what the field test shows.
+All kernels count, library calls and atomic sums among them, and the shifts of exponentials as they
+are in the µGraph. What was found is replayed by a checker that knows nothing of how it was found.
 """
 
 from __future__ import annotations
 
-from mirage_py.axioms.proof import joins
-from mirage_py.axioms.term import Term, reduce
+from mirage_py.axioms.proof_check import goal_fault
+from mirage_py.axioms.proof_find import find_proof
+from mirage_py.axioms.proof_kernels import goal_of
+from mirage_py.axioms.proof_steps import Proof
 from mirage_py.errors import MirageError
-from mirage_py.search.abstraction import Abstraction, abstract, loop_axis, node_term, tile_axis
 from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import BlockGraph, UGraph
+from mirage_py.ugraph.ugraph import UGraph
 
 
-def proves(program: Program, family: UGraph) -> bool:
-    """True if every output of a one-kernel family is joined with the program's by the laws.
+def prove(program: Program, ugraph: UGraph) -> Proof | None:
+    """A derivation of every output that the checker accepts; None says only that none was found.
 
-    False says only that no proof was found.
+    ``ugraph`` may have open tiles, may be stabilised or not, and may be of a program whose
+    dimensions are split.
     """
-    if len(family.kernels) != 1 or not isinstance(family.kernels[0], BlockGraph):
-        return False
     try:
-        goal = abstract(program)
-        stored = _stored_terms(family.kernels[0], goal)
-        return all(
-            joins(root, stored[output.tensor.name], goal.leaf_axes, axes=goal.axes)
-            for root, output in zip(goal.roots, program.outputs, strict=True)
-        )
+        goal = goal_of(program, ugraph)
     except MirageError:
-        return False
-
-
-def _stored_terms(block: BlockGraph, goal: Abstraction) -> dict[str, Term]:
-    """What each store writes, as a term."""
-    terms: list[Term] = []
-    stored: dict[str, Term] = {}
-    for number, node in enumerate(block.nodes):
-        loop = block.sections[block.section_of[number]].loop
-
-        def axes_of(dims: tuple[str, ...], loop: str | None = loop) -> tuple[str, ...]:
-            axes = [
-                axis
-                for d in dims
-                for axis in ((tile_axis(d),) if d == loop else (loop_axis(d), tile_axis(d)))
-            ]
-            return tuple(a for a in axes if a in goal.axes)
-
-        args = tuple(terms[a] for a in node.args)
-        if node.op == "store":
-            stored[node.access.tensor] = args[0]
-            terms.append(args[0])
-        elif node.op in ("accum_sum", "accum_max") and loop is not None and node.attr is None:
-            op = "sum" if node.op == "accum_sum" else "max"
-            terms.append(reduce(op, (loop_axis(loop),), args[0]))
-        else:
-            terms.append(node_term(node, args, axes_of))
-    return stored
+        return None
+    proof = find_proof(goal)
+    return None if proof is None or goal_fault(goal, proof) else proof

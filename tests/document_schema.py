@@ -7,6 +7,7 @@ from typing import Any
 NUMBER = (int, float)
 MAYBE_NUMBER = (int, float, type(None))
 MAYBE_TEXT = (str, type(None))
+MAYBE_OBJECT = (dict, type(None))
 
 SCHEMA_1: dict[str, Any] = {
     "schema": int,
@@ -34,6 +35,7 @@ SCHEMA_1: dict[str, Any] = {
         "error_bound": MAYBE_NUMBER,
         "bound_reason": str,
         "proved": bool,
+        "proof": MAYBE_OBJECT,
         "max_rel_error": NUMBER,
         "float_bound": NUMBER,
         "float_source": str,

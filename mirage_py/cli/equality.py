@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from mirage_py.cli.proof_verdict import ProofVerdict, proof_verdict
 from mirage_py.cli.subject import Subject
 from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.verify.field_test import FieldEvidence, field_test
@@ -23,6 +24,7 @@ class Verdict:
     reason: str
     difference: dict[str, Any] | None
     lines: tuple[str, ...]
+    proofs: tuple[ProofVerdict, ...] = ()
 
 
 def compare(
@@ -30,12 +32,16 @@ def compare(
 ) -> Verdict:
     """A's µGraph with A's program, that with B's program, and that with B's µGraph; stops early."""
     verdicts: list[Verdict] = []
+    proofs: list[ProofVerdict] = []
     for subject in (a, b):
         if subject.ugraph is not None:
             progress(f"{subject.name}: µGraph and program")
             program = lower_masks(subject.program)
             evidence = field_test(program, subject.ugraph, trials=trials, seed=seed)
             verdicts.append(_of_evidence(subject.name, evidence))
+            if evidence.equal:
+                proofs.append(proof_verdict(subject, subject.ugraph))
+                verdicts.append(_of_proof(proofs[-1], verdicts[-1]))
     progress("the two programs")
     verdicts.append(
         _of_comparison(compare_programs(a.program, b.program, trials=trials, seed=seed))
@@ -49,6 +55,7 @@ def compare(
         worst.reason,
         worst.difference,
         tuple(line for v in verdicts for line in v.lines),
+        tuple(proofs),
     )
 
 
@@ -72,6 +79,12 @@ def _of_evidence(name: str, evidence: FieldEvidence) -> Verdict:
     }
     lines = (reason, f"trial {trial}, at {_sizes(evidence)}")
     return Verdict(False, evidence.trials, evidence.samples, primes, reason, difference, lines)
+
+
+def _of_proof(found: ProofVerdict, tested: Verdict) -> Verdict:
+    """A derivation that does not hold is a fault; that none was found is not."""
+    reason = found.line if found.fault else ""
+    return replace(tested, equal=not found.fault, reason=reason, lines=(found.line,))
 
 
 def _sizes(evidence: FieldEvidence) -> str:

@@ -8,14 +8,17 @@ from typing import Any
 from mirage_py.cli.kernel_words import count_text
 
 
-def evidence_words(verification: Mapping[str, Any]) -> tuple[str, ...]:
-    """What was checked, from a report's part ``verification``; nothing is said that was not."""
+def evidence_words(verification: Mapping[str, Any], proof: str) -> tuple[str, ...]:
+    """What was checked, from a report's part ``verification``; nothing is said that was not.
+
+    ``proof`` is the sentence about the derivation.
+    """
     if not verification.get("trials"):
         return ("The original program is the result: there is nothing to prove.",)
-    return tuple(_sentences(verification))
+    return tuple(_sentences(verification, proof))
 
 
-def _sentences(evidence: Mapping[str, Any]) -> Iterator[str]:
+def _sentences(evidence: Mapping[str, Any], proof: str) -> Iterator[str]:
     primes = ", ".join(map(str, evidence["primes"]))
     trials = count_text(evidence["trials"], "trial")
     yield (
@@ -31,10 +34,7 @@ def _sentences(evidence: Mapping[str, Any]) -> Iterator[str]:
     if evidence.get("samples"):
         samples = count_text(evidence["samples"], "sample")
         yield f"With its real tiles at the real sizes it agreed in {samples} of blocks as well."
-    if evidence["proved"]:
-        yield "The axioms prove it: saturation joins the µGraph's expression with the program's."
-    else:
-        yield "There is no proof by the axioms: the trials speak alone."
+    yield proof
     error, allowed = evidence["max_rel_error"], evidence["float_bound"]
     yield (
         f"The generated code is off from float64 by {error:.2g} (relative), where rounding "

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from mirage_py.axioms.proof_steps import read_proof
+from mirage_py.cli.derivation_words import derivation_words, proof_summary, replayed
 from mirage_py.cli.diagnosis import (
     Diagnosis,
     diagnose,
@@ -59,6 +61,8 @@ class Explanation:
     headline: str
     winner: UGraphWords | None = None
     evidence: tuple[str, ...] = ()
+    derivation: tuple[str, ...] = ()
+    proof: Mapping[str, Any] | None = None
     seconds: float = 0.0
     funnel: tuple[Row, ...] = ()
     rings: tuple[tuple[str, str], ...] = ()
@@ -92,12 +96,15 @@ def of_artifact(subject: str, artifact: Artifact) -> Explanation:
         )
     search = report["search"]
     target = target_named(report["target"])
+    proof = report["verification"].get("proof")
     found_nothing = artifact.plan is None and not search.get("ranked")
     return Explanation(
         subject=subject,
         headline=_headline(report, original=artifact.plan is None),
         winner=plan_words(artifact.plan) if artifact.plan else None,
-        evidence=evidence_words(report["verification"]),
+        evidence=evidence_words(report["verification"], _proof_sentence(artifact, proof)),
+        derivation=derivation_words(proof) if proof else (),
+        proof=proof,
         seconds=search["seconds"],
         funnel=funnel(search, report["candidates"]),
         rings=tuple(rings(search)),
@@ -106,6 +113,21 @@ def of_artifact(subject: str, artifact: Artifact) -> Explanation:
         dropped=_dropped(report["candidates"]),
         diagnoses=(_diagnoses if found_nothing else _cuts)(search),
         notes=tuple(report.get("notes", ())),
+    )
+
+
+def _proof_sentence(artifact: Artifact, proof: Mapping[str, Any] | None) -> str:
+    if proof is None or artifact.plan is None:
+        if artifact.report["verification"].get("proved"):
+            return "The laws prove it part by part; the derivations of the parts were not kept."
+        return "There is no proof by the laws: the trials speak alone."
+    start, fault = replayed(artifact.program, artifact.plan.ugraph, proof)
+    if fault:
+        return f"The stored derivation does not hold: {fault}."
+    summary = proof_summary(read_proof(proof), start)
+    return (
+        f"The laws prove it for all values and sizes: {summary}; a checker of its own has just "
+        "replayed this."
     )
 
 

@@ -23,6 +23,7 @@ def explanation_text(explanation: Explanation) -> str:
     sections = (
         ("What it does", _winner(e.winner)),
         ("Why it is equal", _sentences(e.evidence)),
+        ("The derivation", _derivation(e.derivation)),
         (f"How it was found ({e.seconds:.2f} s)", _search(e.funnel, e.rings)),
         ("How far it is from the least time", _sentences(e.roofline)),
         ("The best of each kind, by the cost model", _tried(e.best_by_kind)),
@@ -52,6 +53,12 @@ def _wrapped(text: str, indent: int, hanging: int | None = None) -> list[str]:
 def _sentences(sentences: Sequence[str]) -> Iterator[str]:
     for sentence in sentences:
         yield from _wrapped(sentence, 2, 4)
+
+
+def _derivation(lines: Sequence[str]) -> Iterator[str]:
+    for line in lines:
+        indent = 2 + len(line) - len(line.lstrip())
+        yield from _wrapped(line.lstrip(), indent, indent + 2)
 
 
 def _winner(winner: UGraphWords | None) -> Iterator[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mirage_py.cli.source import is_function, read_source
 from mirage_py.errors import FormatError, InputError, ValidationError
@@ -21,12 +22,16 @@ _FIRST_WORD = re.compile(r"\A(?:\s|#[^\n]*\n)*(program|ugraph)\b(?!\s*[\[=,:])")
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """``ugraph`` and ``plan`` are there as far as the path holds them."""
+    """``ugraph``, ``plan`` and ``proof`` are there as far as the path holds them.
+
+    ``proof`` is the JSON form of a derivation, unread.
+    """
 
     name: str
     program: Program
     ugraph: UGraph | None = None
     plan: Plan | None = None
+    proof: Mapping[str, Any] | None = None
 
 
 def read_subject(text: str, *, inputs: Sequence[str] = (), sizes: Sequence[str] = ()) -> Subject:
@@ -42,7 +47,9 @@ def read_subject(text: str, *, inputs: Sequence[str] = (), sizes: Sequence[str] 
         from mirage_py.runtime.artifact import load_artifact
 
         held = load_artifact(path)
-        return Subject(text, held.program, held.plan.ugraph if held.plan else None, held.plan)
+        ugraph = held.plan.ugraph if held.plan else None
+        verification = held.report.get("verification", {})
+        return Subject(text, held.program, ugraph, held.plan, verification.get("proof"))
     content = _content(path)
     if path.suffix == ".json" or content.lstrip().startswith("{"):
         return _subject(text, load_text(content, text))

@@ -53,7 +53,7 @@ def _verification(evidence: Evidence) -> Iterator[tuple[str, str]]:
     parts = [f"equal in {evidence.trials} trials modulo {primes}"]
     if evidence.samples:
         parts.append(f"in {evidence.samples} samples at full size")
-    parts.append("proved by the axioms" if evidence.proved else "not proved by the axioms")
+    parts.append("proved by the laws" if evidence.proved else "not proved by the laws")
     yield "verified", "; ".join(parts)
     bound = "none" if evidence.error_bound is None else f"{evidence.error_bound:.2g}"
     yield "bound", f"{bound}: {evidence.bound_reason}"

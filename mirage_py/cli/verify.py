@@ -33,7 +33,10 @@ def verify(screen: Screen, a: str, b: str, trials: int, seed: int, json: bool) -
     A and B: a math spec (*.math), module.py:function, a µGraph (*.ug.json, or its text form), or an
     artifact folder. Inputs are matched by name, outputs by name or else by position.
 
-    Exits with 0 if they are equal and with 4 if they differ.
+    A µGraph is also proved equal to its program by the laws, if they reach that far; the derivation
+    that an artifact holds is replayed, step by step.
+
+    Exits with 0 if they are equal, with 4 if they differ or a stored derivation does not hold.
 
     \b
     mirage-py verify examples/softmax.math softmax.mirage
@@ -65,4 +68,16 @@ def _document(a: str, b: str, verdict: Verdict) -> dict[str, Any]:
         "primes": list(verdict.primes),
         "reason": verdict.reason,
         "difference": verdict.difference,
+        "proofs": [
+            {
+                "subject": found.subject,
+                "proved": found.proved,
+                "stored": found.stored,
+                "start": found.start,
+                "steps": found.steps,
+                "laws": list(found.laws),
+                "fault": found.fault,
+            }
+            for found in verdict.proofs
+        ],
     }

@@ -1,0 +1,122 @@
+"""The checker of derivations: replays every step, and takes nothing from whoever found it.
+
+It knows the laws as data, terms, and the goal, which it reads off program and µGraph itself. For
+each step it puts what the law's variables stand for into the law's left side, compares that with
+the subterm at the stated place, looks at the side conditions, puts the right side there and
+compares with what the step says comes out. Guards of laws are not looked at: they say when a law
+pays, not when it is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mirage_py.axioms.law import Law
+from mirage_py.axioms.proof_goal import Goal
+from mirage_py.axioms.proof_kernels import goal_of
+from mirage_py.axioms.proof_laws import laws_of_proofs
+from mirage_py.axioms.proof_steps import EXTENTS, Derivation, Proof, Step, term_at, with_term_at
+from mirage_py.axioms.term import REDUCTIONS, Term, subterms
+from mirage_py.errors import MirageError
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ugraph import UGraph
+
+
+def fault_of(program: Program, ugraph: UGraph, proof: Proof) -> str:
+    """What is wrong with a proof that the µGraph computes the program; "" if it holds."""
+    try:
+        goal = goal_of(program, ugraph)
+    except MirageError as error:
+        return f"there is nothing to prove: {error.what}"
+    return goal_fault(goal, proof)
+
+
+def goal_fault(goal: Goal, proof: Proof) -> str:
+    """The same for a goal that is known."""
+    stated = [d.output for d in proof.derivations]
+    if stated != [c.output for c in goal.claims]:
+        return f"it is about the outputs {', '.join(stated) or 'of nothing'}"
+    replay = _Replay(goal)
+    for claim, derivation in zip(goal.claims, proof.derivations, strict=True):
+        fault = replay.fault(derivation, claim.program, claim.ugraph)
+        if fault:
+            return f"output {claim.output}: {fault}"
+    return ""
+
+
+class _Replay:
+    def __init__(self, goal: Goal) -> None:
+        self._goal = goal
+        self._laws: Mapping[str, Law] = {law.name: law for law in laws_of_proofs()}
+        self._axes_of: dict[Term, frozenset[str]] = {}
+
+    def fault(self, derivation: Derivation, first: Term, last: Term) -> str:
+        """Why the steps do not lead from ``first`` to ``last``."""
+        if derivation.first != first:
+            return "it does not begin with the program's expression"
+        if derivation.last != last:
+            return "it does not end with the µGraph's expression"
+        now = first
+        for number, step in enumerate(derivation.steps, 1):
+            fault = "it begins elsewhere" if step.before != now else self._step_fault(step)
+            if fault:
+                return f"step {number}, {step.law}: {fault}"
+            now = step.after
+        return "" if now == last else "the last step does not lead to the µGraph's expression"
+
+    def _step_fault(self, step: Step) -> str:
+        try:
+            here = term_at(step.before, step.at)
+        except IndexError:
+            return "there is no such place"
+        if step.law == EXTENTS:
+            return self._rewritten(step, here, self._goal.facts)
+        law = self._laws.get(step.law)
+        if law is None:
+            return "there is no such law"
+        strange = [axis for axis in step.axes.values() if axis not in self._goal.axes]
+        if strange:
+            return f"there is no axis {strange[0]}"
+        for condition in law.when:
+            of, axis = step.terms.get(condition.var), step.axes.get(condition.axis)
+            if of is None or axis is None:
+                return f"it does not say what {condition.var} and {condition.axis} are"
+            if axis in self._depends(of):
+                return f"{condition.var} = {of} depends on {axis}"
+        for name in law.sizes:
+            of = step.terms.get(name)
+            if of is None or any(t.op not in ("size", "mul") for t in subterms(of)):
+                return f"{name} = {of} is no product of sizes"
+        try:
+            pair = _instance(law.left, step), _instance(law.right, step)
+        except KeyError as unbound:
+            return f"it does not say what {unbound.args[0]} is"
+        return self._rewritten(step, here, (pair,))
+
+    def _rewritten(self, step: Step, here: Term, pairs: tuple[tuple[Term, Term], ...]) -> str:
+        """Why no pair, read in the step's direction, turns ``before`` into ``after``."""
+        for left, right in pairs:
+            old, new = (left, right) if step.forward else (right, left)
+            if old == here:
+                right_result = with_term_at(step.before, step.at, new) == step.after
+                return "" if right_result else "something else comes out"
+        return "the law does not fit what stands there"
+
+    def _depends(self, term: Term) -> frozenset[str]:
+        """The axes on which a term may depend, as it is written."""
+        for t in subterms(term):
+            if t in self._axes_of:
+                continue
+            below = frozenset[str]().union(*(self._axes_of[a] for a in t.args))
+            if t.op == "leaf":
+                below = frozenset(self._goal.leaf_axes.get(t.attr, self._goal.axes))
+            self._axes_of[t] = below - {t.attr} if t.op in REDUCTIONS else below
+        return self._axes_of[term]
+
+
+def _instance(pattern: Term, step: Step) -> Term:
+    if pattern.op == "var":
+        return step.terms[pattern.attr]
+    named = pattern.op in REDUCTIONS or pattern.op == "size"
+    attr = step.axes[pattern.attr] if named else pattern.attr
+    return Term(pattern.op, attr, tuple(_instance(a, step) for a in pattern.args))

@@ -1,0 +1,157 @@
+"""What a proof has to show: for each output a term of the program and a term of the µGraph.
+
+Both are read off anew, from the program as it was asked for and from the kernels as they are. A
+dimension that some loop of the µGraph goes over has two axes, "d.l" for the iterations and "d.t"
+for what one of them sees; any other has one axis, of its own name. Where the µGraph has split a
+dimension in two, the program is read with it split: an index d as ``d_part * size + d``, a
+reduction over d as one over both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from mirage_py.axioms.extents import extent_facts
+from mirage_py.axioms.term import Term, apply, const, leaf, reduce, size
+from mirage_py.errors import UnsupportedError
+from mirage_py.ugraph import index as ix
+from mirage_py.ugraph.dtypes import DType
+from mirage_py.ugraph.index import IndexExpr, Predicate
+from mirage_py.ugraph.node import Access, Node
+from mirage_py.ugraph.operators import ELEMENTWISE, operator
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ugraph import BlockGraph, UGraph
+
+_OUTER = "_part"
+REDUCING = ("sum", "max", "matmul")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """That the program's term for an output equals the µGraph's."""
+
+    output: str
+    program: Term
+    ugraph: Term
+
+
+@dataclass(frozen=True)
+class Goal:
+    """All outputs; ``leaf_axes`` says what a leaf may depend on, ``axes`` are all there are."""
+
+    claims: tuple[Claim, ...]
+    axes: tuple[str, ...]
+    leaf_axes: Mapping[str, tuple[str, ...]]
+
+    @cached_property
+    def facts(self) -> tuple[tuple[Term, Term], ...]:
+        """The size of a dimension that is looped over is the product of those of its axes."""
+        return extent_facts([t for c in self.claims for t in (c.program, c.ugraph)], self.axes)
+
+
+class Axes:
+    """The axes of the dimensions of a µGraph, and the leaves read over them."""
+
+    def __init__(self, ugraph: UGraph) -> None:
+        blocks = [k for k in ugraph.kernels if isinstance(k, BlockGraph)]
+        loops = dict.fromkeys(s.loop for b in blocks for s in b.sections if s.loop is not None)
+        self.sizes = ugraph.program.sizes
+        self._looped = tuple(loops)
+        self.leaves: dict[str, tuple[str, ...]] = {}
+
+    def of(self, dims: Sequence[str], loop: str | None = None) -> tuple[str, ...]:
+        """Those of some dimensions; in the body of a ``loop`` a tile of its dimension."""
+        found: list[str] = []
+        for d in dims:
+            if d not in self._looped:
+                found.append(d)
+            else:
+                found += [f"{d}.t"] if d == loop else [f"{d}.l", f"{d}.t"]
+        return tuple(found)
+
+    def all(self) -> tuple[str, ...]:
+        """Every axis, in the order of the dimensions."""
+        return self.of(tuple(self.sizes))
+
+    def leaf(self, op: str, attr: Access | IndexExpr | Predicate) -> Term:
+        """The term of a load, of an index or of a mask: two of equal text are one value."""
+        name = str(attr) if op == "load" else f"{op} {attr}"
+        self.leaves[name] = self.of(attr.dims())
+        return leaf(name)
+
+
+def scalar(node: Node) -> Term | None:
+    """The term of a constant or a size."""
+    if node.op == "const":
+        return const(repr(node.attr))
+    return size(str(node.attr)) if node.op == "size" else None
+
+
+def same_value(node: Node) -> bool:
+    """Whether a cast only rounds; one to whole numbers or truth values is another function."""
+    return isinstance(node.attr, DType) and node.attr.is_float
+
+
+def split_dims(program: Program, ugraph: UGraph) -> dict[str, int]:
+    """The dimensions that the µGraph has split, with the sizes of their inner halves.
+
+    Raises UnsupportedError where its dimensions are not the program's, split or whole.
+    """
+    own, found = dict(ugraph.program.sizes), {}
+    for d, extent in program.sizes.items():
+        inner = own.pop(d, None)
+        if inner == extent:
+            continue
+        outer = own.pop(d + _OUTER, None)
+        if inner is None or outer is None or outer * inner != extent:
+            raise UnsupportedError(f"dimension '{d}' of {program.name} is another in the µGraph")
+        found[d] = inner
+    if own:
+        raise UnsupportedError(f"dimension '{next(iter(own))}' is not the program's")
+    return found
+
+
+class ProgramTerms:
+    """The terms of a program's nodes, over the axes of a µGraph."""
+
+    def __init__(self, program: Program, axes: Axes, split: Mapping[str, int]) -> None:
+        self._program = program
+        self._axes = axes
+        self._split = split
+        self._exprs = {d: ix.dim(d + _OUTER) * inner + ix.dim(d) for d, inner in split.items()}
+        self._terms: list[Term] = []
+        for node in program.nodes:
+            self._terms.append(self._term(node, [self._terms[a] for a in node.args]))
+
+    def output(self, number: int) -> Term:
+        """The term of an output."""
+        return self._terms[self._program.outputs[number].node]
+
+    def index(self, number: int) -> tuple[IndexExpr, ...]:
+        """Where an output goes."""
+        return tuple(e.substitute(self._exprs) for e in self._program.outputs[number].index)
+
+    def _term(self, node: Node, args: Sequence[Term]) -> Term:
+        attr = node.attr
+        if node.op == "size" and attr in self._split:
+            return size(f"{attr}{_OUTER}") * size(str(attr))
+        known = scalar(node)
+        if known is not None:
+            return known
+        if isinstance(attr, Access):
+            index = tuple(e.substitute(self._exprs) for e in attr.index)
+            return self._axes.leaf(node.op, Access(attr.tensor, index))
+        if isinstance(attr, IndexExpr | Predicate):
+            return self._axes.leaf(node.op, attr.substitute(self._exprs))
+        if node.op == "cast" and same_value(node):
+            return args[0]
+        if node.op in REDUCING:
+            halves = [(d + _OUTER, d) if d in self._split else (d,) for d in node.reduced]
+            over = self._axes.of([d for own in halves for d in own])
+            of = args[0] * args[1] if node.op == "matmul" else args[0]
+            return reduce("max" if node.op == "max" else "sum", over, of)
+        if operator(node.op).kind == ELEMENTWISE and node.op != "cast":
+            return apply(operator(node.op).abstract_name, *args)
+        raise UnsupportedError(f"'{node.op}' to {attr} in a program")

@@ -1,0 +1,167 @@
+"""Derivations as data: what laws turn one term into another, step by step; and their JSON form.
+
+The form has one table of terms, operands before the terms that use them:
+
+    {"terms": [["leaf", "X[b, d]"], ["sum", "d", 0], ["mul", "", 1, 1], ...],
+     "outputs": [{"output": "Y", "first": 12, "last": 31, "steps": [
+        {"law": "sums.multiply", "forward": true, "at": [0, 1],
+         "with": {"i": "d", "x": 3, "y": 4}, "before": 12, "after": 15}, ...]}]}
+
+``at`` is the way from the root to what is rewritten: 0 for the first operand, 1 for the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mirage_py.axioms.term import Term, subterms
+from mirage_py.errors import FormatError, MirageError
+
+# The name of the step from the size of a dimension to the product of its axes'.
+EXTENTS = "extents.of_axes"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One law at one place. ``terms`` and ``axes`` say what its variables stand for."""
+
+    law: str
+    forward: bool
+    at: tuple[int, ...]
+    terms: Mapping[str, Term]
+    axes: Mapping[str, str]
+    before: Term
+    after: Term
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """From the program's term of an output to the µGraph's."""
+
+    output: str
+    first: Term
+    last: Term
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A derivation for each output."""
+
+    derivations: tuple[Derivation, ...]
+
+    @property
+    def laws(self) -> tuple[str, ...]:
+        """The laws that it rests on, each once."""
+        names = (s.law for d in self.derivations for s in d.steps)
+        return tuple(sorted(dict.fromkeys(names)))
+
+    @property
+    def length(self) -> int:
+        """How many steps there are."""
+        return sum(len(d.steps) for d in self.derivations)
+
+    def document(self) -> dict[str, Any]:
+        """The JSON form."""
+        roots = [t for d in self.derivations for t in (d.first, d.last)]
+        for d in self.derivations:
+            for s in d.steps:
+                roots += [s.before, s.after, *s.terms.values()]
+        number = {term: n for n, term in enumerate(subterms(*roots))}
+        return {
+            "terms": [[t.op, t.attr, *(number[a] for a in t.args)] for t in number],
+            "outputs": [
+                {
+                    "output": d.output,
+                    "first": number[d.first],
+                    "last": number[d.last],
+                    "steps": [
+                        {
+                            "law": s.law,
+                            "forward": s.forward,
+                            "at": list(s.at),
+                            "with": {**s.axes, **{v: number[t] for v, t in s.terms.items()}},
+                            "before": number[s.before],
+                            "after": number[s.after],
+                        }
+                        for s in d.steps
+                    ],
+                }
+                for d in self.derivations
+            ],
+        }
+
+
+def term_at(term: Term, at: tuple[int, ...]) -> Term:
+    """The subterm at a place. Raises IndexError where there is none."""
+    for argument in at:
+        term = term.args[argument]
+    return term
+
+
+def with_term_at(term: Term, at: tuple[int, ...], new: Term) -> Term:
+    """The term with another subterm at a place."""
+    above = []
+    for argument in at:
+        above.append((term, argument))
+        term = term.args[argument]
+    for parent, argument in reversed(above):
+        args = (*parent.args[:argument], new, *parent.args[argument + 1 :])
+        new = Term(parent.op, parent.attr, args)
+    return new
+
+
+def read_proof(document: Any) -> Proof:
+    """The proof of a JSON form. Raises FormatError for what has another form."""
+    try:
+        table: list[Term] = []
+        for op, attr, *args in document["terms"]:
+            table.append(Term(_text(op), _text(attr), tuple(table[_place(a, table)] for a in args)))
+        outputs = [_derivation(output, table) for output in document["outputs"]]
+    except (AttributeError, LookupError, TypeError, ValueError, MirageError) as error:
+        raise FormatError(
+            "is no derivation",
+            where="report.json, verification.proof",
+            why=f"{type(error).__name__}: {error}",
+            repair="make the artifact again with `mirage-py superoptimize ... -o DIR`",
+        ) from None
+    return Proof(tuple(outputs))
+
+
+def _derivation(output: Mapping[str, Any], table: list[Term]) -> Derivation:
+    steps = []
+    for entry in output["steps"]:
+        bound = entry["with"].items()
+        steps.append(
+            Step(
+                _text(entry["law"]),
+                entry["forward"] is True,
+                tuple(_count(a) for a in entry["at"]),
+                {v: table[_place(t, table)] for v, t in bound if not isinstance(t, str)},
+                {v: axis for v, axis in bound if isinstance(axis, str)},
+                table[_place(entry["before"], table)],
+                table[_place(entry["after"], table)],
+            )
+        )
+    first, last = (table[_place(output[end], table)] for end in ("first", "last"))
+    return Derivation(_text(output["output"]), first, last, tuple(steps))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise TypeError(f"{value!r} is no place")
+    return value
+
+
+def _place(value: Any, table: list[Term]) -> int:
+    if _count(value) >= len(table):
+        raise IndexError(f"term {value} is not in the table yet")
+    return int(value)
