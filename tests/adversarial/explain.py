@@ -15,13 +15,17 @@ from adversarial.normal_form import normal_form
 
 LIST = Path(__file__).with_name("equal.json")
 BY_RULE = "the same normal form"
+WITHOUT_SHIFTS = "the same but for what shifts exponents; overflow is the float gate's"
 
 
 def explanation(site: Site) -> str:
     """The reason, or nothing if there is none."""
     _, original = originals()[site.graph]
-    if normal_form(mutant(site)) == normal_form(original):
+    wrong = mutant(site)
+    if normal_form(wrong) == normal_form(original):
         return BY_RULE
+    if normal_form(wrong, unshifted=True) == normal_form(original, unshifted=True):
+        return WITHOUT_SHIFTS
     return listed().get(str(site), "")
 
 

@@ -7,7 +7,9 @@ What makes none, for real numbers:
 * an index or a mask that is written otherwise and has the same values at these sizes
 * a store_add that no two blocks make to one place; casts and stores to floating-point types, which
   only round, and casts of whole numbers
-* what a shift of exponents is made of; its sign, if it is read once
+* what a shift of exponents is made of; its sign, if it is read once; and, if asked, whether there
+  is one
+* what where(mask, x, y) has where it is multiplied by the same mask
 * the order in which a sum or a maximum goes through its terms
 * the order of the places of an intermediate, if all that read it know
 """
@@ -15,6 +17,7 @@ What makes none, for real numbers:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import numpy as np
 from adversarial.machine import positions, truth
@@ -28,13 +31,23 @@ Form = tuple[object, ...]
 _COMMUTES = ("add", "maximum", "minimum", "eq", "ne")
 
 
-def normal_form(ugraph: UGraph) -> Form:
-    """Equal for µGraphs that are the same but for the above."""
+_ZERO: Form = ("const", 0.0)
+_ONE: Form = ("const", 1.0)
+
+
+def normal_form(ugraph: UGraph, *, unshifted: bool = False) -> Form:
+    """Equal for µGraphs that are the same but for the above.
+
+    ``unshifted`` takes every maximum and every shift for 0, as is right where they only shift
+    exponents.
+    """
     places = _Places(ugraph)
     kernels: list[Form] = []
+    zeros: dict[str, None] = {}
     for kernel in ugraph.kernels:
         if isinstance(kernel, BlockGraph):
-            kernels.append(_Block(kernel, ugraph, places).form())
+            block = _Block(kernel, ugraph, places, zeros if unshifted else None)
+            kernels.append(block.form())
         else:
             kernels.append((kernel.op, kernel.args, kernel.result))
     return tuple(kernels)
@@ -93,18 +106,52 @@ def _trimmed(dims: Sequence[str], table: NDArray[np.int64]) -> Form:
 
 
 class _Block:
-    def __init__(self, block: BlockGraph, ugraph: UGraph, places: _Places) -> None:
-        self.block, self.ugraph, self.places = block, ugraph, places
-        read = [a for n in block.nodes for a in n.args]
+    """``zeros`` are the tensors that hold nothing but shifts, if these are to be left out."""
+
+    def __init__(
+        self,
+        block: BlockGraph,
+        ugraph: UGraph,
+        places: _Places,
+        zeros: dict[str, None] | None,
+    ) -> None:
+        self.block, self.ugraph, self.places, self.zeros = block, ugraph, places, zeros
+        read = [self._uncast(a) for n in block.nodes if n.op != "cast" for a in n.args]
         self.uses = [read.count(n) for n in range(len(block.nodes))]
         self.shifts = [n for n, x in enumerate(block.nodes) if "shift" in (x.op, x.attr)]
         self.forms: list[Form] = []
 
     def form(self) -> Form:
+        stores: list[Form] = []
         for n, node in enumerate(self.block.nodes):
-            self.forms.append(self._node(n, node))
-        stores = [f for f, n in zip(self.forms, self.block.nodes, strict=True) if n.op in STORES]
+            self.forms.append(
+                self._node(n, node) if self.zeros is None else self._unshifted(n, node)
+            )
+            if node.op in STORES:
+                if self.zeros is not None and self.forms[-1][-1] == _ZERO:
+                    self.zeros[node.access.tensor] = None
+                else:
+                    stores.append(self.forms[-1])
         return tuple(sorted(stores, key=repr))
+
+    def _uncast(self, n: int) -> int:
+        node = self.block.nodes[n]
+        return self._uncast(node.args[0]) if node.op == "cast" else n
+
+    def _unshifted(self, n: int, node: Node) -> Form:
+        """The node without what only shifts exponents."""
+        args = [self.forms[a] for a in node.args]
+        if node.op in ("max", "shift", "accum_max"):
+            return _ZERO
+        if node.op == "load" and node.access.tensor in (self.zeros or ()):
+            return _ZERO
+        if node.op in ("add", "sub") and args[1] == _ZERO:
+            return args[0]
+        if node.op == "exp" and args[0] == _ZERO:
+            return _ONE
+        if node.op == "accum_rescaled":
+            return "accum_sum", None, (args[0],)
+        return self._node(n, node)
 
     def _node(self, n: int, node: Node) -> Form:
         args = tuple(self.forms[a] for a in node.args)
@@ -141,7 +188,8 @@ class _Block:
     def _shifted(self, node: Node, args: tuple[Form, ...]) -> Form | None:
         """An addition of what only shifts exponents, if it is one that is read here only."""
         for at in (0, 1) if node.op in ("add", "sub") else ():
-            if node.args[at] in self.shifts and self.uses[node.args[at]] == 1:
+            shift = self._uncast(node.args[at])
+            if shift in self.shifts and self.uses[shift] == 1:
                 sign = "-" if node.op == "sub" and at == 0 else "+"
                 return f"{sign}shifted", args[1 - at], args[at]
         return None
@@ -154,10 +202,10 @@ class _Block:
         factors: list[Form] = []
         for a in args:
             factors += [f for f in a[1:] if isinstance(f, tuple)] if a[0] == "mul" else [a]
-        kept = [f for f in factors if f != ("const", 1.0)]
+        kept = [f for f in factors if f != _ONE]
         masks = dict.fromkeys(f for f in kept if f[0] == "mask")
-        others = sorted((f for f in kept if f[0] != "mask"), key=repr)
-        return (*sorted(masks, key=repr), *others) or (("const", 1.0),)
+        others = [_where(f, tuple(masks)) for f in kept if f[0] != "mask"]
+        return (*sorted(masks, key=repr), *sorted(others, key=repr)) or (_ONE,)
 
     def _reduced(self, op: str, node: Node, body: Form) -> Form:
         """With the terms in an order that does not depend on how they are numbered."""
@@ -165,6 +213,27 @@ class _Block:
             order = sorted(range(self.places.sizes[d]), key=lambda at, d=d: repr(_at(body, d, at)))
             body = _reordered(body, d, tuple(order))
         return op, node.reduced, body
+
+
+def _where(form: Form, masks: tuple[Form, ...]) -> Form:
+    """The form at points where all of these masks are 1."""
+    if form[0] in ("sum", "max", "shift", "load", "mask", "index", "const"):
+        return form
+    if form[0] == "where" and isinstance(form[2], tuple) and form[2][0] in masks:
+        return _where(form[2][1], masks)
+    return tuple(
+        _where(part, masks) if _is_form(part) else _each_where(part, masks) for part in form
+    )
+
+
+def _each_where(part: object, masks: tuple[Form, ...]) -> object:
+    if isinstance(part, tuple) and all(_is_form(p) for p in part):
+        return tuple(_where(p, masks) for p in part)
+    return part
+
+
+def _is_form(part: object) -> TypeGuard[Form]:
+    return isinstance(part, tuple) and len(part) > 0 and isinstance(part[0], str)
 
 
 def _number(values: object) -> float:

@@ -93,3 +93,14 @@ def test_borders_keep_their_order(offsets, s, t):
     new = {"s": s, "t": t}
     shares = [truth(p, new).mean() for p in moved(masks, {"s": 32, "t": 32}, new)]
     assert shares == sorted(shares)
+
+
+@pytest.mark.parametrize("new", [{"s": 5, "t": 7}, {"s": 11, "t": 4}])
+@pytest.mark.parametrize("op", ["ne", "lt"])
+def test_borders_lie_where_they_make_a_difference(op, new):
+    """37 t + 41 s has few of the values between its least and its greatest, at small sizes."""
+    old = {"s": 300, "t": 400}
+    terms = T * 37 + S * 41
+    one, other = moved([ix.compare(op, terms, 9001), ix.compare(op, terms, 9002)], old, new)
+    assert not truth(one, new).all()
+    assert (truth(one, new) != truth(other, new)).any()

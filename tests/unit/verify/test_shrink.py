@@ -121,3 +121,12 @@ def test_small_tiles_leave_tails():
             assert tile is not None
             assert extent % tile
             assert 1 < -(-extent // tile) <= 4
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_small_sizes_keep_away_from_numbers_in_kernels(seed):
+    program = parse("A = 64, B = 96, C = 80\nX[A, B, C] : f32\nY[a, b, c] = exp(X[a, b, c])")
+    avoid = (5.0, 21.0, 4.0, 80.0)
+    sizes = list(small_extents(program, seed, avoid=avoid).values())
+    products = [x * y for n, x in enumerate(sizes) for y in sizes[n + 1 :]]
+    assert not [n for n in (*sizes, *products) if n in avoid]
