@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from mirage_py.codegen.padding import Padding
 from mirage_py.codegen.precision import TypedBlock
 from mirage_py.codegen.tiles import Tiling
+from mirage_py.codegen.triton.expressions import product
 from mirage_py.codegen.triton.tile_text import TileText, atom
 from mirage_py.ugraph.dtypes import F32
 from mirage_py.ugraph.node import Node
@@ -130,11 +131,14 @@ class ContractionText:
     def _product_and_sum(self, node: Node, section: int) -> str:
         dims = [d for a in node.args for d in self.block.nodes[a].dims]
         axes = self.tiles.axes(dims, section)
-        parts = []
+        parts, missing = [], []
         for argument in node.args:
             text = self.masked(argument, node.reduced, section, "0.0")
-            parts.append(atom(self.tiles.expand(text, self._axes_of(argument, section), axes)))
-        return reduced(" * ".join(parts), "sum", axes, node.reduced)
+            have = self._axes_of(argument, section)
+            parts.append(atom(self.tiles.expand(text, have, axes)))
+            missing.append([d for d in axes if d not in have])
+        factors = product(parts[0], parts[1], (missing[0], missing[1]), axes)
+        return reduced(factors, "sum", axes, node.reduced)
 
 
 def reduced(text: str, op: str, axes: Sequence[str], over: Sequence[str]) -> str:

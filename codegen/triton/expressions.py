@@ -5,7 +5,7 @@ Operands are names of float32 tiles (bool for masks and comparisons) that broadc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import log2
 
 from mirage_py.errors import UnsupportedError
@@ -97,3 +97,17 @@ def elementwise(op: str, operands: list[str]) -> str:
             repair="add one in codegen/triton/expressions.py",
         )
     return emit(*operands)
+
+
+def product(
+    x: str, y: str, missing: tuple[Sequence[str], Sequence[str]], axes: Sequence[str]
+) -> str:
+    """The product of two factors over ``axes``, of which each misses some.
+
+    Triton makes a ``tl.dot`` of ``x[:, :, None] * y[None, :, :]`` that is summed over its middle
+    axis: in TF32 whatever the types, and wrong where that axis has less than 8 points (triton 3.6,
+    sm_90). It does not recognise the product in the other order.
+    """
+    if len(axes) > 2 and axes[-1] in missing[0] and axes[0] in missing[1]:
+        x, y = y, x
+    return f"{x} * {y}"

@@ -10,7 +10,7 @@ from mirage_py.codegen.precision import TypedBlock
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.accumulators import AccumulatorText
 from mirage_py.codegen.triton.contraction import ContractionText, reduced
-from mirage_py.codegen.triton.expressions import elementwise
+from mirage_py.codegen.triton.expressions import elementwise, product
 from mirage_py.codegen.triton.shifts import LOG2_E, BaseTwoShifts
 from mirage_py.codegen.triton.tile_text import TileText, atom, identifier, pointer_name
 from mirage_py.codegen.writer import CodeWriter
@@ -53,6 +53,10 @@ class KernelEmitter:
         self.tensors = tensors
         self.options = options
         self.tiling = Tiling(program, typed.block)
+        used = {n.access.tensor for n in self.block.nodes if n.op in ACCESSES}
+        self.pointers = tuple(t for t in tensors if t in used)
+        # Positions of 64 bits, where 32 do not reach the last element of every tensor.
+        self.is_wide = any(_reach(tensors[t]) > _MAX_INT32 for t in self.pointers)
         self.out = CodeWriter()
         self.tiles = TileText(self.tiling, tensors, options)
         self.names = self._value_names()
@@ -72,8 +76,7 @@ class KernelEmitter:
 
     def emit(self) -> KernelText:
         """The kernel as text."""
-        used = {n.access.tensor for n in self.block.nodes if n.op in ACCESSES}
-        pointers = tuple(t for t in self.tensors if t in used)
+        pointers = self.pointers
         self.out.line("@triton.jit")
         self.out.line(f"def {self.block.name}({', '.join(map(pointer_name, pointers))}):")
         with self.out.indented():
@@ -135,15 +138,18 @@ class KernelEmitter:
     def _grid_position(self, dim: str, block_number: str | None) -> None:
         tile = self.tiling.padded(dim, 0)
         var = self.tiles.dim_var[dim]
-        if block_number is not None and any(t.elements > _MAX_INT32 for t in self.tensors.values()):
+        if block_number is not None and self.is_wide:
             block_number = f"{atom(block_number)}.to(tl.int64)"
         if tile == 1:
             self.out.line(f"{var} = {block_number or '0'}")
         elif block_number is None:
-            self.out.line(f"{var} = tl.arange(0, {tile})")
+            self.out.line(f"{var} = {self._lanes(tile)}")
         else:
             self.out.line(f"{var} = {atom(block_number)} * {tile} + tl.arange(0, {tile})")
         self._tail(dim, 0)
+
+    def _lanes(self, tile: int) -> str:
+        return f"tl.arange(0, {tile})" + (".to(tl.int64)" if self.is_wide else "")
 
     def _whole_positions(self) -> None:
         """Dimensions that every block sees all of."""
@@ -163,7 +169,7 @@ class KernelEmitter:
 
     def _whole_position(self, dim: str, section: int) -> None:
         tile = self.tiling.padded(dim, section)
-        text = f"tl.arange(0, {tile})" if tile > 1 else "0"
+        text = self._lanes(tile) if tile > 1 else "0"
         self.out.line(f"{self.tiles.dim_var[dim]} = {text}")
         self._tail(dim, section)
 
@@ -183,8 +189,12 @@ class KernelEmitter:
         size = self.program.sizes[dim]
         self.out.line(f"for {var}_start in tl.range(0, {size}, {tile}, num_stages={depth}):")
         with self.out.indented():
-            lanes = f" + tl.arange(0, {tile})" if tile > 1 else ""
-            self.out.line(f"{var} = {var}_start{lanes}")
+            start = f"{var}_start"
+            if tile > 1:
+                start += f" + {self._lanes(tile)}"
+            elif self.is_wide:
+                start = f"tl.cast({start}, tl.int64)"
+            self.out.line(f"{var} = {start}")
             self._tail(dim, number)
             for node in section.nodes:
                 self._node(node, number)
@@ -318,7 +328,19 @@ class KernelEmitter:
             is_bool = types[other] == BOOL
             chosen = f"{operands[other]}.to(tl.float32)" if is_bool else operands[other]
             return f"tl.where({operands[mask]}, {chosen}, 0.0)"
+        if node.op == "mul":
+            have = [self.tiles.axes(self.block.nodes[a].dims, section) for a in node.args]
+            left, right = ([d for d in axes if d not in dims] for dims in have)
+            return product(operands[0], operands[1], (left, right), axes)
         return elementwise(node.op, operands)
+
+
+def _reach(tensor: Tensor) -> int:
+    """How far its last element lies from its first; in a view of a large tensor that is farther
+    than it has elements.
+    """
+    pairs = zip(tensor.shape, tensor.element_strides, strict=True)
+    return sum((extent - 1) * stride for extent, stride in pairs)
 
 
 def _mentioned_dims(node: Node) -> tuple[str, ...]:
