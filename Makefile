@@ -9,6 +9,7 @@ JOBS   ?= 2
 # an index named in PIP_EXTRA_INDEX_URL) instead of the CUDA build of several GB; CPU builds do not bring triton.
 TORCH_CPU  := torch==2.13.0
 TRITON_CPU := triton==3.6.0
+ATHERIS    := atheris==3.0.0
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -17,7 +18,7 @@ READY := $(VENV)/.ready
 PIP   := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(RUN) pip install -qq --no-compile
 GPU   := $(wildcard /dev/nvidia0)$(shell command -v nvidia-smi)
 
-.PHONY: setup demo test mutants differential golden check lint types clean
+.PHONY: setup demo test mutants differential golden fuzz faults check lint types clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -43,6 +44,15 @@ golden: $(READY) ## accept what the golden tests see now; look at the diff befor
 	@$(RUN) pytest -q -m "not gpu" --update-golden
 	@git --no-pager diff --stat -- tests/golden
 
+# What `make test` does not do: atheris is installed here and nowhere else. TARGET=spec runs one target.
+fuzz: $(READY) ## damaged files at every reader for SECONDS (default 300); needs atheris
+	@$(BIN)/python -c 'import importlib.util as u; raise SystemExit(not u.find_spec("atheris"))' || $(PIP) "$(ATHERIS)"
+	@OMP_NUM_THREADS=1 nice -n 19 $(BIN)/python tests/fuzz/run.py --seconds $(or $(SECONDS),300) \
+	  $(if $(TARGET),--target $(TARGET)) --out fuzz-out
+
+faults: $(READY) ## searches and writers killed at KILLS (default 40) random moments
+	@OMP_NUM_THREADS=1 nice -n 19 $(BIN)/python tests/fuzz/campaign.py --kills $(or $(KILLS),40)
+
 check: lint types ## what a reviewer runs first
 
 lint: $(READY) ## ruff: rules and format
@@ -53,7 +63,7 @@ types: $(READY) ## mypy, strict
 	@$(RUN) mypy
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) demo-out dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo-out fuzz-out dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # With a GPU the torch that the machine already has is used. A .pth file lends it to .venv, because
 # --system-site-packages would look past the virtual environment that $(PYTHON) may itself be.

@@ -10,6 +10,7 @@ from typing import Any
 
 from mirage_py.cli.source import is_function, read_source
 from mirage_py.errors import FormatError, InputError, ValidationError
+from mirage_py.ugraph.files import read_text
 from mirage_py.ugraph.json_form import load_text
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
@@ -81,7 +82,7 @@ def _subject(name: str, held: Program | UGraph | Plan) -> Subject:
 
 def _content(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except UnicodeDecodeError:
         what = "the file is not UTF-8 text"
     except (OSError, ValueError) as error:

@@ -26,6 +26,7 @@ from typing import Any
 
 from mirage_py.errors import FormatError
 from mirage_py.ugraph.dtypes import DType
+from mirage_py.ugraph.files import read_text
 from mirage_py.ugraph.index import IndexExpr, Predicate
 from mirage_py.ugraph.json_reading import SCHEMA, from_json, node_from_json, parse_json
 from mirage_py.ugraph.node import Access, Node
@@ -84,7 +85,7 @@ def write_ugraph(path: Path, ugraph: UGraph) -> None:
 def read_ugraph(path: Path) -> UGraph:
     """Read a ``*.ug.json`` file; FormatError if it is not one."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise FormatError(
             "cannot be read as text",

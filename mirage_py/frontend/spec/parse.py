@@ -19,6 +19,7 @@ from mirage_py.frontend.spec.symbols import Symbols, collect
 from mirage_py.frontend.spec.syntax import read
 from mirage_py.frontend.spec.tree import Definition, Name, Span, walk
 from mirage_py.ugraph.builder import ProgramBuilder
+from mirage_py.ugraph.files import read_text
 from mirage_py.ugraph.program import Program
 
 _TITLE_BYTES = 100
@@ -63,7 +64,7 @@ def parse_file(path: str | Path, sizes: Mapping[str, int] | None = None) -> Prog
     """
     file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file)
     except UnicodeDecodeError:
         raise InputError(
             "the spec is not UTF-8 text", where=str(file), repair="save it as UTF-8"
