@@ -218,6 +218,8 @@ def leaves(dtype: DType, m: int, n: int, tiles: Tiles) -> Case:
     r.add(b.load("S", ("m", "n")), "mn", "load")
     r.add(b.load("G", ("m", "n")), "mn", "load")
     r.add(b.load("E", ("m", "n")), "mn", "load")
+    b.input("N", (m, n), dtype, strides=(0, 0))
+    r.add(b.load("N", ("m", "n")), "mn", "load")
     r.add(b.load("R", (ix.dim("h") // 2, ix.dim("m") + 2)), "hm", "load")
     r.add(b.load("R", (ix.dim("h") % 2, ix.dim("m"))), (ix.dim("m") * 4 + ix.dim("h"),), "load")
     position = b.index(ix.dim("n") * 2 - ix.dim("m"))
@@ -248,6 +250,12 @@ def reductions(dtype: DType, m: int, n: int, tiles: Tiles) -> Case:
             r.add(b.sum(value, over), rest, "sum")
             r.add(b.max(value, over), rest, "max")
         r.add(b.mean(x, over), rest, "sum", "div", "size")
+    b.input("E", (m, n), dtype, strides=(0, 1))
+    b.input("N", (m, n), dtype, strides=(0, 0))
+    for over in ("m", "n", "mn"):
+        rest = tuple(d for d in "mn" if d not in over)
+        r.add(b.sum(b.load("E", "mn"), over), rest, "sum", "load")
+        r.add(b.sum(b.load("N", "mn"), over), rest, "sum", "load")
     shift = b.apply("shift", b.max(x, ("n",)))
     weights = b.apply("exp", b.apply("sub", x, shift))
     share = b.apply("div", weights, b.sum(weights, ("n",)))
@@ -440,7 +448,7 @@ def draw(case: Case, seed: int = 0) -> dict[str, FloatArray]:
         if tensor.name.startswith("J"):
             low, high = (0, 2) if BOOL in (tensor.dtype, case.dtype) else (-3, 4)
             values = rng.integers(low, high, tensor.shape).astype(np.float64)
-        if 0 in tensor.element_strides and tensor.shape[0] > 1:
-            values = np.broadcast_to(values[:1], tensor.shape)
+        first = tuple(slice(1 if s == 0 else None) for s in tensor.element_strides)
+        values = np.broadcast_to(values[first], tensor.shape)
         arrays[tensor.name] = round_to(values, tensor.dtype)
     return arrays

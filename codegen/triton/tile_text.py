@@ -71,6 +71,7 @@ class TileText:
         tensor = self.tensors[node.access.tensor]
         names = self.positions(want)
         terms = [pointer_name(tensor.name)]
+        reached: set[str] = set()
         for expr, stride, extent in zip(
             node.access.index, tensor.element_strides, tensor.shape, strict=True
         ):
@@ -78,6 +79,10 @@ class TileText:
                 continue
             text = expr.render(names)
             terms.append(text if stride == 1 else f"{atom(text)} * {stride}")
+            reached.update(expr.dims())
+        # Along an axis of stride 0 the tile repeats itself, and is as wide all the same: it may be
+        # summed over it.
+        terms += [f"{names[d]} * 0" for d in want if d not in reached]
         return " + ".join(terms)
 
 

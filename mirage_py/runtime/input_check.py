@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mirage_py.errors import InputError
 from mirage_py.runtime.compile import POINTER_ALIGNMENT_BYTES
+from mirage_py.runtime.layouts import write_once
 from mirage_py.ugraph.program import Tensor
 
 if TYPE_CHECKING:
@@ -33,8 +34,11 @@ class ExpectedInput:
             or value.layout != self.layout
         ):
             raise self._refusal(value, device)
-        if value.data_ptr() % POINTER_ALIGNMENT_BYTES == 0 and (
-            value.stride() == self.strides or self._same_places(value.stride())
+        if (
+            value.data_ptr() % POINTER_ALIGNMENT_BYTES == 0
+            and (value.stride() == self.strides or self._same_places(value.stride()))
+            # A view that torch negates as it is read: memory holds the opposite numbers.
+            and not value.is_neg()
         ):
             return value
         return self._copied(value)
@@ -49,7 +53,9 @@ class ExpectedInput:
     def _copied(self, value: torch.Tensor) -> torch.Tensor:
         import torch
 
-        if any(e > 1 and s == 0 for e, s in zip(self.shape, self.strides, strict=True)):
+        if not self._same_places(value.stride()) and any(
+            e > 1 and s == 0 for e, s in zip(self.shape, self.strides, strict=True)
+        ):
             raise InputError(
                 f"'{self.tensor.name}' has strides {value.stride()}",
                 where="kernel input",
@@ -57,7 +63,8 @@ class ExpectedInput:
                 repair="pass it expanded as it was when the kernel was made",
             )
         fresh = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=value.device)
-        return fresh.copy_(value)
+        write_once(fresh, value)
+        return fresh
 
     def _refusal(self, value: torch.Tensor, device: torch.device) -> InputError:
         name = self.tensor.name

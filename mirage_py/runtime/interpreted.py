@@ -98,7 +98,8 @@ def _checked(tensor: Tensor, arrays: Mapping[str, FloatArray]) -> FloatArray:
             f"input '{tensor.name}' has shape {list(array.shape)}",
             why=f"the kernels were made for {list(tensor.shape)}",
         )
-    return np.ascontiguousarray(array, dtype=np.float64)
+    # An array without axes must stay one: np.ascontiguousarray gives it an axis.
+    return np.asarray(array, dtype=np.float64, order="C")
 
 
 def _task(plan: Plan, steps: tuple[Step, ...], folder: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from plans import rms_plan, two_kernel_plan
 from mirage_py.errors import InputError, ScheduleError
 from mirage_py.runtime.input_check import ExpectedInput, check_detached
 from mirage_py.runtime.launch import PlanRunner
-from mirage_py.ugraph.dtypes import F16
+from mirage_py.ugraph.dtypes import F16, F32
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Tensor
 
@@ -58,9 +58,46 @@ def test_an_expanded_tensor():
         spec.accept(x.contiguous(), CPU)
 
 
+def test_a_misaligned_expanded_tensor_is_copied_with_its_layout():
+    row = torch.arange(9, dtype=torch.float16)[1:].reshape(1, 8)
+    x = row.expand(4, 8)
+    assert x.data_ptr() % 16 != 0
+    got = expect(4, 8, strides=(0, 1)).accept(x, CPU)
+    assert got.data_ptr() % 16 == 0
+    assert got.stride() == (0, 1)
+    assert torch.equal(got, x)
+
+
+def test_a_view_that_is_negated_as_it_is_read_is_copied():
+    z = torch.arange(8.0).to(torch.complex64) * 1j
+    x = z.conj().imag
+    assert x.is_neg()
+    spec = ExpectedInput(Tensor("X", (8,), F32, (2,)))
+    got = spec.accept(x, CPU)
+    assert not got.is_neg()
+    assert got.stride() == (2,)
+    assert got.tolist() == [-float(n) for n in range(8)]
+
+
+def test_inputs_may_share_memory():
+    """Kernels only read them: one tensor twice, views that overlap."""
+    memory = torch.arange(64, dtype=torch.float16)
+    a, b = memory[:32].view(4, 8), memory[16:48].view(4, 8)
+    specs = (expect(4, 8), expect(4, 8), expect(4, 8))
+    got = [spec.accept(x, CPU) for spec, x in zip(specs, (a, a, b), strict=True)]
+    assert [g is x for g, x in zip(got, (a, a, b), strict=True)] == [True] * 3
+
+
+def test_a_slice_of_a_larger_tensor():
+    x = torch.arange(96, dtype=torch.float16).reshape(8, 12)[::2, :8]
+    assert torch.equal(expect(4, 8).accept(x, CPU), x)
+    assert expect(4, 8, strides=(24, 1)).accept(x, CPU) is x
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
+        (torch.zeros(0, 8, dtype=torch.float16), r"has shape \[0, 8\]"),
         (torch.zeros(8, 4, dtype=torch.float16), r"has shape \[8, 4\]"),
         (torch.zeros(4, 8), "has type torch.float32"),
         (torch.zeros(4, 8, dtype=torch.float16, device="meta"), "is on meta"),
