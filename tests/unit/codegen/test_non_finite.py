@@ -16,7 +16,7 @@ from mirage_py.runtime.eager import torch_function
 from mirage_py.runtime.interpreted import run_interpreted
 from mirage_py.targets import target
 from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dtypes import BOOL, F32
+from mirage_py.ugraph.dtypes import BF16, BOOL, F16, F32
 from mirage_py.ugraph.operators import ELEMENTWISE, all_operators
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.program import Program
@@ -159,6 +159,29 @@ def test_a_product_with_a_truth_value_is_a_choice():
     arrays = {"X": np.array([NAN, INF, NAN, 2.0]), "C": np.array([0.0, 0.0, 1.0, 1.0])}
     got = run_interpreted(one_kernel(b.build(), {}), arrays)["Y"]
     assert_same(got, np.array([0.0, 0.0, NAN, 2.0]), "")
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16, F32], ids=str)
+def test_a_matrix_product_keeps_rows_and_columns_apart(dtype):
+    """On tensor cores and off them, with tails on every side."""
+    b = ProgramBuilder("product")
+    for dim, size in (("m", 18), ("k", 21), ("n", 37)):
+        b.dim(dim, size)
+    b.input("A", (18, 21), dtype)
+    b.input("W", (21, 37), dtype)
+    b.input("V", (21,), dtype)
+    a, w = b.load("A", "mk"), b.load("W", "kn")
+    b.output("Y", b.matmul(a, b.apply("relu", w), "k"), "mn", F32)
+    b.output("Z", b.matmul(b.load("V", "k"), w, "k"), "n", F32)
+    program = b.build()
+    arrays = {"A": np.ones((18, 21)), "W": np.ones((21, 37)), "V": np.ones(21)}
+    arrays["A"][3, 20], arrays["A"][17, 0] = NAN, INF
+    arrays["W"][20, 36], arrays["W"][0, 5] = NAN, INF
+    got = run_interpreted(one_kernel(program, {"m": 16, "n": 16}), arrays)
+    want = eager(program, arrays)
+    assert np.isfinite(want["Y"]).sum() == 16 * 35
+    for name in ("Y", "Z"):
+        assert_finite_alike(got[name], want[name], name)
 
 
 CAUSAL = """
