@@ -101,12 +101,18 @@ def _begun(count: int, seed: int, path: Path | None) -> Report:
         check=True, capture_output=True, text=True,
     ).stdout.strip()  # fmt: skip
     if path is not None and path.is_file():
-        known = json.loads(path.read_text(encoding="utf-8"))
-        if (known["commit"], known["seed"], known["count"]) == (commit, seed, count):
-            for row in known["counts"].values():
-                del row["what"]
-            return Report(**known)
+        known = committed(path)
+        if (known.commit, known.seed, known.count) == (commit, seed, count):
+            return known
     return Report(commit, seed, count)
+
+
+def committed(path: Path) -> Report:
+    """The report that a file holds."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    for row in data["counts"].values():
+        del row["what"]
+    return Report(**data)
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from adversarial.campaign import Report, campaign
+from adversarial.campaign import Report, campaign, committed, table
 from adversarial.corpus import Site, descriptions, kinds, mutants_of, originals, sites
 from adversarial.explain import explanation, listed
 from adversarial.judge import SAME, verdict
@@ -72,3 +72,15 @@ def test_a_campaign_goes_on_where_it_ended(tmp_path) -> None:
     assert sum(whole.totals.values()) == 30
     assert list(campaign(30, 3, path)) == []
     assert isinstance(whole, Report)
+
+
+REPORT = EXAMPLES.parent / "benchmarks" / "results" / "mutants.json"
+PAGE = EXAMPLES.parent / "docs" / "verification.md"
+
+
+def test_the_page_has_the_committed_report() -> None:
+    report = committed(REPORT)
+    assert report.totals.get(WRONG, 0) == 0
+    assert "unexplained" not in report.why
+    assert report.done == report.count >= 10000
+    assert table(report) in PAGE.read_text(encoding="utf-8")
