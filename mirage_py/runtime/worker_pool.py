@@ -195,40 +195,48 @@ class _Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._asked = 0
+        self._one_at_a_time = threading.Lock()
         self._errors: IO[bytes] | None = None
         self._pending = b""
 
     def ask(self, task: Task, timeout_s: float) -> Reply:
         """Send one task and wait for the answer; a worker that gives none is replaced."""
         process = self._process or self._start()
-        assert self._errors is not None
-        self._errors.seek(0)
-        self._errors.truncate()
         start = time.monotonic()
         try:
+            _clear(self._errors)
             answer = self._exchange(process, task, timeout_s)
         except TimeoutError:
-            self.kill()
+            self.kill(process)
             reason = f"it took longer than {timeout_s:g} s and was stopped"
             return Reply("timeout", reason=reason, seconds=time.monotonic() - start)
-        except OSError:
-            reason = self._death()
-            self.kill()
+        except (OSError, ValueError):  # ValueError: somebody else has closed the streams
+            reason = self._death(process)
+            self.kill(process)
             return Reply("crash", reason=reason, seconds=time.monotonic() - start)
         except _GarbageError as error:
-            self.kill()
+            self.kill(process)
             return Reply("crash", reason=str(error), seconds=time.monotonic() - start)
         seconds = time.monotonic() - start
         if answer.get("spoiled"):
-            self.kill()
+            self.kill(process)
         if "error" in answer:
             return Reply("error", reason=str(answer["error"]), seconds=seconds)
         return Reply("done", answer["value"], seconds=seconds)
 
-    def kill(self) -> None:
-        """End the process and everything it started."""
-        process, self._process = self._process, None
-        self._pending = b""
+    def kill(self, only: subprocess.Popen[bytes] | None = None) -> None:
+        """End the process and everything it started.
+
+        ``only`` is the process that somebody found at fault; where it was replaced meanwhile, the
+        new one lives on.
+        """
+        with self._one_at_a_time:
+            if only is not None and self._process is not only:
+                return
+            process, self._process = self._process, None
+            guard, self._guard = self._guard, None
+            errors, self._errors = self._errors, None
+            self._pending = b""
         if process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -237,20 +245,18 @@ class _Worker:
                 if pipe is not None:
                     with contextlib.suppress(OSError):
                         pipe.close()
-        guard, self._guard = self._guard, None
         if guard is not None:
             with contextlib.suppress(OSError):
                 guard.communicate(b"\n")
-        if self._errors is not None:
-            self._errors.close()
-            self._errors = None
+        if errors is not None:
+            errors.close()
 
     def _start(self) -> subprocess.Popen[bytes]:
         try:
             process = self._spawn()
             self._receive(process, time.monotonic() + START_TIMEOUT_S)
         except (OSError, _GarbageError) as error:
-            reason = self._death() if self._process is not None else str(error)
+            reason = self._death(self._process) if self._process is not None else str(error)
             self.kill()
             raise CompileError(
                 "a worker process does not start",
@@ -324,7 +330,7 @@ class _Worker:
                 raise ConnectionError  # something that it started holds its pipe open
             if len(self._pending) > _MOST_ANSWER_BYTES:
                 raise _GarbageError(f"its answer is longer than {_MOST_ANSWER_BYTES} bytes")
-            if self._errors is not None and _size(self._errors) > _MOST_STDERR_BYTES:
+            if _size(self._errors) > _MOST_STDERR_BYTES:
                 raise _GarbageError(f"it printed more than {_MOST_STDERR_BYTES} bytes")
         line, self._pending = self._pending.split(b"\n", 1)
         try:
@@ -335,10 +341,9 @@ class _Worker:
             raise _GarbageError("its worker process gave an answer that is none")
         return answer
 
-    def _death(self) -> str:
+    def _death(self, process: subprocess.Popen[bytes]) -> str:
         """How the process ended, and its last words."""
-        process = self._process
-        if process is None or self._errors is None:
+        if self._process is not process:
             return "its worker process was stopped"
         try:
             code = process.wait(timeout=5)
@@ -348,9 +353,7 @@ class _Worker:
             how = f"its worker process was ended by {signal.Signals(-code).name}"
         else:
             how = f"its worker process ended with code {code}"
-        size = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, size - _STDERR_TAIL_BYTES))
-        words = self._errors.read().decode(errors="replace").strip()
+        words = _last_words(self._errors)
         return f"{how}: {words}" if words else how
 
 
@@ -361,5 +364,22 @@ def _ready(stream: IO[bytes], event: int, seconds: float) -> bool:
     return bool(poll.poll(max(0.0, seconds) * 1000))
 
 
-def _size(file: IO[bytes]) -> int:
-    return os.fstat(file.fileno()).st_size
+def _size(file: IO[bytes] | None) -> int:
+    return 0 if file is None else os.fstat(file.fileno()).st_size
+
+
+def _clear(file: IO[bytes] | None) -> None:
+    if file is not None:
+        file.seek(0)
+        file.truncate()
+
+
+def _last_words(file: IO[bytes] | None) -> str:
+    if file is None:
+        return ""
+    try:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _STDERR_TAIL_BYTES))
+        return file.read().decode(errors="replace").strip()
+    except ValueError:
+        return ""  # closed meanwhile

@@ -180,3 +180,17 @@ def test_a_plan_whose_kernel_breaks_the_compiler_says_so(monkeypatch: pytest.Mon
         (outcome,) = pool.compile([good], 90)
     assert not outcome.compiled
     assert "SIGSEGV" in outcome.reason
+
+
+def test_who_comes_late_ends_nobody_else():
+    """After an interrupt the thread of the old task may still be at work."""
+    with WorkerPool(1, timeout_s=5.0, imports=()) as alone:
+        (worker,) = alone._workers
+        worker.ask(task("works"), 5.0)
+        old = worker._process
+        worker.kill()
+        worker.ask(task("works"), 5.0)
+        assert old is not None
+        worker.kill(old)
+        assert worker._process is not None
+        assert worker._process.poll() is None
