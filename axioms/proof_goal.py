@@ -2,19 +2,20 @@
 
 Both are read off anew, from the program as it was asked for and from the kernels as they are. A
 dimension that some loop of the µGraph goes over has two axes, "d.l" for the iterations and "d.t"
-for what one of them sees; any other has one axis, of its own name. Where the µGraph has split a
+for what one of them sees, unless both are always reduced in one go; any other has one axis, of its
+own name. Where the µGraph has split a
 dimension in two, the program is read with it split: an index d as ``d_part * size + d``, a
 reduction over d as one over both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from mirage_py.axioms.extents import extent_facts
-from mirage_py.axioms.term import Term, apply, const, leaf, reduce, size
+from mirage_py.axioms.term import REDUCTIONS, Term, apply, const, leaf, reduce, size, subterms
 from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.dtypes import DType
@@ -51,6 +52,58 @@ class Goal:
         return extent_facts([t for c in self.claims for t in (c.program, c.ugraph)], self.axes)
 
 
+def with_whole_axes(goal: Goal, dims: Sequence[str]) -> Goal:
+    """The same with "d" for "d.l" and "d.t" of those ``dims`` that are always reduced in one go.
+
+    op[d.l](op[d.t](x)) is op[d](x), however long the last tile is.
+    """
+    for d in dims:
+        if _is_always_whole(goal, d):
+            goal = _with_whole_axis(goal, d)
+    return goal
+
+
+def _terms(goal: Goal) -> Iterator[Term]:
+    return subterms(*(t for c in goal.claims for t in (c.program, c.ugraph)))
+
+
+def _reduces(term: Term, axis: str) -> bool:
+    return term.op in REDUCTIONS and term.attr == axis
+
+
+def _is_always_whole(goal: Goal, d: str) -> bool:
+    """Whether each reduction over the iterations is one of a tile's by the same operator, and each
+    of a tile's is only used there.
+    """
+    ends = [t for c in goal.claims for t in (c.program, c.ugraph)]
+    if any(_reduces(t, f"{d}.t") for t in ends):
+        return False
+    for t in _terms(goal):
+        for argument in t.args:
+            if _reduces(t, f"{d}.l") and (argument.op, argument.attr) != (t.op, f"{d}.t"):
+                return False
+            if _reduces(argument, f"{d}.t") and (t.op, t.attr) != (argument.op, f"{d}.l"):
+                return False
+    return True
+
+
+def _with_whole_axis(goal: Goal, d: str) -> Goal:
+    new: dict[Term, Term] = {}
+    for t in _terms(goal):
+        args = tuple(new[a] for a in t.args)
+        if _reduces(t, f"{d}.t"):
+            new[t] = Term(t.op, d, args)
+        else:
+            new[t] = args[0] if _reduces(t, f"{d}.l") else Term(t.op, t.attr, args)
+    claims = tuple(Claim(c.output, new[c.program], new[c.ugraph]) for c in goal.claims)
+    leaf_axes = {name: _whole(axes, d) for name, axes in goal.leaf_axes.items()}
+    return Goal(claims, _whole(goal.axes, d), leaf_axes)
+
+
+def _whole(axes: tuple[str, ...], d: str) -> tuple[str, ...]:
+    return tuple(d if a == f"{d}.l" else a for a in axes if a != f"{d}.t")
+
+
 class Axes:
     """The axes of the dimensions of a µGraph, and the leaves read over them."""
 
@@ -58,14 +111,14 @@ class Axes:
         blocks = [k for k in ugraph.kernels if isinstance(k, BlockGraph)]
         loops = dict.fromkeys(s.loop for b in blocks for s in b.sections if s.loop is not None)
         self.sizes = ugraph.program.sizes
-        self._looped = tuple(loops)
+        self.looped = tuple(loops)
         self.leaves: dict[str, tuple[str, ...]] = {}
 
     def of(self, dims: Sequence[str], loop: str | None = None) -> tuple[str, ...]:
         """Those of some dimensions; in the body of a ``loop`` a tile of its dimension."""
         found: list[str] = []
         for d in dims:
-            if d not in self._looped:
+            if d not in self.looped:
                 found.append(d)
             else:
                 found += [f"{d}.t"] if d == loop else [f"{d}.l", f"{d}.t"]

@@ -22,6 +22,7 @@ from mirage_py.axioms.proof_goal import (
     same_value,
     scalar,
     split_dims,
+    with_whole_axes,
 )
 from mirage_py.axioms.proof_shifts import (
     Shift,
@@ -69,7 +70,7 @@ def goal_of(program: Program, ugraph: UGraph) -> Goal:
         Claim(tensor.name, asked.output(number), memory.output(tensor.name, asked.index(number)))
         for number, tensor in enumerate(outputs)
     )
-    return Goal(claims, axes.all(), dict(axes.leaves))
+    return with_whole_axes(Goal(claims, axes.all(), dict(axes.leaves)), axes.looped)
 
 
 class _Memory:

@@ -7,7 +7,7 @@ with the one-pass variance, sum((x - m)^2) = sum(x^2) - m sum(x), where m is the
 
 from __future__ import annotations
 
-from mirage_py.axioms.law import Law
+from mirage_py.axioms.law import Law, NotSize
 from mirage_py.axioms.notation import exp, where, x, y, z, zero
 from mirage_py.axioms.registry import all_laws
 
@@ -41,6 +41,7 @@ CANCELLATIONS = (
         (x * z) / y,
         x * (z / y),
         sizes=("y",),
+        only=(NotSize("x"), NotSize("z")),
         why="the search divides a mean where it stands",
     ),
 )

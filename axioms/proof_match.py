@@ -30,9 +30,13 @@ def matches(graph: ProofGraph, laws: Sequence[Law]) -> list[Match]:
 
 def _of_law(graph: ProofGraph, table: ByOperator, law: Law) -> Iterator[Match]:
     matcher = _Matcher(graph, table)
+    # What is known to be 0 need not be written in other ways: there are too many.
+    zero = graph.lookup(Entry("const", "0", ()))
     for forward in (True, False) if law.both_ways else (True,):
         pattern = law.left if forward else law.right
         for root in table:
+            if root == zero:
+                continue
             for terms, axes in matcher.fits(pattern, root, {}, {}):
                 if _holds(graph, law, terms, axes):
                     yield Match(law, forward, terms, axes)

@@ -87,7 +87,7 @@ def test_what_was_found_holds(name: str):
 
 
 def other_law(step: Step) -> Iterator[Step]:
-    yield from (replace(step, law=name) for name in (*LAWS, EXTENTS, "sums.wrong"))
+    yield from (replace(step, law=name) for name in (*list(LAWS)[::6], EXTENTS, "sums.wrong"))
 
 
 def other_place(step: Step) -> Iterator[Step]:

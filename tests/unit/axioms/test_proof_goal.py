@@ -10,9 +10,9 @@ import pytest
 import samples
 from unit.search import kernels
 
-from mirage_py.axioms.proof_goal import Goal
+from mirage_py.axioms.proof_goal import Claim, Goal, with_whole_axes
 from mirage_py.axioms.proof_kernels import goal_of
-from mirage_py.axioms.term import REDUCTIONS, Term, subterms
+from mirage_py.axioms.term import REDUCTIONS, Term, apply, leaf, subterms
 from mirage_py.errors import MirageError, UnsupportedError, ValidationError
 from mirage_py.search.search import search
 from mirage_py.search.stabilize import stabilize
@@ -160,6 +160,43 @@ def test_a_wrong_kernel_has_the_term_of_what_it_computes(op: str):
     wrong = samples.edited("rms_norm_matmul", ("%6 = square %0", f"%6 = {op} %0"))
     inputs = samples.float_inputs(wrong.program, seed=3)
     check(wrong.program, wrong, evaluate_ugraph(wrong, inputs, FloatMeaning()))
+
+
+# --- tiles and iterations ------------------------------------------------------------------------
+
+
+def test_a_sum_over_tiles_and_iterations_is_one_over_the_dimension():
+    goal = goal_of(samples.ugraph("rms_norm_matmul").program, samples.ugraph("rms_norm_matmul"))
+    assert "d" in goal.axes
+    assert "sum[d](mul(mul(X[b, d], G[d]), W[d, n]))" in str(goal.claims[0].ugraph)
+
+
+X = leaf("X")
+TILE = Term("sum", "d.t", (X,))
+BOTH = Term("sum", "d.l", (TILE,))
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        TILE,
+        Term("sum", "d.l", (X,)),
+        Term("max", "d.l", (TILE,)),
+        Term("sum", "d.l", (apply("exp", TILE),)),
+        BOTH + Term("sum", "b", (TILE,)),
+        Term("sum", "d.t", (Term("sum", "d.l", (X,)),)),
+    ],
+)
+def test_other_reductions_keep_both_axes(term: Term):
+    goal = Goal((Claim("Y", BOTH, term),), ("b", "d.l", "d.t"), {"X": ("b", "d.l", "d.t")})
+    assert with_whole_axes(goal, ("d",)) == goal
+
+
+def test_axes_become_one():
+    goal = Goal((Claim("Y", BOTH, BOTH),), ("b", "d.l", "d.t"), {"X": ("b", "d.l", "d.t")})
+    whole = with_whole_axes(goal, ("d",))
+    assert (str(whole.claims[0].program), whole.axes) == ("sum[d](X)", ("b", "d"))
+    assert whole.leaf_axes == {"X": ("b", "d")}
 
 
 # --- what cannot be written as terms -------------------------------------------------------------
