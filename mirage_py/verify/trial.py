@@ -7,10 +7,12 @@ from itertools import chain, islice
 from math import isfinite
 from typing import TypeVar
 
+import numpy as np
+
 from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph.dtypes import BOOL
 from mirage_py.ugraph.field import DivisionByZero, Field, FieldArray, FieldOps
-from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.program import Program, Tensor
 
 T = TypeVar("T")
 
@@ -29,11 +31,19 @@ _EXPONENTIAL = ("exp", "sigmoid", "silu", "tanh", "gelu_tanh")
 
 
 def random_inputs(program: Program, ops: FieldOps) -> dict[str, FieldArray]:
-    """Uniform elements for every input, fair bits for truth values."""
+    """Uniform elements for every input. Of truth values one in eight is 0: fair bits as the mask of
+    a softmax would leave some short row nothing, in every draw, and divide by zero.
+    """
     return {
-        t.name: (ops.random_bits if t.dtype == BOOL else ops.random)(t.shape, f"input {t.name}")
+        t.name: _truths(ops, t) if t.dtype == BOOL else ops.random(t.shape, f"input {t.name}")
         for t in program.inputs
     }
+
+
+def _truths(ops: FieldOps, tensor: Tensor) -> FieldArray:
+    drawn = [ops.random_bits(tensor.shape, f"input {tensor.name} {n}").p for n in range(3)]
+    bits = np.maximum.reduce(drawn)
+    return FieldArray(bits, bits)
 
 
 def redrawn(program: Program, field: Field, seed: int, attempt: Callable[[FieldOps], T]) -> T:
