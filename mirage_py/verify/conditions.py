@@ -3,8 +3,8 @@
 s <= t + 3840 with 256 values of t and 4096 of s masks a corner; with 5 and 11 values another offset
 masks the same corner. A condition puts a border through the box of its dimensions. The border stays
 on the same side of every corner of the box, so that a row that was masked in part is still masked
-in part, and in between it keeps its relative place. Different borders stay different: a mask that
-is one off must not become the right one.
+in part, and in between it keeps its relative place, among the values that the terms have there.
+Different borders stay different: a mask that is one off must not become the right one.
 
 A dimension that is split, p * 128 + s with 128 values of s, is one number: at other sizes p counts
 in steps of the new extent of s, and the box has the corners that it has without the split.
