@@ -29,6 +29,7 @@ from mirage_py.selection import Baselines, Progress, Ranking, Verified
 from mirage_py.settings import Settings
 from mirage_py.targets import Target
 from mirage_py.targets import target as target_named
+from mirage_py.ugraph.dtypes import F64
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.printing import format_program, format_ugraph
 from mirage_py.ugraph.program import Program
@@ -94,7 +95,10 @@ def optimize(
     eager PyTorch. Every stage gets a share of ``budget``: what is not done by then is left out, and
     the result is the best of the rest. So it is when ``should_stop`` says so (Ctrl-C): nothing is
     measured that was not begun. A search that was cut off goes on from its ``journal``, a file.
+
+    Raises UnsupportedError for a program with tensors of float64.
     """
+    _require_float32(program)
     options = Options(target, backend, effort, budget, seed)
     started = time.monotonic()
     deadline = None if budget is None else started + budget
@@ -138,6 +142,17 @@ def optimize(
             should_stop=should_stop,
         )
     return ranking.modelled(progress, deadline=deadline, should_stop=should_stop)
+
+
+def _require_float32(program: Program) -> None:
+    for tensor in program.tensors.values():
+        if tensor.dtype == F64:
+            raise UnsupportedError(
+                f"tensor '{tensor.name}' is of float64",
+                where=program.name,
+                why="kernels compute and accumulate in float32",
+                repair="declare it f32, if that is accurate enough",
+            )
 
 
 def rank_plans(

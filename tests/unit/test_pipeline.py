@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mirage_py.errors import InputError
+from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.frontend.spec import parse
 from mirage_py.pipeline import Options, normalise, optimize, save
 from mirage_py.result import Result
@@ -239,3 +239,9 @@ def test_with_a_gpu_but_nothing_to_measure(on_h200, options: dict[str, str]):
     result = optimize(parse(SPECS["softmax"]), **options)
     assert seen == {}
     assert result.best.source == "model"
+
+
+def test_float64_is_refused():
+    program = parse("B = 4, D = 8\nX[B, D] : f64\nY[b] : f32 = sum[d](X[b, d])\n")
+    with pytest.raises(UnsupportedError, match="float64"):
+        optimize(program, target="h200", effort="none")
