@@ -18,7 +18,7 @@ READY := $(VENV)/.ready
 PIP   := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(RUN) pip install -qq --no-compile
 GPU   := $(wildcard /dev/nvidia0)$(shell command -v nvidia-smi)
 
-.PHONY: setup demo test mutants differential golden fuzz faults check lint types clean
+.PHONY: setup demo test mutants differential golden fuzz faults check lint types clean sanitize
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -53,6 +53,10 @@ fuzz: $(READY) ## damaged files at every reader for SECONDS (default 300); needs
 faults: $(READY) ## searches and writers killed at KILLS (default 40) random moments
 	@OMP_NUM_THREADS=1 nice -n 19 $(BIN)/python tests/fuzz/campaign.py --kills $(or $(KILLS),40)
 
+sanitize: $(READY) ## the best kernels of every example under compute-sanitizer; needs a GPU
+	@$(RUN) benchmarks.sanitize_plans sanitize-out/plans
+	@$(RUN) benchmarks.sanitize sanitize-out/plans -o sanitize-out
+
 check: lint types ## what a reviewer runs first
 
 lint: $(READY) ## ruff: rules and format
@@ -63,7 +67,7 @@ types: $(READY) ## mypy, strict
 	@$(RUN) mypy
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) demo-out fuzz-out dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) sanitize-out demo-out fuzz-out dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # With a GPU the torch that the machine already has is used. A .pth file lends it to .venv, because
 # --system-site-packages would look past the virtual environment that $(PYTHON) may itself be.
