@@ -38,6 +38,8 @@ class Evidence:
     samples: int = 0
     # The JSON form of the derivation; of several parts each is proved by itself.
     proof: Mapping[str, Any] | None = None
+    # The JSON form of what stood for its functions (verify.meanings); None for several parts.
+    functions: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +210,7 @@ class Result:
                 "float_bound": evidence.float_bound if evidence else 0.0,
                 "float_source": evidence.float_source if evidence else "none",
                 "samples": evidence.samples if evidence else 0,
+                "functions": evidence.functions if evidence else None,
             },
             "search": self.search.document(),
             "candidates": [c.document() for c in self.candidates],

@@ -228,6 +228,7 @@ class Ranking:
             float_source=source,
             samples=sampled.samples,
             proof=proof.document() if proof else None,
+            functions=field.functions.document() if field.functions else None,
         )
 
     def _field_evidence(self, instance: Instance) -> FieldEvidence:

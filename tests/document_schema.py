@@ -40,6 +40,7 @@ SCHEMA_1: dict[str, Any] = {
         "float_bound": NUMBER,
         "float_source": str,
         "samples": int,
+        "functions": MAYBE_OBJECT,
     },
     "search": {
         "seconds": NUMBER,

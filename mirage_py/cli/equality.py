@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mirage_py.cli.function_words import function_words
 from mirage_py.cli.proof_verdict import ProofVerdict, proof_verdict
 from mirage_py.cli.subject import Subject
 from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.verify.field_test import FieldEvidence, field_test
+from mirage_py.verify.meanings import FunctionUse, function_use
 from mirage_py.verify.programs import Comparison, compare_programs
 
 
@@ -25,6 +27,7 @@ class Verdict:
     difference: dict[str, Any] | None
     lines: tuple[str, ...]
     proofs: tuple[ProofVerdict, ...] = ()
+    functions: tuple[tuple[str, FunctionUse], ...] = ()
 
 
 def compare(
@@ -47,6 +50,10 @@ def compare(
         _of_comparison(compare_programs(a.program, b.program, trials=trials, seed=seed))
     )
     worst = next((v for v in verdicts if not v.equal), verdicts[-1])
+    functions = tuple((s.name, function_use(lower_masks(s.program), s.ugraph)) for s in (a, b))
+    # Once, where the two use them alike.
+    said = dict.fromkeys(line for _, use in functions for line in function_words(use.document()))
+    lines = [line for v in verdicts for line in v.lines]
     return Verdict(
         worst.equal,
         worst.trials,
@@ -54,8 +61,9 @@ def compare(
         worst.primes,
         worst.reason,
         worst.difference,
-        tuple(line for v in verdicts for line in v.lines),
+        tuple([*lines, *said] if worst.equal else lines),
         tuple(proofs),
+        functions,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mirage_py.cli.function_words import function_words
 from mirage_py.cli.kernel_words import count_text
 
 
@@ -25,6 +26,7 @@ def _sentences(evidence: Mapping[str, Any], proof: str) -> Iterator[str]:
         f"The µGraph and the program gave equal outputs in {trials} over finite fields, with "
         f"random inputs and sizes that leave tails (modulo {primes})."
     )
+    yield from function_words(evidence.get("functions"))
     bound, reason = evidence["error_bound"], evidence["bound_reason"]
     if bound is None:
         yield f"No probability of error is stated: {reason}."

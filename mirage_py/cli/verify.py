@@ -80,4 +80,5 @@ def _document(a: str, b: str, verdict: Verdict) -> dict[str, Any]:
             }
             for found in verdict.proofs
         ],
+        "functions": [{"subject": name, **use.document()} for name, use in verdict.functions],
     }

@@ -24,6 +24,7 @@ from mirage_py.verify.conditions import Conditions
 from mirage_py.verify.difference import Mismatch, first_difference
 from mirage_py.verify.domains import undefined
 from mirage_py.verify.error_bound import error_bound
+from mirage_py.verify.meanings import FunctionUse, function_use
 from mirage_py.verify.programs import Comparison, compare_programs, interface_mismatch
 from mirage_py.verify.shift_free import without_infinities
 from mirage_py.verify.shift_laws import evaluate_shifted
@@ -43,7 +44,8 @@ class FieldEvidence:
 
     ``small_extents`` has the sizes of each trial. ``keyed`` names the operators that the field
     knows only as random functions or by a random order: sound, but blind to their laws. ``samples``
-    counts the windows that were compared at the real sizes (see sampled_test).
+    counts the windows that were compared at the real sizes (see sampled_test). ``functions`` says
+    of equal ones what stood for each function, and which paths carry exponentials.
     """
 
     equal: bool
@@ -56,6 +58,7 @@ class FieldEvidence:
     keyed: tuple[str, ...] = ()
     mismatch: Mismatch | None = None
     samples: int = 0
+    functions: FunctionUse | None = None
 
     def require(self) -> FieldEvidence:
         """This evidence, or VerificationError if the two differ."""
@@ -126,8 +129,9 @@ def field_test(
     # The program as it is given: what was removed to evaluate it is part of what is claimed.
     bound = error_bound(*_smallest(program, ugraph, seed), trials=trials, seed=seed)
     return FieldEvidence(
-        True, trials, primes, bound.probability, bound.reason, tuple(used), seed, keyed
-    )
+        True, trials, primes, bound.probability, bound.reason, tuple(used), seed, keyed,
+        functions=function_use(program, ugraph),
+    )  # fmt: skip
 
 
 def _check_own_dims(ugraph: UGraph) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from math import isfinite
 from typing import TypeVar
@@ -12,6 +12,7 @@ import numpy as np
 from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph.dtypes import BOOL
 from mirage_py.ugraph.field import DivisionByZero, Field, FieldArray, FieldOps
+from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.program import Program, Tensor
 
 T = TypeVar("T")
@@ -20,14 +21,15 @@ MAX_DRAWS = 64
 # A divisor of a right program is zero by chance once in a million draws or less.
 _MAX_DIVISIONS = 6
 
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 # Operators whose meaning is the keyed random order of the field (mirage_py.ugraph.field.order).
-ORDERED = ("max", "maximum", "minimum", "relu", "abs", "lt", "le", "gt", "ge", "eq", "ne")
+ORDERED = ("max", "maximum", "minimum", "relu", "abs", *COMPARISONS)
 # Operators that are keyed random functions.
 KEYED = ("log", "erf", "gelu", "pow")
 # What is said of the operators below where they are keyed.
 OF_AN_EXPONENTIAL = "of an exponential"
 # Operators that go through exp: of a value without a q part they are keyed, and have none either.
-_EXPONENTIAL = ("exp", "sigmoid", "silu", "tanh", "gelu_tanh")
+EXPONENTIAL = ("exp", "sigmoid", "silu", "tanh", "gelu_tanh")
 
 
 def random_inputs(program: Program, ops: FieldOps) -> dict[str, FieldArray]:
@@ -73,17 +75,33 @@ def redrawn(program: Program, field: Field, seed: int, attempt: Callable[[FieldO
     )
 
 
+def has_q_part(node: Node, operands: Sequence[bool], *, constant_power: bool) -> bool:
+    """Whether a node's value can be an exponent, from whether its operands' values can.
+
+    A random function of a residue modulo p has a q part again, and so has a truth value.
+    """
+    if node.op in ("log", "erf", *COMPARISONS):
+        return True
+    if node.op in EXPONENTIAL or (node.op == "pow" and not constant_power):
+        return False
+    return all(operands)
+
+
+def is_constant_power(node: Node, nodes: Sequence[Node]) -> bool:
+    """Whether it is a power by a number: that is a fixed exponent in the field too."""
+    return node.op == "pow" and nodes[node.args[1]].op == "const"
+
+
 def keyed_operators(program: Program) -> tuple[str, ...]:
     """Operators of the program that the field knows only as random functions or a random order."""
     found: dict[str, None] = {}
     has_q: list[bool] = []
     for node in program.nodes:
-        exact = all(has_q[a] for a in node.args)
-        constant_power = node.op == "pow" and program.nodes[node.args[1]].op == "const"
+        operands = [has_q[a] for a in node.args]
+        constant_power = is_constant_power(node, program.nodes)
         if (node.op in ORDERED or node.op in KEYED) and not constant_power:
             found[node.op] = None
-        if node.op in _EXPONENTIAL and not exact:
+        if node.op in EXPONENTIAL and not all(operands):
             found[f"{node.op} {OF_AN_EXPONENTIAL}"] = None
-        # log and erf of anything have a q part again; see mirage_py.ugraph.field.keyed.
-        has_q.append(node.op not in _EXPONENTIAL and (exact or node.op in ("log", "erf")))
+        has_q.append(has_q_part(node, operands, constant_power=constant_power))
     return tuple(found)
