@@ -13,6 +13,7 @@ from typing import Any
 
 from mirage_py.codegen.triton.module import TritonKernel, pointer_type
 from mirage_py.errors import CompileError
+from mirage_py.runtime.machine_code import unwritten_registers
 from mirage_py.runtime.modules import load_module
 
 # Every pointer is a multiple of this many bytes; the launcher copies tensors that are not.
@@ -65,11 +66,15 @@ def compile_kernel(kernel: TritonKernel, capability: int) -> CompiledFacts:
 
 
 def compile_source(kernel: KernelSource, capability: int) -> CompiledFacts:
-    """``compile_kernel`` from plain values. Raises CompileError."""
+    """``compile_kernel`` from plain values. Raises CompileError, also where the assembler has made
+    code of it that cannot be right.
+    """
     start = time.perf_counter()
     compiled = compiled_handle(kernel, capability)
     seconds = time.perf_counter() - start
     cubin: bytes = compiled.asm["cubin"]
+    if "wgmma" in compiled.asm["ptx"]:
+        _check_registers(cubin, f"{kernel.name} for sm_{capability}")
     registers, spills = _resource_usage(cubin)
     return CompiledFacts(
         name=kernel.name,
@@ -106,6 +111,23 @@ def compiled_handle(kernel: KernelSource, capability: int) -> Any:
             f"triton does not compile it: {_last_lines(error)}",
             where=f"{kernel.name} for sm_{capability}",
         ) from error
+
+
+def _check_registers(cubin: bytes, where: str) -> None:
+    """The descriptors of wgmma are in uniform registers, which ptxas 12.8 sometimes forgets."""
+    from triton import knobs
+
+    try:
+        found = unwritten_registers(cubin, knobs.nvidia.nvdisasm.path)
+    except (AttributeError, OSError, RuntimeError, subprocess.SubprocessError):
+        return  # there is no such tool: nothing is known
+    if found:
+        raise CompileError(
+            f"ptxas made code that reads registers nothing has written: {found[0]}",
+            where=where,
+            why="a fault of the assembler: the launch would fail, or give something else each time",
+            repair="other tiles or warps avoid it, or another version of triton",
+        )
 
 
 def _last_lines(error: Exception) -> str:

@@ -1,0 +1,92 @@
+"""What nvdisasm prints: registers that are read before anything can have written them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mirage_py.errors import CompileError
+from mirage_py.runtime import compile as compilation
+from mirage_py.runtime.machine_code import unwritten_in
+
+# Of a kernel that failed on an H200: UR14 and UR15 should have been UR10 and UR11.
+FORGOTTEN = (Path(__file__).parents[2] / "data/sass/forgotten_descriptor.sass").read_text()
+READS = "UIADD3 UR14, UP0, UR14, 0x20, URZ"
+
+
+def sass(*lines):
+    """Instructions as nvdisasm prints them; what ends with a colon is a label."""
+    return "\n".join(
+        line if line.endswith(":") else f"        /*{16 * n:04x}*/                   {line} ;"
+        for n, line in enumerate(lines)
+    )
+
+
+def test_the_descriptor_that_ptxas_forgot():
+    assert unwritten_in(FORGOTTEN) == (
+        READS,
+        "UIADD3.X UR15, UR15, -0x3ffffff0, URZ, UP0, !UPT",
+    )
+
+
+def test_as_it_should_have_been():
+    right = FORGOTTEN.replace("UR14, UP0, UR14,", "UR14, UP0, UR10,").replace(
+        "UR15, UR15,", "UR15, UR11,"
+    )
+    assert right != FORGOTTEN
+    assert unwritten_in(right) == ()
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("ULDC.64 UR4, c[0x0][0x210]", "MOV R1, UR5", "EXIT"),
+        ("@P0 UMOV UR4, 0x1", "MOV R1, UR4", "EXIT"),
+        # written further down, but on the way
+        ("BRA `(.L_x_1)", ".L_x_0:", "MOV R1, UR4", "EXIT", ".L_x_1:", "UMOV UR4, 0x1",
+         "BRA `(.L_x_0)"),
+        # written in one of two branches: as far as the condition goes, nothing is known
+        ("@P0 BRA `(.L_x_0)", "UMOV UR4, 0x1", ".L_x_0:", "MOV R1, UR4", "EXIT"),
+        # nobody gets there
+        ("EXIT", "MOV R1, UR4"),
+        # the left operand is in registers: the first two of the four are not read
+        ("UMOV UR6, 0x1", "UMOV UR7, 0x1", "HGMMA.64x16x16.F32 R24, R4, gdesc[UR4], R24", "EXIT"),
+        # computed addresses: no verdict
+        ("BRX R4 -0x10", "MOV R1, UR4", "EXIT"),
+        ("R2UR UR4, R3", "S2UR UR5, SR_CTAID.X", "IADD3 R1, UR4, UR5, RZ", "EXIT"),
+        (),
+    ],
+)  # fmt: skip
+def test_no_fault(lines):
+    assert unwritten_in(sass(*lines)) == ()
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (("MOV R1, UR4", "UMOV UR4, 0x1", "EXIT"), "MOV R1, UR4"),
+        (("UMOV UR4, 0x1", "LDG.E R0, desc[UR4][R2.64+UR6]", "EXIT"),
+         "LDG.E R0, desc[UR4][R2.64+UR6]"),
+        (("UISETP.NE.AND UP0, UPT, UR4, 0x1, UPT", "EXIT"),
+         "UISETP.NE.AND UP0, UPT, UR4, 0x1, UPT"),
+        (("UMOV UR4, 0x1", "UMOV UR5, 0x1", "HGMMA.64x16x16.F32 R24, gdesc[UR4], RZ, !UPT", "EXIT"),
+         "HGMMA.64x16x16.F32 R24, gdesc[UR4], RZ, !UPT"),
+    ],
+)  # fmt: skip
+def test_a_fault(lines, found):
+    assert unwritten_in(sass(*lines)) == (found,)
+
+
+def test_such_a_kernel_does_not_compile(monkeypatch):
+    monkeypatch.setattr(compilation, "unwritten_registers", lambda *_: (READS,))
+    with pytest.raises(CompileError, match="nothing has written"):
+        compilation._check_registers(b"", "kernel for sm_90")
+
+
+def test_without_the_tool_nothing_is_known(monkeypatch):
+    def missing(*_):
+        raise FileNotFoundError("nvdisasm")
+
+    monkeypatch.setattr(compilation, "unwritten_registers", missing)
+    compilation._check_registers(b"", "kernel for sm_90")
