@@ -13,6 +13,7 @@ from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.verify.field_test import FieldEvidence, field_test
 from mirage_py.verify.meanings import FunctionUse, function_use
 from mirage_py.verify.programs import Comparison, compare_programs
+from mirage_py.verify.shift_free import without_infinities
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def compare(
         _of_comparison(compare_programs(a.program, b.program, trials=trials, seed=seed))
     )
     worst = next((v for v in verdicts if not v.equal), verdicts[-1])
-    functions = tuple((s.name, function_use(lower_masks(s.program), s.ugraph)) for s in (a, b))
+    functions = tuple((s.name, _function_use(s, seed)) for s in (a, b))
     # Once, where the two use them alike.
     said = dict.fromkeys(line for _, use in functions for line in function_words(use.document()))
     lines = [line for v in verdicts for line in v.lines]
@@ -65,6 +66,11 @@ def compare(
         tuple(proofs),
         functions,
     )
+
+
+def _function_use(subject: Subject, seed: int) -> FunctionUse:
+    program = without_infinities(lower_masks(subject.program), seed=seed)
+    return function_use(program, subject.ugraph)
 
 
 def _of_evidence(name: str, evidence: FieldEvidence) -> Verdict:

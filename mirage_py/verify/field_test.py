@@ -130,7 +130,7 @@ def field_test(
     bound = error_bound(*_smallest(program, ugraph, seed), trials=trials, seed=seed)
     return FieldEvidence(
         True, trials, primes, bound.probability, bound.reason, tuple(used), seed, keyed,
-        functions=function_use(program, ugraph),
+        functions=function_use(evaluable, ugraph),
     )  # fmt: skip
 
 

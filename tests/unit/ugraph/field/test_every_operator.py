@@ -344,3 +344,12 @@ def test_a_rescaled_accumulator(ops: FieldOps, reference: Reference) -> None:
         powers = [pow(reference.base, q or 0, p) for _, q in row]
         top = sum(x * power for (x, _), power in zip(row, powers, strict=True))
         assert int(found.p[i]) == top * pow(sum(powers), -1, p) % p
+
+
+def test_the_least_magnitude_is_not_zero(ops: FieldOps, reference: Reference) -> None:
+    """The one element of 2^30 whose key would be that of 0, were keys not counted from 1."""
+    least = reference.key(f"order {ops.field.p}") & ((1 << 30) - 1)
+    assert least <= ops.field.p // 2
+    x, zero = FieldArray(np.array([least, ops.field.p - least]), None), ops.constant(0)
+    assert (ops.lt(x, zero).p + ops.gt(x, zero).p == 1).all()
+    assert [reference.rank(pair) for pair in pairs(x)] in ([1, -1], [-1, 1])
