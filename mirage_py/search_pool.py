@@ -7,14 +7,18 @@ the same as in one process.
 from __future__ import annotations
 
 import gc
+import queue
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mirage_py.errors import MirageError
 from mirage_py.runtime.worker_pool import Reply, WorkerPool
+from mirage_py.search.collector import never_collecting, rarely_collecting
 from mirage_py.search.jobs import Job, Setting, Stop
 from mirage_py.search.outcome_json import (
     job_from_json,
@@ -25,14 +29,17 @@ from mirage_py.search.outcome_json import (
     setting_to_json,
 )
 from mirage_py.search.runners import Done, run_here, run_safely
+from mirage_py.search.task import Outcome
 
 _FOREVER_S = 1e6
 _WATCH_S = 0.1
 _MEMORY_BYTES = 2 << 30
+# A chunk may be so many times what each process would have of equal parts.
+_SHARE = 1.25
 
 
 class SearchPool:
-    """A runner (mirage_py.search.runners) of ``processes`` processes.
+    """A runner (mirage_py.search.runners) of ``processes`` processes, of which this is one.
 
     The first ``patience_s`` seconds are spent here: most searches are over before a process has
     started. What a process that died did not do is done here too.
@@ -41,9 +48,10 @@ class SearchPool:
     def __init__(self, processes: int, *, patience_s: float = 0.0) -> None:
         self.processes = processes
         self.patience_s = patience_s
-        self._pool = WorkerPool(
-            processes, timeout_s=_FOREVER_S, memory_bytes=_MEMORY_BYTES, imports=()
-        )
+        self._pools = [
+            WorkerPool(1, timeout_s=_FOREVER_S, memory_bytes=_MEMORY_BYTES, imports=())
+            for _ in range(processes - 1)
+        ]
 
     def __call__(
         self,
@@ -58,7 +66,7 @@ class SearchPool:
         begun = time.monotonic()
         finished: dict[Job, None] = {}
         for job in jobs:
-            if self.processes > 1 and time.monotonic() - begun >= self.patience_s:
+            if self._pools and time.monotonic() - begun >= self.patience_s:
                 break
             outcome = run_safely(setting, job, stop)
             finished[job] = None
@@ -67,38 +75,104 @@ class SearchPool:
                 return
         left = [job for job in jobs if job not in finished]
         if len(left) > 1:
-            self._spread(setting, left, finished, stop=stop, deadline=deadline, done=done)
-        left = [job for job in left if job not in finished]
+            with _StopFile(stop) as stop_file, never_collecting():
+                spread = _Spread(setting, left, stop, deadline, stop_file.path, done)
+                spread.run(self._pools)
+            left = [job for job in left if job not in spread.finished]
         if left and not stop():
             run_here(setting, left, stop=stop, deadline=deadline, done=done)
 
-    def _spread(
+    def close(self) -> None:
+        """Stop the processes."""
+        for pool in self._pools:
+            pool.close()
+
+
+class _Spread:
+    """Chunks of jobs that this process and others take in turn.
+
+    A thread waits for each of the others, and leaves what it answers to the thread of the search.
+    """
+
+    def __init__(
         self,
         setting: Setting,
         jobs: Sequence[Job],
-        finished: dict[Job, None],
-        *,
         stop: Stop,
         deadline: float | None,
+        stop_file: Path,
         done: Done,
     ) -> None:
-        chunks = _chunks(jobs, self.processes)
-        # An e-graph that is garbage must be freed by the thread that made it: now, not below.
-        gc.collect()
+        self.setting = setting
+        self.jobs = jobs
+        self.stop = stop
+        self.deadline = deadline
+        self.stop_file = stop_file
+        self.done = done
+        self.finished: dict[Job, None] = {}
+        self._chunks: deque[list[Job]] = deque()
+        self._replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
 
-        def on_reply(_number: int, reply: Reply) -> None:
+    def run(self, pools: Sequence[WorkerPool]) -> None:
+        """Until all is done or stopped; what a process that died has taken is left."""
+        self._chunks.extend(_chunks(self.jobs, len(pools) + 1))
+        waiting = [threading.Thread(target=self._serve, args=(p,), daemon=True) for p in pools]
+        try:
+            # The largest chunk is done here: the others have to start first.
+            own = self._take()
+            for thread in waiting:
+                thread.start()
+            while own and self._run_here(own):
+                gc.collect()
+                own = self._take()
+        except BaseException:
+            self._chunks.clear()
+            for pool in pools:
+                pool.close()
+            raise
+        for thread in waiting:
+            while thread.is_alive():
+                thread.join(_WATCH_S)
+                self._take_replies()
+        self._take_replies()
+
+    def _take(self) -> list[Job]:
+        try:
+            return self._chunks.popleft()
+        except IndexError:
+            return []
+
+    def _run_here(self, chunk: Sequence[Job]) -> bool:
+        """Whether there is time for more."""
+        for job in chunk:
+            outcome = run_safely(self.setting, job, self.stop)
+            self._finish(job, outcome)
+            self._take_replies()
+            if outcome.stopped:
+                self._chunks.clear()
+                return False
+        return True
+
+    def _serve(self, pool: WorkerPool) -> None:
+        while chunk := self._take():
+            task = _task(self.setting, chunk, self.deadline, self.stop_file)
+            try:
+                (reply,) = pool.map([task], deadline=self.deadline)
+            except MirageError:
+                return  # it does not start, and is not needed
+            self._replies.put(reply)
+
+    def _take_replies(self) -> None:
+        while not self._replies.empty():
+            reply = self._replies.get()
             for item in reply.value if reply.done else ():
                 job = job_from_json(item["job"])
-                finished[job] = None
-                done(job, outcome_from_json(item["outcome"], str(job), validated=True))
+                outcome = outcome_from_json(item["outcome"], str(job), validated=True)
+                self._finish(job, outcome)
 
-        with _StopFile(stop) as stop_file:
-            tasks = [_task(setting, chunk, deadline, stop_file.path) for chunk in chunks]
-            self._pool.map(tasks, on_reply=on_reply, deadline=deadline)
-
-    def close(self) -> None:
-        """Stop the processes."""
-        self._pool.close()
+    def _finish(self, job: Job, outcome: Outcome) -> None:
+        self.finished[job] = None
+        self.done(job, outcome)
 
 
 def run_jobs(task: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -112,12 +186,13 @@ def run_jobs(task: Mapping[str, Any]) -> list[dict[str, Any]]:
         return deadline is not None and time.monotonic() >= deadline
 
     done = []
-    for item in task["jobs"]:
-        job = job_from_json(item)
-        outcome = run_safely(setting, job, stop)
-        done.append({"job": item, "outcome": outcome_to_json(outcome)})
-        if outcome.stopped:
-            break
+    with rarely_collecting():
+        for item in task["jobs"]:
+            job = job_from_json(item)
+            outcome = run_safely(setting, job, stop)
+            done.append({"job": item, "outcome": outcome_to_json(outcome)})
+            if outcome.stopped:
+                break
     return done
 
 
@@ -162,13 +237,13 @@ def _task(
 def _chunks(jobs: Sequence[Job], processes: int) -> list[list[Job]]:
     """Jobs of one ring and variant each, the largest first.
 
-    A variant is cut only where it is more than one process's share: its class table and first
-    kernels are made again for each piece.
+    A variant is cut only where it is clearly more than one process's share: its class table and
+    first kernels are made again for each piece.
     """
     groups: dict[tuple[str, str | None], list[Job]] = {}
     for job in jobs:
         groups.setdefault((job.ring, job.split), []).append(job)
-    most = max(1, -(-len(jobs) // processes))
+    most = max(1, int(_SHARE * len(jobs) / processes))
     chunks = []
     for group in groups.values():
         pieces = -(-len(group) // most)

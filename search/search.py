@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mirage_py.axioms.law import Ring
+from mirage_py.search.collector import rarely_collecting
 from mirage_py.search.counters import SearchCounters
 from mirage_py.search.family import Family
 from mirage_py.search.jobs import Job, Setting, Stop, jobs_of
@@ -108,7 +109,8 @@ def search(
 
     left = [job for job in jobs if job not in outcomes]
     if left:
-        runner(setting, left, stop=stop, deadline=deadline, done=done)
+        with rarely_collecting():
+            runner(setting, left, stop=stop, deadline=deadline, done=done)
     # In the order of the jobs, whoever finished first.
     finished = [(job, outcomes[job]) for job in jobs if job in outcomes]
     return _result(setting, jobs, finished, time.perf_counter() - started)

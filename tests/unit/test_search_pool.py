@@ -50,9 +50,9 @@ def test_a_stop_reaches_the_processes(pool):
 def test_what_a_dead_process_did_not_do_is_done_here(pool):
     program = programs.rmsnorm_matmul()
     search(program, limits=FACTORED, runner=pool)  # so that there are processes
-    for worker in pool._pool._workers:
-        assert worker._process is not None
-        os.killpg(worker._process.pid, signal.SIGKILL)
+    ((worker,),) = (p._workers for p in pool._pools)
+    assert worker._process is not None
+    os.killpg(worker._process.pid, signal.SIGKILL)
     assert told(search(program, runner=pool)) == told(search(program))
 
 
@@ -60,8 +60,7 @@ def test_chunks_are_whole_variants_but_for_what_is_more_than_a_share():
     jobs = list(jobs_of(Setting(programs.attention(), 0, FACTORED)))
     chunks = _chunks(jobs, 2)
     assert sorted(map(str, jobs)) == sorted(str(job) for chunk in chunks for job in chunk)
-    share = -(-len(jobs) // 2)
-    assert all(len(chunk) <= share for chunk in chunks)
+    assert all(len(chunk) <= 1.25 * len(jobs) / 2 for chunk in chunks)
     assert all(len({(j.ring, j.split) for j in chunk}) == 1 for chunk in chunks)
     assert [len(chunk) for chunk in chunks] == sorted(map(len, chunks), reverse=True)
     assert [len(chunk) for chunk in _chunks(jobs, 1)] == [
