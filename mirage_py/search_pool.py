@@ -6,7 +6,6 @@ the same as in one process.
 
 from __future__ import annotations
 
-import gc
 import queue
 import tempfile
 import threading
@@ -123,7 +122,6 @@ class _Spread:
             for thread in waiting:
                 thread.start()
             while own and self._run_here(own):
-                gc.collect()
                 own = self._take()
         except BaseException:
             self._chunks.clear()

@@ -22,11 +22,10 @@ def rarely_collecting() -> Iterator[None]:
 
 @contextlib.contextmanager
 def never_collecting() -> Iterator[None]:
-    """No collections but those that are asked for: an e-graph may only be freed by the thread that
+    """One collection at the end, and none before: an e-graph may only be freed by the thread that
     made it, and collections happen in any thread.
     """
     was_enabled = gc.isenabled()
-    gc.collect()
     gc.disable()
     try:
         yield
