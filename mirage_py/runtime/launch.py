@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import CompileError, InputError
+from mirage_py.runtime import library
 from mirage_py.runtime.compile import KernelSource, compiled_handle
 from mirage_py.runtime.emission import Step, ZeroFill, emit_steps
 from mirage_py.runtime.input_check import ExpectedInput, check_detached, check_device
 from mirage_py.runtime.interpreted import run_interpreted
-from mirage_py.runtime.library import library_function
 from mirage_py.runtime.poison import poison
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Tensor
@@ -171,7 +171,7 @@ class PlanRunner:
                 memory[zeroed].zero_()
 
             return zero
-        function = library_function(step.op)
+        function = library.library_function(step.op)
         arguments = [self._place[name] for name in step.args]
         result = self._place[step.result]
 
