@@ -76,9 +76,9 @@ class Ranking:
     ) -> Result:
         """The plan the cost model likes best among those that agree with float64.
 
-        Each is run in Triton's interpreter at a reduced size, best first, until one passes. After
-        ``deadline`` (of time.monotonic), or when ``should_stop`` says so, none is begun but the
-        first.
+        Each is run in Triton's interpreter at a reduced size and compiled for the target, best
+        first, until one passes. After ``deadline`` (of time.monotonic), or when ``should_stop``
+        says so, none is begun but the first.
         """
         result = self._modelled(progress, deadline, should_stop)
         return replace(result, interrupted=should_stop())
@@ -86,6 +86,7 @@ class Ranking:
     def _modelled(
         self, progress: Progress, deadline: float | None, should_stop: Callable[[], bool]
     ) -> Result:
+        from mirage_py.runtime.ahead_of_time import compile_fault
         from mirage_py.runtime.interpreted import check_interpreted
 
         model_us = eager_model_us(self.normal, self.target)
@@ -99,7 +100,11 @@ class Ranking:
             timing = Timing(name, instance.estimate.time_us, "model")
             progress(f"running {name} in Triton's interpreter")
             judged = check_interpreted(self.program, instance.plan, seed=self.seed)
+            fault = ""
             if judged.passed:
+                progress(f"compiling {name} for {self.target.name}")
+                fault = compile_fault(instance.plan, self.target)
+            if judged.passed and not fault:
                 source = "interpreter, reduced size"
                 evidence = self.evidence(instance.plan, judged.max_rel_error, judged.bound, source)
                 note = "no GPU was used: times are predictions of the cost model"
@@ -107,7 +112,8 @@ class Ranking:
                     note += "; it predicts the original program to be faster: measure before use"
                 candidates = [*dropped, *self._next_best(len(dropped))]
                 return self._result(baseline, timing, instance.plan, evidence, candidates, note)
-            dropped.append(Candidate(instance.plan, timing, False, judged.reason, instance.name))
+            reason = fault or judged.reason
+            dropped.append(Candidate(instance.plan, timing, False, reason, instance.name))
         return self._result(baseline, baseline, None, None, dropped, self._why_nothing())
 
     def _next_best(self, rank: int) -> list[Candidate]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import CompileError, InputError, MirageError
+from mirage_py.runtime.ahead_of_time import memory_fault
 from mirage_py.runtime.compile_pool import CompileOutcome, CompilePool
 from mirage_py.runtime.gate import FloatGate
 from mirage_py.runtime.gate_store import RANDOM, GateStore, to_arrays
@@ -122,11 +123,7 @@ class _Tuner:
             contender.reason = outcome.reason
             contender.facts = outcome.facts
             for facts in outcome.facts:
-                if facts.smem_bytes > target.smem_per_block_bytes:
-                    contender.reason = (
-                        f"{facts.name} takes {facts.smem_bytes} bytes of shared memory, "
-                        f"{target.name} has {target.smem_per_block_bytes}"
-                    )
+                contender.reason = memory_fault(facts, target) or contender.reason
 
     def try_all(self, l2_bytes: int, deadline: float | None) -> None:
         """Run every candidate on the first input sets, drop the wrong ones, time the others."""

@@ -129,3 +129,16 @@ def test_a_family_that_no_field_can_judge_is_left_out(monkeypatch: pytest.Monkey
     assert list(verify_families(program, [other, graph], seed=0)) == [graph.digest]
     with pytest.raises(UnsupportedError, match="too large"):
         verify_families(program, [other], seed=0)
+
+
+def test_what_does_not_compile_for_the_target_is_dropped(monkeypatch):
+    from mirage_py.runtime import ahead_of_time
+
+    found = ranking("library_prologue")
+    refused = found.instances[0].plan
+    monkeypatch.setattr(
+        ahead_of_time, "compile_fault", lambda plan, _: "no" if plan == refused else ""
+    )
+    result = found.modelled(lambda _: None)
+    assert result.plan == found.instances[1].plan
+    assert (result.candidates[0].passed, result.candidates[0].reason) == (False, "no")

@@ -1,0 +1,38 @@
+"""Whether a plan compiles for a target that is not here, and fits it."""
+
+from __future__ import annotations
+
+from mirage_py.errors import CompileError
+from mirage_py.runtime.compile import CompiledFacts, compile_kernel
+from mirage_py.runtime.emission import emit_kernels
+from mirage_py.targets import Target
+from mirage_py.ugraph.plan import Plan
+
+
+def compile_fault(plan: Plan, target: Target) -> str:
+    """Why a kernel of the plan would not run on the target, empty if nothing is known against it.
+
+    Raises ScheduleError where Triton cannot express a block graph.
+    """
+    from triton import knobs
+
+    if knobs.runtime.interpret:
+        return ""  # TRITON_INTERPRET is set: kernels are no code for a compiler
+    for kernel in emit_kernels(plan):
+        try:
+            facts = compile_kernel(kernel, target.capability)
+        except CompileError as error:
+            return str(error).splitlines()[0]
+        if fault := memory_fault(facts, target):
+            return fault
+    return ""
+
+
+def memory_fault(facts: CompiledFacts, target: Target) -> str:
+    """What of a block does not fit; empty if all does."""
+    if facts.smem_bytes <= target.smem_per_block_bytes:
+        return ""
+    return (
+        f"{facts.name} takes {facts.smem_bytes} bytes of shared memory, "
+        f"{target.name} has {target.smem_per_block_bytes}"
+    )
