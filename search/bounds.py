@@ -7,6 +7,7 @@ and a shared tensor counts once.
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,8 @@ from functools import cached_property
 from mirage_py.search.pool import Alternative, Pool
 from mirage_py.search.work import WorkModel
 from mirage_py.ugraph.node import Access
+
+_ORDER = 1 if sys.byteorder == "little" else -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +27,33 @@ class _Greedy:
     step_us: list[float]
 
 
+class _Sums(dict[int, float]):
+    """The sum of the weights of each set of sixteen members that was asked for."""
+
+    def __init__(self, weights: Sequence[float]) -> None:
+        super().__init__()
+        self._weights = weights
+
+    def __missing__(self, bits: int) -> float:
+        self[bits] = total = sum(self._weights[n] for n in members_of(bits))
+        return total
+
+
 class Weights:
     """Adds up a weight for each member of a set, sixteen members at a time."""
 
     def __init__(self, weights: Sequence[float]) -> None:
-        self._weights = weights
-        self._known: list[dict[int, float]] = [{0: 0.0} for _ in range(0, len(weights), 16)]
+        self._sums = [_Sums(weights[n : n + 16]) for n in range(0, len(weights), 16)]
+        self._bytes = 2 * len(self._sums)
 
     def total(self, bits: int) -> float:
         """The sum over a set."""
         total = 0.0
-        for group, known in enumerate(self._known):
-            chunk = bits >> 16 * group & 0xFFFF
-            if chunk not in known:
-                known[chunk] = sum(self._weights[16 * group + n] for n in members_of(chunk))
-            total += known[chunk]
+        chunks = memoryview(bits.to_bytes(self._bytes, sys.byteorder)).cast("H")
+        # The most significant sixteen come first where bytes do.
+        for sums, chunk in zip(self._sums, chunks[::_ORDER], strict=True):
+            if chunk:
+                total += sums[chunk]
         return total
 
 

@@ -56,11 +56,14 @@ class Derivation:
             stages.append(max(ready, default=1 if step.looped else 0))
         return tuple(stages)
 
-    def works_over(self, position: int) -> tuple[str, ...]:
-        """Every dimension of the step's tile or of its operands': what its work grows with."""
-        step = self.steps[position]
-        dims = [*step.dims, *(d for a in step.args for d in self.steps[a].dims)]
-        return tuple(dict.fromkeys(dims))
+    @cached_property
+    def works_over(self) -> tuple[tuple[str, ...], ...]:
+        """Every dimension of a step's tile or of its operands': what its work grows with."""
+        steps = self.steps
+        return tuple(
+            tuple(dict.fromkeys([*s.dims, *(d for a in s.args for d in steps[a].dims)]))
+            for s in steps
+        )
 
     def __str__(self) -> str:
         lines = []
@@ -84,18 +87,20 @@ def derivation_from(
     """The derivation that makes each tensor as chosen; ``choice`` has no cycle."""
     position: dict[int, int] = {}
     steps: list[Step] = []
-    todo = [(root, False) for root in reversed(roots)]
+    todo = [*reversed(roots)]
     while todo:
-        number, ready = todo.pop()
+        number = todo[-1]
         if number in position:
+            todo.pop()
             continue
         way = choice[number]
-        if not ready:
-            todo.append((number, True))
-            todo.extend((a, False) for a in reversed(way.args))
+        missing = [a for a in way.args if a not in position]
+        if missing:
+            todo.extend(reversed(missing))
             continue
+        todo.pop()
         position[number] = len(steps)
-        args = tuple(position[a] for a in way.args)
+        args = tuple([position[a] for a in way.args])
         tensor = pool[number]
         steps.append(Step(way.op, args, way.attr, tensor.dims, tensor.looped))
     return Derivation(tuple(steps), tuple(position[r] for r in roots))

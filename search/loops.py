@@ -47,7 +47,7 @@ def arrangement_us(derivation: Derivation, arrangement: Arrangement, work: WorkM
 
     def step_us(position: int, loop: str | None) -> float:
         step = derivation.steps[position]
-        return work.step_us(step.op, step.attr, derivation.works_over(position), loop)
+        return work.step_us(step.op, step.attr, derivation.works_over[position], loop)
 
     total = work.loop_us() * len(arrangement.loops)
     for loop, body in zip(arrangement.loops, arrangement.bodies, strict=True):

@@ -53,8 +53,16 @@ class BlockWork:
         self._whole = tuple(d for d in reduced_dims(program) if d not in gridded)
         self._bytes = {t.name: t.dtype.bytes for t in program.tensors.values()}
         self._given_us = given_us or {}
+        # What a step costs depends on no more than this.
+        self._known_us: dict[tuple[str, str, tuple[str, ...], str | None], float] = {}
 
     def step_us(self, op: str, attr: Attr, dims: tuple[str, ...], loop: str | None) -> float:
+        key = (op, attr.tensor if isinstance(attr, Access) else "", dims, loop)
+        if key not in self._known_us:
+            self._known_us[key] = self._step_us(op, attr, dims, loop)
+        return self._known_us[key]
+
+    def _step_us(self, op: str, attr: Attr, dims: tuple[str, ...], loop: str | None) -> float:
         if op in ("const", "size"):
             return 0.0
         points = 1.0
