@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mirage_py.axioms.law import Law
-from mirage_py.axioms.proof_goal import Goal
+from mirage_py.axioms.law import Law, names_bound, term_variables
+from mirage_py.axioms.proof_goal import Goal, is_bound_by, range_of
 from mirage_py.axioms.proof_kernels import goal_of
-from mirage_py.axioms.proof_laws import laws_of_proofs
+from mirage_py.axioms.proof_laws import ONE_WAY, laws_of_proofs
 from mirage_py.axioms.proof_steps import EXTENTS, Derivation, Proof, Step, term_at, with_term_at
 from mirage_py.axioms.term import REDUCTIONS, Term, subterms
 from mirage_py.errors import MirageError
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import UGraph
+
+# Operators that have no value for some numbers.
+PARTIAL = ("div", "log", "pow", "rsqrt", "sqrt")
 
 
 def fault_of(program: Program, ugraph: UGraph, proof: Proof) -> str:
@@ -35,7 +38,7 @@ def goal_fault(goal: Goal, proof: Proof) -> str:
     """The same for a goal that is known."""
     stated = [d.output for d in proof.derivations]
     if stated != [c.output for c in goal.claims]:
-        return f"it is about the outputs {', '.join(stated) or 'of nothing'}"
+        return f"it is about the outputs {_shown(', '.join(stated)) or 'of nothing'}"
     replay = _Replay(goal)
     for claim, derivation in zip(goal.claims, proof.derivations, strict=True):
         fault = replay.fault(derivation, claim.program, claim.ugraph)
@@ -60,7 +63,7 @@ class _Replay:
         for number, step in enumerate(derivation.steps, 1):
             fault = "it begins elsewhere" if step.before != now else self._step_fault(step)
             if fault:
-                return f"step {number}, {step.law}: {fault}"
+                return f"step {number}, {_shown(step.law)}: {fault}"
             now = step.after
         return "" if now == last else "the last step does not lead to the µGraph's expression"
 
@@ -76,22 +79,24 @@ class _Replay:
             return "there is no such law"
         strange = [axis for axis in step.axes.values() if axis not in self._goal.axes]
         if strange:
-            return f"there is no axis {strange[0]}"
+            return f"there is no axis {_shown(strange[0])}"
+        if is_bound_by(step.axes.values()):
+            return "how long a tile is depends on the iteration"
         for condition in law.when:
             of, axis = step.terms.get(condition.var), step.axes.get(condition.axis)
             if of is None or axis is None:
                 return f"it does not say what {condition.var} and {condition.axis} are"
             if axis in self._depends(of):
-                return f"{condition.var} = {of} depends on {axis}"
+                return f"{condition.var}, which is a {of.op}, depends on {axis}"
         for name in law.sizes:
             of = step.terms.get(name)
             if of is None or any(t.op not in ("size", "mul") for t in subterms(of)):
-                return f"{name} = {of} is no product of sizes"
+                return f"{name} is no product of sizes"
         try:
             pair = _instance(law.left, step), _instance(law.right, step)
         except KeyError as unbound:
             return f"it does not say what {unbound.args[0]} is"
-        return self._rewritten(step, here, (pair,))
+        return self._undefined(law, step) or self._rewritten(step, here, (pair,))
 
     def _rewritten(self, step: Step, here: Term, pairs: tuple[tuple[Term, Term], ...]) -> str:
         """Why no pair, read in the step's direction, turns ``before`` into ``after``."""
@@ -110,8 +115,36 @@ class _Replay:
             below = frozenset[str]().union(*(self._axes_of[a] for a in t.args))
             if t.op == "leaf":
                 below = frozenset(self._goal.leaf_axes.get(t.attr, self._goal.axes))
-            self._axes_of[t] = below - {t.attr} if t.op in REDUCTIONS else below
+            if t.op in REDUCTIONS:
+                below -= {t.attr}
+            if (t.op in REDUCTIONS or t.op == "size") and range_of(t.attr):
+                below |= {range_of(t.attr)}
+            self._axes_of[t] = below
         return self._axes_of[term]
+
+    def _undefined(self, law: Law, step: Step) -> str:
+        """Where the step has no value for numbers for which the expression before it has one."""
+        if step.forward:
+            return ""
+        if law.name in ONE_WAY:
+            return "read backwards it has no value where what it comes from has one"
+        kept = names_bound(law.right)
+        for name in (n for n in term_variables(law) if n not in kept):
+            known = dict.fromkeys(subterms(step.before))
+            for t in subterms(step.terms[name]):
+                if t.op in PARTIAL and t not in known and not _is_by_size(t):
+                    return f"it brings in a {t.op}, which may have no value"
+        return ""
+
+
+def _is_by_size(term: Term) -> bool:
+    """Whether it divides by a product of sizes."""
+    return term.op == "div" and all(t.op in ("size", "mul") for t in subterms(term.args[1]))
+
+
+def _shown(text: str) -> str:
+    """A name from outside, short enough for a message and fit to be printed."""
+    return ascii(text)[1:-1][:60]
 
 
 def _instance(pattern: Term, step: Step) -> Term:

@@ -10,11 +10,11 @@ reduction over d as one over both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import isfinite
 
-from mirage_py.axioms.extents import extent_facts
 from mirage_py.axioms.term import REDUCTIONS, Term, apply, const, leaf, reduce, size, subterms
 from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph import index as ix
@@ -48,8 +48,23 @@ class Goal:
 
     @cached_property
     def facts(self) -> tuple[tuple[Term, Term], ...]:
-        """The size of a dimension that is looped over is the product of those of its axes."""
-        return extent_facts([t for c in self.claims for t in (c.program, c.ugraph)], self.axes)
+        """The size of a dimension that is looped over is the sum of those of its tiles."""
+        return tuple(
+            (t, Term("sum", f"{t.attr}.l", (size(f"{t.attr}.t"),)))
+            for t in _terms(self)
+            if t.op == "size" and f"{t.attr}.t" in self.axes
+        )
+
+
+def range_of(axis: str) -> str:
+    """The axis on which the length of another depends, or "": the last tile may be shorter."""
+    return f"{axis[:-2]}.l" if axis.endswith(".t") else ""
+
+
+def is_bound_by(axes: Iterable[str]) -> bool:
+    """Whether one of these axes says how long another is: sums over the two do not commute."""
+    known = tuple(axes)
+    return any(range_of(axis) in known for axis in known)
 
 
 def with_whole_axes(goal: Goal, dims: Sequence[str]) -> Goal:
@@ -136,8 +151,10 @@ class Axes:
 
 
 def scalar(node: Node) -> Term | None:
-    """The term of a constant or a size."""
+    """The term of a constant or a size. Infinities are no real numbers: inf - inf is not 0."""
     if node.op == "const":
+        if not isfinite(float(str(node.attr))):
+            raise UnsupportedError(f"the constant {node.attr}, which is no real number,")
         return const(repr(node.attr))
     return size(str(node.attr)) if node.op == "size" else None
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from mirage_py.axioms.proof_goal import range_of
 from mirage_py.axioms.term import REDUCTIONS, Term, subterms
 
 
@@ -54,6 +55,8 @@ class ProofGraph:
         self.bits = {axis: 1 << n for n, axis in enumerate(axes)}
         # One more bit: not known to be a size or a product of sizes.
         self.no_size = 1 << len(axes)
+        # Each iteration sees a tile of its own length.
+        self._ranges = {axis: self.bits.get(range_of(axis), 0) for axis in axes}
         self._leaf_masks = {
             name: sum(self.bits[a] for a in own) | self.no_size for name, own in leaf_axes.items()
         }
@@ -197,6 +200,8 @@ class ProofGraph:
             mask |= other
         if entry.op in REDUCTIONS:
             mask &= ~self.bits[entry.attr]
+        if entry.op in REDUCTIONS or entry.op == "size":
+            mask |= self._ranges.get(entry.attr, 0)
         return mask if entry.op in ("size", "mul") else mask | self.no_size
 
     def mask(self, number: int) -> int:

@@ -28,20 +28,23 @@ from mirage_py.axioms.proof_shifts import (
     Shift,
     Value,
     elementwise,
+    is_of_tiles,
     reduction,
     refuse,
     replaced,
     shift_itself,
 )
+from mirage_py.axioms.proof_tiles import are_cut_alike
 from mirage_py.axioms.term import Term
 from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph import index as ix
+from mirage_py.ugraph.coverage import COUNTED_ELEMENTS, is_mixed_radix
 from mirage_py.ugraph.index import IndexExpr, Predicate
 from mirage_py.ugraph.node import Access, Node
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, UGraph
-from mirage_py.ugraph.validate import validate_ugraph
+from mirage_py.ugraph.validate import validate_program, validate_ugraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +66,19 @@ def goal_of(program: Program, ugraph: UGraph) -> Goal:
     outputs = [o.tensor for o in program.outputs]
     if own.inputs != program.inputs or [o.tensor for o in own.outputs] != outputs:
         raise UnsupportedError(f"the µGraph is of another program than {program.name}")
-    axes = Axes(ugraph)
-    asked = ProgramTerms(program, axes, split_dims(program, ugraph))
+    axes, split = Axes(ugraph), split_dims(program, ugraph)
+    validate_program(program)
+    asked = ProgramTerms(program, axes, split)
     memory = _Memory(ugraph, axes)
     claims = tuple(
         Claim(tensor.name, asked.output(number), memory.output(tensor.name, asked.index(number)))
         for number, tensor in enumerate(outputs)
     )
-    return with_whole_axes(Goal(claims, axes.all(), dict(axes.leaves)), axes.looped)
+    goal = with_whole_axes(Goal(claims, axes.all(), dict(axes.leaves)), axes.looped)
+    for d in axes.looped:
+        if f"{d}.l" in goal.axes and not are_cut_alike(ugraph, d):
+            raise refuse(f"dimension '{d}', which loops cut into different tiles,")
+    return goal
 
 
 class _Memory:
@@ -112,8 +120,16 @@ class _Memory:
 
     def write(self, access: Access, value: Value) -> None:
         """One store."""
+        tensor, sizes = self.ugraph.tensors[access.tensor], self.ugraph.program.sizes
         if access.tensor in self._stored:
             raise refuse(f"{access.tensor}, stored in several pieces,")
+        # Of such a tensor the validator compares the number of writes alone.
+        if tensor.elements > COUNTED_ELEMENTS and not is_mixed_radix(access.index, sizes):
+            raise refuse(f"{access}, where stores may meet,")
+        if tensor.strides is not None and tensor in self.ugraph.intermediates:
+            raise refuse(f"{access.tensor}, whose elements may share places,")
+        if any(is_of_tiles(shift) for shift, _ in value.by):
+            raise refuse(f"{access.tensor}, with another shift for each tile of a loop,")
         self._stored[access.tensor] = Stored(access.index, value)
 
     def add(self, access: Access, value: Value) -> None:
@@ -269,7 +285,9 @@ class _Block:
         """sum_l(x_l exp(-k m_l) exp(k (m_l - m))) = sum_l(x_l) exp(-k m), m the last of the m_l."""
         total = self._operand(node.args[0], number)
         for shift, degree in zip(node.args[1:], node.degrees, strict=True):
-            moving = self.running[shift]
+            moving = self.running.get(shift)
+            if moving is None:
+                raise refuse(f"%{number}, rescaled by a maximum that is no shift,")
             if dict(total.by).get(moving, Fraction(0)) != degree or total.how != "scaled":
                 raise refuse(f"%{number}, rescaled by another power than its terms are scaled by,")
             ((final, _),) = self._final(shift).by

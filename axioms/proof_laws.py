@@ -46,6 +46,10 @@ CANCELLATIONS = (
     ),
 )
 
+# Read backwards they take roots of factors that may be negative where the product is not, or divide
+# by what may be 0.
+ONE_WAY = ("roots.multiply", "roots.divide", "division.by_quotient")
+
 PROOF_LAWS = (*SELECTIONS, *CANCELLATIONS)
 
 

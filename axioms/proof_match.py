@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mirage_py.axioms.law import Guard, Law, NotSize, Uneven, Within
+from mirage_py.axioms.proof_goal import is_bound_by
 from mirage_py.axioms.proof_graph import Entry, ProofGraph, Reason
 from mirage_py.axioms.term import REDUCTIONS, Term
 
@@ -44,7 +45,8 @@ def _of_law(graph: ProofGraph, table: ByOperator, law: Law) -> Iterator[Match]:
 
 def _holds(graph: ProofGraph, law: Law, terms: dict[str, int], axes: dict[str, str]) -> bool:
     return (
-        all(_pays(graph, guard, terms) for guard in law.only)
+        not is_bound_by(axes.values())
+        and all(_pays(graph, guard, terms) for guard in law.only)
         and all(not graph.mask(terms[c.var]) & graph.bits[axes[c.axis]] for c in law.when)
         and not any(graph.mask(terms[name]) for name in law.sizes)
     )

@@ -59,6 +59,11 @@ def shift_itself(shift: Shift) -> Value:
     return Value(ZERO, "minus", ((shift, Fraction(-1)),))
 
 
+def is_of_tiles(shift: Shift) -> bool:
+    """Whether it is one number for each tile of some loop: another loop has other tiles."""
+    return any(a.endswith(".l") and f"{a[:-2]}.t" not in shift.axes for a in shift.axes)
+
+
 def refuse(what: str) -> UnsupportedError:
     """The error of every rule that does not fit."""
     return UnsupportedError(what, why="it is no value with known shifts")

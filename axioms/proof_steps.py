@@ -21,6 +21,8 @@ from mirage_py.errors import FormatError, MirageError
 
 # The name of the step from the size of a dimension to the product of its axes'.
 EXTENTS = "extents.of_axes"
+# Characters of what is wrong with a document that a message shows: the text is from outside.
+_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +122,15 @@ def read_proof(document: Any) -> Proof:
         for op, attr, *args in document["terms"]:
             table.append(Term(_text(op), _text(attr), tuple(table[_place(a, table)] for a in args)))
         outputs = [_derivation(output, table) for output in document["outputs"]]
-    except (AttributeError, LookupError, TypeError, ValueError, MirageError) as error:
+    # Numbers in decimal text have errors of their own, of arithmetic.
+    except (
+        *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
+        MirageError,
+    ) as error:
         raise FormatError(
             "is no derivation",
             where="report.json, verification.proof",
-            why=f"{type(error).__name__}: {error}",
+            why=ascii(f"{type(error).__name__}: {error}")[1:-1][:_SHOWN],
             repair="make the artifact again with `mirage-py superoptimize ... -o DIR`",
         ) from None
     return Proof(tuple(outputs))
@@ -151,13 +157,13 @@ def _derivation(output: Mapping[str, Any], table: list[Term]) -> Derivation:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"a {type(value).__name__} is no text")
     return value
 
 
 def _count(value: Any) -> int:
     if not isinstance(value, int) or value < 0:
-        raise TypeError(f"{value!r} is no place")
+        raise TypeError(f"a {type(value).__name__} that is no place")
     return value
 
 

@@ -64,6 +64,23 @@ class Term:
     def __hash__(self) -> int:
         return self._hash
 
+    def __eq__(self, other: object) -> bool:
+        """Each pair of subterms is compared once: the paths through shared ones are too many."""
+        if not isinstance(other, Term):
+            return NotImplemented
+        seen: dict[tuple[int, int], None] = {}
+        todo = [(self, other)]
+        while todo:
+            a, b = todo.pop()
+            pair = (id(a), id(b))
+            if a is b or pair in seen:
+                continue
+            if (a._hash, a.op, a.attr, len(a.args)) != (b._hash, b.op, b.attr, len(b.args)):
+                return False
+            seen[pair] = None
+            todo.extend(zip(a.args, b.args, strict=True))
+        return True
+
     def __str__(self) -> str:
         if self.op in LEAVES:
             return f"|{self.attr}|" if self.op == "size" else self.attr

@@ -32,7 +32,7 @@ def coverage_fault(
     writes = sum(prod(sizes[d] for d in _dims(index)) for index in stores)
     if writes != total:
         return f"{writes} writes to {total} elements"
-    if len(stores) == 1 and _is_mixed_radix(stores[0], sizes):
+    if len(stores) == 1 and is_mixed_radix(stores[0], sizes):
         return None
     if total > COUNTED_ELEMENTS:
         return None
@@ -56,7 +56,7 @@ def _elements(index: _Index, sizes: Mapping[str, int]) -> tuple[NDArray[np.int64
     return tuple(np.broadcast_to(e.evaluate(env), shape) for e in index)
 
 
-def _is_mixed_radix(index: _Index, sizes: Mapping[str, int]) -> bool:
+def is_mixed_radix(index: _Index, sizes: Mapping[str, int]) -> bool:
     """Whether every axis is a sum of multiples of its own dimensions that never collide."""
     terms = [_linear_terms(e) for e in index]
     if any(axis is None for axis in terms):

@@ -229,9 +229,9 @@ def test_an_unknown_leaf_depends_on_everything():
     assert "depends on i" in goal_fault(replace(goal, leaf_axes={}), proof)
 
 
-def test_a_size_is_what_its_axes_say():
+def test_a_size_is_the_sum_of_its_tiles():
     left = X * size("k")
-    right = X * (size("k.l") * size("k.t"))
+    right = X * Term("sum", "k.l", (size("k.t"),))
     step = Step(EXTENTS, True, (1,), {}, {}, left, right)
     goal = Goal((Claim("Y", left, right),), AXES, LEAVES)
     assert goal_fault(goal, Proof((Derivation("Y", left, right, (step,)),))) == ""
