@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from math import prod
 
 from mirage_py.codegen.axis_order import axis_order
 from mirage_py.codegen.tiles import Tiling, next_power_of_two
@@ -18,6 +19,8 @@ _MAX_TILE_ELEMENTS = 32768
 # Elements of the largest tile in a loop without products.
 _LIGHT_LOOP_ELEMENTS = 8192
 _MIN_LIGHT_TILE = 32
+# Programs have few dimensions for a grid; one with a dozen would have millions of grids.
+_MOST_GRIDS = 1024
 
 
 def tilings(
@@ -38,7 +41,7 @@ def tilings(
     dims = tuple(dict.fromkeys(d for i in heavy if (d := block.sections[i].loop) is not None))
     # Over the parts of a split dimension a product only combines what another kernel summed.
     loop_choices = [spread(loop_tiles(scope, d, has_dot=d not in roles.parts)) for d in dims]
-    for tiles in product(*(spread(grid_tiles(scope, roles, d)) for d in grid)):
+    for tiles in product(*_few_enough([spread(grid_tiles(scope, roles, d)) for d in grid])):
         axes = tuple(GridAxis(d, t) for d, t in zip(grid, tiles, strict=True))
         tiled = replace(block, grid=axes)
         for chosen in product(*loop_choices):
@@ -52,6 +55,15 @@ def tilings(
 def has_product(block: BlockGraph, section: Section) -> bool:
     """Whether a section multiplies matrices."""
     return any(block.nodes[n].op == "matmul" for n in section.nodes)
+
+
+def _few_enough(choices: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+    """Every second tile of the dimension that has the most, until there are not too many grids."""
+    kept = list(choices)
+    while prod(map(len, kept)) > _MOST_GRIDS:
+        longest = max(range(len(kept)), key=lambda n: len(kept[n]))
+        kept[longest] = kept[longest][1::2]
+    return kept
 
 
 def _spread(tiles: Sequence[int]) -> tuple[int, ...]:

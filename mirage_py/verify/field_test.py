@@ -173,6 +173,18 @@ def _smallest(program: Program, ugraph: UGraph, seed: int) -> tuple[Program, UGr
     return min(draws, key=lambda pair: program_work(pair[0]))
 
 
+def _too_much(program: Program, work: float, *, divided: bool) -> UnsupportedError:
+    """``divided``: indices divide dimensions."""
+    if divided:
+        why = "indices divide its large dimensions, so that they cannot be made small"
+        repair = "write the division as two dimensions (h, d) instead of one (n // 64, n % 64)"
+    else:
+        why = f"each of its {len(program.dims)} dimensions needs a small size of its own"
+        repair = "make one dimension of those that always occur together"
+    what = f"the field test would take {work:.1e} operations"
+    return UnsupportedError(what, where=program.name, why=why, repair=repair)
+
+
 def _small(program: Program, ugraph: UGraph, seed: int) -> tuple[Program, UGraph]:
     """Both at the same small sizes. A dimension that either of the two divides keeps its size."""
     fixed = dict.fromkeys((*fixed_dims(program), *fixed_dims(ugraph.program, ugraph.kernels)))
@@ -183,12 +195,7 @@ def _small(program: Program, ugraph: UGraph, seed: int) -> tuple[Program, UGraph
     ugraph = shrink_ugraph(ugraph, extents, conditions=conditions)
     work = program_work(program)
     if work > MAX_TRIAL_WORK:
-        raise UnsupportedError(
-            f"the field test would take {work:.1e} operations",
-            where=program.name,
-            why="indices divide its large dimensions, so that they cannot be made small",
-            repair="write the division as two dimensions (h, d) instead of one (n // 64, n % 64)",
-        )
+        raise _too_much(program, work, divided=bool(fixed))
     program, ugraph = _with_common_inputs(program, ugraph)
     return program, instantiate_small(ugraph)
 

@@ -8,6 +8,9 @@ from naive import naive_plan
 
 from mirage_py.errors import UnsupportedError, VerificationError
 from mirage_py.frontend.spec import parse
+from mirage_py.search.instantiate import rank
+from mirage_py.search.search import SearchLimits, search
+from mirage_py.targets import H200
 from mirage_py.ugraph.field import FIELDS
 from mirage_py.ugraph.renaming import rename_dims
 from mirage_py.ugraph.ugraph import UGraph
@@ -126,3 +129,16 @@ def test_sizes_that_cannot_shrink_are_refused_before_the_work():
     program = parse(text)
     with pytest.raises(UnsupportedError, match="operations"):
         field_test(program, UGraph(program, ()), seed=1)
+
+
+def test_too_many_dimensions_are_named_as_the_reason():
+    names = "abcdefghijkl"
+    sizes = ", ".join(f"{n.upper()} = 4" for n in names)
+    axes, index = ", ".join(names.upper()), ", ".join(names)
+    program = parse(f"{sizes}\nX[{axes}] : f16\nY[{index}] = relu(X[{index}])\n")
+    (plan,) = rank(
+        [search(program, limits=SearchLimits(max_kernels=1)).families[0].ugraph], H200, 1
+    )
+    with pytest.raises(UnsupportedError, match="operations") as caught:
+        field_test(program, plan.family, seed=0)
+    assert "each of its 12 dimensions" in str(caught.value)

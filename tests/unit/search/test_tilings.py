@@ -1,0 +1,38 @@
+"""How many tilings of a kernel are looked at."""
+
+from __future__ import annotations
+
+import time
+from math import prod
+
+import pytest
+
+from mirage_py.frontend.spec import parse
+from mirage_py.pipeline import normalise
+from mirage_py.search.instantiate import rank
+from mirage_py.search.search import SearchLimits, search
+from mirage_py.search.tilings import _few_enough
+from mirage_py.targets import H200
+
+ALONE = SearchLimits(rings=("factored",), max_kernels=1)
+
+
+@pytest.mark.parametrize(("dims", "tiles"), [(1, 1), (2, 8), (4, 5), (12, 8), (30, 2)])
+def test_grids_are_few_enough(dims, tiles):
+    choices = [tuple(2**n for n in range(tiles))] * dims
+    kept = _few_enough(choices)
+    assert 1 <= prod(map(len, kept)) <= 1024
+    assert all(set(k) <= set(c) for k, c in zip(kept, choices, strict=True))
+    if prod(map(len, choices)) <= 1024:
+        assert kept == choices
+
+
+def test_a_program_of_many_dimensions_is_ranked_in_seconds():
+    names = "abcdefghijkl"
+    sizes = ", ".join(f"{n.upper()} = 4" for n in names)
+    axes, index = ", ".join(names.upper()), ", ".join(names)
+    program = parse(f"{sizes}\nX[{axes}] : f16\nY[{index}] = relu(X[{index}])\n")
+    begun = time.process_time()
+    families = search(normalise(program), limits=ALONE).families
+    assert rank([f.ugraph for f in families], H200, 8)
+    assert time.process_time() - begun < 20.0
