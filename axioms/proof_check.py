@@ -14,15 +14,16 @@ from collections.abc import Mapping
 from mirage_py.axioms.law import Law, names_bound, term_variables
 from mirage_py.axioms.proof_goal import Goal, is_bound_by, range_of
 from mirage_py.axioms.proof_kernels import goal_of
-from mirage_py.axioms.proof_laws import ONE_WAY, laws_of_proofs
+from mirage_py.axioms.proof_laws import ONE_WAY, UNGUARDED, laws_of_proofs
 from mirage_py.axioms.proof_steps import EXTENTS, Derivation, Proof, Step, term_at, with_term_at
-from mirage_py.axioms.term import REDUCTIONS, Term, subterms
+from mirage_py.axioms.term import REDUCTIONS, Term, const, subterms
 from mirage_py.errors import MirageError
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import UGraph
 
 # Operators that have no value for some numbers.
 PARTIAL = ("div", "log", "pow", "rsqrt", "sqrt")
+ONE = const("1")
 
 
 def fault_of(program: Program, ugraph: UGraph, proof: Proof) -> str:
@@ -124,17 +125,33 @@ class _Replay:
 
     def _undefined(self, law: Law, step: Step) -> str:
         """Where the step has no value for numbers for which the expression before it has one."""
-        if step.forward:
-            return ""
-        if law.name in ONE_WAY:
+        if law.name in ONE_WAY and not step.forward:
             return "read backwards it has no value where what it comes from has one"
-        kept = names_bound(law.right)
-        for name in (n for n in term_variables(law) if n not in kept):
-            known = dict.fromkeys(subterms(step.before))
-            for t in subterms(step.terms[name]):
-                if t.op in PARTIAL and t not in known and not _is_by_size(t):
-                    return f"it brings in a {t.op}, which may have no value"
+        new = list(UNGUARDED.get((law.name, step.forward), ()))
+        if not step.forward:
+            kept = names_bound(law.right)
+            new += [n for n in term_variables(law) if n not in kept]
+        known = _always_computed(step.before) if new else {}
+        partial = [t for n in new for t in subterms(step.terms[n]) if t.op in PARTIAL]
+        if law.name == "masks.divide" and not step.forward:
+            partial.append(ONE / step.terms["z"])
+            known |= {ONE / t.args[1]: None for t in known if t.op == "div"}
+        for t in partial:
+            if t not in known and not _is_by_size(t):
+                return f"it brings in a {t.op}, which may have no value"
         return ""
+
+
+def _always_computed(term: Term) -> dict[Term, None]:
+    """The subterms that are in no branch of a selection."""
+    found: dict[Term, None] = {}
+    todo = [term]
+    while todo:
+        t = todo.pop()
+        if t not in found:
+            found[t] = None
+            todo += t.args[:1] if t.op == "where" else t.args
+    return found
 
 
 def _is_by_size(term: Term) -> bool:

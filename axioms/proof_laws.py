@@ -10,6 +10,7 @@ from __future__ import annotations
 from mirage_py.axioms.law import Law, NotSize
 from mirage_py.axioms.notation import exp, where, x, y, z, zero
 from mirage_py.axioms.registry import all_laws
+from mirage_py.axioms.term import COMPARISONS
 
 SELECTIONS = (
     Law(
@@ -49,6 +50,15 @@ CANCELLATIONS = (
 # Read backwards they take roots of factors that may be negative where the product is not, or divide
 # by what may be 0.
 ONE_WAY = ("roots.multiply", "roots.divide", "division.by_quotient")
+
+# By law and direction, what stands in a branch that is not always taken, and is computed for all
+# numbers after the step: where(z != 0, y / z, 0) has a value for z = 0, (z != 0) * (y / z) none.
+UNGUARDED = {
+    **{(f"masks.{op}_is_factor", True): ("z",) for op in COMPARISONS},
+    ("masks.multiply", False): ("z",),
+    ("masks.divide", False): ("z",),
+    **{(law.name, True): ("y",) for law in SELECTIONS},
+}
 
 PROOF_LAWS = (*SELECTIONS, *CANCELLATIONS)
 

@@ -312,6 +312,58 @@ def test_what_is_brought_in_may_be_divided_by_sizes_or_stand_there_already():
     assert derivation.steps[0].at == ()
 
 
+GUARDED = """  %2 = const 0
+  %3 = ne %1, %2
+  %4 = div %0, %1
+  %5 = where %3, %4, %2
+"""
+UNGUARDED = {
+    "factor": "  %5 = mul %3, %4\n",
+    "divided": "  %6 = where %3, %0, %2\n  %5 = div %6, %1\n",
+}
+
+
+@pytest.mark.parametrize("way", UNGUARDED)
+def test_a_guarded_division_stays_guarded(way: str):
+    """where(z != 0, x / z, 0) has a value for every z."""
+    bare = GUARDED.replace("  %5 = where %3, %4, %2\n", UNGUARDED[way])
+    if way == "divided":
+        bare = bare.replace("  %4 = div %0, %1\n", "").replace("%6", "%4")
+    sides = [f"{GUARDED}  return Y[b] = %5", f"{bare}  store Y[b] = %5"]
+    text = PRODUCT.replace("PROGRAM", sides[0]).replace("KERNEL", sides[1])
+    ugraph = parse_ugraph(text, way)
+    assert prove(ugraph.program, ugraph) is None
+    # The other way round the kernel has a value wherever the program has one.
+    sides = [f"{bare}  return Y[b] = %5", f"{GUARDED}  store Y[b] = %5"]
+    text = PRODUCT.replace("PROGRAM", sides[0]).replace("KERNEL", sides[1])
+    ugraph = parse_ugraph(text, way)
+    assert prove(ugraph.program, ugraph) is not None
+
+
+def test_a_guarded_product_stays_guarded():
+    root = apply("sqrt", Z)
+    inside = apply("where", apply("lt", const("0"), Z), X * root, const("0"))
+    outside = apply("where", apply("lt", const("0"), Z), X, const("0")) * root
+    bound = {"x": apply("lt", const("0"), Z), "y": X, "z": root}
+    assert goal_fault(*one_step("masks.multiply", outside, inside, **bound)) == ""
+    fault = goal_fault(*one_step("masks.multiply", inside, outside, False, **bound))
+    assert "it brings in a sqrt" in fault
+
+
+@pytest.mark.parametrize("law", ["selection.exp", "selection.product"])
+def test_what_is_not_selected_is_not_computed(law: str):
+    mask, root = apply("lt", const("0"), Z), apply("sqrt", Z)
+    selected, all_of_it = apply("where", mask, root, X), root
+    if law == "selection.exp":
+        selected, all_of_it = apply("exp", selected), apply("exp", all_of_it)
+    before, after = selected * mask, all_of_it * mask
+    fault = goal_fault(*one_step(law, before, after, x=mask, y=root, z=X))
+    assert "it brings in a sqrt" in fault
+    assert goal_fault(*one_step(law, after, before, False, x=mask, y=root, z=X)) == ""
+    fault = goal_fault(*one_step(law, after, before, False, x=mask, y=root, z=apply("log", X)))
+    assert "it brings in a log" in fault
+
+
 @pytest.mark.parametrize("number", ["inf", "-inf"])
 def test_an_infinity_is_no_real_number(number: str):
     ugraph = copying(f"""
