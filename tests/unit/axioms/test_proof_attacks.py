@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 import samples
+from adversarial.corpus import mutant, originals, sites
+from adversarial.judge import DIFFERENT, verdict
 
 from mirage_py.axioms.proof_check import fault_of, goal_fault
 from mirage_py.axioms.proof_find import find_proof
@@ -25,7 +28,7 @@ from mirage_py.axioms.term import Term, apply, const, leaf, size, subterms
 from mirage_py.errors import FormatError, MirageError, UnsupportedError
 from mirage_py.search.proof import prove
 from mirage_py.ugraph.text import parse_ugraph
-from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
 COPY = """
 ugraph attack
@@ -580,3 +583,26 @@ def test_an_ill_formed_program_is_refused():
     program = replace(ugraph.program, nodes=ugraph.program.nodes * 0)
     with pytest.raises(MirageError):
         goal_of(program, ugraph)
+
+
+# --- mutants -------------------------------------------------------------------------------------
+
+
+def test_no_wrong_mutant_is_proved():
+    """A second interpreter judges what has a derivation; more differ only by what overflows."""
+    tried = proved = 0
+    for site in islice(sites(20_000, seed=7), 150):
+        program, _ = originals()[site.graph]
+        try:
+            wrong = mutant(site)
+            goal = goal_of(program, wrong)
+        except MirageError:
+            continue
+        tried += 1
+        proof = find_proof(goal, rounds=2, max_entries=200)
+        blocks = [k for k in wrong.kernels if isinstance(k, BlockGraph)]
+        if proof is not None and not goal_fault(goal, proof) and all(b.is_instance for b in blocks):
+            proved += 1
+            assert verdict(program, wrong) != DIFFERENT, site
+    assert tried > 50
+    assert proved > 0
