@@ -23,6 +23,8 @@ from mirage_py.errors import FormatError, MirageError
 EXTENTS = "extents.of_axes"
 # Characters of what is wrong with a document that a message shows: the text is from outside.
 _SHOWN = 200
+# Characters of a name: a load's is its whole text, with all index expressions.
+_LONGEST_NAME = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +142,18 @@ def _derivation(output: Mapping[str, Any], table: list[Term]) -> Derivation:
     steps = []
     for entry in output["steps"]:
         bound = entry["with"].items()
-        steps.append(
-            Step(
-                _text(entry["law"]),
-                entry["forward"] is True,
-                tuple(_count(a) for a in entry["at"]),
-                {v: table[_place(t, table)] for v, t in bound if not isinstance(t, str)},
-                {v: axis for v, axis in bound if isinstance(axis, str)},
-                table[_place(entry["before"], table)],
-                table[_place(entry["after"], table)],
-            )
+        step = Step(
+            _text(entry["law"]),
+            entry["forward"] is True,
+            tuple(_count(a) for a in entry["at"]),
+            {v: table[_place(t, table)] for v, t in bound if not isinstance(t, str)},
+            {v: axis for v, axis in bound if isinstance(axis, str)},
+            table[_place(entry["before"], table)],
+            table[_place(entry["after"], table)],
         )
+        for whole in (step.before, step.after):
+            term_at(whole, step.at)
+        steps.append(step)
     first, last = (table[_place(output[end], table)] for end in ("first", "last"))
     return Derivation(_text(output["output"]), first, last, tuple(steps))
 
@@ -158,6 +161,9 @@ def _derivation(output: Mapping[str, Any], table: list[Term]) -> Derivation:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a {type(value).__name__} is no text")
+    # What is read is also printed.
+    if not value.isprintable() or len(value) > _LONGEST_NAME:
+        raise ValueError(f"a name of {len(value)} characters, or one that cannot be printed")
     return value
 
 

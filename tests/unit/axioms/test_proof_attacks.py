@@ -25,6 +25,7 @@ from mirage_py.axioms.proof_steps import (
     with_term_at,
 )
 from mirage_py.axioms.term import Term, apply, const, leaf, size, subterms
+from mirage_py.cli.derivation_words import derivation_words
 from mirage_py.errors import FormatError, MirageError, UnsupportedError
 from mirage_py.search.proof import prove
 from mirage_py.ugraph.text import parse_ugraph
@@ -500,6 +501,34 @@ def test_a_harmful_term_is_named_in_a_short_message(term: object):
         read_proof({"terms": [["leaf", "X"], term, ["neg", "", 7]], "outputs": []})
     assert len(error.value.why) <= 200
     assert error.value.why.isprintable()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"at": [1]},
+        {"at": [0, 0]},
+        {"at": [0] * 100_000},
+        {"at": [-1]},
+        {"at": [True, False]},
+        {"law": "\x1b[2J"},
+        {"law": "\ud800"},
+        {"law": "x" * 1_000_000},
+        {"with": {"x": 9}},
+        {"with": []},
+        {"before": 0},
+    ],
+    ids=range(11),
+)
+def test_a_step_that_cannot_be_shown_is_not_read(change: dict[str, object]):
+    step = {"law": "maxima.idempotent", "forward": True, "at": [0], "with": {}}
+    step |= {"before": 1, "after": 1}
+    terms = [["leaf", "X"], ["neg", "", 0]]
+    whole = {"terms": terms, "outputs": [{"output": "Y", "first": 1, "last": 1, "steps": [step]}]}
+    assert derivation_words(whole)
+    step |= change
+    with pytest.raises(FormatError, match="is no derivation"):
+        read_proof(whole)
 
 
 def test_names_from_outside_are_short_and_printable():
