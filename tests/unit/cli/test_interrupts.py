@@ -55,6 +55,9 @@ def test_once_is_a_wish_and_twice_an_order(capfd: pytest.CaptureFixture[str]):
         assert "Ctrl-C again ends at once" in capfd.readouterr().err
         with pytest.raises(KeyboardInterrupt):
             _press()
+        # Where the first of these was lost, there is another.
+        with pytest.raises(KeyboardInterrupt):
+            should_stop()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
