@@ -45,7 +45,6 @@ class SearchPool:
     """
 
     def __init__(self, processes: int, *, patience_s: float = 0.0) -> None:
-        self.processes = processes
         self.patience_s = patience_s
         self._pools = [
             WorkerPool(1, timeout_s=_FOREVER_S, memory_bytes=_MEMORY_BYTES, imports=())
@@ -63,21 +62,18 @@ class SearchPool:
     ) -> None:
         """Run the jobs."""
         begun = time.monotonic()
-        finished: dict[Job, None] = {}
-        for job in jobs:
-            if self._pools and time.monotonic() - begun >= self.patience_s:
-                break
+        left = deque(jobs)
+        while left and not (self._pools and time.monotonic() - begun >= self.patience_s):
+            job = left.popleft()
             outcome = run_safely(setting, job, stop)
-            finished[job] = None
             done(job, outcome)
             if outcome.stopped:
                 return
-        left = [job for job in jobs if job not in finished]
         if len(left) > 1:
             with _StopFile(stop) as stop_file, never_collecting():
                 spread = _Spread(setting, left, stop, deadline, stop_file.path, done)
                 spread.run(self._pools)
-            left = [job for job in left if job not in spread.finished]
+            left = deque(job for job in left if job not in spread.finished)
         if left and not stop():
             run_here(setting, left, stop=stop, deadline=deadline, done=done)
 

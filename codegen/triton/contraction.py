@@ -131,14 +131,12 @@ class ContractionText:
     def _product_and_sum(self, node: Node, section: int) -> str:
         dims = [d for a in node.args for d in self.block.nodes[a].dims]
         axes = self.tiles.axes(dims, section)
-        parts, missing = [], []
-        for argument in node.args:
+        have = [self._axes_of(argument, section) for argument in node.args]
+        factors = []
+        for argument, own in zip(node.args, have, strict=True):
             text = self.masked(argument, node.reduced, section, "0.0")
-            have = self._axes_of(argument, section)
-            parts.append(atom(self.tiles.expand(text, have, axes)))
-            missing.append([d for d in axes if d not in have])
-        factors = product(parts[0], parts[1], (missing[0], missing[1]), axes)
-        return reduced(factors, "sum", axes, node.reduced)
+            factors.append(atom(self.tiles.expand(text, own, axes)))
+        return reduced(product(factors, have, axes), "sum", axes, node.reduced)
 
 
 def reduced(text: str, op: str, axes: Sequence[str], over: Sequence[str]) -> str:

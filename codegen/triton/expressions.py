@@ -99,15 +99,14 @@ def elementwise(op: str, operands: list[str]) -> str:
     return emit(*operands)
 
 
-def product(
-    x: str, y: str, missing: tuple[Sequence[str], Sequence[str]], axes: Sequence[str]
-) -> str:
-    """The product of two factors over ``axes``, of which each misses some.
+def product(factors: Sequence[str], have: Sequence[Sequence[str]], axes: Sequence[str]) -> str:
+    """The product of two factors over ``axes``; ``have`` says which of these each one has.
 
     Triton makes a ``tl.dot`` of ``x[:, :, None] * y[None, :, :]`` that is summed over its middle
     axis: in TF32 whatever the types, and wrong where that axis has less than 8 points (triton 3.6,
     sm_90). It does not recognise the product in the other order.
     """
-    if len(axes) > 2 and axes[-1] in missing[0] and axes[0] in missing[1]:
+    (x, y), (left, right) = factors, have
+    if len(axes) > 2 and axes[-1] not in left and axes[0] not in right:
         x, y = y, x
     return f"{x} * {y}"

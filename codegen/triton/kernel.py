@@ -330,8 +330,7 @@ class KernelEmitter:
             return f"tl.where({operands[mask]}, {chosen}, 0.0)"
         if node.op == "mul":
             have = [self.tiles.axes(self.block.nodes[a].dims, section) for a in node.args]
-            left, right = ([d for d in axes if d not in dims] for dims in have)
-            return product(operands[0], operands[1], (left, right), axes)
+            return product(operands, have, axes)
         return elementwise(node.op, operands)
 
 
