@@ -133,11 +133,12 @@ def table(found: Iterable[Judged]) -> str:
     return "\n".join(lines)
 
 
-def document(found: Sequence[Judged], where: str) -> dict[str, object]:
+def document(found: Sequence[Judged], where: str, commit: str) -> dict[str, object]:
     """What a result file holds."""
     return {
         "schema": 1,
         "command": "python -m benchmarks.differential " + " ".join(sys.argv[1:]),
+        "commit": commit,
         "where": where,
         "results": len(found),
         "wrong": [
@@ -176,6 +177,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="a part of a case's key")
     parser.add_argument("--backend", choices=BACKENDS, default=BACKENDS[0])
     parser.add_argument("--workers", type=int)
+    parser.add_argument("--commit", default="", help="the commit that is checked")
     chosen = parser.parse_args()
     drawn = full(chosen.backend) if chosen.full else quick(chosen.backend)
     cases = [c for c in drawn if chosen.only in c.key]
@@ -201,7 +203,7 @@ def main() -> int:
         f"{time.perf_counter() - started:.1f} s, {_where()}"
     )
     if chosen.out:
-        text = json.dumps(document(found, _where()), indent=1)
+        text = json.dumps(document(found, _where(), chosen.commit), indent=1)
         chosen.out.write_text(text + "\n", encoding="utf-8")
     return int(wrong > 0)
 

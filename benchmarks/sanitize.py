@@ -288,13 +288,16 @@ def _compile(plans: Sequence[Checked], workers: int | None) -> list[Checked]:
     return [c for c, o in zip(plans, outcomes, strict=True) if o.compiled]
 
 
-def _document(verdicts: Sequence[Verdict], plans: Sequence[Checked]) -> dict[str, object]:
+def _document(
+    verdicts: Sequence[Verdict], plans: Sequence[Checked], commit: str
+) -> dict[str, object]:
     version = subprocess.run(
         ["compute-sanitizer", "--version"], capture_output=True, text=True, check=False
     ).stdout
     return {
         "schema": 1,
         "command": "python -m benchmarks.sanitize " + " ".join(sys.argv[1:]),
+        "commit": commit,
         "sanitizer": version.strip().splitlines()[-1:],
         "plans": [c.name for c in plans],
         "tools": [asdict(v) for v in verdicts],
@@ -314,6 +317,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="a part of a plan's name")
     parser.add_argument("--seconds", type=float, default=150.0, help="for each tool")
     parser.add_argument("--workers", type=int)
+    parser.add_argument("--commit", default="", help="the commit that is checked")
     chosen = parser.parse_args()
     plans = [c for c in read(chosen.plans) if chosen.only in c.name]
     # Tails first: should the time run out, they are the ones not to miss.
@@ -342,7 +346,7 @@ def main() -> int:
         )
         for report in v.ours[:3]:
             print(f"    {report.plan}: {report.text.splitlines()[0]} ({report.kernel})")
-    text = json.dumps(_document(verdicts, compiled), indent=1)
+    text = json.dumps(_document(verdicts, compiled, chosen.commit), indent=1)
     (chosen.out / "summary.json").write_text(text + "\n", encoding="utf-8")
     return int(failed > 0 or not all(v.clean for v in verdicts))
 
