@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.workloads import Workload, suite
+from benchmarks.workloads import Workload, extra, suite
 from mirage_py.targets import target as target_named
 from mirage_py.ugraph.json_form import from_json, to_json
 from mirage_py.ugraph.plan import Plan
@@ -90,7 +90,7 @@ def read(path: Path) -> Searched:
 def main(folder: Path, keys: list[str]) -> None:
     """Search the suite, or the workloads with these keys."""
     folder.mkdir(parents=True, exist_ok=True)
-    for workload in suite():
+    for workload in (*suite(), *extra()):
         if keys and workload.key not in keys:
             continue
         searched = search_workload(workload)

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.families import Searched, read
 from benchmarks.peers import peers
-from benchmarks.workloads import Workload, suite
+from benchmarks.workloads import Workload, extra, suite
 from mirage_py.runtime.measured import Measured, TuneReport
 from mirage_py.runtime.tuner import tune
 from mirage_py.search.cost_model import lower_bound_us
@@ -184,7 +184,7 @@ def main() -> None:
     chosen = parser.parse_args()
     wanted = [k for k in chosen.only.split(",") if k]
     rows = []
-    for workload in suite():
+    for workload in (*suite(), *extra()):
         if wanted and workload.key not in wanted:
             continue
         row = measure(workload, chosen.families, target_named(chosen.target), chosen.plans)

@@ -67,6 +67,23 @@ def suite(batches: tuple[int, ...] = (1, 8, 16)) -> tuple[Workload, ...]:
     return tuple(cells)
 
 
+def extra() -> tuple[Workload, ...]:
+    """LoRA at a model's width, decoding with grouped heads, and prefill."""
+    cells: list[Workload] = []
+    for b in (1, 8, 16):
+        cells += [
+            Workload("lora4k", "lora", b, {"B": b, "D": 4096}),
+            Workload("decode", "large/decode_attention", b, {"B": b}),
+        ]
+    for rows in (512, 4096):
+        cells += [
+            Workload("rmsnorm_prefill", "rmsnorm_matmul", rows, {"B": rows}),
+            Workload("gatedmlp_prefill", "gated_mlp", rows, {"B": rows}),
+        ]
+    cells += [Workload("causal", "large/causal_attention", 1, {})]
+    return tuple(cells)
+
+
 def large(batches: tuple[int, ...] = (1, 8)) -> tuple[Workload, ...]:
     """Blocks of today's models, at their widths: projections of few rows at each batch, the rest
     once.

@@ -43,6 +43,10 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
+def decode_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v)
+
+
 def sliding_window_attention(q: Tensor, k: Tensor, v: Tensor, window: int = 1024) -> Tensor:
     t = torch.arange(q.shape[2], device=q.device)
     distance = t[:, None] - t[None, :]
