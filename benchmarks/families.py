@@ -1,106 +1,136 @@
 """Searching the workloads where egglog is, measuring them where the GPU is.
 
-``python -m benchmarks.families DIR [KEY ...]`` writes one JSON file a workload: the program as
-given and the ranked plans of verified families, each with its predicted time. Reading them needs
-neither egglog nor lark.
+``python -m benchmarks.families DIR [KEY ...] [--suite NAME]`` writes one JSON file a workload: the
+program as given and the ranked plans of verified families, each with its predicted time. Reading
+them needs neither egglog nor lark.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from benchmarks.workloads import Workload, extra, suite
+from benchmarks.suites import ALL, named
+from benchmarks.workloads import Workload
+from mirage_py.search.instance import PlanEstimate
+from mirage_py.targets import Target
 from mirage_py.targets import target as target_named
 from mirage_py.ugraph.json_form import from_json, to_json
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
 
-_TARGET = "h200"
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plan with what the cost model says of it: of the whole and, if kept, of each kernel."""
+
+    plan: Plan
+    predicted_us: float
+    kernels: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """A workload's program and plans, best first, and what finding them took.
-
-    ``predicted_us`` and ``names`` have an entry for each plan.
-    """
+    """A workload's program and candidates, best first, and what finding them took."""
 
     program: Program
-    plans: tuple[Plan, ...]
-    predicted_us: tuple[float, ...]
-    names: tuple[str, ...]
+    candidates: tuple[Candidate, ...]
     search_s: float
     verify_s: float
 
 
-def search_workload(workload: Workload) -> Searched:
+def search_workload(workload: Workload, target: Target, effort: str = "quick") -> Searched:
     """Search, rank and verify one workload on this machine."""
     from mirage_py.frontend.spec import parse_file
     from mirage_py.pipeline import rank_plans
 
     program = parse_file(workload.spec, sizes=workload.sizes)
     started = time.perf_counter()
-    ranking = rank_plans(program, target_named(_TARGET))
-    usable = [i for i in ranking.instances if i.family.digest in ranking.verified]
+    ranking = rank_plans(program, target, effort=effort)
     total_s = time.perf_counter() - started
     return Searched(
         program,
-        tuple(i.plan for i in usable),
-        tuple(i.estimate.time_us for i in usable),
-        tuple(", ".join(k.name for k in i.plan.ugraph.kernels) for i in usable),
+        tuple(
+            Candidate(i.plan, i.estimate.time_us, _kernels(i.estimate)) for i in ranking.instances
+        ),
         ranking.found.seconds,
         total_s - ranking.found.seconds,
     )
 
 
+def _kernels(estimate: PlanEstimate) -> tuple[dict[str, Any], ...]:
+    return tuple(
+        {
+            "time_us": round(k.time_us, 3),
+            "bound": k.bound,
+            "blocks": k.blocks,
+            "blocks_per_sm": k.blocks_per_sm,
+        }
+        for k in estimate.kernels
+    )
+
+
 def write(searched: Searched, path: Path) -> None:
     """One JSON file."""
+    found = searched.candidates
     document = {
         "program": to_json(searched.program),
-        "plans": [to_json(plan) for plan in searched.plans],
-        "predicted_us": [round(t, 3) for t in searched.predicted_us],
-        "names": list(searched.names),
+        "plans": [to_json(c.plan) for c in found],
+        "predicted_us": [round(c.predicted_us, 3) for c in found],
+        "kernels": [list(c.kernels) for c in found],
         "search_s": round(searched.search_s, 3),
         "verify_s": round(searched.verify_s, 3),
     }
     path.write_text(json.dumps(document), encoding="utf-8")
 
 
-def read(path: Path) -> Searched:
-    """The file's content; raises FormatError where it is not one of ours."""
+def read(path: Path, limit: int | None = None) -> Searched:
+    """The file's content, with its best ``limit`` plans.
+
+    Raises FormatError where it is not one of ours, FileNotFoundError where there is none.
+    """
     document = json.loads(path.read_text(encoding="utf-8"))
     program = from_json(document["program"])
-    plans = tuple(from_json(p) for p in document["plans"])
-    if not isinstance(program, Program) or not all(isinstance(p, Plan) for p in plans):
+    plans = [from_json(p) for p in document["plans"][:limit]]
+    if not isinstance(program, Program):
         raise TypeError(f"{path} holds something else")
-    return Searched(
-        program,
-        tuple(p for p in plans if isinstance(p, Plan)),
-        tuple(document["predicted_us"]),
-        tuple(document["names"]),
-        document["search_s"],
-        document["verify_s"],
+    # Files of earlier searches hold no predictions for single kernels.
+    kernels = document.get("kernels") or [[]] * len(document["plans"])
+    candidates = tuple(
+        Candidate(plan, predicted_us, tuple(of_each))
+        for plan, predicted_us, of_each in zip(
+            plans, document["predicted_us"], kernels, strict=False
+        )
+        if isinstance(plan, Plan)
     )
+    return Searched(program, candidates, document["search_s"], document["verify_s"])
 
 
-def main(folder: Path, keys: list[str]) -> None:
-    """Search the suite, or the workloads with these keys."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for workload in (*suite(), *extra()):
-        if keys and workload.key not in keys:
-            continue
-        searched = search_workload(workload)
-        write(searched, folder / f"{workload.key}.json")
+def main(arguments: Sequence[str]) -> None:
+    """Search a suite, or the workloads with these keys."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, metavar="DIR")
+    parser.add_argument("keys", nargs="*", metavar="KEY", help="such as rmsnorm-b8")
+    parser.add_argument("--suite", default=ALL, help=f"which workloads (default: {ALL})")
+    parser.add_argument("--target", default="h200")
+    parser.add_argument("--effort", choices=("quick", "full"), default="quick")
+    chosen = parser.parse_args(arguments)
+    chosen.folder.mkdir(parents=True, exist_ok=True)
+    for workload in named(chosen.suite, chosen.keys):
+        searched = search_workload(workload, target_named(chosen.target), chosen.effort)
+        write(searched, chosen.folder / f"{workload.key}.json")
         print(
-            f"{workload.key:20s} {len(searched.plans):3d} plans, search "
+            f"{workload.key:24s} {len(searched.candidates):3d} plans, search "
             f"{searched.search_s:.2f} s, ranking and verification {searched.verify_s:.2f} s",
             flush=True,
         )
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(sys.argv[1:])

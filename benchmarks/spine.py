@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.families import Searched, read
 from benchmarks.peers import peers
-from benchmarks.workloads import Workload, extra, suite
+from benchmarks.workloads import Workload, cells, suite
 from mirage_py.runtime.measured import Measured, TuneReport
 from mirage_py.runtime.tuner import tune
 from mirage_py.search.cost_model import lower_bound_us
@@ -184,9 +184,8 @@ def main() -> None:
     chosen = parser.parse_args()
     wanted = [k for k in chosen.only.split(",") if k]
     rows = []
-    for workload in (*suite(), *extra()):
-        if wanted and workload.key not in wanted:
-            continue
+    known = cells()
+    for workload in [known[key] for key in wanted] or suite():
         row = measure(workload, chosen.families, target_named(chosen.target), chosen.plans)
         rows.append(row)
         print(line(row), flush=True)

@@ -2,105 +2,88 @@
 
 Each is one of the examples: a spec with its sizes overridden, and the torch function that a user
 would have written, whose parameters are the spec's inputs in order. The large ones share a file of
-functions.
+functions, and so do the models' layers.
 """
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+from benchmarks.model_layers import LLAMA_8B, models
+from benchmarks.workload import EXAMPLES, Workload
 
+__all__ = ["EXAMPLES", "Workload", "cells", "extra", "suite", "suites"]
 
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """``example`` is a file of the examples without its ending; ``sizes`` override its extents."""
-
-    name: str
-    example: str
-    batch: int
-    sizes: Mapping[str, int]
-
-    @property
-    def key(self) -> str:
-        """A file name."""
-        return f"{self.name}-b{self.batch}"
-
-    @property
-    def spec(self) -> Path:
-        """The math spec."""
-        return EXAMPLES / f"{self.example}.math"
-
-    def torch_function(self) -> Callable[..., Any]:
-        """The example's torch function."""
-        folder, _, name = self.example.rpartition("/")
-        path = EXAMPLES / (f"{folder}/functions.py" if folder else f"{name}.py")
-        spec = importlib.util.spec_from_file_location(f"examples_{folder or name}", path)
-        if spec is None or spec.loader is None:
-            raise FileNotFoundError(path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        function: Callable[..., Any] = getattr(module, name)
-        return function
+BATCHES = (1, 8, 16)
+PREFILL_ROWS = (512, 2048, 4096)
 
 
-def suite(batches: tuple[int, ...] = (1, 8, 16)) -> tuple[Workload, ...]:
-    """Six programs of the Mirage paper at each batch, and softmax and LayerNorm+linear once."""
-    cells: list[Workload] = []
-    for b in batches:
-        cells += [
-            Workload("rmsnorm", "rmsnorm_matmul", b, {"B": 2 * b}),
-            Workload("gatedmlp", "gated_mlp", b, {"B": 8 * b}),
-            Workload("lora", "lora", b, {"B": 16 * b}),
-            Workload("gqa", "attention", b, {"H": 2 * b}),
-            Workload("qknorm", "qknorm_attention", b, {"H": 2 * b}),
-            Workload("ntrans", "ntrans", b, {"B": b}),
-        ]
-    cells += [
-        Workload("softmax", "softmax", 1, {}),
-        Workload("layernorm_linear", "layernorm_linear", 1, {}),
-    ]
-    return tuple(cells)
+def suites() -> Mapping[str, tuple[Workload, ...]]:
+    """Named groups of workloads. No key stands in two of them."""
+    return {
+        "paper": tuple(_paper()),
+        "lora4k": tuple(Workload("lora4k", "lora", b, {"B": b, "D": 4096}) for b in BATCHES),
+        "decode": tuple(Workload("decode", "large/decode_attention", b, {"B": b}) for b in BATCHES),
+        "prefill": tuple(_prefill()),
+        "models": models(),
+        "misc": (
+            Workload("softmax", "softmax", 1, {}),
+            Workload("layernorm_linear", "layernorm_linear", 1, {}),
+        ),
+        "large": tuple(_large()),
+        "smoke": (
+            Workload("smoke_rmsnorm", "rmsnorm_matmul", 1, {"B": 2, "D": 64, "N": 96}),
+            Workload("smoke_gqa", "attention", 1, {"H": 2, "T": 16, "S": 64, "D": 16}),
+        ),
+    }
+
+
+def cells() -> dict[str, Workload]:
+    """All workloads by key."""
+    return {w.key: w for suite in suites().values() for w in suite}
+
+
+def suite() -> tuple[Workload, ...]:
+    """What is searched and measured where nothing is named."""
+    return (*suites()["paper"], *suites()["misc"])
 
 
 def extra() -> tuple[Workload, ...]:
     """LoRA at a model's width, decoding with grouped heads, and prefill."""
-    cells: list[Workload] = []
-    for b in (1, 8, 16):
-        cells += [
-            Workload("lora4k", "lora", b, {"B": b, "D": 4096}),
-            Workload("decode", "large/decode_attention", b, {"B": b}),
-        ]
-    for rows in (512, 4096):
-        cells += [
-            Workload("rmsnorm_prefill", "rmsnorm_matmul", rows, {"B": rows}),
-            Workload("gatedmlp_prefill", "gated_mlp", rows, {"B": rows}),
-        ]
-    cells += [Workload("causal", "large/causal_attention", 1, {})]
-    return tuple(cells)
+    return (*suites()["lora4k"], *suites()["decode"], *suites()["prefill"])
 
 
-def large(batches: tuple[int, ...] = (1, 8)) -> tuple[Workload, ...]:
-    """Blocks of today's models, at their widths: projections of few rows at each batch, the rest
-    once.
-    """
-    cells: list[Workload] = []
-    for b in batches:
-        cells += [
-            Workload("residualmlp", "large/residual_norm_mlp", b, {"B": 8 * b}),
-            Workload("mlpblock", "large/residual_norm_mlp_down", b, {"B": 8 * b}),
-            Workload("loramlp", "large/lora_gated_mlp", b, {"B": 8 * b}),
-            Workload("qknormout", "large/qknorm_attention_out", b, {"B": b}),
-        ]
-    cells += [
-        Workload("layernormgelu", "large/layernorm_linear_gelu", 1, {}),
-        Workload("causal", "large/causal_attention", 1, {}),
-        Workload("window", "large/sliding_window_attention", 1, {}),
-        Workload("softcap", "large/softcap_attention", 1, {}),
-        Workload("crossentropy", "large/cross_entropy", 1, {}),
-    ]
-    return tuple(cells)
+def _paper() -> Iterator[Workload]:
+    """Six programs of the Mirage paper."""
+    for b in BATCHES:
+        yield Workload("rmsnorm", "rmsnorm_matmul", b, {"B": 2 * b})
+        yield Workload("gatedmlp", "gated_mlp", b, {"B": 8 * b})
+        yield Workload("lora", "lora", b, {"B": 16 * b})
+        yield Workload("gqa", "attention", b, {"H": 2 * b})
+        yield Workload("qknorm", "qknorm_attention", b, {"H": 2 * b})
+        yield Workload("ntrans", "ntrans", b, {"B": b})
+
+
+def _prefill() -> Iterator[Workload]:
+    """Many rows, where the vendor's matmul is at its best; whole prompts."""
+    for rows in PREFILL_ROWS:
+        yield Workload("rmsnorm_prefill", "rmsnorm_matmul", rows, {"B": rows})
+        yield Workload("gatedmlp_prefill", "gated_mlp", rows, {"B": rows})
+        sizes = {"B": rows, "D": LLAMA_8B.hidden}
+        sizes |= {"N": LLAMA_8B.heads * LLAMA_8B.head_dim}
+        sizes |= {"M": LLAMA_8B.kv_heads * LLAMA_8B.head_dim}
+        yield Workload("qkv_prefill", "models/norm_q_k_v", rows, sizes)
+    yield Workload("causal", "large/causal_attention", 1, {})
+
+
+def _large() -> Iterator[Workload]:
+    """Blocks of today's models, at their widths: projections of few rows twice, the rest once."""
+    for b in (1, 8):
+        yield Workload("residualmlp", "large/residual_norm_mlp", b, {"B": 8 * b})
+        yield Workload("mlpblock", "large/residual_norm_mlp_down", b, {"B": 8 * b})
+        yield Workload("loramlp", "large/lora_gated_mlp", b, {"B": 8 * b})
+        yield Workload("qknormout", "large/qknorm_attention_out", b, {"B": b})
+    yield Workload("layernormgelu", "large/layernorm_linear_gelu", 1, {})
+    yield Workload("window", "large/sliding_window_attention", 1, {})
+    yield Workload("softcap", "large/softcap_attention", 1, {})
+    yield Workload("crossentropy", "large/cross_entropy", 1, {})
