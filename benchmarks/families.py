@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.suites import ALL, named
-from benchmarks.workloads import Workload
+from benchmarks.workload import Workload
 from mirage_py.search.instance import PlanEstimate
 from mirage_py.targets import Target
 from mirage_py.targets import target as target_named
@@ -43,6 +43,16 @@ class Searched:
     candidates: tuple[Candidate, ...]
     search_s: float
     verify_s: float
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """Those of the candidates."""
+        return tuple(c.plan for c in self.candidates)
+
+    @property
+    def predicted_us(self) -> tuple[float, ...]:
+        """What the cost model says of each plan."""
+        return tuple(c.predicted_us for c in self.candidates)
 
 
 def search_workload(workload: Workload, target: Target, effort: str = "quick") -> Searched:
