@@ -1,56 +1,54 @@
-"""What a user would run instead: eager PyTorch, torch.compile, and the library's own attention."""
+"""What a user would run instead: eager PyTorch, torch.compile, and the vendor's libraries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
-from benchmarks.workloads import Workload
+from benchmarks.workload import Workload
+from mirage_py.errors import InputError
 
 Call = Callable[..., Any]
 
+PEER_NAMES = (
+    "eager",
+    "compile",
+    "compile_max_autotune",
+    "cublas",
+    "cublas_concat",
+    "cublas_linear",
+    "sdpa_flash",
+    "sdpa_cudnn",
+    "sdpa_efficient",
+    "sdpa_flash_gqa",
+    "sdpa_cudnn_gqa",
+    "flash_window",
+    "flex",
+)
 
-def peers(workload: Workload) -> dict[str, Call]:
-    """Named functions of the workload's inputs; the first call of a compiled one compiles."""
-    import torch
+
+def peers(workload: Workload, names: Collection[str] | None = None) -> dict[str, Call]:
+    """Named functions of the workload's inputs, those of ``names`` that there are for it.
+
+    The first call of a peer compiles it, and its first call on a set of inputs makes the layouts it
+    likes: neither is to be timed. One that cannot run here raises at its first call. Raises
+    InputError for a name that no workload has.
+    """
+    if unknown := [name for name in names or () if name not in PEER_NAMES]:
+        raise InputError(
+            f"unknown peer {', '.join(unknown)}", repair=f"use {', '.join(PEER_NAMES)}"
+        )
+    from benchmarks.compiled import compiled
+    from benchmarks.library_attention import attention_peers
+    from benchmarks.library_matmul import matmul_peers
 
     function = workload.torch_function()
     found: dict[str, Call] = {
         "eager": function,
-        "compile": torch.compile(function, dynamic=False),
-        "compile_max_autotune": torch.compile(
-            function, mode="max-autotune-no-cudagraphs", dynamic=False
-        ),
+        "compile": compiled(function),
+        # Without CUDA graphs of its own: the timing puts every entry in one.
+        "compile_max_autotune": compiled(function, mode="max-autotune-no-cudagraphs"),
+        **matmul_peers(workload.program_name),
+        **attention_peers(workload.program_name),
     }
-    if workload.name == "gqa":
-        found |= _attention_library()
-    return found
-
-
-def _attention_library() -> dict[str, Call]:
-    """Scaled dot product attention on the layout it likes best: K row-major, one transposed once.
-
-    The program's K is [heads, features, keys]; the copy is made outside of what is timed.
-    """
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.nn.functional import scaled_dot_product_attention
-
-    rows: dict[int, torch.Tensor] = {}
-
-    def with_backend(backend: Any) -> Call:
-        def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            if k.data_ptr() not in rows:
-                rows[k.data_ptr()] = k.transpose(-1, -2).contiguous()
-            with sdpa_kernel(backend):
-                out = scaled_dot_product_attention(
-                    q[None], rows[k.data_ptr()][None], v[None], scale=1.0
-                )
-            return out[0]
-
-        return call
-
-    return {
-        "sdpa_flash": with_backend(SDPBackend.FLASH_ATTENTION),
-        "sdpa_cudnn": with_backend(SDPBackend.CUDNN_ATTENTION),
-    }
+    return {n: found[n] for n in PEER_NAMES if n in found and (names is None or n in names)}
