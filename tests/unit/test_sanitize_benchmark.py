@@ -7,7 +7,7 @@ import several_kernels
 import torch
 from plans import rms_plan
 
-from benchmarks.sanitize import results_copied, verdict
+from benchmarks.sanitize import plainly_stored, verdict
 from benchmarks.sanitize_plans import VARIANTS, Checked, at_size, examples, read, write
 from mirage_py.runtime import library
 from mirage_py.runtime.emission import emit_kernels
@@ -76,11 +76,13 @@ def test_plans_are_read_as_they_were_written(tmp_path):
     assert kept.plan.options == (LaunchOptions(4, (3, 3)),)
 
 
-def test_library_results_are_copied_while_they_have_to_be():
+def test_library_products_are_stored_plainly_while_they_have_to_be():
     before = library.library_function
-    with results_copied():
-        out = torch.empty(2, 2)
-        library.library_function("matmul")(torch.ones(2, 3), torch.ones(3, 2), out=out)
+    with plainly_stored():
+        out = torch.empty(2, 2).half()
+        library.library_function("matmul")(
+            torch.ones(2, 3).half(), torch.ones(3, 2).half(), out=out
+        )
         assert out.tolist() == [[3.0, 3.0], [3.0, 3.0]]
         assert library.library_function is not before
     assert library.library_function is before
