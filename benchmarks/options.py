@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.peers import PEER_NAMES
 from benchmarks.suites import ALL, SMOKE, named
 from benchmarks.workload import Workload
 from mirage_py.errors import InputError
@@ -43,6 +44,10 @@ class Options:
             raise InputError(
                 f"there is no folder {self.families}",
                 repair=f"python -m benchmarks.families {self.families}",
+            )
+        if unknown := [n for n in self.peers if n not in PEER_NAMES]:
+            raise InputError(
+                f"unknown peer {', '.join(unknown)}", repair=f"use some of {', '.join(PEER_NAMES)}"
             )
         named(self.suite, self.only)
 

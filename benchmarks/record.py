@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.summary import key_of, summary
 from mirage_py.errors import InputError
 from mirage_py.runtime.atomic import write_text
 
@@ -69,6 +70,7 @@ class Record:
         if self.earlier:
             found["runs"] = self.earlier
         return found | {
+            "summary": summary(list(self.rows.values()), self.failed),
             "rows": list(self.rows.values()),
             "failed": self.failed,
             "not_run": self.not_run,
@@ -78,11 +80,6 @@ class Record:
     def write(self) -> None:
         """Write the result file whole."""
         write_text(self.path, json.dumps(self.document(), indent=1) + "\n")
-
-
-def key_of(row: Mapping[str, Any]) -> str:
-    """``gqa-b8``: which workload a row is of."""
-    return f"{row['workload']}-b{row['batch']}"
 
 
 def read_document(path: Path) -> Json:

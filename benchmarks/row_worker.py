@@ -47,7 +47,7 @@ def measure(task: Task) -> dict[str, Any]:
     (workload,) = named(ALL, [task["key"]])
     searched = _searched(workload, task)
     wanted = task["peers"]
-    rivals = {n: p for n, p in peers(workload).items() if not wanted or n in ("eager", *wanted)}
+    rivals = peers(workload, ("eager", *wanted) if wanted else None)
     setting = Setting(_target(), task["effort"], task["compile_workers"], _launch_us())
 
     def note_stage(stage: str) -> None:

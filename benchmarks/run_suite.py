@@ -19,6 +19,7 @@ from mirage_py.errors import InputError
 
 Say = Callable[[str], None]
 
+INTERRUPTED = "interrupted"
 # What a byte of input takes in the float64 reference, in flops.
 _BYTE_FLOPS = 100.0
 
@@ -52,13 +53,13 @@ def run_suite(options: Options, say: Say, on_row: Callable[[dict[str, Any]], Non
             left = farm.run(jobs, skip=run.is_kept, deadline=deadline)
             why = "out of time"
         except KeyboardInterrupt:
-            left, why = farm.unfinished(), "interrupted"
+            left, why = farm.unfinished(), INTERRUPTED
     record = run.record
     if record is None:
         raise InputError("no GPU can be measured on", why="; ".join(farm.faults))
     record.notes += farm.faults
     record.not_run = {job.key: why for job in left if job.key not in record.rows}
-    if why == "interrupted":
+    if why == INTERRUPTED:
         record.notes.append(why)
     record.write()
     return record

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.record import key_of
-from benchmarks.summary import BEST, best_peer, floor_share, peers_of, ratio, summary
+from benchmarks.summary import BEST, best_peer, floor_share, key_of, peers_of, ratio, summary
 
 Row = Mapping[str, Any]
 
@@ -22,7 +21,15 @@ _COLUMNS = (
     ("error", 7),
     ("result", 10),
 )
-_SHORT = {"compile_max_autotune": "max_auto"}
+_SHORT = {
+    "compile_max_autotune": "max_auto",
+    "cublas_concat": "cublas_cat",
+    "cublas_linear": "cublas_lin",
+    "sdpa_efficient": "sdpa_eff",
+    "sdpa_flash_gqa": "flash_gqa",
+    "sdpa_cudnn_gqa": "cudnn_gqa",
+    "flash_window": "flash_win",
+}
 
 
 def header() -> str:
@@ -76,7 +83,7 @@ def summary_lines(rows: Sequence[Row], failed: Mapping[str, str]) -> Iterator[st
         yield f"wrong and not counted: {', '.join(names)} of {key}"
     means = found["geomean"].items()
     yield "geometric mean over " + ", ".join(
-        f"{_short(name)} {_times(of['ratio'])} ({of['cells']})" for name, of in means
+        f"{_short(name)} {_times(of['ratio'])} ({of['cells']})" for name, of in means if of["cells"]
     )
     for rival, shares in found["fast_p"].items():
         parts = [f"p={p} {_percent(share)}" for p, share in shares.items()]
@@ -87,6 +94,9 @@ def summary_lines(rows: Sequence[Row], failed: Mapping[str, str]) -> Iterator[st
         yield f"bound by memory: {len(floors)} cells; below 80 % of the floor: " + (
             ", ".join(below) or "none"
         )
+    above = [f"{key_of(r)} {_percent(s)}" for r in rows if (s := floor_share(r) or 0.0) > 1.05]
+    if above:
+        yield f"faster than the roofline allows, to be doubted: {', '.join(above)}"
     if found["launches"]:
         parts = [f"{key} {count:.2f}" for key, count in found["launches"].items()]
         yield f"bound by a launch, in launches: {', '.join(parts)}"

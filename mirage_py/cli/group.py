@@ -10,7 +10,7 @@ from mirage_py import __version__
 from mirage_py.cli.screen import Screen
 
 # In the order of a first session. A command's file has the command's name, and so has its function.
-COMMANDS = ("superoptimize", "verify", "show", "explain", "cache", "doctor")
+COMMANDS = ("superoptimize", "verify", "show", "explain", "bench", "cache", "doctor")
 
 
 class LazyGroup(click.Group):
