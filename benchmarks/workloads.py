@@ -19,7 +19,17 @@ PREFILL_ROWS = (512, 2048, 4096)
 
 
 def suites() -> Mapping[str, tuple[Workload, ...]]:
-    """Named groups of workloads. No key stands in two of them."""
+    """Named groups of workloads. No key stands in two of them.
+
+    ``paper``    six programs of the Mirage paper at batch 1, 8, 16, at its shapes
+    ``lora4k``   LoRA on a weight of 4096 by 4096
+    ``decode``   a new token over 8192 keys, 16 query heads on 2 key-value heads
+    ``prefill``  projections of 512 to 4096 rows; causal attention of 4096 tokens, 32 heads
+    ``models``   layers of four models, in bf16
+    ``misc``     softmax; LayerNorm and a linear layer
+    ``large``    blocks of today's models
+    ``smoke``    so small that anything runs them: for the harness, not for figures
+    """
     return {
         "paper": tuple(_paper()),
         "lora4k": tuple(Workload("lora4k", "lora", b, {"B": b, "D": 4096}) for b in BATCHES),

@@ -36,7 +36,8 @@ def test_every_kind_has_its_turn() -> None:
 
 
 def test_every_example_has_right_graphs() -> None:
-    examples = {p.stem for p in EXAMPLES.rglob("*.math")}
+    # Layers of models have the operators of the others, at their own widths.
+    examples = {p.stem for p in EXAMPLES.rglob("*.math") if p.parent.name != "models"}
     # Parts of a program that is searched in parts are numbered.
     named = {
         name.partition(".")[0].removesuffix("_long").rstrip("0123456789") for name in originals()

@@ -19,7 +19,7 @@ from mirage_py.ugraph.program import Program
 Array = NDArray[np.float64]
 LARGE = Path(__file__).parents[3] / "examples" / "large"
 # Every extent another one, so that no axis can be mistaken for another.
-SMALL = {name: 2 + n for n, name in enumerate("RDHBTSFMNVE")} | {"WINDOW": 4, "CAP": 5}
+SMALL = {name: 2 + n for n, name in enumerate("RDHBTSFMNVEG")} | {"WINDOW": 4, "CAP": 5}
 
 
 @cache

@@ -63,6 +63,10 @@ def causal_attention(Q: Array, K: Array, V: Array) -> Outputs:
     return {"O": _attend(np.where(seen, _scores(Q, K), -np.inf), V)}
 
 
+def decode_attention(Q: Array, K: Array, V: Array) -> Outputs:
+    return {"O": _attend(_scores(Q, K), V)}
+
+
 def sliding_window_attention(Q: Array, K: Array, V: Array, window: int = 4) -> Outputs:
     distance = _distance(Q.shape[2])
     seen = (distance >= 0) & (distance < window)
@@ -112,6 +116,7 @@ REFERENCES: dict[str, Callable[..., Outputs]] = {
     "causal_attention": causal_attention,
     "cross_entropy": cross_entropy,
     "cross_entropy_shifted": cross_entropy,
+    "decode_attention": decode_attention,
     "layernorm_linear_gelu": layernorm_linear_gelu,
     "lora_gated_mlp": lora_gated_mlp,
     "qknorm_attention_out": qknorm_attention_out,

@@ -24,7 +24,7 @@ ALL = {**REFERENCES, **PARTITIONED}
 NAMES = tuple(ALL)
 # Every extent another one, so that no axis can be mistaken for another.
 WINDOW, CAP = 4, 5
-SMALL = {name: 2 + n for n, name in enumerate("RDHBTSFMNVE")} | {"WINDOW": WINDOW, "CAP": CAP}
+SMALL = {name: 2 + n for n, name in enumerate("RDHBTSFMNVEG")} | {"WINDOW": WINDOW, "CAP": CAP}
 
 
 @cache
@@ -84,6 +84,10 @@ def test_agrees_with_numpy(name: str):
         assert list(got) == list(expected)
         for output, value in expected.items():
             np.testing.assert_allclose(got[output], value, rtol=1e-9, atol=1e-12)
+
+
+def test_all_are_there():
+    assert sorted(NAMES) == sorted(p.stem for p in FOLDER.glob("*.math"))
 
 
 def torch_function(name: str):
