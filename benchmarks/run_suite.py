@@ -15,6 +15,7 @@ from benchmarks.options import Options
 from benchmarks.record import MEASUREMENTS, Record, read_document
 from benchmarks.roofline import contraction_flops
 from benchmarks.workload import Workload
+from mirage_py import __version__
 from mirage_py.errors import InputError
 
 Say = Callable[[str], None]
@@ -134,15 +135,15 @@ def new_record(options: Options, machine: dict[str, Any], name: str) -> Record:
 
 
 def commit() -> str:
-    """Of the tree that this file is in; ``unknown`` where it is no checkout."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        done = subprocess.run(
-            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-        )
-    except OSError:
-        return "unknown"
-    return done.stdout.strip() or "unknown"
+    """Of the checkout that this file is in, or the version of the package that it came with."""
+    root = Path(__file__).resolve().parents[1]
+    # Not that of somebody else's repository around it.
+    if (root / ".git").exists():
+        command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return done.stdout.strip()
+    return f"unknown, mirage-py {__version__}"
 
 
 def _jobs(options: Options, workers: int) -> list[Job]:

@@ -6,6 +6,7 @@ build tool drop whole sections there without a word.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -30,12 +31,58 @@ def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_wheel_holds_every_file(built: Path, package_files: dict[str, Path]):
+@pytest.fixture(scope="module")
+def bundled_files(root: Path) -> dict[str, Path]:
+    """What goes along with the package: the benchmark suite without its results, the examples."""
+    found = [*(root / "benchmarks").rglob("*"), *(root / "examples").rglob("*")]
+    names = {path.relative_to(root).as_posix(): path for path in found if path.is_file()}
+    left_out = ("benchmarks/results/", "__pycache__")
+    return {
+        f"bundled/{name}": path
+        for name, path in names.items()
+        if not any(part in name for part in left_out)
+    }
+
+
+def test_wheel_holds_every_file(
+    built: Path, package_files: dict[str, Path], bundled_files: dict[str, Path]
+):
+    files = package_files | bundled_files
     with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
         names = [name for name in wheel.namelist() if ".dist-info/" not in name]
-        assert sorted(names) == sorted(f"mirage_py/{name}" for name in package_files)
-        for name, path in package_files.items():
+        assert sorted(names) == sorted(f"mirage_py/{name}" for name in files)
+        for name, path in files.items():
             assert wheel.read(f"mirage_py/{name}") == path.read_bytes(), name
+
+
+DECOY = "raise RuntimeError('the benchmarks of somebody else')"
+BENCH = """
+import sys
+from mirage_py.cli.run import run
+code = run(["bench", "--compare", sys.argv[1], sys.argv[1]])
+import benchmarks
+print(benchmarks.__file__)
+sys.exit(code)
+"""
+
+
+def test_bench_of_a_wheel_is_its_own(built: Path, root: Path, tmp_path: Path):
+    installed = tmp_path / "site"
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
+        wheel.extractall(installed)
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks/__init__.py").write_text(DECOY)
+    done = subprocess.run(
+        [sys.executable, "-c", BENCH, str(root / "benchmarks/results/h200-search.json")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "1.000x" in done.stdout
+    assert str(installed / "mirage_py/bundled/benchmarks") in done.stdout
 
 
 def test_wheel_installs_the_command_and_the_version(built: Path):
