@@ -40,7 +40,7 @@ __all__ = [
     "worst_of",
 ]
 
-# Element operations, about half a minute.
+# Element operations: three to seven seconds of one core.
 MAX_REFERENCE_WORK = 6e8
 # Algebraically equal graphs round at other places than the program.
 _REORDERING = 4.0

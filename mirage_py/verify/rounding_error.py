@@ -223,4 +223,6 @@ def _farther(value: FloatArray, first: FloatArray, second: FloatArray) -> FloatA
 def _joined(a: FloatArray, b: FloatArray) -> FloatArray:
     """Independent errors together."""
     with np.errstate(all="ignore"):
-        return np.asarray(np.hypot(a, b))
+        squares = np.asarray(a * a + b * b)
+        # Much faster than hypot, which is for what has no square: very large, or not finite.
+        return np.sqrt(squares) if np.isfinite(squares.sum()) else np.asarray(np.hypot(a, b))

@@ -4,33 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from math import prod
 
 import numpy as np
 
 from mirage_py.ugraph.program import Program
-from mirage_py.verify.work import FLOAT_PRODUCT_COST, peak_elements, program_work
+from mirage_py.verify.work import FLOAT_PRICES, peak_elements, program_work
 
 # A dimension to its interval: what `evaluate_at` takes.
 Window = dict[str, tuple[int, int]]
 
 # Of float64, so 128 MiB; a few arrays of this size live at the same time.
 MAX_ELEMENTS = 1 << 24
+# Of which a few lie in a core's cache, where arithmetic is several times faster.
+_CACHED_ELEMENTS = 1 << 17
+# How much more work in all is worth that.
+_WORTH = 1.25
 # Smaller where only some are evaluated, so that they are spread more widely.
-_SAMPLED_ELEMENTS = 1 << 21
+_SAMPLED_ELEMENTS = 1 << 19
 
 
 def windows(program: Program, max_elements: int = MAX_ELEMENTS) -> Iterator[Window]:
     """Windows that cover the outputs, none of which needs a larger array than that if possible.
 
-    Only dimensions that all outputs have are cut, the largest first.
+    Only dimensions that all outputs have are cut. What does not depend on a dimension that is cut
+    is evaluated again in every window, so those are cut that repeat the least. Windows are smaller
+    than they must be where that costs little.
     """
-    extents = _window_extents(program, max_elements)
-    starts = [range(0, program.sizes[d], step) for d, step in extents.items()]
-    for place in product(*starts):
-        yield {
-            d: (start, min(start + extents[d], program.sizes[d]))
-            for d, start in zip(extents, place, strict=True)
-        }
+    yield from _tiled(program, _window_extents(program, max_elements))
 
 
 def first_window(program: Program, max_elements: int = MAX_ELEMENTS) -> Window:
@@ -44,25 +45,49 @@ def affordable_windows(program: Program, max_work: float) -> list[Window]:
     Otherwise as many smaller ones as that allows: the first, the last, and others drawn at random,
     always the same. At least one.
     """
-    if program_work(program, product_cost=FLOAT_PRODUCT_COST) <= max_work:
-        return list(windows(program))
-    every = list(windows(program, _SAMPLED_ELEMENTS))
-    extents = {d: stop - start for d, (start, stop) in every[0].items()}
-    one = program_work(program, extents, product_cost=FLOAT_PRODUCT_COST)
+    extents = _window_extents(program, MAX_ELEMENTS)
+    if _total_work(program, extents) <= max_work:
+        return list(_tiled(program, extents))
+    extents = _window_extents(program, _SAMPLED_ELEMENTS)
+    every = list(_tiled(program, extents))
+    one = _total_work(program, extents) / len(every)
     count = min(len(every), max(1, int(max_work / one)))
     order = np.random.default_rng(0).permutation(len(every))
     chosen = dict.fromkeys([0, len(every) - 1, *(int(n) for n in order)])
     return [every[n] for n in sorted(list(chosen)[:count])]
 
 
+def _tiled(program: Program, extents: dict[str, int]) -> Iterator[Window]:
+    starts = [range(0, program.sizes[d], step) for d, step in extents.items()]
+    for place in product(*starts):
+        yield {
+            d: (start, min(start + extents[d], program.sizes[d]))
+            for d, start in zip(extents, place, strict=True)
+        }
+
+
 def _window_extents(program: Program, max_elements: int) -> dict[str, int]:
     first, *others = (program.nodes[o.node].dims for o in program.outputs)
     common = [d for d in first if all(d in dims for dims in others)]
-    extents: dict[str, int] = {}
-    for d in sorted(common, key=lambda d: -program.sizes[d]):
-        if peak_elements(program, extents) <= max_elements:
+    extents = {d: program.sizes[d] for d in common}
+    whole = peak = peak_elements(program, extents)
+    work = _total_work(program, extents)
+    while peak > _CACHED_ELEMENTS:
+        halves = [{**extents, d: (n + 1) // 2} for d, n in extents.items() if n > 1]
+        if not halves:
             break
-        extents[d] = program.sizes[d]
-        while extents[d] > 1 and peak_elements(program, extents) > max_elements:
-            extents[d] = (extents[d] + 1) // 2
-    return extents
+        # A half with half the peak may repeat as much again, and is then no better than none.
+        smaller = min(halves, key=lambda e: _total_work(program, e) * peak_elements(program, e))
+        more = _total_work(program, smaller)
+        if peak > max_elements:
+            work = more
+        elif more > _WORTH * work or peak_elements(program, smaller) == peak:
+            break
+        extents, peak = smaller, peak_elements(program, smaller)
+    return {d: n for d, n in extents.items() if n < program.sizes[d]} if peak < whole else {}
+
+
+def _total_work(program: Program, extents: dict[str, int]) -> float:
+    """Of all windows of these extents."""
+    count = prod(-(-program.sizes[d] // n) for d, n in extents.items())
+    return count * program_work(program, extents, prices=FLOAT_PRICES)

@@ -1,12 +1,13 @@
 """How much it costs to evaluate a program or a block graph, before it is done.
 
 In element operations; a product of a contraction counts as a fraction of one, because it runs as a
-matrix product.
+matrix product. What its operands cost beside is counted where it matters: with few rows it is all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from mirage_py.ugraph.node import Node
@@ -15,20 +16,30 @@ from mirage_py.ugraph.ugraph import BlockGraph
 
 # A trial at this limit takes about ten seconds.
 MAX_TRIAL_WORK = 3e8
-# Measured: a multiply-add of a matrix product against an elementwise operation.
-FIELD_PRODUCT_COST = 1 / 16
-FLOAT_PRODUCT_COST = 1 / 100
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Of a contraction, in elementwise operations: a multiply-add, and an element of an operand."""
+
+    product: float
+    operand: float
+
+
+# Measured. Of floats: with the running error analysis, which takes several products and squares.
+FIELD_PRICES = Prices(product=1 / 16, operand=0.0)
+FLOAT_PRICES = Prices(product=1 / 60, operand=1 / 4)
 
 
 def program_work(
     program: Program,
     points: Mapping[str, int] | None = None,
     *,
-    product_cost: float = FIELD_PRODUCT_COST,
+    prices: Prices = FIELD_PRICES,
 ) -> float:
     """Work of all nodes, with the outputs restricted to so many points of some dimensions."""
     return sum(
-        node_work(program.nodes, node, extents, product_cost)
+        node_work(program.nodes, node, extents, prices)
         for node, extents in _evaluations(program, points or {})
     )
 
@@ -74,11 +85,11 @@ def node_work(
     nodes: Sequence[Node],
     node: Node,
     extents: Mapping[str, int],
-    product_cost: float = FIELD_PRODUCT_COST,
+    prices: Prices = FIELD_PRICES,
 ) -> float:
     """Work of one node at these extents."""
+    operands = [prod(extents[d] for d in nodes[a].dims) for a in node.args]
     if node.op == "matmul":
         dims = dict.fromkeys(d for a in node.args for d in nodes[a].dims)
-        return prod(extents[d] for d in dims) * product_cost
-    operands = [nodes[a].dims for a in node.args]
-    return float(max(prod(extents[d] for d in dims) for dims in (node.dims, *operands)))
+        return prod(extents[d] for d in dims) * prices.product + sum(operands) * prices.operand
+    return float(max(prod(extents[d] for d in node.dims), *operands, 0))
