@@ -15,7 +15,7 @@ from mirage_py.ugraph.interpret.library import call_library
 from mirage_py.ugraph.meaning import Meaning
 from mirage_py.ugraph.program import Tensor
 from mirage_py.ugraph.ugraph import LibraryCall
-from mirage_py.verify.work import FIELD_PRODUCT_COST
+from mirage_py.verify.work import FIELD_PRICES
 
 A = TypeVar("A")
 
@@ -60,7 +60,7 @@ def part_work(call: LibraryCall, tensors: Mapping[str, Tensor], part: Part) -> f
     """Work of computing a part, in element operations."""
     sides = [_extents(p, tensors[name].shape) for name, p in operand_parts(call, tensors, part)]
     result = prod(_extents(part, tensors[call.result].shape))
-    terms = result * sides[0][-1] * FIELD_PRODUCT_COST if call.op == "matmul" else result
+    terms = result * sides[0][-1] * FIELD_PRICES.product if call.op == "matmul" else result
     return float(terms + sum(map(prod, sides)))
 
 
