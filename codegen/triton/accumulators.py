@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mirage_py.codegen.triton.contraction import ContractionText, ValueText, reduced
-from mirage_py.codegen.triton.shifts import LOG2_E, BaseTwoShifts
+from mirage_py.codegen.triton.shifts import BaseTwoShifts
 from mirage_py.codegen.triton.tile_text import TileText
 from mirage_py.codegen.writer import CodeWriter
 from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
@@ -102,7 +102,7 @@ class AccumulatorText:
             self.out.line(f"{name}_old = {name}")
             top = self._operand(number, section)
             if number in self.shifts.shifts:
-                top = f"{top} * {LOG2_E}"
+                top = self.shifts.scaled(operand, top)
             nan = "" if node.attr == "shift" else ", propagate_nan=tl.PropagateNan.ALL"
             self.out.line(f"{name} = tl.maximum({name}_old, {top}{nan})")
             return

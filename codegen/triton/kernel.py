@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from mirage_py.codegen.deferral import deferred_sums
+from mirage_py.codegen.live_tiles import live_range
 from mirage_py.codegen.precision import TypedBlock
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.accumulators import AccumulatorText
 from mirage_py.codegen.triton.contraction import ContractionText, reduced
 from mirage_py.codegen.triton.expressions import elementwise, product
-from mirage_py.codegen.triton.shifts import LOG2_E, BaseTwoShifts
+from mirage_py.codegen.triton.loop_bounds import loop_bounds, low_name
+from mirage_py.codegen.triton.shifts import BaseTwoShifts
 from mirage_py.codegen.triton.tile_text import TileText, atom, identifier, pointer_name
 from mirage_py.codegen.writer import CodeWriter
 from mirage_py.errors import ScheduleError
@@ -46,7 +48,9 @@ class KernelEmitter:
         typed: TypedBlock,
         tensors: Mapping[str, Tensor],
         options: LaunchOptions,
+        in_base_two: Collection[str] = (),
     ) -> None:
+        """``in_base_two`` are the tensors that hold shifts in base 2."""
         self.program = program
         self.block = typed.block
         self.dtypes = typed.dtypes
@@ -57,12 +61,13 @@ class KernelEmitter:
         self.pointers = tuple(t for t in tensors if t in used)
         # Positions of 64 bits, where 32 do not reach the last element of every tensor.
         self.is_wide = any(_reach(tensors[t]) > _MAX_INT32 for t in self.pointers)
+        self.live = tuple(live_range(self.tiling, n) for n in range(len(self.block.sections)))
         self.out = CodeWriter()
         self.tiles = TileText(self.tiling, tensors, options)
         self.names = self._value_names()
         precision = options.flag("precision", "ieee")
         self.contraction = ContractionText(typed, self.tiling, self.tiles, self._value, precision)
-        self.shifts = BaseTwoShifts(self.block)
+        self.shifts = BaseTwoShifts(self.block, in_base_two)
         self.accumulators = AccumulatorText(
             self.block,
             self.names,
@@ -145,7 +150,11 @@ class KernelEmitter:
         elif block_number is None:
             self.out.line(f"{var} = {self._lanes(tile)}")
         else:
-            self.out.line(f"{var} = {atom(block_number)} * {tile} + tl.arange(0, {tile})")
+            low = f"{atom(block_number)} * {tile}"
+            if any(dim in found.dims() for found in self.live):
+                self.out.line(f"{low_name(var)} = {low}")
+                low = low_name(var)
+            self.out.line(f"{var} = {low} + tl.arange(0, {tile})")
         self._tail(dim, 0)
 
     def _lanes(self, tile: int) -> str:
@@ -186,8 +195,8 @@ class KernelEmitter:
         var = self.tiles.dim_var[dim]
         stages = self.options.num_stages
         depth = stages[loop_number] if loop_number < len(stages) else 1
-        size = self.program.sizes[dim]
-        self.out.line(f"for {var}_start in tl.range(0, {size}, {tile}, num_stages={depth}):")
+        first, stop = loop_bounds(self.tiling, number, self.live[number], self.tiles.dim_var)
+        self.out.line(f"for {var}_start in tl.range({first}, {stop}, {tile}, num_stages={depth}):")
         with self.out.indented():
             start = f"{var}_start"
             if tile > 1:
@@ -245,10 +254,11 @@ class KernelEmitter:
         if node.op == "matmul":
             return self.contraction.matmul(number, section)
         if number in self.shifts.exponents:
-            argument, shift = (self._value(a, axes, section) for a in self.shifts.exponents[number])
-            return f"tl.exp2({argument} * {LOG2_E} - {shift})"
+            source, shift = self.shifts.exponents[number]
+            argument = self.shifts.scaled(source, self._value(source, axes, section))
+            return f"tl.exp2({argument} - {self._value(shift, axes, section)})"
         if node.op == "shift" and number in self.shifts.shifts:
-            return f"{self._value(node.args[0], axes, section)} * {LOG2_E}"
+            return self.shifts.scaled(node.args[0], self._value(node.args[0], axes, section))
         if operator(node.op).kind == ELEMENTWISE:
             return self._elementwise(node, axes, section)
         raise ScheduleError(f"Triton has no emission for '{node.op}'", where=self.block.name)

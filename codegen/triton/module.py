@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from mirage_py.codegen.precision import insert_casts
 from mirage_py.codegen.strength import reduce_strength
 from mirage_py.codegen.triton.kernel import KernelEmitter, KernelText
+from mirage_py.codegen.triton.shifts import stored_in_base_two
 from mirage_py.codegen.writer import CodeWriter, in_docstring
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.dtypes import DType
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.printing import format_block
 from mirage_py.ugraph.program import Tensor
-from mirage_py.ugraph.ugraph import BlockGraph, UGraph
+from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, UGraph
 
 
 @dataclass(frozen=True)
@@ -36,22 +37,42 @@ def emit_triton(plan: Plan) -> tuple[TritonKernel, ...]:
 
     Raises ScheduleError where the plan has open tiles or a kernel that is not a block graph.
     """
-    kernels = []
-    for kernel, options in zip(plan.ugraph.kernels, plan.options, strict=True):
+    for kernel in plan.ugraph.kernels:
         if not isinstance(kernel, BlockGraph):
             raise ScheduleError(
                 f"kernel '{kernel.name}' is a library call", why="Triton emits block graphs only"
             )
-        kernels.append(_emit_one(plan.ugraph, kernel, options))
+    return emit_block_graphs(plan)
+
+
+def emit_block_graphs(plan: Plan) -> tuple[TritonKernel, ...]:
+    """Every block graph of the plan, in launch order; library calls are left out.
+
+    Raises ScheduleError where the plan has open tiles.
+    """
+    ugraph = plan.ugraph
+    blocks = [
+        (k, o)
+        for k, o in zip(ugraph.kernels, plan.options, strict=True)
+        if isinstance(k, BlockGraph)
+    ]
+    typed = [insert_casts(ugraph.program, reduce_strength(b), ugraph.tensors) for b, _ in blocks]
+    in_base_two = stored_in_base_two([t.block for t in typed], _between_blocks(ugraph))
+    kernels = []
+    for (block, options), types in zip(blocks, typed, strict=True):
+        emitter = KernelEmitter(ugraph.program, types, ugraph.tensors, options, in_base_two)
+        text = emitter.emit()
+        pointers = tuple(ugraph.tensors[p] for p in text.pointers)
+        source = _file(ugraph, block, text, options, pointers)
+        kernels.append(TritonKernel(text, source, options, pointers))
     return tuple(kernels)
 
 
-def _emit_one(ugraph: UGraph, block: BlockGraph, options: LaunchOptions) -> TritonKernel:
-    typed = insert_casts(ugraph.program, reduce_strength(block), ugraph.tensors)
-    text = KernelEmitter(ugraph.program, typed, ugraph.tensors, options).emit()
-    pointers = tuple(ugraph.tensors[p] for p in text.pointers)
-    source = _file(ugraph, block, text, options, pointers)
-    return TritonKernel(text, source, options, pointers)
+def _between_blocks(ugraph: UGraph) -> list[str]:
+    """Intermediates that no library call sees."""
+    calls = [k for k in ugraph.kernels if isinstance(k, LibraryCall)]
+    seen = {name for call in calls for name in (*call.args, call.result)}
+    return [t.name for t in ugraph.intermediates if t.name not in seen]
 
 
 def _file(

@@ -3,40 +3,123 @@
 The hardware's exponential is 2^x, so exp(z - m) is emitted as exp2(z * log2(e) - M) with the shift
 kept as M = m * log2(e): one fused multiply-add an element. Any shift is legal (stabilize.py),
 and since M itself is what is stored, subtracted and rescaled by, its rounding cancels.
+
+A shift that goes to another kernel is stored as M where every kernel can take it so. That is a
+property of the whole µGraph (``stored_in_base_two``), which all its kernels are emitted with.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
+
+from mirage_py.ugraph.node import ACCESSES, Node
 from mirage_py.ugraph.ugraph import BlockGraph
 
 LOG2_E = "1.4426950408889634"
 
 
 class BaseTwoShifts:
-    """Which shifts of a block graph are kept in base 2, and which subtractions vanish into exp2."""
+    """Which shifts of a block graph are kept in base 2, and which subtractions vanish into exp2.
 
-    def __init__(self, block: BlockGraph) -> None:
-        users: list[list[int]] = [[] for _ in block.nodes]
+    ``tensors`` are the tensors that hold shifts in base 2.
+    """
+
+    def __init__(self, block: BlockGraph, tensors: Collection[str] = ()) -> None:
+        self._nodes = block.nodes
+        self._tensors = tensors
+        self._users: list[list[int]] = [[] for _ in block.nodes]
         for number, node in enumerate(block.nodes):
             for argument in node.args:
-                users[argument].append(number)
+                self._users[argument].append(number)
+        # Values that are in base 2 already: what such tensors hold, and maxima of that.
+        self.given = self._given()
         self.shifts: list[int] = []
         # exp -> (argument before the subtraction, shift)
         self.exponents: dict[int, tuple[int, int]] = {}
         self.subtractions: list[int] = []
         for number, node in enumerate(block.nodes):
-            is_shift = node.op == "shift" or (node.op == "accum_max" and node.attr == "shift")
-            if not is_shift:
-                continue
-            differences = [u for u in users[number] if block.nodes[u].op != "accum_rescaled"]
-            exps = [e for d in differences for e in users[d]]
-            plain = all(
-                block.nodes[d].op == "sub" and block.nodes[d].args[1] == number for d in differences
-            )
-            if not plain or any(block.nodes[e].op != "exp" for e in exps):
-                continue
+            if is_shift(node) or (node.op == "load" and number in self.given):
+                self._take(number)
+
+    def scaled(self, number: int, text: str) -> str:
+        """A value, ``text``, in base 2."""
+        return text if number in self.given else f"{text} * {LOG2_E}"
+
+    def agrees(self, tensor: str) -> bool:
+        """Whether this kernel can store and read the shifts that ``tensor`` holds in base 2."""
+        return all(
+            self._reads(number) if node.op == "load" else self._writes(node)
+            for number, node in enumerate(self._nodes)
+            if node.op in ACCESSES and node.access.tensor == tensor
+        )
+
+    def _given(self) -> set[int]:
+        given: set[int] = set()
+        for number, node in enumerate(self._nodes):
+            is_load = node.op == "load" and node.access.tensor in self._tensors
+            if is_load or (node.op == "max" and node.args[0] in given):
+                given.add(number)
+        return given
+
+    def _take(self, number: int) -> None:
+        """Keep a shift in base 2 if all that it does is to be subtracted under exponentials, to
+        rescale sums, and to be stored in base 2.
+        """
+        differences = [u for u in self._users[number] if self._subtracts(u, number)]
+        exps = [e for d in differences for e in self._users[d]]
+        if any(self._nodes[e].op != "exp" for e in exps):
+            return
+        if is_shift(self._nodes[number]):
+            rest = (u for u in self._users[number] if u not in differences)
+            if not all(self._rescales_or_stores(u) for u in rest):
+                return
             self.shifts.append(number)
-            self.subtractions.extend(differences)
-            for d in differences:
-                for e in users[d]:
-                    self.exponents[e] = (block.nodes[d].args[0], number)
+        self.subtractions.extend(differences)
+        for d in differences:
+            for e in self._users[d]:
+                self.exponents[e] = (self._nodes[d].args[0], number)
+
+    def _subtracts(self, user: int, shift: int) -> bool:
+        return self._nodes[user].op == "sub" and self._nodes[user].args[1] == shift
+
+    def _rescales_or_stores(self, user: int) -> bool:
+        node = self._nodes[user]
+        stores = node.op == "store" and node.access.tensor in self._tensors
+        return stores or node.op == "accum_rescaled"
+
+    def _reads(self, load: int) -> bool:
+        for user in self._users[load]:
+            is_exponent = user in self.subtractions
+            makes_shift = self._nodes[user].op == "max" and all(
+                u in self.shifts for u in self._users[user]
+            )
+            if not (is_exponent or makes_shift):
+                return False
+        return True
+
+    def _writes(self, store: Node) -> bool:
+        return store.op == "store" and store.args[0] in self.shifts
+
+
+def is_shift(node: Node) -> bool:
+    """Whether any value would do in its place."""
+    return node.op == "shift" or (node.op == "accum_max" and node.attr == "shift")
+
+
+def stored_in_base_two(blocks: Sequence[BlockGraph], between: Iterable[str]) -> frozenset[str]:
+    """The tensors of ``between``, which only these blocks read and write, that hold shifts in base
+    2: nothing else is stored to them, and each of these kernels can take them so.
+    """
+    chosen = {t for t in between if _holds_shifts(blocks, t)}
+    while chosen:
+        found = [BaseTwoShifts(block, chosen) for block in blocks]
+        refused = {t for t in chosen if not all(shifts.agrees(t) for shifts in found)}
+        if not refused:
+            break
+        chosen -= refused
+    return frozenset(chosen)
+
+
+def _holds_shifts(blocks: Sequence[BlockGraph], tensor: str) -> bool:
+    stores = [(b, n) for b in blocks for _, n in b.stores() if n.access.tensor == tensor]
+    return bool(stores) and all(is_shift(b.nodes[n.args[0]]) for b, n in stores)

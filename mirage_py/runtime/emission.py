@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from mirage_py.codegen.triton.module import TritonKernel, emit_triton
+from mirage_py.codegen.triton.module import TritonKernel, emit_block_graphs
 from mirage_py.errors import InputError
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.ugraph import LibraryCall
@@ -34,13 +34,13 @@ def emit_steps(plan: Plan) -> tuple[Step, ...]:
     if plan.backend != "triton":
         raise InputError(f"no runtime for back end '{plan.backend}'", repair="use backend triton")
     steps: list[Step] = []
-    for kernel, options in zip(plan.ugraph.kernels, plan.options, strict=True):
+    emitted = iter(emit_block_graphs(plan))
+    for kernel in plan.ugraph.kernels:
         if isinstance(kernel, LibraryCall):
             steps.append(kernel)
             continue
         steps += map(ZeroFill, kernel.added_tensors)
-        alone = replace(plan.ugraph, kernels=(kernel,))
-        steps += emit_triton(Plan(alone, (options,)))
+        steps.append(next(emitted))
     return tuple(steps)
 
 
