@@ -67,7 +67,7 @@ types: $(READY) ## mypy, strict
 	@$(RUN) mypy
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) sanitize-out demo-out fuzz-out dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) bench-out sanitize-out demo-out fuzz-out dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # With a GPU the torch that the machine already has is used. A .pth file lends it to .venv, because
 # --system-site-packages would look past the virtual environment that $(PYTHON) may itself be.

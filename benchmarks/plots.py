@@ -42,11 +42,11 @@ def write_plots(document: Mapping[str, Any], folder: Path, name: str) -> list[Pa
             why="matplotlib is not installed",
             repair="pip install 'mirage-py[bench]'",
         )
-    import matplotlib as mpl
-
     rows = [row for row in document["rows"] if row["ours_us"]]
     if not rows:
         return []
+    import matplotlib as mpl
+
     paths = folder / f"{name}-bars.png", folder / f"{name}-roofline.png"
     # Its own canvas whatever the user's settings: there may be no display.
     with mpl.rc_context({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):

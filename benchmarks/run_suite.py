@@ -37,9 +37,11 @@ def run_suite(options: Options, say: Say, on_row: Callable[[dict[str, Any]], Non
     started = time.monotonic()
     deadline = None if options.seconds is None else started + options.seconds
     run = _Run(options, say, on_row)
-    workers = max(1, (os.cpu_count() or 1) // len(visible))
+    workers = max(1, len(os.sched_getaffinity(0)) // len(visible))
     jobs = _jobs(options, workers)
-    environment = {"MIRAGE_PY_WORKERS": str(workers)}
+    # Each row has its share of the cores, whoever compiles.
+    shared = ("MIRAGE_PY_WORKERS", "TORCHINDUCTOR_COMPILE_THREADS")
+    environment = dict.fromkeys(shared, str(workers))
     say(f"{len(jobs)} rows on {len(visible)} GPUs, {workers} cores each")
     farm = Farm(
         visible,

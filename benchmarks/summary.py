@@ -80,8 +80,15 @@ def summary(rows: Sequence[Row], failed: Mapping[str, str] | None = None) -> dic
             for row in rows
             if row.get("bound_by") == "launch" and row["ours_us"] and row.get("launch_us")
         },
+        "timed_by_calls": {key_of(row): names for row in rows if (names := _timed_by_calls(row))},
         "wrong_peers": {key_of(row): row["peers_wrong"] for row in rows if row.get("peers_wrong")},
     }
+
+
+def _timed_by_calls(row: Row) -> list[str]:
+    """Peers that no graph could capture, which pays them in no comparison."""
+    known = row.get("peers", {})
+    return [n for n, peer in known.items() if peer["us"] and "call by call" in peer.get("note", "")]
 
 
 def _losses(rows: Sequence[Row]) -> list[dict[str, Any]]:

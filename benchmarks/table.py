@@ -81,6 +81,8 @@ def summary_lines(rows: Sequence[Row], failed: Mapping[str, str]) -> Iterator[st
     yield f"losses to the best peer: {', '.join(losses) or 'none'}"
     for key, names in found["wrong_peers"].items():
         yield f"wrong and not counted: {', '.join(names)} of {key}"
+    for key, names in found["timed_by_calls"].items():
+        yield f"not captured, launch cost included: {', '.join(names)} of {key}"
     means = found["geomean"].items()
     yield "geometric mean over " + ", ".join(
         f"{_short(name)} {_times(of['ratio'])} ({of['cells']})" for name, of in means if of["cells"]

@@ -1,0 +1,62 @@
+"""``python -m benchmarks`` without a GPU: everything but the clock, and it says so."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.families import search_workload
+from benchmarks.record import MEASUREMENTS
+from benchmarks.smoke import NOTHING, smoke_row
+from benchmarks.suites import SMOKE, named
+from mirage_py.targets import H200
+from mirage_py.ugraph.json_form import from_json
+from mirage_py.ugraph.plan import Plan
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_the_whole_command(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--suite", SMOKE, "--json", "-o", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert json.loads((tmp_path / "smoke-suite.json").read_text()) == document
+    assert NOTHING in document["notes"]
+    assert NOTHING in done.stderr
+    assert [r["workload"] for r in document["rows"]] == [w.name for w in named(SMOKE)]
+    for row in document["rows"]:
+        assert row["ours_us"] is row["result_us"] is row["launch_us"] is None
+        assert set(row["peers_us"].values()) == {None}
+        assert 0 < row["max_rel_error"] < row["error_bound"]
+        assert row["peers"]["eager"]["agrees"]
+        assert row["notes"] == []
+    with gzip.open(tmp_path / MEASUREMENTS, "rt", encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    assert len(lines) == sum(r["candidates"] for r in document["rows"])
+    assert all(isinstance(from_json(line["plan"]), Plan) for line in lines)
+    assert {line["us"] for line in lines} == {None}
+    assert (tmp_path / "smoke-suite.csv").exists()
+
+
+def test_a_kernel_that_is_wrong_has_no_error_to_show(monkeypatch: pytest.MonkeyPatch):
+    from benchmarks import smoke
+    from mirage_py.verify.float_gate import FloatEvidence
+
+    wrong = FloatEvidence(0.5, 1e-2, None, False, "Y[0, 0] = 1 instead of 2")
+    monkeypatch.setattr(smoke, "check_interpreted", lambda *_, **__: wrong)
+    monkeypatch.setattr(smoke, "compile_fault", lambda *_: "k takes 300000 bytes")
+    workload = named(SMOKE)[0]
+    row, _ = smoke_row(workload, search_workload(workload, H200, "none"))
+    assert row["max_rel_error"] is None
+    assert row["notes"] == ["Y[0, 0] = 1 instead of 2", "k takes 300000 bytes"]
