@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import queue
 import shutil
-import statistics
 import tempfile
 import threading
 import time
@@ -116,11 +115,9 @@ class Farm:
         deadline: float | None = None,
     ) -> list[Job]:
         """Every job in order, as GPUs become free, but those to ``skip``, which is asked when a GPU
-        is ready. Those not finished at ``deadline`` (of time.monotonic) are returned; none begins
-        that would, by what the others took, come too late.
+        is ready. Those not finished at ``deadline`` (of time.monotonic) are returned.
         """
         self._waiting = deque((job, 1) for job in jobs)
-        seconds: list[float] = []
         for worker in self._workers:
             self._ask(worker, {"service": self.service}, _PREPARE_S)
         preparing = len(self._workers)
@@ -135,15 +132,12 @@ class Farm:
                 self._prepared(worker, reply)
             elif worker.busy is not None:
                 outcome = self._finished(worker, reply)
-                if outcome.value is not None:
-                    seconds.append(outcome.seconds)
-                    self.on_outcome(outcome)
-                elif outcome.attempt < _ATTEMPTS:
+                if outcome.value is None and outcome.attempt < _ATTEMPTS:
                     self._waiting.append((outcome.job, outcome.attempt + 1))
                 else:
                     self.on_outcome(outcome)
             self._waiting = deque(w for w in self._waiting if not skip(w[0]))
-            self._hand_out(seconds, deadline)
+            self._hand_out()
         return self.unfinished()
 
     def unfinished(self) -> list[Job]:
@@ -151,11 +145,9 @@ class Farm:
         in_flight = [w.busy[0] for w in self._workers if w.busy]
         return [*in_flight, *(job for job, _ in self._waiting)]
 
-    def _hand_out(self, seconds: Sequence[float], deadline: float | None) -> None:
-        usual_s = statistics.median(seconds) if seconds else 0.0
-        late = deadline is not None and time.monotonic() + usual_s > deadline
+    def _hand_out(self) -> None:
         for worker in self._workers:
-            if late or not self._waiting:
+            if not self._waiting:
                 return
             if worker.ready and worker.busy is None:
                 job, attempt = self._waiting.popleft()

@@ -61,7 +61,9 @@ def table(document: Mapping[str, Any]) -> str:
     """Every row, what failed or was not run, and the summary, losses first."""
     rows, failed = document["rows"], document.get("failed", {})
     lines = [header(), *(line(row) for row in rows)]
-    lines += [f"{key:22s} failed: {reason[:70]}" for key, reason in failed.items()]
+    lines += [
+        f"{key:22s} failed: {' '.join(reason.split())[:70]}" for key, reason in failed.items()
+    ]
     not_run = document.get("not_run", {})
     if not_run:
         lines.append(f"not run: {', '.join(not_run)}")
@@ -79,10 +81,13 @@ def summary_lines(rows: Sequence[Row], failed: Mapping[str, str]) -> Iterator[st
         return
     losses = [f"{loss['key']} {_times(loss['ratio'])}" for loss in found["losses"]]
     yield f"losses to the best peer: {', '.join(losses) or 'none'}"
-    for key, names in found["wrong_peers"].items():
-        yield f"wrong and not counted: {', '.join(names)} of {key}"
-    for key, names in found["timed_by_calls"].items():
-        yield f"not captured, launch cost included: {', '.join(names)} of {key}"
+    for words, of_cells in (
+        ("wrong and not counted", found["wrong_peers"]),
+        ("not captured, launch cost included", found["timed_by_calls"]),
+    ):
+        for name in dict.fromkeys(n for names in of_cells.values() for n in names):
+            cells = [key for key, names in of_cells.items() if name in names]
+            yield f"{words}: {name} of {', '.join(cells)}"
     means = found["geomean"].items()
     yield "geometric mean over " + ", ".join(
         f"{_short(name)} {_times(of['ratio'])} ({of['cells']})" for name, of in means if of["cells"]
