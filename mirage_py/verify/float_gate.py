@@ -12,7 +12,9 @@ reference is finite the result must be. Within rounding of the type's largest va
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from math import inf, prod, sqrt
 
@@ -26,7 +28,7 @@ from mirage_py.verify.float_case import FloatEvidence, OutputCase
 from mirage_py.verify.input_sets import InputSet, input_sets
 from mirage_py.verify.rounding_error import RoundingMeaning, rounded_input
 from mirage_py.verify.safe_exp import add_safe_shifts
-from mirage_py.verify.windows import affordable_windows
+from mirage_py.verify.windows import Window, affordable_windows, at_a_time
 
 __all__ = [
     "FloatEvidence",
@@ -42,6 +44,8 @@ __all__ = [
 
 # Element operations: three to seven seconds of one core.
 MAX_REFERENCE_WORK = 6e8
+# The first window and the last.
+_LEAST_WINDOWS = 2
 # Algebraically equal graphs round at other places than the program.
 _REORDERING = 4.0
 
@@ -65,14 +69,29 @@ class Reference(Mapping[str, FloatArray]):
     def __len__(self) -> int:
         return len(self.outputs)
 
+    @property
+    def share(self) -> float:
+        """Of the outputs' elements, how many were evaluated: 1 is all."""
+        left_out = sum(
+            int((np.isnan(self.outputs[n]) & np.isposinf(self.errors[n])).sum())
+            for n in self.outputs
+        )
+        return 1.0 - left_out / max(1, sum(v.size for v in self.outputs.values()))
+
 
 def reference(
-    program: Program, arrays: Mapping[str, FloatArray], *, max_work: float = MAX_REFERENCE_WORK
+    program: Program,
+    arrays: Mapping[str, FloatArray],
+    *,
+    max_work: float = MAX_REFERENCE_WORK,
+    threads: int = 1,
+    deadline: float | None = None,
 ) -> Reference:
     """The outputs in float64, exponentials shifted so that logits of 1e4 do not overflow.
 
-    Large programs are evaluated window by window of their outputs; what would take more than
-    ``max_work`` element operations, in some windows only, the first and the last among them.
+    Large programs are evaluated window by window of their outputs, ``threads`` at a time; what
+    would take more than ``max_work`` element operations, in some windows only, the first and the
+    last among them. After ``deadline`` (of ``time.monotonic``) no window is begun beyond those two.
     """
     safe = add_safe_shifts(program)
     meaning = RoundingMeaning(_operand_roundoff(program))
@@ -83,11 +102,19 @@ def reference(
     tensors = [o.tensor for o in program.outputs]
     values = {t.name: np.full(t.shape, np.nan) for t in tensors}
     errors = {t.name: np.full(t.shape, inf) for t in tensors}
-    for window in affordable_windows(safe, max_work):
+
+    def evaluate(number: int, window: Window) -> None:
+        if deadline is not None and number >= _LEAST_WINDOWS and time.monotonic() > deadline:
+            return
         for name, sample in evaluate_at(safe, inputs, meaning, window).items():
             found = sample.values
             values[name][sample.elements] = found.value
             errors[name][sample.elements] = 0.0 if found.error is None else found.error
+
+    found = affordable_windows(safe, max_work)
+    # NumPy lets other threads run; each window writes elements of its own.
+    with ThreadPoolExecutor(at_a_time(safe, found[0], threads)) as pool:
+        list(pool.map(evaluate, range(len(found)), found))
     return Reference(values, errors)
 
 

@@ -16,6 +16,7 @@ Window = dict[str, tuple[int, int]]
 
 # Of float64, so 128 MiB; a few arrays of this size live at the same time.
 MAX_ELEMENTS = 1 << 24
+_MOST_ELEMENTS_AT_A_TIME = 1 << 25
 # Of which a few lie in a core's cache, where arithmetic is several times faster.
 _CACHED_ELEMENTS = 1 << 17
 # How much more work in all is worth that.
@@ -42,19 +43,26 @@ def first_window(program: Program, max_elements: int = MAX_ELEMENTS) -> Window:
 def affordable_windows(program: Program, max_work: float) -> list[Window]:
     """All windows if evaluating them in floats takes no more element operations than ``max_work``.
 
-    Otherwise as many smaller ones as that allows: the first, the last, and others drawn at random,
-    always the same. At least one.
+    Otherwise as many smaller ones as that allows, at least one. In the order in which to evaluate
+    them where there may be no time for all: the first, the last, and the others as drawn at random,
+    always the same.
     """
     extents = _window_extents(program, MAX_ELEMENTS)
-    if _total_work(program, extents) <= max_work:
-        return list(_tiled(program, extents))
-    extents = _window_extents(program, _SAMPLED_ELEMENTS)
+    work = _total_work(program, extents)
+    if work > max_work:
+        extents = _window_extents(program, _SAMPLED_ELEMENTS)
+        work = _total_work(program, extents)
     every = list(_tiled(program, extents))
-    one = _total_work(program, extents) / len(every)
-    count = min(len(every), max(1, int(max_work / one)))
-    order = np.random.default_rng(0).permutation(len(every))
-    chosen = dict.fromkeys([0, len(every) - 1, *(int(n) for n in order)])
-    return [every[n] for n in sorted(list(chosen)[:count])]
+    count = max(1, int(len(every) * min(1.0, max_work / work)))
+    drawn = np.random.default_rng(0).permutation(len(every))
+    order = dict.fromkeys([0, len(every) - 1, *(int(n) for n in drawn)])
+    return [every[n] for n in list(order)[:count]]
+
+
+def at_a_time(program: Program, window: Window, threads: int) -> int:
+    """How many of such windows to evaluate at the same time, for the memory they take."""
+    peak = peak_elements(program, {d: stop - start for d, (start, stop) in window.items()})
+    return max(1, min(threads, _MOST_ELEMENTS_AT_A_TIME // max(1, peak)))
 
 
 def _tiled(program: Program, extents: dict[str, int]) -> Iterator[Window]:

@@ -209,6 +209,22 @@ def test_a_large_program_is_compared_in_part():
     assert not judge(program, part, {"O": got["O"] * 1.05}).passed
 
 
+def test_threads_change_no_bit_and_a_deadline_leaves_the_ends():
+    program = parse(ATTENTION.format(sizes="T = 1200, S = 2000, C = 4", type="f16"))
+    draw = np.random.default_rng(0)
+    arrays = {t.name: draw.normal(size=t.shape) for t in program.inputs}
+    whole, together = reference(program, arrays), reference(program, arrays, threads=3)
+    assert np.array_equal(whole["O"], together["O"])
+    assert np.array_equal(whole.errors["O"], together.errors["O"])
+    late = reference(program, arrays, deadline=0.0)
+    assert whole.share == 1.0
+    assert 0.0 < late.share < 0.5
+    for end in (0, -1):
+        assert np.array_equal(late["O"][end], whole["O"][end])
+    compared = judge(program, late, whole).compared
+    assert compared == pytest.approx(late.share * whole["O"].size)
+
+
 def test_tolerance_grows_with_rounding_and_length():
     plain = parse("N = 64\nX[N] : f16\nY[n] = X[n] * 2")
     assert tolerance(plain) == pytest.approx(4 * F16.unit_roundoff, rel=1e-3)

@@ -60,7 +60,9 @@ def test_what_is_cut_repeats_no_softmax(sizes):
     found = list(windows(program))
     assert total_work(program, found) <= 1.3 * program_work(program, prices=FLOAT_PRICES)
     assert all("e" not in w for w in found)
-    assert affordable_windows(program, 6e8) == found
+    in_order = affordable_windows(program, 6e8)
+    assert sorted(map(repr, in_order)) == sorted(map(repr, found))
+    assert in_order[:2] == [found[0], found[-1]][: len(found)]
 
 
 def test_every_element_lies_in_one_window():
@@ -79,7 +81,7 @@ def test_of_what_is_too_large_heads_and_rows_are_sampled():
     points = {d: b - a for d, (a, b) in found[0].items()}
     assert peak_elements(program, points) <= 1 << 19
     assert found[0]["h"][0] == found[0]["t"][0] == 0
-    assert (found[-1]["h"][1], found[-1]["t"][1]) == (32, 4096)
+    assert (found[1]["h"][1], found[1]["t"][1]) == (32, 4096)
 
 
 def test_the_estimate_holds_for_few_rows_too():
