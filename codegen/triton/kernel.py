@@ -12,6 +12,7 @@ from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.accumulators import AccumulatorText
 from mirage_py.codegen.triton.contraction import ContractionText, reduced
 from mirage_py.codegen.triton.expressions import elementwise, product
+from mirage_py.codegen.triton.launch_order import ALONE, LaunchOrder
 from mirage_py.codegen.triton.loop_bounds import loop_bounds, low_name
 from mirage_py.codegen.triton.shifts import BaseTwoShifts
 from mirage_py.codegen.triton.tile_text import TileText, atom, identifier, pointer_name
@@ -49,9 +50,12 @@ class KernelEmitter:
         tensors: Mapping[str, Tensor],
         options: LaunchOptions,
         in_base_two: Collection[str] = (),
+        order: LaunchOrder = ALONE,
     ) -> None:
         """``in_base_two`` are the tensors that hold shifts in base 2."""
         self.program = program
+        self.order = order
+        self._must_wait = order.starts_early
         self.block = typed.block
         self.dtypes = typed.dtypes
         self.tensors = tensors
@@ -85,11 +89,15 @@ class KernelEmitter:
         self.out.line("@triton.jit")
         self.out.line(f"def {self.block.name}({', '.join(map(pointer_name, pointers))}):")
         with self.out.indented():
+            if self.order.lets_next_start:
+                self.out.line("cuda.gdc_launch_dependents()")
             self._grid_positions()
             self._whole_positions()
             loops = 0
             for number, section in enumerate(self.block.sections):
                 self._whole_again(number, section)
+                if section.loop is not None:
+                    self._wait_for(section.nodes)
                 if section.loop is None:
                     for node in section.nodes:
                         self._node(node, number)
@@ -97,6 +105,17 @@ class KernelEmitter:
                     self._loop(number, section, section.loop, loops)
                     loops += 1
         return KernelText(self.block.name, self.out.text(), pointers, self.tiling.grid_blocks)
+
+    def _wait_for(self, nodes: Sequence[int]) -> None:
+        """A kernel that starts early waits for the one before it in front of the first of these
+        that touches what other kernels write.
+        """
+        inputs = {t.name for t in self.program.inputs}
+        accesses = (n for n in map(self.block.nodes.__getitem__, nodes) if n.op in ACCESSES)
+        touches = any(n.op in STORES or n.access.tensor not in inputs for n in accesses)
+        if self._must_wait and touches:
+            self.out.line("cuda.gdc_wait()")
+            self._must_wait = False
 
     def _value_names(self) -> list[str]:
         taken = set(self.tiles.dim_var.values())
@@ -232,6 +251,7 @@ class KernelEmitter:
             return
         if number in self.shifts.subtractions or number in self.accumulators.deferred:
             return
+        self._wait_for([number])
         if node.op in STORES:
             self._store(node, section)
         elif node.op.startswith("accum"):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from mirage_py.codegen.precision import insert_casts
 from mirage_py.codegen.strength import reduce_strength
 from mirage_py.codegen.triton.kernel import KernelEmitter, KernelText
+from mirage_py.codegen.triton.launch_order import ALONE, LaunchOrder, launch_orders
 from mirage_py.codegen.triton.shifts import stored_in_base_two
 from mirage_py.codegen.writer import CodeWriter, in_docstring
 from mirage_py.errors import ScheduleError
@@ -25,6 +26,7 @@ class TritonKernel:
     source: str
     options: LaunchOptions
     pointers: tuple[Tensor, ...]
+    order: LaunchOrder = ALONE
 
     @property
     def name(self) -> str:
@@ -51,20 +53,17 @@ def emit_block_graphs(plan: Plan) -> tuple[TritonKernel, ...]:
     Raises ScheduleError where the plan has open tiles.
     """
     ugraph = plan.ugraph
-    blocks = [
-        (k, o)
-        for k, o in zip(ugraph.kernels, plan.options, strict=True)
-        if isinstance(k, BlockGraph)
-    ]
-    typed = [insert_casts(ugraph.program, reduce_strength(b), ugraph.tensors) for b, _ in blocks]
+    rows = zip(ugraph.kernels, plan.options, launch_orders(plan), strict=True)
+    blocks = [(k, options, order) for k, options, order in rows if isinstance(k, BlockGraph)]
+    typed = [insert_casts(ugraph.program, reduce_strength(b), ugraph.tensors) for b, _, _ in blocks]
     in_base_two = stored_in_base_two([t.block for t in typed], _between_blocks(ugraph))
     kernels = []
-    for (block, options), types in zip(blocks, typed, strict=True):
-        emitter = KernelEmitter(ugraph.program, types, ugraph.tensors, options, in_base_two)
+    for (block, options, order), types in zip(blocks, typed, strict=True):
+        emitter = KernelEmitter(ugraph.program, types, ugraph.tensors, options, in_base_two, order)
         text = emitter.emit()
         pointers = tuple(ugraph.tensors[p] for p in text.pointers)
-        source = _file(ugraph, block, text, options, pointers)
-        kernels.append(TritonKernel(text, source, options, pointers))
+        source = _file(ugraph, block, text, options, pointers, order)
+        kernels.append(TritonKernel(text, source, options, pointers, order))
     return tuple(kernels)
 
 
@@ -81,6 +80,7 @@ def _file(
     text: KernelText,
     options: LaunchOptions,
     pointers: tuple[Tensor, ...],
+    order: LaunchOrder,
 ) -> str:
     written = {n.access.tensor for _, n in block.stores()}
     added = block.added_tensors
@@ -102,6 +102,8 @@ def _file(
     out.line()
     for module in ("torch", "triton", "triton.language as tl"):
         out.line(f"import {module}")
+    if order != ALONE:
+        out.line("from triton.language.extra import cuda")
     out.line()
     out.line()
     for line in text.source.splitlines():
@@ -116,7 +118,8 @@ def _file(
         )
         for name in added:
             out.line(f"{name}.zero_()")
-        out.line(f"{text.name}[({text.grid},)]({params}, num_warps={options.num_warps})")
+        early = ", launch_pdl=True" if order.starts_early else ""
+        out.line(f"{text.name}[({text.grid},)]({params}, num_warps={options.num_warps}{early})")
     out.line()
     out.line()
     out.line('if __name__ == "__main__":')

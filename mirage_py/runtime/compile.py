@@ -30,12 +30,14 @@ class KernelSource:
     source: str
     pointer_types: tuple[str, ...]
     num_warps: int
+    starts_early: bool = False
 
     @classmethod
     def of(cls, kernel: TritonKernel) -> KernelSource:
         """The part of an emitted kernel that the compiler sees."""
         types = tuple(pointer_type(t.dtype) for t in kernel.pointers)
-        return cls(kernel.name, kernel.source, types, kernel.options.num_warps)
+        early = kernel.order.starts_early
+        return cls(kernel.name, kernel.source, types, kernel.options.num_warps, early)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def compiled_handle(kernel: KernelSource, capability: int) -> Any:
         return triton.compile(
             ASTSource(function, signature, {}, aligned),
             target=GPUTarget("cuda", capability, _WARP_SIZE),
-            options={"num_warps": kernel.num_warps},
+            options={"num_warps": kernel.num_warps, "launch_pdl": kernel.starts_early},
         )
     except Exception as error:
         raise CompileError(
