@@ -56,6 +56,7 @@ def interpret(task: Mapping[str, Any]) -> None:
     """
     _leave_out_waits()
     _mend_bfloat16()
+    _mend_loop_bounds()
     folder = Path(task["folder"])
     tensors: dict[str, _Guarded] = {}
     for facts in task["tensors"]:
@@ -71,6 +72,22 @@ def interpret(task: Mapping[str, Any]) -> None:
     for facts in task["tensors"]:
         if facts["role"] == "output":
             np.save(folder / f"{facts['name']}.npy", _to_numpy(tensors[facts["name"]].tensor))
+
+
+@functools.cache
+def _mend_loop_bounds() -> None:
+    """Triton 3.6's interpreter takes the bound of a loop from an array of one element by ``int``,
+    which NumPy 2.4 refuses.
+    """
+    from triton.runtime import interpreter
+
+    original = interpreter._patch_lang_tensor  # noqa: SLF001
+
+    def patch(tensor: Any, scope: Any) -> None:
+        original(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda value: int(value.handle.data.item()))
+
+    interpreter._patch_lang_tensor = patch  # noqa: SLF001
 
 
 @functools.cache

@@ -1,0 +1,47 @@
+"""Where a loop begins and ends, as Triton text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mirage_py.codegen.live_tiles import Bound, LiveRange
+from mirage_py.codegen.tiles import Tiling
+
+
+def low_name(var: str) -> str:
+    """The variable that holds a block's first position along a dimension."""
+    return f"{var}_low"
+
+
+def loop_bounds(
+    tiling: Tiling, section: int, found: LiveRange, dim_var: Mapping[str, str]
+) -> tuple[str, str]:
+    """The first position of a section's loop, a multiple of its tile, and the one it stops before.
+
+    Division rounds towards zero in Triton: where that differs from rounding down, the bound is
+    negative and 0 counts instead.
+    """
+    loop = tiling.block.sections[section].loop
+    assert loop is not None
+    tile = tiling.padded(loop, section)
+    first, stop = "0", str(tiling.program.sizes[loop])
+    for bound in found.firsts:
+        first = f"tl.maximum({_text(bound, tiling, dim_var)}, {first})"
+    for bound in found.stops:
+        stop = f"tl.minimum({_text(bound, tiling, dim_var)}, {stop})"
+    return f"{first} // {tile} * {tile}" if found.firsts and tile > 1 else first, stop
+
+
+def _text(bound: Bound, tiling: Tiling, dim_var: Mapping[str, str]) -> str:
+    offset = bound.offset
+    parts = []
+    for dim, scale, end in bound.terms:
+        tile = tiling.padded(dim, 0)
+        offset += scale * (tile - 1) * end
+        if tiling.blocks(dim) > 1:
+            name = dim_var[dim] if tile == 1 else low_name(dim_var[dim])
+            parts.append(name if scale == 1 else f"{scale} * {name}")
+    text = " + ".join(parts) or str(offset)
+    if parts and offset:
+        text += f" + {offset}" if offset > 0 else f" - {-offset}"
+    return text if bound.divisor == 1 else f"({text}) // {bound.divisor}"
