@@ -179,14 +179,18 @@ def _bounds(searched: Searched, setting: Setting) -> Json:
 
 
 def _measurements(workload: Workload, searched: Searched, report: TuneReport) -> list[Json]:
-    """A line for each plan, timed or not: what the cost model said, and what came out."""
+    """A line for each plan, timed or not: what the cost model said, and what came out.
+
+    ``n`` is its place among those searched.
+    """
     found = {m.plan: m for m in report.measured if m.plan is not None}
     lines = []
-    for candidate in searched.candidates:
+    for number, candidate in enumerate(searched.candidates):
         m = found[candidate.plan]
         lines.append(
             {
                 "key": workload.key,
+                "n": number,
                 "digest": digest(candidate.plan),
                 "kind": describe(candidate.plan.ugraph),
                 "predicted_us": candidate.predicted_us,

@@ -89,7 +89,7 @@ def smoke_row(workload: Workload, searched: Searched) -> tuple[Json, list[Json]]
         "plan": described(best.plan),
         "digest": digest(best.plan),
     }
-    return row, [_line(workload, candidate) for candidate in searched.candidates]
+    return row, [_line(workload, n, candidate) for n, candidate in enumerate(searched.candidates)]
 
 
 def _searched(workload: Workload, options: Options) -> Searched:
@@ -112,9 +112,10 @@ def _judged_eager(workload: Workload, searched: Searched) -> FloatEvidence:
     return judge(program, reference(program, arrays), to_arrays(program, outputs))
 
 
-def _line(workload: Workload, candidate: Candidate) -> Json:
+def _line(workload: Workload, number: int, candidate: Candidate) -> Json:
     return {
         "key": workload.key,
+        "n": number,
         "digest": digest(candidate.plan),
         "kind": describe(candidate.plan.ugraph),
         "predicted_us": round(candidate.predicted_us, 3),

@@ -100,7 +100,7 @@ def test_a_win(monkeypatch: pytest.MonkeyPatch):
     assert row["launch_us"] == 1.5
     assert json.loads(json.dumps(row, allow_nan=False)) == row
 
-    assert [line["us"] for line in lines] == [12.0, 8.0, None]
+    assert [(line["n"], line["us"]) for line in lines] == [(0, 12.0), (1, 8.0), (2, None)]
     assert [line["predicted_us"] for line in lines] == [5.0, 6.0, 7.0]
     assert [line["passed"] for line in lines] == [True, True, False]
     assert lines[1]["digest"] == row["digest"] != lines[0]["digest"]
