@@ -57,15 +57,14 @@ def measure_row(
 ) -> tuple[Json, list[Json]]:
     """The row of a workload, and a line for each of its plans."""
     started = time.perf_counter()
-    compiled_s: list[float] = []
+    stages: list[tuple[float, str]] = []
     warm = WarmUp(searched.program, peers, setting.device)
 
     def progress(stage: str) -> None:
         note_stage(stage)
         if stage.startswith("compiled"):
             return
-        if not compiled_s:
-            compiled_s.append(time.perf_counter() - started)
+        stages.append((round(time.perf_counter() - started, 1), stage))
         # Before the tuner times anything.
         warm.wait()
 
@@ -87,7 +86,8 @@ def measure_row(
         **_bounds(searched, setting),
         "search_s": round(searched.search_s, 2),
         "verify_s": round(searched.verify_s, 2),
-        "compile_s": round(compiled_s[0], 1) if compiled_s else None,
+        "compile_s": stages[0][0] if stages else None,
+        "stages": [[s, stage] for s, stage in stages],
         "peers_compile_s": {n: round(s, 2) for n, s in warm.seconds.items()},
         "tune_s": round(tune_s, 1),
         "candidates": len(searched.candidates),

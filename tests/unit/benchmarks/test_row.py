@@ -98,6 +98,7 @@ def test_a_win(monkeypatch: pytest.MonkeyPatch):
     assert (row["candidates"], row["timed"]) == (3, 2)
     assert (row["max_rel_error"], row["eager_rel_error"]) == (1e-4, 2e-4)
     assert row["launch_us"] == 1.5
+    assert [stage[:8] for _, stage in row["stages"]] == ["checking"]
     assert json.loads(json.dumps(row, allow_nan=False)) == row
 
     assert [(line["n"], line["us"]) for line in lines] == [(0, 12.0), (1, 8.0), (2, None)]
