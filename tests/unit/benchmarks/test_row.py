@@ -120,6 +120,11 @@ def test_the_result_is_what_a_user_would_get(monkeypatch: pytest.MonkeyPatch):
     assert (row["ours_us"], row["result"], row["result_us"]) == (12.0, "compile", 11.0)
 
 
+def test_half_a_percent_is_no_win_for_a_user(monkeypatch: pytest.MonkeyPatch):
+    row, _ = Stage(monkeypatch, [plan(0, 9.95), peer("eager", 10.0)]).row()
+    assert (row["ours_us"], row["result"]) == (9.95, "eager")
+
+
 def test_a_peer_that_is_wrong_is_marked(monkeypatch: pytest.MonkeyPatch):
     stage = Stage(
         monkeypatch,
