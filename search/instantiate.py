@@ -11,6 +11,7 @@ from mirage_py.search.diversity import diverse
 from mirage_py.search.forms import Form, form_of
 from mirage_py.search.instance import Instance, PlanEstimate
 from mirage_py.search.kernel_choices import KernelRanker
+from mirage_py.search.launches import starting_early
 from mirage_py.search.parts import part_choices
 from mirage_py.search.shortlist import HOPELESS, shortlist
 from mirage_py.targets import Target
@@ -76,7 +77,8 @@ def _of_form(form: Form, ranker: KernelRanker, limit: int) -> list[Instance]:
     for combination in combinations_of(ranked, limit):
         choices = combination.choices
         ugraph = replace(form.ugraph, kernels=tuple(c.kernel for c in choices))
-        plan = Plan(ugraph, tuple(c.options for c in choices))
+        options = tuple(c.options for c in choices)
+        plan = Plan(ugraph, starting_early(ugraph, options, ranker.target))
         predicted = PlanEstimate(tuple(c.estimate for c in choices))
         tiling = form.name, tuple(c.tiling for c in choices)
         found.append(Instance(form.family, plan, predicted, form.kind, form.name, tiling))

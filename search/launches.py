@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from dataclasses import replace
+from itertools import pairwise, product
 
 from mirage_py.codegen.axis_order import REVERSED
+from mirage_py.codegen.triton.launch_order import EARLY, START
 from mirage_py.search.footprint import WARP_GROUP_ROWS
 from mirage_py.search.tiled_kernel import TiledKernel
 from mirage_py.search.tilings import has_product
+from mirage_py.targets import Target
 from mirage_py.ugraph.plan import LaunchOptions
+from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
 _WARPS = (1, 2, 4, 8)
 _STAGES = (2, 3, 4, 6)
 _MAX_LIGHT_STAGES = 3
 _USUAL = ((4, 3), (8, 2))
 _STREAMED_BYTES = 2 << 20
+_DEPENDENT_LAUNCH = 90
 
 
 def launch_options(kernel: TiledKernel) -> Iterator[LaunchOptions]:
@@ -32,6 +37,25 @@ def launch_options(kernel: TiledKernel) -> Iterator[LaunchOptions]:
                 stages if h or not any(heavy) else min(stages, _MAX_LIGHT_STAGES) for h in heavy
             )
             yield LaunchOptions(warps, depth, chosen)
+
+
+def starting_early(
+    ugraph: UGraph, options: tuple[LaunchOptions, ...], target: Target
+) -> tuple[LaunchOptions, ...]:
+    """The options of all kernels, with no gap between two block graphs where the target can do
+    without: the second one is placed on the GPU while the first one runs, and waits there.
+    """
+    if target.capability < _DEPENDENT_LAUNCH:
+        return options
+    kernels = ugraph.kernels
+    follows = [
+        isinstance(a, BlockGraph) and isinstance(b, BlockGraph) and not b.added_tensors
+        for a, b in pairwise(kernels)
+    ]
+    return tuple(
+        replace(o, flags=tuple(sorted((*o.flags, (START, EARLY))))) if early else o
+        for o, early in zip(options, (False, *follows), strict=True)
+    )
 
 
 def usual_options(kernel: TiledKernel) -> Iterator[LaunchOptions]:

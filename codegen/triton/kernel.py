@@ -56,6 +56,7 @@ class KernelEmitter:
         self.program = program
         self.order = order
         self._must_wait = order.starts_early
+        self._is_trigger_due = order.lets_next_start
         self.block = typed.block
         self.dtypes = typed.dtypes
         self.tensors = tensors
@@ -89,8 +90,6 @@ class KernelEmitter:
         self.out.line("@triton.jit")
         self.out.line(f"def {self.block.name}({', '.join(map(pointer_name, pointers))}):")
         with self.out.indented():
-            if self.order.lets_next_start:
-                self.out.line("cuda.gdc_launch_dependents()")
             self._grid_positions()
             self._whole_positions()
             loops = 0
@@ -100,11 +99,21 @@ class KernelEmitter:
                     self._wait_for(section.nodes)
                 if section.loop is None:
                     for node in section.nodes:
+                        self._let_next_start(node, number)
                         self._node(node, number)
                 else:
                     self._loop(number, section, section.loop, loops)
                     loops += 1
         return KernelText(self.block.name, self.out.text(), pointers, self.tiling.grid_blocks)
+
+    def _let_next_start(self, number: int, section: int) -> None:
+        """In front of the last stores. Earlier, blocks that only wait would take the place of
+        blocks that work.
+        """
+        is_last = section == len(self.block.sections) - 1
+        if self._is_trigger_due and is_last and self.block.nodes[number].op in STORES:
+            self.out.line("cuda.gdc_launch_dependents()")
+            self._is_trigger_due = False
 
     def _wait_for(self, nodes: Sequence[int]) -> None:
         """A kernel that starts early waits for the one before it in front of the first of these

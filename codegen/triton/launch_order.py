@@ -1,9 +1,9 @@
 """Kernels that start before the one in front of them has ended (sm_90 and later).
 
 The launch option ``start early`` of a kernel that follows another block graph: the GPU may place
-its blocks as soon as all blocks of the kernel before have begun (programmatic dependent launch).
-It computes positions and loads inputs of the program, and waits for all of the other kernel where
-it first touches what kernels write. So a launch costs no gap between the two.
+its blocks as soon as all blocks of the kernel before have come to their last stores (programmatic
+dependent launch). It computes positions and loads inputs of the program, and waits for all of the
+other kernel where it first touches what kernels write. So a launch costs no gap between the two.
 
 Inputs may be read before the wait: the first kernel of a plan is launched in the plain way, after
 everything that wrote them, and each later kernel waits for the one before it.

@@ -1,0 +1,40 @@
+"""Launch options: which kernels start early."""
+
+from __future__ import annotations
+
+import pytest
+import several_kernels
+
+from mirage_py.codegen.triton.launch_order import EARLY, START
+from mirage_py.search.launches import starting_early
+from mirage_py.targets import target
+from mirage_py.ugraph.plan import LaunchOptions
+
+
+def starts(name: str, on: str) -> list[str]:
+    plan = several_kernels.plan(name)
+    options = starting_early(plan.ugraph, plan.options, target(on))
+    return [o.flag(START) for o in options]
+
+
+@pytest.mark.parametrize("name", ["split_attention", "split_rms_norm_matmul"])
+def test_a_kernel_behind_another_starts_early(name: str) -> None:
+    assert starts(name, "h200") == ["", EARLY]
+    assert starts(name, "b200") == ["", EARLY]
+
+
+def test_not_where_the_hardware_cannot() -> None:
+    assert starts("split_attention", "a100") == ["", ""]
+
+
+def test_not_behind_a_library_or_a_cleared_tensor() -> None:
+    for name in ("library_prologue", "library_epilogue", "split_matmul_added"):
+        assert EARLY not in starts(name, "h200")
+
+
+def test_other_flags_stay() -> None:
+    plan = several_kernels.plan("split_attention")
+    first, second = plan.options
+    options = (first, LaunchOptions(second.num_warps, (), (("evict:A", "evict_first"),)))
+    _, found = starting_early(plan.ugraph, options, target("h200"))
+    assert found.flags == (("evict:A", "evict_first"), (START, EARLY))
