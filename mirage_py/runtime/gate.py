@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -14,22 +15,22 @@ from typing import Any
 
 from mirage_py.errors import CompileError
 from mirage_py.runtime.gate_store import GateStore
+from mirage_py.runtime.references import References
 from mirage_py.runtime.timing import Timed
 from mirage_py.runtime.worker_pool import Reply, WorkerPool
 from mirage_py.ugraph.json_form import dump_text
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
-from mirage_py.verify.float_gate import FloatEvidence
+from mirage_py.verify.float_gate import MAX_REFERENCE_WORK, FloatEvidence
 from mirage_py.verify.input_sets import SET_NAMES
 
-# Inputs and references of a large program take minutes on a slow machine; a kernel does not.
-_PREPARE_TIMEOUT_S = 900.0
+# Of the driver, which other processes may keep busy.
+_READY_TIMEOUT_S = 900.0
 _GATE_TIMEOUT_S = 60.0
 # CUDA maps address space far beyond what it uses.
 _MEMORY_BYTES = 64 << 30
 # The sets that every candidate must pass before any is timed; finalists pass all.
 _FIRST_SETS, _OTHER_SETS = SET_NAMES[:2], SET_NAMES[2:]
-_NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,34 +47,42 @@ class Trial:
 class FloatGate:
     """Judges plans of one program on the GPU ``device``, in a worker process, and times them there.
 
-    Preparing starts at once, beside whatever the caller does next. Use as a context manager: the
-    inputs and references lie in a temporary folder.
+    Preparing starts at once, beside whatever the caller does next: of each reference as much as
+    ``max_work`` element operations, and what can be had by ``first_by`` and ``rest_by`` (of
+    ``time.monotonic``). A candidate that breaks the worker finds the next one waiting. Use as a
+    context manager: the inputs and references lie in a temporary folder.
     """
 
-    def __init__(self, program: Program, *, seed: int, device: int) -> None:
+    def __init__(
+        self,
+        program: Program,
+        *,
+        seed: int,
+        device: int,
+        max_work: float = MAX_REFERENCE_WORK,
+        first_by: float | None = None,
+        rest_by: float | None = None,
+    ) -> None:
         self._folder = tempfile.mkdtemp(prefix="mirage_py_gate_")
         self.store = GateStore(Path(self._folder), program)
+        # Seconds that somebody waited for references, and the smallest share of the outputs'
+        # elements that one of those knows.
+        self.waited_s = 0.0
+        self.share = 1.0
         self._common = {
             "folder": self._folder,
             "program": dump_text(program),
             "device": f"cuda:{device}",
         }
-        self._pool = WorkerPool(1, timeout_s=_GATE_TIMEOUT_S, memory_bytes=_MEMORY_BYTES)
-        prepare = {**self._common, "service": "prepare_gate", "seed": seed}
-        self._ready = _Preparation(self._pool, {**self._common, "service": "ready_gate"})
-        self._first, self._rest = (
-            _Preparation(
-                WorkerPool(
-                    1,
-                    timeout_s=_PREPARE_TIMEOUT_S,
-                    environment=_NO_GPU,
-                    memory_bytes=_MEMORY_BYTES,
-                    imports=("numpy",),
-                ),
-                {**prepare, "sets": sets},
-            )
-            for sets in (_FIRST_SETS, _OTHER_SETS)
+        ready = {**self._common, "service": "ready_gate"}
+        self._pool = WorkerPool(
+            1, timeout_s=_GATE_TIMEOUT_S, memory_bytes=_MEMORY_BYTES, standby=ready
         )
+        self._ready = _Preparation(self._pool, ready)
+        deadlines = {n: t for n in _FIRST_SETS if (t := first_by) is not None}
+        deadlines |= {n: t for n in _OTHER_SETS if (t := rest_by) is not None}
+        prepare = {**self._common, "service": "prepare_gate", "seed": seed, "max_work": max_work}
+        self._references = References(program, prepare, SET_NAMES, deadlines)
 
     def first(
         self,
@@ -91,8 +100,7 @@ class FloatGate:
         What has not begun at ``deadline`` (of ``time.monotonic``) or when ``stop`` says so is
         skipped. Raises CompileError when the gate itself cannot be set up.
         """
-        self._ready.wait()
-        self._first.wait()
+        self._wait(_FIRST_SETS)
         timing = {"l2_bytes": l2_bytes, "reps": reps}
         replies = self._pool.map(
             self._tasks(plans, _FIRST_SETS, timing),
@@ -104,14 +112,14 @@ class FloatGate:
 
     def rest(self, plans: Sequence[Plan]) -> list[FloatEvidence]:
         """Judge on the other input sets: zeros, tiny values, one huge row."""
-        self._rest.wait()
+        self._wait(_OTHER_SETS)
         replies = self._pool.map(self._tasks(plans, _OTHER_SETS, {}))
         return [_evidence(reply) for reply in replies]
 
     def close(self) -> None:
         """Stop the workers and remove the folder."""
-        for preparation in (self._ready, self._first, self._rest):
-            preparation.close()
+        self._references.close()
+        self._ready.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> FloatGate:
@@ -124,6 +132,12 @@ class FloatGate:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _wait(self, names: Sequence[str]) -> None:
+        start = time.monotonic()
+        self._ready.wait()
+        self.share = min(self.share, self._references.wait(names))
+        self.waited_s += time.monotonic() - start
 
     def _tasks(
         self, plans: Sequence[Plan], sets: Sequence[str], timing: Mapping[str, int]
@@ -144,7 +158,7 @@ class _Preparation:
 
     def _run(self) -> None:
         try:
-            self._done += self._pool.map([self._task], timeout_s=_PREPARE_TIMEOUT_S)
+            self._done += self._pool.map([self._task], timeout_s=_READY_TIMEOUT_S)
         except Exception as error:  # noqa: BLE001
             # Raised where the result is asked for.
             self._done.append(error)

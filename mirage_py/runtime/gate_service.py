@@ -26,15 +26,27 @@ if TYPE_CHECKING:
     import torch
 
 
-def prepare(task: Mapping[str, Any]) -> list[str]:
+def prepare(task: Mapping[str, Any]) -> dict[str, float]:
     """Fill the store in ``folder`` with the input ``sets`` of ``program`` and ``seed`` and their
     references, on the host.
+
+    Each within ``max_work``, ``threads`` and ``deadline`` as ``reference`` takes them; the shares
+    of the outputs' elements that are known.
     """
     store = _store(task["folder"], task["program"])
+    shares = {}
     for inputs in drawn_sets(store.program, task["seed"], task["sets"]):
         store.write_inputs(inputs.name, inputs.arrays)
-        store.write_reference(inputs.name, reference(store.program, inputs.arrays))
-    return list(task["sets"])
+        found = reference(
+            store.program,
+            inputs.arrays,
+            max_work=task["max_work"],
+            threads=task["threads"],
+            deadline=task["deadline"],
+        )
+        store.write_reference(inputs.name, found)
+        shares[inputs.name] = found.share
+    return shares
 
 
 def ready(task: Mapping[str, Any]) -> str:

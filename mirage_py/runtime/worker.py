@@ -40,8 +40,8 @@ def interpret_plan(task: Task) -> None:
     interpret(task)
 
 
-def prepare_gate(task: Task) -> list[str]:
-    """Make inputs and references of the float gate; the names of the input sets."""
+def prepare_gate(task: Task) -> dict[str, float]:
+    """Make inputs and references of the float gate; how much of each set's outputs is known."""
     from mirage_py.runtime.gate_service import prepare
 
     return prepare(task)

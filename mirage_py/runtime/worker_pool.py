@@ -81,7 +81,8 @@ class WorkerPool:
     """``workers`` processes, started when there is work for them.
 
     ``environment`` is added to the parent's; ``imports`` are paid before the clock of a task runs.
-    Use as a context manager, or call ``close``.
+    With a ``standby`` task one more process is kept waiting that has done that task, and takes the
+    place of the next one that breaks. Use as a context manager, or call ``close``.
     """
 
     def __init__(
@@ -92,10 +93,14 @@ class WorkerPool:
         environment: Mapping[str, str] | None = None,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         imports: Sequence[str] = _KERNEL_IMPORTS,
+        standby: Task | None = None,
     ) -> None:
         self.timeout_s = timeout_s
         extra = dict(environment or {})
         self._workers = [_Worker(extra, memory_bytes, imports) for _ in range(max(1, workers))]
+        self._standby: _Standby | None = None
+        if standby is not None:
+            self._standby = _Standby(_Worker(extra, memory_bytes, imports), standby, timeout_s)
 
     def map(
         self,
@@ -121,7 +126,7 @@ class WorkerPool:
         failures: list[Exception] = []
         one_at_a_time = threading.Lock()
 
-        def serve(worker: _Worker) -> None:
+        def serve(place: int) -> None:
             while not failures:
                 try:
                     number = waiting.get_nowait()
@@ -132,7 +137,7 @@ class WorkerPool:
                     if reason:
                         reply = Reply("skipped", reason=reason)
                     else:
-                        reply = worker.ask(tasks[number], timeout_s or self.timeout_s)
+                        reply = self._ask(place, tasks[number], timeout_s or self.timeout_s)
                     with one_at_a_time:
                         replies[number] = reply
                         on_reply(number, reply)
@@ -140,7 +145,7 @@ class WorkerPool:
                     # Carried to the caller's thread, where it is raised again.
                     failures.append(error)
 
-        busy = self._workers[: len(tasks)]
+        busy = range(min(len(self._workers), len(tasks)))
         threads = [threading.Thread(target=serve, args=(w,), daemon=True) for w in busy]
         try:
             for thread in threads:
@@ -159,8 +164,20 @@ class WorkerPool:
             raise failures[0]
         return [r for r in replies if r is not None]
 
+    def _ask(self, place: int, task: Task, timeout_s: float) -> Reply:
+        """The answer of one worker, which is replaced if that broke it."""
+        worker = self._workers[place]
+        if self._standby is not None:
+            self._standby.begin()
+        reply = worker.ask(task, timeout_s)
+        if self._standby is not None and not worker.is_running:
+            self._workers[place] = self._standby.instead_of(worker)
+        return reply
+
     def close(self) -> None:
         """Stop every worker; a later ``map`` starts them again."""
+        if self._standby is not None:
+            self._standby.close()
         for worker in self._workers:
             worker.kill()
 
@@ -198,6 +215,12 @@ class _Worker:
         self._one_at_a_time = threading.Lock()
         self._errors: IO[bytes] | None = None
         self._pending = b""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has a process that takes the next task at once."""
+        process = self._process
+        return process is not None and process.poll() is None
 
     def ask(self, task: Task, timeout_s: float) -> Reply:
         """Send one task and wait for the answer; a worker that gives none is replaced."""
@@ -355,6 +378,62 @@ class _Worker:
             how = f"its worker process ended with code {code}"
         words = _last_words(self._errors)
         return f"{how}: {words}" if words else how
+
+
+class _Standby:
+    """A worker that has started and done ``task``, and waits for another one to break."""
+
+    def __init__(self, worker: _Worker, task: Task, timeout_s: float) -> None:
+        self._worker = worker
+        self._task = task
+        self._timeout_s = timeout_s
+        self._thread: threading.Thread | None = None
+        self._one_at_a_time = threading.Lock()
+        self._closed = False
+
+    def begin(self) -> None:
+        """Have it ready soon, unless it is or will be."""
+        with self._one_at_a_time:
+            self._closed = False
+            if self._thread is None:
+                self._prepare()
+
+    def instead_of(self, broken: _Worker) -> _Worker:
+        """The worker that waited, as soon as it is ready; ``broken`` is made the next to wait."""
+        with self._one_at_a_time:
+            if self._closed:
+                return broken
+            if self._thread is not None:
+                self._thread.join()
+            if self._closed:
+                return broken
+            if not self._worker.is_running:
+                self._worker.kill()  # or its death would count against the next task
+            taken, self._worker = self._worker, broken
+            self._prepare()
+            return taken
+
+    def close(self) -> None:
+        """Stop it."""
+        self._closed = True
+        # It may be just about to start.
+        while (thread := self._thread) is not None and thread.is_alive():
+            self._worker.kill()
+            thread.join(timeout=0.1)
+        with self._one_at_a_time:
+            self._worker.kill()
+            self._thread = None
+
+    def _prepare(self) -> None:
+        self._thread = threading.Thread(target=self._run, args=(self._worker,), daemon=True)
+        self._thread.start()
+
+    def _run(self, worker: _Worker) -> None:
+        if not worker.is_running:
+            worker.kill()
+        # One that does not start says so again when it is asked.
+        with contextlib.suppress(CompileError):
+            worker.ask(self._task, self._timeout_s)
 
 
 def _ready(stream: IO[bytes], event: int, seconds: float) -> bool:

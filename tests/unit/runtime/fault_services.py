@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 Task = dict[str, Any]
@@ -17,6 +18,31 @@ Task = dict[str, Any]
 
 def works(task: Task) -> int:
     return os.getpid()
+
+
+def note(task: Task) -> None:
+    """Say in a file that this process was here."""
+    with Path(task["file"]).open("a", encoding="ascii") as file:
+        file.write(f"{os.getpid()}\n")
+
+
+def meet(task: Task) -> dict[str, float]:
+    """Wait for another process that does the same in a folder."""
+    folder = Path(task["folder"])
+    (folder / str(os.getpid())).touch()
+    end = time.monotonic() + 20.0
+    while len(list(folder.iterdir())) < 2:
+        if time.monotonic() > end:
+            raise TimeoutError("nobody else came")
+        time.sleep(0.01)
+    return dict.fromkeys(task["sets"], 1.0 / task["threads"])
+
+
+def half(task: Task) -> dict[str, float]:
+    """Prepare one set, and fail at the others."""
+    if task["sets"] != ["random"]:
+        raise ValueError("no such set")
+    return {"random": 0.5}
 
 
 def segfault(task: Task) -> None:

@@ -112,6 +112,34 @@ def test_an_answer_of_before_is_not_taken_for_this_one(pool: WorkerPool):
         assert last.value != "forged"
 
 
+def test_what_waits_takes_the_place_of_what_breaks(tmp_path: Path):
+    before = children(os.getpid())
+    noted = tmp_path / "noted"
+    ready = task("note", file=str(noted))
+    with WorkerPool(1, timeout_s=5.0, imports=(), standby=ready) as pool:
+        names = ("works", "segfault", "works", "leave", "works")
+        replies = pool.map([task(n) for n in names])
+        assert [r.kind for r in replies] == ["done", "crash", "done", "crash", "done"]
+        first, _, second, _, third = (r.value for r in replies)
+        assert len({first, second, third}) == 3
+        # Each had done the task of the one that waits before it was given another.
+        assert [second, third] == [int(pid) for pid in noted.read_text().split()[:2]]
+        assert pool.map([task("works")])[0].value == third
+    assert children(os.getpid()) == before
+
+
+def test_what_dies_while_it_waits_costs_no_task(tmp_path: Path):
+    noted = tmp_path / "noted"
+    ready = task("note", file=str(noted))
+    with WorkerPool(1, timeout_s=5.0, imports=(), standby=ready) as pool:
+        pool.map([task("works")])
+        while not (noted.exists() and noted.read_text().endswith("\n")):
+            time.sleep(0.01)
+        os.kill(int(noted.read_text()), signal.SIGKILL)
+        _, last = pool.map([task("segfault"), task("works")])
+        assert last.done
+
+
 def test_nothing_is_left_after_close():
     before = children(os.getpid())
     with WorkerPool(3, timeout_s=0.5, imports=()) as pool:

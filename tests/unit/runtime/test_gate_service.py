@@ -20,6 +20,7 @@ from mirage_py.runtime.timing import Timed
 from mirage_py.runtime.worker_pool import Reply
 from mirage_py.ugraph.json_form import dump_text
 from mirage_py.ugraph.plan import Plan
+from mirage_py.verify.float_gate import MAX_REFERENCE_WORK
 from mirage_py.verify.input_sets import SET_NAMES
 
 PLAN = two_kernel_plan()
@@ -49,7 +50,8 @@ class Runner:
 def task(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("gate")
     common = {"folder": str(folder), "program": dump_text(PROGRAM), "device": "cpu"}
-    prepare({**common, "seed": 3, "sets": SET_NAMES[:2]})
+    bounds = {"max_work": MAX_REFERENCE_WORK, "threads": 1, "deadline": None}
+    prepare({**common, **bounds, "seed": 3, "sets": SET_NAMES[:2]})
     return {**common, "plan": dump_text(PLAN), "sets": list(SET_NAMES[:2])}
 
 

@@ -20,7 +20,7 @@ from mirage_py.ugraph.dtypes import BF16, F16
 from mirage_py.ugraph.json_form import dump_text
 from mirage_py.ugraph.program import Tensor
 from mirage_py.verify.float_case import FloatEvidence
-from mirage_py.verify.float_gate import cases
+from mirage_py.verify.float_gate import MAX_REFERENCE_WORK, cases
 from mirage_py.verify.input_sets import SET_NAMES
 
 PLAN = two_kernel_plan(dtype=BF16, strides=(80, 1))
@@ -32,8 +32,9 @@ CPU = torch.device("cpu")
 def store(tmp_path_factory: pytest.TempPathFactory) -> GateStore:
     folder = tmp_path_factory.mktemp("gate")
     task = {"folder": str(folder), "program": dump_text(PROGRAM), "seed": 3}
+    task |= {"max_work": MAX_REFERENCE_WORK, "threads": 1, "deadline": None}
     # As the gate does: what is needed first by itself.
-    assert prepare({**task, "sets": SET_NAMES[:2]}) == list(SET_NAMES[:2])
+    assert prepare({**task, "sets": SET_NAMES[:2]}) == dict.fromkeys(SET_NAMES[:2], 1.0)
     prepare({**task, "sets": SET_NAMES[2:]})
     found = GateStore(folder, PROGRAM)
     for name in SET_NAMES:

@@ -1,0 +1,122 @@
+"""The input sets of a float gate and their references, prepared in the background.
+
+A process for each set, as many at a time as cores and memory allow, in the order in which the sets
+are needed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from mirage_py.errors import CompileError
+from mirage_py.runtime.worker_pool import Reply, WorkerPool
+from mirage_py.ugraph.program import Program
+
+# Inputs and references of a large program take minutes on a slow machine.
+_TIMEOUT_S = 900.0
+_MEMORY_BYTES = 64 << 30
+_NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+# Threads of one process; the interpreter's own part keeps more from working at once.
+_MOST_THREADS = 4
+# An element of an input exists that often while a set is drawn and evaluated, as float64.
+_COPIES = 6
+# What evaluating windows takes beside.
+_WINDOW_BYTES = 2 << 30
+
+
+class References:
+    """Prepares the sets ``names`` through the gate's service ``task``, beginning at once.
+
+    ``deadlines`` (of ``time.monotonic``) are when the sets should be ready, by name: of what is not
+    done by then only a part is evaluated.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        task: Mapping[str, Any],
+        names: Sequence[str],
+        deadlines: Mapping[str, float],
+    ) -> None:
+        self._names = list(names)
+        cores = len(os.sched_getaffinity(0))
+        workers = at_a_time(program, len(names), cores, _available_bytes())
+        threads = max(1, min(_MOST_THREADS, cores // workers))
+        self._tasks = [
+            {**task, "sets": [n], "threads": threads, "deadline": deadlines.get(n)} for n in names
+        ]
+        self._pool = WorkerPool(
+            workers,
+            timeout_s=_TIMEOUT_S,
+            environment=_NO_GPU,
+            memory_bytes=_MEMORY_BYTES,
+            imports=("numpy",),
+        )
+        self._replies: dict[str, Reply] = {}
+        self._failure: Exception | None = None
+        self._changed = threading.Condition()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def wait(self, names: Sequence[str]) -> float:
+        """Return when these sets are ready: the smallest share of the outputs' elements that one
+        of them knows in float64. Raises CompileError where one failed.
+        """
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._failure is not None or all(n in self._replies for n in names)
+            )
+        if self._failure is not None:
+            raise self._failure
+        replies = [self._replies[n] for n in names]
+        for reply in replies:
+            if not reply.done:
+                raise CompileError("the float gate cannot be set up", why=reply.reason)
+        return min(float(share) for reply in replies for share in reply.value.values())
+
+    def close(self) -> None:
+        """Stop the workers, whether they are done or not."""
+        # One may be just about to start: they are stopped until nobody asks them any more.
+        self._stopped.set()
+        while self._thread.is_alive():
+            self._pool.close()
+            self._thread.join(timeout=0.1)
+        self._pool.close()
+
+    def _run(self) -> None:
+        try:
+            self._pool.map(self._tasks, on_reply=self._take, stop=self._stopped.is_set)
+        except Exception as error:  # noqa: BLE001
+            # Raised where a set is asked for.
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
+
+    def _take(self, number: int, reply: Reply) -> None:
+        with self._changed:
+            self._replies[self._names[number]] = reply
+            self._changed.notify_all()
+
+
+def at_a_time(program: Program, sets: int, cores: int, free_bytes: int) -> int:
+    """How many processes prepare ``sets``: with two cores each, but never less than two, and
+    in half of the memory.
+    """
+    elements = sum(prod(t.shape) for t in program.inputs)
+    each = _WINDOW_BYTES + 8 * _COPIES * elements
+    return max(1, min(sets, max(2, cores // 2), free_bytes // 2 // each))
+
+
+def _available_bytes() -> int:
+    """Memory that can be had without swapping, as Linux says; everything where it does not."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(int(x.split()[1]) << 10 for x in lines if x.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return 1 << 62
