@@ -68,14 +68,19 @@ def measure_row(
         # Before the tuner times anything.
         warm.wait()
 
-    report = tune(
-        searched.program,
-        searched.plans,
-        peers,
-        target=setting.target,
-        compile_workers=setting.compile_workers,
-        progress=progress,
-    )
+    try:
+        report = tune(
+            searched.program,
+            searched.plans,
+            peers,
+            target=setting.target,
+            compile_workers=setting.compile_workers,
+            progress=progress,
+        )
+    finally:
+        # Nothing of this row runs beside the next one.
+        warm.wait()
+        _forget_compiled()
     tune_s = time.perf_counter() - started
     row = {
         "workload": workload.name,
@@ -95,7 +100,6 @@ def measure_row(
         "model_rank_correlation": _rank_correlation(searched, report),
         "notes": list(report.notes),
     }
-    _forget_compiled()
     return row, _measurements(workload, searched, report)
 
 

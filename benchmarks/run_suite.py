@@ -36,7 +36,7 @@ def run_suite(options: Options, say: Say, on_row: Callable[[dict[str, Any]], Non
         raise InputError("there is no NVIDIA GPU to measure on", repair="use --suite smoke")
     started = time.monotonic()
     deadline = None if options.seconds is None else started + options.seconds
-    run = _Run(options, say, on_row)
+    run = _Run(options, len(visible), say, on_row)
     workers = max(1, len(os.sched_getaffinity(0)) // len(visible))
     jobs = _jobs(options, workers)
     # Each row has its share of the cores, whoever compiles.
@@ -59,6 +59,8 @@ def run_suite(options: Options, say: Say, on_row: Callable[[dict[str, Any]], Non
             left, why = farm.unfinished(), INTERRUPTED
     record = run.record
     if record is None:
+        if why == INTERRUPTED:
+            raise KeyboardInterrupt
         raise InputError("no GPU can be measured on", why="; ".join(farm.faults))
     record.notes += farm.faults
     record.not_run = {job.key: why for job in left if job.key not in record.rows}
@@ -72,24 +74,24 @@ class _Run:
     """What the farm reports becomes a record, which begins with the first GPU that is ready."""
 
     def __init__(
-        self, options: Options, say: Say, on_row: Callable[[dict[str, Any]], None]
+        self, options: Options, count: int, say: Say, on_row: Callable[[dict[str, Any]], None]
     ) -> None:
         self.options = options
+        self.gpus = count
         self.say = say
         self.on_row = on_row
         self.record: Record | None = None
 
     def ready(self, gpu: str, found: dict[str, Any]) -> None:
         """A worker has its GPU."""
-        machine = {**found["machine"], **gpus.driver_facts()} if self.record is None else {}
         self.say(
             f"GPU {gpu}: {found['machine']['gpu']}, an empty kernel takes "
             f"{found['launch_us']:.2f} us"
         )
         if self.record is None:
-            self.record = new_record(
-                self.options, machine, gpus.short_name(found["machine"]["gpu"])
-            )
+            machine = {**found["machine"], **gpus.driver_facts(), "gpus": self.gpus}
+            name = gpus.short_name(found["machine"]["gpu"])
+            self.record = new_record(self.options, machine, name)
 
     def is_kept(self, job: Job) -> bool:
         """Whether a row is there already."""

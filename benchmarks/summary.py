@@ -70,6 +70,9 @@ def summary(rows: Sequence[Row], failed: Mapping[str, str] | None = None) -> dic
             rival: {str(p): _fast(rows, rival, p, len(failed or {})) for p in FAST_P}
             for rival in ("eager", BEST)
         },
+        "over_best_sdpa": {
+            key_of(row): round(r, 3) for row in rows if (r := ratio(row, BEST_SDPA)) is not None
+        },
         "floor_share": {
             key_of(row): round(share, 3)
             for row in rows

@@ -95,6 +95,9 @@ def summary_lines(rows: Sequence[Row], failed: Mapping[str, str]) -> Iterator[st
     for rival, shares in found["fast_p"].items():
         parts = [f"p={p} {_percent(share)}" for p, share in shares.items()]
         yield f"fast_p over {rival}: {', '.join(parts)} of {found['cells']} cells"
+    if found["over_best_sdpa"]:
+        parts = [f"{key} {_times(r)}" for key, r in found["over_best_sdpa"].items()]
+        yield f"over the best back end of attention: {', '.join(parts)}"
     floors = found["floor_share"]
     if floors:
         below = [f"{k} {_percent(s)}" for k, s in floors.items() if s < 0.8]

@@ -68,7 +68,7 @@ def options(folder: Path, **more: object) -> Options:
 
 def run_of(folder: Path, monkeypatch: pytest.MonkeyPatch, **more: object) -> _Run:
     monkeypatch.setattr(gpus, "driver_facts", lambda: {"driver": "570"})
-    run = _Run(options(folder, **more), lambda _: None, lambda _: None)
+    run = _Run(options(folder, **more), 4, lambda _: None, lambda _: None)
     run.ready("0", READY)
     return run
 
@@ -80,7 +80,7 @@ def test_the_record_is_called_after_the_gpu(tmp_path: Path, monkeypatch: pytest.
     run.outcome(Outcome(job, "3", 2, 10.0, value))
     run.outcome(Outcome(run_suite.Job("lora-b1", {}), "0", 2, 0.0, None, "it hung"))
     found = json.loads((tmp_path / "h200-suite.json").read_text())
-    assert found["machine"] == {"gpu": "NVIDIA H200", "driver": "570"}
+    assert found["machine"] == {"gpu": "NVIDIA H200", "driver": "570", "gpus": 4}
     assert (found["rows"][0]["gpu"], found["rows"][0]["attempt"]) == ("3", 2)
     assert found["failed"] == {"lora-b1": "it hung"}
 
