@@ -1,7 +1,7 @@
-"""The float gate on a device: a right result is recognised where it lies.
+"""The float gate on a device: results are judged where they lie.
 
-Large outputs are slow to compare on the host, and most candidates are right. What does not pass
-here is left to the host, which says why.
+Large outputs are slow to bring to the host and to compare there. What is found is what
+``OutputCase.judge`` finds; only outputs of another shape are left to it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mirage_py.ugraph.buffers import FloatArray
 from mirage_py.ugraph.program import Program
 from mirage_py.verify.element_types import underflow_step
-from mirage_py.verify.float_case import FloatEvidence, OutputCase
+from mirage_py.verify.float_case import FloatEvidence, OutputCase, Place
 from mirage_py.verify.float_gate import worst_of
 
 if TYPE_CHECKING:
@@ -66,32 +66,44 @@ class DeviceJudge:
         ]
 
     def evidence(self, outputs: Sequence[torch.Tensor]) -> FloatEvidence | None:
-        """The evidence if every output is as the reference allows; None if one is not."""
+        """What the outputs are found to be; None if the shape of one is not the reference's."""
         found = []
         for case, output in zip(self._cases, outputs, strict=True):
-            error = _error(case, output)
-            if error is None:
+            if output.shape != case.expected.shape:
                 return None
-            found.append(case.case.evidence(error, case.eager_error, ""))
+            error, fault = _finding(case, output)
+            found.append(case.case.evidence(error, case.eager_error, fault))
         return worst_of(self._program, found, with_eager=self._with_eager)
 
 
-def _error(on: _OnDevice, output: torch.Tensor) -> float | None:
-    """The relative error; None where an element is not as it must be."""
+def _finding(on: _OnDevice, output: torch.Tensor) -> tuple[float, str]:
+    """The relative error, and what is wrong with the first element that is not as it must be."""
     import torch
 
-    if output.shape != on.expected.shape:
-        return None
     values = output.double()
     finite = torch.isfinite(values)
     distance = torch.where(finite, (values - on.expected).abs(), torch.inf)
     tensor = on.case.tensor
-    is_wrong = on.compared & (distance > on.allowed)
-    is_wrong |= on.overflows & finite & (values.abs() < tensor.dtype.max_finite)
-    if bool(is_wrong.any()):
-        return None
+    far = on.compared & (distance > on.allowed)
+    wrong = on.overflows & finite & (values.abs() < tensor.dtype.max_finite)
+    fault = ""
+    if bool((far | wrong).any()):
+        lost = far & ~finite
+        if bool(lost.any()):
+            fault = on.case.not_finite(*_first(lost, values))
+        elif bool(wrong.any()):
+            fault = on.case.finite(*_first(wrong, values))
+        else:
+            fault = on.case.far(*_first(far, values), int(far.sum()))
     counted = (distance - underflow_step(tensor.dtype)).clamp(min=0.0)
     norm = float(torch.linalg.vector_norm(torch.where(on.compared, counted, 0.0)))
     if norm == 0.0:
-        return 0.0
-    return norm / on.case.scale if on.case.scale else float("inf")
+        return 0.0, fault
+    return norm / on.case.scale if on.case.scale else float("inf"), fault
+
+
+def _first(which: torch.Tensor, values: torch.Tensor) -> tuple[Place, float]:
+    """The first element where it is true."""
+    number = int(which.reshape(-1).nonzero()[0])
+    place = tuple(int(i) for i in np.unravel_index(number, tuple(which.shape)))
+    return place, float(values[place])

@@ -20,6 +20,10 @@ _EAGER_FACTOR = 2.0
 _EAGER_FLOOR_ROUNDOFFS = 2.0
 
 
+# The index of an element.
+Place = tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class FloatEvidence:
     """``max_rel_error`` is the norm of the error over the norm of the reference, of the worst
@@ -113,24 +117,35 @@ class OutputCase:
         if values.shape != self.expected.shape:
             return f"{name} has shape {list(values.shape)}, not {list(self.expected.shape)}"
         finite = np.isfinite(values)
-        if (self.compared & ~finite).any():
-            return f"{self._at(self.compared & ~finite, values)} is not finite"
+        lost = self.compared & ~finite
+        if lost.any():
+            return self.not_finite(*_first(lost, values))
         wrong = self.overflows & finite & (np.abs(values) < self.tensor.dtype.max_finite)
         if wrong.any():
-            return f"{self._at(wrong, values)} is finite"
+            return self.finite(*_first(wrong, values))
         far = self.compared & (self._distance(values) > self.allowed)
         if far.any():
-            place = tuple(int(i) for i in np.argwhere(far)[0])
-            return (
-                f"{self._at(far, values)}, more than {self.allowed[place]:.3g} away, "
-                f"and so are {int(far.sum()) - 1} others of {far.size}"
-            )
+            return self.far(*_first(far, values), int(far.sum()))
         return ""
 
-    def _at(self, which: NDArray[np.bool_], values: FloatArray) -> str:
-        place = tuple(int(i) for i in np.argwhere(which)[0])
+    def not_finite(self, place: Place, value: float) -> str:
+        """What is wrong where a finite value is expected."""
+        return f"{self._at(place, value)} is not finite"
+
+    def finite(self, place: Place, value: float) -> str:
+        """What is wrong where none is."""
+        return f"{self._at(place, value)} is finite"
+
+    def far(self, place: Place, value: float, count: int) -> str:
+        """What is wrong with the first of ``count`` elements that are too far off."""
+        return (
+            f"{self._at(place, value)}, more than {self.allowed[place]:.3g} away, "
+            f"and so are {count - 1} others of {self.expected.size}"
+        )
+
+    def _at(self, place: Place, value: float) -> str:
         element = f"{self.tensor.name}[{', '.join(map(str, place))}]"
-        return f"{element} = {values[place]:.6g} instead of {self.expected[place]:.6g}"
+        return f"{element} = {value:.6g} instead of {self.expected[place]:.6g}"
 
     def _eager_fault(self, error: float, eager: float) -> str:
         floor = _EAGER_FLOOR_ROUNDOFFS * self.tensor.dtype.unit_roundoff
@@ -140,3 +155,9 @@ class OutputCase:
             f"{self.tensor.name} has a relative error of {error:.3g}, more than twice "
             f"the {eager:.3g} of eager PyTorch"
         )
+
+
+def _first(which: NDArray[np.bool_], values: FloatArray) -> tuple[Place, float]:
+    """The first element where it is true."""
+    place = tuple(int(i) for i in np.unravel_index(int(which.argmax()), which.shape))
+    return place, float(values[place])

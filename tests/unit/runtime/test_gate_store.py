@@ -94,14 +94,20 @@ def test_the_device_says_of_right_outputs_what_the_host_says(store: GateStore):
         assert (there.nonfinite, there.compared) == (here.nonfinite, here.compared)
 
 
-def test_the_device_leaves_wrong_outputs_to_the_host(store: GateStore):
+def test_the_device_says_of_wrong_outputs_what_the_host_says(store: GateStore):
     (x,) = store.inputs("random", CPU)
     right = run_interpreted(PLAN, {"X": x.double().numpy()})["Y"]
     for wrong in (1.5 * right[5, 7], np.nan, np.inf):
         y = right.copy()
         y[5, 7] = wrong
-        assert not store.judge("random", {"Y": y}).passed
-        assert on_device(store, "random", y) is None
+        y[8, 2] = 1e3
+        here, there = store.judge("random", {"Y": y}), on_device(store, "random", y)
+        assert there is not None
+        assert not here.passed
+        assert "Y[5, 7]" in here.reason
+        assert (there.passed, there.reason) == (here.passed, here.reason)
+        assert there.max_rel_error == pytest.approx(here.max_rel_error, rel=1e-9)
+    # What has another shape is left to the host.
     assert on_device(store, "random", right[:5]) is None
 
 
@@ -110,8 +116,11 @@ def test_where_there_is_no_finite_value_a_finite_one_is_wrong(store: GateStore):
     (x,) = store.inputs("zeros", CPU)
     got = run_interpreted(PLAN, {"X": x.double().numpy()})["Y"]
     assert not np.isfinite(got).any()
-    assert on_device(store, "zeros", got) is not None
-    assert on_device(store, "zeros", np.zeros_like(got)) is None
+    right, wrong = (on_device(store, "zeros", y) for y in (got, np.zeros_like(got)))
+    assert right is not None
+    assert right.passed
+    assert wrong == store.judge("zeros", {"Y": np.zeros_like(got)})
+    assert "is finite" in wrong.reason
 
 
 def test_farther_from_the_truth_than_eager(store: GateStore):
@@ -132,7 +141,9 @@ def test_an_output_without_axes():
     found = judge.evidence((torch.tensor(3.0),))
     assert found is not None
     assert found.passed
-    assert judge.evidence((torch.tensor(3.5),)) is None
+    wrong = judge.evidence((torch.tensor(3.5),))
+    assert wrong is not None
+    assert "Y[] = 3.5 instead of 3" in wrong.reason
 
 
 def test_a_layout_has_memory_of_its_own():
