@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmarks.suites import ALL, named
 from benchmarks.workload import Workload
+from mirage_py.errors import InputError
 from mirage_py.search.instance import PlanEstimate
 from mirage_py.targets import Target
 from mirage_py.targets import target as target_named
@@ -131,9 +132,13 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--target", default="h200")
     parser.add_argument("--effort", choices=("quick", "full"), default="quick")
     chosen = parser.parse_args(arguments)
+    try:
+        workloads, target = named(chosen.suite, chosen.keys), target_named(chosen.target)
+    except InputError as error:
+        parser.error(str(error))
     chosen.folder.mkdir(parents=True, exist_ok=True)
-    for workload in named(chosen.suite, chosen.keys):
-        searched = search_workload(workload, target_named(chosen.target), chosen.effort)
+    for workload in workloads:
+        searched = search_workload(workload, target, chosen.effort)
         write(searched, chosen.folder / f"{workload.key}.json")
         print(
             f"{workload.key:24s} {len(searched.candidates):3d} plans, search "

@@ -104,10 +104,13 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--targets", default=TARGETS, help=f"by comma (default: {TARGETS})")
     parser.add_argument("-o", "--out", type=Path)
     chosen = parser.parse_args(arguments)
-    document = read_document(chosen.result)
     folder = chosen.result if chosen.result.is_dir() else chosen.result.parent
-    plans = winners(document, chosen.measurements or folder / MEASUREMENTS)
-    targets = [target_named(name) for name in chosen.targets.split(",")]
+    try:
+        document = read_document(chosen.result)
+        plans = winners(document, chosen.measurements or folder / MEASUREMENTS)
+        targets = [target_named(name) for name in chosen.targets.split(",")]
+    except (InputError, OSError) as error:
+        parser.error(str(error))
     with CompilePool() as pool:
         rows = list(compiled(plans, targets, pool))
     for row in rows:
