@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import inf
 
 from mirage_py.runtime.compile import CompiledFacts
@@ -57,6 +58,9 @@ class TuneReport:
     """``best`` is the winner, a baseline where no candidate is clearly faster; ``baseline`` is the
     fastest of the baselines. ``measured`` holds everything, candidates in the order they came.
     ``interrupted`` by Ctrl-C: then it is the best so far.
+
+    ``seconds`` says what took how long: ``compile``, ``baselines`` (their first calls, which go on
+    beside it), ``references`` (waiting for them after that), ``first round``, ``race``, ``finals``.
     """
 
     measured: tuple[Measured, ...]
@@ -64,6 +68,7 @@ class TuneReport:
     baseline: Measured
     notes: tuple[str, ...] = ()
     interrupted: bool = False
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 class Contender:

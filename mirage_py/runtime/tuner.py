@@ -8,8 +8,9 @@ process, the baselines run between the candidates.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import CompileError, InputError, MirageError
@@ -21,9 +22,11 @@ from mirage_py.runtime.launch import PlanRunner
 from mirage_py.runtime.measured import MARGIN, Contender, Measured, TuneReport
 from mirage_py.runtime.rotation import InputSet, rotated_inputs
 from mirage_py.runtime.timing import Entry, time_interleaved
+from mirage_py.runtime.warm_up import WarmUp
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
+from mirage_py.verify.float_gate import MAX_REFERENCE_WORK
 
 if TYPE_CHECKING:
     import torch
@@ -47,6 +50,7 @@ def tune(
     budget_s: float | None = None,
     compile_workers: int | None = None,
     top_k: int = _TOP_K,
+    max_work: float = MAX_REFERENCE_WORK,
     progress: Progress = lambda _: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> TuneReport:
@@ -54,8 +58,9 @@ def tune(
 
     ``plans`` are plans of ``program``; ``baselines`` are functions of its inputs in order.
     ``budget_s`` bounds compiling and timing: what has not begun by then is left out, and the best
-    so far is returned, as it is when ``should_stop`` says so and after Ctrl-C. Raises InputError
-    without a GPU, and CompileError when no baseline runs.
+    so far is returned, as it is when ``should_stop`` says so and after Ctrl-C. Of the reference of
+    an input set no more is evaluated than ``max_work`` element operations, and than there is time
+    for. Raises InputError without a GPU, and CompileError when no baseline runs.
     """
     import torch
 
@@ -69,10 +74,20 @@ def tune(
     deadline = None if budget_s is None else start + budget_s
     compiled_by = None if budget_s is None else start + _COMPILE_SHARE * budget_s
     tried_by = None if budget_s is None else start + _TRIAL_SHARE * budget_s
-    with FloatGate(program, seed=seed, device=torch.cuda.current_device()) as gate:
+    with FloatGate(
+        program,
+        seed=seed,
+        device=torch.cuda.current_device(),
+        max_work=max_work,
+        first_by=compiled_by,
+        rest_by=tried_by,
+    ) as gate:
+        warm_up = WarmUp(program, baselines, _device())
         tuner = _Tuner(program, plans, baselines, gate, deadline, progress, should_stop)
         with CompilePool(compile_workers) as pool:
             tuner.compile(pool, target, compiled_by)
+        progress("waiting for the baselines to compile")
+        tuner.seconds["baselines"] = warm_up.wait()
         tuner.try_all(target.l2_bytes, tried_by)
         with torch.no_grad():
             tuner.race(target.l2_bytes, top_k)
@@ -103,6 +118,7 @@ class _Tuner:
         self.runners: dict[str, PlanRunner] = {}
         self.notes: list[str] = []
         self.interrupted = False
+        self.seconds: dict[str, float] = {}
 
     # -- before timing ---------------------------------------------------------------------------
 
@@ -116,9 +132,10 @@ class _Tuner:
             done += 1
             self.progress(f"compiled {done} of {len(plans)}")
 
-        outcomes = pool.compile(
-            plans, target.capability, on_outcome=count, deadline=deadline, stop=self.should_stop
-        )
+        with self._stage("compile"):
+            outcomes = pool.compile(
+                plans, target.capability, on_outcome=count, deadline=deadline, stop=self.should_stop
+            )
         for contender, outcome in zip(self.candidates, outcomes, strict=True):
             contender.reason = outcome.reason
             contender.facts = outcome.facts
@@ -129,13 +146,14 @@ class _Tuner:
         """Run every candidate on the first input sets, drop the wrong ones, time the others."""
         alive = [c for c in self.candidates if c.alive]
         self.progress(f"checking {len(alive)} candidates against float64, {_REPS[0]} replays")
-        trials = self.gate.first(
-            [c.plan for c in alive if c.plan is not None],
-            l2_bytes=l2_bytes,
-            reps=_REPS[0],
-            deadline=deadline,
-            stop=self.should_stop,
-        )
+        with self._stage("first round"):
+            trials = self.gate.first(
+                [c.plan for c in alive if c.plan is not None],
+                l2_bytes=l2_bytes,
+                reps=_REPS[0],
+                deadline=deadline,
+                stop=self.should_stop,
+            )
         for contender, trial in zip(alive, trials, strict=True):
             if trial.evidence is not None:
                 contender.judged(trial.evidence)
@@ -152,6 +170,17 @@ class _Tuner:
         for contender, evidence in zip(contenders, judge(plans), strict=True):
             contender.judged(evidence)
 
+    @contextlib.contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        """Note how long it takes, without what it waits for references."""
+        start, waited = time.monotonic(), self.gate.waited_s
+        try:
+            yield
+        finally:
+            waited = self.gate.waited_s - waited
+            self.seconds[name] = time.monotonic() - start - waited
+            self.seconds["references"] = self.seconds.get("references", 0.0) + waited
+
     # -- timing ----------------------------------------------------------------------------------
 
     def race(self, l2_bytes: int, top_k: int) -> None:
@@ -162,8 +191,10 @@ class _Tuner:
         tried = [c for c in self.candidates if c.alive]
         racing = self._fastest(tried, max(top_k, len(tried) // _SURVIVORS))
         try:
-            self._round(racing, sets, _REPS[1])
-            self._round(self._proven(racing, top_k), sets, _REPS[2])
+            with self._stage("race"):
+                self._round(racing, sets, _REPS[1])
+            with self._stage("finals"):
+                self._round(self._proven(racing, top_k), sets, _REPS[2])
         except KeyboardInterrupt:
             if not any(c.time_us < float("inf") for c in self.baselines):
                 raise
@@ -263,6 +294,11 @@ class _Tuner:
         late = sum(c.alive and c.time is None for c in self.candidates)
         if late and not self.interrupted:
             self.notes.append(f"{late} candidates were not timed within the budget")
+        if self.gate.share < 1.0:
+            self.notes.append(
+                f"of the outputs {self.gate.share:.1%} were compared with float64, the first and "
+                "the last elements among them: all would have taken too long"
+            )
         found = {c.name: c.measured() for c in (*self.candidates, *self.baselines)}
         return TuneReport(
             tuple(found.values()),
@@ -270,6 +306,7 @@ class _Tuner:
             found[baseline.name],
             tuple(self.notes),
             self.interrupted,
+            dict(self.seconds),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -48,6 +49,8 @@ class Gate:
         self.times: Mapping[str, float] = {}
         # Plans that are not begun within the budget.
         self.skipped: tuple[int, ...] = ()
+        self.waited_s = self.waits_s = 0.0
+        self.share = 1.0
 
     def first(self, plans: list[Plan], *, l2_bytes, reps, deadline, stop) -> list[Trial]:
         judged = self._judge("first", plans)
@@ -62,6 +65,8 @@ class Gate:
         return Trial(evidence, timed(self.times[f"plan {number}"], reps))
 
     def rest(self, plans: list[Plan]) -> list[FloatEvidence]:
+        time.sleep(self.waits_s)
+        self.waited_s += self.waits_s
         return self._judge("rest", plans)
 
     def _judge(self, stage: str, plans: list[Plan]) -> list[FloatEvidence]:
@@ -155,6 +160,24 @@ def test_the_fastest_right_plan_wins(monkeypatch: pytest.MonkeyPatch):
     ]  # fmt: skip
     assert report.best.max_rel_error == RIGHT.max_rel_error
     assert report.best.bound == RIGHT.bound
+
+
+def test_what_took_how_long(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0})
+    scene.gate.waits_s = 0.25
+    report = scene.run(1)
+    assert set(report.seconds) == {"compile", "references", "first round", "race", "finals"}
+    assert report.seconds["references"] == 0.25
+    # Without what was waited for.
+    assert 0.0 <= report.seconds["finals"] < 0.2
+
+
+def test_what_was_not_compared_is_said(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0})
+    scene.gate.share = 0.0625
+    assert any("6.2% were compared" in note for note in scene.run(1).notes)
+    scene.gate.share = 1.0
+    assert not scene.run(1).notes
 
 
 def test_rounds_halve_the_field_and_keep_the_baselines(monkeypatch: pytest.MonkeyPatch):
