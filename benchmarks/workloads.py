@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from benchmarks.model_layers import LLAMA_8B, models
 from benchmarks.workload import EXAMPLES, Workload
 
-__all__ = ["EXAMPLES", "Workload", "cells", "extra", "suite", "suites"]
+__all__ = ["EXAMPLES", "Workload", "cells", "suites"]
 
 BATCHES = (1, 8, 16)
 PREFILL_ROWS = (512, 2048, 4096)
@@ -51,16 +51,6 @@ def suites() -> Mapping[str, tuple[Workload, ...]]:
 def cells() -> dict[str, Workload]:
     """All workloads by key."""
     return {w.key: w for suite in suites().values() for w in suite}
-
-
-def suite() -> tuple[Workload, ...]:
-    """What is searched and measured where nothing is named."""
-    return (*suites()["paper"], *suites()["misc"])
-
-
-def extra() -> tuple[Workload, ...]:
-    """LoRA at a model's width, decoding with grouped heads, and prefill."""
-    return (*suites()["lora4k"], *suites()["decode"], *suites()["prefill"])
 
 
 def _paper() -> Iterator[Workload]:
