@@ -22,6 +22,7 @@ from mirage_py.partition.optimize_parts import PartJob, optimize_parts
 from mirage_py.partition.partition import Partition, partition
 from mirage_py.result import Result
 from mirage_py.search.instantiate import rank
+from mirage_py.search.normalised_parts import with_normalised_parts
 from mirage_py.search.search import SearchLimits, search
 from mirage_py.search.stabilize import stabilized
 from mirage_py.search_pool import SearchPool
@@ -198,7 +199,9 @@ def rank_plans(
     stable = [stabilized(f.ugraph) for f in found.families]
     # With a fault it may overflow where the program does not.
     faults = [fault for s in stable for fault in s.faults[:1]]
-    ranked = rank([s.ugraph for s in stable if not s.faults], target, _PLANS[effort])
+    safe = [s.ugraph for s in stable if not s.faults]
+    normalised = [n for u in safe if (n := with_normalised_parts(u)) is not None]
+    ranked = rank([*safe, *normalised], target, _PLANS[effort])
     dump(
         "plans",
         lambda: "\n".join(f"# {i.estimate}\n{format_ugraph(i.plan.ugraph)}" for i in ranked),

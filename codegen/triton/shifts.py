@@ -16,6 +16,7 @@ from mirage_py.ugraph.node import ACCESSES, Node
 from mirage_py.ugraph.ugraph import BlockGraph
 
 LOG2_E = "1.4426950408889634"
+_LN_2 = "0.6931471805599453"
 
 
 class BaseTwoShifts:
@@ -45,6 +46,10 @@ class BaseTwoShifts:
         """A value, ``text``, in base 2."""
         return text if number in self.given else f"{text} * {LOG2_E}"
 
+    def natural(self, number: int, text: str) -> str:
+        """A value, ``text``, for who reads it as a number: not in base 2."""
+        return f"{text} * {_LN_2}" if number in self.shifts else text
+
     def agrees(self, tensor: str) -> bool:
         """Whether this kernel can store and read the shifts that ``tensor`` holds in base 2."""
         return all(
@@ -63,7 +68,7 @@ class BaseTwoShifts:
 
     def _take(self, number: int) -> None:
         """Keep a shift in base 2 if all that it does is to be subtracted under exponentials, to
-        rescale sums, and to be stored in base 2.
+        rescale sums, to be stored in base 2, and to be added to a logarithm.
         """
         differences = [u for u in self._users[number] if self._subtracts(u, number)]
         exps = [e for d in differences for e in self._users[d]]
@@ -71,7 +76,7 @@ class BaseTwoShifts:
             return
         if is_shift(self._nodes[number]):
             rest = (u for u in self._users[number] if u not in differences)
-            if not all(self._rescales_or_stores(u) for u in rest):
+            if not all(self._rescales_or_stores(u) or self._is_added(u) for u in rest):
                 return
             self.shifts.append(number)
         self.subtractions.extend(differences)
@@ -86,6 +91,9 @@ class BaseTwoShifts:
         node = self._nodes[user]
         stores = node.op == "store" and node.access.tensor in self._tensors
         return stores or node.op == "accum_rescaled"
+
+    def _is_added(self, user: int) -> bool:
+        return self._nodes[user].op == "add"
 
     def _reads(self, load: int) -> bool:
         for user in self._users[load]:

@@ -1,0 +1,167 @@
+"""Parts of a softmax handed over normalised, and so in half precision.
+
+A kernel that sees a part of a sum of exponentials stores sums A = sum exp(z - m) v and
+L = sum exp(z - m) beside its maximum m, for another kernel to bring together. How large A is
+depends on how many terms there are, so it takes float32. Any m is legal, m + log L too: by that
+one A is an average of the v, no larger than they are, which their own type holds, and half the
+bytes go through memory. It is how FlashDecoding keeps its parts (one log-sum-exp for each row).
+
+The scale is a shift of its own, ``shift(m + log L)``, and the values are multiplied by
+exp(m - shift): the field test takes any value for it, so the form is verified like every other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from mirage_py.ugraph.dtypes import DType
+from mirage_py.ugraph.node import STORES, Node
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ugraph import BlockGraph, Kernel, Section, UGraph
+
+_Add = Callable[[str, tuple[int, ...], float | None, tuple[str, ...]], int]
+
+# The log of a sum of nothing, where a part is masked as a whole: its weight is 0 anyway.
+_SMALLEST = 1e-37
+# The power of exp(-m) in a plain sum of exponentials.
+_ONCE = (1,)
+
+
+def with_normalised_parts(ugraph: UGraph) -> UGraph | None:
+    """The µGraph with parts of its softmax stored normalised; None where there are none to store.
+
+    ``ugraph`` is stabilised. Tensors between kernels that are averages now have the outputs' type.
+    """
+    half = _half_type(ugraph.program)
+    between = {t.name for t in ugraph.intermediates}
+    if half is None:
+        return None
+    kernels: list[Kernel] = []
+    averages: set[str] = set()
+    for kernel in ugraph.kernels:
+        parts = _parts(kernel, between) if isinstance(kernel, BlockGraph) else None
+        if parts is None or not isinstance(kernel, BlockGraph):
+            kernels.append(kernel)
+            continue
+        kernels.append(_normalised(kernel, parts))
+        averages |= {
+            n.access.tensor for _, n in kernel.stores() if n.args[0] in parts.sums_of_values
+        }
+    if not averages:
+        return None
+    tensors = tuple(
+        replace(t, dtype=half) if t.name in averages else t for t in ugraph.intermediates
+    )
+    return replace(ugraph, kernels=tuple(kernels), intermediates=tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Positions in a block graph: its running maximum, the sum of exponentials that is stored, and
+    all stored sums that scale with it. ``section`` is the straight one that stores them.
+    """
+
+    shift: int
+    total: int
+    sums: tuple[int, ...]
+    section: int
+    dims: tuple[str, ...]
+    nodes: tuple[Node, ...]
+
+    @property
+    def sums_of_values(self) -> tuple[int, ...]:
+        """Those that have more axes than the maximum: the large ones."""
+        return tuple(s for s in self.sums if len(self.nodes[s].dims) > len(self.dims))
+
+
+def _half_type(program: Program) -> DType | None:
+    """The one type of all outputs, if it is a half."""
+    types = {o.tensor.dtype.name: o.tensor.dtype for o in program.outputs}
+    (found, *others) = types.values()
+    return found if not others and found.is_half else None
+
+
+def _parts(block: BlockGraph, between: set[str]) -> _Parts | None:
+    """What the kernel stores of a softmax, if that is all that it stores of it."""
+    nodes = block.nodes
+    stores = list(block.stores())
+    shifts = [n.args[0] for _, n in stores if _is_running_shift(nodes[n.args[0]])]
+    if len(shifts) != 1 or any(n.access.tensor not in between for _, n in stores):
+        return None
+    (shift,) = shifts
+    sections = {block.section_of[number] for number, _ in stores}
+    if len(sections) != 1 or block.sections[max(sections)].loop is not None:
+        return None
+    sums = [n.args[0] for _, n in stores if n.args[0] != shift]
+    if any(n.op != "store" for _, n in stores) or not all(
+        _scales_once(nodes[s], shift) for s in sums
+    ):
+        return None
+    dims = nodes[shift].dims
+    totals = [
+        s for s in sums if set(nodes[s].dims) == set(dims) and _is_sum_of_exps(nodes, nodes[s])
+    ]
+    if not totals:
+        return None
+    return _Parts(shift, totals[0], tuple(sums), max(sections), dims, nodes)
+
+
+def _is_running_shift(node: Node) -> bool:
+    return node.op == "accum_max" and node.attr == "shift"
+
+
+def _scales_once(node: Node, shift: int) -> bool:
+    return node.op == "accum_rescaled" and node.attr == _ONCE and node.args[1:] == (shift,)
+
+
+def _is_sum_of_exps(nodes: Sequence[Node], node: Node) -> bool:
+    """Whether a sum cannot be negative: of exponentials, masked ones perhaps."""
+    term = nodes[node.args[0]]
+    if term.op != "sum":
+        return False
+    term = nodes[term.args[0]]
+    factors = [nodes[a] for a in term.args] if term.op == "mul" else [term]
+    return all(f.op in ("exp", "mask") for f in factors)
+
+
+def _normalised(block: BlockGraph, parts: _Parts) -> BlockGraph:
+    """The kernel with its parts scaled before they are stored."""
+    nodes: list[Node] = []
+    place: dict[int, int] = {}
+    sections: list[Section] = []
+
+    def add(op: str, args: tuple[int, ...], attr: float | None, dims: tuple[str, ...]) -> int:
+        nodes.append(Node(op, args, attr, dims))
+        return len(nodes) - 1
+
+    for number, section in enumerate(block.sections):
+        first = len(nodes)
+        scaled: dict[int, int] = {}
+        for old in section.nodes:
+            node = block.nodes[old]
+            if node.op in STORES and number == parts.section and not scaled:
+                scaled = _scaled(add, place, parts)
+            args = tuple(
+                scaled.get(a, place[a]) if node.op in STORES else place[a] for a in node.args
+            )
+            nodes.append(replace(node, args=args))
+            place[old] = len(nodes) - 1
+        sections.append(replace(section, nodes=tuple(range(first, len(nodes)))))
+    return replace(block, nodes=tuple(nodes), sections=tuple(sections), threads=())
+
+
+def _scaled(add: _Add, place: dict[int, int], parts: _Parts) -> dict[int, int]:
+    """What is stored instead of the maximum and of each sum."""
+    dims = parts.dims
+    shift = place[parts.shift]
+    smallest = add("const", (), _SMALLEST, ())
+    total = add("maximum", (place[parts.total], smallest), None, dims)
+    moved = add("add", (shift, add("log", (total,), None, dims)), None, dims)
+    normal = add("shift", (moved,), None, dims)
+    factor = add("exp", (add("sub", (shift, normal), None, dims),), None, dims)
+    found = {parts.shift: normal}
+    for number in parts.sums:
+        node = parts.nodes[number]
+        found[number] = add("mul", (place[number], factor), None, node.dims)
+    return found

@@ -1,0 +1,106 @@
+"""Parts of a softmax stored as averages in half precision: still the same function, and safe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import several_kernels
+
+from mirage_py.codegen.triton.module import emit_triton
+from mirage_py.pipeline import normalise
+from mirage_py.runtime.interpreted import run_interpreted
+from mirage_py.search.normalised_parts import with_normalised_parts
+from mirage_py.search.proof import prove
+from mirage_py.ugraph.dtypes import F16, F32
+from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.ugraph import BlockGraph, UGraph
+from mirage_py.verify.families import FamilyTests
+
+ATTENTION = ("split_attention", "split_causal_attention")
+
+
+def normalised(name: str) -> UGraph:
+    found = with_normalised_parts(several_kernels.ugraph(name))
+    assert found is not None
+    return found
+
+
+def attention(arrays: dict[str, np.ndarray], *, causal: bool) -> np.ndarray:
+    scores = np.einsum("hqc,hsc->hqs", arrays["Q"], arrays["K"]) * 0.125
+    if causal:
+        q, s = np.arange(20)[:, None], np.arange(480)[None, :]
+        scores = np.where(s <= q + 460, scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return np.einsum("hqs,hse->hqe", weights / weights.sum(-1, keepdims=True), arrays["V"])
+
+
+def draw(scale: float = 1.0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(3)
+    shapes = {"Q": (2, 20, 64), "K": (2, 480, 64), "V": (2, 480, 64)}
+    found = {n: rng.normal(size=shape).astype(np.float16) for n, shape in shapes.items()}
+    found["Q"] = (found["Q"] * np.float16(scale)).astype(np.float16)
+    return {n: x.astype(np.float64) for n, x in found.items()}
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_averages_are_stored_as_halves_and_statistics_are_not(name):
+    types = {t.name: t.dtype for t in normalised(name).intermediates}
+    assert types == {"M": F32, "L": F32, "A": F16}
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_the_field_test_and_the_laws_find_it_equal(name):
+    program = normalise(several_kernels.program(name))
+    found = normalised(name)
+    assert FamilyTests(program, trials=2, seed=0).run(found).equal
+    assert prove(program, found) is not None
+
+
+@pytest.mark.parametrize("part", ["A", "L"])
+def test_a_part_that_is_left_as_it_was_is_found_out(part):
+    """Scaling one of the sums only is wrong."""
+    program = normalise(several_kernels.program("split_attention"))
+    found = normalised("split_attention")
+    first = found.kernels[0]
+    assert isinstance(first, BlockGraph)
+    nodes = tuple(
+        replace(n, args=(first.nodes[n.args[0]].args[0],))
+        if n.op == "store" and n.access.tensor == part
+        else n
+        for n in first.nodes
+    )
+    wrong = replace(found, kernels=(replace(first, nodes=nodes), *found.kernels[1:]))
+    assert not FamilyTests(program, trials=2, seed=0).run(wrong).equal
+
+
+@pytest.mark.parametrize("scale", [1.0, 300.0])
+@pytest.mark.parametrize("name", ATTENTION)
+def test_the_kernels_compute_attention(name, scale):
+    """Logits in the thousands, too; under the causal mask the last part of some rows is empty."""
+    arrays = draw(scale)
+    plan = Plan(normalised(name), several_kernels.plan(name).options)
+    got = run_interpreted(plan, arrays)["O"]
+    np.testing.assert_allclose(got, attention(arrays, causal="causal" in name), atol=4e-3)
+
+
+def test_the_scale_costs_one_division_a_row_and_the_maximum_stays_in_base_two():
+    plan = several_kernels.plan("split_attention")
+    first, _ = emit_triton(Plan(normalised("split_attention"), plan.options))
+    assert "tl.exp(" not in first.source
+    assert first.source.count("tl.exp2(") == 2
+    assert "1.0 / maximum" in first.source
+
+
+@pytest.mark.parametrize("name", ["split_matmul_added", "residual_gated", "library_epilogue"])
+def test_what_stores_no_parts_of_a_softmax_is_left_alone(name):
+    assert with_normalised_parts(several_kernels.ugraph(name)) is None
+
+
+def test_outputs_that_are_no_halves_are_left_alone():
+    graph = several_kernels.ugraph("split_attention")
+    program = graph.program
+    outputs = tuple(replace(o, tensor=replace(o.tensor, dtype=F32)) for o in program.outputs)
+    wide = replace(graph, program=replace(program, outputs=outputs))
+    assert with_normalised_parts(wide) is None
