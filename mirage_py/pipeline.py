@@ -42,6 +42,9 @@ from mirage_py.verify.shift_free import remove_free_shifts
 _DEFAULT_TARGET = "h200"
 # Plans measured (or ranked) for each effort.
 _PLANS = {"none": 8, "quick": 160, "full": 640}
+# Seconds that an optimisation on a GPU takes where no budget is given: with what comes after
+# measuring, under one minute and under five.
+_BUDGET_S = {"quick": 50.0, "full": 280.0}
 _TRIALS = 4
 # Of a time budget, by when the search and the verification have to be over.
 _SEARCH_SHARE = 0.25
@@ -94,18 +97,23 @@ def optimize(
     the cost model ranks and the best is run in Triton's interpreter at a reduced size.
     ``baselines`` are torch functions of the program's inputs; by default the program itself in
     eager PyTorch. Every stage gets a share of ``budget``: what is not done by then is left out, and
-    the result is the best of the rest. So it is when ``should_stop`` says so (Ctrl-C): nothing is
-    measured that was not begun. A search that was cut off goes on from its ``journal``, a file.
+    the result is the best of the rest. Without one, measuring on a GPU has that of its effort (50 s
+    or 280 s, for each part of a program that is cut): ``math.inf`` for none. The result is the best
+    so far, too, when ``should_stop`` says so (Ctrl-C): nothing is measured that was not begun. A
+    search that was cut off goes on from its ``journal``, a file.
 
     Raises UnsupportedError for a program with tensors of float64.
     """
     _require_float32(program)
     options = Options(target, backend, effort, budget, seed)
     started = time.monotonic()
-    deadline = None if budget is None else started + budget
     chosen, on_gpu = resolve_target(options.target)
     measure = on_gpu and options.effort != "none"
     whole = partition_of(program, seed=seed)
+    if budget is None and measure:
+        # The parts of a program and the whole of them share it.
+        budget = _BUDGET_S[effort] * (1 if whole is None else len(whole.parts) + 1)
+    deadline = None if budget is None else started + budget
     if whole is not None:
 
         def rank_part(number: int, part: Program, share: float | None) -> Ranking:

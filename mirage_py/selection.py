@@ -25,12 +25,16 @@ from mirage_py.ugraph.rewrite.split_dim import parts_of
 from mirage_py.ugraph.ugraph import UGraph
 from mirage_py.verify.families import FamilyTests
 from mirage_py.verify.field_test import FieldEvidence
+from mirage_py.verify.float_gate import MAX_REFERENCE_WORK
 from mirage_py.verify.sampled_test import sampled_test
 
 Progress = Callable[[str], None]
 Baselines = Mapping[str, Callable[..., Any]]
 
 _SAMPLES = 3
+# Of each input set's reference in float64, by effort: some seconds of one core, or a minute and a
+# half.
+_REFERENCE_WORK = {"quick": MAX_REFERENCE_WORK, "full": 10 * MAX_REFERENCE_WORK}
 # Plans behind the best that a result without measurements still lists.
 _NEXT_BEST = 8
 
@@ -152,6 +156,7 @@ class Ranking:
             against,
             target=self.target,
             seed=self.seed,
+            max_work=_REFERENCE_WORK[effort],
             budget_s=None if deadline is None else max(0.0, deadline - time.monotonic()),
             progress=progress,
             should_stop=should_stop,

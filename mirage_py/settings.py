@@ -3,7 +3,7 @@
     MIRAGE_PY_CACHE_DIR        folder of the result cache; default: in the user's cache folder
     MIRAGE_PY_DUMP             folder that receives the value of every stage; default: no dump
     MIRAGE_PY_WORKERS          processes that compile and time candidates; default: the cores,
-                               8 at most
+                               16 at most
     MIRAGE_PY_COMPILE_TIMEOUT  seconds that one candidate may compile; default: 120
     MIRAGE_PY_NO_CACHE         1 to neither read nor write the cache; default: 0
 

@@ -42,8 +42,8 @@ __all__ = [
     "worst_of",
 ]
 
-# Element operations: three to seven seconds of one core.
-MAX_REFERENCE_WORK = 6e8
+# Element operations: five to twelve seconds of one core.
+MAX_REFERENCE_WORK = 1e9
 # The first window and the last.
 _LEAST_WINDOWS = 2
 # Algebraically equal graphs round at other places than the program.

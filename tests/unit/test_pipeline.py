@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -202,6 +203,23 @@ def test_with_a_gpu_the_fastest_wins(on_h200):
     assert [c.plan is not None for c in result.candidates] == [True]
     assert result.notes == ("a note",)
     assert not result.interrupted
+
+
+@pytest.mark.parametrize(("effort", "most"), [("quick", 50.0), ("full", 280.0)])
+def test_with_a_gpu_every_effort_has_an_end(on_h200, effort: str, most: float):
+    seen = on_h200(10.0)
+    optimize(parse(SPECS["softmax"]), effort=effort)
+    assert 0.5 * most < seen["budget_s"] < most
+    optimize(parse(SPECS["softmax"]), effort=effort, budget=math.inf)
+    assert seen["budget_s"] == math.inf
+
+
+def test_with_more_effort_more_is_compared(on_h200):
+    seen = on_h200(10.0)
+    optimize(parse(SPECS["softmax"]), effort="quick")
+    quick = seen["max_work"]
+    optimize(parse(SPECS["softmax"]), effort="full")
+    assert seen["max_work"] > quick
 
 
 def test_with_a_gpu_the_original_stays_where_it_is_faster(on_h200):
