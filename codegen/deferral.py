@@ -12,8 +12,10 @@ from mirage_py.codegen.tiles import Tiling
 from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.ugraph import BlockGraph
 
-# Registers that a thread may spend on the lanes of one deferred sum.
-_MAX_LANES_PER_THREAD = 64
+# Registers that a thread may spend on the lanes of one deferred sum. Where the sum is rescaled each
+# lane takes a product in every iteration, and attention that spends 64 has too few blocks on a
+# multiprocessor to hide its softmax, or spills.
+_MAX_LANES_PER_THREAD = {"accum_sum": 64, "accum_rescaled": 32}
 
 
 def deferred_sums(block: BlockGraph, tiling: Tiling, options: LaunchOptions) -> dict[int, int]:
@@ -24,13 +26,13 @@ def deferred_sums(block: BlockGraph, tiling: Tiling, options: LaunchOptions) -> 
             users[argument] = users.get(argument, 0) + 1
     found = {}
     for number, node in enumerate(block.nodes):
-        if node.op not in ("accum_sum", "accum_rescaled"):
+        if node.op not in _MAX_LANES_PER_THREAD:
             continue
         total = block.nodes[node.args[0]]
         section = block.section_of[number]
         if total.op != "sum" or users[node.args[0]] != 1:
             continue
         lanes = tiling.elements(block.nodes[total.args[0]].dims, section)
-        if lanes <= _MAX_LANES_PER_THREAD * 32 * options.num_warps:
+        if lanes <= _MAX_LANES_PER_THREAD[node.op] * 32 * options.num_warps:
             found[node.args[0]] = number
     return found
