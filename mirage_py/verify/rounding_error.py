@@ -40,6 +40,13 @@ _APPROXIMATE_ULPS = 4.0
 _EDGE = 64.0
 # Operators that only move or select values.
 _EXACT = ("neg", "abs", "relu", "maximum", "minimum", "where", "lt", "le", "gt", "ge", "eq", "ne")
+# Operators that carry an operand's error on by a factor, each to that of its first and its second.
+_LINEAR = {
+    "add": ("one", "one"),
+    "sub": ("one", "one"),
+    "mul": ("times", "times"),
+    "div": ("over",),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,12 +91,18 @@ class RoundingMeaning:
         # 0.5 x (1 + erf) cancels for negative x, with tanh too: its error is a share of x, not of
         # the result.
         scale = values[0] if op in ("gelu", "gelu_tanh") else value
-        error = roundoff * np.abs(scale)
+        with np.errstate(all="ignore"):
+            error = roundoff * np.abs(scale)
+            is_finite = op in _LINEAR and bool(np.isfinite(value.sum()))
         for place, a in enumerate(args):
-            if a.error is not None:
+            if a.error is None:
+                continue
+            farthest = _scaled_error(op, values, place, a.error) if is_finite else None
+            if farthest is None:
                 moved = [values[:place] + [end] + values[place + 1 :] for end in _ends(a)]
                 ends = [self._floats.apply(op, attr, operands) for operands in moved]
-                error = _joined(error, _farther(value, *ends))
+                farthest = _farther(value, *ends)
+            error = _joined(error, farthest)
         return Rounded(value, error)
 
     def power(self, x: Rounded, exponent: float) -> Rounded:
@@ -214,10 +227,31 @@ def _ends(a: Rounded) -> tuple[FloatArray, FloatArray]:
         return a.value + a.error, a.value - a.error
 
 
+def _scaled_error(
+    op: str, values: Sequence[FloatArray], place: int, error: FloatArray
+) -> FloatArray | None:
+    """How far both ends of an operand's error take a result that is linear in it; None where it is
+    not, or what comes out is not finite.
+    """
+    if place >= len(_LINEAR[op]):
+        return None
+    factor = _LINEAR[op][place]
+    other = np.abs(values[1 - place])
+    with np.errstate(all="ignore"):
+        if factor == "one":
+            found = np.broadcast_to(error, np.broadcast_shapes(error.shape, other.shape))
+        else:
+            found = np.asarray(error * other if factor == "times" else error / other)
+        return found if np.isfinite(found.sum()) else None
+
+
 def _farther(value: FloatArray, first: FloatArray, second: FloatArray) -> FloatArray:
     """The larger distance from ``value``; an end without value, as sqrt(-1), does not count."""
     with np.errstate(all="ignore"):
-        return np.asarray(np.fmax(np.abs(first - value), np.abs(second - value)))
+        up, down = np.asarray(first - value), np.asarray(second - value)
+        np.abs(up, out=up)
+        np.abs(down, out=down)
+        return np.fmax(up, down, out=up)
 
 
 def _joined(a: FloatArray, b: FloatArray) -> FloatArray:
