@@ -15,8 +15,8 @@ from mirage_py.targets import Target
 from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
-_WARPS = (1, 2, 4, 8)
-_STAGES = (2, 3, 4, 6)
+WARPS = (1, 2, 4, 8)
+STAGES = (2, 3, 4, 6)
 _MAX_LIGHT_STAGES = 3
 _USUAL = ((4, 3), (8, 2))
 _STREAMED_BYTES = 2 << 20
@@ -31,7 +31,7 @@ def launch_options(kernel: TiledKernel) -> Iterator[LaunchOptions]:
     heavy = [has_product(block, s) for s in loops]
     for order in _axis_orders(kernel):
         chosen = tuple(sorted((*flags, ("axes", order)) if order else flags))
-        for warps, stages in product(_WARPS, _STAGES if loops else (1,)):
+        for warps, stages in product(WARPS, STAGES if loops else (1,)):
             # A loop without products needs few stages; more would only take shared memory.
             depth = tuple(
                 stages if h or not any(heavy) else min(stages, _MAX_LIGHT_STAGES) for h in heavy

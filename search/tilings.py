@@ -48,7 +48,7 @@ def tilings(
             tiling = Tiling(
                 scope, _with_loops(scope, tiled, heavy, dict(zip(dims, chosen, strict=True)))
             )
-            if _is_sensible(tiling):
+            if is_sensible(tiling):
                 yield TiledKernel(tiling, order)
 
 
@@ -118,7 +118,8 @@ def _grid_order(scope: Program, block: BlockGraph) -> tuple[str, ...]:
     )
 
 
-def _is_sensible(tiling: Tiling) -> bool:
+def is_sensible(tiling: Tiling) -> bool:
+    """Whether no tile of a block is larger than any number of warps keeps in registers."""
     block = tiling.block
     for number, node in enumerate(block.nodes):
         if tiling.elements(node.dims, block.section_of[number]) > _MAX_TILE_ELEMENTS:

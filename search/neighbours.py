@@ -1,0 +1,123 @@
+"""Plans one step away from a plan: for climbing on from the best that were measured.
+
+The cost model picks what is measured first, and is wrong by more than the plans near the best
+differ. What it ranks too low is mostly a step from something that it ranks high: another tile,
+other warps, another depth of a pipeline. A step changes one kernel in one way, within the space
+that the search ranks in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from mirage_py.codegen.axis_order import REVERSED, axis_order
+from mirage_py.codegen.tiles import Tiling
+from mirage_py.search.cost_model import KernelModel
+from mirage_py.search.launches import STAGES, WARPS
+from mirage_py.search.parts import at_parts, part_counts, split_dims
+from mirage_py.search.roles import grid_tiles, loop_tiles, roles_of
+from mirage_py.search.tiled_kernel import TiledKernel
+from mirage_py.search.tilings import has_product, is_sensible
+from mirage_py.targets import Target
+from mirage_py.ugraph.plan import LaunchOptions, Plan
+from mirage_py.ugraph.rewrite.split_dim import part_dim, parts_of
+from mirage_py.ugraph.ugraph import BlockGraph, UGraph
+
+_AXES = "axes"
+
+
+def neighbours(plan: Plan, target: Target) -> Iterator[Plan]:
+    """Plans that differ in one choice of one kernel, or in the number of parts that a dimension is
+    split into, and fit the target. ``plan`` itself is not among them.
+    """
+    yield from (p for p in _in_other_parts(plan) if _all_fit(p, target))
+    for number, kernel in enumerate(plan.ugraph.kernels):
+        if not isinstance(kernel, BlockGraph):
+            continue
+        for block, options in _steps(plan.ugraph, kernel, plan.options[number]):
+            if _fits(plan.ugraph, block, options, target):
+                yield _with_kernel(plan, number, block, options)
+
+
+def _in_other_parts(plan: Plan) -> Iterator[Plan]:
+    program = plan.ugraph.program
+    for dim in split_dims(program):
+        for count in _beside(parts_of(program, dim), part_counts(program, dim)):
+            yield Plan(at_parts(plan.ugraph, {dim: count}), plan.options)
+
+
+def _all_fit(plan: Plan, target: Target) -> bool:
+    pairs = zip(plan.ugraph.kernels, plan.options, strict=True)
+    return all(_fits(plan.ugraph, k, o, target) for k, o in pairs if isinstance(k, BlockGraph))
+
+
+def _with_kernel(plan: Plan, number: int, block: BlockGraph, options: LaunchOptions) -> Plan:
+    kernels, chosen = list(plan.ugraph.kernels), list(plan.options)
+    kernels[number], chosen[number] = block, options
+    return Plan(replace(plan.ugraph, kernels=tuple(kernels)), tuple(chosen))
+
+
+def _steps(
+    ugraph: UGraph, block: BlockGraph, options: LaunchOptions
+) -> Iterator[tuple[BlockGraph, LaunchOptions]]:
+    for tiled in (*_grids(ugraph, block), *_loops(ugraph, block)):
+        yield tiled, options
+    for warps in _beside(options.num_warps, WARPS):
+        yield block, replace(options, num_warps=warps)
+    for place, depth in enumerate(options.num_stages):
+        for other in _beside(depth, STAGES):
+            stages = options.num_stages
+            yield block, replace(options, num_stages=(*stages[:place], other, *stages[place + 1 :]))
+    if any(n.op == "matmul" for n in block.nodes):
+        yield block, _turned(options)
+
+
+def _grids(ugraph: UGraph, block: BlockGraph) -> Iterator[BlockGraph]:
+    """Other tiles of one grid axis."""
+    scope = ugraph.scope
+    parts = tuple(part_dim(d) for d in split_dims(ugraph.program))
+    roles = roles_of(scope, block, parts)
+    for place, axis in enumerate(block.grid):
+        assert axis.tile is not None
+        for tile in _beside(axis.tile, grid_tiles(scope, roles, axis.dim)):
+            grid = (*block.grid[:place], replace(axis, tile=tile), *block.grid[place + 1 :])
+            yield replace(block, grid=grid)
+
+
+def _loops(ugraph: UGraph, block: BlockGraph) -> Iterator[BlockGraph]:
+    """Another tile for all loops over one dimension that multiply matrices, or that do not."""
+    scope = ugraph.scope
+    kinds = {(s.loop, has_product(block, s)): s.tile for s in block.sections if s.loop is not None}
+    for (dim, heavy), before in kinds.items():
+        assert dim is not None
+        assert before is not None
+        for tile in _beside(before, loop_tiles(scope, dim, has_dot=heavy)):
+            sections = tuple(
+                replace(s, tile=tile) if (s.loop, has_product(block, s)) == (dim, heavy) else s
+                for s in block.sections
+            )
+            yield replace(block, sections=sections)
+
+
+def _turned(options: LaunchOptions) -> LaunchOptions:
+    """The other order of tile axes."""
+    kept = tuple(f for f in options.flags if f[0] != _AXES)
+    turned = () if options.flag(_AXES) == REVERSED else ((_AXES, REVERSED),)
+    return replace(options, flags=tuple(sorted((*kept, *turned))))
+
+
+def _fits(ugraph: UGraph, block: BlockGraph, options: LaunchOptions, target: Target) -> bool:
+    scope = ugraph.scope
+    tiling = Tiling(scope, block)
+    if not is_sensible(tiling):
+        return False
+    model = KernelModel(TiledKernel(tiling, axis_order(scope, block)), target)
+    return model.estimate(options).time_us < float("inf")
+
+
+def _beside(value: int, choices: Sequence[int]) -> Iterable[int]:
+    """The choices next to a value, below and above."""
+    below = [c for c in choices if c < value]
+    above = [c for c in choices if c > value]
+    return (*([max(below)] if below else ()), *([min(above)] if above else ()))

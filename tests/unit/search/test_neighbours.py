@@ -1,0 +1,78 @@
+"""One step from a plan: every choice has its neighbours, and all of them are plans that work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import several_kernels
+from plans import rms_plan
+
+from mirage_py.runtime.emission import emit_kernels
+from mirage_py.search.neighbours import neighbours
+from mirage_py.targets import target
+from mirage_py.ugraph.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ugraph import BlockGraph
+
+H200 = target("h200")
+
+
+def block_of(plan: Plan, number: int = 0) -> BlockGraph:
+    block = plan.ugraph.kernels[number]
+    assert isinstance(block, BlockGraph)
+    return block
+
+
+def rms() -> Plan:
+    return Plan(rms_plan(b=64, d=512, n=512).ugraph, (LaunchOptions(4, (3, 3)),))
+
+
+def test_each_choice_has_a_neighbour_on_both_sides():
+    plan = rms()
+    found = list(neighbours(plan, H200))
+    block = block_of(plan)
+    tiles = {a.dim: a.tile for a in block.grid}
+    grids = [{a.dim: a.tile for a in block_of(p).grid} for p in found]
+    assert {g["n"] for g in grids} >= {tiles["n"] // 2, tiles["n"] * 2}
+    assert {p.options[0].num_warps for p in found} == {2, 4, 8}
+    assert {p.options[0].num_stages[0] for p in found} == {2, 3, 4}
+    assert {p.options[0].flag("axes") for p in found} == {"", "reversed"}
+
+
+def test_a_step_changes_one_thing():
+    plan = rms()
+    for found in neighbours(plan, H200):
+        block, before = block_of(found), block_of(plan)
+        changed = [
+            block.grid != before.grid,
+            block.sections != before.sections,
+            found.options[0].num_warps != plan.options[0].num_warps,
+            found.options[0].num_stages != plan.options[0].num_stages,
+            found.options[0].flags != plan.options[0].flags,
+        ]
+        assert sum(changed) == 1
+        assert block.nodes == before.nodes
+
+
+def test_the_plan_is_no_neighbour_of_itself_and_none_comes_twice():
+    plan = several_kernels.plan("split_attention")
+    found = list(neighbours(plan, H200))
+    assert plan not in found
+    assert len(set(found)) == len(found)
+
+
+def test_what_does_not_fit_the_target_is_left_out():
+    small = replace(H200, smem_per_block_bytes=20_000)
+    assert len(list(neighbours(rms(), small))) < len(list(neighbours(rms(), H200)))
+
+
+def test_other_numbers_of_parts_are_neighbours_too():
+    plan = several_kernels.plan("split_matmul_added")
+    counts = {p.ugraph.program.sizes["d_part"] for p in neighbours(plan, H200)}
+    assert counts > {plan.ugraph.program.sizes["d_part"]}
+
+
+@pytest.mark.parametrize("name", ["split_attention", "residual_gated", "library_epilogue"])
+def test_every_neighbour_can_be_emitted(name):
+    for found in neighbours(several_kernels.plan(name), H200):
+        assert emit_kernels(found)
