@@ -2,7 +2,8 @@
 
 What Triton does, read off its TTGIR: loads of a loop become asynchronous copies into a ring of
 buffers when each thread moves at least 4 bytes; the ring has num_stages slots where the product is
-a warp-group one (64 rows and 4 warps on sm_90) and one less elsewhere.
+a warp-group one (64 rows and 4 warps on sm_90) and one less elsewhere. A warp-group product takes
+rows that are computed from registers, all else from shared memory.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ def smem_bytes(kernel: TiledKernel, options: LaunchOptions, target: Target) -> i
     """Shared memory of one block."""
     peak = 0
     depths = iter(options.num_stages)
-    for work in kernel.sections:
+    for number, work in enumerate(kernel.sections):
         # A computed operand may have to pass through shared memory to change its layout.
-        ring = 2 * work.computed
+        ring = 2 * (work.computed - _in_registers(kernel, number, options, target))
         if work.is_loop:
             depth = next(depths, 1)
             wide = any(is_warp_group_dot(d, options, target) for d in work.dots)
@@ -56,6 +57,25 @@ def smem_bytes(kernel: TiledKernel, options: LaunchOptions, target: Target) -> i
         peak = max(peak, ring)
     kept = sum(work.kept_bytes for work in kernel.sections)
     return kept + peak + _SCRATCH_BYTES_PER_WARP * options.num_warps
+
+
+def _in_registers(kernel: TiledKernel, section: int, options: LaunchOptions, target: Target) -> int:
+    """Elements of computed operands that a warp-group product takes from registers: its rows."""
+    if not kernel.sections[section].computed:
+        return 0
+    order = kernel.tiling.axis_order(options.flag("axes"))
+    found = set()
+    for number in kernel.block.sections[section].nodes:
+        dot = kernel.dots.get(number)
+        if dot is None or not is_warp_group_dot(dot, options, target):
+            continue
+        roles = kernel.tiling.roles(number)
+        first, second = kernel.block.nodes[number].args
+        left, right = min(map(order.index, roles.left)), min(map(order.index, roles.right))
+        rows = first if left < right else second
+        if kernel.block.nodes[rows].op != "load":
+            found.add(rows)
+    return sum(kernel.elements[n] for n in found)
 
 
 def registers(kernel: TiledKernel, num_warps: int) -> int:

@@ -16,7 +16,10 @@ from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
 WARPS = (1, 2, 4, 8)
-STAGES = (2, 3, 4, 6)
+# In the order in which they are taken where the model sees no difference. A product of warp groups
+# gives its buffers back an iteration late: with 2 stages nothing is in flight while it works (split
+# attention on an H200: 47 us with 2, 31 with 3).
+STAGES = (3, 4, 2, 6)
 _MAX_LIGHT_STAGES = 3
 _USUAL = ((4, 3), (8, 2))
 _STREAMED_BYTES = 2 << 20

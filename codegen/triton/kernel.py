@@ -360,9 +360,7 @@ class KernelEmitter:
         return f"{value}.to({_tl(to)})" if axes else f"tl.cast({value}, {_tl(to)})"
 
     def _elementwise(self, node: Node, axes: Sequence[str], section: int) -> str:
-        operands = [
-            atom(self.shifts.natural(a, self._value(a, axes, section))) for a in node.args
-        ]
+        operands = [atom(self.shifts.natural(a, self._value(a, axes, section))) for a in node.args]
         types = [self.dtypes[a] for a in node.args]
         if node.op == "mul" and BOOL in types:
             mask, other = (0, 1) if types[0] == BOOL else (1, 0)
