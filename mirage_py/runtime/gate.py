@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import CompileError
+from mirage_py.runtime.gate_judge import judge_there
 from mirage_py.runtime.gate_store import GateStore
 from mirage_py.runtime.references import References
 from mirage_py.runtime.timing import Timed
@@ -23,6 +24,9 @@ from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
 from mirage_py.verify.float_gate import MAX_REFERENCE_WORK, FloatEvidence
 from mirage_py.verify.input_sets import SET_NAMES
+
+if TYPE_CHECKING:
+    import torch
 
 # Of the driver, which other processes may keep busy.
 _READY_TIMEOUT_S = 900.0
@@ -115,6 +119,10 @@ class FloatGate:
         self._wait(_OTHER_SETS)
         replies = self._pool.map(self._tasks(plans, _OTHER_SETS, {}))
         return [_evidence(reply) for reply in replies]
+
+    def judge(self, name: str, outputs: tuple[torch.Tensor, ...]) -> FloatEvidence:
+        """What somebody in this process computed on a set that is ready, where it lies."""
+        return judge_there(self.store, name, outputs)
 
     def close(self) -> None:
         """Stop the workers and remove the folder."""

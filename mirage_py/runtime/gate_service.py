@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import FormatError, UnsupportedError
 from mirage_py.runtime.eager import torch_function
-from mirage_py.runtime.gate_judge import DeviceJudge
+from mirage_py.runtime.gate_judge import judge_there
 from mirage_py.runtime.gate_store import GateStore, to_arrays
 from mirage_py.runtime.launch import PlanRunner
 from mirage_py.runtime.repeats import adds_atomically, spread_of
@@ -103,9 +103,7 @@ def _judged(store: GateStore, runner: PlanRunner, name: str, device: torch.devic
     before = [x.clone() for x in inputs]
     outputs = runner.run_poisoned(*inputs)
     torch.cuda.synchronize(device)
-    found = _device_judge(store.folder, store.program, name, device).evidence(outputs)
-    if found is None:
-        found = store.judge(name, to_arrays(store.program, outputs))
+    found = judge_there(store, name, outputs)
     for tensor, x, kept in zip(store.program.inputs, inputs, before, strict=True):
         if not torch.equal(x, kept):
             _inputs.cache_clear()
@@ -165,12 +163,6 @@ def _inputs(
 ) -> tuple[torch.Tensor, ...]:
     """Input sets stay on the GPU from one candidate to the next."""
     return GateStore(folder, program).inputs(name, device)
-
-
-@lru_cache(maxsize=8)
-def _device_judge(folder: Path, program: Program, name: str, device: torch.device) -> DeviceJudge:
-    """The reference stays there too."""
-    return DeviceJudge(program, *GateStore(folder, program).expected(name), device)
 
 
 @lru_cache(maxsize=1)

@@ -17,7 +17,7 @@ from mirage_py.errors import CompileError, InputError, MirageError
 from mirage_py.runtime.ahead_of_time import memory_fault
 from mirage_py.runtime.compile_pool import CompileOutcome, CompilePool
 from mirage_py.runtime.gate import FloatGate
-from mirage_py.runtime.gate_store import RANDOM, GateStore, to_arrays
+from mirage_py.runtime.gate_store import RANDOM
 from mirage_py.runtime.launch import PlanRunner
 from mirage_py.runtime.measured import MARGIN, Contender, Measured, TuneReport
 from mirage_py.runtime.rotation import InputSet, rotated_inputs
@@ -185,9 +185,8 @@ class _Tuner:
 
     def race(self, l2_bytes: int, top_k: int) -> None:
         """Time in rounds, with ever fewer candidates and ever more replays."""
-        store = self.gate.store
-        sets = rotated_inputs(store, l2_bytes, _device())
-        self._check_baselines(store, sets[0])
+        sets = rotated_inputs(self.gate.store, l2_bytes, _device())
+        self._check_baselines(sets[0])
         tried = [c for c in self.candidates if c.alive]
         racing = self._fastest(tried, max(top_k, len(tried) // _SURVIVORS))
         try:
@@ -250,23 +249,22 @@ class _Tuner:
         late = self.deadline is not None and time.monotonic() > self.deadline
         return late or self.should_stop()
 
-    def _check_baselines(self, store: GateStore, inputs: InputSet) -> None:
+    def _check_baselines(self, inputs: InputSet) -> None:
         """How far what the user has is from float64: for the report, it is never dropped for it."""
         for contender in self.baselines:
             try:
                 found = self.functions[contender.name](*inputs)
                 outputs = found if isinstance(found, tuple) else (found,)
-                contender.evidence = store.judge(RANDOM, to_arrays(self.program, outputs))
+                contender.evidence = self.gate.judge(RANDOM, outputs)
             except Exception as error:  # noqa: BLE001
                 # A baseline is the user's code: whatever it raises is why it is not timed.
                 contender.reason = f"it does not run: {type(error).__name__}: {error}"
 
     def _is_still_right(self, contender: Contender) -> bool:
         """The winner is checked once more after it was timed, in the process that timed it."""
-        store = self.gate.store
-        inputs = store.inputs(RANDOM, _device())
+        inputs = self.gate.store.inputs(RANDOM, _device())
         outputs = self.runners[contender.name].run_poisoned(*inputs)
-        contender.judged(store.judge(RANDOM, to_arrays(self.program, outputs)))
+        contender.judged(self.gate.judge(RANDOM, outputs))
         if not contender.alive:
             contender.reason = f"after timing: {contender.reason}"
         return contender.alive

@@ -14,14 +14,10 @@ from mirage_py.verify.element_types import underflow_step
 
 # Rounding errors are spread about half as widely as the estimate, and the largest of some million
 # of them lies five to six times their spread away.
-_SPREAD = 4.0
+SPREAD = 4.0
 _EAGER_FACTOR = 2.0
 # An error that output rounding alone can make is no reason to reject.
 _EAGER_FLOOR_ROUNDOFFS = 2.0
-
-
-# The index of an element.
-Place = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +41,71 @@ class FloatEvidence:
     spread: float | None = None
 
 
-class OutputCase:
-    """What one output is compared with: all that does not depend on the kernel.
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One element of an output: its index, what a kernel gave, and what it should be."""
+
+    place: tuple[int, ...]
+    value: float
+    expected: float
+    allowed: float
+
+
+class Case:
+    """One output and its reference, wherever their arrays lie.
+
+    ``bound`` is the norm of what is allowed over that of what is compared; ``checked`` elements are
+    compared with a finite value, ``nonfinite`` have none.
+    """
+
+    tensor: Tensor
+    bound: float
+    nonfinite: int
+    checked: int
+
+    def evidence(self, error: float, eager_error: float | None, fault: str) -> FloatEvidence:
+        """From an error, eager's, and what else is wrong."""
+        reason = fault
+        if eager_error is not None:
+            reason = reason or self._eager_fault(error, eager_error)
+        return FloatEvidence(
+            error, self.bound, eager_error, not reason, reason, self.nonfinite, self.checked
+        )
+
+    def not_finite(self, found: Element) -> str:
+        """What is wrong where a finite value is expected."""
+        return f"{self._at(found)} is not finite"
+
+    def finite(self, found: Element) -> str:
+        """What is wrong where none is."""
+        return f"{self._at(found)} is finite"
+
+    def far(self, found: Element, count: int, size: int) -> str:
+        """What is wrong with the first of ``count`` elements, of ``size``, that are too far off."""
+        return (
+            f"{self._at(found)}, more than {found.allowed:.3g} away, "
+            f"and so are {count - 1} others of {size}"
+        )
+
+    def _at(self, found: Element) -> str:
+        element = f"{self.tensor.name}[{', '.join(map(str, found.place))}]"
+        return f"{element} = {found.value:.6g} instead of {found.expected:.6g}"
+
+    def _eager_fault(self, error: float, eager: float) -> str:
+        floor = _EAGER_FLOOR_ROUNDOFFS * self.tensor.dtype.unit_roundoff
+        if error <= max(_EAGER_FACTOR * eager, floor):
+            return ""
+        return (
+            f"{self.tensor.name} has a relative error of {error:.3g}, more than twice "
+            f"the {eager:.3g} of eager PyTorch"
+        )
+
+
+class OutputCase(Case):
+    """A case in NumPy: all that does not depend on the kernel.
 
     ``compared`` elements have to lie within ``allowed`` of ``expected``; those that ``overflows``
-    must not be finite. ``scale`` is the norm of what is compared, ``bound`` that of what is allowed
-    over it.
+    must not be finite. ``scale`` is the norm of what is compared.
     """
 
     def __init__(
@@ -61,7 +116,7 @@ class OutputCase:
         self.expected = np.asarray(expected, np.float64)
         size = np.abs(self.expected)
         limit = tensor.dtype.max_finite
-        spread = np.zeros_like(size) if errors is None else _SPREAD * errors
+        spread = np.zeros_like(size) if errors is None else SPREAD * errors
         with np.errstate(invalid="ignore"):
             allowed = tolerance * size + spread + underflow_step(tensor.dtype)
             known = ~(np.isnan(self.expected) & np.isposinf(spread))
@@ -85,15 +140,6 @@ class OutputCase:
     def error(self, values: FloatArray) -> float:
         """The relative error of values of the right shape."""
         return self._relative(self._distance(np.asarray(values, np.float64)))
-
-    def evidence(self, error: float, eager_error: float | None, fault: str) -> FloatEvidence:
-        """From an error, eager's, and what else is wrong."""
-        reason = fault
-        if eager_error is not None:
-            reason = reason or self._eager_fault(error, eager_error)
-        return FloatEvidence(
-            error, self.bound, eager_error, not reason, reason, self.nonfinite, self.checked
-        )
 
     def _distance(self, values: FloatArray) -> FloatArray:
         with np.errstate(invalid="ignore"):
@@ -119,45 +165,17 @@ class OutputCase:
         finite = np.isfinite(values)
         lost = self.compared & ~finite
         if lost.any():
-            return self.not_finite(*_first(lost, values))
+            return self.not_finite(self._first(lost, values))
         wrong = self.overflows & finite & (np.abs(values) < self.tensor.dtype.max_finite)
         if wrong.any():
-            return self.finite(*_first(wrong, values))
+            return self.finite(self._first(wrong, values))
         far = self.compared & (self._distance(values) > self.allowed)
         if far.any():
-            return self.far(*_first(far, values), int(far.sum()))
+            return self.far(self._first(far, values), int(far.sum()), far.size)
         return ""
 
-    def not_finite(self, place: Place, value: float) -> str:
-        """What is wrong where a finite value is expected."""
-        return f"{self._at(place, value)} is not finite"
-
-    def finite(self, place: Place, value: float) -> str:
-        """What is wrong where none is."""
-        return f"{self._at(place, value)} is finite"
-
-    def far(self, place: Place, value: float, count: int) -> str:
-        """What is wrong with the first of ``count`` elements that are too far off."""
-        return (
-            f"{self._at(place, value)}, more than {self.allowed[place]:.3g} away, "
-            f"and so are {count - 1} others of {self.expected.size}"
-        )
-
-    def _at(self, place: Place, value: float) -> str:
-        element = f"{self.tensor.name}[{', '.join(map(str, place))}]"
-        return f"{element} = {value:.6g} instead of {self.expected[place]:.6g}"
-
-    def _eager_fault(self, error: float, eager: float) -> str:
-        floor = _EAGER_FLOOR_ROUNDOFFS * self.tensor.dtype.unit_roundoff
-        if error <= max(_EAGER_FACTOR * eager, floor):
-            return ""
-        return (
-            f"{self.tensor.name} has a relative error of {error:.3g}, more than twice "
-            f"the {eager:.3g} of eager PyTorch"
-        )
-
-
-def _first(which: NDArray[np.bool_], values: FloatArray) -> tuple[Place, float]:
-    """The first element where it is true."""
-    place = tuple(int(i) for i in np.unravel_index(int(which.argmax()), which.shape))
-    return place, float(values[place])
+    def _first(self, which: NDArray[np.bool_], values: FloatArray) -> Element:
+        """The first element where it is true."""
+        place = tuple(int(i) for i in np.unravel_index(int(which.argmax()), which.shape))
+        expected, allowed = float(self.expected[place]), float(self.allowed[place])
+        return Element(place, float(values[place]), expected, allowed)

@@ -37,9 +37,6 @@ class Store:
     def inputs(self, name: str, device: torch.device) -> tuple[str, ...]:
         return ("x",)
 
-    def judge(self, name: str, got: str) -> FloatEvidence:
-        return self.verdicts.get(got, RIGHT)
-
 
 class Gate:
     def __init__(self, first: dict[int, FloatEvidence], rest: dict[int, FloatEvidence]) -> None:
@@ -63,6 +60,9 @@ class Gate:
         if not evidence.passed:
             return Trial(evidence)
         return Trial(evidence, timed(self.times[f"plan {number}"], reps))
+
+    def judge(self, name: str, got: tuple[str, ...]) -> FloatEvidence:
+        return self.store.verdicts.get("".join(got), RIGHT)
 
     def rest(self, plans: list[Plan]) -> list[FloatEvidence]:
         time.sleep(self.waits_s)
@@ -120,7 +120,6 @@ class Scene:
         monkeypatch.setattr(tuner_module, "PlanRunner", Runner)
         monkeypatch.setattr(tuner_module, "rotated_inputs", lambda *_: [("x",), ("x",)])
         monkeypatch.setattr(tuner_module, "_device", lambda: torch.device("cpu"))
-        monkeypatch.setattr(tuner_module, "to_arrays", lambda _program, outputs: outputs)
 
     def clock(self, entries, sets, *, reps, deadline, stop) -> dict[str, Timed]:
         self.rounds.append((reps, list(entries)))
