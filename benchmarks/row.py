@@ -20,6 +20,7 @@ from mirage_py.runtime.gate import FloatGate
 from mirage_py.runtime.measured import MARGIN, Measured, TuneReport
 from mirage_py.runtime.tuner import tune
 from mirage_py.search.kinds import describe
+from mirage_py.search.neighbours import neighbours
 from mirage_py.targets import Target
 from mirage_py.ugraph.json_form import to_json
 
@@ -28,6 +29,8 @@ Json = dict[str, Any]
 
 # What a peer may be off by: rounding every intermediate to half precision costs no more.
 _PEER_ERROR = 1e-2
+# How often, at most, neighbours of the fastest are tried.
+_CLIMBS = {"quick": 2, "full": 8}
 # Plans behind a baseline that are tried on the inputs which only finalists see.
 _TRIED = 3
 # The baselines that an optimisation without further wishes compares with, for each effort.
@@ -74,6 +77,8 @@ def measure_row(
             searched.plans,
             peers,
             target=setting.target,
+            neighbours=lambda plan: neighbours(plan, setting.target),
+            climbs=_CLIMBS[setting.effort],
             compile_workers=setting.compile_workers,
             progress=progress,
         )
@@ -131,6 +136,7 @@ def _times(searched: Searched, report: TuneReport, setting: Setting) -> Json:
             "resources": resources(ours),
             "digest": digest(ours.plan),
             "spread_us": [_round(ours.p20_us), _round(ours.p80_us)],
+            "climbed": ours.plan not in searched.plans,
         }
     return found
 
@@ -193,20 +199,23 @@ def _bounds(searched: Searched, setting: Setting) -> Json:
 def _measurements(workload: Workload, searched: Searched, report: TuneReport) -> list[Json]:
     """A line for each plan, timed or not: what the cost model said, and what came out.
 
-    ``n`` is its place among those searched.
+    ``n`` is its place among those searched; what was reached by climbing has none, and no
+    prediction.
     """
-    found = {m.plan: m for m in report.measured if m.plan is not None}
+    places = {c.plan: (n, c) for n, c in enumerate(searched.candidates)}
     lines = []
-    for number, candidate in enumerate(searched.candidates):
-        m = found[candidate.plan]
+    for m in report.measured:
+        if m.plan is None:
+            continue
+        number, candidate = places.get(m.plan, (None, None))
         lines.append(
             {
                 "key": workload.key,
                 "n": number,
-                "digest": digest(candidate.plan),
-                "kind": describe(candidate.plan.ugraph),
-                "predicted_us": candidate.predicted_us,
-                "kernels": list(candidate.kernels),
+                "digest": digest(m.plan),
+                "kind": describe(m.plan.ugraph),
+                "predicted_us": candidate.predicted_us if candidate else None,
+                "kernels": list(candidate.kernels) if candidate else [],
                 "us": _round(m.time_us),
                 "p20_us": _round(m.p20_us),
                 "p80_us": _round(m.p80_us),
@@ -214,7 +223,7 @@ def _measurements(workload: Workload, searched: Searched, report: TuneReport) ->
                 "reason": m.reason.strip().split("\n", 1)[0][:300],
                 "error": m.max_rel_error if math.isfinite(m.max_rel_error) else None,
                 "resources": resources(m),
-                "plan": to_json(candidate.plan),
+                "plan": to_json(m.plan),
             }
         )
     return lines
@@ -233,7 +242,11 @@ def _dropped(report: TuneReport) -> dict[str, int]:
 def _rank_correlation(searched: Searched, report: TuneReport) -> float | None:
     """Spearman's, between predicted and measured times."""
     predicted = dict(zip(searched.plans, searched.predicted_us, strict=True))
-    pairs = [(predicted[m.plan], m.time_us) for m in report.measured if m.plan and m.timed]
+    pairs = [
+        (predicted[m.plan], m.time_us)
+        for m in report.measured
+        if m.plan is not None and m.plan in predicted and m.timed
+    ]
     if len(pairs) < 3:
         return None
     ranks = [np.argsort(np.argsort([p[k] for p in pairs])) for k in (0, 1)]

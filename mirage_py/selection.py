@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from mirage_py.search.baseline_model import eager_model_us
 from mirage_py.search.cost_model import lower_bound_us
 from mirage_py.search.instantiate import Instance
 from mirage_py.search.kinds import describe
+from mirage_py.search.neighbours import neighbours
 from mirage_py.search.parts import at_parts, split_dims
 from mirage_py.search.proof import prove
 from mirage_py.search.search import RingReport, SearchLimits, SearchResult
@@ -35,6 +36,8 @@ _SAMPLES = 3
 # Of each input set's reference in float64, by effort: some seconds of one core, or a minute and a
 # half.
 _REFERENCE_WORK = {"quick": MAX_REFERENCE_WORK, "full": 10 * MAX_REFERENCE_WORK}
+# How often, at most, the fastest plans' neighbours are measured.
+_CLIMBS = {"quick": 2, "full": 8}
 # Plans behind the best that a result without measurements still lists.
 _NEXT_BEST = 8
 
@@ -149,12 +152,14 @@ class Ranking:
 
         given = dict(baselines or {})
         against = {**usual_baselines(self.program, given.get("eager"), effort=effort), **given}
-        plans = [i.plan for i in self.instances]
+        climb = _Climb(self.target)
         report = tune(
             self.program,
-            plans,
+            [i.plan for i in self.instances],
             against,
             target=self.target,
+            neighbours=climb,
+            climbs=_CLIMBS[effort],
             seed=self.seed,
             max_work=_REFERENCE_WORK[effort],
             budget_s=None if deadline is None else max(0.0, deadline - time.monotonic()),
@@ -181,7 +186,9 @@ class Ranking:
         note = self._why_nothing()
         if plan is not None:
             source = float_source(report.best, self.target.name)
-            evidence = self.evidence(plan, report.best.max_rel_error, report.best.bound, source)
+            origin = climb.origin(plan)
+            error, bound = report.best.max_rel_error, report.best.bound
+            evidence = self.evidence(plan, error, bound, source, origin=origin)
             note = ""
         result = self._result(baseline, best, plan, evidence, candidates, note)
         return replace(result, notes=(*result.notes, *report.notes), interrupted=report.interrupted)
@@ -217,14 +224,17 @@ class Ranking:
             limited_by=limited_by,
         )
 
-    def evidence(self, plan: Plan, error: float, bound: float, source: str) -> Evidence:
+    def evidence(
+        self, plan: Plan, error: float, bound: float, source: str, *, origin: Plan | None = None
+    ) -> Evidence:
         """That for one of the plans; the rest is what the float gate found, and where.
 
-        Raises VerificationError when the real tiles at the real sizes differ on a sample, or the
-        family does at the plan's own number of parts.
+        A plan that is none of ours is of the family of its ``origin``, which is. Raises
+        VerificationError when the real tiles at the real sizes differ on a sample, or the family
+        does at the plan's own number of parts.
         """
-        instance = next(i for i in self.instances if i.plan == plan)
-        field = self._field_evidence(instance)
+        instance = next(i for i in self.instances if i.plan == (origin or plan))
+        field = self._field_evidence(instance.family.digest, plan)
         ugraph = plan.ugraph
         sampled = sampled_test(self.normal, ugraph, samples=_SAMPLES, seed=self.seed).require()
         proof = prove(self.normal, ugraph)
@@ -242,13 +252,13 @@ class Ranking:
             functions=field.functions.document() if field.functions else None,
         )
 
-    def _field_evidence(self, instance: Instance) -> FieldEvidence:
-        """That of the family; with another number of parts it is tested once more.
+    def _field_evidence(self, family: str, plan: Plan) -> FieldEvidence:
+        """That of the family of a plan; with another number of parts it is tested once more.
 
         Where a field cannot judge those parts, the sampled test of the plan has to do.
         """
-        item = self.verified[instance.family.digest]
-        own = instance.plan.ugraph.program
+        item = self.verified[family]
+        own = plan.ugraph.program
         if own == item.family.program:
             return item.evidence
         parts = {d: parts_of(own, d) for d in split_dims(own)}
@@ -291,6 +301,23 @@ class Ranking:
             candidates=tuple(candidates),
             notes=(note,) if note else (),
         )
+
+
+class _Climb:
+    """Neighbours of plans, with the plan of the ranking that each goes back to."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._origins: dict[Plan, Plan] = {}
+
+    def __call__(self, plan: Plan) -> Iterator[Plan]:
+        for step in neighbours(plan, self._target):
+            self._origins.setdefault(step, self.origin(plan))
+            yield step
+
+    def origin(self, plan: Plan) -> Plan:
+        """The plan itself where it is of the ranking."""
+        return self._origins.get(plan, plan)
 
 
 def _numbers(limits: SearchLimits) -> dict[str, int]:

@@ -1,16 +1,17 @@
-"""Measuring candidates beside what the user has: compile, check, race, check again.
+"""Measuring candidates beside what the user has: compile, check, climb, race, check again.
 
 Compilation, checking and a first timing happen in workers, so a candidate that crashes or hangs
-costs only itself. Timing goes by successive halving: all with few replays, the fastest quarter with
-more, a handful with many (Jamieson and Talwalkar 2016). In the later rounds, which are in this
-process, the baselines run between the candidates.
+costs only itself. From the fastest of a first timing it climbs: what is a step from them is
+compiled and timed too, as long as something gets faster. Timing goes by successive halving: all
+with few replays, the fastest quarter with more, a handful with many (Jamieson and Talwalkar 2016).
+In the later rounds, which are in this process, the baselines run between the candidates.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import CompileError, InputError, MirageError
@@ -32,10 +33,16 @@ if TYPE_CHECKING:
     import torch
 
 Progress = Callable[[str], None]
+# What is a step from a plan.
+Neighbours = Callable[[Plan], Iterable[Plan]]
 
 _REPS = (3, 9, 31)
 _SURVIVORS = 4  # one in four goes on after the first round
 _TOP_K = 6
+# It climbs from so many of the fastest, at most so often, while a step gains so much of the time.
+_CLIMBERS = 3
+_CLIMBS = 2
+_GAIN = 0.005
 # By when, in shares of a time budget, compiling and the first round are to be over.
 _COMPILE_SHARE, _TRIAL_SHARE = 0.6, 0.85
 
@@ -50,6 +57,8 @@ def tune(
     budget_s: float | None = None,
     compile_workers: int | None = None,
     top_k: int = _TOP_K,
+    neighbours: Neighbours = lambda _: (),
+    climbs: int = _CLIMBS,
     max_work: float = MAX_REFERENCE_WORK,
     progress: Progress = lambda _: None,
     should_stop: Callable[[], bool] = lambda: False,
@@ -58,9 +67,11 @@ def tune(
 
     ``plans`` are plans of ``program``; ``baselines`` are functions of its inputs in order.
     ``budget_s`` bounds compiling and timing: what has not begun by then is left out, and the best
-    so far is returned, as it is when ``should_stop`` says so and after Ctrl-C. Of the reference of
-    an input set no more is evaluated than ``max_work`` element operations, and than there is time
-    for. Raises InputError without a GPU, and CompileError when no baseline runs.
+    so far is returned, as it is when ``should_stop`` says so and after Ctrl-C. ``neighbours`` says
+    what to try beside the fastest, at most ``climbs`` times over. Of the reference of an input set
+    no more is evaluated than ``max_work`` element operations, and than there is time for.
+
+    Raises InputError without a GPU, and CompileError when no baseline runs.
     """
     import torch
 
@@ -85,10 +96,11 @@ def tune(
         warm_up = WarmUp(program, baselines, _device())
         tuner = _Tuner(program, plans, baselines, gate, deadline, progress, should_stop)
         with CompilePool(compile_workers) as pool:
-            tuner.compile(pool, target, compiled_by)
-        progress("waiting for the baselines to compile")
-        tuner.seconds["baselines"] = warm_up.wait()
-        tuner.try_all(target.l2_bytes, tried_by)
+            tuner.compile(tuner.candidates, pool, target, compiled_by)
+            progress("waiting for the baselines to compile")
+            tuner.seconds["baselines"] = warm_up.wait()
+            tuner.try_all(target.l2_bytes, tried_by)
+            tuner.climb(neighbours, climbs, pool, target, tried_by)
         with torch.no_grad():
             tuner.race(target.l2_bytes, top_k)
             return tuner.report()
@@ -122,9 +134,15 @@ class _Tuner:
 
     # -- before timing ---------------------------------------------------------------------------
 
-    def compile(self, pool: CompilePool, target: Target, deadline: float | None) -> None:
-        """Compile every candidate; drop what does not compile or fit the target."""
-        plans = [c.plan for c in self.candidates if c.plan is not None]
+    def compile(
+        self,
+        contenders: Sequence[Contender],
+        pool: CompilePool,
+        target: Target,
+        deadline: float | None,
+    ) -> None:
+        """Compile candidates; drop what does not compile or fit the target."""
+        plans = [c.plan for c in contenders if c.plan is not None]
         done = 0
 
         def count(_number: int, _outcome: CompileOutcome) -> None:
@@ -136,7 +154,7 @@ class _Tuner:
             outcomes = pool.compile(
                 plans, target.capability, on_outcome=count, deadline=deadline, stop=self.should_stop
             )
-        for contender, outcome in zip(self.candidates, outcomes, strict=True):
+        for contender, outcome in zip(contenders, outcomes, strict=True):
             contender.reason = outcome.reason
             contender.facts = outcome.facts
             for facts in outcome.facts:
@@ -144,7 +162,42 @@ class _Tuner:
 
     def try_all(self, l2_bytes: int, deadline: float | None) -> None:
         """Run every candidate on the first input sets, drop the wrong ones, time the others."""
-        alive = [c for c in self.candidates if c.alive]
+        self._try(self.candidates, l2_bytes, deadline)
+        nothing = self.candidates and not any(c.alive for c in self.candidates)
+        if nothing and not self.should_stop():
+            self.notes.append("no candidate compiled and gave the right result")
+
+    def climb(
+        self,
+        neighbours: Neighbours,
+        climbs: int,
+        pool: CompilePool,
+        target: Target,
+        deadline: float | None,
+    ) -> None:
+        """Compile, check and time what is a step from the fastest, until nothing gets faster."""
+        known = {c.plan for c in self.candidates}
+        for _ in range(climbs):
+            top = self._fastest([c for c in self.candidates if c.alive], _CLIMBERS)
+            late = deadline is not None and time.monotonic() > deadline
+            if not top or late or self.should_stop():
+                return
+            steps = dict.fromkeys(p for c in top if c.plan for p in neighbours(c.plan))
+            fresh = [p for p in steps if p not in known]
+            if not fresh:
+                return
+            known.update(fresh)
+            first = len(self.candidates)
+            added = [Contender(_name(first + n, p), p) for n, p in enumerate(fresh)]
+            self.candidates += added
+            self.compile(added, pool, target, deadline)
+            self._try(added, target.l2_bytes, deadline)
+            best = self._fastest([c for c in added if c.alive], 1)
+            if not best or best[0].time_us > (1.0 - _GAIN) * top[0].time_us:
+                return
+
+    def _try(self, contenders: Sequence[Contender], l2_bytes: int, deadline: float | None) -> None:
+        alive = [c for c in contenders if c.alive]
         self.progress(f"checking {len(alive)} candidates against float64, {_REPS[0]} replays")
         with self._stage("first round"):
             trials = self.gate.first(
@@ -159,9 +212,6 @@ class _Tuner:
                 contender.judged(trial.evidence)
             if trial.time is not None:
                 contender.timed(trial.time)
-        nothing = self.candidates and not any(c.alive for c in self.candidates)
-        if nothing and not self.should_stop():
-            self.notes.append("no candidate compiled and gave the right result")
 
     def _judge(
         self, contenders: Sequence[Contender], judge: Callable[[Sequence[Plan]], list[Any]]
@@ -178,7 +228,8 @@ class _Tuner:
             yield
         finally:
             waited = self.gate.waited_s - waited
-            self.seconds[name] = time.monotonic() - start - waited
+            spent = time.monotonic() - start - waited
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent
             self.seconds["references"] = self.seconds.get("references", 0.0) + waited
 
     # -- timing ----------------------------------------------------------------------------------

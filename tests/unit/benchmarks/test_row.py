@@ -57,7 +57,11 @@ class Stage:
         monkeypatch.setattr(row_module, "tune", self)
         monkeypatch.setattr(row_module, "_forget_compiled", lambda: None)
 
-    def __call__(self, program, plans, baselines, *, target, compile_workers, progress):
+    def __call__(
+        self, program, plans, baselines, *, target, neighbours, climbs, compile_workers, progress
+    ):
+        assert climbs == 2
+        assert list(neighbours(plans[0])) if plans else True
         assert compile_workers == SETTING.compile_workers
         progress("compiled 1 of 2")
         progress("checking 2 candidates against float64, 3 replays")

@@ -130,13 +130,22 @@ class Scene:
     def stop(self) -> bool:
         return bool(self.stop_in_round) and len(self.rounds) >= self.stop_in_round
 
-    def run(self, count: int, baselines=("eager", "compile"), top_k: int = 2) -> TuneReport:
+    def run(
+        self,
+        count: int,
+        baselines=("eager", "compile"),
+        top_k: int = 2,
+        neighbours=lambda _: (),
+        climbs: int = 2,
+    ) -> TuneReport:
         plans = [numbered(n) for n in range(count)]
         functions = {name: lambda *_: "baseline" for name in baselines}
         tuner = _Tuner(PROGRAM, plans, functions, self.gate, None, lambda _: None, self.stop)
-        tuner.compile(Pool(self.outcomes), H200, None)
+        pool = Pool(self.outcomes)
+        tuner.compile(tuner.candidates, pool, H200, None)
         self.gate.times = self.times
         tuner.try_all(60 << 20, None)
+        tuner.climb(neighbours, climbs, pool, H200, None)
         tuner.race(60 << 20, top_k)
         return tuner.report()
 
@@ -159,6 +168,39 @@ def test_the_fastest_right_plan_wins(monkeypatch: pytest.MonkeyPatch):
     ]  # fmt: skip
     assert report.best.max_rel_error == RIGHT.max_rel_error
     assert report.best.bound == RIGHT.bound
+
+
+def beside(plan: Plan) -> list[Plan]:
+    """Plan 10 n lies beside plan 10 n + 1, and so on."""
+    return [numbered(number_of(plan) + 1)]
+
+
+def test_what_is_a_step_from_the_fastest_is_tried(monkeypatch: pytest.MonkeyPatch):
+    times = {"plan 0": 12.0, "plan 1": 9.0, "plan 2": 8.0, "plan 3": 8.5}
+    scene = Scene(monkeypatch, {**BASE, **times})
+    report = scene.run(1, neighbours=beside, climbs=8)
+    # Plan 3 gains nothing on plan 2: there it stops.
+    assert winner(report) == "plan 2"
+    assert [n for stage, n in scene.gate.asked if stage == "first"] == [[0], [1], [2], [3]]
+
+
+def test_climbs_are_counted_and_nothing_is_tried_twice(monkeypatch: pytest.MonkeyPatch):
+    times = {f"plan {n}": 12.0 - n for n in range(6)}
+    scene = Scene(monkeypatch, {**BASE, **times})
+    report = scene.run(2, neighbours=beside, climbs=2)
+    assert [n for stage, n in scene.gate.asked if stage == "first"] == [[0, 1], [2], [3]]
+    assert winner(report) == "plan 3"
+
+
+def test_a_wrong_neighbour_is_no_step(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0, "plan 1": 5.0, "plan 2": 4.0})
+    scene.gate.verdicts["first"] = {1: WRONG}
+    assert winner(scene.run(1, neighbours=beside)) == "plan 0"
+
+
+def test_there_is_nothing_to_climb_from(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, BASE)
+    assert winner(scene.run(0, neighbours=beside)) == "compile"
 
 
 def test_what_took_how_long(monkeypatch: pytest.MonkeyPatch):
