@@ -78,21 +78,23 @@ def _window_extents(program: Program, max_elements: int) -> dict[str, int]:
     first, *others = (program.nodes[o.node].dims for o in program.outputs)
     common = [d for d in first if all(d in dims for dims in others)]
     extents = {d: program.sizes[d] for d in common}
-    whole = peak = peak_elements(program, extents)
+    found: dict[str, int] = {}
+    peak = peak_elements(program, extents)
+    least = peak_elements(program, dict.fromkeys(common, 1))
     work = _total_work(program, extents)
-    while peak > _CACHED_ELEMENTS:
+    while peak > max(least, _CACHED_ELEMENTS):
         halves = [{**extents, d: (n + 1) // 2} for d, n in extents.items() if n > 1]
-        if not halves:
-            break
         # A half with half the peak may repeat as much again, and is then no better than none.
-        smaller = min(halves, key=lambda e: _total_work(program, e) * peak_elements(program, e))
-        more = _total_work(program, smaller)
+        extents = min(halves, key=lambda e: _total_work(program, e) * peak_elements(program, e))
+        more, smaller = _total_work(program, extents), peak_elements(program, extents)
         if peak > max_elements:
             work = more
-        elif more > _WORTH * work or peak_elements(program, smaller) == peak:
+        elif more > _WORTH * work:
             break
-        extents, peak = smaller, peak_elements(program, smaller)
-    return {d: n for d, n in extents.items() if n < program.sizes[d]} if peak < whole else {}
+        # Two arrays of one size may take two cuts.
+        if smaller < peak:
+            found, peak = extents, smaller
+    return {d: n for d, n in found.items() if n < program.sizes[d]}
 
 
 def _total_work(program: Program, extents: dict[str, int]) -> float:

@@ -65,6 +65,12 @@ def test_what_is_cut_repeats_no_softmax(sizes):
     assert in_order[:2] == [found[0], found[-1]][: len(found)]
 
 
+def test_nothing_is_cut_that_makes_no_array_smaller():
+    """Keys and values of one head are read whole, whatever part of the output is wanted."""
+    program = parse(DECODING.format(b=4, s=8192))
+    assert next(windows(program, 1 << 10)) == {"b": (0, 1), "g": (0, 1)}
+
+
 def test_every_element_lies_in_one_window():
     program = parse(DECODING.format(b=5, s=4096))
     count = np.zeros([program.sizes[d] for d in "bgre"], dtype=int)
