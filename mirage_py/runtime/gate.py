@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import CompileError
-from mirage_py.runtime.gate_judge import judge_there
+from mirage_py.runtime import gate_judge
 from mirage_py.runtime.gate_store import GateStore
 from mirage_py.runtime.references import References
 from mirage_py.runtime.timing import Timed
@@ -122,12 +122,13 @@ class FloatGate:
 
     def judge(self, name: str, outputs: tuple[torch.Tensor, ...]) -> FloatEvidence:
         """What somebody in this process computed on a set that is ready, where it lies."""
-        return judge_there(self.store, name, outputs)
+        return gate_judge.judge_there(self.store, name, outputs)
 
     def close(self) -> None:
         """Stop the workers and remove the folder."""
         self._references.close()
         self._ready.close()
+        gate_judge.forget()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> FloatGate:

@@ -134,6 +134,11 @@ def judge_there(store: GateStore, name: str, outputs: tuple[torch.Tensor, ...]) 
     return judge.evidence(outputs) or store.judge(name, to_arrays(store.program, outputs))
 
 
+def forget() -> None:
+    """Give the memory of all references back."""
+    _judge.cache_clear()
+
+
 @lru_cache(maxsize=8)
 def _judge(
     folder: Path, program: Program, name: str, device: torch.device, with_eager: bool

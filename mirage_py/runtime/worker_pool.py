@@ -393,6 +393,8 @@ class _Standby:
 
     def begin(self) -> None:
         """Have it ready soon, unless it is or will be."""
+        if self._thread is not None:
+            return
         with self._one_at_a_time:
             self._closed = False
             if self._thread is None:
