@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mirage_py.codegen.deferral import deferred_sums
 from mirage_py.codegen.live_tiles import live_range
 from mirage_py.codegen.precision import TypedBlock
+from mirage_py.codegen.product_order import text_order
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.accumulators import AccumulatorText
 from mirage_py.codegen.triton.contraction import ContractionText, reduced
@@ -98,7 +99,7 @@ class KernelEmitter:
                 if section.loop is not None:
                     self._wait_for(section.nodes)
                 if section.loop is None:
-                    for node in section.nodes:
+                    for node in text_order(self.block, self.tiling, number):
                         self._let_next_start(node, number)
                         self._node(node, number)
                 else:
@@ -233,7 +234,7 @@ class KernelEmitter:
                 start = f"tl.cast({start}, tl.int64)"
             self.out.line(f"{var} = {start}")
             self._tail(dim, number)
-            for node in section.nodes:
+            for node in text_order(self.block, self.tiling, number):
                 self._node(node, number)
         for node in section.nodes:
             self.accumulators.finish(node, number)
