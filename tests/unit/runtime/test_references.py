@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from plans import scale_program
 
 from mirage_py.errors import CompileError
+from mirage_py.runtime.gate_store import GateStore
 from mirage_py.runtime.references import References, at_a_time
+from mirage_py.ugraph.json_form import dump_text
+from mirage_py.verify.float_gate import reference
+from mirage_py.verify.input_sets import SET_NAMES, drawn_sets
 
 PROGRAM = scale_program(4, 8)
 PLENTY = 1 << 50
@@ -25,6 +31,21 @@ def test_sets_are_prepared_at_the_same_time(tmp_path: Path):
         found.wait(["large"])
     finally:
         found.close()
+
+
+def test_what_is_prepared_is_what_the_gate_reads(tmp_path: Path):
+    bounds = {"folder": str(tmp_path), "program": dump_text(PROGRAM), "seed": 0, "max_work": 1e6}
+    found = References(PROGRAM, {"service": "prepare_gate", **bounds}, SET_NAMES[:2], {})
+    try:
+        assert found.wait(SET_NAMES[:2]) == 1.0
+    finally:
+        found.close()
+    store = GateStore(tmp_path, PROGRAM)
+    for inputs in drawn_sets(PROGRAM, 0, SET_NAMES[:2]):
+        (x,) = store.inputs(inputs.name, torch.device("cpu"))
+        assert np.array_equal(x.double().numpy(), inputs.arrays["X"])
+        known = reference(PROGRAM, inputs.arrays)
+        assert np.array_equal(store.read_reference(inputs.name)["Y"], known["Y"])
 
 
 def test_a_set_that_fails_is_an_error_for_those_who_need_it():
