@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mirage_py.codegen.deferral import deferred_sums
 from mirage_py.codegen.live_tiles import live_range
@@ -12,11 +12,18 @@ from mirage_py.codegen.product_order import text_order
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.accumulators import AccumulatorText
 from mirage_py.codegen.triton.contraction import ContractionText, reduced
+from mirage_py.codegen.triton.descriptors import described_tiles, live_axes
 from mirage_py.codegen.triton.expressions import elementwise, product
 from mirage_py.codegen.triton.launch_order import ALONE, LaunchOrder
 from mirage_py.codegen.triton.loop_bounds import loop_bounds, low_name
 from mirage_py.codegen.triton.shifts import BaseTwoShifts
-from mirage_py.codegen.triton.tile_text import TileText, atom, identifier, pointer_name
+from mirage_py.codegen.triton.tile_text import (
+    TileText,
+    atom,
+    descriptor_name,
+    identifier,
+    pointer_name,
+)
 from mirage_py.codegen.writer import CodeWriter
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.dtypes import BOOL, DType
@@ -33,12 +40,15 @@ _STEMS = {"accum_max": "peak", "accum_sum": "acc", "accum_rescaled": "acc", "mat
 
 @dataclass(frozen=True)
 class KernelText:
-    """``pointers`` are the tensors the kernel takes, in the order of its parameters."""
+    """``pointers`` are the tensors the kernel takes, in the order of its parameters; ``tiles`` has
+    the tile of each that it takes as a tensor descriptor.
+    """
 
     name: str
     source: str
     pointers: tuple[str, ...]
     grid: int
+    tiles: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 class KernelEmitter:
@@ -67,6 +77,12 @@ class KernelEmitter:
         self.pointers = tuple(t for t in tensors if t in used)
         # Positions of 64 bits, where 32 do not reach the last element of every tensor.
         self.is_wide = any(_reach(tensors[t]) > _MAX_INT32 for t in self.pointers)
+        # The first position of a tile along each dimension, as text.
+        self.starts: dict[str, str] = {}
+        # Tensors that are read through descriptors, whose coordinates have 32 bits.
+        self.described: dict[str, tuple[int, ...]] = {}
+        if not self.is_wide:
+            self.described = described_tiles(self.block, self.tiling, tensors, options)
         self.live = tuple(live_range(self.tiling, n) for n in range(len(self.block.sections)))
         self.out = CodeWriter()
         self.tiles = TileText(self.tiling, tensors, options)
@@ -89,7 +105,10 @@ class KernelEmitter:
         """The kernel as text."""
         pointers = self.pointers
         self.out.line("@triton.jit")
-        self.out.line(f"def {self.block.name}({', '.join(map(pointer_name, pointers))}):")
+        parameters = [
+            descriptor_name(p) if p in self.described else pointer_name(p) for p in pointers
+        ]
+        self.out.line(f"def {self.block.name}({', '.join(parameters)}):")
         with self.out.indented():
             self._grid_positions()
             self._whole_positions()
@@ -105,7 +124,8 @@ class KernelEmitter:
                 else:
                     self._loop(number, section, section.loop, loops)
                     loops += 1
-        return KernelText(self.block.name, self.out.text(), pointers, self.tiling.grid_blocks)
+        blocks = self.tiling.grid_blocks
+        return KernelText(self.block.name, self.out.text(), pointers, blocks, self.described)
 
     def _let_next_start(self, number: int, section: int) -> None:
         """In front of the last stores. Earlier, blocks that only wait would take the place of
@@ -172,6 +192,7 @@ class KernelEmitter:
     def _grid_position(self, dim: str, block_number: str | None) -> None:
         tile = self.tiling.padded(dim, 0)
         var = self.tiles.dim_var[dim]
+        self.starts[dim] = f"{atom(block_number)} * {tile}" if block_number is not None else "0"
         if block_number is not None and self.is_wide:
             block_number = f"{atom(block_number)}.to(tl.int64)"
         if tile == 1:
@@ -207,6 +228,7 @@ class KernelEmitter:
 
     def _whole_position(self, dim: str, section: int) -> None:
         tile = self.tiling.padded(dim, section)
+        self.starts[dim] = "0"
         text = self._lanes(tile) if tile > 1 else "0"
         self.out.line(f"{self.tiles.dim_var[dim]} = {text}")
         self._tail(dim, section)
@@ -227,7 +249,7 @@ class KernelEmitter:
         first, stop = loop_bounds(self.tiling, number, self.live[number], self.tiles.dim_var)
         self.out.line(f"for {var}_start in tl.range({first}, {stop}, {tile}, num_stages={depth}):")
         with self.out.indented():
-            start = f"{var}_start"
+            self.starts[dim] = start = f"{var}_start"
             if tile > 1:
                 start += f" + {self._lanes(tile)}"
             elif self.is_wide:
@@ -294,6 +316,8 @@ class KernelEmitter:
         raise ScheduleError(f"Triton has no emission for '{node.op}'", where=self.block.name)
 
     def _load(self, node: Node, axes: Sequence[str], section: int) -> str:
+        if node.access.tensor in self.described:
+            return self._fetch(node, axes, section)
         extra = ""
         mask = self.tiles.in_range(node.access.dims(), axes, section)
         if mask:
@@ -302,6 +326,18 @@ class KernelEmitter:
         if policy:
             extra += f', eviction_policy="{policy}"'
         return f"tl.load({self.tiles.address(node, axes)}{extra})"
+
+    def _fetch(self, node: Node, axes: Sequence[str], section: int) -> str:
+        """A load through a descriptor: the tile from its first position along each axis."""
+        live = live_axes(node, self.tiling, section)
+        names = dict(self.tiles.dim_var)
+        names.update((dim, atom(self.starts[dim])) for dim in live.values())
+        corner = ", ".join(e.render(names) for e in node.access.index)
+        text = f"{descriptor_name(node.access.tensor)}.load([{corner}])"
+        have = tuple(live[axis] for axis in sorted(live))
+        if len(node.access.index) > len(have):
+            text = f"tl.reshape({text}, {self.tiles.shape(have, section)})"
+        return text if have == tuple(axes) else f"tl.trans({text})"
 
     def _store(self, node: Node, section: int) -> None:
         axes = self.tiles.axes(node.access.dims(), section)

@@ -102,6 +102,8 @@ def _file(
     out.line()
     for module in ("torch", "triton", "triton.language as tl"):
         out.line(f"import {module}")
+    if text.tiles:
+        out.line("from triton.tools.tensor_descriptor import TensorDescriptor")
     if order != ALONE:
         out.line("from triton.language.extra import cuda")
     out.line()
@@ -119,7 +121,8 @@ def _file(
         for name in added:
             out.line(f"{name}.zero_()")
         early = ", launch_pdl=True" if order.starts_early else ""
-        out.line(f"{text.name}[({text.grid},)]({params}, num_warps={options.num_warps}{early})")
+        given = ", ".join(_argument(t, text) for t in pointers)
+        out.line(f"{text.name}[({text.grid},)]({given}, num_warps={options.num_warps}{early})")
     out.line()
     out.line()
     out.line('if __name__ == "__main__":')
@@ -132,6 +135,14 @@ def _file(
                 norm = f"{tensor.name}.float().norm().item()"
                 out.line(f'print("{tensor.name}", tuple({tensor.name}.shape), {norm})')
     return out.text()
+
+
+def _argument(tensor: Tensor, text: KernelText) -> str:
+    """A tensor as the kernel takes it."""
+    tile = text.tiles.get(tensor.name)
+    if tile is None:
+        return tensor.name
+    return f"TensorDescriptor.from_tensor({tensor.name}, {list(tile)})"
 
 
 def _example(tensor: Tensor, written: bool) -> str:
@@ -150,8 +161,12 @@ def _storage_elements(tensor: Tensor) -> int:
     return 1 + sum((e - 1) * s for e, s in zip(tensor.shape, tensor.element_strides, strict=True))
 
 
-def pointer_type(dtype: DType) -> str:
-    """Triton's name of a pointer to this type in a signature."""
+def parameter_type(dtype: DType, tile: tuple[int, ...] | None = None) -> str:
+    """Triton's name, in a signature, of a pointer to this type, or of a descriptor that fetches
+    tiles of it.
+    """
     short = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64", "f8e4m3": "fp8e4nv",
              "f8e5m2": "fp8e5", "i32": "i32", "i8": "i8", "bool": "i1"}  # fmt: skip
+    if tile is not None:
+        return f"tensordesc<{short[dtype.name]}[{','.join(map(str, tile))}]>"
     return f"*{short[dtype.name]}"

@@ -91,6 +91,11 @@ def pointer_name(tensor: str) -> str:
     return f"{identifier(tensor)}_ptr"
 
 
+def descriptor_name(tensor: str) -> str:
+    """The parameter that describes a tensor to the copy engine."""
+    return f"{identifier(tensor)}_desc"
+
+
 def identifier(name: str) -> str:
     """A Python name for a tensor or dimension."""
     clean = "".join(c if c.isalnum() or c == "_" else "_" for c in name)

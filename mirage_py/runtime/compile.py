@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mirage_py.codegen.triton.module import TritonKernel, pointer_type
+from mirage_py.codegen.triton.module import TritonKernel, parameter_type
 from mirage_py.errors import CompileError
 from mirage_py.runtime.machine_code import unwritten_registers
 from mirage_py.runtime.modules import load_module
@@ -35,7 +35,8 @@ class KernelSource:
     @classmethod
     def of(cls, kernel: TritonKernel) -> KernelSource:
         """The part of an emitted kernel that the compiler sees."""
-        types = tuple(pointer_type(t.dtype) for t in kernel.pointers)
+        tiles = kernel.text.tiles
+        types = tuple(parameter_type(t.dtype, tiles.get(t.name)) for t in kernel.pointers)
         early = kernel.order.starts_early
         return cls(kernel.name, kernel.source, types, kernel.options.num_warps, early)
 
@@ -101,7 +102,11 @@ def compiled_handle(kernel: KernelSource, capability: int) -> Any:
 
     function = getattr(load_module(kernel.source, kernel.name), kernel.name)
     signature = dict(zip(function.arg_names, kernel.pointer_types, strict=True))
-    aligned = {(i,): [["tt.divisibility", POINTER_ALIGNMENT_BYTES]] for i in range(len(signature))}
+    aligned = {
+        (i,): [["tt.divisibility", POINTER_ALIGNMENT_BYTES]]
+        for i, kind in enumerate(kernel.pointer_types)
+        if kind.startswith("*")
+    }
     try:
         return triton.compile(
             ASTSource(function, signature, {}, aligned),

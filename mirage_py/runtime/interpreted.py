@@ -130,6 +130,7 @@ def _step(step: Step) -> dict[str, Any]:
             "source": step.source,
             "grid": step.text.grid,
             "pointers": [t.name for t in step.pointers],
+            "tiles": {name: list(tile) for name, tile in step.text.tiles.items()},
         }
     if isinstance(step, ZeroFill):
         return {"name": step.name, "zero": step.tensor}

@@ -176,7 +176,15 @@ def _run(step: Mapping[str, Any], tensors: Mapping[str, _Guarded]) -> None:
     function = getattr(load_module(step["source"], step["name"]), step["name"])
     # Lanes behind a mask may overflow; what is stored is judged by the caller.
     with np.errstate(all="ignore"):
-        function[(step["grid"],)](*(tensors[name].tensor for name in step["pointers"]))
+        function[(step["grid"],)](*(_argument(step, n, tensors) for n in step["pointers"]))
+
+
+def _argument(step: Mapping[str, Any], name: str, tensors: Mapping[str, _Guarded]) -> Any:
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    tile = step["tiles"].get(name)
+    tensor = tensors[name].tensor
+    return tensor if tile is None else TensorDescriptor.from_tensor(tensor, tile)
 
 
 def _allocate(facts: Mapping[str, Any]) -> _Guarded:

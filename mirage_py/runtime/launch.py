@@ -184,6 +184,7 @@ class PlanRunner:
 def _kernel_launch(kernel: TritonKernel, capability: int, places: Sequence[int]) -> _Launch:
     """The kernel, loaded on the current device, with as little as possible left to do in a call."""
     from triton import knobs
+    from triton.tools.tensor_descriptor import TensorDescriptor
 
     compiled = compiled_handle(KernelSource.of(kernel), capability)
     grid = kernel.text.grid
@@ -206,9 +207,14 @@ def _kernel_launch(kernel: TritonKernel, capability: int, places: Sequence[int])
         hook = knobs.runtime.launch_enter_hook
         return bool(getattr(hook, "calls", hook))
 
+    tiles = kernel.text.tiles
+    described = [(n, tiles[t.name]) for n, t in enumerate(kernel.pointers) if t.name in tiles]
+
     def launch(memory: Sequence[torch.Tensor], stream: int) -> None:
         # Addresses as integers: for tensors triton asks the driver about every pointer.
-        pointers = [memory[p].data_ptr() for p in places]
+        pointers: list[Any] = [memory[p].data_ptr() for p in places]
+        for number, tile in described:
+            pointers[number] = TensorDescriptor.from_tensor(memory[places[number]], list(tile))
         if is_watched():  # a profiler wants to know of every launch
             with_hooks(*pointers, stream=stream)
         else:
