@@ -1,8 +1,9 @@
 """How long a kernel takes, predicted from its tiles: a roofline with latency and waves.
 
 A block's iteration costs what its slowest resource needs: tensor cores, plain cores, its share of
-the cache's bandwidth, or the latency that its pipeline does not hide. Resident blocks share an SM.
-The sum over waves is bounded below by the bytes that must cross the memory bus.
+the cache's bandwidth, shared memory, or its own chain of dependent steps and the latency that its
+ring of buffers does not hide. Resident blocks share an SM. The sum over waves and the bytes that
+must cross the memory bus hide one another, but for their ends.
 """
 
 from __future__ import annotations
@@ -10,31 +11,30 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from mirage_py.codegen.axis_order import REVERSED
 from mirage_py.search.footprint import (
+    WARP_GROUP_ROWS,
     Footprint,
     is_pipelined,
     is_warp_group_dot,
     registers,
     smem_bytes,
 )
-from mirage_py.search.residency import tensors_of
+from mirage_py.search.model_constants import ModelConstants, constants_of
+from mirage_py.search.residency import moved_bytes
 from mirage_py.search.tiled_kernel import SectionWork, TiledKernel
+from mirage_py.search.warps import joined_warps, warp_tile
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.program import Program
 
-# One pass through a barrier or a shuffle tree.
-_SYNC_US = 0.08
-# Share of the issue slots that one block fills alone, and that all resident blocks fill together.
-_SINGLE_BLOCK_ISSUE = 0.5
-_SHARED_ISSUE = 0.8
-_IMPERFECT_OVERLAP = 0.15
-# A load in a loop that is no asynchronous copy stalls every iteration.
-_UNPIPELINED_LATENCY = 0.6
-# Share of the warp-group rate that mma.sync reaches on sm_90.
-_PLAIN_MMA_RATE = 0.5
 _MAX_BLOCKS_PER_SM = 32
 _MAX_THREADS_PER_SM = 2048
+# An SM has four quarters, each with tensor cores and plain cores of its own.
+_QUARTERS = 4
+_HALF_BYTES = 2
+# Operations on an element that is computed for a product: converted, combined, rounded, ...
+_COMPUTED_OPS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,46 @@ class Estimate:
     blocks: int
     blocks_per_sm: int
     bound: str
+
+
+@dataclass(frozen=True, slots=True)
+class SectionLoad:
+    """What one iteration of a section asks of one block under given launch options.
+
+    ``group_flops`` run as warp-group products; ``plain_flops`` as others, with what warps compute
+    twice or leave idle. Of ``sums`` over a tile ``late_sums`` more wait for the end of the loop.
+    ``slots`` is the number of buffers that loads run ahead by, 0 where nothing does.
+    """
+
+    iterations: int
+    group_flops: float
+    plain_flops: float
+    operand_bytes: float
+    vector_ops: float
+    reduced: int
+    barriers: int
+    sums: int
+    late_sums: int
+    cache_bytes: float
+    slots: int
+    stalls: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLoad:
+    """A tiled kernel under given launch options: all that its time follows from.
+
+    ``per_sm`` blocks share an SM in each of ``waves``; ``moved_bytes`` cross the memory bus.
+    """
+
+    footprint: Footprint
+    blocks: int
+    resident: int
+    per_sm: int
+    waves: int
+    num_warps: int
+    moved_bytes: int
+    sections: tuple[SectionLoad, ...]
 
 
 def lower_bound_us(program: Program, target: Target, kernels: int = 1) -> float:
@@ -71,13 +111,6 @@ def lower_bound_us(program: Program, target: Target, kernels: int = 1) -> float:
     )
 
 
-def start_us(target: Target) -> float:
-    """What every kernel costs besides its work: the launch, and the ramp up and down, when the
-    memory system idles while the first loads travel and the last blocks end.
-    """
-    return target.launch_us + 0.5 * target.memory_latency_us
-
-
 class KernelModel:
     """Predicts one tiled kernel under any launch options.
 
@@ -88,25 +121,25 @@ class KernelModel:
         self.kernel = kernel
         self.target = target
         self.blocks = kernel.tiling.grid_blocks
-        tensors = kernel.scope.tensors
-        moved = sum(tensors[t].bytes for t in tensors_of(kernel.block) if t not in in_cache)
-        self.memory_us = moved / target.dram_bytes_per_us
+        self._moved = moved_bytes(kernel.scope, kernel.block, in_cache, target)
+        self.memory_us = self._moved / target.dram_bytes_per_us
         self._registers: dict[int, int] = {}
 
     def estimate(self, options: LaunchOptions) -> Estimate:
         """The prediction; its time is infinite where the kernel does not fit the target."""
+        return estimate(self.load(options), self.target, constants_of(self.target))
+
+    def load(self, options: LaunchOptions) -> KernelLoad:
+        """What the kernel asks of the target, whatever the model makes of it."""
         target = self.target
         need = self._footprint(options)
         resident = _blocks_per_sm(need, options, target)
-        if resident == 0:
-            return Estimate(float("inf"), need, self.blocks, 0, "does not fit")
         per_sm = min(resident, -(-self.blocks // target.sms))
-        waves = max(1, -(-self.blocks // (target.sms * per_sm)))
-        wave_us, bound = self._wave(options, per_sm)
-        if self.memory_us > waves * wave_us:
-            bound = "memory"
-        total = _overlapped([self.memory_us, waves * wave_us])
-        return Estimate(total + start_us(target), need, self.blocks, resident, bound)
+        waves = max(1, -(-self.blocks // (target.sms * per_sm))) if per_sm else 0
+        sections = self._sections(options) if per_sm else ()
+        return KernelLoad(
+            need, self.blocks, resident, per_sm, waves, options.num_warps, self._moved, sections
+        )
 
     def _footprint(self, options: LaunchOptions) -> Footprint:
         warps = options.num_warps
@@ -116,29 +149,57 @@ class KernelModel:
         fits = own <= self.target.max_registers_per_thread
         return Footprint(smem_bytes(self.kernel, options, self.target) if fits else 0, own)
 
-    def _wave(self, options: LaunchOptions, per_sm: int) -> tuple[float, str]:
-        """Time of one wave of ``per_sm`` blocks on every SM, and what bounds its longest part."""
-        total = 0.0
-        worst = (0.0, "latency")
+    def _sections(self, options: LaunchOptions) -> tuple[SectionLoad, ...]:
         depths = iter(options.num_stages)
         deferred = self.kernel.deferred(options.num_warps)
+        found = []
         for work in self.kernel.sections:
             depth = next(depths, 1) if work.is_loop else 1
-            barriers = work.barriers + sum(n not in deferred for n in work.sums)
-            parts = _iteration_times(work, barriers, options, self.target, per_sm, depth)
-            time_us = work.iterations * _overlapped(parts)
-            if work.cache_bytes and work.iterations > 1:
-                time_us += self.target.memory_latency_us
-            total += time_us
-            if time_us > worst[0]:
-                worst = (time_us, _RESOURCES[parts.index(max(parts))])
-        return total, worst[1]
+            late = sum(n in deferred for n in work.sums)
+            found.append(_section_load(work, late, options, self.target, depth))
+        return tuple(found)
 
 
-def _overlapped(times_us: list[float]) -> float:
-    """Time of work on several resources at once: the slowest hides most of the others."""
-    slowest = max(times_us)
-    return slowest + _IMPERFECT_OVERLAP * (sum(times_us) - slowest)
+def estimate(load: KernelLoad, target: Target, constants: ModelConstants) -> Estimate:
+    """The model's prediction for a kernel that asks this much."""
+    if load.per_sm == 0:
+        return Estimate(float("inf"), load.footprint, load.blocks, 0, "does not fit")
+    memory_us = load.moved_bytes / (target.dram_bytes_per_us * constants.dram)
+    wave_us, bound = _wave(load, memory_us, target, constants)
+    # Until the memory is busy, and when the last blocks end, it idles.
+    memory_us += constants.ramp * target.memory_latency_us
+    if memory_us > load.waves * wave_us:
+        bound = "memory"
+    slower, faster = sorted((memory_us, load.waves * wave_us), reverse=True)
+    total = slower * (1 + (faster / slower) ** constants.power) ** (1 / constants.power)
+    total += target.launch_us
+    # Between two blocks on an SM it waits, unless another one is at work there.
+    total += (load.waves - 1) / load.per_sm * constants.restart_us
+    # The rate of the memory is what a good kernel reaches, its start included.
+    total = max(total, load.moved_bytes / target.dram_bytes_per_us)
+    return Estimate(total, load.footprint, load.blocks, load.resident, bound)
+
+
+def _wave(
+    load: KernelLoad, memory_us: float, target: Target, constants: ModelConstants
+) -> tuple[float, str]:
+    """Time of one wave of blocks on every SM, and what bounds its longest part."""
+    total = 0.0
+    worst = (0.0, "latency")
+    reads = sum(s.iterations for s in load.sections if s.cache_bytes)
+    arrival_us = memory_us / load.waves / max(1, reads)
+    for section in load.sections:
+        parts = _iteration_times(section, load, arrival_us, target, constants)
+        slowest = max(parts)
+        iteration_us = slowest + constants.overlap * (sum(parts) - slowest)
+        time_us = section.iterations * iteration_us
+        time_us += section.late_sums * constants.sync_us
+        if section.slots:
+            time_us += target.memory_latency_us * constants.latency
+        total += time_us
+        if time_us > worst[0]:
+            worst = (time_us, _RESOURCES[parts.index(slowest)])
+    return total, worst[1]
 
 
 def _blocks_per_sm(need: Footprint, options: LaunchOptions, target: Target) -> int:
@@ -155,48 +216,121 @@ def _blocks_per_sm(need: Footprint, options: LaunchOptions, target: Target) -> i
     )
 
 
-_RESOURCES = ("tensor cores", "plain cores", "cache", "latency")
+_RESOURCES = ("tensor cores", "plain cores", "cache", "shared memory", "latency")
 
 
 def _iteration_times(
-    work: SectionWork,
-    barriers: int,
-    options: LaunchOptions,
+    section: SectionLoad,
+    load: KernelLoad,
+    arrival_us: float,
     target: Target,
-    per_sm: int,
-    depth: int,
+    constants: ModelConstants,
 ) -> list[float]:
-    """Time of one iteration by resource; the latency is one block's chain of dependent steps."""
-    tensor_rate = target.tensor_flops_per_us / target.sms
-    # A fused multiply-add counts as two flops in the rate but is one operation here.
-    vector_rate = target.vector_flops_per_us / target.sms / 2
-    alone = min(1.0, options.num_warps / 4)
-    loads = work.cache_bytes > 0
-    latency_us = target.memory_latency_us
-    flops = _tensor_flops(work, options, target)
-    exposed_us = latency_us if loads else 0.0
-    if depth > 1:
-        stalls = work.is_loop and not all(is_pipelined(b, options.num_warps) for b in work.loads)
-        exposed_us = _UNPIPELINED_LATENCY * latency_us if stalls else 0.0
-    chain = (
-        flops / (tensor_rate * alone)
-        + work.vector_ops / (vector_rate * alone * _SINGLE_BLOCK_ISSUE)
-        + barriers * _SYNC_US
-        + exposed_us
-    )
-    hidden = latency_us / max(1, depth - 1) if loads else 0.0
+    """Time of one iteration by resource; the latency is one block's chain of dependent steps.
+
+    A buffer of the ring is asked for, its bytes arrive (``arrival_us`` if the memory is the
+    bottleneck), and it is worked on: that takes a turn, in which every slot is filled once.
+    """
+    plain_us, group_us = _product_us(section, target, constants)
+    rate = _vector_rate(target)
+    vector_ops = section.vector_ops + constants.reduced_ops * section.reduced
+    cache_rate = target.l2_bytes_per_us * constants.cache / target.sms
+    cache_us = load.per_sm * section.cache_bytes / cache_rate
+    chain = _chain_us(section, load, target, constants)
+    latency_us = target.memory_latency_us * constants.latency
+    if not section.cache_bytes:
+        waited = chain
+    elif section.slots == 0:
+        waited = chain + latency_us
+    elif section.stalls:
+        waited = chain + constants.stall * latency_us
+    else:
+        turn = latency_us + constants.transfer * max(cache_us, arrival_us) + chain
+        waited = max(chain, turn / section.slots)
     return [
-        per_sm * flops / tensor_rate,
-        per_sm * work.vector_ops / (vector_rate * _SHARED_ISSUE),
-        per_sm * work.cache_bytes / (target.l2_bytes_per_us / target.sms),
-        max(chain, min(hidden, latency_us)),
+        load.per_sm * (plain_us + group_us),
+        load.per_sm * vector_ops / (rate * constants.joint_issue),
+        cache_us,
+        load.per_sm * section.operand_bytes / constants.operand_bytes_per_us,
+        waited,
     ]
 
 
-def _tensor_flops(work: SectionWork, options: LaunchOptions, target: Target) -> float:
-    """At the full rate: what a plain product takes longer counts as more flops."""
-    flops = 0.0
+def _chain_us(
+    section: SectionLoad, load: KernelLoad, target: Target, constants: ModelConstants
+) -> float:
+    """One block's steps in one iteration, one after the other, once its operands are there."""
+    plain_us, group_us = _product_us(section, target, constants)
+    alone = min(1.0, load.num_warps / _QUARTERS)
+    vector_ops = section.vector_ops + constants.reduced_ops * section.reduced
+    return (
+        group_us / alone
+        + plain_us
+        + vector_ops / (_vector_rate(target) * alone * constants.single_issue)
+        + section.barriers * constants.step_us
+        + section.sums * constants.sync_us
+    )
+
+
+def _product_us(
+    section: SectionLoad, target: Target, constants: ModelConstants
+) -> tuple[float, float]:
+    """Time of an SM's tensor cores for mma.sync products and for warp-group ones."""
+    rate = target.tensor_flops_per_us / target.sms
+    plain_rate = rate * (constants.plain_mma if target.capability >= 90 else 1.0)
+    return section.plain_flops / plain_rate, section.group_flops / rate
+
+
+def _vector_rate(target: Target) -> float:
+    """Operations of an SM; a fused multiply-add counts as two flops, but is one of them."""
+    return target.vector_flops_per_us / target.sms / 2
+
+
+def _section_load(
+    work: SectionWork, late_sums: int, options: LaunchOptions, target: Target, depth: int
+) -> SectionLoad:
+    warps = options.num_warps
+    group_flops = plain_flops = 0.0
+    operand_bytes = 0.0
+    turn = -1 if options.flag("axes") == REVERSED else 1
+    plain, sides = [], []
     for dot in work.dots:
-        full = target.capability < 90 or is_warp_group_dot(dot, options, target)
-        flops += 2.0 * dot.products / (1.0 if full else _PLAIN_MMA_RATE)
-    return flops
+        rows, columns = dot.sides[::turn]
+        inner = dot.products // (rows * columns)
+        if is_warp_group_dot(dot, options, target):
+            group_flops += 2.0 * dot.products
+            # The columns are read again for every 64 rows.
+            groups = -(-rows // WARP_GROUP_ROWS)
+            operand_bytes += _HALF_BYTES * inner * groups * (WARP_GROUP_ROWS + columns)
+        else:
+            plain.append((inner, dot.operands[::turn]))
+            sides.append((rows, columns))
+    repeats = 1
+    # An operand of several products is read once.
+    fragments: dict[tuple[int, bool], float] = {}
+    for (inner, operands), (rows, columns), shares in zip(
+        plain, sides, joined_warps(sides, warps), strict=True
+    ):
+        tile = warp_tile(rows, columns, shares)
+        plain_flops += 2.0 * tile[0] * tile[1] * inner * max(_QUARTERS, warps)
+        for side, extent in enumerate(tile):
+            fragments[operands[side], side == 0] = inner * extent
+        repeats = max(repeats, shares[1])
+    operand_bytes += _HALF_BYTES * warps * sum(fragments.values())
+    # Warps beside one another each compute the rows that they multiply.
+    vector_ops = work.vector_ops + _COMPUTED_OPS * work.computed * (repeats - 1)
+    return SectionLoad(
+        iterations=work.iterations,
+        group_flops=group_flops,
+        plain_flops=plain_flops,
+        operand_bytes=operand_bytes,
+        vector_ops=vector_ops,
+        reduced=work.reduced,
+        barriers=work.barriers,
+        sums=len(work.sums) - late_sums,
+        late_sums=late_sums,
+        cache_bytes=work.cache_bytes,
+        # A loop of one iteration is none.
+        slots=depth - 1 if work.iterations > 1 else 0,
+        stalls=not all(is_pipelined(b, warps) for b in work.loads),
+    )

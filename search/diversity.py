@@ -13,11 +13,16 @@ from itertools import zip_longest
 from mirage_py.search.instance import Instance
 
 _PLANS_PER_TILING = 3
+# Of several kernels the one that takes longest is the one to vary.
+_PLANS_PER_LEADING_TILING = 4
 # Share of the seats of the kind that the best plan is of. On an H200 the fastest plan of a kind was
 # among its 50 best predictions.
 _BEST_KIND = 0.4
 # The other kinds share the rest, as if there were so many at least.
 _USUAL_OTHERS = 3
+# Numbers of parts, and tiles of one number, that share a kind's seats: so near to its best.
+_NEAR_PARTS = 1.25
+_NEAR_TILES = 1.15
 # A plan of another kind than the best one's takes no seat that is left over if it is predicted to
 # take this many times as long.
 _NEAR = 1.6
@@ -27,7 +32,8 @@ def diverse(ranked: Sequence[Instance], limit: int) -> tuple[Instance, ...]:
     """At most ``limit`` of a ranking, best first, at most a few of them with the same tiles.
 
     Every kind that occurs has reserved seats, at least one (while there are seats), and plans of a
-    kind take them by turns among the numbers of parts. What is left over goes to the best.
+    kind take them by turns among the numbers of parts, first those that differ in the kernel that
+    takes longest. What is left over goes to the best.
     """
     candidates = list(_without_copies(ranked))
     kinds = _by_kind(candidates)
@@ -35,7 +41,9 @@ def diverse(ranked: Sequence[Instance], limit: int) -> tuple[Instance, ...]:
     other = max(1, (limit - best) // max(_USUAL_OTHERS, len(kinds) - 1))
     reserved: list[int] = []
     for number, groups in enumerate(kinds.values()):
-        reserved += _by_turns(groups)[: best if number == 0 else other]
+        kept = _near_parts(groups, candidates)
+        turns = _by_turns([_leading_first(group, candidates) for group in kept])
+        reserved += turns[: best if number == 0 else other]
     chosen = dict.fromkeys(reserved[:limit])
     for number, instance in enumerate(candidates):
         if len(chosen) >= limit:
@@ -47,11 +55,16 @@ def diverse(ranked: Sequence[Instance], limit: int) -> tuple[Instance, ...]:
 
 
 def _without_copies(ranked: Iterable[Instance]) -> Iterable[Instance]:
-    """At most a few with the same tiles, of whatever family: those differ in trifles then."""
+    """At most a few with the same tiles, of whatever family: those differ in trifles then. A few
+    more where only a kernel differs that is not the longest one.
+    """
     counts: dict[Hashable, int] = {}
     for instance in ranked:
-        counts[instance.tiling] = counts.get(instance.tiling, 0) + 1
-        if counts[instance.tiling] <= _PLANS_PER_TILING:
+        whole, leading = ("whole", instance.tiling), ("leading", instance.leading)
+        few = counts.get(whole, 0) < _PLANS_PER_TILING
+        if few and counts.get(leading, 0) < _PLANS_PER_LEADING_TILING:
+            counts[leading] = counts.get(leading, 0) + 1
+            counts[whole] = counts.get(whole, 0) + 1
             yield instance
 
 
@@ -61,6 +74,34 @@ def _by_kind(ranked: Sequence[Instance]) -> Mapping[str, Sequence[Sequence[int]]
     for number, instance in enumerate(ranked):
         found.setdefault(instance.kind, {}).setdefault(instance.name, []).append(number)
     return {kind: list(groups.values()) for kind, groups in found.items()}
+
+
+def _near_parts(
+    groups: Sequence[Sequence[int]], candidates: Sequence[Instance]
+) -> list[Sequence[int]]:
+    """Without the numbers of parts whose best plan is far behind that of the kind."""
+    best_us = [candidates[group[0]].estimate.time_us for group in groups]
+    return [
+        group
+        for group, time_us in zip(groups, best_us, strict=True)
+        if time_us <= _NEAR_PARTS * min(best_us)
+    ]
+
+
+def _leading_first(group: Sequence[int], candidates: Sequence[Instance]) -> list[int]:
+    """The best plan of each leading tiling, then the second of each, and so on; what is far behind
+    comes last.
+    """
+    most_us = _NEAR_TILES * candidates[group[0]].estimate.time_us
+    copies: dict[Hashable, int] = {}
+    ordered: list[tuple[bool, int, int]] = []
+    for number in group:
+        instance = candidates[number]
+        copy = copies.get(instance.leading, 0)
+        copies[instance.leading] = copy + 1
+        is_far = instance.estimate.time_us > most_us
+        ordered.append((is_far, 0 if is_far else copy, number))
+    return [number for _, _, number in sorted(ordered)]
 
 
 def _by_turns(groups: Sequence[Sequence[int]]) -> list[int]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mirage_py.search.cost_model import start_us
 from mirage_py.search.kinds import describe, kind_of
 from mirage_py.search.library_model import clearing_us, matmul_flops
+from mirage_py.search.model_constants import constants_of
 from mirage_py.search.parts import at_parts, split_dims
 from mirage_py.search.residency import in_cache, tensors_of
 from mirage_py.targets import Target
@@ -51,7 +51,7 @@ def _kernel_bound_us(
     ugraph: UGraph, kernel: Kernel, cached: frozenset[str], target: Target
 ) -> float:
     moved = sum(ugraph.tensors[t].bytes for t in tensors_of(kernel) if t not in cached)
-    work_us = moved / target.dram_bytes_per_us
+    work_us = moved / (target.dram_bytes_per_us * constants_of(target).dram)
     extra_us = 0.0
     if isinstance(kernel, BlockGraph):
         work_us = max(work_us, _flops(kernel, ugraph.program) / target.tensor_flops_per_us)
@@ -61,7 +61,7 @@ def _kernel_bound_us(
         args = [ugraph.tensors[t] for t in kernel.args]
         flops = matmul_flops(args, ugraph.tensors[kernel.result])
         work_us = max(work_us, flops / target.tensor_flops_per_us)
-    return work_us + extra_us + start_us(target)
+    return work_us + extra_us + target.launch_us
 
 
 def _flops(block: BlockGraph, program: Program) -> float:

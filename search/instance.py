@@ -32,7 +32,8 @@ class Instance:
     """``family`` is as it was given; the plan may split a dimension in another number of parts.
 
     ``kind`` and ``name`` say what kind of µGraph the plan is (see search.kinds). ``tiling`` is
-    equal for plans that differ in launch options only.
+    equal for plans that differ in launch options only, ``leading`` for those that differ besides in
+    other kernels than the one that takes longest.
     """
 
     family: UGraph
@@ -41,3 +42,4 @@ class Instance:
     kind: str
     name: str
     tiling: Hashable
+    leading: Hashable

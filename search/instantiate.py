@@ -80,8 +80,19 @@ def _of_form(form: Form, ranker: KernelRanker, limit: int) -> list[Instance]:
         options = tuple(c.options for c in choices)
         plan = Plan(ugraph, starting_early(ugraph, options, ranker.target))
         predicted = PlanEstimate(tuple(c.estimate for c in choices))
-        tiling = form.name, tuple(c.tiling for c in choices)
-        found.append(Instance(form.family, plan, predicted, form.kind, form.name, tiling))
+        tilings = tuple(c.tiling for c in choices)
+        longest = max(range(len(choices)), key=lambda n: choices[n].estimate.time_us)
+        found.append(
+            Instance(
+                form.family,
+                plan,
+                predicted,
+                form.kind,
+                form.name,
+                tiling=(form.name, tilings),
+                leading=(form.name, longest, tilings[longest]),
+            )
+        )
     return found
 
 

@@ -25,7 +25,8 @@ _PER_TILING = 3
 # Tilings that are tried with all launch options: those whose prediction with the usual ones is at
 # most this much longer than the best, and not more than so many.
 _PROMISING = 3.0
-_MOST_TILINGS = 32
+_MOST_TILINGS = 40
+_DEEPER = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,12 @@ def _key(form: Form, number: int, block: BlockGraph) -> Hashable:
 
 
 def _usual_us(model: KernelModel) -> float:
-    return min(model.estimate(options).time_us for options in usual_options(model.kernel))
+    """With the usual options, and with deeper pipelines, which small tiles need."""
+    found = inf
+    for options in usual_options(model.kernel):
+        deeper = replace(options, num_stages=tuple(n + _DEEPER for n in options.num_stages))
+        found = min(found, model.estimate(options).time_us, model.estimate(deeper).time_us)
+    return found
 
 
 def _without_copies(choices: Iterable[KernelChoice]) -> Iterable[KernelChoice]:

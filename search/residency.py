@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from mirage_py.targets import Target
 from mirage_py.ugraph.operators import EFFECT, operator
-from mirage_py.ugraph.ugraph import Kernel, LibraryCall, UGraph
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
 
 # Of the L2, what one tensor may take that is to survive there, and what may pass through it since.
 _TENSOR_SHARE = 0.25
@@ -36,6 +39,20 @@ def in_cache(ugraph: UGraph, target: Target) -> tuple[frozenset[str], ...]:
         since = {t: size + traffic for t, size in since.items()}
         since.update(dict.fromkeys(used, 0.0))
     return tuple(found)
+
+
+def moved_bytes(scope: Program, block: BlockGraph, cached: Collection[str], target: Target) -> int:
+    """What a kernel moves to and from the device memory. What it reads in several loops it reads
+    as often if it is too large to stay in the L2 from one to the next.
+    """
+    small = target.l2_bytes * _TENSOR_SHARE
+    total = 0
+    for name in tensors_of(block):
+        size = scope.tensors[name].bytes
+        passes = {block.section_of[i] for i, n in block.loads() if n.access.tensor == name}
+        if name not in cached:
+            total += size if size <= small else size * max(1, len(passes))
+    return total
 
 
 def tensors_of(kernel: Kernel) -> tuple[str, ...]:

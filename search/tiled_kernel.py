@@ -25,12 +25,13 @@ _ATOMIC_TRAFFIC = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A product on tensor cores: multiplications in one tile, and the extents of its sides in the
-    natural order of axes.
+    """A product on tensor cores: multiplications in one tile, the extents of its sides in the
+    natural order of axes, and which nodes they are.
     """
 
     products: int
     sides: tuple[int, int]
+    operands: tuple[int, int]
 
     def rows(self, order: str) -> int:
         """Rows under an order of axes, natural or reversed."""
@@ -41,8 +42,9 @@ class Dot:
 class SectionWork:
     """What one iteration of a section asks of one block.
 
-    ``cache_bytes`` go to and from the cache; ``vector_ops`` run on plain cores. ``barriers`` are
-    passed whatever happens, one more for each of ``sums`` that does not wait for the loop's end.
+    ``cache_bytes`` go to and from the cache; ``vector_ops`` run on plain cores, and ``reduced`` are
+    the multiplications of products among them. ``barriers`` are passed whatever happens, one more
+    for each of ``sums`` that does not wait for the loop's end.
     ``loads`` has the bytes of each tile that is read, ``kept_bytes`` of them stay in shared memory
     for products of later sections, ``computed`` elements go through it to a product. In registers
     are ``accumulators`` (nodes) all through the loop and ``largest`` elements at a time.
@@ -53,6 +55,7 @@ class SectionWork:
     dots: tuple[Dot, ...]
     cache_bytes: float
     vector_ops: float
+    reduced: int
     barriers: int
     sums: tuple[int, ...]
     loads: tuple[int, ...]
@@ -81,7 +84,7 @@ class TiledKernel:
         """Products on tensor cores by position."""
         nodes = self.block.nodes
         positions = (i for i, n in enumerate(nodes) if n.op == "matmul" and self.tiling.is_dot(i))
-        return {i: Dot(self._products(i), self._sides(i)) for i in positions}
+        return {i: Dot(self._products(i), *self._sides(i)) for i in positions}
 
     @cached_property
     def sections(self) -> tuple[SectionWork, ...]:
@@ -102,7 +105,7 @@ class TiledKernel:
         section = self.block.sections[number]
         is_loop = section.loop is not None
         cache = vector = 0.0
-        barriers = kept = computed = 0
+        barriers = kept = computed = reduced = 0
         sums, loads, accumulators, sizes = [], [], [], [0, 0]
         for position in section.nodes:
             node, elements = self.block.nodes[position], self.elements[position]
@@ -121,11 +124,14 @@ class TiledKernel:
                 barriers += 1
             elif node.op == "matmul":
                 vector += self._products(position)
+                reduced += self._products(position)
+                sums.append(position)
             elif node.op in ("sum", "max"):
                 vector += self.tiling.elements(self.block.nodes[node.args[0]].dims, number)
                 sums.append(position)
             elif kind == ELEMENTWISE or node.op.startswith("accum"):
-                vector += operator(node.op).flops * elements
+                added = node.op == "accum_sum" and self._is_fused(node.args[0])
+                vector += 0 if added else operator(node.op).flops * elements
             if is_operand and node.op != "load":
                 # Rounded, and moved to the layout of an operand.
                 vector += 2 * elements
@@ -137,20 +143,41 @@ class TiledKernel:
                 sizes.append(self._live_elements(position, is_operand))
         sizes.sort()
         return SectionWork(
-            is_loop, self._iterations(number), tuple(self.dots[n] for n in section.nodes
-            if n in self.dots), cache, vector, barriers, tuple(sums), tuple(loads), kept, computed,
-            tuple(accumulators), sizes[-1] + sizes[-2],
-        )  # fmt: skip
+            is_loop=is_loop,
+            iterations=self._iterations(number),
+            dots=tuple(self.dots[n] for n in section.nodes if n in self.dots),
+            cache_bytes=cache,
+            vector_ops=vector,
+            reduced=reduced,
+            barriers=barriers,
+            sums=tuple(sums),
+            loads=tuple(loads),
+            kept_bytes=kept,
+            computed=computed,
+            accumulators=tuple(accumulators),
+            largest=sizes[-1] + sizes[-2],
+        )
 
     def _live_elements(self, position: int, is_operand: bool) -> int:
-        """Elements that a value takes in registers."""
+        """Elements that a value takes in registers, besides those that it is computed from."""
         node = self.block.nodes[position]
         if node.op == "load" and is_operand:
             # It goes straight from memory to a product.
             return 0
         if node.op == "matmul" and position not in self.dots:
             return self._products(position)
+        if self._is_fused(position):
+            return 0
+        kinds = {operator(n.op).kind for n in self.block.nodes if position in n.args}
+        if operator(node.op).kind == ELEMENTWISE and kinds <= {ELEMENTWISE, EFFECT}:
+            # Computed element by element together with what reads it.
+            return 0
         return self.elements[position]
+
+    def _is_fused(self, position: int) -> bool:
+        """Whether tensor cores add a product to its accumulator, which alone reads it."""
+        readers = [n for n in self.block.nodes if position in n.args]
+        return position in self.dots and all(n.op.startswith("accum") for n in readers)
 
     def _iterations(self, number: int) -> int:
         loop = self.block.sections[number].loop
@@ -163,13 +190,15 @@ class TiledKernel:
             self.scope.order((*left, *right)), self.block.section_of[number]
         )
 
-    def _sides(self, number: int) -> tuple[int, int]:
+    def _sides(self, number: int) -> tuple[tuple[int, int], tuple[int, int]]:
         section = self.block.section_of[number]
         roles = self.tiling.roles(number)
         rows, columns = roles.left, roles.right
+        left, right = self.block.nodes[number].args
         if self._order.index(columns[0]) < self._order.index(rows[0]):
-            rows, columns = columns, rows
-        return self.tiling.elements(rows, section), self.tiling.elements(columns, section)
+            rows, columns, left, right = columns, rows, right, left
+        extents = self.tiling.elements(rows, section), self.tiling.elements(columns, section)
+        return extents, (left, right)
 
     def _element_bytes(self, node: Node) -> int:
         """Of the tensor that a load or store names."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import several_kernels
@@ -10,13 +11,17 @@ from plans import rms_plan, two_kernel_plan
 
 from mirage_py.codegen.axis_order import axis_order
 from mirage_py.codegen.tiles import Tiling
+from mirage_py.frontend.spec import parse_file
 from mirage_py.search.cost_model import KernelModel, lower_bound_us
 from mirage_py.search.forms import form_of
 from mirage_py.search.instantiate import instances
+from mirage_py.search.search import search
 from mirage_py.search.tiled_kernel import TiledKernel
 from mirage_py.targets import ALL_TARGETS, H200, Target
 from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, UGraph
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def tiled(ugraph: UGraph, number: int = 0, **grid: int) -> TiledKernel:
@@ -25,6 +30,18 @@ def tiled(ugraph: UGraph, number: int = 0, **grid: int) -> TiledKernel:
     axes = tuple(GridAxis(a.dim, grid.get(a.dim, a.tile)) for a in block.grid)
     block = replace(block, grid=axes)
     return TiledKernel(Tiling(ugraph.scope, block), axis_order(ugraph.scope, block))
+
+
+def only(graph: UGraph) -> BlockGraph:
+    (block,) = graph.kernels
+    assert isinstance(block, BlockGraph)
+    return block
+
+
+def looped_by(kernel: TiledKernel, tile: int) -> TiledKernel:
+    sections = tuple(replace(s, tile=tile if s.loop else None) for s in kernel.block.sections)
+    block = replace(kernel.block, sections=sections)
+    return TiledKernel(Tiling(kernel.scope, block), axis_order(kernel.scope, block))
 
 
 def time_us(kernel: TiledKernel, *cached: str) -> float:
@@ -105,3 +122,36 @@ def test_work_is_counted_once_for_all_launch_options() -> None:
     # X, G and W; the product of X and G goes through shared memory.
     assert heavy.loads == (2 * 16 * 128, 2 * 128, 2 * 128 * 64)
     assert heavy.computed == 16 * 128
+
+
+def test_registers_hold_accumulators_and_little_else() -> None:
+    # ptxas takes 169 registers a thread for two accumulators of 128 x 128 and 8 warps.
+    program = parse_file(EXAMPLES / "gated_mlp.math", sizes={"B": 512})
+    found = (f.ugraph for f in search(program).families if len(f.ugraph.kernels) == 1)
+    graph = next(g for g in found if [s.loop for s in only(g).sections].count("d") == 1)
+    large = next(
+        i
+        for i in instances(graph, H200, 200)
+        if only(i.plan.ugraph).grid_tiles["b"] == 128 and only(i.plan.ugraph).grid_tiles["n"] == 128
+    )
+    (estimate,) = large.estimate.kernels
+    assert large.plan.options[0].num_warps == 8
+    assert 150 <= estimate.footprint.registers_per_thread <= 180
+    # Written by hand it took 48.5 to 51.5 us.
+    assert 40 <= estimate.time_us <= 60
+
+
+def test_a_loop_of_one_iteration_is_no_pipeline() -> None:
+    graph = rms_plan(b=16, d=256, n=6144, tiles=(16, 64, 64)).ugraph
+    options = LaunchOptions(4, (6, 6))
+    assert {s.slots for s in KernelModel(tiled(graph), H200).load(options).sections} == {0, 5}
+    whole = KernelModel(looped_by(tiled(graph), 256), H200)
+    assert {s.slots for s in whole.load(options).sections} == {0}
+
+
+def test_deeper_pipelines_hide_more() -> None:
+    graph = rms_plan(b=16, d=4096, n=6144, tiles=(16, 64, 256)).ugraph
+    model = KernelModel(tiled(graph), H200)
+    times = [model.estimate(LaunchOptions(4, (2, n))).time_us for n in (2, 3, 4)]
+    assert times == sorted(times, reverse=True)
+    assert times[0] > 1.1 * times[2]

@@ -17,10 +17,12 @@ PLAN = rms_plan()
 NOTHING = Footprint(0, 0)
 
 
-def instance(kind: str, number: int, time_us: float, name: str = "", tiles: int = -1) -> Instance:
+def instance(
+    kind: str, number: int, time_us: float, name: str = "", tiles: int = -1, leading: str = ""
+) -> Instance:
     estimate = PlanEstimate((Estimate(time_us, NOTHING, 1, 1, "memory"),))
     tiling = (name or kind, number if tiles < 0 else tiles)
-    return Instance(PLAN.ugraph, PLAN, estimate, kind, name or kind, tiling)
+    return Instance(PLAN.ugraph, PLAN, estimate, kind, name or kind, tiling, leading or tiling)
 
 
 def ranking(**kinds: tuple[int, float]) -> list[Instance]:
@@ -91,3 +93,15 @@ def test_the_order_is_that_of_the_ranking(limit: int) -> None:
 def test_nothing_to_choose_from() -> None:
     assert diverse([], 8) == ()
     assert diverse([replace(ranking(one=(1, 1.0))[0])], 0) == ()
+
+
+def test_of_several_kernels_the_longest_is_varied() -> None:
+    # Ten choices of a short second kernel for each of three first ones.
+    ranked = [
+        instance("split", 10 * first + second, 10 + first + second / 1000, leading=f"tile {first}")
+        for first in range(3)
+        for second in range(10)
+    ]
+    found = diverse(ranked, 30)
+    assert Counter(i.leading for i in found) == {"tile 0": 4, "tile 1": 4, "tile 2": 4}
+    assert found[0] is ranked[0]

@@ -78,7 +78,8 @@ def test_diverse_limits_copies_of_a_tiling(rmsnorm: UGraph) -> None:
         for b in i.plan.ugraph.kernels
         if isinstance(b, BlockGraph)
     ]
-    assert len(chosen) == 40
+    assert len(chosen) > 20
+    assert len(set(tilings)) > 8
     assert max(tilings.count(t) for t in tilings) <= 3
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mirage_py.search.cost_model import start_us
 from mirage_py.search.library_model import clearing_us, library_estimate
+from mirage_py.search.model_constants import constants_of
 from mirage_py.targets import H200
 from mirage_py.ugraph.builder import ProgramBuilder
 from mirage_py.ugraph.dtypes import F16, F32, DType
@@ -27,22 +27,24 @@ def product(m: int, k: int, n: int, dtype: DType = F16) -> UGraph:
 def time_us(graph: UGraph, cached: tuple[str, ...] = ()) -> float:
     (call,) = graph.kernels
     assert isinstance(call, LibraryCall)
-    return library_estimate(call, graph, H200, cached).time_us - start_us(H200)
+    start_us = H200.launch_us + constants_of(H200).library_us
+    return library_estimate(call, graph, H200, cached).time_us - start_us
 
 
 def test_few_rows_wait_for_memory() -> None:
     graph = product(16, 4096, 6144)
     moved = 2 * (16 * 4096 + 4096 * 6144 + 16 * 6144)
-    assert time_us(graph) == pytest.approx(moved / (0.8 * H200.dram_bytes_per_us))
+    share = constants_of(H200).library_memory
+    assert time_us(graph) == pytest.approx(moved / (share * H200.dram_bytes_per_us))
     # What the L2 holds already is read at the cache's rate.
     cached = time_us(graph, ("A", "B", "C"))
-    assert cached == pytest.approx(moved / (0.8 * H200.l2_bytes_per_us))
+    assert cached == pytest.approx(moved / H200.l2_bytes_per_us)
 
 
 def test_many_rows_wait_for_the_tensor_cores() -> None:
     flops = 2 * 8192**3
     assert time_us(product(8192, 8192, 8192)) == pytest.approx(
-        flops / (0.85 * H200.tensor_flops_per_us)
+        flops / (constants_of(H200).library_tensor * H200.tensor_flops_per_us)
     )
 
 
@@ -59,6 +61,6 @@ def test_few_tiles_leave_sms_idle() -> None:
 def test_clearing_is_a_launch_and_a_write() -> None:
     tensor = Tensor("Y", (1024, 1024), F32)
     assert clearing_us(tensor, H200) == pytest.approx(
-        start_us(H200) + 4 * 1024 * 1024 / H200.dram_bytes_per_us
+        H200.launch_us + 4 * 1024 * 1024 / H200.dram_bytes_per_us
     )
     assert clearing_us(tensor, H200, ("Y",)) < clearing_us(tensor, H200)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import several_kernels
-from plans import two_kernel_plan
+from plans import rms_plan, two_kernel_plan
 
-from mirage_py.search.residency import in_cache, tensors_of
+from mirage_py.search.residency import in_cache, moved_bytes, tensors_of
 from mirage_py.targets import H200
-from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
 
 def of(ugraph: UGraph, mebibytes: float) -> list[list[str]]:
@@ -48,3 +48,17 @@ def test_tensors_are_named_once() -> None:
     norm, product = graph.kernels
     assert tensors_of(norm) == ("X", "G", "S")
     assert tensors_of(product) == ("S", "W", "Y")
+
+
+def test_what_does_not_stay_in_the_cache_is_read_again() -> None:
+    # A norm in two loops over X of 16 x 4096 halves, then a product with W.
+    plan = rms_plan(b=16, d=4096, n=6144, tiles=(16, 64, 128))
+    (block,) = plan.ugraph.kernels
+    assert isinstance(block, BlockGraph)
+    scope = plan.ugraph.scope
+    once = sum(scope.tensors[t].bytes for t in tensors_of(block))
+    assert moved_bytes(scope, block, (), H200) == once
+    # Where X is too large for the L2 each loop reads it; W has one loop only.
+    small = replace(H200, l2_bytes=4 * 16 * 4096)
+    assert moved_bytes(scope, block, (), small) == once + scope.tensors["X"].bytes
+    assert moved_bytes(scope, block, ("X",), small) == once - scope.tensors["X"].bytes
