@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from mirage_py.codegen.axis_order import REVERSED, axis_order
 from mirage_py.codegen.tiles import Tiling
+from mirage_py.codegen.triton.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS, described_tiles
 from mirage_py.search.cost_model import KernelModel
 from mirage_py.search.launches import STAGES, WARPS
 from mirage_py.search.parts import at_parts, part_counts, split_dims
@@ -35,6 +36,9 @@ def neighbours(plan: Plan, target: Target) -> Iterator[Plan]:
     for number, kernel in enumerate(plan.ugraph.kernels):
         if not isinstance(kernel, BlockGraph):
             continue
+        options = plan.options[number]
+        for other in _by_copy_engine(plan.ugraph, kernel, options, target):
+            yield _with_kernel(plan, number, kernel, other)
         for block, options in _steps(plan.ugraph, kernel, plan.options[number]):
             if _fits(plan.ugraph, block, options, target):
                 yield _with_kernel(plan, number, block, options)
@@ -71,6 +75,18 @@ def _steps(
             yield block, replace(options, num_stages=(*stages[:place], other, *stages[place + 1 :]))
     if any(n.op == "matmul" for n in block.nodes):
         yield block, _turned(options)
+
+
+def _by_copy_engine(
+    ugraph: UGraph, block: BlockGraph, options: LaunchOptions, target: Target
+) -> Iterator[LaunchOptions]:
+    """Tiles fetched through descriptors, or no longer so, where there are any to fetch."""
+    if target.capability < COPY_ENGINE:
+        return
+    kept = tuple(f for f in options.flags if f[0] != COPIES)
+    fetched = replace(options, flags=tuple(sorted((*kept, (COPIES, DESCRIPTORS)))))
+    if described_tiles(block, Tiling(ugraph.scope, block), ugraph.tensors, fetched):
+        yield fetched if fetched != options else replace(options, flags=kept)
 
 
 def _grids(ugraph: UGraph, block: BlockGraph) -> Iterator[BlockGraph]:

@@ -19,6 +19,8 @@ from mirage_py.ugraph.ugraph import BlockGraph
 
 COPIES = "copies"
 DESCRIPTORS = "descriptors"
+# The first compute capability that has it.
+COPY_ENGINE = 90
 # Of the copy engine: axes of a tensor, points of a tile along each, and bytes that rows and the
 # steps between them are multiples of.
 _MOST_AXES = 5

@@ -208,13 +208,18 @@ def _kernel_launch(kernel: TritonKernel, capability: int, places: Sequence[int])
         return bool(getattr(hook, "calls", hook))
 
     tiles = kernel.text.tiles
-    described = [(n, tiles[t.name]) for n, t in enumerate(kernel.pointers) if t.name in tiles]
+    # Strides as the kernel knows them: torch may say anything of an axis of one element.
+    described = [
+        (n, list(t.shape), list(t.element_strides), list(tiles[t.name]))
+        for n, t in enumerate(kernel.pointers)
+        if t.name in tiles
+    ]
 
     def launch(memory: Sequence[torch.Tensor], stream: int) -> None:
         # Addresses as integers: for tensors triton asks the driver about every pointer.
         pointers: list[Any] = [memory[p].data_ptr() for p in places]
-        for number, tile in described:
-            pointers[number] = TensorDescriptor.from_tensor(memory[places[number]], list(tile))
+        for number, shape, strides, tile in described:
+            pointers[number] = TensorDescriptor(memory[places[number]], shape, strides, tile)
         if is_watched():  # a profiler wants to know of every launch
             with_hooks(*pointers, stream=stream)
         else:

@@ -8,6 +8,7 @@ import pytest
 import several_kernels
 from plans import rms_plan
 
+from mirage_py.codegen.triton.descriptors import COPIES
 from mirage_py.runtime.emission import emit_kernels
 from mirage_py.search.neighbours import neighbours
 from mirage_py.targets import target
@@ -76,3 +77,14 @@ def test_other_numbers_of_parts_are_neighbours_too():
 def test_every_neighbour_can_be_emitted(name):
     for found in neighbours(several_kernels.plan(name), H200):
         assert emit_kernels(found)
+
+
+def test_tiles_by_the_copy_engine_and_back():
+    plan = rms()
+    (fetched,) = (p for p in neighbours(plan, H200) if p.options[0].flag(COPIES))
+    (back,) = (p for p in neighbours(fetched, H200) if not p.options[0].flag(COPIES))
+    assert back == plan
+
+
+def test_no_copy_engine_before_sm_90():
+    assert not any(p.options[0].flag(COPIES) for p in neighbours(rms(), target("a100")))
