@@ -1,0 +1,80 @@
+"""Launch options on the GPU: kernels that start early, tiles by the copy engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import several_kernels
+import torch
+from plans import attention_plan, random_inputs, relative_error, rms_plan
+
+from mirage_py.codegen.triton.descriptors import COPIES, DESCRIPTORS
+from mirage_py.codegen.triton.launch_order import EARLY, START
+from mirage_py.runtime.emission import emit_kernels
+from mirage_py.runtime.launch import PlanRunner
+from mirage_py.ugraph.interpret import evaluate_program
+from mirage_py.ugraph.meaning import FloatMeaning
+from mirage_py.ugraph.plan import Plan
+
+pytestmark = pytest.mark.gpu
+
+REPLAYS = 20
+
+
+def flagged(plan: Plan, *flags: tuple[str, str]) -> Plan:
+    options = tuple(replace(o, flags=tuple(sorted((*o.flags, *flags)))) for o in plan.options)
+    return replace(plan, options=options)
+
+
+def given(plan: Plan, seed: int) -> tuple[list[torch.Tensor], np.ndarray]:
+    """Inputs in the plan's types, and the output that they have in float64."""
+    arrays = random_inputs(plan.ugraph.program, seed)
+    tensors = []
+    for t in plan.ugraph.program.inputs:
+        dtype = getattr(torch, t.dtype.torch_name)
+        tensors.append(torch.from_numpy(arrays[t.name]).to("cuda", dtype))
+        arrays[t.name] = tensors[-1].double().cpu().numpy()
+    (output,) = evaluate_program(plan.ugraph.program, arrays, FloatMeaning()).values()
+    return tensors, output
+
+
+def error(got: torch.Tensor, want: np.ndarray) -> float:
+    return relative_error(got.double().cpu().numpy(), want)
+
+
+@pytest.mark.parametrize("name", ["split_attention", "split_rms_norm_matmul"])
+def test_a_kernel_that_starts_early_sees_all_of_the_one_before(name: str) -> None:
+    """In a graph, again and again, with new inputs: what is left from before would show."""
+    plan = flagged(several_kernels.plan(name), (START, EARLY))
+    runner = PlanRunner(plan)
+    inputs, want = given(plan, 0)
+    assert error(runner(*inputs), want) < 3e-3
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = [runner(*inputs) for _ in range(4)]
+    for seed in range(1, REPLAYS):
+        fresh, want = given(plan, seed)
+        for tensor, values in zip(inputs, fresh, strict=True):
+            tensor.copy_(values)
+        graph.replay()
+        assert all(error(o, want) < 3e-3 for o in outputs)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        rms_plan(64, 1024, 512, (64, 64, 64)),
+        rms_plan(65, 1000, 504, (64, 64, 64)),
+        attention_plan(2, 128, 512, 64, (64, 64)),
+    ],
+    ids=["rms", "rms_tails", "attention"],
+)
+def test_tiles_by_the_copy_engine(plan: Plan) -> None:
+    plan = flagged(plan, (COPIES, DESCRIPTORS))
+    assert any(k.text.tiles for k in emit_kernels(plan))
+    runner = PlanRunner(plan)
+    for seed in range(3):
+        inputs, want = given(plan, seed)
+        assert error(runner(*inputs), want) < 3e-3
