@@ -42,7 +42,7 @@ __all__ = [
     "worst_of",
 ]
 
-# Element operations: five to twelve seconds of one core.
+# Element operations: three to nine seconds of one core.
 MAX_REFERENCE_WORK = 1e9
 # The first window and the last.
 _LEAST_WINDOWS = 2
