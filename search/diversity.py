@@ -32,8 +32,8 @@ def diverse(ranked: Sequence[Instance], limit: int) -> tuple[Instance, ...]:
     """At most ``limit`` of a ranking, best first, at most a few of them with the same tiles.
 
     Every kind that occurs has reserved seats, at least one (while there are seats), and plans of a
-    kind take them by turns among the numbers of parts, first those that differ in the kernel that
-    takes longest. What is left over goes to the best.
+    kind take them by turns among the numbers of parts, and among the grids of the kernel that takes
+    longest. What is left over goes to the best.
     """
     candidates = list(_without_copies(ranked))
     kinds = _by_kind(candidates)
@@ -42,7 +42,7 @@ def diverse(ranked: Sequence[Instance], limit: int) -> tuple[Instance, ...]:
     reserved: list[int] = []
     for number, groups in enumerate(kinds.values()):
         kept = _near_parts(groups, candidates)
-        turns = _by_turns([_leading_first(group, candidates) for group in kept])
+        turns = _by_turns([_grids_by_turns(group, candidates) for group in kept])
         reserved += turns[: best if number == 0 else other]
     chosen = dict.fromkeys(reserved[:limit])
     for number, instance in enumerate(candidates):
@@ -88,17 +88,17 @@ def _near_parts(
     ]
 
 
-def _leading_first(group: Sequence[int], candidates: Sequence[Instance]) -> list[int]:
-    """The best plan of each leading tiling, then the second of each, and so on; what is far behind
-    comes last.
+def _grids_by_turns(group: Sequence[int], candidates: Sequence[Instance]) -> list[int]:
+    """The best plan of each grid of the kernel that takes longest, then the second of each, and so
+    on; what is far behind comes last.
     """
     most_us = _NEAR_TILES * candidates[group[0]].estimate.time_us
     copies: dict[Hashable, int] = {}
     ordered: list[tuple[bool, int, int]] = []
     for number in group:
         instance = candidates[number]
-        copy = copies.get(instance.leading, 0)
-        copies[instance.leading] = copy + 1
+        copy = copies.get(instance.leading_grid, 0)
+        copies[instance.leading_grid] = copy + 1
         is_far = instance.estimate.time_us > most_us
         ordered.append((is_far, 0 if is_far else copy, number))
     return [number for _, _, number in sorted(ordered)]

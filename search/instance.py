@@ -33,7 +33,8 @@ class Instance:
 
     ``kind`` and ``name`` say what kind of µGraph the plan is (see search.kinds). ``tiling`` is
     equal for plans that differ in launch options only, ``leading`` for those that differ besides in
-    other kernels than the one that takes longest.
+    other kernels than the one that takes longest, ``leading_grid`` for those whose loops differ
+    too.
     """
 
     family: UGraph
@@ -43,3 +44,4 @@ class Instance:
     name: str
     tiling: Hashable
     leading: Hashable
+    leading_grid: Hashable

@@ -91,6 +91,7 @@ def _of_form(form: Form, ranker: KernelRanker, limit: int) -> list[Instance]:
                 form.name,
                 tiling=(form.name, tilings),
                 leading=(form.name, longest, tilings[longest]),
+                leading_grid=(form.name, longest, choices[longest].grid),
             )
         )
     return found

@@ -38,6 +38,11 @@ class KernelChoice:
     estimate: Estimate
 
     @property
+    def grid(self) -> Hashable:
+        """The tiles of the grid; of a library call, which one it is."""
+        return self.kernel.op if isinstance(self.kernel, LibraryCall) else self.kernel.grid
+
+    @property
     def tiling(self) -> Hashable:
         """Equal for choices that differ in launch options only; an order of axes is a tiling."""
         if isinstance(self.kernel, LibraryCall):

@@ -22,7 +22,8 @@ def instance(
 ) -> Instance:
     estimate = PlanEstimate((Estimate(time_us, NOTHING, 1, 1, "memory"),))
     tiling = (name or kind, number if tiles < 0 else tiles)
-    return Instance(PLAN.ugraph, PLAN, estimate, kind, name or kind, tiling, leading or tiling)
+    lead = leading or tiling
+    return Instance(PLAN.ugraph, PLAN, estimate, kind, name or kind, tiling, lead, lead)
 
 
 def ranking(**kinds: tuple[int, float]) -> list[Instance]:
@@ -105,3 +106,18 @@ def test_of_several_kernels_the_longest_is_varied() -> None:
     found = diverse(ranked, 30)
     assert Counter(i.leading for i in found) == {"tile 0": 4, "tile 1": 4, "tile 2": 4}
     assert found[0] is ranked[0]
+
+
+def test_grids_take_turns_while_they_are_near() -> None:
+    ranked = [instance("one", n, 10.0 + n / 1000) for n in range(60)]
+    # Ten plans for each of four grids; those of the last one are far behind.
+    ranked += [
+        replace(
+            instance("split", 10 * grid + n, 20 + grid * (1 if grid < 3 else 2) + n / 1000),
+            leading_grid=grid,
+        )
+        for grid in range(4)
+        for n in range(10)
+    ]
+    chosen = Counter(i.leading_grid for i in diverse(ranked, 30) if i.kind == "split")
+    assert chosen == {0: 2, 1: 2, 2: 2}
