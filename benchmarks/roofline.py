@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mirage_py.search.contraction_work import contraction_flops
 from mirage_py.search.cost_model import lower_bound_us
 from mirage_py.targets import Target
 from mirage_py.ugraph.program import Program
@@ -34,15 +35,3 @@ def roofline(program: Program, target: Target) -> Roofline:
     }
     bound_by = max(times, key=lambda name: times[name])
     return Roofline(moved, flops, lower_bound_us(program, target), bound_by)
-
-
-def contraction_flops(program: Program) -> float:
-    """Two for each multiplication and addition of the matrix products."""
-    flops = 0.0
-    for node in program.nodes:
-        if node.op == "matmul":
-            work = 2.0
-            for d in (*node.dims, *node.reduced):
-                work *= program.sizes[d]
-            flops += work
-    return flops

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from mirage_py.codegen.axis_order import REVERSED
+from mirage_py.search.contraction_work import contraction_flops
 from mirage_py.search.footprint import (
     WARP_GROUP_ROWS,
     Footprint,
@@ -60,7 +61,7 @@ class SectionLoad:
     ``slots`` is the number of buffers that loads run ahead by, 0 where nothing does.
     """
 
-    iterations: int
+    iterations: float
     group_flops: float
     plain_flops: float
     operand_bytes: float
@@ -93,17 +94,11 @@ class KernelLoad:
 
 def lower_bound_us(program: Program, target: Target, kernels: int = 1) -> float:
     """No plan of at least ``kernels`` kernels is faster: every input is read once, every output
-    written once, every contraction runs at the tensor cores' rate, and kernels that wait for one
-    another take a launch each. What goes between kernels only adds to it.
+    written once, every contraction runs at the tensor cores' rate where no mask hides it, and
+    kernels that wait for one another take a launch each. What goes between kernels only adds to it.
     """
     moved = sum(t.bytes for t in program.tensors.values())
-    flops = 0.0
-    for node in program.nodes:
-        if node.op == "matmul":
-            work = 2.0
-            for d in (*node.dims, *node.reduced):
-                work *= program.sizes[d]
-            flops += work
+    flops = contraction_flops(program)
     return max(
         moved / target.dram_bytes_per_us,
         flops / target.tensor_flops_per_us,

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from mirage_py.codegen.axis_order import REVERSED
 from mirage_py.codegen.deferral import deferred_sums
+from mirage_py.codegen.live_tiles import mean_iterations
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.operators import EFFECT, ELEMENTWISE, operator
@@ -51,7 +52,7 @@ class SectionWork:
     """
 
     is_loop: bool
-    iterations: int
+    iterations: float
     dots: tuple[Dot, ...]
     cache_bytes: float
     vector_ops: float
@@ -179,9 +180,9 @@ class TiledKernel:
         readers = [n for n in self.block.nodes if position in n.args]
         return position in self.dots and all(n.op.startswith("accum") for n in readers)
 
-    def _iterations(self, number: int) -> int:
-        loop = self.block.sections[number].loop
-        return 1 if loop is None else -(-self.scope.sizes[loop] // self.tiling.padded(loop, number))
+    def _iterations(self, number: int) -> float:
+        """On average over the blocks, of which some may have tiles that a mask empties."""
+        return mean_iterations(self.tiling, number)
 
     def _products(self, number: int) -> int:
         """Multiplications of the matmul at ``number`` in one tile."""
