@@ -33,9 +33,8 @@ Progress = Callable[[str], None]
 Baselines = Mapping[str, Callable[..., Any]]
 
 _SAMPLES = 3
-# Of each input set's reference in float64, by effort: some seconds of one core, or a minute and a
-# half.
-_REFERENCE_WORK = {"quick": MAX_REFERENCE_WORK, "full": 10 * MAX_REFERENCE_WORK}
+# Of each input set's reference in float64, for efforts with more than the usual few seconds.
+_REFERENCE_WORK = {"full": 10 * MAX_REFERENCE_WORK}
 # How often, at most, the fastest plans' neighbours are measured.
 _CLIMBS = {"quick": 2, "full": 8}
 # Plans behind the best that a result without measurements still lists.
@@ -159,9 +158,9 @@ class Ranking:
             against,
             target=self.target,
             neighbours=climb,
-            climbs=_CLIMBS[effort],
+            climbs=_CLIMBS.get(effort, 0),
             seed=self.seed,
-            max_work=_REFERENCE_WORK[effort],
+            max_work=_REFERENCE_WORK.get(effort, MAX_REFERENCE_WORK),
             budget_s=None if deadline is None else max(0.0, deadline - time.monotonic()),
             progress=progress,
             should_stop=should_stop,

@@ -17,6 +17,7 @@ from mirage_py.search.instantiate import rank
 from mirage_py.search.search import SearchResult
 from mirage_py.selection import Ranking
 from mirage_py.targets import H200
+from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.rewrite.split_dim import parts_of
 from mirage_py.ugraph.ugraph import UGraph
 from mirage_py.verify import families as families_module
@@ -83,16 +84,19 @@ def test_the_plan_s_own_parts_are_tested(split: Ranking, monkeypatch: pytest.Mon
     for instance in split.instances:
         count = parts_of(instance.plan.ugraph.program, "d")
         parts.clear()
-        found = split._field_evidence(instance)
+        found = split._field_evidence(instance.family.digest, instance.plan)
         if count == several_kernels.PARTS:
             assert (parts, found) == ([], family.evidence)
         else:
             assert (parts, found) == ([count], evidence)
 
 
-def other_parts(split: Ranking) -> selection.Instance:
+def other_parts(split: Ranking) -> tuple[str, Plan]:
+    """A family's digest and a plan of it with another number of parts."""
     return next(
-        i for i in split.instances if parts_of(i.plan.ugraph.program, "d") != several_kernels.PARTS
+        (i.family.digest, i.plan)
+        for i in split.instances
+        if parts_of(i.plan.ugraph.program, "d") != several_kernels.PARTS
     )
 
 
@@ -102,14 +106,14 @@ def test_a_plan_whose_parts_are_wrong_is_refused(
     (family,) = split.verified.values()
     retested(monkeypatch, replace(family.evidence, equal=False))
     with pytest.raises(VerificationError):
-        split._field_evidence(other_parts(split))
+        split._field_evidence(*other_parts(split))
 
 
 def test_parts_that_no_field_can_judge_are_said(
     split: Ranking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     retested(monkeypatch, UnsupportedError("too large"))
-    found = split._field_evidence(other_parts(split))
+    found = split._field_evidence(*other_parts(split))
     assert found.equal
     assert found.bound_reason.endswith("with other parts than the plan's: too large")
 
