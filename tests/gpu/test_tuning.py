@@ -62,6 +62,9 @@ def test_a_tuning():
     # 8 MB of weights: faster than 10 TB/s would mean that they came from the cache.
     assert report.best.time_us > 0.8
     assert said
+    stages = {"compile", "baselines", "references", "first round", "race", "finals"}
+    assert set(report.seconds) == stages
+    assert all(seconds >= 0.0 for seconds in report.seconds.values())
     # The context is sound after all that.
     assert torch.ones(3, device="cuda").sum().item() == 3.0
     for m in report.measured:
