@@ -12,6 +12,8 @@ from mirage_py.codegen.triton.tile_text import TileText, atom
 from mirage_py.ugraph.dtypes import F32
 from mirage_py.ugraph.node import Node
 
+_MATRIX = 2
+
 # The text of a node's value over its own axes.
 ValueText = Callable[[int, Sequence[str], int], str]
 
@@ -41,6 +43,8 @@ class ContractionText:
         neutral = "0.0" if node.op == "sum" else 'float("-inf")'
         text = self.masked(node.args[0], node.reduced, section, neutral)
         axes = self._axes_of(node.args[0], section)
+        if node.op == "sum" and axes[:1] == node.reduced and self._is_of_operand(number):
+            text, axes = f"tl.trans({text})", axes[::-1]
         found = reduced(text, node.op, axes, node.reduced)
         if node.op == "sum" or found == text or self._only_shifts(number):
             return found
@@ -48,6 +52,21 @@ class ContractionText:
         unordered = f"({text} != {text}).to(tl.int32)"
         is_nan = reduced(unordered, "max", axes, node.reduced)
         return f'tl.where({is_nan} != 0, float("nan"), {found})'
+
+    def _is_of_operand(self, number: int) -> bool:
+        """Whether a matrix that is loaded for a product is summed elementwise, as for a norm.
+
+        A column of it, summed as it stands, Triton 3.6 takes in the layout of the product's result,
+        where it lies in many threads: 845 instructions an iteration of attention with normalised
+        keys on sm_90, 690 with the transpose.
+        """
+        nodes = self.block.nodes
+        tile = nodes[number].args[0]
+        while nodes[tile].op in ("square", "cast"):
+            tile = nodes[tile].args[0]
+        products = (i for i, n in enumerate(nodes) if n.op == "matmul" and tile in n.args)
+        is_matrix = len(self._axes_of(tile, self.block.section_of[tile])) == _MATRIX
+        return is_matrix and nodes[tile].op == "load" and any(map(self.tiling.is_dot, products))
 
     def _only_shifts(self, number: int) -> bool:
         """Whether a maximum only shifts exponents: a NaN comes through the exponential anyway."""
