@@ -327,5 +327,6 @@ def _section_load(
         cache_bytes=work.cache_bytes,
         # A loop of one iteration is none.
         slots=depth - 1 if work.iterations > 1 else 0,
-        stalls=not all(is_pipelined(b, warps) for b in work.loads),
+        # Rows of mma.sync that lie side by side in memory are no asynchronous copy either.
+        stalls=bool(plain and turn < 0) or not all(is_pipelined(b, warps) for b in work.loads),
     )
