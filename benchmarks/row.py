@@ -14,7 +14,6 @@ import numpy as np
 from benchmarks.families import Searched
 from benchmarks.plan_words import best_of_kinds, described, digest, resources
 from benchmarks.roofline import roofline
-from benchmarks.warm_up import WarmUp
 from benchmarks.workload import Workload
 from mirage_py.runtime.gate import FloatGate
 from mirage_py.runtime.measured import MARGIN, Measured, TuneReport
@@ -48,7 +47,6 @@ class Setting:
     effort: str
     compile_workers: int
     launch_us: float
-    device: str = "cuda"
 
 
 def measure_row(
@@ -61,15 +59,11 @@ def measure_row(
     """The row of a workload, and a line for each of its plans."""
     started = time.perf_counter()
     stages: list[tuple[float, str]] = []
-    warm = WarmUp(searched.program, peers, setting.device)
 
     def progress(stage: str) -> None:
         note_stage(stage)
-        if stage.startswith("compiled"):
-            return
-        stages.append((round(time.perf_counter() - started, 1), stage))
-        # Before the tuner times anything.
-        warm.wait()
+        if not stage.startswith("compiled"):
+            stages.append((round(time.perf_counter() - started, 1), stage))
 
     try:
         report = tune(
@@ -83,8 +77,6 @@ def measure_row(
             progress=progress,
         )
     finally:
-        # Nothing of this row runs beside the next one.
-        warm.wait()
         _forget_compiled()
     tune_s = time.perf_counter() - started
     row = {
@@ -98,7 +90,7 @@ def measure_row(
         "verify_s": round(searched.verify_s, 2),
         "compile_s": stages[0][0] if stages else None,
         "stages": [[s, stage] for s, stage in stages],
-        "peers_compile_s": {n: round(s, 2) for n, s in warm.seconds.items()},
+        "peers_compile_s": {n: round(s, 2) for n, s in report.first_calls.items()},
         "tune_s": round(tune_s, 1),
         "candidates": len(searched.candidates),
         "dropped": _dropped(report),

@@ -60,7 +60,8 @@ class TuneReport:
     ``interrupted`` by Ctrl-C: then it is the best so far.
 
     ``seconds`` says what took how long: ``compile``, ``baselines`` (their first calls, which go on
-    beside it), ``references`` (waiting for them after that), ``first round``, ``race``, ``finals``.
+    beside it), ``references`` (waiting for them after that), ``first round``, ``race``, ``finals``;
+    ``first_calls`` the first call of each baseline.
     """
 
     measured: tuple[Measured, ...]
@@ -69,6 +70,7 @@ class TuneReport:
     notes: tuple[str, ...] = ()
     interrupted: bool = False
     seconds: Mapping[str, float] = field(default_factory=dict)
+    first_calls: Mapping[str, float] = field(default_factory=dict)
 
 
 class Contender:

@@ -37,7 +37,8 @@ Progress = Callable[[str], None]
 Neighbours = Callable[[Plan], Iterable[Plan]]
 
 _REPS = (3, 9, 31)
-_SURVIVORS = 4  # one in four goes on after the first round
+_SURVIVORS = 4  # one in four goes on after the first round, but not more than so many
+_MOST_SURVIVORS = 20
 _TOP_K = 6
 # It climbs from so many of the fastest, at most so often, while a step gains so much of the time.
 _CLIMBERS = 3
@@ -99,6 +100,7 @@ def tune(
             tuner.compile(tuner.candidates, pool, target, compiled_by)
             progress("waiting for the baselines to compile")
             tuner.seconds["baselines"] = warm_up.wait()
+            tuner.first_calls = dict(warm_up.seconds)
             tuner.try_all(target.l2_bytes, tried_by)
             tuner.climb(neighbours, climbs, pool, target, tried_by)
         with torch.no_grad():
@@ -131,6 +133,7 @@ class _Tuner:
         self.notes: list[str] = []
         self.interrupted = False
         self.seconds: dict[str, float] = {}
+        self.first_calls: dict[str, float] = {}
 
     # -- before timing ---------------------------------------------------------------------------
 
@@ -239,7 +242,8 @@ class _Tuner:
         sets = rotated_inputs(self.gate.store, l2_bytes, _device())
         self._check_baselines(sets[0])
         tried = [c for c in self.candidates if c.alive]
-        racing = self._fastest(tried, max(top_k, len(tried) // _SURVIVORS))
+        share = min(_MOST_SURVIVORS, len(tried) // _SURVIVORS)
+        racing = self._fastest(tried, max(top_k, share))
         try:
             with self._stage("race"):
                 self._round(racing, sets, _REPS[1])
@@ -356,6 +360,7 @@ class _Tuner:
             tuple(self.notes),
             self.interrupted,
             dict(self.seconds),
+            self.first_calls,
         )
 
 

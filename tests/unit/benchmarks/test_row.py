@@ -23,7 +23,7 @@ from mirage_py.verify.float_gate import FloatEvidence
 
 PLAN = two_kernel_plan()
 WORKLOAD = Workload("gqa", "attention", 8, {"H": 16})
-SETTING = Setting(H200, "quick", 2, 1.5, device="cpu")
+SETTING = Setting(H200, "quick", 2, 1.5)
 FACTS = CompiledFacts("k", 90, 1000, 32, 0, 5000, 0.1)
 
 
@@ -53,7 +53,6 @@ class Stage:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, measured: Sequence[Measured]) -> None:
         self.measured = tuple(measured)
-        self.called: list[str] = []
         monkeypatch.setattr(row_module, "tune", self)
         monkeypatch.setattr(row_module, "_forget_compiled", lambda: None)
 
@@ -65,19 +64,15 @@ class Stage:
         assert compile_workers == SETTING.compile_workers
         progress("compiled 1 of 2")
         progress("checking 2 candidates against float64, 3 replays")
-        # Whatever chooses its kernels by timing them is done by now.
-        assert self.called == list(baselines)
         peers = [m for m in self.measured if m.plan is None]
         baseline = min(peers, key=lambda m: m.time_us)
         plans = [m for m in self.measured if m.timed and m.plan]
         best = min([*plans, baseline], key=lambda m: m.time_us)
-        return TuneReport(self.measured, best, baseline, ("a note",))
+        first_calls = dict.fromkeys(baselines, 1.5)
+        return TuneReport(self.measured, best, baseline, ("a note",), first_calls=first_calls)
 
     def peers(self):
-        def call(name):
-            return lambda *inputs: self.called.append(name)
-
-        return {m.name: call(m.name) for m in self.measured if m.plan is None}
+        return {m.name: lambda *_: None for m in self.measured if m.plan is None}
 
     def row(self):
         count = sum(m.plan is not None for m in self.measured)
