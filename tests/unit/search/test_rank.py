@@ -15,6 +15,7 @@ from mirage_py.search import kernel_choices
 from mirage_py.search.forms import form_of
 from mirage_py.search.instantiate import instances, rank
 from mirage_py.search.kernel_choices import KernelRanker
+from mirage_py.search.normalised_parts import with_normalised_parts
 from mirage_py.search.search import search
 from mirage_py.search.shortlist import HOPELESS, shortlist
 from mirage_py.search.stabilize import stabilize
@@ -170,3 +171,13 @@ def test_blocks_add_to_halves_only_if_there_is_nothing_else(lora: list[UGraph]) 
     ]
     assert adding
     assert {i.kind for i in rank(adding, H200, 4)} == {"atomic"}
+
+
+def test_parts_in_halves_take_turns_with_parts_in_floats() -> None:
+    """The model sees next to no difference between them; the GPU does."""
+    family = several_kernels.ugraph("split_attention")
+    normalised = with_normalised_parts(family)
+    assert normalised is not None
+    found = rank([family, normalised], H200, 24)
+    types = {tuple(t.dtype.name for t in i.plan.ugraph.intermediates) for i in found}
+    assert len(types) == 2
