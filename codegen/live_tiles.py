@@ -23,6 +23,7 @@ from mirage_py.ugraph.ugraph import BlockGraph
 # What f(0) = 0 holds for.
 _KEEPS_ZERO = ("neg", "cast", "abs", "square", "sqrt", "relu", "silu", "tanh", "gelu", "gelu_tanh")
 _OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
+_NEVER: tuple[frozenset[int], float] = (frozenset(), 0.0)
 # More grids of blocks than this are not counted one by one.
 _MOST_COUNTED = 4096
 
@@ -140,7 +141,8 @@ class _Emptied:
     def __init__(self, block: BlockGraph, inside: Sequence[int]) -> None:
         self.nodes = block.nodes
         self.zero: dict[int, frozenset[int]] = {}
-        self.lowest: dict[int, frozenset[int]] = {}
+        # With the value that it then has.
+        self.lowest: dict[int, tuple[frozenset[int], float]] = {}
         self.neutral: dict[int, frozenset[int]] = {}
         for number in inside:
             node = self.nodes[number]
@@ -168,20 +170,24 @@ class _Emptied:
             return both | (self._zeros(condition) if is_zero else frozenset())
         return frozenset()
 
-    def _lowest(self, node: Node) -> frozenset[int]:
+    def _lowest(self, node: Node) -> tuple[frozenset[int], float]:
+        """Which masks make it a constant that is very low, and that constant."""
         if node.op == "where":
-            lowest = self._constant(node.args[2])
-            if lowest is not None and lowest <= LOWEST_SHIFT:
-                return self._zeros(node.args[0])
+            low = self._constant(node.args[2])
+            return self._zeros(node.args[0]), 0.0 if low is None else low
         if node.op in ("max", "cast"):
-            return self.lowest.get(node.args[0], frozenset())
-        return frozenset()
+            return self.lowest.get(node.args[0], _NEVER)
+        if node.op == "mul" and (factor := self._constant(node.args[1])) is not None:
+            masks, low = self.lowest.get(node.args[0], _NEVER)
+            return masks, low * factor
+        return _NEVER
 
     def _neutral(self, node: Node) -> frozenset[int]:
         if node.op == "accum_sum":
             return self._zeros(node.args[0])
         if node.op == "accum_max" and node.attr == "shift":
-            return self.lowest.get(node.args[0], frozenset())
+            masks, low = self.lowest.get(node.args[0], _NEVER)
+            return masks if low <= LOWEST_SHIFT else frozenset()
         if node.op == "accum_rescaled":
             peak = self.neutral.get(node.args[1], frozenset())
             return self._zeros(node.args[0]) & peak

@@ -8,6 +8,7 @@ from mirage_py.codegen.padding import Padding
 from mirage_py.codegen.precision import TypedBlock
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.expressions import product
+from mirage_py.codegen.triton.shifts import is_shift
 from mirage_py.codegen.triton.tile_text import TileText, atom
 from mirage_py.ugraph.dtypes import F32
 from mirage_py.ugraph.node import Node
@@ -69,9 +70,18 @@ class ContractionText:
         return is_matrix and nodes[tile].op == "load" and any(map(self.tiling.is_dot, products))
 
     def _only_shifts(self, number: int) -> bool:
-        """Whether a maximum only shifts exponents: a NaN comes through the exponential anyway."""
-        users = [n for n in self.block.nodes if number in n.args]
-        return all(n.op == "shift" or (n.op == "accum_max" and n.attr == "shift") for n in users)
+        """Whether a maximum, or a multiple of it, only shifts exponents: a NaN comes through the
+        exponential anyway.
+        """
+        nodes = self.block.nodes
+        users = (n for n, node in enumerate(nodes) if number in node.args)
+        return all(
+            is_shift(nodes[n]) or (self._is_multiple(nodes[n]) and self._only_shifts(n))
+            for n in users
+        )
+
+    def _is_multiple(self, node: Node) -> bool:
+        return node.op == "mul" and self.block.nodes[node.args[1]].op == "const"
 
     def is_plain_dot(self, number: int) -> bool:
         """Whether the operands are matrices as they are: one live dimension on each side."""

@@ -281,7 +281,9 @@ class KernelEmitter:
         node = self.block.nodes[number]
         if node.op in ("const", "size") or number in self.accumulators.fused:
             return
-        if number in self.shifts.subtractions or number in self.accumulators.deferred:
+        if number in self.shifts.subtractions or number in self.shifts.factors:
+            return
+        if number in self.accumulators.deferred:
             return
         self._wait_for([number])
         if node.op in STORES:
@@ -307,7 +309,7 @@ class KernelEmitter:
             return self.contraction.matmul(number, section)
         if number in self.shifts.exponents:
             source, shift = self.shifts.exponents[number]
-            argument = self.shifts.scaled(source, self._value(source, axes, section))
+            argument = self.shifts.exponent(source, lambda n: self._value(n, axes, section))
             return f"tl.exp2({argument} - {self._value(shift, axes, section)})"
         if node.op == "shift" and number in self.shifts.shifts:
             return self.shifts.scaled(node.args[0], self._value(node.args[0], axes, section))

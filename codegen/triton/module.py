@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mirage_py.codegen.precision import insert_casts
+from mirage_py.codegen.scales import with_late_scales
 from mirage_py.codegen.strength import reduce_strength
 from mirage_py.codegen.triton.kernel import KernelEmitter, KernelText
 from mirage_py.codegen.triton.launch_order import ALONE, LaunchOrder, launch_orders
@@ -55,7 +56,8 @@ def emit_block_graphs(plan: Plan) -> tuple[TritonKernel, ...]:
     ugraph = plan.ugraph
     rows = zip(ugraph.kernels, plan.options, launch_orders(plan), strict=True)
     blocks = [(k, options, order) for k, options, order in rows if isinstance(k, BlockGraph)]
-    typed = [insert_casts(ugraph.program, reduce_strength(b), ugraph.tensors) for b, _, _ in blocks]
+    cheaper = [reduce_strength(with_late_scales(b)) for b, _, _ in blocks]
+    typed = [insert_casts(ugraph.program, b, ugraph.tensors) for b in cheaper]
     in_base_two = stored_in_base_two([t.block for t in typed], _between_blocks(ugraph))
     kernels = []
     for (block, options, order), types in zip(blocks, typed, strict=True):

@@ -10,10 +10,13 @@ property of the whole µGraph (``stored_in_base_two``), which all its kernels ar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from math import e, log2
 
 from mirage_py.ugraph.node import ACCESSES, Node
 from mirage_py.ugraph.ugraph import BlockGraph
+
+ValueOf = Callable[[int], str]
 
 LOG2_E = "1.4426950408889634"
 _LN_2 = "0.6931471805599453"
@@ -38,6 +41,8 @@ class BaseTwoShifts:
         # exp -> (argument before the subtraction, shift)
         self.exponents: dict[int, tuple[int, int]] = {}
         self.subtractions: list[int] = []
+        # Products with a constant that only such a subtraction reads: (operand, constant).
+        self.factors: dict[int, tuple[int, float]] = {}
         for number, node in enumerate(block.nodes):
             if is_shift(node) or (node.op == "load" and number in self.given):
                 self._take(number)
@@ -45,6 +50,13 @@ class BaseTwoShifts:
     def scaled(self, number: int, text: str) -> str:
         """A value, ``text``, in base 2."""
         return text if number in self.given else f"{text} * {LOG2_E}"
+
+    def exponent(self, number: int, value: ValueOf) -> str:
+        """The argument of an exponential before its shift, in base 2."""
+        if number not in self.factors:
+            return self.scaled(number, value(number))
+        operand, factor = self.factors[number]
+        return f"{value(operand)} * {factor * log2(e)!r}"
 
     def natural(self, number: int, text: str) -> str:
         """A value, ``text``, for who reads it as a number: not in base 2."""
@@ -71,8 +83,8 @@ class BaseTwoShifts:
         rescale sums, to be stored in base 2, and to be added to a logarithm.
         """
         differences = [u for u in self._users[number] if self._subtracts(u, number)]
-        exps = [e for d in differences for e in self._users[d]]
-        if any(self._nodes[e].op != "exp" for e in exps):
+        exps = [u for d in differences for u in self._users[d]]
+        if any(self._nodes[u].op != "exp" for u in exps):
             return
         if is_shift(self._nodes[number]):
             rest = (u for u in self._users[number] if u not in differences)
@@ -81,8 +93,21 @@ class BaseTwoShifts:
             self.shifts.append(number)
         self.subtractions.extend(differences)
         for d in differences:
-            for e in self._users[d]:
-                self.exponents[e] = (self._nodes[d].args[0], number)
+            source = self._nodes[d].args[0]
+            if (factor := self._factor(source)) is not None:
+                self.factors[source] = factor
+            for exponential in self._users[d]:
+                self.exponents[exponential] = (source, number)
+
+    def _factor(self, number: int) -> tuple[int, float] | None:
+        """The operand and the constant of a product that nothing but one subtraction reads."""
+        node = self._nodes[number]
+        if node.op != "mul" or len(self._users[number]) > 1:
+            return None
+        constant = self._nodes[node.args[1]]
+        if constant.op != "const" or not isinstance(constant.attr, float):
+            return None
+        return node.args[0], constant.attr
 
     def _subtracts(self, user: int, shift: int) -> bool:
         return self._nodes[user].op == "sub" and self._nodes[user].args[1] == shift
