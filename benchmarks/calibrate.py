@@ -4,7 +4,7 @@
     python -m benchmarks.calibrate --fit                  # fit, report before and after, print them
     python -m benchmarks.calibrate --gather RECORD.jsonl.gz ...   # take in what a suite measured
 
-Each third workload is held out: its plans have no part in the fit. Only plans are there that some
+Of a fit each third workload is held out: its plans have no part in it. Only plans are there that some
 version of the model ranked high enough to be measured, so figures say how well it orders those,
 not what it never offered.
 """
@@ -233,17 +233,18 @@ def main() -> None:
         ]
 
     constants = constants_of(target)
+    if not chosen.fit:
+        print(report(rankings(constants, sorted(models))))
+        return
     apart = () if chosen.all else held_out(models)
     fitting = [key for key in sorted(models) if key not in apart]
-    versions = [("as they are", constants)]
-    if chosen.fit:
-        versions.append(("fitted", fitted({k: models[k] for k in fitting}, constants)))
-    for title, known in versions:
+    found = fitted({k: models[k] for k in fitting}, constants)
+    # The constants that the fit starts from may know all workloads.
+    for title, known in (("as they are", constants), ("fitted", found)):
         print(f"constants {title}, workloads of the fit:\n{report(rankings(known, fitting))}\n")
-        print(f"constants {title}, held out:\n{report(rankings(known, apart))}\n")
-    if chosen.fit:
-        for name in BOUNDS:
-            print(f"    {name}={getattr(versions[-1][1], name):.4g},")
+        print(f"constants {title}, other workloads:\n{report(rankings(known, apart))}\n")
+    for name in BOUNDS:
+        print(f"    {name}={getattr(found, name):.4g},")
 
 
 if __name__ == "__main__":

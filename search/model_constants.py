@@ -1,8 +1,8 @@
 """What the cost model guesses of a GPU: the figures that no data sheet has.
 
-All of them are fitted at once to plans measured on an H200 (``python -m benchmarks.calibrate``),
-so none alone is a measurement of what its name says: it is the value with which the whole model
-ranks best.
+All of them are fitted at once to plans measured on an H200 (``python -m benchmarks.calibrate``) and
+rounded, so none alone is a measurement of what its name says: it is the value with which the whole
+model ranks well. ``stall`` is set by hand, between what plans of RMSNorm and of LoRA ask for.
 """
 
 from __future__ import annotations
