@@ -4,9 +4,9 @@
     python -m benchmarks.calibrate --fit                  # fit, report before and after, print them
     python -m benchmarks.calibrate --gather RECORD.jsonl.gz ...   # take in what a suite measured
 
-Of a fit each third workload is held out: its plans have no part in it. Only plans are there that some
-version of the model ranked high enough to be measured, so figures say how well it orders those,
-not what it never offered.
+Of a fit each third workload is held out: its plans have no part in it. Only plans are there that
+some version of the model ranked high enough to be measured, so figures say how well it orders
+those, not what it never offered.
 """
 
 from __future__ import annotations
