@@ -29,7 +29,8 @@ def test_a_row_is_measured(tmp_path: Path):
     (row,) = document["rows"]
     assert 0.3 < row["launch_us"] < 10.0
     assert row["launch_us"] * 0.5 < row["ours_us"] < 100.0
-    assert row["timed"] == row["candidates"] == 3
+    # What is a step from them was timed too.
+    assert row["timed"] > row["candidates"] == 3
     assert row["dropped"] == {}
     assert list(row["peers_us"]) == list(PEERS)
     assert row["peers_wrong"] == []
