@@ -4,8 +4,9 @@ python -m benchmarks.ahead RESULTS -o OUT.json [--targets a100,h100]
 
 ``RESULTS`` is the folder of a run: its result file and its measurements. For each row and target
 the fastest measured plan that compiles for the target and fits it: registers, spilled values and
-shared memory of each kernel, and which faster ones did not fit. Nothing here is a time on such a
-GPU; for those, run the suite there.
+shared memory of each kernel, and which faster ones did not fit. Copies by descriptors and early
+starts are left out where a GPU has neither. Nothing here is a time on such a GPU; for those, run
+the suite there.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import gzip
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.record import MEASUREMENTS, read_document
 from benchmarks.summary import key_of
+from mirage_py.codegen.triton.descriptors import COPIES, COPY_ENGINE
+from mirage_py.codegen.triton.launch_order import START
 from mirage_py.errors import InputError
 from mirage_py.runtime.ahead_of_time import memory_fault
 from mirage_py.runtime.compile_pool import CompileOutcome, CompilePool
@@ -72,7 +76,8 @@ def report(
         refused: dict[str, list[Json]] = {key: [] for key in waiting}
         while waiting:
             tried = {key: lines[0] for key, lines in waiting.items()}
-            outcomes = pool.compile([_plan(line) for line in tried.values()], target.capability)
+            plans_here = [_plan(line, target) for line in tried.values()]
+            outcomes = pool.compile(plans_here, target.capability)
             for (key, line), outcome in zip(tried.items(), outcomes, strict=True):
                 reason = fault(outcome, target)
                 if reason:
@@ -113,11 +118,20 @@ def _line(key: str, target: Target, line: Json, reason: str, outcome: CompileOut
     }
 
 
-def _plan(line: Json) -> Plan:
+def for_target(plan: Plan, target: Target) -> Plan:
+    """The plan without launch options that the target has no instructions for."""
+    lacking = (COPIES, START) if target.capability < COPY_ENGINE else ()
+    options = tuple(
+        replace(o, flags=tuple(f for f in o.flags if f[0] not in lacking)) for o in plan.options
+    )
+    return replace(plan, options=options)
+
+
+def _plan(line: Json, target: Target) -> Plan:
     plan = from_json(line["plan"])
     if not isinstance(plan, Plan):
         raise InputError("the measurements hold something else than plans", where=line["key"])
-    return plan
+    return for_target(plan, target)
 
 
 def table(lines: Sequence[Json]) -> str:

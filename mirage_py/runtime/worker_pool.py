@@ -301,7 +301,7 @@ class _Worker:
             bufsize=0,
         )
         assert process.stdin is not None
-        os.set_blocking(process.stdin.fileno(), False)
+        os.set_blocking(_descriptor(process.stdin), False)
         # In a session of its own, so that Ctrl-C does not end it before its time.
         self._guard = guard = subprocess.Popen(
             ["/bin/sh", "-c", _GUARD],
@@ -326,7 +326,7 @@ class _Worker:
         while line:
             if not _ready(process.stdin, select.POLLOUT, end - time.monotonic()):
                 raise TimeoutError
-            line = line[os.write(process.stdin.fileno(), line) :]
+            line = line[os.write(_descriptor(process.stdin), line) :]
         answer = self._receive(process, end)
         fits = answer.get("number") == self._asked and ("value" in answer or "error" in answer)
         if not fits or self._pending:
@@ -345,7 +345,7 @@ class _Worker:
             if left <= 0:
                 raise TimeoutError
             if _ready(process.stdout, select.POLLIN, min(left, _LOOK_S)):
-                chunk = os.read(process.stdout.fileno(), 1 << 16)
+                chunk = os.read(_descriptor(process.stdout), 1 << 16)
                 if not chunk:
                     raise ConnectionError
                 self._pending += chunk
@@ -441,8 +441,16 @@ class _Standby:
 def _ready(stream: IO[bytes], event: int, seconds: float) -> bool:
     """Whether a stream can be read or written (or has ended) within some seconds."""
     poll = select.poll()
-    poll.register(stream, event)
+    poll.register(_descriptor(stream), event)
     return bool(poll.poll(max(0.0, seconds) * 1000))
+
+
+def _descriptor(stream: IO[bytes]) -> int:
+    """Of a pipe; ConnectionError where another thread has stopped the process and closed it."""
+    try:
+        return stream.fileno()
+    except ValueError:
+        raise ConnectionError from None
 
 
 def _size(file: IO[bytes] | None) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 
 import pytest
 from plans import rms_plan
 
-from benchmarks.ahead import fastest_plans, report, table, with_winners_first
+from benchmarks.ahead import fastest_plans, for_target, report, table, with_winners_first
 from mirage_py.errors import InputError
 from mirage_py.runtime.compile import CompiledFacts
 from mirage_py.runtime.compile_pool import CompileOutcome
@@ -70,6 +71,14 @@ def test_what_does_not_fit_a_target_is_named_and_the_next_is_taken():
     assert (large["digest"], large["refused"]) == ("p1", [])
     assert large["kernels"][0]["smem_bytes"] == 200_000
     assert "| rms-b1 | 40 | 0 | 0 | after 2 others | 40 | 0 | 195 | the winner |" in table(found)
+
+
+def test_what_a_gpu_has_no_instructions_for_is_left_out():
+    plan = PLANS[0]
+    flags = (("axes", "reversed"), ("copies", "descriptors"), ("start", "early"))
+    plan = replace(plan, options=(replace(plan.options[0], flags=flags),))
+    assert for_target(plan, target("h100")) == plan
+    assert for_target(plan, target("a100")).options[0].flags == flags[:1]
 
 
 def test_where_none_fits_it_is_said():

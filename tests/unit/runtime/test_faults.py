@@ -140,6 +140,16 @@ def test_what_dies_while_it_waits_costs_no_task(tmp_path: Path):
         assert last.done
 
 
+def test_a_pool_may_close_while_its_standby_starts(tmp_path: Path):
+    """Whose thread then finds its pipes closed: that is no fault of a thread's."""
+    before = children(os.getpid())
+    for _ in range(6):
+        ready = task("note", file=str(tmp_path / "noted"))
+        with WorkerPool(1, timeout_s=5.0, imports=(), standby=ready) as pool:
+            pool.map([task("works")])
+    assert children(os.getpid()) == before
+
+
 def test_nothing_is_left_after_close():
     before = children(os.getpid())
     with WorkerPool(3, timeout_s=0.5, imports=()) as pool:
