@@ -1,0 +1,151 @@
+"""Tables of result files in the documents: docs/h200.md and the README.
+
+python -m benchmarks.page benchmarks/results
+
+What stands between ``<!-- suite -->`` and ``<!-- /suite -->`` of docs/h200.md (h200-suite.json),
+``<!-- ahead -->`` there (from ahead.json), and ``<!-- results -->`` of the README is written anew.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import ahead
+from benchmarks.record import read_document
+from benchmarks.summary import BEST, best_peer, floor_share, geomean, key_of, peers_of, ratio
+from benchmarks.workloads import suites
+
+Row = Mapping[str, Any]
+
+ROOT = Path(__file__).resolve().parent.parent
+PAPER = tuple(w.key for w in suites()["paper"])
+# What the paper's programs are compared with: what torch does by itself, and its attention.
+_USUAL = ("eager", "compile", "compile_max_autotune", "sdpa_flash", "sdpa_cudnn")
+_HEAD = (
+    "workload",
+    "ours",
+    "best peer",
+    "us",
+    "against it",
+    "eager",
+    "max-autotune",
+    "of the floor",
+)
+
+
+def suite_table(document: Mapping[str, Any]) -> str:
+    """Every row, the paper's programs first: times in microseconds, losses in bold."""
+    rows = {key_of(row): row for row in document["rows"]}
+    others = [row for key, row in rows.items() if key not in PAPER]
+    others.sort(key=lambda row: (row["workload"], row["batch"]))
+    order = [*(k for k in PAPER if k in rows), *map(key_of, others)]
+    lines = [_line((*_HEAD, "kind", "plan")), _line(("---", *["---:"] * 7, "---", "---"))]
+    lines += [_line(_cells(rows[key])) for key in order]
+    return "\n".join(lines)
+
+
+def summary_table(document: Mapping[str, Any]) -> str:
+    """The paper's programs, one line a cell, and geometric means over them."""
+    rows = [row for row in document["rows"] if key_of(row) in PAPER]
+    rows.sort(key=lambda row: PAPER.index(key_of(row)))
+    lines = [_line(_HEAD), _line(("---", *["---:"] * 7))]
+    lines += [_line(_cells(row)[: len(_HEAD)]) for row in rows]
+    means = [
+        f"{name} {geomean(found):.2f}x"
+        for name, found in (
+            ("the best of eager, torch.compile in both modes and SDPA", _over(rows, _USUAL)),
+            ("the best of all peers", _over(rows, None)),
+            ("max-autotune", _over(rows, ("compile_max_autotune",))),
+            ("eager", _over(rows, ("eager",))),
+        )
+        if found
+    ]
+    return "\n".join(
+        [*lines, "", f"Geometric means over these {len(rows)} cells: {', '.join(means)}."]
+    )
+
+
+def _over(rows: Iterable[Row], names: Sequence[str] | None) -> list[float]:
+    """How many times faster ours is than the fastest of these peers, cell by cell."""
+    found = []
+    for row in rows:
+        times = [us for n, us in peers_of(row).items() if names is None or n in names]
+        if times and row["ours_us"]:
+            found.append(min(times) / row["ours_us"])
+    return found
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    best = best_peer(row)
+    against = ratio(row, BEST)
+    won = against is not None and against >= 1.0
+    share = floor_share(row)
+    return (
+        key_of(row),
+        _us(row["ours_us"]),
+        best or "none",
+        _us(peers_of(row).get(best or "")),
+        _times(against) if won else f"**{_times(against)}**",
+        _times(ratio(row, "eager")),
+        _times(ratio(row, "compile_max_autotune")),
+        "-" if share is None else f"{100 * share:.0f} %",
+        row.get("kind") or "",
+        "; ".join(_plan(kernel) for kernel in row.get("plan") or ()),
+    )
+
+
+def _plan(kernel: Mapping[str, Any]) -> str:
+    """Tiles of the grid, of the loops, warps and stages of one kernel."""
+    if "library" in kernel:
+        return f"library {kernel['library']}"
+    tiles = [f"{d} {tile}" for d, tile in kernel["grid"].items() if tile and tile > 1]
+    words = [", ".join(tiles)] if tiles else []
+    words += [f"loop {loop} {tile}" for loop, tile in kernel["loops"]]
+    words.append(f"{kernel['num_warps']} warps")
+    words += [f"{kernel['num_stages'][0]} stages"] if kernel["num_stages"] else []
+    flags = kernel["flags"]
+    words += ["swapped"] if flags.get("axes") else []
+    words += ["TMA"] if flags.get("copies") else []
+    words += ["starts early"] if flags.get("start") else []
+    return ", ".join(words)
+
+
+def _us(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}x"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def filled(page: str, mark: str, text: str) -> str:
+    """The page with what is between two marks replaced. Raises ValueError where there are none."""
+    found = re.search(rf"(?<=<!-- {mark} -->\n).*?(?=<!-- /{mark} -->)", page, re.DOTALL)
+    if found is None:
+        raise ValueError(f"there are no marks <!-- {mark} --> and <!-- /{mark} -->")
+    return f"{page[: found.start()]}{text}\n{page[found.end() :]}"
+
+
+def main(results: Path) -> None:
+    """Write all tables."""
+    document = read_document(results / "h200-suite.json")
+    winners = json.loads((results / "ahead.json").read_text(encoding="utf-8"))
+    for path, mark, text in (
+        (ROOT / "docs/h200.md", "suite", suite_table(document)),
+        (ROOT / "docs/h200.md", "ahead", ahead.table(winners["lines"])),
+        (ROOT / "README.md", "results", summary_table(document)),
+    ):
+        path.write_text(filled(path.read_text(encoding="utf-8"), mark, text), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

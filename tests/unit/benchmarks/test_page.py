@@ -1,0 +1,70 @@
+"""The tables of the documents are those of the result files that lie beside them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import ahead
+from benchmarks.page import PAPER, ROOT, filled, suite_table, summary_table
+from benchmarks.record import read_document
+
+RESULTS = ROOT / "benchmarks/results"
+
+
+def between(path: Path, mark: str) -> str:
+    _, _, rest = path.read_text(encoding="utf-8").partition(f"<!-- {mark} -->\n")
+    text, _, _ = rest.partition(f"\n<!-- /{mark} -->")
+    return text
+
+
+def test_the_documents_show_the_committed_results():
+    document = read_document(RESULTS / "h200-suite.json")
+    assert between(ROOT / "docs/h200.md", "suite") == suite_table(document)
+    assert between(ROOT / "README.md", "results") == summary_table(document)
+    winners = json.loads((RESULTS / "ahead.json").read_text(encoding="utf-8"))
+    assert between(ROOT / "docs/h200.md", "ahead") == ahead.table(winners["lines"])
+
+
+def row(name: str, batch: int, ours: float | None, **peers: float) -> dict[str, object]:
+    kernel = {"grid": {"b": 1, "n": 64}, "loops": [["d", 128]], "num_warps": 4, "num_stages": [3]}
+    plan = [{**kernel, "flags": {"copies": "descriptors"}}, {"library": "matmul"}]
+    return {
+        "workload": name,
+        "batch": batch,
+        "ours_us": ours,
+        "peers_us": peers,
+        "floor_us": 5.0,
+        "kind": "library",
+        "plan": plan,
+    }
+
+
+def test_wins_and_losses():
+    rows = [
+        row("other", 16, 10.0, eager=40.0, cublas=8.0),
+        row("other", 2, 10.0, eager=40.0),
+        row("gqa", 1, 10.0, eager=40.0, sdpa_flash=20.0, cublas=15.0),
+    ]
+    text = suite_table({"rows": rows})
+    lines = [line.split(" | ") for line in text.splitlines()[2:]]
+    assert [line[0] for line in lines] == ["| gqa-b1", "| other-b2", "| other-b16"]
+    assert lines[0][1:8] == ["10.0", "cublas", "15.0", "1.50x", "4.00x", "-", "50 %"]
+    assert lines[2][4] == "**0.80x**"
+    assert lines[0][9] == "n 64, loop d 128, 4 warps, 3 stages, TMA; library matmul |"
+    short = summary_table({"rows": rows})
+    assert "gqa-b1" in short
+    assert "other" not in short
+    assert "1 cells: the best of eager, torch.compile in both modes and SDPA 2.00x" in short
+    assert "the best of all peers 1.50x" in short
+
+
+def test_the_programs_of_the_paper_are_eighteen_cells():
+    assert len(PAPER) == 18
+
+
+def test_a_page_without_marks_is_refused():
+    with pytest.raises(ValueError, match="no marks"):
+        filled("nothing", "suite", "text")
