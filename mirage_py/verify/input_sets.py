@@ -1,11 +1,10 @@
 """Inputs that a kernel is run on: random ones and ugly ones.
 
 random       standard normal; inputs that are the second operand of a matrix product over n
-terms are
-divided by sqrt(n), so that results keep their size
+             terms are divided by sqrt(n), so that results keep their size
 large        the same, as large as the types allow: up to a quarter of the largest finite value,
-and
-so that the results still have a value in their type
+             so that the results still have a value in their type, and so that all that the program
+             reads may be multiplied before anything is divided
 huge_row     one row of the first matrix is that large, the rest is as in random
 offset       the first matrix lies around 32: what is computed from its rows less their means must
              not lose the difference
@@ -219,7 +218,8 @@ class _Headroom:
         """
         floats = [t for t in self._program.inputs if t.dtype.is_float]
         limit = min((t.dtype.max_finite / 4 for t in floats), default=1.0)
-        fits, too_large = 0, 1 + int(log2(max(limit / _NORMAL_PEAK, 1.0)))
+        most = min(log2(max(limit / _NORMAL_PEAK, 1.0)), _exponent_in_any_order(self._program))
+        fits, too_large = 0, 1 + int(most)
         while too_large - fits > 1:
             middle = (fits + too_large) // 2
             if self._fits(where, middle):
@@ -238,6 +238,20 @@ class _Headroom:
             bool((np.abs(results[o.tensor.name].values) <= o.tensor.dtype.max_finite / 2).all())
             for o in self._safe.outputs
         )
+
+
+def _exponent_in_any_order(program: Program) -> float:
+    """Of the inputs whose product, each as often as the program reads it, times the terms of all
+    contractions fits float32: equal programs may multiply before they divide.
+    """
+    factors, terms = 0, 0.0
+    for node in program.nodes:
+        if node.op == "load":
+            factors += program.tensors[node.access.tensor].dtype.is_float
+        factors += node.op == "square"
+        if node.op in ("matmul", "sum"):
+            terms = max(terms, log2(prod(program.sizes[d] for d in node.reduced)))
+    return (log2(F32.max_finite / 4) - terms) / max(1, factors) - log2(_NORMAL_PEAK)
 
 
 def _scaled(dtype: DType, values: FloatArray, where: _Where, exponent: int) -> FloatArray:

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from plans import rms_plan
 
 from mirage_py.frontend.spec import parse
+from mirage_py.runtime.interpreted import run_interpreted
 from mirage_py.ugraph.builder import ProgramBuilder
 from mirage_py.ugraph.dtypes import BF16, F16, F32
 from mirage_py.verify.element_types import round_to
-from mirage_py.verify.input_sets import input_sets
+from mirage_py.verify.float_gate import judge, reference
+from mirage_py.verify.input_sets import drawn_sets, input_sets
 
 NAMES = ("random", "large", "huge_row", "offset", "tiny", "zeros", "constant", "alternating")
 MLP = "B = 4, D = 64, N = 48\nX[B, D], U[D, N], W[D, N] : {}\nY[b, n] = {}"
@@ -119,3 +122,13 @@ def test_a_layout_without_overlap_takes_any_values(strides):
     b.output("Y", b.load("X", "mn"), "mn", F16)
     (random, *_) = input_sets(b.build(), 3)
     assert len(np.unique(random.arrays["X"])) > 0.9 * shape[0] * shape[1]
+
+
+def test_large_inputs_may_be_multiplied_before_they_are_divided():
+    """A norm behind the product instead of in front of it: bfloat16 itself reaches 1e38."""
+    plan = rms_plan(dtype=BF16)
+    program = plan.ugraph.program
+    (inputs,) = drawn_sets(program, 0, ["large"])
+    assert all(np.abs(x).max() > 1e6 for x in inputs.arrays.values())
+    found = judge(program, reference(program, inputs.arrays), run_interpreted(plan, inputs.arrays))
+    assert found.passed, found.reason
