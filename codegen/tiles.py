@@ -127,6 +127,12 @@ class Tiling:
         return -(-self.program.sizes[dim] // self.padded(dim, 0))
 
     @cached_property
+    def axes(self) -> tuple[tuple[str, int], ...]:
+        """Grid axes of more than one block with how many they have."""
+        counts = ((a.dim, self.blocks(a.dim)) for a in self.block.grid)
+        return tuple((dim, count) for dim, count in counts if count > 1)
+
+    @cached_property
     def grid_blocks(self) -> int:
         """Number of thread blocks of the kernel."""
         total = 1

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from mirage_py.codegen.axis_order import REVERSED, axis_order
+from mirage_py.codegen.live_tiles import live_range
 from mirage_py.codegen.tiles import Tiling
+from mirage_py.codegen.triton.block_order import BACKWARDS, GROUPED, ORDER, can_group
 from mirage_py.codegen.triton.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS, described_tiles
 from mirage_py.search.cost_model import KernelModel
 from mirage_py.search.launches import STAGES, WARPS
@@ -75,6 +77,8 @@ def _steps(
             yield block, replace(options, num_stages=(*stages[:place], other, *stages[place + 1 :]))
     if any(n.op == "matmul" for n in block.nodes):
         yield block, _turned(options)
+        for order in _other_orders(Tiling(ugraph.scope, block), options):
+            yield block, _flagged(options, ORDER, order)
 
 
 def _by_copy_engine(
@@ -118,9 +122,24 @@ def _loops(ugraph: UGraph, block: BlockGraph) -> Iterator[BlockGraph]:
 
 def _turned(options: LaunchOptions) -> LaunchOptions:
     """The other order of tile axes."""
-    kept = tuple(f for f in options.flags if f[0] != _AXES)
-    turned = () if options.flag(_AXES) == REVERSED else ((_AXES, REVERSED),)
-    return replace(options, flags=tuple(sorted((*kept, *turned))))
+    return _flagged(options, _AXES, "" if options.flag(_AXES) == REVERSED else REVERSED)
+
+
+def _other_orders(tiling: Tiling, options: LaunchOptions) -> Iterator[str]:
+    """Orders of the blocks that are worth a try and are not the one it has."""
+    uneven = any(live_range(tiling, n) for n in range(len(tiling.block.sections)))
+    orders = (
+        "",
+        *((GROUPED,) if can_group(tiling.axes) else ()),
+        *((BACKWARDS,) if uneven else ()),
+    )
+    return (order for order in orders if order != options.flag(ORDER))
+
+
+def _flagged(options: LaunchOptions, name: str, value: str) -> LaunchOptions:
+    """The options with a flag at a value; empty is without it."""
+    kept = (f for f in options.flags if f[0] != name)
+    return replace(options, flags=tuple(sorted((*kept, *(((name, value),) if value else ())))))
 
 
 def _fits(ugraph: UGraph, block: BlockGraph, options: LaunchOptions, target: Target) -> bool:

@@ -11,6 +11,7 @@ from mirage_py.codegen.precision import TypedBlock
 from mirage_py.codegen.product_order import text_order
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.accumulators import AccumulatorText
+from mirage_py.codegen.triton.block_order import ORDER, block_numbers
 from mirage_py.codegen.triton.contraction import ContractionText, reduced
 from mirage_py.codegen.triton.descriptors import described_tiles, live_axes
 from mirage_py.codegen.triton.expressions import elementwise, product
@@ -166,21 +167,17 @@ class KernelEmitter:
     # -- positions -------------------------------------------------------------------------------
 
     def _grid_positions(self) -> None:
-        """Decode the program id: the first grid axis runs fastest."""
-        axes = [a.dim for a in self.block.grid if self.tiling.blocks(a.dim) > 1]
+        """Decode the program id."""
+        axes = self.tiling.axes
         if axes:
             self.out.line("pid = tl.program_id(0)")
-        step = 1
+        uneven = {d for found in self.live for d in found.dims()}
+        numbers = block_numbers(axes, self.options.flag(ORDER), uneven)
         predicated = {d for _, n in self.block.stores() for d in self._predicated(n)}
-        for dim in axes:
-            blocks = self.tiling.blocks(dim)
-            number = "pid" if step == 1 else f"pid // {step}"
-            if dim != axes[-1]:
-                number = f"{atom(number)} % {blocks}"
+        for dim, number in numbers.items():
             self._grid_position(dim, number)
             if dim in predicated:
                 self.out.line(f"{self.tiles.dim_var[dim]}_first = {atom(number)} == 0")
-            step *= blocks
         for axis in self.block.grid:
             if self.tiling.blocks(axis.dim) == 1:
                 self._grid_position(axis.dim, None)
