@@ -89,11 +89,21 @@ class _Scales:
         if node.op == "where":
             low = self.nodes[node.args[2]]
             is_low = low.op == "const" and isinstance(low.attr, float) and low.attr <= LOWEST_SHIFT
-            return node.args[1] == number and is_low and self._is_absorbed(user)
+            is_masked = is_low and self._masks_again(user, node.args[0])
+            return node.args[1] == number and is_masked and self._is_absorbed(user)
         if node.op == "sub":
             exps = [self.nodes[u].op for u in self.users[user]]
             return node.args[0] == number and bool(exps) and set(exps) == {"exp"}
         return node.op == "max"
+
+    def _masks_again(self, where: int, condition: int) -> bool:
+        """Whether every exponential of it is multiplied by the mask: how low it is where the mask
+        does not hold makes no difference then.
+        """
+        differences = [u for u in self.users[where] if self.nodes[u].op == "sub"]
+        exps = [x for d in differences for x in self.users[d]]
+        readers = [self.nodes[u] for x in exps for u in self.users[x]]
+        return all(n.op == "mul" and condition in n.args for n in readers)
 
 
 class _Rewriter:

@@ -4,7 +4,6 @@ Each rewrite keeps the value up to rounding in float32:
 
     x / sqrt(u)  ->  x * rsqrt(u)
     x / y        ->  x * (1 / y)     where y has fewer dimensions than x: one division a row
-    exp(m - s)   ->  1 / y           where s = m + log(y) is a shift
 """
 
 from __future__ import annotations
@@ -52,24 +51,7 @@ class _Rewriter:
                 inverse = self._inverse(node.args[1], section)
                 self.map[position] = self._add(Node("mul", (args[0], inverse), None, node.dims))
                 return
-        normaliser = self._normaliser(node)
-        if normaliser is not None:
-            self.map[position] = self._inverse(normaliser, section)
-            return
         self.map[position] = self._add(replace(node, args=args))
-
-    def _normaliser(self, node: Node) -> int | None:
-        """The y of exp(m - shift(m + log(y)))."""
-        nodes = self.block.nodes
-        difference = nodes[node.args[0]] if node.op == "exp" else node
-        if difference.op != "sub":
-            return None
-        shift = nodes[difference.args[1]]
-        moved = nodes[shift.args[0]] if shift.op == "shift" else node
-        if moved.op != "add" or moved.args[0] != difference.args[0]:
-            return None
-        log = nodes[moved.args[1]]
-        return log.args[0] if log.op == "log" else None
 
     def _inverse(self, divisor: int, section: int) -> int:
         """1 / divisor, computed once where the divisor is made, or here after its loop."""

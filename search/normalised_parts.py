@@ -41,6 +41,8 @@ def with_normalised_parts(ugraph: UGraph) -> UGraph | None:
     averages: set[str] = set()
     for kernel in ugraph.kernels:
         parts = _parts(kernel, between) if isinstance(kernel, BlockGraph) else None
+        if parts is not None and not _averages(ugraph, parts, half):
+            parts = None
         if parts is None or not isinstance(kernel, BlockGraph):
             kernels.append(kernel)
             continue
@@ -105,6 +107,32 @@ def _parts(block: BlockGraph, between: set[str]) -> _Parts | None:
     if not totals:
         return None
     return _Parts(shift, totals[0], tuple(sums), max(sections), dims, nodes)
+
+
+def _averages(ugraph: UGraph, parts: _Parts, half: DType) -> bool:
+    """Whether each of the large sums has the weights of the total and values of an input of the
+    half type: only then its quotient is no larger than they are.
+    """
+    nodes = parts.nodes
+    weights = nodes[nodes[parts.total].args[0]].args[0]
+    return all(
+        _is_weighted(ugraph, nodes, nodes[nodes[s].args[0]], weights, half)
+        for s in parts.sums_of_values
+    )
+
+
+def _is_weighted(
+    ugraph: UGraph, nodes: Sequence[Node], term: Node, weights: int, half: DType
+) -> bool:
+    """Whether a sum is one of products of the weights with an input of the half type."""
+    if term.op == "sum":
+        term = nodes[term.args[0]]
+    if term.op not in ("mul", "matmul") or weights not in term.args:
+        return False
+    (value,) = (a for a in term.args if a != weights) if len(set(term.args)) == 2 else (weights,)
+    inputs = {t.name: t.dtype for t in ugraph.program.inputs}
+    load = nodes[value]
+    return load.op == "load" and inputs.get(load.access.tensor) == half
 
 
 def _is_running_shift(node: Node) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import e, log2
 
 from mirage_py.codegen.triton.contraction import ContractionText, ValueText, reduced
 from mirage_py.codegen.triton.shifts import BaseTwoShifts
@@ -61,7 +62,8 @@ class AccumulatorText:
         name = self.names[number]
         start = "0.0"
         if node.op == "accum_max":
-            start = repr(LOWEST_SHIFT) if node.attr == "shift" else 'float("-inf")'
+            lowest = LOWEST_SHIFT * (log2(e) if number in self.shifts.shifts else 1.0)
+            start = repr(lowest) if node.attr == "shift" else 'float("-inf")'
         if not axes:
             # A Python number would change its type in the loop.
             self.out.line(f"{name} = tl.full([], {start}, tl.float32)")

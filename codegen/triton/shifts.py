@@ -49,7 +49,7 @@ class BaseTwoShifts:
 
     def scaled(self, number: int, text: str) -> str:
         """A value, ``text``, in base 2."""
-        return text if number in self.given else f"{text} * {LOG2_E}"
+        return text if number in self.given or number in self.shifts else f"{text} * {LOG2_E}"
 
     def exponent(self, number: int, value: ValueOf) -> str:
         """The argument of an exponential before its shift, in base 2."""
@@ -80,7 +80,8 @@ class BaseTwoShifts:
 
     def _take(self, number: int) -> None:
         """Keep a shift in base 2 if all that it does is to be subtracted under exponentials, to
-        rescale sums, to be stored in base 2, and to be added to a logarithm.
+        rescale sums, to be stored in base 2, to be added to a logarithm, and to be turned into
+        another shift.
         """
         differences = [u for u in self._users[number] if self._subtracts(u, number)]
         exps = [u for d in differences for u in self._users[d]]
@@ -88,7 +89,7 @@ class BaseTwoShifts:
             return
         if is_shift(self._nodes[number]):
             rest = (u for u in self._users[number] if u not in differences)
-            if not all(self._rescales_or_stores(u) or self._is_added(u) for u in rest):
+            if not all(self._rescales_or_stores(u) or self._is_read(u, number) for u in rest):
                 return
             self.shifts.append(number)
         self.subtractions.extend(differences)
@@ -117,8 +118,14 @@ class BaseTwoShifts:
         stores = node.op == "store" and node.access.tensor in self._tensors
         return stores or node.op == "accum_rescaled"
 
-    def _is_added(self, user: int) -> bool:
-        return self._nodes[user].op == "add"
+    def _is_read(self, user: int, number: int) -> bool:
+        """Whether a shift is added to a logarithm, or turned into another shift."""
+        node = self._nodes[user]
+        if node.op == "sub":
+            exps = [self._nodes[u].op for u in self._users[user]]
+            other = self._nodes[node.args[1]]
+            return node.args[0] == number and is_shift(other) and set(exps) == {"exp"}
+        return node.op == "add"
 
     def _reads(self, load: int) -> bool:
         for user in self._users[load]:
