@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import several_kernels
 
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.frontend.spec import parse
-from mirage_py.runtime.interpreted import check_interpreted
+from mirage_py.runtime.interpreted import check_interpreted, run_interpreted
+from mirage_py.search.stabilize import stabilize
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.rewrite.split_dim import split_dim
 
@@ -129,3 +131,47 @@ def test_a_shift_that_is_an_output_stays_as_it_is():
     plan = plan_of(spec, text)
     first, _ = sources(plan)
     assert "tl.exp(" in first
+
+
+WHOLLY_MASKED = """
+T = 8, S = 40, D = 16
+Q[T, D], K[S, D], V[S, D] : f16
+let w[t, s] = exp(where(s < t - 3, sum[d](Q[t, d] * K[s, d]), -1e30))
+O[t, e] = sum[s](w[t, s] * V[s, e]) / sum[s](w[t, s])
+"""
+
+WHOLLY_MASKED_KERNEL = """
+kernel attend {
+  grid t by 16
+  %0 = load Q[t, d]
+  %1 = const -1e+30
+  loop s by 16 {
+    %2 = load K[s, d]
+    %3 = matmul[d] %0, %2
+    %4 = mask (s < t - 3)
+    %5 = where %4, %3, %1
+    %6 = exp %5
+    %7 = sum[s] %6
+    %8 = accum_sum %7
+    %9 = load V[s, e]
+    %10 = matmul[s] %6, %9
+    %11 = accum_sum %10
+  }
+  %12 = div %11, %8
+  store O[t, e] = %12
+}
+"""
+
+
+def test_a_row_without_keys_is_the_mean_of_all_values():
+    """As of a softmax of equal numbers, however low: the running maximum begins no higher."""
+    graph = stabilize(several_kernels.over(parse(WHOLLY_MASKED), WHOLLY_MASKED_KERNEL))
+    assert any(n.op == "accum_max" for n in graph.kernels[0].nodes)
+    plan = Plan(graph, (LaunchOptions(4, (2,)),))
+    rng = np.random.default_rng(0)
+    arrays = {
+        n: rng.normal(size=(s, 16)).astype(np.float16) for n, s in (("Q", 8), ("K", 40), ("V", 40))
+    }
+    arrays = {n: x.astype(np.float64) for n, x in arrays.items()}
+    got = run_interpreted(plan, arrays)["O"]
+    np.testing.assert_allclose(got[:4], np.tile(arrays["V"].mean(0), (4, 1)), atol=2e-3)
