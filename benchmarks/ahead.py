@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.record import MEASUREMENTS, read_document
 from benchmarks.summary import key_of
 from mirage_py.codegen.triton.descriptors import COPIES, COPY_ENGINE
-from mirage_py.codegen.triton.launch_order import START
+from mirage_py.codegen.triton.launch_order import DEPENDENT_LAUNCH, START
 from mirage_py.errors import InputError
 from mirage_py.runtime.ahead_of_time import memory_fault
 from mirage_py.runtime.compile_pool import CompileOutcome, CompilePool
@@ -120,10 +120,10 @@ def _line(key: str, target: Target, line: Json, reason: str, outcome: CompileOut
 
 def for_target(plan: Plan, target: Target) -> Plan:
     """The plan without launch options that the target has no instructions for."""
-    lacking = (COPIES, START) if target.capability < COPY_ENGINE else ()
-    options = tuple(
-        replace(o, flags=tuple(f for f in o.flags if f[0] not in lacking)) for o in plan.options
-    )
+    options = plan.options
+    for flag, needed in ((COPIES, COPY_ENGINE), (START, DEPENDENT_LAUNCH)):
+        if target.capability < needed:
+            options = tuple(o.with_flag(flag, "") for o in options)
     return replace(plan, options=options)
 
 

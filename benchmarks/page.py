@@ -9,13 +9,12 @@ What stands between ``<!-- suite -->`` and ``<!-- /suite -->`` of docs/h200.md (
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ahead
+from benchmarks import ahead, marks
 from benchmarks.record import read_document
 from benchmarks.summary import BEST, best_peer, floor_share, geomean, key_of, peers_of, ratio
 from benchmarks.workloads import suites
@@ -131,14 +130,6 @@ def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def filled(page: str, mark: str, text: str) -> str:
-    """The page with what is between two marks replaced. Raises ValueError where there are none."""
-    found = re.search(rf"(?<=<!-- {mark} -->\n).*?(?=<!-- /{mark} -->)", page, re.DOTALL)
-    if found is None:
-        raise ValueError(f"there are no marks <!-- {mark} --> and <!-- /{mark} -->")
-    return f"{page[: found.start()]}{text}\n{page[found.end() :]}"
-
-
 def main(results: Path) -> None:
     """Write all tables."""
     document = read_document(results / "h200-suite.json")
@@ -148,7 +139,9 @@ def main(results: Path) -> None:
         (ROOT / "docs/h200.md", "ahead", ahead.table(winners["lines"])),
         (ROOT / "README.md", "results", summary_table(document)),
     ):
-        path.write_text(filled(path.read_text(encoding="utf-8"), mark, text), encoding="utf-8")
+        path.write_text(
+            marks.filled(path.read_text(encoding="utf-8"), mark, text), encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from benchmarks.roofline import roofline
 from benchmarks.workload import Workload
 from mirage_py.runtime.gate import FloatGate
 from mirage_py.runtime.measured import MARGIN, Measured, TuneReport
-from mirage_py.runtime.tuner import tune
+from mirage_py.runtime.tuner import CLIMBS, tune
 from mirage_py.search.kinds import describe
 from mirage_py.search.neighbours import neighbours
 from mirage_py.targets import Target
@@ -28,8 +28,6 @@ Json = dict[str, Any]
 
 # What a peer may be off by: rounding every intermediate to half precision costs no more.
 _PEER_ERROR = 1e-2
-# How often, at most, neighbours of the fastest are tried.
-_CLIMBS = {"quick": 2, "full": 8}
 # Plans behind a baseline that are tried on the inputs which only finalists see.
 _TRIED = 3
 # The baselines that an optimisation without further wishes compares with, for each effort.
@@ -72,7 +70,7 @@ def measure_row(
             peers,
             target=setting.target,
             neighbours=lambda plan: neighbours(plan, setting.target),
-            climbs=_CLIMBS[setting.effort],
+            climbs=CLIMBS[setting.effort],
             compile_workers=setting.compile_workers,
             progress=progress,
         )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import search_published
+from benchmarks import marks, search_published
 from benchmarks.search_plot import Line, line_chart
 
 PAGE = "search.md"
@@ -42,10 +41,7 @@ def write(document: Document, folder: Path) -> None:
 def filled(page: str, document: Document) -> str:
     """The page with each ``<!-- NAME -->`` .. ``<!-- /NAME -->`` filled in."""
     for name, text in sections(document).items():
-        found = re.search(rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", page, re.DOTALL)
-        if found is None:
-            raise ValueError(f"{PAGE} has no marks <!-- {name} --> and <!-- /{name} -->")
-        page = f"{page[: found.start()]}{text}\n{page[found.end() :]}"
+        page = marks.filled(page, name, text)
     return page
 
 

@@ -122,6 +122,8 @@ def _tiles(
 def _emptying_masks(block: BlockGraph, section: int) -> list[Predicate]:
     """Masks of a loop that leave all of its accumulators as they are where they are false."""
     inside = block.sections[section].nodes
+    if all(block.nodes[n].op != "mask" for n in inside):
+        return []  # ranking asks for every tiling
     state = _Emptied(block, inside)
     found: frozenset[int] | None = None
     for number in inside:

@@ -35,8 +35,6 @@ Baselines = Mapping[str, Callable[..., Any]]
 _SAMPLES = 3
 # Of each input set's reference in float64, for efforts with more than the usual few seconds.
 _REFERENCE_WORK = {"full": 10 * MAX_REFERENCE_WORK}
-# How often, at most, the fastest plans' neighbours are measured.
-_CLIMBS = {"quick": 2, "full": 8}
 # Plans behind the best that a result without measurements still lists.
 _NEXT_BEST = 8
 
@@ -147,7 +145,7 @@ class Ranking:
         """
         from mirage_py.runtime.baselines import baselines as usual_baselines
         from mirage_py.runtime.measured import float_source
-        from mirage_py.runtime.tuner import tune
+        from mirage_py.runtime.tuner import CLIMBS, tune
 
         given = dict(baselines or {})
         against = {**usual_baselines(self.program, given.get("eager"), effort=effort), **given}
@@ -158,7 +156,7 @@ class Ranking:
             against,
             target=self.target,
             neighbours=climb,
-            climbs=_CLIMBS.get(effort, 0),
+            climbs=CLIMBS.get(effort, 0),
             seed=self.seed,
             max_work=_REFERENCE_WORK.get(effort, MAX_REFERENCE_WORK),
             budget_s=None if deadline is None else max(0.0, deadline - time.monotonic()),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise, product
 
 from mirage_py.codegen.axis_order import REVERSED
-from mirage_py.codegen.triton.launch_order import EARLY, START
+from mirage_py.codegen.triton.launch_order import DEPENDENT_LAUNCH, EARLY, START
 from mirage_py.search.footprint import WARP_GROUP_ROWS
 from mirage_py.search.tiled_kernel import TiledKernel
 from mirage_py.search.tilings import has_product
@@ -23,7 +22,6 @@ STAGES = (3, 4, 2, 6)
 _MAX_LIGHT_STAGES = 3
 _USUAL = ((4, 3), (8, 2))
 _STREAMED_BYTES = 2 << 20
-_DEPENDENT_LAUNCH = 90
 
 
 def launch_options(kernel: TiledKernel) -> Iterator[LaunchOptions]:
@@ -48,7 +46,7 @@ def starting_early(
     """The options of all kernels, with no gap between two block graphs where the target can do
     without: the second one is placed on the GPU while the first one runs, and waits there.
     """
-    if target.capability < _DEPENDENT_LAUNCH:
+    if target.capability < DEPENDENT_LAUNCH:
         return options
     kernels = ugraph.kernels
     follows = [
@@ -56,7 +54,7 @@ def starting_early(
         for a, b in pairwise(kernels)
     ]
     return tuple(
-        replace(o, flags=tuple(sorted((*o.flags, (START, EARLY))))) if early else o
+        o.with_flag(START, EARLY) if early else o
         for o, early in zip(options, (False, *follows), strict=True)
     )
 

@@ -78,7 +78,7 @@ def _steps(
     if any(n.op == "matmul" for n in block.nodes):
         yield block, _turned(options)
         for order in _other_orders(Tiling(ugraph.scope, block), options):
-            yield block, _flagged(options, ORDER, order)
+            yield block, options.with_flag(ORDER, order)
 
 
 def _by_copy_engine(
@@ -87,10 +87,9 @@ def _by_copy_engine(
     """Tiles fetched through descriptors, or no longer so, where there are any to fetch."""
     if target.capability < COPY_ENGINE:
         return
-    kept = tuple(f for f in options.flags if f[0] != COPIES)
-    fetched = replace(options, flags=tuple(sorted((*kept, (COPIES, DESCRIPTORS)))))
+    fetched = options.with_flag(COPIES, DESCRIPTORS)
     if described_tiles(block, Tiling(ugraph.scope, block), ugraph.tensors, fetched):
-        yield fetched if fetched != options else replace(options, flags=kept)
+        yield fetched if fetched != options else options.with_flag(COPIES, "")
 
 
 def _grids(ugraph: UGraph, block: BlockGraph) -> Iterator[BlockGraph]:
@@ -122,7 +121,7 @@ def _loops(ugraph: UGraph, block: BlockGraph) -> Iterator[BlockGraph]:
 
 def _turned(options: LaunchOptions) -> LaunchOptions:
     """The other order of tile axes."""
-    return _flagged(options, _AXES, "" if options.flag(_AXES) == REVERSED else REVERSED)
+    return options.with_flag(_AXES, "" if options.flag(_AXES) == REVERSED else REVERSED)
 
 
 def _other_orders(tiling: Tiling, options: LaunchOptions) -> Iterator[str]:
@@ -134,12 +133,6 @@ def _other_orders(tiling: Tiling, options: LaunchOptions) -> Iterator[str]:
         *((BACKWARDS,) if uneven else ()),
     )
     return (order for order in orders if order != options.flag(ORDER))
-
-
-def _flagged(options: LaunchOptions, name: str, value: str) -> LaunchOptions:
-    """The options with a flag at a value; empty is without it."""
-    kept = (f for f in options.flags if f[0] != name)
-    return replace(options, flags=tuple(sorted((*kept, *(((name, value),) if value else ())))))
 
 
 def _fits(ugraph: UGraph, block: BlockGraph, options: LaunchOptions, target: Target) -> bool:

@@ -18,6 +18,8 @@ from mirage_py.ugraph.ugraph import BlockGraph
 
 START = "start"
 EARLY = "early"
+# The first compute capability that can.
+DEPENDENT_LAUNCH = 90
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,9 +40,10 @@ _REPS = (3, 9, 31)
 _SURVIVORS = 4  # one in four goes on after the first round, but not more than so many
 _MOST_SURVIVORS = 20
 _TOP_K = 6
-# It climbs from so many of the fastest, at most so often, while a step gains so much of the time.
+# How often it climbs at most, by effort.
+CLIMBS = {"quick": 2, "full": 8}
+# It climbs from so many of the fastest, while a step gains so much of the time.
 _CLIMBERS = 3
-_CLIMBS = 2
 _GAIN = 0.005
 # By when, in shares of a time budget, compiling and the first round are to be over.
 _COMPILE_SHARE, _TRIAL_SHARE = 0.6, 0.85
@@ -59,7 +60,7 @@ def tune(
     compile_workers: int | None = None,
     top_k: int = _TOP_K,
     neighbours: Neighbours = lambda _: (),
-    climbs: int = _CLIMBS,
+    climbs: int = CLIMBS["quick"],
     max_work: float = MAX_REFERENCE_WORK,
     progress: Progress = lambda _: None,
     should_stop: Callable[[], bool] = lambda: False,
@@ -379,4 +380,4 @@ def _device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-__all__ = ["Measured", "TuneReport", "tune"]
+__all__ = ["CLIMBS", "Measured", "TuneReport", "tune"]

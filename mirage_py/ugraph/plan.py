@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mirage_py.ugraph.ugraph import UGraph
 
@@ -21,6 +21,11 @@ class LaunchOptions:
     def flag(self, name: str, default: str = "") -> str:
         """The value of a flag."""
         return dict(self.flags).get(name, default)
+
+    def with_flag(self, name: str, value: str) -> LaunchOptions:
+        """The options with a flag at a value; the empty value takes it away."""
+        flags = {**dict(self.flags), name: value}
+        return replace(self, flags=tuple(sorted((n, v) for n, v in flags.items() if v)))
 
 
 @dataclass(frozen=True, slots=True)

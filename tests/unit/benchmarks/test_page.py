@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import ahead
-from benchmarks.page import PAPER, ROOT, filled, suite_table, summary_table
+from benchmarks.marks import filled
+from benchmarks.page import PAPER, ROOT, suite_table, summary_table
 from benchmarks.record import read_document
 
 RESULTS = ROOT / "benchmarks/results"
