@@ -1,0 +1,56 @@
+"""How often a warp's access has to go to shared memory.
+
+Shared memory has 32 banks of 4 bytes: word ``w`` lies in bank ``w mod 32``. One trip serves one
+word of each bank, for any number of lanes. An access of 8 bytes per lane is made for 16 lanes at a
+time, one of 16 bytes for 8 lanes, and ``ldmatrix`` for the 8 lanes that name the rows of a matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+BANKS = 32
+BANK_BYTES = 4
+WARP = 32
+
+
+def trips(address: Callable[[int], int], width_bytes: int, lanes: int = WARP) -> tuple[int, ...]:
+    """For each group of lanes that goes together the trips that it takes; all 1 without conflicts.
+
+    ``address(lane)`` is the byte that a lane's access of ``width_bytes`` (at most 16, a power of
+    two) begins at, a multiple of its width.
+    """
+    together = min(lanes, WARP * BANK_BYTES // max(width_bytes, BANK_BYTES))
+    counts = []
+    for first in range(0, lanes, together):
+        words: dict[int, dict[int, None]] = {}
+        for lane in range(first, first + together):
+            begin = address(lane)
+            assert begin % width_bytes == 0, f"lane {lane}: {begin} is no multiple of {width_bytes}"
+            last = begin + width_bytes - 1
+            for word in range(begin // BANK_BYTES, last // BANK_BYTES + 1):
+                words.setdefault(word % BANKS, {})[word] = None
+        counts.append(max(len(found) for found in words.values()))
+    return tuple(counts)
+
+
+def conflicts(address: Callable[[int], int], width_bytes: int, lanes: int = WARP) -> int:
+    """Trips of the group of lanes that takes most of them: 1 where there is no conflict."""
+    return max(trips(address, width_bytes, lanes))
+
+
+def ldmatrix_conflicts(row_address: Callable[[int], int], matrices: int = 4) -> int:
+    """The same for ``ldmatrix`` (and ``stmatrix``): lane ``8 m + r`` names the 16 bytes that are
+    row ``r`` of matrix ``m``.
+    """
+    return conflicts(row_address, 16, lanes=8 * matrices)
+
+
+def swizzled(offset_bytes: int, swizzle_bytes: int) -> int:
+    """Where the swizzles of sm_90's copy engine, and of ours, put a byte of a tile: the number of
+    its 16-byte piece is combined by exclusive or with bits of its 128-byte line's number.
+
+    ``swizzle_bytes`` is 128, 64, 32, or 0 for none: rows of that many bytes.
+    """
+    pieces = max(1, swizzle_bytes // 16)
+    return offset_bytes ^ (((offset_bytes >> 7) & (pieces - 1)) << 4)
