@@ -1,0 +1,14 @@
+// Waits for so many threads (whole warps) at one of the block's 16 barriers; 0 is __syncthreads' own.
+__device__ __forceinline__ void named_barrier(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory");
+}
+
+// What the lane holds whose number differs in the bits of `mask`.
+__device__ __forceinline__ float shuffle_xor(float x, int mask) {
+    return __shfl_xor_sync(0xffffffffu, x, mask);
+}
+
+// What the lane holds whose number differs in the bits of `mask`.
+__device__ __forceinline__ unsigned shuffle_xor(unsigned x, int mask) {
+    return __shfl_xor_sync(0xffffffffu, x, mask);
+}
