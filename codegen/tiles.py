@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from mirage_py.codegen.axis_order import axis_order
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.operators import REDUCE, operator
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import BlockGraph
 
@@ -39,6 +41,10 @@ class Tiling:
 
     Blocks are padded to powers of two (Triton's shape rule); a dimension has a tail where padded
     tiles do not cover it exactly, and tails are masked.
+
+    All extents are those of one thread block: of a cluster's dimension it has one tile, although
+    for the rules the dimension is whole in the cluster. A reduction over it is what the blocks
+    have, reduced in each, and then from block to block (``reduced_over_cluster``).
     """
 
     program: Program
@@ -134,11 +140,30 @@ class Tiling:
 
     @cached_property
     def grid_blocks(self) -> int:
-        """Number of thread blocks of the kernel."""
+        """Number of thread blocks of the kernel, those of clusters counted one by one."""
         total = 1
         for axis in self.block.grid:
             total *= self.blocks(axis.dim)
         return total
+
+    @cached_property
+    def cluster_axes(self) -> tuple[tuple[str, int], ...]:
+        """Axes of the cluster of more than one block with how many they have."""
+        return tuple((dim, count) for dim, count in self.axes if dim in self.block.cluster_dims)
+
+    @cached_property
+    def cluster_blocks(self) -> int:
+        """Number of thread blocks of one cluster; 1 where there is none."""
+        return prod(count for _, count in self.cluster_axes)
+
+    def reduced_over_cluster(self, number: int) -> tuple[str, ...]:
+        """The dimensions of a cluster of more than one block that the sum or maximum at ``number``
+        reduces.
+        """
+        node = self.block.nodes[number]
+        if operator(node.op).kind != REDUCE:
+            return ()
+        return tuple(dim for dim, _ in self.cluster_axes if dim in node.reduced)
 
     def live(self, dims: tuple[str, ...], section: int) -> tuple[str, ...]:
         """The dimensions along which a tile holds more than one element."""

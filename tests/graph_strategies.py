@@ -137,7 +137,9 @@ def _read_from(b: ProgramBuilder) -> list[str]:
 
 @st.composite
 def one_kernel_graphs(draw) -> UGraph:
-    """A random program as one kernel without loops, over a random legal grid."""
+    """A random program as one kernel without loops, over a random legal grid, which may end in a
+    cluster.
+    """
     program = draw(programs())
     nodes = list(program.nodes)
     for result in program.outputs:
@@ -148,8 +150,21 @@ def one_kernel_graphs(draw) -> UGraph:
     free = [d for d in program.dim_names if d not in reduced and all(d in s for s in stored)]
     chosen = draw(st.lists(st.sampled_from(free), unique=True)) if free else []
     grid = tuple(GridAxis(d, draw(st.integers(1, program.sizes[d] + 1))) for d in chosen)
+    grid += draw(_clusters(program, chosen))
     block = BlockGraph("k", grid, tuple(nodes), (Section(tuple(range(len(nodes)))),))
     return UGraph(program, (with_threads(block),))
+
+
+@st.composite
+def _clusters(draw, program: Program, taken: list[str]) -> tuple[GridAxis, ...]:
+    """Axes of a cluster, over dimensions that no product contracts; at most 16 blocks."""
+    contracted = {d for n in program.nodes if n.op == "matmul" for d in n.reduced}
+    free = [d for d in program.dim_names if d not in contracted and d not in taken]
+    chosen = draw(st.lists(st.sampled_from(free), unique=True, max_size=2)) if free else []
+    least = {d: -(-program.sizes[d] // 4) for d in chosen}
+    return tuple(
+        GridAxis(d, draw(st.integers(least[d], program.sizes[d])), cluster=True) for d in chosen
+    )
 
 
 @st.composite
@@ -158,7 +173,7 @@ def odd_graphs(draw) -> UGraph:
     graph = draw(one_kernel_graphs())
     block = graph.kernels[0]
     if draw(st.booleans()):
-        block = replace(block, grid=tuple(GridAxis(a.dim) for a in block.grid))
+        block = replace(block, grid=tuple(replace(a, tile=None) for a in block.grid))
     order = _execution_order(draw, block)
     cuts = sorted(draw(st.lists(st.integers(1, len(order)), max_size=3, unique=True)))
     parts = [tuple(order[a:z]) for a, z in pairwise([0, *cuts, len(order)]) if a < z]

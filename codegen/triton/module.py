@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mirage_py.codegen.precision import insert_casts
@@ -51,11 +52,12 @@ def emit_triton(plan: Plan) -> tuple[TritonKernel, ...]:
 def emit_block_graphs(plan: Plan) -> tuple[TritonKernel, ...]:
     """Every block graph of the plan, in launch order; library calls are left out.
 
-    Raises ScheduleError where the plan has open tiles.
+    Raises ScheduleError where the plan has open tiles or clusters.
     """
     ugraph = plan.ugraph
     rows = zip(ugraph.kernels, plan.options, launch_orders(plan), strict=True)
     blocks = [(k, options, order) for k, options, order in rows if isinstance(k, BlockGraph)]
+    _refuse_clusters([block for block, _, _ in blocks])
     cheaper = [reduce_strength(with_late_scales(b)) for b, _, _ in blocks]
     typed = [insert_casts(ugraph.program, b, ugraph.tensors) for b in cheaper]
     in_base_two = stored_in_base_two([t.block for t in typed], _between_blocks(ugraph))
@@ -67,6 +69,17 @@ def emit_block_graphs(plan: Plan) -> tuple[TritonKernel, ...]:
         source = _file(ugraph, block, text, options, pointers, order)
         kernels.append(TritonKernel(text, source, options, pointers, order))
     return tuple(kernels)
+
+
+def _refuse_clusters(blocks: Sequence[BlockGraph]) -> None:
+    for block in blocks:
+        if block.cluster_dims:
+            raise ScheduleError(
+                f"its blocks share {', '.join(block.cluster_dims)} in a cluster",
+                where=block.name,
+                why="Triton has no reduction over a cluster",
+                repair='use backend="cuda"',
+            )
 
 
 def _between_blocks(ugraph: UGraph) -> list[str]:

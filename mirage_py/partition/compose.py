@@ -23,7 +23,7 @@ from mirage_py.ugraph.node import Access, Attr, Node
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Dim, Tensor
 from mirage_py.ugraph.rewrite.split_dim import part_dim
-from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Kernel, LibraryCall, Section, UGraph
+from mirage_py.ugraph.ugraph import BlockGraph, Kernel, LibraryCall, Section, UGraph
 from mirage_py.ugraph.validate import validate_ugraph
 
 
@@ -137,7 +137,7 @@ class _Renaming:
     def _block(self, block: BlockGraph, order: Sequence[str]) -> BlockGraph:
         return replace(
             block,
-            grid=tuple(GridAxis(self.dims[a.dim], a.tile) for a in block.grid),
+            grid=tuple(replace(a, dim=self.dims[a.dim]) for a in block.grid),
             nodes=tuple(self._node(n, order) for n in block.nodes),
             sections=tuple(
                 Section(s.nodes, None if s.loop is None else self.dims[s.loop], s.tile)

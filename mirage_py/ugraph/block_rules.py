@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 from mirage_py.errors import ValidationError
 from mirage_py.ugraph.node import STORES, Node
@@ -10,7 +11,7 @@ from mirage_py.ugraph.node_rules import check_node
 from mirage_py.ugraph.operators import CONTRACT, EFFECT, REDUCE, STATE, operator
 from mirage_py.ugraph.program import Tensor
 from mirage_py.ugraph.threads import check_threads
-from mirage_py.ugraph.ugraph import BlockGraph, Section
+from mirage_py.ugraph.ugraph import MAX_CLUSTER_BLOCKS, BlockGraph, Section
 
 
 def check_block(
@@ -25,6 +26,7 @@ def check_block(
     """
     where = f"kernel {block.name}"
     _check_axes(block, sizes, where)
+    _check_cluster(block, sizes, where)
     _check_partition(block, where)
     for position, node in enumerate(block.nodes):
         tensors = writable if node.op in STORES else readable
@@ -57,6 +59,18 @@ def _check_axes(block: BlockGraph, sizes: Mapping[str, int], where: str) -> None
                 why="a tile would be cut twice",
                 repair="split the dimension in two by an index expression in the program",
             )
+
+
+def _check_cluster(block: BlockGraph, sizes: Mapping[str, int], where: str) -> None:
+    tiles = {d: block.grid_tiles[d] for d in block.cluster_dims}
+    counts = [-(-sizes[d] // tile) for d, tile in tiles.items() if tile is not None]
+    if prod(counts) > MAX_CLUSTER_BLOCKS:
+        raise ValidationError(
+            f"a cluster of {prod(counts)} blocks, along {', '.join(tiles)}",
+            where=where,
+            why=f"the blocks of a cluster run side by side, and at most {MAX_CLUSTER_BLOCKS} do",
+            repair="use larger tiles along its axes, or a second kernel to combine",
+        )
 
 
 def _check_partition(block: BlockGraph, where: str) -> None:
@@ -129,13 +143,28 @@ class _NodeInSection:
             )
 
     def _check_reduction(self) -> None:
-        gridded = [d for d in self.node.reduced if d in self.block.grid_tiles]
+        reduced = self.node.reduced
+        gridded = [a.dim for a in self.block.split_axes if a.dim in reduced]
         if gridded:
             self._fail(
                 f"it reduces {', '.join(gridded)}, which the grid splits",
                 why="a block sees only its own tile",
                 repair="loop over the dimension instead, or split it in two: one part on the "
                 "grid, one reduced here, and a second kernel to combine",
+            )
+        clustered = ", ".join(d for d in self.block.cluster_dims if d in reduced)
+        if clustered and self.kind == CONTRACT:
+            self._fail(
+                f"it contracts {clustered}, which a cluster shares",
+                why="no product on tensor cores reads the operands of other blocks",
+                repair="split the dimension in two: contract what a block has of it, "
+                "then take the sum over the cluster",
+            )
+        if clustered and self.section.loop is not None:
+            self._fail(
+                f"it reduces {clustered}, which a cluster shares, inside a loop",
+                why="all blocks of the cluster would wait for one another in every iteration",
+                repair="accumulate what each block has, and reduce it after the loop",
             )
 
     def _check_accumulator(self) -> None:
@@ -189,7 +218,7 @@ class _NodeInSection:
                 repair="add the dimension to the indices"
                 if self.node.op == "store"
                 else "add the dimension to the indices, reduce over it first, or put it on the "
-                "grid: what blocks have is added up along grid axes only",
+                "grid: what blocks have is added up along grid axes only, and not along a cluster",
             )
         loop = self.section.loop
         if loop is not None and loop not in self.node.dims:

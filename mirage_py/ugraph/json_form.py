@@ -12,7 +12,8 @@
                  {"kind": "library", "name": "k1", "op": "matmul", "args": ["X", "W"],
                   "result": "Y"}]}
 
-Index expressions and conditions are text, infinite constants the strings "inf" and "-inf". Reading
+A grid axis of a cluster has "cluster": true besides. Index expressions and conditions are text,
+infinite constants the strings "inf" and "-inf". Reading
 is strict (mirage_py.ugraph.json_reading) and ends with the validator: what it returns is
 well-formed.
 """
@@ -32,7 +33,7 @@ from mirage_py.ugraph.json_reading import SCHEMA, from_json, node_from_json, par
 from mirage_py.ugraph.node import Access, Node
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program, Tensor
-from mirage_py.ugraph.ugraph import Kernel, LibraryCall, Section, UGraph
+from mirage_py.ugraph.ugraph import GridAxis, Kernel, LibraryCall, Section, UGraph
 
 __all__ = [
     "SCHEMA",
@@ -130,11 +131,16 @@ def _kernel(kernel: Kernel) -> Json:
     return {
         "kind": "block",
         "name": kernel.name,
-        "grid": [{"dim": a.dim, "tile": a.tile} for a in kernel.grid],
+        "grid": [_grid_axis(a) for a in kernel.grid],
         "nodes": [node_to_json(n) for n in kernel.nodes],
         "sections": [_section(s) for s in kernel.sections],
         "threads": [list(group) for group in kernel.threads],
     }
+
+
+def _grid_axis(axis: GridAxis) -> Json:
+    out: Json = {"dim": axis.dim, "tile": axis.tile}
+    return {**out, "cluster": True} if axis.cluster else out
 
 
 def _section(section: Section) -> Json:

@@ -131,6 +131,11 @@ class Item:
             self.fail("half of a surrogate pair is no text")
         return self.value
 
+    def boolean(self) -> bool:
+        if not isinstance(self.value, bool):
+            self.fail("true or false is expected here")
+        return self.value
+
     def integer(self) -> int:
         if not isinstance(self.value, int) or isinstance(self.value, bool):
             self.fail("a whole number is expected here")
@@ -264,8 +269,9 @@ def _kernel(item: Item) -> Kernel:
 
 
 def _grid_axis(item: Item) -> GridAxis:
-    item.only(("dim", "tile"))
-    return GridAxis(item.take("dim").text(), item.maybe("tile", Item.integer))
+    item.only(("dim", "tile"), ("cluster",))
+    cluster = item.maybe("cluster", Item.boolean) or False
+    return GridAxis(item.take("dim").text(), item.maybe("tile", Item.integer), cluster)
 
 
 def _section(item: Item) -> Section:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mirage_py.ugraph.operators import EFFECT, LEAF, STATE, operator
-from mirage_py.ugraph.printing import format_node, format_number, format_tile
+from mirage_py.ugraph.printing import format_grid, format_node, format_number, format_tile
 from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, Section, UGraph
 
 
@@ -30,7 +30,7 @@ def format_mermaid(ugraph: UGraph) -> str:
 
 
 def _kernel(block: BlockGraph, name: str, tensor_ids: dict[str, str]) -> Iterator[str]:
-    grid = ", ".join(f"{a.dim} by {format_tile(a.tile)}" for a in block.grid)
+    grid = format_grid(block)
     yield f"  subgraph {name} [{_quoted(f'{block.name}: grid {grid}' if grid else block.name)}]"
     for number, section in enumerate(block.sections):
         if section.loop is None:

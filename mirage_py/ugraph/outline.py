@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mirage_py.ugraph.node import STORES
-from mirage_py.ugraph.printing import format_node, format_tile
+from mirage_py.ugraph.printing import format_grid, format_node, format_tile
 from mirage_py.ugraph.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
 
 
@@ -33,7 +33,7 @@ def _kernel(kernel: Kernel) -> Box:
     if isinstance(kernel, LibraryCall):
         call = f"{kernel.op}({', '.join(kernel.args)}) -> {kernel.result}"
         return Box("library", f"library {kernel.name}", (call,))
-    axes = ", ".join(f"{a.dim} by {format_tile(a.tile)}" for a in kernel.grid)
+    axes = format_grid(kernel)
     parts = [
         Box(
             "loop" if section.loop else "straight",

@@ -9,7 +9,7 @@ from math import isnan
 from mirage_py.ugraph.dtypes import DType
 from mirage_py.ugraph.index import IndexExpr
 from mirage_py.ugraph.node import ACCESSES, STORES, Node
-from mirage_py.ugraph.operators import EFFECT, LEAF, operator
+from mirage_py.ugraph.operators import EFFECT, LEAF, REDUCE, operator
 from mirage_py.ugraph.program import Program, Tensor
 from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, Section, UGraph
 
@@ -43,6 +43,13 @@ def format_block(ugraph: UGraph, block: BlockGraph) -> str:
 def format_tile(tile: int | None) -> str:
     """A tile that is still open is a question mark."""
     return "?" if tile is None else str(tile)
+
+
+def format_grid(block: BlockGraph) -> str:
+    """The grid axes with their tiles: ``n by 64, d_part by 1 in cluster``."""
+    return ", ".join(
+        f"{a.dim} by {format_tile(a.tile)}{' in cluster' if a.cluster else ''}" for a in block.grid
+    )
 
 
 def format_node(node: Node) -> str:
@@ -95,8 +102,7 @@ def _dims_note(node: Node) -> str:
 def _block_lines(block: BlockGraph) -> Iterator[str]:
     yield f"kernel {block.name} {{"
     if block.grid:
-        axes = ", ".join(f"{a.dim} by {format_tile(a.tile)}" for a in block.grid)
-        yield f"  grid {axes}"
+        yield f"  grid {format_grid(block)}"
     line_of = {n: at for at, n in enumerate(n for s in block.sections for n in s.nodes)}
     after_straight = False
     for section in block.sections:
@@ -125,10 +131,16 @@ def _statement(block: BlockGraph, section: Section, position: int, line: int) ->
 
 def _map_note(block: BlockGraph, section: Section, node: Node) -> str:
     """The imap, fmap or omap of the paper, which names imply: shown as a comment."""
+    if operator(node.op).kind == REDUCE:
+        shared = [d for d in block.cluster_dims if d in node.reduced]
+        return f"  # {', '.join(shared)}: the cluster" if shared else ""
     if node.op not in ACCESSES:
         return ""
     arrow = "<-" if node.op == "load" else "->"
-    where = {axis.dim: f"grid {number}" for number, axis in enumerate(block.grid)}
+    where = {
+        axis.dim: f"{'cluster' if axis.cluster else 'grid'} {number}"
+        for number, axis in enumerate(block.grid)
+    }
     if section.loop is not None:
         where[section.loop] = "loop"
     dims = _dims_in(node.access.index)

@@ -164,7 +164,7 @@ class _Reader:
         for item in items:
             kind = _name(item)
             if kind == "grid":
-                grid = tuple(GridAxis(*self.axis(a)) for a in _children(item))
+                grid = tuple(self.grid_axis(a) for a in _children(item))
             elif kind == "thread":
                 threads.append(tuple(int(str(t)[1:]) for t in _children(item)))
             elif kind == "loop":
@@ -186,6 +186,11 @@ class _Reader:
             for section, body in sections
         )
         return BlockGraph(str(name), grid, nodes, placed, tuple(threads))
+
+    def grid_axis(self, tree: Item) -> GridAxis:
+        """A grid axis, which may be one of the cluster."""
+        axis, *cluster = _children(tree)
+        return GridAxis(*self.axis(axis), bool(cluster))
 
     def axis(self, tree: Item) -> tuple[str, int | None]:
         """A dimension and its tile."""

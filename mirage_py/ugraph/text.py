@@ -11,7 +11,7 @@
       return Y[b, n] = %1
     }
     kernel k0 {
-      grid n by 64, b by ?              # tiles; `?` in a family
+      grid n by 64, b by ?              # tiles; `?` in a family; `d_part by 1 in cluster`
       %0 = const 1e-06
       loop d by 128 {
         %1 = load X[b, d]  # b <- grid 1, d <- loop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mirage_py.ugraph.plan import LaunchOptions, Plan
+from mirage_py.ugraph.printing import format_grid
 from mirage_py.ugraph.ugraph import Kernel, LibraryCall
 
 
@@ -15,7 +16,7 @@ def tiles_of(plan: Plan) -> str:
 def _kernel_tiles(kernel: Kernel, options: LaunchOptions) -> str:
     if isinstance(kernel, LibraryCall):
         return f"library {kernel.op}"
-    axes = ", ".join(f"{axis.dim} by {axis.tile}" for axis in kernel.grid)
+    axes = format_grid(kernel)
     loops = [f"loop {s.loop} by {s.tile}" for s in kernel.sections if s.loop is not None]
     parts = [f"grid {axes}" if axes else "one block", *loops]
     parts.append(f"{options.num_warps} warps" if options.num_warps > 1 else "1 warp")

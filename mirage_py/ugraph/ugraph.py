@@ -18,13 +18,28 @@ from functools import cached_property
 from mirage_py.ugraph.node import STORES, Node
 from mirage_py.ugraph.program import Program, Tensor
 
+# Blocks of a cluster, all of its axes together; more than 8 is for devices that are asked for it
+# (CUDA C++ Programming Guide, "Thread Block Clusters").
+MAX_CLUSTER_BLOCKS = 16
+
 
 @dataclass(frozen=True, slots=True)
 class GridAxis:
-    """The blocks of a grid axis each take ``tile`` consecutive points of a dimension."""
+    """The blocks of a grid axis each take ``tile`` consecutive points of a dimension.
+
+    Along a ``cluster`` axis they run at the same time and read each other's shared memory, so that
+    together they hold what a value has along the dimension: it may be reduced over, as if the
+    cluster were one large block.
+    """
 
     dim: str
     tile: int | None = None
+    cluster: bool = False
+
+    def __repr__(self) -> str:
+        # Digests of µGraphs without clusters are older than clusters.
+        cluster = ", cluster=True" if self.cluster else ""
+        return f"GridAxis(dim={self.dim!r}, tile={self.tile!r}{cluster})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +61,10 @@ class BlockGraph:
     A value's tile extends over all of each of its dimensions that is neither a grid axis nor the
     dimension of the loop around it. A value made in a loop dies with its iteration; accumulators
     carry on. A store whose indices lack a grid axis is made by the first block along it; a
-    ``store_add`` adds up what the blocks along it have. ``threads`` groups nodes whose intermediate
-    values stay in registers (thread graphs).
+    ``store_add`` adds up what the blocks along it have. Axes of a cluster are no grid axes in this
+    sense: what a cluster does is what one block would do that has their dimensions whole
+    (``split_axes`` are the others). ``threads`` groups nodes whose intermediate values stay in
+    registers (thread graphs).
     """
 
     name: str
@@ -67,8 +84,18 @@ class BlockGraph:
 
     @cached_property
     def grid_tiles(self) -> dict[str, int | None]:
-        """Tile of each gridded dimension."""
+        """Tile that one block has of each gridded dimension, axes of a cluster among them."""
         return {axis.dim: axis.tile for axis in self.grid}
+
+    @cached_property
+    def split_axes(self) -> tuple[GridAxis, ...]:
+        """The axes whose blocks see nothing of one another: all but those of the cluster."""
+        return tuple(axis for axis in self.grid if not axis.cluster)
+
+    @cached_property
+    def cluster_dims(self) -> tuple[str, ...]:
+        """Dimensions that the blocks of a cluster share; each block has a tile of them."""
+        return tuple(axis.dim for axis in self.grid if axis.cluster)
 
     @cached_property
     def digest(self) -> str:
@@ -92,13 +119,13 @@ class BlockGraph:
     def summed_axes(self, store: Node) -> tuple[str, ...]:
         """Grid axes along which every block has another part of what a ``store_add`` adds."""
         value = self.nodes[store.args[0]].dims
-        return tuple(a.dim for a in self.grid if a.dim in value and a.dim not in store.dims)
+        return tuple(a.dim for a in self.split_axes if a.dim in value and a.dim not in store.dims)
 
     def predicated_axes(self, store: Node) -> tuple[str, ...]:
         """Grid axes along which all blocks have the same to store, so that the first one does."""
         value = self.nodes[store.args[0]].dims
         known = (*value, *store.dims)
-        return tuple(a.dim for a in self.grid if a.dim not in known)
+        return tuple(a.dim for a in self.split_axes if a.dim not in known)
 
     @property
     def is_instance(self) -> bool:

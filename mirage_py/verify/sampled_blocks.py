@@ -57,7 +57,9 @@ def sampled_work(ugraph: UGraph, needs: Mapping[int, Need]) -> float:
             work += part_work(kernel, ugraph.tensors, _part(need))
             continue
         starts = _starts(need)
-        blocks = prod(len(starts.get(a.dim) or _tiles(kernel, a.dim, sizes)) for a in kernel.grid)
+        blocks = prod(
+            len(starts.get(a.dim) or _tiles(kernel, a.dim, sizes)) for a in kernel.split_axes
+        )
         steps = sum(
             len(s.nodes) * (-(-sizes[s.loop] // (s.tile or 1)) if s.loop else 1)
             for s in kernel.sections
@@ -130,13 +132,14 @@ def _writing_blocks(ugraph: UGraph, number: int, tensor: str, intervals: Part) -
     kernel = ugraph.kernels[number]
     if isinstance(kernel, LibraryCall):
         return intervals if kernel.result == tensor else None
+    split = [axis.dim for axis in kernel.split_axes]
     found: Starts | None = None
     for _, store in kernel.stores():
         if store.access.tensor != tensor:
             continue
         blocks: dict[str, Sequence[int]] = {}
         for expr, interval in zip(store.access.index, intervals, strict=True):
-            if expr.is_dim and expr.name in kernel.grid_tiles and interval is not None:
+            if expr.is_dim and expr.name in split and interval is not None:
                 tile = kernel.grid_tiles[expr.name] or 1
                 starts = _tiles(kernel, expr.name, ugraph.program.sizes)
                 blocks[expr.name] = [

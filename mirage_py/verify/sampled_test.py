@@ -123,7 +123,7 @@ def _sample(
         return None
     starts: dict[str, list[int]] = {}
     points: dict[str, tuple[int, int]] = {}
-    for axis in kernel.grid:
+    for axis in kernel.split_axes:
         size, tile = program.sizes[axis.dim], axis.tile or 1
         written = [stores[o.tensor.name] for o in outputs]
         first_only = [axis.dim in kernel.predicated_axes(n) for n in written]

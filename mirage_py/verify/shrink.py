@@ -15,7 +15,7 @@ from mirage_py.ugraph.index import IndexExpr, Predicate
 from mirage_py.ugraph.interpret.library import library_shape
 from mirage_py.ugraph.node import Access, Attr, Node
 from mirage_py.ugraph.program import Dim, Output, Program, Tensor
-from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Kernel, LibraryCall, UGraph
+from mirage_py.ugraph.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
 from mirage_py.verify.affine import affine, is_mixed_radix, rescaled_radix
 from mirage_py.verify.conditions import Conditions
 
@@ -162,7 +162,7 @@ class _Shrinker:
     def _block(self, block: BlockGraph, tiles: Mapping[str, int]) -> BlockGraph:
         return replace(
             block,
-            grid=tuple(GridAxis(a.dim, tiles.get(a.dim)) for a in block.grid),
+            grid=tuple(replace(a, tile=tiles.get(a.dim)) for a in block.grid),
             nodes=tuple(self._node(n) for n in block.nodes),
             sections=tuple(
                 replace(s, tile=tiles.get(s.loop) if s.loop else None) for s in block.sections

@@ -80,7 +80,7 @@ def instantiate_small(family: UGraph) -> UGraph:
             kernels.append(kernel)
             continue
         grid = tuple(
-            GridAxis(a.dim, a.tile or _tile(sizes[a.dim], 0 if number < _FINE_AXES else -1))
+            replace(a, tile=a.tile or _tile(sizes[a.dim], _variant(number, a)))
             for number, a in enumerate(kernel.grid)
         )
         seen: list[str] = []
@@ -96,6 +96,11 @@ def instantiate_small(family: UGraph) -> UGraph:
             seen.append(loop)
         kernels.append(replace(kernel, grid=grid, sections=tuple(sections)))
     return replace(family, kernels=tuple(kernels))
+
+
+def _variant(number: int, axis: GridAxis) -> int:
+    """Which of the tiles an axis gets. Blocks of a cluster are few, and run as one here."""
+    return 0 if number < _FINE_AXES and not axis.cluster else -1
 
 
 def _tile(extent: int, variant: int) -> int:

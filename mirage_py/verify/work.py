@@ -74,9 +74,9 @@ def _restricted(program: Program, node: int, dims: tuple[str, ...]) -> tuple[str
 
 
 def block_work(block: BlockGraph, sizes: Mapping[str, int]) -> float:
-    """Work of one block, all iterations of its loops."""
+    """Work of one block, or of all blocks of one cluster, all iterations of its loops."""
     extents = dict(sizes)
-    for axis in block.grid:
+    for axis in block.split_axes:
         extents[axis.dim] = min(axis.tile or 1, sizes[axis.dim])
     return sum(node_work(block.nodes, node, extents) for node in block.nodes)
 

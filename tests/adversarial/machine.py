@@ -94,11 +94,12 @@ class _Grid:
         self.values: dict[int, Value] = {}
 
     def run(self, backwards: bool) -> None:
-        axes = [_tiles(self.sizes[a.dim], a.tile) for a in self.block.grid]
+        split = self.block.split_axes
+        axes = [_tiles(self.sizes[a.dim], a.tile) for a in split]
         blocks = list(product(*axes))
         for spans in reversed(blocks) if backwards else blocks:
             place = {d: range(size) for d, size in self.sizes.items()}
-            place |= {a.dim: s for a, s in zip(self.block.grid, spans, strict=True)}
+            place |= {a.dim: s for a, s in zip(split, spans, strict=True)}
             self.values = {}
             for section in self.block.sections:
                 if section.loop is None:
@@ -143,7 +144,7 @@ class _Grid:
     def _store(self, node: Node, value: Value, place: Place) -> None:
         access = node.access
         named = [d for e in access.index for d in e.dims()]
-        for axis in self.block.grid:
+        for axis in self.block.split_axes:
             # The first block writes where all along an axis have the same.
             if axis.dim not in value.dims and axis.dim not in named and place[axis.dim].start:
                 return

@@ -1,7 +1,7 @@
 """Running one block graph: block by block, section by section, iteration by iteration.
 
 Every tile is really cut out and every accumulator really accumulates: what is wrong with a µGraph
-shows as a wrong number, not as a broken rule.
+shows as a wrong number, not as a broken rule. A cluster is one large block.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class BlockRun(Generic[A]):
     def run(self, starts: Mapping[str, Sequence[int]] | None = None) -> None:
         """Every block of the grid, or those whose tiles start at ``starts`` along some axes."""
         whole = Frame.whole(self._sizes)
-        axes = [(a.dim, a.tile) for a in self._block.grid]
+        axes = [(a.dim, a.tile) for a in self._block.split_axes]
         for frame in self._frames(whole, axes, False, starts or {}):
             self._values.clear()
             for section in self._block.sections:
