@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import CompileError
-from mirage_py.runtime.compile import CompiledFacts, compile_kernel
-from mirage_py.runtime.emission import emit_kernels
+from mirage_py.runtime.compile import compile_kernel
+from mirage_py.runtime.compile_cuda import CudaSource, compile_cuda
+from mirage_py.runtime.compiled_facts import CompiledFacts
+from mirage_py.runtime.emission import EmittedKernel, emit_kernels
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import Plan
 
@@ -12,20 +15,31 @@ from mirage_py.ugraph.plan import Plan
 def compile_fault(plan: Plan, target: Target) -> str:
     """Why a kernel of the plan would not run on the target, empty if nothing is known against it.
 
-    Raises ScheduleError where Triton cannot express a block graph.
+    Raises ScheduleError where the plan's back end cannot express a block graph.
     """
-    from triton import knobs
-
-    if knobs.runtime.interpret:
+    if plan.backend == "triton" and _interprets():
         return ""  # TRITON_INTERPRET is set: kernels are no code for a compiler
     for kernel in emit_kernels(plan):
         try:
-            facts = compile_kernel(kernel, target.capability)
+            facts = compiled(kernel, target.capability)
         except CompileError as error:
             return str(error).splitlines()[0]
         if fault := memory_fault(facts, target):
             return fault
     return ""
+
+
+def compiled(kernel: EmittedKernel, capability: int) -> CompiledFacts:
+    """A kernel of either back end, compiled for sm_``capability``. Raises CompileError."""
+    if isinstance(kernel, TritonKernel):
+        return compile_kernel(kernel, capability)
+    return compile_cuda(CudaSource.of(kernel), capability)
+
+
+def _interprets() -> bool:
+    from triton import knobs
+
+    return bool(knobs.runtime.interpret)
 
 
 def memory_fault(facts: CompiledFacts, target: Target) -> str:

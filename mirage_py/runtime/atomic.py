@@ -16,11 +16,16 @@ _RENAME_EXCHANGE = 2
 
 def write_text(path: Path, text: str) -> None:
     """Write ``path`` in one step: a reader sees the old text or the new one, never half of it."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write ``path`` in one step: a reader sees the old file or the new one, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as out:
-            out.write(text)
+        with os.fdopen(handle, "wb") as out:
+            out.write(content)
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
     except BaseException:

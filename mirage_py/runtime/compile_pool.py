@@ -6,12 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from types import TracebackType
 
+from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import MirageError
-from mirage_py.runtime.compile import CompiledFacts, KernelSource
-from mirage_py.runtime.emission import emit_kernels
+from mirage_py.runtime.compile import KernelSource
+from mirage_py.runtime.compile_cuda import CudaSource
+from mirage_py.runtime.compiled_facts import CompiledFacts
+from mirage_py.runtime.emission import EmittedKernel, emit_kernels
 from mirage_py.runtime.worker_pool import DEFAULT_MEMORY_BYTES, Reply, Task, WorkerPool
 from mirage_py.settings import Settings
 from mirage_py.ugraph.plan import Plan
+
+Source = KernelSource | CudaSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,7 @@ class CompileOutcome:
 
 
 class CompilePool:
-    """Compiles through worker processes that share triton's cache with this one.
+    """Compiles through worker processes that share triton's cache and that of CUDA kernels with us.
 
     A plan that fails, hangs (longer than ``timeout_s``, by default MIRAGE_PY_COMPILE_TIMEOUT) or
     kills its worker costs only itself. What compiled here is a cache hit for a later launch in this
@@ -100,12 +105,12 @@ class _Work:
     ) -> None:
         self.outcomes: dict[int, CompileOutcome] = {}
         self._on_outcome = on_outcome
-        self._numbers: dict[KernelSource, int] = {}
+        self._numbers: dict[Source, int] = {}
         self._kernels_of: dict[int, tuple[int, ...]] = {}
         self._done: dict[int, CompileOutcome] = {}
         for number, plan in enumerate(plans):
             try:
-                sources = [KernelSource.of(k) for k in emit_kernels(plan)]
+                sources = [_source(k) for k in emit_kernels(plan)]
             except MirageError as error:
                 self._settle(number, CompileOutcome(reason=str(error)))
                 continue
@@ -116,7 +121,7 @@ class _Work:
                 self._settle(number, CompileOutcome())
 
     @property
-    def kernels(self) -> tuple[KernelSource, ...]:
+    def kernels(self) -> tuple[Source, ...]:
         """Each once, in the order of the plans."""
         return tuple(self._numbers)
 
@@ -135,8 +140,13 @@ class _Work:
         self._on_outcome(number, outcome)
 
 
-def _task(kernel: KernelSource, capability: int) -> Task:
-    return {"service": "compile", "capability": capability, "kernels": [asdict(kernel)]}
+def _source(kernel: EmittedKernel) -> Source:
+    return KernelSource.of(kernel) if isinstance(kernel, TritonKernel) else CudaSource.of(kernel)
+
+
+def _task(kernel: Source, capability: int) -> Task:
+    service = "compile" if isinstance(kernel, KernelSource) else "compile_cuda"
+    return {"service": service, "capability": capability, "kernels": [asdict(kernel)]}
 
 
 def _outcome(reply: Reply) -> CompileOutcome:

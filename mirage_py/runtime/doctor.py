@@ -12,8 +12,8 @@ from importlib.metadata import PackageNotFoundError, distributions, version
 import numpy as np
 
 from mirage_py.errors import MirageError
+from mirage_py.runtime.ahead_of_time import compiled
 from mirage_py.runtime.atomic import write_text
-from mirage_py.runtime.compile import compile_kernel
 from mirage_py.runtime.emission import emit_kernels
 from mirage_py.runtime.environment import detect_target, gpu
 from mirage_py.runtime.interpreted import run_interpreted
@@ -136,7 +136,7 @@ def _compile() -> str:
     target = detect_target()
     capability = target.capability if target else 90
     (kernel,) = emit_kernels(_doubling_plan())
-    facts = compile_kernel(kernel, capability)
+    facts = compiled(kernel, capability)
     return f"sm_{capability}, {facts.cubin_bytes} bytes in {facts.seconds:.1f} s"
 
 

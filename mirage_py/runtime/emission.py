@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.codegen.triton.module import TritonKernel, emit_block_graphs
 from mirage_py.errors import InputError
 from mirage_py.ugraph.plan import Plan
@@ -22,19 +24,18 @@ class ZeroFill:
         return f"zero_{self.tensor}"
 
 
-Step = TritonKernel | LibraryCall | ZeroFill
+EmittedKernel = TritonKernel | CudaKernel
+Step = EmittedKernel | LibraryCall | ZeroFill
 
 
 def emit_steps(plan: Plan) -> tuple[Step, ...]:
     """Every kernel of the plan in order.
 
-    Raises InputError for a back end that this runtime does not launch, and ScheduleError where
-    Triton cannot express a block graph.
+    Raises InputError for a back end that there is none of, and ScheduleError where the plan's back
+    end cannot express a block graph.
     """
-    if plan.backend != "triton":
-        raise InputError(f"no runtime for back end '{plan.backend}'", repair="use backend triton")
     steps: list[Step] = []
-    emitted = iter(emit_block_graphs(plan))
+    emitted = iter(_emitted(plan))
     for kernel in plan.ugraph.kernels:
         if isinstance(kernel, LibraryCall):
             steps.append(kernel)
@@ -44,6 +45,23 @@ def emit_steps(plan: Plan) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def emit_kernels(plan: Plan) -> tuple[TritonKernel, ...]:
+def emit_kernels(plan: Plan) -> tuple[EmittedKernel, ...]:
     """The emitted kernels alone: what is compiled and stored. Raises as ``emit_steps`` does."""
-    return tuple(s for s in emit_steps(plan) if isinstance(s, TritonKernel))
+    return tuple(s for s in emit_steps(plan) if isinstance(s, TritonKernel | CudaKernel))
+
+
+def source_suffix(kernel: EmittedKernel) -> str:
+    """How the file of a kernel's source is called: ``.py`` or ``.cu``."""
+    return ".cu" if isinstance(kernel, CudaKernel) else ".py"
+
+
+def _emitted(plan: Plan) -> Sequence[EmittedKernel]:
+    if plan.backend == "triton":
+        return emit_block_graphs(plan)
+    if plan.backend == "cuda":
+        # Whoever runs Triton kernels alone needs none of it.
+        from mirage_py.codegen.cuda.module import emit_cuda  # type: ignore[import-not-found]
+
+        kernels: tuple[CudaKernel, ...] = emit_cuda(plan)
+        return kernels
+    raise InputError(f"no runtime for back end '{plan.backend}'", repair="use triton or cuda")

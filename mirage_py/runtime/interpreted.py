@@ -25,6 +25,7 @@ from mirage_py.runtime.reduced import reduced
 from mirage_py.runtime.worker_pool import WorkerPool
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program, Tensor
+from mirage_py.ugraph.ugraph import LibraryCall
 from mirage_py.verify.float_gate import FloatEvidence, input_sets, judge, reference
 
 FloatArray = NDArray[np.float64]
@@ -46,6 +47,11 @@ def run_interpreted(plan: Plan, arrays: Mapping[str, FloatArray]) -> dict[str, F
     the wrong shape, ScheduleError where Triton cannot express the plan, and CompileError when a
     kernel fails.
     """
+    if plan.backend != "triton":
+        raise InputError(
+            f"Triton's interpreter runs no kernels of back end '{plan.backend}'",
+            repair="run them in their own stand-in: mirage_py.runtime.emulated",
+        )
     steps = emit_steps(plan)
     inputs = plan.ugraph.program.inputs
     outputs = [o.tensor for o in plan.ugraph.program.outputs]
@@ -134,4 +140,5 @@ def _step(step: Step) -> dict[str, Any]:
         }
     if isinstance(step, ZeroFill):
         return {"name": step.name, "zero": step.tensor}
+    assert isinstance(step, LibraryCall)
     return {"name": step.name, "library": step.op, "args": step.args, "result": step.result}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import CompileError, InputError
 from mirage_py.runtime import library
@@ -12,6 +14,7 @@ from mirage_py.runtime.compile import KernelSource, compiled_handle
 from mirage_py.runtime.emission import Step, ZeroFill, emit_steps
 from mirage_py.runtime.input_check import ExpectedInput, check_detached, check_device
 from mirage_py.runtime.interpreted import run_interpreted
+from mirage_py.runtime.launch_cuda import Launch, Places, cuda_launch
 from mirage_py.runtime.poison import poison
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Tensor
@@ -20,9 +23,6 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["PlanRunner", "run_interpreted"]
-
-# What a step does with every tensor of the plan, in the order of PlanRunner.memory, on a stream.
-_Launch = Callable[[Sequence["torch.Tensor"], int], None]
 
 
 class PlanRunner:
@@ -33,7 +33,7 @@ class PlanRunner:
     """
 
     def __init__(self, plan: Plan) -> None:
-        """Emit the kernels. Raises ScheduleError where Triton cannot express the plan."""
+        """Emit the kernels. Raises ScheduleError where its back end cannot express the plan."""
         self.plan = plan
         program = plan.ugraph.program
         self.steps = emit_steps(plan)
@@ -41,7 +41,7 @@ class PlanRunner:
         self.outputs = tuple(o.tensor for o in program.outputs)
         self.memory = (*program.inputs, *self.outputs, *plan.ugraph.intermediates)
         self._place = {t.name: n for n, t in enumerate(self.memory)}
-        self._launches: dict[int, tuple[_Launch, ...]] = {}
+        self._launches: dict[int, tuple[Launch, ...]] = {}
 
     def __call__(self, *inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """Compute the outputs in fresh tensors.
@@ -127,24 +127,24 @@ class PlanRunner:
         between: Sequence[torch.Tensor] | None = None,
     ) -> None:
         import torch
-        from triton.runtime import driver
 
         if between is None:
             between = [self._empty(t, device) for t in self.plan.ugraph.intermediates]
         memory = (*inputs, *outputs, *between)
         index = device.index
+        stream_of = _stream_function()
         launches = self._launches.get(index) or self._prepare(index)
         if index == torch.cuda.current_device():
-            stream = driver.active.get_current_stream(index)
+            stream = stream_of(index)
             for launch in launches:
                 launch(memory, stream)
             return
         with torch.cuda.device(index):
-            stream = driver.active.get_current_stream(index)
+            stream = stream_of(index)
             for launch in launches:
                 launch(memory, stream)
 
-    def _prepare(self, index: int) -> tuple[_Launch, ...]:
+    def _prepare(self, index: int) -> tuple[Launch, ...]:
         import torch
 
         if torch.cuda.is_current_stream_capturing():
@@ -156,14 +156,19 @@ class PlanRunner:
             )
         major, minor = torch.cuda.get_device_capability(index)
         with torch.cuda.device(index):
-            launches = tuple(self._loaded(step, 10 * major + minor) for step in self.steps)
+            launches = tuple(self._loaded(step, 10 * major + minor, index) for step in self.steps)
         self._launches[index] = launches
         return launches
 
-    def _loaded(self, step: Step, capability: int) -> _Launch:
+    def _loaded(self, step: Step, capability: int, index: int) -> Launch:
         if isinstance(step, TritonKernel):
-            places = [self._place[t.name] for t in step.pointers]
-            return _kernel_launch(step, capability, places)
+            return _triton_launch(step, capability, [self._place[t.name] for t in step.pointers])
+        if isinstance(step, CudaKernel):
+            pointers = [self._place[t.name] for t in step.pointers]
+            mapped = [self._place[m.tensor] for m in step.tensor_maps]
+            types = [self.memory[place].dtype for place in mapped]
+            places = Places(pointers, tuple(zip(mapped, types, strict=True)))
+            return cuda_launch(step, capability, index, places)
         if isinstance(step, ZeroFill):
             zeroed = self._place[step.tensor]
 
@@ -181,7 +186,20 @@ class PlanRunner:
         return call
 
 
-def _kernel_launch(kernel: TritonKernel, capability: int, places: Sequence[int]) -> _Launch:
+@cache
+def _stream_function() -> Callable[[int], int]:
+    """The current stream of a device as a number: torch's own short cut, or the long way."""
+    try:
+        from torch._C import _cuda_getCurrentRawStream as current
+    except ImportError:  # a torch without CUDA
+        import torch
+
+        return lambda index: int(torch.cuda.current_stream(index).cuda_stream)
+    found: Callable[[int], int] = current
+    return found
+
+
+def _triton_launch(kernel: TritonKernel, capability: int, places: Sequence[int]) -> Launch:
     """The kernel, loaded on the current device, with as little as possible left to do in a call."""
     from triton import knobs
     from triton.tools.tensor_descriptor import TensorDescriptor

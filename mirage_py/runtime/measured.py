@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from mirage_py.runtime.compile import CompiledFacts
+from mirage_py.runtime.compiled_facts import CompiledFacts
 from mirage_py.runtime.timing import Timed
 from mirage_py.ugraph.plan import Plan
 from mirage_py.verify.float_gate import FloatEvidence

@@ -33,6 +33,14 @@ def compile_plan(task: Task) -> list[dict[str, Any]]:
     return facts
 
 
+def compile_cuda_kernels(task: Task) -> list[dict[str, Any]]:
+    """Compile each CUDA kernel: ``kernels`` and ``capability`` to a list of facts."""
+    from mirage_py.runtime.compile_cuda import CudaSource, compile_cuda
+
+    capability = int(task["capability"])
+    return [asdict(compile_cuda(CudaSource(**kernel), capability)) for kernel in task["kernels"]]
+
+
 def interpret_plan(task: Task) -> None:
     """Run a plan's kernels in Triton's interpreter on the arrays in ``folder``."""
     from mirage_py.runtime.interpreter_service import interpret
@@ -63,6 +71,7 @@ def pass_gate(task: Task) -> dict[str, Any]:
 
 SERVICES: Mapping[str, Callable[[Task], Any]] = {
     "compile": compile_plan,
+    "compile_cuda": compile_cuda_kernels,
     "interpret": interpret_plan,
     "prepare_gate": prepare_gate,
     "ready_gate": ready_gate,

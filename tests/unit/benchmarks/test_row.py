@@ -14,7 +14,7 @@ from benchmarks import row as row_module
 from benchmarks.families import Candidate, Searched, read, write
 from benchmarks.row import Setting, measure_row
 from benchmarks.workload import Workload
-from mirage_py.runtime.compile import CompiledFacts
+from mirage_py.runtime.compiled_facts import CompiledFacts
 from mirage_py.runtime.measured import Measured, TuneReport
 from mirage_py.targets import H200
 from mirage_py.ugraph.json_form import from_json

@@ -8,10 +8,10 @@ from plans import attention_plan, rms_plan, two_kernel_plan
 from mirage_py.errors import CompileError
 from mirage_py.runtime.compile import (
     KernelSource,
-    _parse_resource_usage,
     compile_kernel,
     compile_source,
 )
+from mirage_py.runtime.compiled_facts import Resources, parse_resource_usage
 from mirage_py.runtime.emission import emit_kernels
 
 
@@ -39,5 +39,5 @@ def test_the_error_of_the_compiler_is_passed_on():
 
 def test_reads_what_cuobjdump_prints():
     text = " Function k:\n  REG:168 STACK:16 SHARED:1024 LOCAL:8 CONSTANT[0]:944\n"
-    assert _parse_resource_usage(text) == (168, 6)
-    assert _parse_resource_usage("nothing") == (None, None)
+    assert parse_resource_usage(text) == Resources(168, 6, 1024)
+    assert parse_resource_usage("nothing") == Resources()

@@ -15,8 +15,9 @@ import several_kernels
 from plans import attention_plan, rms_plan, two_kernel_plan
 
 from mirage_py.errors import CompileError
-from mirage_py.runtime.compile import CompiledFacts, KernelSource, compile_kernel
+from mirage_py.runtime.compile import KernelSource, compile_kernel
 from mirage_py.runtime.compile_pool import CompilePool
+from mirage_py.runtime.compiled_facts import CompiledFacts
 from mirage_py.runtime.emission import emit_kernels
 from mirage_py.runtime.worker_pool import Reply, WorkerPool
 from mirage_py.ugraph.plan import LaunchOptions, Plan

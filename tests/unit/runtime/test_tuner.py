@@ -12,8 +12,8 @@ from plans import scale_program, two_kernel_plan
 
 from mirage_py.errors import CompileError, InputError
 from mirage_py.runtime import tuner as tuner_module
-from mirage_py.runtime.compile import CompiledFacts
 from mirage_py.runtime.compile_pool import CompileOutcome
+from mirage_py.runtime.compiled_facts import CompiledFacts
 from mirage_py.runtime.gate import Trial
 from mirage_py.runtime.measured import TuneReport
 from mirage_py.runtime.timing import Timed

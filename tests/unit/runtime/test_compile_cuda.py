@@ -1,0 +1,169 @@
+"""CUDA kernels become machine code without a GPU, once for all processes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cuda_kernels import KERNELS, doubling_plan, emitting, kernel
+
+from mirage_py.errors import CompileError
+from mirage_py.runtime import compile_cuda, cuda_compiler
+from mirage_py.runtime.ahead_of_time import compile_fault
+from mirage_py.runtime.compile_cuda import CudaSource, arch_of, machine_code, takes
+from mirage_py.runtime.compile_pool import CompilePool
+from mirage_py.runtime.compiled_facts import Resources, said_by_ptxas
+from mirage_py.runtime.cuda_compiler import CudaCompiler, nvcc
+from mirage_py.targets import target
+
+PLAN = doubling_plan()
+
+
+def source(kind: str = "plain") -> CudaSource:
+    return CudaSource.of(kernel(PLAN, kind))
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CudaCompiler:
+    try:
+        found = cuda_compiler.cuda_compiler()
+    except CompileError as error:
+        pytest.skip(error.what)
+    monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
+    return found
+
+
+class Compiler:
+    """Says what it was asked, and that a kernel takes 40 registers."""
+
+    include = ""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def compile(self, source: str, name: str, arch: str) -> tuple[bytes, str]:
+        self.asked.append((name, arch))
+        return source.encode() + arch.encode(), "Used 40 registers, 16 bytes smem"
+
+    def __str__(self) -> str:
+        return "stand-in 1.0"
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compiler:
+    monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
+    counting = Compiler()
+    monkeypatch.setattr(compile_cuda, "cuda_compiler", lambda: counting)
+    return counting
+
+
+@pytest.mark.parametrize(
+    ("capability", "arch"), [(80, "sm_80"), (86, "sm_86"), (89, "sm_89"), (90, "sm_90a")]
+)
+def test_what_a_gpu_is_called(capability: int, arch: str):
+    assert arch_of(capability) == arch
+
+
+def test_instructions_of_one_gpu_are_of_no_other():
+    assert takes(80, 80)
+    assert takes(90, 80)
+    assert takes(90, 90)
+    assert not takes(80, 90)
+    assert not takes(100, 90)
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+def test_kernels_compile(compiler: CudaCompiler, kind: str):
+    facts = compile_cuda.compile_cuda(source(kind), 90)
+    assert facts.registers is not None
+    assert 8 <= facts.registers <= 64
+    assert facts.spills == 0
+    assert facts.smem_bytes == {"plain": 0, "copied": 1024 + 128}.get(kind, 1024)
+    assert facts.cubin_bytes > 1000
+
+
+def test_the_error_of_the_compiler_is_passed_on(compiler: CudaCompiler):
+    broken = replace(source(), source=source().source.replace("X[i] + X[i]", "Z[i]"))
+    with pytest.raises(CompileError, match='"Z" is undefined') as raised:
+        machine_code(broken, 90)
+    assert "doubling for sm_90a" in str(raised.value)
+
+
+def test_what_is_compiled_once_is_read(counted: Compiler):
+    first = machine_code(source(), 90)
+    assert first.resources == Resources(40, 0, 16)
+    assert machine_code(source(), 90) == first
+    assert counted.asked == [("doubling", "sm_90a")]
+    machine_code(source(), 80)
+    machine_code(replace(source(), source="// another\n"), 90)
+    assert [arch for _, arch in counted.asked] == ["sm_90a", "sm_80", "sm_90a"]
+
+
+@pytest.mark.parametrize("suffix", [".cubin", ".json"])
+def test_a_damaged_file_is_none(counted: Compiler, tmp_path: Path, suffix: str):
+    first = machine_code(source(), 90)
+    (path,) = (tmp_path / "cubins").glob(f"*{suffix}")
+    path.write_bytes(path.read_bytes()[:-3])
+    assert machine_code(source(), 90) == first
+    assert len(counted.asked) == 2
+
+
+def test_code_for_another_gpu_is_refused(counted: Compiler):
+    for capability in (80, 100):
+        with pytest.raises(CompileError, match="instructions of sm_90a"):
+            machine_code(source("copied"), capability)
+    assert counted.asked == []
+
+
+def test_reads_what_ptxas_says():
+    log = "Function properties for k\n  256 bytes stack frame, 8 bytes spill stores\n"
+    log += "ptxas info    : Used 32 registers, used 1 barriers, 1024 bytes smem\n"
+    assert said_by_ptxas(log) == Resources(32, 64, 1024)
+    assert said_by_ptxas("nothing") == Resources()
+
+
+def test_workers_compile_what_this_process_then_reads(
+    compiler: CudaCompiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    kinds = {8: "plain", 16: "copied"}
+    emitting(monkeypatch, lambda plan: kinds[plan.ugraph.program.sizes["r"]])
+    with CompilePool(1, timeout_s=60.0) as pool:
+        outcomes = pool.compile([doubling_plan(8), doubling_plan(16)], 90)
+        (refused,) = pool.compile([doubling_plan(16)], 80)
+    assert [o.reason for o in outcomes] == ["", ""]
+    assert [f.name for o in outcomes for f in o.facts] == ["doubling", "doubling"]
+    assert "instructions of sm_90a" in refused.reason
+    monkeypatch.setattr(CudaCompiler, "compile", None)
+    assert machine_code(source(), 90).cubin[:4] == b"\x7fELF"
+
+
+def test_a_plan_for_a_target_that_is_not_here(
+    compiler: CudaCompiler, monkeypatch: pytest.MonkeyPatch
+):
+    emitting(monkeypatch, lambda _: "copied")
+    assert compile_fault(PLAN, target("h100")) == ""
+    assert "sm_90a" in compile_fault(PLAN, target("a100"))
+    small = replace(target("h100"), smem_per_block_bytes=1024)
+    assert "1152" in compile_fault(PLAN, small)
+
+
+def test_without_a_compiler_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    def without() -> CudaCompiler:
+        raise CompileError("CuPy is not there")
+
+    monkeypatch.setattr(cuda_compiler, "_nvrtc", without)
+    monkeypatch.setattr(cuda_compiler, "nvcc", lambda: None)
+    with pytest.raises(CompileError) as raised:
+        cuda_compiler.cuda_compiler.__wrapped__()
+    assert "CuPy is not there" in str(raised.value)
+    assert 'pip install "mirage_py[cuda13]"' in str(raised.value)
+
+
+def test_nvcc_alone_will_do(compiler: CudaCompiler):
+    found = nvcc()
+    if found is None:
+        pytest.skip("there is no nvcc")
+    cubin, log = found.compile(source().source, "doubling", "sm_80")
+    assert cubin[:4] == b"\x7fELF"
+    assert said_by_ptxas(log).registers
