@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mirage_py.ugraph.node import STORES
 from mirage_py.ugraph.printing import format_grid, format_node, format_tile
-from mirage_py.ugraph.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
+from mirage_py.ugraph.threads import steps_of
+from mirage_py.ugraph.ugraph import BlockGraph, Kernel, LibraryCall, Section, UGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def _kernel(kernel: Kernel) -> Box:
         Box(
             "loop" if section.loop else "straight",
             f"loop {section.loop} by {format_tile(section.tile)}" if section.loop else "",
-            _lines(kernel, section.nodes),
+            _lines(kernel, section),
         )
         for section in kernel.sections
         if section.nodes
@@ -47,29 +47,12 @@ def _kernel(kernel: Kernel) -> Box:
     return Box("kernel", title, tuple(parts))
 
 
-def _lines(block: BlockGraph, nodes: Iterable[int]) -> tuple[Box | str, ...]:
-    """Neighbouring nodes of one thread graph stand in a box of their own."""
-    group_of = {n: number for number, group in enumerate(block.threads) for n in group}
+def _lines(block: BlockGraph, section: Section) -> tuple[Box | str, ...]:
+    """The nodes as they run; those of a thread graph stand in a box of their own."""
     parts: list[Box | str] = []
-    open_group: int | None = None
-    collected: list[str] = []
-
-    def close() -> None:
-        if collected:
-            parts.append(Box("thread", "in registers", tuple(collected)))
-            collected.clear()
-
-    for position in nodes:
-        group = group_of.get(position)
-        if group != open_group:
-            close()
-            open_group = group
-        line = _line(block, position)
-        if group is None:
-            parts.append(line)
-        else:
-            collected.append(line)
-    close()
+    for step in steps_of(block, section):
+        lines = tuple(_line(block, n) for n in step)
+        parts += [Box("thread", "in registers", lines)] if len(step) > 1 else lines
     return tuple(parts)
 
 

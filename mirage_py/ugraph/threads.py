@@ -1,19 +1,26 @@
 """Thread graphs: groups of a block's nodes whose values between them never leave the registers.
 
 The rule (Mirage, OSDI'25, section 5, where it stands for a search at the thread level): elementwise
-operators that follow one another need no value of another thread, so a chain of them is one thread
-graph, as long as every value inside the chain has its one consumer inside the chain. An accumulator
-fed by such a chain adds to registers and ends it.
+operators need no value of another thread. A group is all that serves one result and nothing else,
+the largest cone over it whose values have all their readers inside. A reduction may be the result:
+each thread takes in its own elements as they are made. An accumulator may be the result too, also
+over a reduction that it alone reads: the thread's part is accumulated, and the parts of all threads
+are combined after the loop.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from mirage_py.errors import ValidationError
 from mirage_py.ugraph.dims import reads_of
-from mirage_py.ugraph.operators import ELEMENTWISE, STATE, operator
-from mirage_py.ugraph.ugraph import BlockGraph
+from mirage_py.ugraph.operators import ELEMENTWISE, REDUCE, STATE, operator
+from mirage_py.ugraph.ugraph import BlockGraph, Section
+
+# Reductions that an accumulator takes in parts: it does the same, or (rescaled) sums with factors
+# that are equal in all parts.
+_TAKES_PARTS = {"accum_sum": "sum", "accum_rescaled": "sum", "accum_max": "max"}
 
 
 def with_threads(block: BlockGraph) -> BlockGraph:
@@ -21,24 +28,69 @@ def with_threads(block: BlockGraph) -> BlockGraph:
     return replace(block, threads=thread_graphs(block))
 
 
-def thread_graphs(block: BlockGraph) -> tuple[tuple[int, ...], ...]:
-    """The maximal groups of two nodes or more, each ascending, in order of their first node."""
+def thread_graphs(
+    block: BlockGraph, *, parts: Container[int] | None = None, one_shape: bool = False
+) -> tuple[tuple[int, ...], ...]:
+    """The maximal groups of two nodes or more, each ascending, in order of their first node.
+
+    Of the reductions only those in ``parts`` go into a group with their accumulator; None takes all
+    that may. With ``one_shape`` the elementwise values of a group have equal dimensions, so that
+    one loop over a thread's elements makes them.
+    """
     users = reads_of(block.nodes)
-    group_of: dict[int, list[int]] = {}
+    result_of: dict[int, int] = {}
     for section in block.sections:
-        for position in section.nodes:
-            if operator(block.nodes[position].op).kind not in (ELEMENTWISE, STATE):
+        for n in reversed(section.nodes):
+            kind = operator(block.nodes[n].op).kind
+            if kind not in (ELEMENTWISE, REDUCE, STATE):
                 continue
-            group = [position]
-            for a in block.nodes[position].args:
-                # State ends a chain: it outlives the iteration, and its readers wait for the loop.
-                inside = a in group_of and a in section.nodes and users[a] == (position,)
-                if inside and operator(block.nodes[a].op).kind == ELEMENTWISE:
-                    group += group_of[a]
-            for member in group:
-                group_of[member] = group
-    groups = {min(g): tuple(sorted(dict.fromkeys(g))) for g in group_of.values() if len(g) > 1}
-    return tuple(groups[first] for first in sorted(groups))
+            results = list(dict.fromkeys(result_of.get(u, -1) for u in users[n]))
+            joins = len(results) == 1 and results[0] in section.nodes
+            if kind == REDUCE:
+                wanted = parts is None or n in parts
+                joins = joins and wanted and _is_part(block, n, users)
+            elif kind == ELEMENTWISE:
+                joins = joins and not (one_shape and _changes_shape(block, n, users[n]))
+            result_of[n] = results[0] if joins and kind != STATE else n
+    groups: dict[int, list[int]] = {}
+    for n in sorted(result_of):
+        groups.setdefault(result_of[n], []).append(n)
+    return tuple(tuple(g) for g in groups.values() if len(g) > 1)
+
+
+def steps_of(block: BlockGraph, section: Section) -> tuple[tuple[int, ...], ...]:
+    """The section's thread graphs and its nodes outside of any, in an order to run them in: what a
+    step reads, earlier ones have made. Of a thread graph only the last value is read by others.
+    """
+    group_of = {group[-1]: group for group in block.threads}
+    inner = dict.fromkeys(n for group in block.threads for n in group[:-1])
+    return tuple(group_of.get(n, (n,)) for n in section.nodes if n not in inner)
+
+
+def _is_part(block: BlockGraph, number: int, users: Sequence[tuple[int, ...]]) -> bool:
+    """Whether a reduction's one reader is an accumulator that takes it in parts.
+
+    A running maximum that is read inside its loop has to be whole there.
+    """
+    if len(users[number]) != 1:
+        return False
+    (reader,) = users[number]
+    home = block.section_of[number]
+    takes = _TAKES_PARTS.get(block.nodes[reader].op) == block.nodes[number].op
+    is_whole = block.nodes[reader].op == "accum_max" and any(
+        block.section_of[u] == home for u in users[reader]
+    )
+    return takes and block.section_of[reader] == home and not is_whole
+
+
+def _changes_shape(block: BlockGraph, number: int, readers: Sequence[int]) -> bool:
+    """Whether an elementwise reader of the value has other dimensions."""
+    nodes = block.nodes
+    return any(
+        nodes[r].dims != nodes[number].dims
+        for r in readers
+        if operator(nodes[r].op).kind == ELEMENTWISE
+    )
 
 
 def check_threads(block: BlockGraph) -> None:
@@ -67,10 +119,16 @@ def _group_fault(
         return "it is out of order, or shares a node with another"
     if len(dict.fromkeys(block.section_of[n] for n in group)) > 1:
         return "its nodes lie in several sections"
-    kinds = [operator(block.nodes[n].op).kind for n in group]
-    if any(k not in (ELEMENTWISE, STATE) for k in kinds) or STATE in kinds[:-1]:
-        return "it holds more than elementwise operators and one accumulator at its end"
-    for n in group[:-1]:
-        if len(users[n]) != 1 or users[n][0] not in group:
+    *inner, last = (operator(block.nodes[n].op).kind for n in group)
+    if any(k not in (ELEMENTWISE, REDUCE) for k in inner) or last not in (
+        ELEMENTWISE,
+        REDUCE,
+        STATE,
+    ):
+        return "it holds more than elementwise operators, reductions and one accumulator at its end"
+    for n, kind in zip(group, inner, strict=False):
+        if not users[n] or any(u not in group for u in users[n]):
             return f"%{n} is not the last of it and is used outside"
+        if kind == REDUCE and not _is_part(block, n, users):
+            return f"%{n} is reduced over all threads before %{users[n][0]} reads it"
     return None
