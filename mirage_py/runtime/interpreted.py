@@ -10,8 +10,6 @@ import atexit
 import tempfile
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +18,14 @@ from numpy.typing import NDArray
 
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import CompileError, InputError
+from mirage_py.runtime.array_check import checked_array
 from mirage_py.runtime.emission import Step, ZeroFill, emit_steps
-from mirage_py.runtime.reduced import reduced
+from mirage_py.runtime.reduced_check import check_reduced
 from mirage_py.runtime.worker_pool import WorkerPool
 from mirage_py.ugraph.plan import Plan
-from mirage_py.ugraph.program import Program, Tensor
+from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import LibraryCall
-from mirage_py.verify.float_gate import FloatEvidence, input_sets, judge, reference
+from mirage_py.verify.float_gate import FloatEvidence
 
 FloatArray = NDArray[np.float64]
 
@@ -58,7 +57,7 @@ def run_interpreted(plan: Plan, arrays: Mapping[str, FloatArray]) -> dict[str, F
     with tempfile.TemporaryDirectory(prefix="mirage_py_") as name, _LOCK:
         folder = Path(name)
         for tensor in inputs:
-            np.save(folder / f"{tensor.name}.npy", _checked(tensor, arrays))
+            np.save(folder / f"{tensor.name}.npy", checked_array(tensor, arrays))
         (reply,) = _POOL.map([_task(plan, steps, folder)])
         if not reply.done:
             raise CompileError(
@@ -74,38 +73,12 @@ def check_interpreted(program: Program, plan: Plan, *, seed: int) -> FloatEviden
 
     The worst of the input sets is returned. A plan that does not run has not passed.
     """
-    small, small_plan = reduced(program, plan)
-    worst: FloatEvidence | None = None
-    for inputs in input_sets(small, seed):
-        try:
-            got = run_interpreted(small_plan, inputs.arrays)
-        except CompileError as error:
-            return FloatEvidence(inf, 0.0, None, False, f"{inputs.name}: {error}")
-        found = judge(small, reference(small, inputs.arrays), got)
-        if not found.passed:
-            return replace(found, reason=f"{inputs.name} inputs: {found.reason}")
-        if worst is None or found.max_rel_error > worst.max_rel_error:
-            worst = found
-    assert worst is not None
-    return worst
+    return check_reduced(program, plan, run_interpreted, seed=seed)
 
 
 def stop_interpreter() -> None:
     """End the worker process; the next run starts another."""
     _POOL.close()
-
-
-def _checked(tensor: Tensor, arrays: Mapping[str, FloatArray]) -> FloatArray:
-    array = arrays.get(tensor.name)
-    if array is None:
-        raise InputError(f"input '{tensor.name}' is missing", repair=f"pass {tensor}")
-    if array.shape != tensor.shape:
-        raise InputError(
-            f"input '{tensor.name}' has shape {list(array.shape)}",
-            why=f"the kernels were made for {list(tensor.shape)}",
-        )
-    # An array without axes must stay one: np.ascontiguousarray gives it an axis.
-    return np.asarray(array, dtype=np.float64, order="C")
 
 
 def _task(plan: Plan, steps: tuple[Step, ...], folder: Path) -> dict[str, Any]:

@@ -1,0 +1,217 @@
+// Shared and global memory: what lies where, who touched it last, and which accesses are wrong.
+//
+// Kernels are compiled with the instrumentation of ThreadSanitizer, whose functions are defined here:
+// they see every access. Two accesses of shared memory by different warps, one of them a write, must
+// be ordered by barriers ("happens before" with a vector of times for each warp, as in FastTrack,
+// Flanagan and Freund 2009); so must a read of what another lane of the same warp wrote.
+#pragma once
+#include <stdint.h>
+#include <string.h>
+
+#include "machine.h"
+
+namespace on_cpu {
+
+// Room of one block's shared memory, and where it begins in the addresses of instructions.
+constexpr size_t SHARED_ROOM = 256 << 10;
+constexpr unsigned SHARED_START = 1024;
+constexpr size_t GUARD_BYTES = 64 << 10;
+
+enum State : uint16_t { UNTOUCHED, WRITTEN, BY_COPY_ENGINE, ON_ITS_WAY };
+
+// The last write of two bytes.
+struct Last {
+    uint16_t thread;  // in the cluster
+    uint16_t state;
+    uint32_t time;
+};
+
+struct Tensor {
+    std::string name;
+    unsigned char* begin = nullptr;
+    size_t bytes = 0;
+    bool is_input = false;
+};
+
+inline unsigned char *shared = nullptr, *global = nullptr;
+inline size_t shared_room = 0, global_room = 0;
+inline Last* last = nullptr;        // of each two bytes of shared memory
+inline uint32_t* reads = nullptr;   // of each two bytes, and each warp, the time of its last read
+inline uint32_t first_time = 1;     // of this cluster
+inline std::vector<Tensor> tensors;
+
+inline unsigned char* reserve(size_t bytes) {
+    void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) die("no room for %zu bytes", bytes);
+    return static_cast<unsigned char*>(at);
+}
+
+inline unsigned char* shared_of_block(int block) { return shared + SHARED_ROOM * block; }
+inline bool is_shared(const void* p) {
+    return static_cast<size_t>(static_cast<const unsigned char*>(p) - shared) < shared_room;
+}
+inline long shared_offset(const void* p) {
+    return static_cast<long>((static_cast<const unsigned char*>(p) - shared) % SHARED_ROOM);
+}
+
+inline bool comes_before(int warp_then, uint32_t time, int warp_now) {
+    return warp_then == warp_now || time < first_time || warps[warp_now].seen[warp_then] >= time;
+}
+
+inline void check_place(const void* p, size_t bytes, const char* what) {
+    const size_t offset = static_cast<const unsigned char*>(p) - shared;
+    const size_t block = offset / SHARED_ROOM, place = offset % SHARED_ROOM;
+    if (place + bytes > launch.shared_bytes)
+        die("%s of %zu bytes at %zu of shared memory, which has %zu bytes", what, bytes, place,
+            launch.shared_bytes);
+    if (current && static_cast<int>(block) != current->block) {
+        bool lives = false;
+        for (const Thread& t : threads) lives |= t.block == static_cast<int>(block) && !t.is_ended;
+        if (!lives) die("%s of the shared memory of block %zu of the cluster, which has ended", what, block);
+    }
+}
+
+[[noreturn]] inline void report_race(const char* now, size_t granule, const char* then, int thread) {
+    const Thread& other = threads[thread];
+    die("%s at %ld of block %d's shared memory without a barrier after the %s by block %d, thread %d",
+        now, static_cast<long>(granule * 2 % SHARED_ROOM),
+        first_block + static_cast<int>(granule * 2 / SHARED_ROOM), then, first_block + other.block,
+        other.number);
+}
+
+// A read by the threads of a warp; `reader` is one of them, or -1 for all.
+inline void note_read(const void* p, size_t bytes, int by_warp, int reader) {
+    const size_t begin = (static_cast<const unsigned char*>(p) - shared) / 2;
+    const size_t end = (static_cast<const unsigned char*>(p) - shared + bytes + 1) / 2;
+    for (size_t g = begin; g < end; ++g) {
+        const Last& w = last[g];
+        if (w.state != UNTOUCHED && w.time >= first_time) {
+            if (w.state == ON_ITS_WAY)
+                die("read at %zu of shared memory of what an asynchronous copy is still to bring: "
+                    "nobody has waited for it", g * 2 % SHARED_ROOM);
+            const int warp_then = threads[w.thread].warp;
+            if (!comes_before(warp_then, w.time, by_warp)) report_race("read", g, "write", w.thread);
+            if (warp_then == by_warp && w.thread != reader && w.time == warps[by_warp].time &&
+                w.state == WRITTEN)
+                report_race("read (another lane's)", g, "write", w.thread);
+        }
+        reads[g * warps.size() + by_warp] = warps[by_warp].time;
+    }
+}
+
+inline void note_write(const void* p, size_t bytes, int by_thread, State state) {
+    const int by_warp = threads[by_thread].warp;
+    const size_t begin = (static_cast<const unsigned char*>(p) - shared) / 2;
+    const size_t end = (static_cast<const unsigned char*>(p) - shared + bytes + 1) / 2;
+    const size_t count = warps.size();
+    for (size_t g = begin; g < end; ++g) {
+        Last& w = last[g];
+        if (w.state == ON_ITS_WAY && w.time >= first_time && state != ON_ITS_WAY)
+            die("write at %zu of shared memory where an asynchronous copy is to arrive",
+                g * 2 % SHARED_ROOM);
+        // Two writes without a barrier may be of the same value, but a copy's never are.
+        if (state == ON_ITS_WAY && w.state != UNTOUCHED && w.time >= first_time &&
+            !comes_before(threads[w.thread].warp, w.time, by_warp))
+            report_race("asynchronous copy", g, "write", w.thread);
+        for (size_t r = 0; r < count; ++r) {
+            const uint32_t time = reads[g * count + r];
+            if (time >= first_time && !comes_before(static_cast<int>(r), time, by_warp))
+                report_race(state == ON_ITS_WAY ? "asynchronous copy" : "write", g, "read",
+                            static_cast<int>(r) * 32);
+        }
+        w = {static_cast<uint16_t>(by_thread), state, warps[by_warp].time};
+    }
+}
+
+inline void check_global(const void* p, size_t bytes, bool writes) {
+    const unsigned char* at = static_cast<const unsigned char*>(p);
+    static size_t recent = 0;
+    auto holds = [&](const Tensor& t) { return at >= t.begin && at + bytes <= t.begin + t.bytes; };
+    if (!holds(tensors[recent])) {
+        size_t i = 0;
+        while (i < tensors.size() && !holds(tensors[i])) ++i;
+        if (i == tensors.size()) {
+            const Tensor* nearest = &tensors[0];
+            for (const Tensor& t : tensors)
+                if (t.begin <= at + GUARD_BYTES / 2) nearest = &t;
+            die("%s of %zu bytes outside of %s: %ld bytes from its beginning, and it has %zu",
+                writes ? "write" : "read", bytes, nearest->name.c_str(),
+                static_cast<long>(at - nearest->begin), nearest->bytes);
+        }
+        recent = i;
+    }
+    if (writes && tensors[recent].is_input) die("write to the input %s", tensors[recent].name.c_str());
+}
+
+// What the copy engine reads; elsewhere than in a tensor is an error.
+inline void check_source(const void* p, size_t bytes) {
+    if (static_cast<size_t>(static_cast<const unsigned char*>(p) - global) >= global_room)
+        die("an asynchronous copy from an address that is not global memory");
+    check_global(p, bytes, false);
+}
+
+inline void check_shared(const void* p, size_t bytes, size_t alignment, const char* what) {
+    if (!is_shared(p)) die("%s of an address that is not in shared memory", what);
+    check_place(p, bytes, what);
+    if (shared_offset(p) % alignment)
+        die("%s at %ld of shared memory, which is no multiple of %zu", what, shared_offset(p), alignment);
+}
+
+inline void touch(const void* p, size_t bytes, bool writes) {
+    if (is_shared(p)) {
+        if (reinterpret_cast<uintptr_t>(p) % (bytes > 16 ? 1 : bytes))
+            die("access of %zu bytes at %ld of shared memory: misaligned", bytes, shared_offset(p));
+        check_place(p, bytes, writes ? "write" : "read");
+        if (!launch.finds_races) return;
+        const int thread = static_cast<int>(current - threads.data());
+        if (writes) note_write(p, bytes, thread, WRITTEN);
+        else note_read(p, bytes, current->warp, thread);
+    } else if (static_cast<size_t>(static_cast<const unsigned char*>(p) - global) < global_room) {
+        if (reinterpret_cast<uintptr_t>(p) % (bytes > 16 ? 1 : bytes))
+            die("access of %zu bytes to global memory: misaligned", bytes);
+        check_global(p, bytes, writes);
+    }
+}
+
+inline void* in_other_block(const void* p, unsigned rank) {
+    if (!is_shared(p)) die("in_block of an address that is not in shared memory");
+    if (rank >= static_cast<unsigned>(launch.cluster))
+        die("block %u of a cluster that has %d", rank, launch.cluster);
+    return shared_of_block(static_cast<int>(rank)) + shared_offset(p);
+}
+
+}  // namespace on_cpu
+
+#define ON_CPU_HOOKS(N)                                                                \
+    extern "C" void __tsan_read##N(void* p) { on_cpu::touch(p, N, false); }            \
+    extern "C" void __tsan_write##N(void* p) { on_cpu::touch(p, N, true); }            \
+    extern "C" void __tsan_volatile_read##N(void* p) { on_cpu::touch(p, N, false); }   \
+    extern "C" void __tsan_volatile_write##N(void* p) { on_cpu::touch(p, N, true); }   \
+    extern "C" void __tsan_unaligned_read##N(void* p) { on_cpu::touch(p, N, false); }  \
+    extern "C" void __tsan_unaligned_write##N(void* p) { on_cpu::touch(p, N, true); }  \
+    extern "C" void __tsan_read_write##N(void* p) { on_cpu::touch(p, N, true); }
+ON_CPU_HOOKS(1)
+ON_CPU_HOOKS(2)
+ON_CPU_HOOKS(4)
+ON_CPU_HOOKS(8)
+ON_CPU_HOOKS(16)
+extern "C" void __tsan_read_range(void* p, unsigned long n) { on_cpu::touch(p, n, false); }
+extern "C" void __tsan_write_range(void* p, unsigned long n) { on_cpu::touch(p, n, true); }
+extern "C" void __tsan_init() {}
+extern "C" void __tsan_func_entry(void*) {}
+extern "C" void __tsan_func_exit() {}
+extern "C" void* __tsan_memcpy(void* to, const void* from, unsigned long n) {
+    on_cpu::touch(from, n, false);
+    on_cpu::touch(to, n, true);
+    return memcpy(to, from, n);
+}
+extern "C" void* __tsan_memset(void* to, int value, unsigned long n) {
+    on_cpu::touch(to, n, true);
+    return memset(to, value, n);
+}
+extern "C" void* __tsan_memmove(void* to, const void* from, unsigned long n) {
+    on_cpu::touch(from, n, false);
+    on_cpu::touch(to, n, true);
+    return memmove(to, from, n);
+}

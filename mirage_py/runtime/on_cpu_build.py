@@ -1,0 +1,146 @@
+"""CUDA kernels as programs for the CPU: compiled against ``codegen/cuda/on_cpu``, kept by content.
+
+Two files make a program. The runtime (the machine with its fibers and checks) is the same for every
+kernel and compiled once. The kernel's is instrumented: each of its accesses of memory is seen.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from mirage_py.codegen.cuda import prelude
+from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
+from mirage_py.errors import CompileError, InputError
+from mirage_py.runtime.atomic import write_text
+from mirage_py.runtime.stand_in import cpp_compiler
+from mirage_py.settings import Settings
+
+HEADERS = Path(prelude.__file__).parent / "on_cpu"
+COMPILE_TIMEOUT_S = 120.0
+
+_COMMON = ("-std=c++17", "-w", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-c")
+RUNTIME_FLAGS = (*_COMMON, "-O2")
+# No contraction of a b + c: the kernel's text says where there is one.
+KERNEL_FLAGS = (*_COMMON, "-O1", "-fsanitize=thread", "-ffp-contract=off")
+
+_DYNAMIC = re.compile(
+    r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;"
+)
+_WORDS_OF_ERRORS = 1500
+
+
+def executable(kernel: CudaKernel) -> Path:
+    """The program that runs a kernel (``on_cpu/runtime.cpp`` says how), compiled or from the cache.
+
+    Raises InputError where there is no C++ compiler, and CompileError when it refuses the text.
+    """
+    compiler = cpp_compiler()
+    if compiler is None:
+        raise InputError(
+            "there is no C++ compiler",
+            why="CUDA kernels run on a CPU as C++",
+            repair="install g++ or clang++, or name one in CXX",
+        )
+    text = cpp_text(kernel)
+    key = _digest([compiler, *KERNEL_FLAGS, *RUNTIME_FLAGS, _headers(), text])
+    folder = _folder()
+    path = folder / f"{key}.run"
+    if path.exists():
+        return path
+    runtime = _runtime(compiler, folder)
+    with tempfile.TemporaryDirectory(prefix=".build.", dir=folder) as name:
+        build = Path(name)
+        source, made = build / "kernel.cpp", build / "kernel.o"
+        write_text(source, text)
+        _compile([compiler, *KERNEL_FLAGS, f"-I{HEADERS}", str(source), "-o", str(made)], kernel)
+        program = build / "run"
+        _compile([compiler, str(made), str(runtime), "-o", str(program)], kernel)
+        program.replace(path)
+    return path
+
+
+def cpp_text(kernel: CudaKernel) -> str:
+    """The kernel as C++: its body, and a function that calls it with a list of arguments."""
+    body = _DYNAMIC.sub(
+        r"\1* const \2 = reinterpret_cast<\1*>(on_cpu::dynamic_shared());", kernel.body
+    )
+    if "__shared__" in re.sub(r"//.*", "", body):
+        raise CompileError(
+            "shared memory that is not dynamic",
+            where=kernel.name,
+            why="the CPU stand-in gives a block one buffer",
+            repair="write `extern __shared__ unsigned char shared_memory[];` inside the kernel",
+        )
+    products = []
+    for shape in prelude.wgmma_shapes(body):
+        macro = "ON_CPU_WGMMA_R" if shape.a_in_registers else "ON_CPU_WGMMA_S"
+        flags = ", ".join(str(t).lower() for t in (shape.a_is_transposed, shape.b_is_transposed))
+        products.append(f"{macro}({shape.name}, {shape.dtype.upper()}, {shape.n}, {flags})")
+    return "\n".join(
+        [
+            '#include "device.h"',
+            *products,
+            f'#line 1 "{kernel.name}"',
+            body,
+            '#include "call.h"',
+            f"void on_cpu_call(void** arguments) {{ on_cpu::call(&{kernel.name}, arguments); }}",
+            "",
+        ]
+    )
+
+
+def _runtime(compiler: str, folder: Path) -> Path:
+    path = folder / f"{_digest([compiler, *RUNTIME_FLAGS, _headers()])}.o"
+    if path.exists():
+        return path
+    with tempfile.TemporaryDirectory(prefix=".build.", dir=folder) as name:
+        made = Path(name) / "runtime.o"
+        _compile([compiler, *RUNTIME_FLAGS, str(HEADERS / "runtime.cpp"), "-o", str(made)], None)
+        made.replace(path)
+    return path
+
+
+def _compile(command: Sequence[str], kernel: CudaKernel | None) -> None:
+    where = kernel.name if kernel is not None else "the CPU stand-in"
+    try:
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        why = f"it took longer than {COMPILE_TIMEOUT_S:g} s"
+        raise CompileError("the C++ compiler was stopped", where=where, why=why) from None
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if "error" in line] or [done.stderr]
+        raise CompileError(
+            "the C++ compiler refuses it", where=where, why="\n".join(errors)[:_WORDS_OF_ERRORS]
+        )
+
+
+def _folder() -> Path:
+    settings = Settings.from_env()
+    if settings.no_cache:
+        return Path(_folder_of_process().name)
+    folder = settings.cache_dir / "on_cpu"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@functools.cache
+def _folder_of_process() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix=f"mirage_py_{os.getpid()}_")
+
+
+@functools.cache
+def _headers() -> str:
+    return "".join(p.read_text(encoding="utf-8") for p in sorted(HEADERS.iterdir()) if p.is_file())
+
+
+def _digest(parts: Sequence[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
