@@ -26,7 +26,7 @@ HEADERS = Path(prelude.__file__).parent / "on_cpu"
 COMPILE_TIMEOUT_S = 120.0
 
 _COMMON = ("-std=c++17", "-w", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-c")
-RUNTIME_FLAGS = (*_COMMON, "-O2")
+RUNTIME_FLAGS = (*_COMMON, "-O1")
 # No contraction of a b + c: the kernel's text says where there is one.
 KERNEL_FLAGS = (*_COMMON, "-O1", "-fsanitize=thread", "-ffp-contract=off")
 
@@ -117,7 +117,9 @@ def _compile(command: Sequence[str], kernel: CudaKernel | None) -> None:
         why = f"it took longer than {COMPILE_TIMEOUT_S:g} s"
         raise CompileError("the C++ compiler was stopped", where=where, why=why) from None
     if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if "error" in line] or [done.stderr]
+        errors = [
+            line for line in done.stderr.splitlines() if "error" in line or "undefined" in line
+        ] or [done.stderr]
         raise CompileError(
             "the C++ compiler refuses it", where=where, why="\n".join(errors)[:_WORDS_OF_ERRORS]
         )

@@ -174,7 +174,7 @@ inline void touch(const void* p, size_t bytes, bool writes) {
     }
 }
 
-inline void* in_other_block(const void* p, unsigned rank) {
+void* in_other_block(const void* p, unsigned rank) {
     if (!is_shared(p)) die("in_block of an address that is not in shared memory");
     if (rank >= static_cast<unsigned>(launch.cluster))
         die("block %u of a cluster that has %d", rank, launch.cluster);

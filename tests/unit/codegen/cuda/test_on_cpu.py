@@ -1,0 +1,22 @@
+"""What threads do together, in the CPU stand-in, against NumPy."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+from collective_kernels import COLLECTIVES, inputs_of
+
+from mirage_py.runtime.emulated import run_kernels
+
+pytestmark = pytest.mark.skipif(
+    not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="no C++ compiler"
+)
+
+
+@pytest.mark.parametrize("case", COLLECTIVES, ids=lambda c: c.kernel.name)
+def test_threads_together(case):
+    arrays = inputs_of(case)
+    got = run_kernels(case.program, (case.kernel,), arrays)
+    np.testing.assert_array_equal(got["Y"], case.expected(arrays))
