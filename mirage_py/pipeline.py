@@ -13,15 +13,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mirage_py.backends import AUTO, BACKENDS, backends_of, rank_for
 from mirage_py.dump import Dump
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.partition.limits import fits
 from mirage_py.partition.optimize_parts import PartJob, optimize_parts
 from mirage_py.partition.partition import Partition, partition
 from mirage_py.result import Result
-from mirage_py.search.instantiate import rank
 from mirage_py.search.normalised_parts import with_normalised_parts
 from mirage_py.search.search import SearchLimits, search
 from mirage_py.search.stabilize import stabilized
@@ -38,6 +38,9 @@ from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.ugraph.ugraph import UGraph
 from mirage_py.verify.families import FamilyTests
 from mirage_py.verify.shift_free import remove_free_shifts
+
+if TYPE_CHECKING:
+    from mirage_py.known_results import Question
 
 _DEFAULT_TARGET = "h200"
 # Plans measured (or ranked) for each effort.
@@ -69,12 +72,10 @@ class Options:
     def __post_init__(self) -> None:
         if self.effort not in _PLANS:
             raise InputError(f"unknown effort '{self.effort}'", repair="use none, quick or full")
-        if self.backend not in ("auto", "triton", "cuda"):
+        if self.backend not in (AUTO, *BACKENDS):
             raise InputError(
                 f"unknown back end '{self.backend}'", repair="use auto, triton or cuda"
             )
-        if self.backend == "cuda":
-            raise InputError("the CUDA back end is not there yet", repair="use --backend triton")
 
 
 def optimize(
@@ -94,7 +95,8 @@ def optimize(
     """The fastest verified kernels for a program.
 
     With a GPU the top candidates and the baselines are measured and the fastest wins; without one
-    the cost model ranks and the best is run in Triton's interpreter at a reduced size.
+    the cost model ranks and the best is run on the CPU at a reduced size. Candidates are of the
+    ``backend``, or of both, ``auto``, where CUDA kernels can be compiled.
     ``baselines`` are torch functions of the program's inputs; by default the program itself in
     eager PyTorch. Every stage gets a share of ``budget``: what is not done by then is left out, and
     the result is the best of the rest. Without one, measuring on a GPU has that of its effort (50 s
@@ -102,13 +104,16 @@ def optimize(
     so far, too, when ``should_stop`` says so (Ctrl-C): nothing is measured that was not begun. A
     search that was cut off goes on from its ``journal``, a file.
 
-    Raises UnsupportedError for a program with tensors of float64.
+    Raises UnsupportedError for a program with tensors of float64, and CompileError where a GPU is
+    to measure CUDA kernels and nothing compiles them.
     """
     _require_float32(program)
     options = Options(target, backend, effort, budget, seed)
     started = time.monotonic()
     chosen, on_gpu = resolve_target(options.target)
     measure = on_gpu and options.effort != "none"
+    if measure and options.backend == "cuda":
+        _require_cuda()
     whole = partition_of(program, seed=seed)
     if budget is None and measure:
         # The parts of a program and the whole of them share it.
@@ -120,6 +125,7 @@ def optimize(
             return rank_plans(
                 part,
                 chosen,
+                backend=_of_parts(options.backend),
                 effort=effort,
                 seed=seed,
                 limits=limits,
@@ -134,6 +140,7 @@ def optimize(
     ranking = rank_plans(
         program,
         chosen,
+        backend=options.backend,
         effort=effort,
         seed=seed,
         limits=limits,
@@ -153,6 +160,18 @@ def optimize(
     return ranking.modelled(progress, deadline=deadline, should_stop=should_stop)
 
 
+def _require_cuda() -> None:
+    """Without a compiler every candidate would fail: that is said before the search."""
+    from mirage_py.runtime.cuda_compiler import cuda_compiler
+
+    cuda_compiler()
+
+
+def _of_parts(backend: str) -> str:
+    """Kernels of one plan are of one back end, so that of parts is chosen before they are timed."""
+    return "triton" if backend == AUTO else backend
+
+
 def _require_float32(program: Program) -> None:
     for tensor in program.tensors.values():
         if tensor.dtype == F64:
@@ -168,6 +187,7 @@ def rank_plans(
     program: Program,
     target: Target,
     *,
+    backend: str = "triton",
     effort: str = "quick",
     seed: int = 0,
     limits: SearchLimits | None = None,
@@ -209,7 +229,8 @@ def rank_plans(
     faults = [fault for s in stable for fault in s.faults[:1]]
     safe = [s.ugraph for s in stable if not s.faults]
     normalised = [n for u in safe if (n := with_normalised_parts(u)) is not None]
-    ranked = rank([*safe, *normalised], target, _PLANS[effort])
+    backends, notes = backends_of(backend)
+    ranked = rank_for(backends, [*safe, *normalised], target, _PLANS[effort])
     dump(
         "plans",
         lambda: "\n".join(f"# {i.estimate}\n{format_ugraph(i.plan.ugraph)}" for i in ranked),
@@ -231,6 +252,7 @@ def rank_plans(
         ranked,
         seed,
         limits or SearchLimits(),
+        notes,
     )
 
 
@@ -294,6 +316,23 @@ def resolve_target(name: str) -> tuple[Target, bool]:
     return chosen, here is not None and here.name == chosen.name
 
 
+def question_of(program: Program, options: Options, limits: SearchLimits | None = None) -> Question:
+    """What the cache is asked for before ``optimize`` is called with the same arguments."""
+    from mirage_py.known_results import Question
+
+    chosen, on_gpu = resolve_target(options.target)
+    return Question(
+        program,
+        chosen.name,
+        options.backend,
+        options.effort,
+        options.seed,
+        on_gpu and options.effort != "none",
+        options.budget,
+        limits,
+    )
+
+
 def save(result: Result, folder: Path) -> Result:
     """Write the artifact folder; the result that knows where it is."""
     from mirage_py.runtime.artifact import save_artifact
@@ -323,16 +362,14 @@ def optimizer_for(
         program: Program, example_inputs: Sequence[Any], fallback: Callable[..., Any]
     ) -> Callable[..., Any]:
         del example_inputs  # shapes, types and strides are the program's
-        from mirage_py.runtime.cache import ResultCache, cache_key
+        from mirage_py.known_results import keep, known_artifact
         from mirage_py.runtime.launch import PlanRunner
 
-        chosen, _ = resolve_target(options.target)
-        key = cache_key(program, chosen.name, "triton", {"effort": effort, "seed": str(seed)})
-        store = ResultCache() if cache and not Settings.from_env().no_cache else None
-        known = store.get(chosen.name, key) if store else None
+        question = question_of(program, options)
+        with_cache = cache and not Settings.from_env().no_cache
+        known = known_artifact(question) if with_cache else None
         plan: Plan | None
-        # An entry that was imported under another program's key is none.
-        if known is not None and known.program.digest == program.digest:
+        if known is not None:
             plan = known.plan
         else:
             result = optimize(
@@ -345,8 +382,8 @@ def optimizer_for(
                 baselines={"eager": fallback},
             )
             plan = result.plan
-            if store:
-                store.put(chosen.name, key, program=program, plan=plan, report=result.document())
+            if with_cache:
+                keep(question, result)
         return PlanRunner(plan) if plan is not None else fallback
 
     return prepare

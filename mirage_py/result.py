@@ -112,7 +112,8 @@ class SearchSummary:
 class Candidate:
     """One plan that was ranked or measured, or dropped for ``reason``.
 
-    ``kind`` has its kernels and parts in words, as in ``split s x8: 2 kernels``.
+    ``kind`` has its kernels and parts in words, as in ``split s x8: 2 kernels``; ``tiles`` are
+    those of a plan that is known by its document only.
     """
 
     plan: Plan | None
@@ -120,6 +121,7 @@ class Candidate:
     passed: bool = True
     reason: str = ""
     kind: str = ""
+    tiles: str = ""
 
     def document(self) -> dict[str, Any]:
         """An entry of ``candidates`` in the JSON document."""
@@ -128,7 +130,7 @@ class Candidate:
         return {
             "name": self.timing.name,
             "kind": self.kind,
-            "tiles": tiles_of(self.plan) if self.plan else "",
+            "tiles": tiles_of(self.plan) if self.plan else self.tiles,
             "time_us": None if time_us is None else round(time_us, 3),
             "source": self.timing.source,
             "passed": self.passed,
@@ -142,6 +144,7 @@ class Result:
 
     ``plan`` is None when no generated kernel beats what the user had: then the original program is
     the answer, and ``best`` is its timing. ``interrupted`` by Ctrl-C: then it is the best so far.
+    ``cached``: it was found before, and nothing was searched or timed for it now.
     """
 
     program: Program
@@ -157,6 +160,7 @@ class Result:
     notes: tuple[str, ...] = ()
     artifact: Path | None = None
     interrupted: bool = False
+    cached: bool = False
 
     @property
     def speedup(self) -> float:
@@ -215,6 +219,7 @@ class Result:
             "search": self.search.document(),
             "candidates": [c.document() for c in self.candidates],
             "interrupted": self.interrupted,
+            "cached": self.cached,
             "notes": list(self.notes),
             "artifact": str(self.artifact) if self.artifact else None,
         }

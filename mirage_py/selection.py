@@ -53,7 +53,7 @@ class Ranking:
 
     ``normal`` is the program as it was searched; ``verified`` holds stabilised families by their
     digests; ``faults`` say of each family that was dropped because it may overflow why; ``ranked``
-    are the plans that fit the target, best first.
+    are the plans that fit the target, best first; ``notes`` go into every result.
     """
 
     program: Program
@@ -65,6 +65,7 @@ class Ranking:
     ranked: Sequence[Instance]
     seed: int
     limits: SearchLimits = field(default_factory=SearchLimits)
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def instances(self) -> tuple[Instance, ...]:
@@ -80,8 +81,8 @@ class Ranking:
     ) -> Result:
         """The plan the cost model likes best among those that agree with float64.
 
-        Each is run in Triton's interpreter at a reduced size and compiled for the target, best
-        first, until one passes. After ``deadline`` (of time.monotonic), or when ``should_stop``
+        Each is run on the CPU at a reduced size and compiled for the target, best first, until one
+        passes. After ``deadline`` (of time.monotonic), or when ``should_stop``
         says so, none is begun but the first.
         """
         result = self._modelled(progress, deadline, should_stop)
@@ -90,8 +91,7 @@ class Ranking:
     def _modelled(
         self, progress: Progress, deadline: float | None, should_stop: Callable[[], bool]
     ) -> Result:
-        from mirage_py.runtime.ahead_of_time import compile_fault
-        from mirage_py.runtime.interpreted import check_interpreted
+        from mirage_py.runtime.stand_in import rehearse
 
         model_us = eager_model_us(self.normal, self.target)
         baseline = Timing("eager, one kernel per operator", model_us, "model")
@@ -102,23 +102,25 @@ class Ranking:
                 break
             name = _name(instance)
             timing = Timing(name, instance.estimate.time_us, "model")
-            progress(f"running {name} in Triton's interpreter")
-            judged = check_interpreted(self.program, instance.plan, seed=self.seed)
-            fault = ""
-            if judged.passed:
-                progress(f"compiling {name} for {self.target.name}")
-                fault = compile_fault(instance.plan, self.target)
-            if judged.passed and not fault:
-                source = "interpreter, reduced size"
+            done = rehearse(
+                self.program,
+                instance.plan,
+                self.target,
+                seed=self.seed,
+                progress=lambda text, name=name: progress(f"{name}: {text}"),  # type: ignore[misc]
+            )
+            if not done.fault:
+                judged, source = done.evidence, done.source
                 evidence = self.evidence(instance.plan, judged.max_rel_error, judged.bound, source)
                 note = "no GPU was used: times are predictions of the cost model"
                 if timing.time_us > baseline.time_us:
                     note += "; it predicts the original program to be faster: measure before use"
                 candidates = [*dropped, *self._next_best(len(dropped))]
-                return self._result(baseline, timing, instance.plan, evidence, candidates, note)
-            reason = fault or judged.reason
-            dropped.append(Candidate(instance.plan, timing, False, reason, instance.name))
-        return self._result(baseline, baseline, None, None, dropped, self._why_nothing())
+                notes = (*done.notes, note)
+                return self._result(baseline, timing, instance.plan, evidence, candidates, notes)
+            dropped.append(Candidate(instance.plan, timing, False, done.fault, instance.name))
+        nothing = (self._why_nothing(),)
+        return self._result(baseline, baseline, None, None, dropped, nothing)
 
     def _next_best(self, rank: int) -> list[Candidate]:
         """The plan at a place of the ranking, and the predictions for those after it."""
@@ -180,14 +182,14 @@ class Ranking:
         ]
         plan = report.best.plan
         evidence = None
-        note = self._why_nothing()
+        notes: tuple[str, ...] = (self._why_nothing(),)
         if plan is not None:
             source = float_source(report.best, self.target.name)
             origin = climb.origin(plan)
             error, bound = report.best.max_rel_error, report.best.bound
             evidence = self.evidence(plan, error, bound, source, origin=origin)
-            note = ""
-        result = self._result(baseline, best, plan, evidence, candidates, note)
+            notes = ()
+        result = self._result(baseline, best, plan, evidence, candidates, notes)
         return replace(result, notes=(*result.notes, *report.notes), interrupted=report.interrupted)
 
     def summary(self, best_us: float, limited_by: str = "") -> SearchSummary:
@@ -282,13 +284,14 @@ class Ranking:
         plan: Plan | None,
         evidence: Evidence | None,
         candidates: Sequence[Candidate],
-        note: str,
+        notes: tuple[str, ...],
     ) -> Result:
+        first = self.instances[0].plan.backend if self.instances else "triton"
         instance = next((i for i in self.instances if i.plan == plan), None)
         return Result(
             program=self.program,
             target=self.target.name,
-            backend="triton",
+            backend=plan.backend if plan is not None else first,
             baseline=baseline,
             best=best,
             plan=plan,
@@ -296,7 +299,7 @@ class Ranking:
             search=self.summary(best.time_us, instance.estimate.bound if instance else ""),
             families=tuple(v.family for v in self.verified.values()),
             candidates=tuple(candidates),
-            notes=(note,) if note else (),
+            notes=(*self.notes, *notes),
         )
 
 

@@ -67,6 +67,7 @@ SCHEMA_1: dict[str, Any] = {
     },
     "candidates": list,
     "interrupted": bool,
+    "cached": bool,
     "notes": list,
     "artifact": MAYBE_TEXT,
 }

@@ -44,9 +44,9 @@ def check_output(folder: Path) -> None:
         )
 
 
-def triton_files(folder: Path) -> list[Path]:
-    """The kernels of an artifact, each a file that runs alone."""
-    return sorted((folder / "kernels").glob("*.py"))
+def kernel_files(folder: Path) -> list[Path]:
+    """The sources of an artifact's kernels, each a file that runs, or compiles, alone."""
+    return sorted(p for p in (folder / "kernels").glob("*") if p.suffix in (".py", ".cu"))
 
 
 def save_result(result: Result, folder: Path) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -13,22 +14,26 @@ if TYPE_CHECKING:
     from mirage_py.ugraph.plan import Plan
     from mirage_py.ugraph.ugraph import UGraph
 
+_NAMES = {"triton": "Triton", "cuda": "CUDA"}
+BACKENDS = tuple(_NAMES)
 
-@click.command(short_help="Print an artifact or µGraph as text, picture or Triton.")
+
+@click.command(short_help="Print an artifact or µGraph as text, picture, Triton or CUDA.")
 @click.argument("subject", metavar="ARTIFACT|UGRAPH")
 @click.option(
     "--as",
     "form",
-    type=click.Choice(["text", "svg", "mermaid", "triton"]),
+    type=click.Choice(["text", "svg", "mermaid", *BACKENDS]),
     default="text",
     show_default=True,
     help="The form to print.",
 )
 @click.pass_obj
 def show(screen: Screen, subject: str, form: str) -> None:
-    """Print an artifact or µGraph as text, picture or Triton.
+    """Print an artifact or µGraph as text, picture, Triton or CUDA.
 
-    text reads back as a µGraph; svg and mermaid are pictures; triton is the source of the kernels.
+    text reads back as a µGraph; svg and mermaid are pictures; triton and cuda are the source of the
+    kernels for that back end.
     A spec, or an artifact whose result is the original program, shows as the text of its program.
 
     \b
@@ -62,20 +67,22 @@ def _rendered(subject: Subject, form: str) -> str:
         from mirage_py.ugraph.mermaid import format_mermaid
 
         return format_mermaid(subject.ugraph)
-    if form == "triton":
-        return _triton(subject)
+    if form in BACKENDS:
+        return _kernels(subject, form)
     return format_ugraph(subject.ugraph)
 
 
-def _triton(subject: Subject) -> str:
+def _kernels(subject: Subject, backend: str) -> str:
+    """The source of the kernels; of an artifact of another back end what this one makes of it."""
     from mirage_py.runtime.emission import emit_kernels
 
     assert subject.ugraph is not None
-    plan = subject.plan or _untuned(subject.name, subject.ugraph)
+    plan = subject.plan or _untuned(subject.name, subject.ugraph, backend)
+    plan = replace(plan, backend=backend)
     return "\n\n".join(kernel.source.rstrip("\n") for kernel in emit_kernels(plan))
 
 
-def _untuned(name: str, ugraph: UGraph) -> Plan:
+def _untuned(name: str, ugraph: UGraph, backend: str) -> Plan:
     """A µGraph alone says nothing of its launch: options that every kernel runs with."""
     from mirage_py.errors import InputError
     from mirage_py.ugraph.plan import LaunchOptions, Plan
@@ -88,7 +95,7 @@ def _untuned(name: str, ugraph: UGraph) -> Plan:
             loops = sum(section.loop is not None for section in kernel.sections)
             if not kernel.is_instance:
                 raise InputError(
-                    "a family has no Triton source",
+                    f"a family has no {_NAMES[backend]} source",
                     where=name,
                     why=f"tiles of kernel {kernel.name} are still open ('?')",
                     repair="write numbers for them, or show an artifact",

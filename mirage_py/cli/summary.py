@@ -16,7 +16,7 @@ _LABEL_WIDTH = 10
 
 
 def summary(result: Result, files: Sequence[Path]) -> str:
-    """The µGraph, then one fact a line; ``files`` are the Triton sources of the kernels."""
+    """The µGraph, then one fact a line; ``files`` are the sources of the kernels."""
     lines: list[str] = []
     if result.ugraph is not None:
         lines += [format_ugraph(result.ugraph).rstrip(), ""]
@@ -36,11 +36,13 @@ def _facts(result: Result, files: Sequence[Path]) -> Iterator[tuple[str, str]]:
     if result.ugraph is not None:
         names = ", ".join(kernel.name for kernel in result.ugraph.kernels)
         yield "kernels", f"{describe(result.ugraph)} ({names})"
-    yield "triton", ", ".join(map(str, files)) or "none: the original program is the result"
+    yield result.backend, ", ".join(map(str, files)) or "none: the original program is the result"
     yield "baseline", _time(result.baseline)
     floor = f"roofline bound {result.search.lower_bound_us:.2f} us, gap {result.search.gap:.0%}"
     yield "best", f"{_time(result.best)}; {floor}"
     yield "speedup", f"{result.speedup:.2f}x {_WORDS[result.best.source]} on {result.target}"
+    if result.cached:
+        yield "cache", "from the cache: nothing was searched now (--no-cache searches anew)"
     for note in result.notes:
         yield "note", note
     if result.artifact is not None:

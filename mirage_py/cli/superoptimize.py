@@ -69,6 +69,7 @@ INTERRUPTED = 130
     metavar="NAME=N",
     help="Bound of the search, as in max_tensors=6000.",
 )
+@click.option("--no-cache", is_flag=True, help="Search anew, though the result is known.")
 @click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
 @click.option("--require-speedup", is_flag=True, help="Exit with 3 unless it got faster.")
 @click.option(
@@ -93,6 +94,7 @@ def superoptimize(
     output: Path | None,
     journal: Path | None,
     limits: tuple[str, ...],
+    no_cache: bool,
     json: bool,
     require_speedup: bool,
     inputs: tuple[str, ...],
@@ -118,22 +120,31 @@ def superoptimize(
         # After the input was found right: this import takes longer than reading it.
         from mirage_py import pipeline
         from mirage_py.cli.search_limits import read_limits
+        from mirage_py.known_results import keep, known_result
+        from mirage_py.settings import Settings
 
         bounds = read_limits(limits)
-        with stop_on_interrupt() as should_stop:
-            result = pipeline.optimize(
-                source.program,
-                target=target.lower(),
-                backend=backend,
-                effort=effort,
-                budget=budget,
-                seed=seed,
-                baselines=source.baselines or None,
-                limits=bounds,
-                progress=progress,
-                should_stop=should_stop,
-                journal=journal,
-            )
+        options = pipeline.Options(target.lower(), backend, effort, budget, seed)
+        with_cache = not (no_cache or Settings.from_env().no_cache)
+        question = pipeline.question_of(source.program, options, bounds)
+        result = known_result(question) if with_cache else None
+        if result is None:
+            with stop_on_interrupt() as should_stop:
+                result = pipeline.optimize(
+                    source.program,
+                    target=target.lower(),
+                    backend=backend,
+                    effort=effort,
+                    budget=budget,
+                    seed=seed,
+                    baselines=source.baselines or None,
+                    limits=bounds,
+                    progress=progress,
+                    should_stop=should_stop,
+                    journal=journal,
+                )
+            if with_cache and not result.interrupted and not _nothing_ran(result):
+                keep(question, result)
         progress("saving")
         result = save_result(result, folder)
     _report(screen, result, json=json)
@@ -144,14 +155,20 @@ def _report(screen: Screen, result: Result, *, json: bool) -> None:
     if json:
         screen.document(result.document())
         return
-    from mirage_py.cli.output_folder import triton_files
+    from mirage_py.cli.output_folder import kernel_files
     from mirage_py.cli.summary import summary
 
     assert result.artifact is not None
-    screen.out(summary(result, triton_files(result.artifact)))
+    screen.out(summary(result, kernel_files(result.artifact)))
     for candidate in result.candidates:
         if screen.verbose and not candidate.passed:
             screen.message(f"dropped {candidate.timing.name}: {candidate.reason}")
+
+
+def _nothing_ran(result: Result) -> bool:
+    """Whether there were candidates, and none of them was right."""
+    dropped = bool(result.candidates) and not any(c.passed for c in result.candidates)
+    return result.plan is None and dropped
 
 
 def _exit_code(
@@ -163,7 +180,7 @@ def _exit_code(
         )
         screen.message(f"interrupted: this is the best so far{goes_on}")
         return INTERRUPTED
-    if result.plan is None and result.candidates and not any(c.passed for c in result.candidates):
+    if _nothing_ran(result):
         screen.message(
             f"none of {len(result.candidates)} candidates ran and gave the right result: the "
             "original program stays\n  try: mirage-py -v superoptimize ... says why of each"

@@ -57,7 +57,7 @@ def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: Part
     """The parts' best plans in sequence, or the original program where some part has none.
 
     ``whole`` is a partition of the normal form of ``program``. Without a GPU a part's plan is the
-    cost model's, run in Triton's interpreter; with one it is the fastest measured. Then the
+    cost model's, run on the CPU; with one it is the fastest measured. Then the
     composite passes the float gate and is timed as one plan against the whole program, so it is
     returned only where it is faster. ``notes`` say where the program was cut and why, and which
     part had no plan. Raises VerificationError as Ranking does.
@@ -224,7 +224,7 @@ def _result(
     return Result(
         program=program,
         target=job.target.name,
-        backend="triton",
+        backend=_backend(plan, chosen),
         baseline=baseline,
         best=best,
         plan=plan,
@@ -233,6 +233,13 @@ def _result(
         families=tuple(family for r in kept for family in r.families),
         candidates=(Candidate(plan, best, kind=describe(plan.ugraph)),) if plan else (),
     )
+
+
+def _backend(plan: Plan | None, chosen: Sequence[_Chosen]) -> str:
+    """That of the plan, or of what was tried."""
+    if plan is not None:
+        return plan.backend
+    return next((c.result.backend for c in chosen if c.result is not None), "triton")
 
 
 def _name(plan: Plan) -> str:

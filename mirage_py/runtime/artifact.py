@@ -5,7 +5,8 @@
     plan.json         the plan: µGraph, tiles, warps, stages       } only where a generated
     ugraph.txt        the µGraph, for reading                      } kernel won; else the
     ugraph.ug.json    the µGraph, for `mirage-py verify` and show  } original program is
-    kernels/NAME.py   each kernel, a file that runs alone          } the artifact
+    kernels/NAME.py   each Triton kernel, a file that runs alone   } the artifact
+    kernels/NAME.cu   each CUDA kernel, a file that nvcc compiles  }
     report.json       what was searched, verified and measured
     manifest.json     kind, version and the checksum of each file
 
@@ -26,7 +27,7 @@ from mirage_py import __version__
 from mirage_py.errors import FormatError, MirageError
 from mirage_py.runtime.atomic import write_folder
 from mirage_py.runtime.eager import torch_function
-from mirage_py.runtime.emission import emit_kernels
+from mirage_py.runtime.emission import emit_kernels, source_suffix
 from mirage_py.runtime.launch import PlanRunner
 from mirage_py.runtime.manifest import (
     NAME,
@@ -60,7 +61,8 @@ class Artifact:
 
 
 def load(folder: Path | str) -> Callable[..., Any]:
-    """The kernel of an artifact, ready to call. Needs torch and triton only.
+    """The kernel of an artifact, ready to call. Needs torch and, as its plan says, triton or a
+    compiler for CUDA (cupy or nvcc).
 
     Raises FormatError as ``load_artifact`` does.
     """
@@ -91,7 +93,7 @@ def artifact_files(
     """Every file of an artifact by its name, manifest included."""
     files = _derived_files(program, plan)
     files["report.json"] = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
-    kind = "triton" if plan is not None else "fallback"
+    kind = plan.backend if plan is not None else "fallback"
     return {**files, NAME: manifest_text(kind, files)}
 
 
@@ -108,7 +110,7 @@ def load_artifact(folder: Path | str) -> Artifact:
     )
     if not isinstance(program, Program):
         raise FormatError("holds no program", where=str(folder / "program.json"), repair=_AGAIN)
-    plan = _read_plan(folder, manifest, program) if manifest.kind == "triton" else None
+    plan = _read_plan(folder, manifest, program) if manifest.kind != "fallback" else None
     _compare(folder, manifest, _derived_again(folder, program, plan))
     report = _read_report(folder, manifest)
     return Artifact(program, plan, report, folder)
@@ -124,6 +126,13 @@ def _read_plan(folder: Path, manifest: Manifest, program: Program) -> Plan:
     same_outputs = [o.tensor for o in own.outputs] == [o.tensor for o in program.outputs]
     if own.inputs != program.inputs or not same_outputs:
         raise FormatError("is a plan for another program", where=where, repair=_AGAIN)
+    if plan.backend != manifest.kind:
+        raise FormatError(
+            f"is a plan for the back end {plan.backend:.80}",
+            where=where,
+            why=f"the manifest says {manifest.kind}",
+            repair=_AGAIN,
+        )
     return plan
 
 
@@ -135,7 +144,7 @@ def _derived_files(program: Program, plan: Plan | None) -> dict[str, str]:
         files["ugraph.txt"] = format_ugraph(plan.ugraph)
         files["ugraph.ug.json"] = dump_text(plan.ugraph)
         for kernel in emit_kernels(plan):
-            files[f"kernels/{kernel.name}.py"] = kernel.source
+            files[f"kernels/{kernel.name}{source_suffix(kernel)}"] = kernel.source
     return files
 
 

@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import stat
 import time
 import warnings
@@ -63,7 +64,8 @@ def cache_key(
         "target": target,
         "backend": backend,
         "mirage_py": __version__,
-        "triton": _triton_version(),
+        "triton": _version("triton"),
+        **({} if backend == "triton" else {"cuda": _cuda_compiler()}),
         "settings": dict(settings or {}),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -262,8 +264,19 @@ def _entry(folder: Path) -> Entry:
     return Entry(folder.name, folder.parent.name, program, size, used_s, folder)
 
 
-def _triton_version() -> str:
+def _version(package: str) -> str:
     try:
-        return version("triton")
+        return version(package)
     except PackageNotFoundError:
         return "none"
+
+
+def _cuda_compiler() -> str:
+    """What CUDA kernels are compiled by, without starting it: with another, or with one where there
+    was none, another plan may win.
+    """
+    for package in ("cupy-cuda13x", "cupy-cuda12x", "cupy"):
+        found = _version(package)
+        if found != "none":
+            return f"{package} {found}"
+    return "nvcc" if shutil.which("nvcc") else "none"

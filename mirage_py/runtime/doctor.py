@@ -14,10 +14,12 @@ import numpy as np
 from mirage_py.errors import MirageError
 from mirage_py.runtime.ahead_of_time import compiled
 from mirage_py.runtime.atomic import write_text
+from mirage_py.runtime.cuda_compiler import cuda_compiler, nvcc
 from mirage_py.runtime.emission import emit_kernels
 from mirage_py.runtime.environment import detect_target, gpu
 from mirage_py.runtime.interpreted import run_interpreted
 from mirage_py.runtime.launch import PlanRunner
+from mirage_py.runtime.stand_in import cpp_compiler
 from mirage_py.settings import Settings
 from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.builder import ProgramBuilder
@@ -27,6 +29,7 @@ from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
 
 _POINTS = 100
+_CLUSTERS_FROM = 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +44,11 @@ class Check:
 
 def environment_report() -> list[Check]:
     """Every check, in the order in which one needs another. Takes some seconds."""
-    checks = [_python(), *_packages(), _cupy(), _cache_folder(), _gpu()]
+    checks = [_python(), *_packages(), _cupy(), *_cuda_tools(), _cache_folder(), _gpu()]
     checks.append(_guarded("compile a kernel", _compile))
     found = gpu()
     if found is not None:
-        checks.append(_c_compiler())
+        checks += [_clusters(found.capability), _c_compiler()]
         checks.append(_guarded("run a kernel on the GPU", _run_on_gpu))
     else:
         checks.append(_guarded("run a kernel in the interpreter", _run_in_interpreter))
@@ -84,6 +87,24 @@ def _cupy() -> Check:
         repair = f"pip uninstall {' '.join(names)}, then install the one that fits the driver"
         return Check("cupy", False, f"installed {len(names)} times: {', '.join(names)}", repair)
     return Check("cupy", True, names[0] if names else "not installed; only the CUDA back end asks")
+
+
+def _cuda_tools() -> Iterator[Check]:
+    """What the CUDA back end works with; without any of it Triton's kernels are all there is."""
+    try:
+        yield Check("CUDA compiler", True, str(cuda_compiler()))
+    except MirageError as error:
+        yield Check("CUDA compiler", True, f"none, so no CUDA kernels: {error.why}")
+    toolkit = nvcc()
+    yield Check("nvcc", True, f"{toolkit.version}, {toolkit.path}" if toolkit else "none")
+    yield Check(
+        "C++ compiler", True, cpp_compiler() or "none: CUDA kernels are not run without a GPU"
+    )
+
+
+def _clusters(capability: int) -> Check:
+    known = "in hardware" if capability >= _CLUSTERS_FROM else f"sm_{capability} has none"
+    return Check("thread-block clusters", True, known)
 
 
 def _cache_folder() -> Check:

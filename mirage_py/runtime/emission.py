@@ -60,8 +60,7 @@ def _emitted(plan: Plan) -> Sequence[EmittedKernel]:
         return emit_block_graphs(plan)
     if plan.backend == "cuda":
         # Whoever runs Triton kernels alone needs none of it.
-        from mirage_py.codegen.cuda.module import emit_cuda  # type: ignore[import-not-found]
+        from mirage_py.codegen.cuda import module
 
-        kernels: tuple[CudaKernel, ...] = emit_cuda(plan)
-        return kernels
+        return module.emit_block_graphs(plan)
     raise InputError(f"no runtime for back end '{plan.backend}'", repair="use triton or cuda")

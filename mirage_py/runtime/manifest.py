@@ -15,16 +15,24 @@ from mirage_py.errors import FormatError
 from mirage_py.ugraph.json_reading import parse_json
 
 SCHEMA = 1
+KINDS = ("triton", "cuda", "fallback")
 NAME = "manifest.json"
 # What a result may take; a longer file is no part of an artifact of ours.
 MAX_FILE_BYTES = 64 << 20
 
+# How somebody without this package gets machine code of a stored kernel.
+_BY_HAND = (
+    "nvcc -std=c++17 -arch=sm_90a -cubin kernels/NAME.cu (sm_90a: H100, H200; sm_80: A100); grid, "
+    "threads and shared memory are in the file's first comment"
+)
 _REPAIR = "make the artifact again with `mirage-py superoptimize ... -o DIR`"
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """``kind`` is ``triton`` or ``fallback``; ``files`` maps each name to its SHA-256."""
+    """``kind`` is the back end of the plan, or ``fallback``; ``files`` maps each name to its
+    SHA-256.
+    """
 
     kind: str
     version: str
@@ -37,6 +45,7 @@ def manifest_text(kind: str, files: Mapping[str, str]) -> str:
         "schema": SCHEMA,
         "kind": kind,
         "mirage_py": __version__,
+        **({"compile": _BY_HAND} if kind == "cuda" else {}),
         "files": {name: sha256(text) for name, text in sorted(files.items())},
     }
     return json.dumps(document, indent=1) + "\n"
@@ -55,7 +64,7 @@ def read_manifest(folder: Path) -> Manifest:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise FormatError(f"is not a manifest of schema {SCHEMA}", where=where, repair=_REPAIR)
     kind, version, files = (document.get(k) for k in ("kind", "mirage_py", "files"))
-    if kind not in ("triton", "fallback"):
+    if kind not in KINDS:
         raise FormatError(f"unknown kind of artifact {kind!r:.80}", where=where, repair=_REPAIR)
     if not isinstance(version, str):
         raise FormatError("does not say which version wrote it", where=where, repair=_REPAIR)

@@ -145,7 +145,7 @@ def test_progress_names_the_stages():
 
 @pytest.mark.parametrize(
     "options",
-    [{"effort": "max"}, {"backend": "metal"}, {"backend": "cuda"}, {"target": "v100"}],
+    [{"effort": "max"}, {"backend": "metal"}, {"target": "v100"}],
 )
 def test_unknown_options(options: dict[str, str]):
     with pytest.raises(InputError) as caught:

@@ -32,6 +32,12 @@ class Outcome:
 Command = Callable[..., Outcome]
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test has found is not known to the next."""
+    monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Command:
     """``cli("show", path)`` runs a command line in this process."""

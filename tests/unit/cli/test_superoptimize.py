@@ -142,7 +142,7 @@ def _replaced(monkeypatch: pytest.MonkeyPatch, result) -> None:
 def test_require_speedup(cli, softmax_spec, tmp_path, result, monkeypatch):
     same = replace(result, best=result.baseline, plan=None, evidence=None)
     _replaced(monkeypatch, same)
-    arguments = ("superoptimize", softmax_spec, "-o", tmp_path / "out", "--json")
+    arguments = ("superoptimize", softmax_spec, "-o", tmp_path / "out", "--json", "--no-cache")
     assert cli(*arguments).code == 0
     outcome = cli(*arguments, "--require-speedup")
     assert outcome.code == 3
@@ -206,10 +206,60 @@ def test_options_reach_the_pipeline(cli, softmax_spec, tmp_path, result, monkeyp
     assert seen["should_stop"]() is False
 
 
-def test_the_cuda_back_end_is_refused_by_name(cli, softmax_spec, tmp_path):
-    outcome = cli("superoptimize", softmax_spec, "--backend", "cuda", "-o", tmp_path / "out")
-    assert outcome.code == 2
-    assert "--backend triton" in outcome.err
+def test_the_second_run_searches_nothing(cli, softmax_spec, tmp_path, monkeypatch):
+    arguments = ("superoptimize", softmax_spec, "--target", "h200", "--effort", "none", "--json")
+    first = cli(*arguments, "-o", tmp_path / "first").document
+
+    def never(*_, **__):
+        raise AssertionError("this was done before")
+
+    for name in ("optimize", "rank_plans", "search"):
+        monkeypatch.setattr(pipeline, name, never)
+    again = cli(*arguments, "-o", tmp_path / "again").document
+    assert faults(again) == []
+    assert (first["cached"], again["cached"]) == (False, True)
+    for document, folder in ((first, "first"), (again, "again")):
+        document.pop("cached")
+        assert document.pop("artifact") == str(tmp_path / folder)
+        assert document["best"].pop("ugraph") == str(tmp_path / folder / "ugraph.ug.json")
+    # Of rounded times.
+    speedups = [document["best"].pop("speedup") for document in (first, again)]
+    assert speedups[0] == pytest.approx(speedups[1], rel=1e-3)
+    assert again == first
+    for name in ("plan.json", "kernels/softmax.py"):
+        held = (tmp_path / "again" / name).read_text()
+        assert held == (tmp_path / "first" / name).read_text()
+    out = cli(*arguments[:-1], "-o", tmp_path / "words").out
+    assert "from the cache" in out
+    assert "predicted on h200" in out
+
+
+def test_what_may_change_the_result_is_another_question(
+    cli, softmax_spec, tmp_path, result, monkeypatch
+):
+    searched = []
+    monkeypatch.setattr(pipeline, "optimize", lambda *_, **how: searched.append(how) or result)
+    arguments = ("superoptimize", softmax_spec, "--target", "h200", "-o", tmp_path / "out")
+    changes = (
+        (), ("--effort", "full"), ("--seed", "1"), ("--backend", "triton"), ("--budget", "9"),
+        ("--limit", "max_loops=5"), ("--size", "S=11"), ("--target", "a100"), ("--no-cache",),
+    )  # fmt: skip
+    for number, change in enumerate(changes):
+        cli(*arguments, *change)
+        assert len(searched) == number + 1, change
+        cli(*arguments)
+        assert len(searched) == number + 1
+    monkeypatch.setenv("MIRAGE_PY_NO_CACHE", "1")
+    cli(*arguments)
+    assert len(searched) == len(changes) + 1
+
+
+def test_an_interrupted_result_is_not_kept(cli, softmax_spec, tmp_path, result, monkeypatch):
+    _replaced(monkeypatch, replace(result, interrupted=True))
+    arguments = ("superoptimize", softmax_spec, "-o", tmp_path / "out", "--json")
+    for _ in range(2):
+        outcome = cli(*arguments)
+        assert (outcome.code, outcome.document["cached"]) == (130, False)
 
 
 def test_an_interrupt_is_130(cli, softmax_spec, tmp_path, monkeypatch):

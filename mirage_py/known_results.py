@@ -1,0 +1,69 @@
+"""What was optimised once is looked up: the same question searches, compiles and times nothing."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from mirage_py.result import Result
+from mirage_py.runtime.artifact import Artifact
+from mirage_py.runtime.cache import ResultCache, cache_key
+from mirage_py.search.search import SearchLimits
+from mirage_py.stored_result import stored_result
+from mirage_py.ugraph.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Everything that the result of an optimisation may depend on.
+
+    ``measured`` says whether a GPU times the candidates; ``budget`` is in seconds.
+    """
+
+    program: Program
+    target: str
+    backend: str
+    effort: str
+    seed: int
+    measured: bool
+    budget: float | None = None
+    limits: SearchLimits | None = None
+
+    @property
+    def key(self) -> str:
+        """The name of its result in the cache."""
+        settings = {
+            "effort": self.effort,
+            "seed": str(self.seed),
+            "measured": str(self.measured),
+        }
+        if self.budget is not None:
+            settings["budget"] = str(self.budget)
+        if self.limits is not None and self.limits != SearchLimits():
+            settings["limits"] = str(sorted(asdict(self.limits).items()))
+        return cache_key(self.program, self.target, self.backend, settings)
+
+
+def known_artifact(question: Question) -> Artifact | None:
+    """What the cache holds for a question."""
+    held = ResultCache().get(question.target, question.key)
+    # An entry that was imported under another program's key is none.
+    if held is None or held.program.digest != question.program.digest:
+        return None
+    return held
+
+
+def known_result(question: Question) -> Result | None:
+    """The result for a question that was asked before."""
+    held = known_artifact(question)
+    return stored_result(question.program, held) if held is not None else None
+
+
+def keep(question: Question, result: Result) -> None:
+    """Keep a result for the next time its question is asked."""
+    ResultCache().put(
+        question.target,
+        question.key,
+        program=question.program,
+        plan=result.plan,
+        report=result.document(),
+    )
