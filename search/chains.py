@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice, product
 
 from mirage_py.search.assemble import Assembler, First, Second, made_values
+from mirage_py.search.clusters import clustered
 from mirage_py.search.derivation import Derivation
 from mirage_py.search.draws import Draw
 from mirage_py.search.extract import extract, stages_worth_a_search
@@ -226,7 +227,10 @@ class TwoKernels:
                 outcome.reasons.append(f"refuted (two kernels, {configuration}): {last}")
                 continue
             for second in seconds:
-                found += self.assembler.families(first, names, second)
+                families = list(self.assembler.families(first, names, second))
+                found += families
+                if self.task.limits.max_cluster_blocks > 1:
+                    found += (c for f in families if (c := clustered(f)) is not None)
         if outcome.refuted == refuted:
             self._families_of[last] = tuple(found)
         return tuple(found)

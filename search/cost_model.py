@@ -79,7 +79,8 @@ class SectionLoad:
 class KernelLoad:
     """A tiled kernel under given launch options: all that its time follows from.
 
-    ``per_sm`` blocks share an SM in each of ``waves``; ``moved_bytes`` cross the memory bus.
+    ``per_sm`` blocks share an SM in each of ``waves``; ``moved_bytes`` cross the memory bus. So
+    many blocks form a cluster, 1 where there are none.
     """
 
     footprint: Footprint
@@ -90,6 +91,7 @@ class KernelLoad:
     num_warps: int
     moved_bytes: int
     sections: tuple[SectionLoad, ...]
+    cluster_blocks: int = 1
 
 
 def lower_bound_us(program: Program, target: Target, kernels: int = 1) -> float:
@@ -129,11 +131,21 @@ class KernelModel:
         target = self.target
         need = self._footprint(options)
         resident = _blocks_per_sm(need, options, target)
-        per_sm = min(resident, -(-self.blocks // target.sms))
-        waves = max(1, -(-self.blocks // (target.sms * per_sm))) if per_sm else 0
-        sections = self._sections(options) if per_sm else ()
+        cluster = self.kernel.tiling.cluster_blocks
+        # Blocks of a cluster start together: what is left of the SMs has no room for one.
+        sms = target.sms - target.sms % cluster
+        per_sm = min(resident, -(-self.blocks // sms))
+        waves = max(1, -(-self.blocks // (sms * per_sm))) if per_sm else 0
         return KernelLoad(
-            need, self.blocks, resident, per_sm, waves, options.num_warps, self._moved, sections
+            need,
+            self.blocks,
+            resident,
+            per_sm,
+            waves,
+            options.num_warps,
+            self._moved,
+            self._sections(options) if per_sm else (),
+            cluster,
         )
 
     def _footprint(self, options: LaunchOptions) -> Footprint:
@@ -168,6 +180,7 @@ def estimate(load: KernelLoad, target: Target, constants: ModelConstants) -> Est
     slower, faster = sorted((memory_us, load.waves * wave_us), reverse=True)
     total = slower * (1 + (faster / slower) ** constants.power) ** (1 / constants.power)
     total += target.launch_us
+    total += constants.cluster_us if load.cluster_blocks > 1 else 0.0
     # Between two blocks on an SM it waits, unless another one is at work there.
     total += (load.waves - 1) / load.per_sm * constants.restart_us
     # The rate of the memory is what a good kernel reaches, its start included.

@@ -14,6 +14,7 @@ TWO_KERNELS = "two kernels"
 SPLIT = "split"
 ATOMIC = "atomic"
 LIBRARY = "library"
+CLUSTER = "cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Kernels with open tiles, and the origin of each that is no library call, in order.
+    """Kernels with open tiles, and the origin of each that is no library call, in order; a kernel
+    that brings parts together in clusters has the origins of the two that it was put together from.
 
     ``cost_us`` ranks families of one program and means nothing else. ``kind`` is one of the names
     above.

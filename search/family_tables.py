@@ -103,6 +103,7 @@ class _Writer:
         return {
             "name": kernel.name,
             "grid": [a.dim for a in kernel.grid],
+            "cluster": list(kernel.cluster_dims),
             "nodes": [self._node(n) for n in kernel.nodes],
             "sections": [[list(s.nodes), s.loop] for s in kernel.sections],
         }
@@ -155,7 +156,7 @@ class _Reader:
             return LibraryCall(row["name"], row["op"], tuple(row["args"]), row["result"])
         return BlockGraph(
             str(row["name"]),
-            tuple(GridAxis(str(d)) for d in row["grid"]),
+            tuple(GridAxis(str(d), cluster=d in row["cluster"]) for d in row["grid"]),
             tuple(_at(self.nodes, number) for number in row["nodes"]),
             tuple(Section(tuple(map(int, nodes)), loop) for nodes, loop in row["sections"]),
         )

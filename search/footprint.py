@@ -49,6 +49,7 @@ def smem_bytes(kernel: TiledKernel, options: LaunchOptions, target: Target) -> i
     for number, work in enumerate(kernel.sections):
         # A computed operand may have to pass through shared memory to change its layout.
         ring = 2 * (work.computed - _in_registers(kernel, number, options, target))
+        ring += work.exchanged_bytes
         if work.is_loop:
             depth = next(depths, 1)
             wide = any(is_warp_group_dot(d, options, target) for d in work.dots)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mirage_py.search.clusters import is_clustered
 from mirage_py.search.kinds import describe, kind_of
 from mirage_py.search.library_model import clearing_us, matmul_flops
 from mirage_py.search.model_constants import constants_of
-from mirage_py.search.parts import at_parts, split_dims
+from mirage_py.search.parts import MAX_PARTS, at_parts, part_choices, split_dims
 from mirage_py.search.residency import in_cache, tensors_of
 from mirage_py.targets import Target
 from mirage_py.ugraph.program import Program
@@ -38,6 +39,18 @@ class Form:
             _kernel_bound_us(self.ugraph, kernel, cached, target)
             for kernel, cached in zip(self.ugraph.kernels, self.in_cache, strict=True)
         )
+
+
+def parts_worth_trying(family: UGraph, target: Target) -> tuple[Mapping[str, int], ...]:
+    """The numbers of parts that a family may have on the target, the nominal one first; none where
+    it has no clusters, or only smaller ones.
+    """
+    return part_choices(family.program, most_parts(family, target))
+
+
+def most_parts(family: UGraph, target: Target) -> int:
+    """As many parts as have sense, and as a cluster has blocks where there is one."""
+    return target.max_cluster_blocks if is_clustered(family) else MAX_PARTS
 
 
 def form_of(family: UGraph, target: Target, parts: Mapping[str, int]) -> Form:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 from mirage_py.errors import ScheduleError
+from mirage_py.search.clusters import is_clustered
 from mirage_py.search.combine import combinations_of
 from mirage_py.search.diversity import diverse
-from mirage_py.search.forms import Form, form_of
+from mirage_py.search.forms import Form, form_of, parts_worth_trying
 from mirage_py.search.instance import Instance, PlanEstimate
 from mirage_py.search.kernel_choices import KernelRanker
-from mirage_py.search.launches import starting_early
-from mirage_py.search.parts import part_choices
+from mirage_py.search.launches import BackEnd, starting_early
 from mirage_py.search.shortlist import HOPELESS, shortlist
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import Plan
@@ -28,11 +29,12 @@ _OF_EACH_KIND = 6
 def instances(ugraph: UGraph, target: Target, limit: int) -> tuple[Instance, ...]:
     """The ``limit`` plans of a family that the cost model likes best, best first.
 
-    Every number of parts that makes sense is tried of a split program. Raises ScheduleError where
-    nothing fits, with the tightest limit.
+    Every number of parts that makes sense is tried of a split program. They are for Triton, or for
+    CUDA where there are clusters. Raises ScheduleError where nothing fits, with the tightest limit.
     """
-    ranker = KernelRanker(target, most_tilings=limit)
-    forms = [form_of(ugraph, target, parts) for parts in part_choices(ugraph.program)]
+    backend: BackEnd = "cuda" if is_clustered(ugraph) else "triton"
+    ranker = KernelRanker(target, most_tilings=limit, backend=backend)
+    forms = [form_of(ugraph, target, parts) for parts in parts_worth_trying(ugraph, target)]
     found = [i for form in forms for i in _of_form(form, ranker, limit)]
     if not found:
         names = " and ".join(k.name for k in ugraph.kernels)
@@ -46,12 +48,25 @@ def instances(ugraph: UGraph, target: Target, limit: int) -> tuple[Instance, ...
     return tuple(found[:limit])
 
 
-def rank(families: Sequence[UGraph], target: Target, limit: int) -> list[Instance]:
+def rank(
+    families: Sequence[UGraph],
+    target: Target,
+    limit: int,
+    backend: BackEnd | Literal["auto"] = "triton",
+) -> list[Instance]:
     """The best instances of the best families of each kind, best first, without near-copies.
 
-    A family that fits nowhere, or takes a multiple of the best one's time, is left out.
+    A family that fits nowhere, or takes a multiple of the best one's time, is left out. All plans
+    are for ``backend``; with "auto" half of them are for each, because one model predicts both.
+    Families with clusters are for CUDA alone, on targets that have them.
     """
-    ranker = KernelRanker(target)
+    if backend == "auto":
+        ours = rank(families, target, limit // 2, "cuda")
+        found = [*rank(families, target, limit - len(ours), "triton"), *ours]
+        return sorted(found, key=lambda i: i.estimate.time_us)
+    if backend == "triton":
+        families = [family for family in families if not is_clustered(family)]
+    ranker = KernelRanker(target, backend=backend)
     found = [i for form in shortlist(families, ranker) for i in _of_form(form, ranker, limit)]
     found.sort(key=lambda i: i.estimate.time_us)
     return [_with_thread_graphs(i) for i in diverse(_near(found), limit)]
@@ -81,7 +96,9 @@ def _of_form(form: Form, ranker: KernelRanker, limit: int) -> list[Instance]:
         choices = combination.choices
         ugraph = replace(form.ugraph, kernels=tuple(c.kernel for c in choices))
         options = tuple(c.options for c in choices)
-        plan = Plan(ugraph, starting_early(ugraph, options, ranker.target))
+        if ranker.backend == "triton":
+            options = starting_early(ugraph, options, ranker.target)
+        plan = Plan(ugraph, options, ranker.backend)
         predicted = PlanEstimate(tuple(c.estimate for c in choices))
         tilings = tuple(c.tiling for c in choices)
         longest = max(range(len(choices)), key=lambda n: choices[n].estimate.time_us)

@@ -12,7 +12,7 @@ from math import inf
 
 from mirage_py.search.cost_model import Estimate, KernelModel
 from mirage_py.search.forms import Form
-from mirage_py.search.launches import launch_options, usual_options
+from mirage_py.search.launches import BackEnd, launch_options, usual_options
 from mirage_py.search.library_model import clearing_us, library_estimate
 from mirage_py.search.residency import tensors_of
 from mirage_py.search.tilings import tilings
@@ -54,8 +54,14 @@ class KernelChoice:
 class KernelRanker:
     """Ranks kernels for one target and remembers what it has ranked."""
 
-    def __init__(self, target: Target, most_tilings: int = _MOST_TILINGS) -> None:
+    def __init__(
+        self,
+        target: Target,
+        most_tilings: int = _MOST_TILINGS,
+        backend: BackEnd = "triton",
+    ) -> None:
         self.target = target
+        self.backend = backend
         self._most_tilings = most_tilings
         self._ranked: dict[Hashable, tuple[KernelChoice, ...]] = {}
         self._probed: dict[Hashable, float] = {}
@@ -98,13 +104,22 @@ class KernelRanker:
         clearing_us = self._clearing_us(form, number, block)
         found = []
         for model in self._promising(form, number, block):
-            for options in launch_options(model.kernel):
+            for options in launch_options(model.kernel, self.backend):
                 predicted = model.estimate(options)
                 if predicted.time_us < inf:
                     predicted = replace(predicted, time_us=predicted.time_us + clearing_us)
-                    found.append(KernelChoice(model.kernel.block, options, predicted))
+                    chosen = self._given(options)
+                    found.append(KernelChoice(model.kernel.block, chosen, predicted))
         found.sort(key=lambda c: c.estimate.time_us)
+        if self.backend != "triton":
+            found = list({(c.kernel, c.options): c for c in reversed(found)}.values())[::-1]
         return tuple(_without_copies(found))
+
+    def _given(self, options: LaunchOptions) -> LaunchOptions:
+        """What the back end is told: flags are Triton's; CUDA's orders axes by itself, the better
+        of the two ways as the model takes it.
+        """
+        return options if self.backend == "triton" else replace(options, flags=())
 
     def _promising(self, form: Form, number: int, block: BlockGraph) -> list[KernelModel]:
         """The best tilings by the usual launch options; all where those fit none."""

@@ -11,18 +11,22 @@ SPLIT = "split"
 ATOMIC = "atomic"
 LIBRARY = "library"
 CHAIN = "several kernels"
-KINDS = (ONE_KERNEL, SPLIT, ATOMIC, LIBRARY, CHAIN)
+CLUSTER = "cluster"
+KINDS = (ONE_KERNEL, SPLIT, ATOMIC, LIBRARY, CHAIN, CLUSTER)
 
 
 def kind_of(ugraph: UGraph) -> str:
     """One block graph; kernels that share out a reduction by its parts, or blocks that add into one
-    tensor; library calls among the kernels; or other kernels one after the other.
+    tensor, or that bring parts together in clusters; library calls among the kernels; or other
+    kernels one after the other.
     """
     if any(isinstance(k, LibraryCall) for k in ugraph.kernels):
         return LIBRARY
     blocks = [k for k in ugraph.kernels if isinstance(k, BlockGraph)]
     if any(n.op == "store_add" for block in blocks for n in block.nodes):
         return ATOMIC
+    if any(block.cluster_dims for block in blocks):
+        return CLUSTER
     if len(blocks) == 1:
         return ONE_KERNEL
     return SPLIT if split_dims(ugraph.program) else CHAIN
@@ -32,7 +36,7 @@ def describe(ugraph: UGraph) -> str:
     """The kind in words, with parts and kernels: ``split s x8: 2 kernels``."""
     words = [f"split {d} x{parts_of(ugraph.program, d)}" for d in split_dims(ugraph.program)]
     kind = kind_of(ugraph)
-    if kind in (ATOMIC, LIBRARY):
+    if kind in (ATOMIC, LIBRARY, CLUSTER):
         words.append(kind)
     kernels = f"{len(ugraph.kernels)} kernels" if len(ugraph.kernels) != 1 else ONE_KERNEL
     return f"{', '.join(words)}: {kernels}" if words else kernels

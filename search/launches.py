@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, product
+from typing import Literal
 
 from mirage_py.codegen.axis_order import REVERSED
 from mirage_py.codegen.triton.launch_order import DEPENDENT_LAUNCH, EARLY, START
@@ -14,7 +15,9 @@ from mirage_py.targets import Target
 from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
-WARPS = (1, 2, 4, 8)
+BackEnd = Literal["triton", "cuda"]
+# The CUDA back end lays tiles out over warp groups.
+WARPS: Mapping[str, Sequence[int]] = {"triton": (1, 2, 4, 8), "cuda": (4, 8)}
 # In the order in which they are taken where the model sees no difference. A product of warp groups
 # gives its buffers back an iteration late: with 2 stages nothing is in flight while it works (split
 # attention on an H200: 47 us with 2, 31 with 3).
@@ -24,15 +27,15 @@ _USUAL = ((4, 3), (8, 2))
 _STREAMED_BYTES = 2 << 20
 
 
-def launch_options(kernel: TiledKernel) -> Iterator[LaunchOptions]:
+def launch_options(kernel: TiledKernel, backend: BackEnd = "triton") -> Iterator[LaunchOptions]:
     """The options worth a prediction for one tiling."""
     block = kernel.block
-    flags = _cache_hints(kernel)
+    flags = _cache_hints(kernel) if backend == "triton" else ()
     loops = [s for s in block.sections if s.loop is not None]
     heavy = [has_product(block, s) for s in loops]
     for order in _axis_orders(kernel):
         chosen = tuple(sorted((*flags, ("axes", order)) if order else flags))
-        for warps, stages in product(WARPS, STAGES if loops else (1,)):
+        for warps, stages in product(WARPS[backend], STAGES if loops else (1,)):
             # A loop without products needs few stages; more would only take shared memory.
             depth = tuple(
                 stages if h or not any(heavy) else min(stages, _MAX_LIGHT_STAGES) for h in heavy

@@ -33,6 +33,8 @@ class ModelConstants:
       holds one block at a time.
     * ``library_memory``, ``library_tensor``: of the rates, what a library's product reaches;
       ``library_us``: what it takes besides.
+    * ``cluster_us``: what a cluster's blocks take to bring their parts together: two barriers, and
+      reads of one another's shared memory. Not fitted yet: a guess.
     """
 
     sync_us: float
@@ -54,6 +56,7 @@ class ModelConstants:
     library_memory: float
     library_tensor: float
     library_us: float
+    cluster_us: float
 
 
 HOPPER = ModelConstants(
@@ -76,6 +79,7 @@ HOPPER = ModelConstants(
     library_memory=0.957,
     library_tensor=0.925,
     library_us=1.82,
+    cluster_us=0.6,
 )
 
 

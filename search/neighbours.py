@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from mirage_py.codegen.axis_order import REVERSED, axis_order
 from mirage_py.codegen.live_tiles import live_range
@@ -17,7 +18,8 @@ from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.block_order import BACKWARDS, GROUPED, ORDER, can_group
 from mirage_py.codegen.triton.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS, described_tiles
 from mirage_py.search.cost_model import KernelModel
-from mirage_py.search.launches import STAGES, WARPS
+from mirage_py.search.forms import most_parts
+from mirage_py.search.launches import STAGES, WARPS, BackEnd
 from mirage_py.search.parts import at_parts, part_counts, split_dims
 from mirage_py.search.roles import grid_tiles, loop_tiles, roles_of
 from mirage_py.search.tiled_kernel import TiledKernel
@@ -34,23 +36,26 @@ def neighbours(plan: Plan, target: Target) -> Iterator[Plan]:
     """Plans that differ in one choice of one kernel, or in the number of parts that a dimension is
     split into, and fit the target. ``plan`` itself is not among them.
     """
-    yield from (p for p in _in_other_parts(plan) if _all_fit(p, target))
+    yield from (p for p in _in_other_parts(plan, target) if _all_fit(p, target))
     for number, kernel in enumerate(plan.ugraph.kernels):
         if not isinstance(kernel, BlockGraph):
             continue
         options = plan.options[number]
-        for other in _by_copy_engine(plan.ugraph, kernel, options, target):
-            yield _with_kernel(plan, number, kernel, other)
-        for block, options in _steps(plan.ugraph, kernel, plan.options[number]):
+        steps = _steps(plan.ugraph, kernel, options, WARPS[_back_end(plan)])
+        if plan.backend == "triton":
+            for other in _by_copy_engine(plan.ugraph, kernel, options, target):
+                yield _with_kernel(plan, number, kernel, other)
+            steps = chain(steps, _orders(plan.ugraph, kernel, options))
+        for block, options in steps:
             if _fits(plan.ugraph, block, options, target):
                 yield _with_kernel(plan, number, block, options)
 
 
-def _in_other_parts(plan: Plan) -> Iterator[Plan]:
-    program = plan.ugraph.program
+def _in_other_parts(plan: Plan, target: Target) -> Iterator[Plan]:
+    program, most = plan.ugraph.program, most_parts(plan.ugraph, target)
     for dim in split_dims(program):
-        for count in _beside(parts_of(program, dim), part_counts(program, dim)):
-            yield Plan(at_parts(plan.ugraph, {dim: count}), plan.options)
+        for count in _beside(parts_of(program, dim), part_counts(program, dim, most)):
+            yield replace(plan, ugraph=at_parts(plan.ugraph, {dim: count}))
 
 
 def _all_fit(plan: Plan, target: Target) -> bool:
@@ -61,20 +66,32 @@ def _all_fit(plan: Plan, target: Target) -> bool:
 def _with_kernel(plan: Plan, number: int, block: BlockGraph, options: LaunchOptions) -> Plan:
     kernels, chosen = list(plan.ugraph.kernels), list(plan.options)
     kernels[number], chosen[number] = block, options
-    return Plan(replace(plan.ugraph, kernels=tuple(kernels)), tuple(chosen))
+    ugraph = replace(plan.ugraph, kernels=tuple(kernels))
+    return replace(plan, ugraph=ugraph, options=tuple(chosen))
+
+
+def _back_end(plan: Plan) -> BackEnd:
+    return "cuda" if plan.backend == "cuda" else "triton"
 
 
 def _steps(
-    ugraph: UGraph, block: BlockGraph, options: LaunchOptions
+    ugraph: UGraph, block: BlockGraph, options: LaunchOptions, numbers_of_warps: Sequence[int]
 ) -> Iterator[tuple[BlockGraph, LaunchOptions]]:
+    """Steps that every back end can take."""
     for tiled in (*_grids(ugraph, block), *_loops(ugraph, block)):
         yield tiled, options
-    for warps in _beside(options.num_warps, WARPS):
+    for warps in _beside(options.num_warps, numbers_of_warps):
         yield block, replace(options, num_warps=warps)
     for place, depth in enumerate(options.num_stages):
         for other in _beside(depth, STAGES):
             stages = options.num_stages
             yield block, replace(options, num_stages=(*stages[:place], other, *stages[place + 1 :]))
+
+
+def _orders(
+    ugraph: UGraph, block: BlockGraph, options: LaunchOptions
+) -> Iterator[tuple[BlockGraph, LaunchOptions]]:
+    """Other orders of tile axes and of blocks, which are flags of Triton's."""
     if any(n.op == "matmul" for n in block.nodes):
         yield block, _turned(options)
         for order in _other_orders(Tiling(ugraph.scope, block), options):

@@ -14,7 +14,7 @@ from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.split_dim import part_dim, parts_of, with_parts
 from mirage_py.ugraph.ugraph import UGraph
 
-_MAX_PARTS = 64
+MAX_PARTS = 64
 # Fewer points in a part would give a product less than one tile to sum over.
 _MIN_INNER = 16
 
@@ -30,25 +30,28 @@ def split_dims(program: Program) -> tuple[str, ...]:
     )
 
 
-def part_counts(program: Program, dim: str) -> tuple[int, ...]:
-    """The numbers of parts worth trying, smallest first: powers of two, and the one it has."""
+def part_counts(program: Program, dim: str, most: int = MAX_PARTS) -> tuple[int, ...]:
+    """The numbers of parts worth trying, smallest first: powers of two, and the one it has; all of
+    them ``most`` or fewer.
+    """
     nominal = parts_of(program, dim)
     size = nominal * program.sizes[dim]
-    powers = [1 << k for k in range(1, _MAX_PARTS.bit_length()) if 1 << k <= _MAX_PARTS]
+    powers = [1 << k for k in range(1, MAX_PARTS.bit_length()) if 1 << k <= MAX_PARTS]
     fitting = [p for p in powers if size % p == 0 and size // p >= _MIN_INNER]
-    return tuple(sorted({*fitting, nominal}))
+    return tuple(count for count in sorted({*fitting, nominal}) if count <= most)
 
 
-def part_choices(program: Program) -> tuple[Mapping[str, int], ...]:
-    """Numbers of parts for every split dimension: one varies at a time, the rest are nominal.
+def part_choices(program: Program, most: int = MAX_PARTS) -> tuple[Mapping[str, int], ...]:
+    """Numbers of parts for every split dimension: one varies at a time, the rest are nominal; none
+    is more than ``most``.
 
-    One empty choice where nothing is split.
+    One empty choice where nothing is split, none where ``most`` are fewer than any number.
     """
     dims = split_dims(program)
     nominal = {d: parts_of(program, d) for d in dims}
-    choices = [nominal]
+    choices = [nominal] if all(n <= most for n in nominal.values()) else []
     for d in dims:
-        choices += [{**nominal, d: n} for n in part_counts(program, d) if n != nominal[d]]
+        choices += [{**nominal, d: n} for n in part_counts(program, d, most) if n != nominal[d]]
     return tuple(choices)
 
 

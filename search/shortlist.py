@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from math import inf
 
-from mirage_py.search.forms import Form, form_of
+from mirage_py.search.forms import Form, form_of, parts_worth_trying
 from mirage_py.search.kernel_choices import KernelRanker
-from mirage_py.search.parts import part_choices
 from mirage_py.ugraph.program import Tensor
 from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
@@ -32,7 +31,10 @@ def shortlist(families: Sequence[UGraph], ranker: KernelRanker) -> list[Form]:
     by_kind: dict[str, list[Form]] = {}
     exact = [family for family in families if not _rounds_often(family)]
     for family in exact or families:
-        form = form_of(family, ranker.target, {})
+        choices = parts_worth_trying(family, ranker.target)
+        if not choices:
+            continue
+        form = form_of(family, ranker.target, choices[0])
         by_kind.setdefault(form.kind, []).append(form)
     probed = _probed([form for forms in by_kind.values() for form in forms], ranker)
     best_us = min((time_us for time_us, _ in probed), default=inf)
@@ -67,7 +69,7 @@ def _best(probed: Sequence[_Timed], best_us: float, ranker: KernelRanker) -> Ite
     others = [
         form_of(form.family, ranker.target, parts)
         for _, form in probed[:_WITH_ALL_PARTS]
-        for parts in part_choices(form.family.program)[1:]
+        for parts in parts_worth_trying(form.family, ranker.target)[1:]
     ]
     by_name: dict[str, list[_Timed]] = {}
     for timed in sorted((*probed, *_probed(others, ranker)), key=_time):

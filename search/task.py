@@ -38,6 +38,8 @@ class SearchLimits:
     ``pruning``        "none": every combination that loops and shapes allow is taken, not only
                        those that have a class; without ``max_operators`` there is no end to them
     ``merging``        "structure": equal values that are made in different ways stay apart
+    ``max_cluster_blocks``  that bring the parts of a reduction together in one kernel; 1 for back
+                       ends without clusters: then there are no such families
     """
 
     rings: tuple[Ring, ...] = ("factored", "expanded")
@@ -58,6 +60,7 @@ class SearchLimits:
     max_operators: int | None = None
     pruning: Pruning = "classes"
     merging: Merging = "values"
+    max_cluster_blocks: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ from mirage_py.ugraph.plan import LaunchOptions
 
 # What crosses the bus for one element out of line.
 _SECTOR_BYTES = 32
+# Partial results go from block to block in float32.
+_PARTIAL_BYTES = 4
 # An atomic addition reads and writes in the cache, element by element.
 _ATOMIC_TRAFFIC = 4.0
 
@@ -47,7 +49,8 @@ class SectionWork:
     the multiplications of products among them. ``barriers`` are passed whatever happens, one more
     for each of ``sums`` that does not wait for the loop's end.
     ``loads`` has the bytes of each tile that is read, ``kept_bytes`` of them stay in shared memory
-    for products of later sections, ``computed`` elements go through it to a product. In registers
+    for products of later sections, ``computed`` elements go through it to a product, and
+    ``exchanged_bytes`` of partial results to other blocks of the cluster. In registers
     are ``accumulators`` (nodes) all through the loop and ``largest`` elements at a time.
     """
 
@@ -62,6 +65,7 @@ class SectionWork:
     loads: tuple[int, ...]
     kept_bytes: int
     computed: int
+    exchanged_bytes: int
     accumulators: tuple[int, ...]
     largest: int
 
@@ -106,7 +110,7 @@ class TiledKernel:
         section = self.block.sections[number]
         is_loop = section.loop is not None
         cache = vector = 0.0
-        barriers = kept = computed = reduced = 0
+        barriers = kept = computed = reduced = exchanged = 0
         sums, loads, accumulators, sizes = [], [], [], [0, 0]
         for position in section.nodes:
             node, elements = self.block.nodes[position], self.elements[position]
@@ -128,8 +132,11 @@ class TiledKernel:
                 reduced += self._products(position)
                 sums.append(position)
             elif node.op in ("sum", "max"):
-                vector += self.tiling.elements(self.block.nodes[node.args[0]].dims, number)
+                elements = self.tiling.elements(self.block.nodes[node.args[0]].dims, number)
+                vector += elements
                 sums.append(position)
+                if self.tiling.reduced_over_cluster(position):
+                    exchanged += _PARTIAL_BYTES * elements
             elif kind == ELEMENTWISE or node.op.startswith("accum"):
                 added = node.op == "accum_sum" and self._is_fused(node.args[0])
                 vector += 0 if added else operator(node.op).flops * elements
@@ -155,6 +162,7 @@ class TiledKernel:
             loads=tuple(loads),
             kept_bytes=kept,
             computed=computed,
+            exchanged_bytes=exchanged,
             accumulators=tuple(accumulators),
             largest=sizes[-1] + sizes[-2],
         )

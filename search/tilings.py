@@ -34,6 +34,7 @@ def tilings(
     roles = roles_of(scope, block, parts)
     order = axis_order(scope, block)
     grid = _grid_order(scope, block)
+    shared = block.cluster_dims
     heavy = tuple(
         i for i, s in enumerate(block.sections) if s.loop is not None and has_product(block, s)
     )
@@ -42,7 +43,7 @@ def tilings(
     # Over the parts of a split dimension a product only combines what another kernel summed.
     loop_choices = [spread(loop_tiles(scope, d, has_dot=d not in roles.parts)) for d in dims]
     for tiles in product(*_few_enough([spread(grid_tiles(scope, roles, d)) for d in grid])):
-        axes = tuple(GridAxis(d, t) for d, t in zip(grid, tiles, strict=True))
+        axes = tuple(GridAxis(d, t, d in shared) for d, t in zip(grid, tiles, strict=True))
         tiled = replace(block, grid=axes)
         for chosen in product(*loop_choices):
             tiling = Tiling(
@@ -106,7 +107,7 @@ def _light_tile(scope: Program, block: BlockGraph, section: Section) -> int:
 
 def _grid_order(scope: Program, block: BlockGraph) -> tuple[str, ...]:
     """Neighbouring blocks should share the largest tensors: what those do not depend on runs
-    fastest.
+    fastest. Blocks of a cluster are neighbours in any case.
     """
 
     def weight(dim: str) -> int:
@@ -114,7 +115,10 @@ def _grid_order(scope: Program, block: BlockGraph) -> tuple[str, ...]:
         return sum(scope.tensors[a.tensor].bytes for a in reads if dim in a.dims())
 
     return tuple(
-        sorted((a.dim for a in block.grid), key=lambda d: (weight(d), scope.dim_names.index(d)))
+        sorted(
+            (a.dim for a in block.grid),
+            key=lambda d: (d not in block.cluster_dims, weight(d), scope.dim_names.index(d)),
+        )
     )
 
 

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One GPU. Rates are what kernels reach, not the data sheet, where they were measured."""
+    """One GPU. Rates are what kernels reach, not the data sheet, where they were measured.
+
+    ``max_cluster_blocks`` share a thread-block cluster at most, if the launch asks for more than
+    the portable 8; 1 where there are no clusters.
+    """
 
     name: str
     capability: int
@@ -23,6 +27,7 @@ class Target:
     launch_us: float
     memory_latency_us: float
     measured: bool
+    max_cluster_blocks: int = 1
 
     @property
     def max_registers_per_thread(self) -> int:

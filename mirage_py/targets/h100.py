@@ -19,4 +19,5 @@ H100 = Target(
     launch_us=1.1,
     memory_latency_us=0.9,
     measured=False,
+    max_cluster_blocks=16,
 )

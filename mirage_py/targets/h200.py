@@ -17,4 +17,5 @@ H200 = Target(
     launch_us=1.1,
     memory_latency_us=0.9,
     measured=True,
+    max_cluster_blocks=16,
 )

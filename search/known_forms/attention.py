@@ -44,6 +44,18 @@ def split_attention(flow: Flow) -> bool:
     return next(_split(flow), None) is not None
 
 
+def clustered_attention(flow: Flow) -> bool:
+    """The blocks of a cluster share out the keys: each has its sum and its product, and the cluster
+    adds them up and divides.
+    """
+    return any(
+        flow.in_cluster(flow.values[found.product].kernel)
+        and all(_is_split(flow, n) for n in (found.product, found.total))
+        and _is_divided(flow, found, flow.values[found.product].kernel)
+        for found in _weighted(flow)
+    )
+
+
 def attention_then_projection(flow: Flow) -> bool:
     """The fused loop of attention, and a later kernel that contracts what it gives."""
     return any(

@@ -108,6 +108,12 @@ class Flow:
         sections = block.sections if isinstance(block, BlockGraph) else ()
         return sum(section.loop == dim for section in sections)
 
+    def in_cluster(self, kernel: int) -> tuple[str, ...]:
+        """The parts that blocks of a cluster of a kernel have, one each."""
+        block = self.ugraph.kernels[kernel]
+        shared = block.cluster_dims if isinstance(block, BlockGraph) else ()
+        return tuple(d for d in shared if d in self.parts)
+
     def stores_over(self, *dims: str) -> bool:
         """Whether some kernel stores a value over all of these dimensions."""
         stored = (self.values[n].dims for n in self.all_of(*STORES))

@@ -23,6 +23,23 @@ def split_product_with_combining_kernel(flow: Flow) -> bool:
     )
 
 
+def split_product_in_a_cluster(flow: Flow) -> bool:
+    """Each block of a cluster has the product of its part, with no exponential in it, and the
+    cluster adds the parts up.
+    """
+    return any(
+        flow.values[product].kernel == flow.values[total].kernel
+        and flow.feeds(product, total)
+        and not flow.sources(product, "exp")
+        for product in flow.all_of("matmul")
+        for part in map(part_dim, flow.values[product].reduced)
+        if part in flow.in_cluster(flow.values[product].kernel)
+        and part in flow.values[product].dims
+        for total in flow.all_of("sum")
+        if part in flow.values[total].reduced
+    )
+
+
 def split_product_with_atomic_sum(flow: Flow) -> bool:
     """Each block adds the product of its part to the result."""
     for block in flow.ugraph.kernels:
