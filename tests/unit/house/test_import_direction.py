@@ -28,6 +28,10 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "runtime": ("ugraph", "targets", "verify", "codegen"),
     "result": ("ugraph",),
     "dump": (),
+    # Which back ends are tried here, and what was found before.
+    "backends": ("ugraph", "targets", "search", "runtime"),
+    "stored_result": ("ugraph", "runtime", "result"),
+    "known_results": ("ugraph", "search", "runtime", "result", "stored_result"),
     # A search over the worker processes of the run time.
     "search_pool": ("search", "runtime"),
     # The two pages that run every stage: pipeline in order, selection the last ones.
@@ -47,6 +51,8 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
         "selection",
         "search_pool",
         "partition",
+        "backends",
+        "known_results",
     ),
     "frontend": ("ugraph",),
 }
