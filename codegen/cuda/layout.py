@@ -85,13 +85,14 @@ class Layout:
         """C text of the position along ``dim`` of a thread's first register, from lane and warp."""
         lanes = [(n, b[1]) for n, b in enumerate(self.lanes) if b is not None and b[0] == dim]
         warps = [(n, b[1]) for n, b in enumerate(self.warps) if b is not None and b[0] == dim]
-        parts = [*moved_bits("lane", lanes), *moved_bits("warp", warps)]
+        warp = moved_bits("warp", warps, len(self.warps))
+        parts = [*moved_bits("lane", lanes, LANE_BITS), *warp]
         return " + ".join(parts) if parts else "0"
 
     def position_of_register(self, dim: str, variable: str) -> str:
         """C text of the distance along ``dim`` of register ``variable`` from the first."""
         bits = [(n, b[1]) for n, b in enumerate(self.registers) if b[0] == dim]
-        parts = moved_bits(variable, bits)
+        parts = moved_bits(variable, bits, len(self.registers))
         return " + ".join(parts) if parts else "0"
 
     def register_in(self, other: Layout, variable: str) -> str:
@@ -103,7 +104,7 @@ class Layout:
         if missing:
             raise ValueError(f"register bits {missing} are not in {self}")
         bits = [(n, place[bit]) for n, bit in enumerate(self.registers) if bit in place]
-        parts = moved_bits(variable, bits)
+        parts = moved_bits(variable, bits, len(self.registers))
         return " + ".join(parts) if parts else "0"
 
     def __str__(self) -> str:
@@ -113,9 +114,11 @@ class Layout:
         return f"[{text(self.registers)} | {text(self.lanes)} | {text(self.warps)}]"
 
 
-def moved_bits(variable: str, bits: Sequence[tuple[int, int]]) -> list[str]:
+def moved_bits(
+    variable: str, bits: Sequence[tuple[int, int]], width: int | None = None
+) -> list[str]:
     """C texts that sum up to ``variable`` with its bit ``n`` moved to ``m`` for each ``(n, m)``;
-    bits that stay neighbours move together.
+    bits that stay neighbours move together. The variable has ``width`` bits, if that is known.
     """
     runs: list[list[int]] = []  # first bit, where it goes, how many
     for source, target in sorted(bits):
@@ -127,8 +130,9 @@ def moved_bits(variable: str, bits: Sequence[tuple[int, int]]) -> list[str]:
     texts = []
     for source, target, count in runs:
         mask = (1 << count) - 1
-        text = variable if source == 0 else f"{variable} >> {source}"
-        text = f"({text} & {mask})" if source == 0 else f"(({text}) & {mask})"
+        text = variable if source == 0 else f"({variable} >> {source})"
+        if source + count != width:
+            text = f"({text} & {mask})"
         texts.append(f"({text} << {target})" if target else text)
     return texts
 

@@ -25,11 +25,12 @@ _LN_2 = "0.6931471805599453"
 class BaseTwoShifts:
     """Which shifts of a block graph are kept in base 2, and which subtractions vanish into exp2.
 
-    ``tensors`` are the tensors that hold shifts in base 2.
+    ``tensors`` are the tensors that hold shifts in base 2; ``suffix`` ends every literal.
     """
 
-    def __init__(self, block: BlockGraph, tensors: Collection[str] = ()) -> None:
+    def __init__(self, block: BlockGraph, tensors: Collection[str] = (), suffix: str = "") -> None:
         self._nodes = block.nodes
+        self._suffix = suffix
         self._tensors = tensors
         self._users: list[list[int]] = [[] for _ in block.nodes]
         for number, node in enumerate(block.nodes):
@@ -49,18 +50,20 @@ class BaseTwoShifts:
 
     def scaled(self, number: int, text: str) -> str:
         """A value, ``text``, in base 2."""
-        return text if number in self.given or number in self.shifts else f"{text} * {LOG2_E}"
+        if number in self.given or number in self.shifts:
+            return text
+        return f"{text} * {LOG2_E}{self._suffix}"
 
     def exponent(self, number: int, value: ValueOf) -> str:
         """The argument of an exponential before its shift, in base 2."""
         if number not in self.factors:
             return self.scaled(number, value(number))
         operand, factor = self.factors[number]
-        return f"{value(operand)} * {factor * log2(e)!r}"
+        return f"{value(operand)} * {factor * log2(e)!r}{self._suffix}"
 
     def natural(self, number: int, text: str) -> str:
         """A value, ``text``, for who reads it as a number: not in base 2."""
-        return f"{text} * {_LN_2}" if number in self.shifts else text
+        return f"{text} * {_LN_2}{self._suffix}" if number in self.shifts else text
 
     def agrees(self, tensor: str) -> bool:
         """Whether this kernel can store and read the shifts that ``tensor`` holds in base 2."""

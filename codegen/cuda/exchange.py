@@ -1,0 +1,212 @@
+"""Values that change hands between threads: turned into another layout, or added up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mirage_py.codegen.cuda.c_text import added, float_text
+from mirage_py.codegen.cuda.emission import Emission
+from mirage_py.codegen.cuda.layout import Layout
+from mirage_py.codegen.cuda.linear_text import (
+    Places,
+    is_only_copy,
+    linear_places,
+    register_part,
+    thread_part,
+)
+from mirage_py.codegen.cuda.value import Value
+from mirage_py.ugraph.dtypes import BOOL
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A value in parts, which ``op`` (sum, max or max_nan) combines, and the layout of the whole.
+    ``dims`` are those of the whole.
+    """
+
+    value: Value
+    op: str
+    dims: tuple[str, ...]
+    whole: Layout
+
+
+def combined(op: str, left: str, right: str) -> str:
+    """The sum or the larger one of two parts."""
+    if op == "sum":
+        return f"{left} + {right}"
+    return f"{'fmaxf' if op == 'max' else 'max_nan'}({left}, {right})"
+
+
+def neutral(op: str) -> str:
+    """What changes nothing when it is combined."""
+    return "0.0f" if op == "sum" else float_text(float("-inf"))
+
+
+class Exchange:
+    """Writes shuffles and ways through shared memory."""
+
+    def __init__(self, emission: Emission) -> None:
+        self.out = emission
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def finished(self, parts: Sequence[Parts]) -> list[Value]:
+        """The whole values: over lanes by shuffles, over warps through shared memory, all of them
+        behind one barrier.
+        """
+        shuffled = [self._over_lanes(p) for p in parts]
+        waiting = [
+            (place, p) for place, p in enumerate(shuffled) if _parts_of_warps(p.value.layout, p)
+        ]
+        values = [p.value for p in shuffled]
+        if not waiting:
+            return values
+        buffers = [self._written(p) for _, p in waiting]
+        self.out.barrier()
+        for (place, p), buffer in zip(waiting, buffers, strict=True):
+            values[place] = self._read(p, buffer)
+        return values
+
+    def _over_lanes(self, parts: Parts) -> Parts:
+        value, layout = parts.value, parts.value.layout
+        lanes = [n for n, b in enumerate(layout.lanes) if b is not None and b[0] not in parts.dims]
+        kept = tuple(None if n in lanes else b for n, b in enumerate(layout.lanes))
+        if lanes:
+            with self.out.unrolled("r", value.words) as r:
+                place = value.word(r)
+                for n in reversed(lanes):
+                    other = f"shuffle_xor({place}, {1 << n})"
+                    if parts.op == "sum":
+                        self.out.line(f"{place} += {other};")
+                    else:
+                        self.out.line(f"{place} = {combined(parts.op, place, other)};")
+        return replace(parts, value=replace(value, layout=replace(layout, lanes=kept)))
+
+    def _places(self, parts: Parts) -> tuple[Places, int, list[int]]:
+        """Where each element of a part lies, how many elements a part has, and which bits of the
+        warp's number count parts.
+        """
+        layout = parts.value.layout
+        warps = _parts_of_warps(layout, parts)
+        kept = [b for n, b in enumerate(layout.warps) if n not in warps]
+        bits = [b for b in (*layout.lanes, *layout.registers, *kept) if b is not None]
+        return linear_places(tuple(bits)), 1 << len(bits), warps
+
+    def _written(self, parts: Parts) -> str:
+        value, layout = parts.value, parts.value.layout
+        places, elements, warps = self._places(parts)
+        size = 4 * elements << len(warps)
+        buffer = self.out.memory.new(f"{value.name}_parts", size, 16, "float")
+        # Bits of the warp's number that count parts become the highest of the place.
+        part_bits = {("part", n): elements.bit_length() - 1 + i for i, n in enumerate(warps)}
+        marked = tuple(("part", n) if n in warps else b for n, b in enumerate(layout.warps))
+        source = Layout(layout.registers, layout.lanes, marked)
+        places = {**places, **part_bits}
+        thread = self.out.interned("part_at", thread_part(source, places))
+        self.out.comment(f"Each warp has a part of {value.name}.")
+        with self.out.only(is_only_copy(source)), self.out.unrolled("r", value.words) as r:
+            place = added(thread, register_part(source, places, r))
+            self.out.line(f"{buffer}[{place}] = {value.word(r)};")
+        self.out.has_exchanged = True
+        return buffer
+
+    def _read(self, parts: Parts, buffer: str) -> Value:
+        places, elements, warps = self._places(parts)
+        name = self.out.fresh(f"{parts.value.name}_whole")
+        whole = Value(name, parts.whole, parts.value.dtype)
+        self.out.memory.use(buffer)
+        thread = self.out.interned("part_at", thread_part(parts.whole, places))
+        self.out.line(whole.declaration())
+        with self.out.unrolled("r", whole.words) as r:
+            place = added(thread, register_part(parts.whole, places, r))
+            self.out.line(f"{whole.word(r)} = {buffer}[{place}];")
+            self._add_parts(whole.word(r), buffer, place, elements, len(warps), parts.op)
+        return whole
+
+    def _add_parts(
+        self, word: str, buffer: str, place: str, elements: int, bits: int, op: str
+    ) -> None:
+        for part in range(1, 1 << bits):
+            other = f"{buffer}[{added(place, str(part * elements))}]"
+            if op == "sum":
+                self.out.line(f"{word} += {other};")
+            else:
+                self.out.line(f"{word} = {combined(op, word, other)};")
+
+    # -- layouts ---------------------------------------------------------------------------------
+
+    def arranged(self, value: Value, want: Layout) -> Value:
+        """The same elements in the order of registers that is wanted."""
+        found = Value(self.out.fresh(value.name), want, value.dtype, value.is_packed)
+        self.out.line(found.declaration())
+        with self.out.unrolled("r", found.words) as r:
+            if value.is_packed:
+                register = "0" if r == "0" else f"({r} << 1)"
+                place = value.place_for(want, register)
+                if not place.isdigit():
+                    place = f"({place}) >> 1"
+                self.out.line(f"{found.word(r)} = {value.word(place)};")
+            else:
+                self.out.line(f"{found.word(r)} = {value.read_by(want, r)};")
+        return found
+
+    def turned(self, value: Value, want: Layout) -> Value:
+        """A value in another layout, through shared memory."""
+        halves = value.dtype.is_half
+        first = value.layout.registers[:1]
+        in_pairs = value.is_packed and want.registers[:1] == first
+        bits = [b for b in (*value.layout.lanes, *value.layout.registers, *value.layout.warps) if b]
+        if in_pairs:
+            bits.remove(first[0])
+        places = linear_places(tuple(bits))
+        kind, width = ("unsigned", 4) if in_pairs else ("float", 4)
+        if halves and not in_pairs:
+            kind, width = "unsigned short", 2
+        if value.dtype == BOOL:
+            kind, width = "bool", 1
+        buffer = self.out.memory.new(f"{value.name}_turned", width << len(bits), 16, kind)
+        self._write_turned(value, buffer, places, in_pairs)
+        self.out.barrier()
+        self.out.memory.use(buffer)
+        self.out.has_exchanged = True
+        return self._read_turned(value, want, buffer, places, in_pairs)
+
+    def _write_turned(self, value: Value, buffer: str, places: Places, in_pairs: bool) -> None:
+        layout = value.layout
+        half = value.dtype.name
+        self.out.comment(f"{value.name} changes hands: other threads need it.")
+        with self.out.only(is_only_copy(layout)):
+            count = value.words if in_pairs else layout.register_count
+            with self.out.unrolled("r", count) as r:
+                register = f"({r} << 1)" if in_pairs and r != "0" else r
+                thread = self.out.interned("turn_at", thread_part(layout, places))
+                place = added(thread, register_part(layout, places, register))
+                text = value.word(r) if in_pairs else value.at(r)
+                if value.dtype.is_half and not in_pairs:
+                    text = f"(unsigned short)pack_{half}({text}, 0.0f)"
+                self.out.line(f"{buffer}[{place}] = {text};")
+
+    def _read_turned(
+        self, value: Value, want: Layout, buffer: str, places: Places, in_pairs: bool
+    ) -> Value:
+        halves = value.dtype.is_half
+        packed = halves and bool(want.registers)
+        found = Value(self.out.fresh(value.name), want, value.dtype, packed)
+        thread = self.out.interned("turn_at", thread_part(want, places))
+        self.out.line(found.declaration())
+        with self.out.unrolled("r", found.words) as r:
+            register = f"({r} << 1)" if packed and r != "0" else r
+            place = added(thread, register_part(want, places, register))
+            text = f"{buffer}[{place}]"
+            if packed and not in_pairs:
+                step = places[want.registers[0]]
+                text = f"{text} | (unsigned){buffer}[{added(place, str(1 << step))}] << 16"
+            elif halves and not in_pairs:
+                text = f"low_{value.dtype.name}({text})"
+            self.out.line(f"{found.word(r)} = {text};")
+        return found
+
+
+def _parts_of_warps(layout: Layout, parts: Parts) -> list[int]:
+    return [n for n, b in enumerate(layout.warps) if b is not None and b[0] not in parts.dims]

@@ -1,0 +1,377 @@
+"""One typed block graph to the text of one kernel: positions, sections, loops and stores."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from math import e, log2
+
+from mirage_py.codegen.cuda.block_facts import BlockFacts
+from mirage_py.codegen.cuda.c_text import float_text, identifier
+from mirage_py.codegen.cuda.copies import Copies
+from mirage_py.codegen.cuda.elementwise import ThreadGraphs
+from mirage_py.codegen.cuda.emission import Emission, Key
+from mirage_py.codegen.cuda.exchange import Exchange, Parts
+from mirage_py.codegen.cuda.layout import Layout
+from mirage_py.codegen.cuda.layout_choice import choose_layouts
+from mirage_py.codegen.cuda.loop_text import loop_bounds
+from mirage_py.codegen.cuda.pipeline import Pipeline
+from mirage_py.codegen.cuda.products import Products
+from mirage_py.codegen.cuda.staging import staged_loads
+from mirage_py.codegen.cuda.stores import Stores
+from mirage_py.codegen.cuda.value import Value
+from mirage_py.codegen.live_tiles import live_range
+from mirage_py.codegen.precision import TypedBlock
+from mirage_py.codegen.triton.block_order import ORDER, block_numbers
+from mirage_py.errors import ScheduleError
+from mirage_py.ugraph.dtypes import F32
+from mirage_py.ugraph.node import ACCESSES, STORES
+from mirage_py.ugraph.plan import LaunchOptions
+from mirage_py.ugraph.program import Program, Tensor
+from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
+
+_MAX_INT32 = 2**31 - 1
+_C_TYPES = {"f32": "float", "f16": "__half", "bf16": "__nv_bfloat16"}
+
+
+class KernelEmitter:
+    """Emits one typed block graph."""
+
+    def __init__(
+        self,
+        program: Program,
+        typed: TypedBlock,
+        tensors: Mapping[str, Tensor],
+        options: LaunchOptions,
+        in_base_two: Collection[str],
+    ) -> None:
+        self.options = options
+        self.facts = BlockFacts(program, typed, tensors, options.flag("axes"), in_base_two)
+        self.block = self.facts.block
+        self.tiling = self.facts.tiling
+        used = {n.access.tensor for n in self.block.nodes if n.op in ACCESSES}
+        self.pointers = tuple(t for t in tensors if t in used)
+        self._refuse_types(tensors)
+        is_wide = any(_reach(tensors[t]) > _MAX_INT32 for t in self.pointers)
+        layouts = choose_layouts(self.facts, options)
+        self.out = Emission(self.facts, layouts, options, is_wide)
+        self.depths = self._depths()
+        self.staged = staged_loads(self.facts, self.depths)
+        self.exchange = Exchange(self.out)
+        self.copies = Copies(self.out)
+        self.pipeline = Pipeline(self.out, self.copies, self.staged, self.depths)
+        self.graphs = ThreadGraphs(self.out, self.need)
+        self.products = Products(
+            self.out, self.copies, self.exchange, self.staged, self.pipeline.tile_at, self.need
+        )
+        self.stores = Stores(self.out, self.copies, self.exchange, self.graphs, self.need)
+        self.live = tuple(live_range(self.tiling, n) for n in range(len(self.block.sections)))
+
+    def _refuse_types(self, tensors: Mapping[str, Tensor]) -> None:
+        for name in self.pointers:
+            if tensors[name].dtype.name not in _C_TYPES:
+                raise ScheduleError(
+                    f"tensor {name} is of type {tensors[name].dtype}",
+                    where=self.block.name,
+                    why="the CUDA back end knows f32, f16 and bf16",
+                )
+
+    def _depths(self) -> dict[int, int]:
+        """Stages of each section with a loop; no more than it has iterations."""
+        depths, loops = {}, 0
+        for number, section in enumerate(self.block.sections):
+            if section.loop is not None:
+                stages = self.options.num_stages
+                asked = stages[loops] if loops < len(stages) else 1
+                tile = self.tiling.padded(section.loop, number)
+                trips = -(-self.facts.program.sizes[section.loop] // tile)
+                depths[number] = max(1, min(asked, trips))
+                loops += 1
+        return depths
+
+    # -- the kernel ------------------------------------------------------------------------------
+
+    def emit(self) -> None:
+        """Write all of it to ``out``."""
+        self._grid_positions()
+        for number, section in enumerate(self.block.sections):
+            self._whole_positions(number)
+            if section.loop is None:
+                self.pipeline.issue_straight(self._order_of_use(section.nodes))
+                self._nodes(section.nodes)
+            else:
+                self._loop(number, section.loop)
+
+    def _grid_positions(self) -> None:
+        out, tiling = self.out, self.tiling
+        axes = tiling.axes
+        uneven = {d for found in self.live for d in found.dims()}
+        numbers = block_numbers(axes, self.options.flag(ORDER), uneven)
+        kind = out.index_type
+        for dim, number in numbers.items():
+            tile = tiling.padded(dim, 0)
+            text = number.replace("//", "/").replace("pid", "(int)blockIdx.x")
+            name = out.fresh(f"{identifier(dim)}_block")
+            out.line(f"const int {name} = {text};")
+            out.block_names[dim] = name
+            start = identifier(dim) if tile == 1 else out.fresh(f"{identifier(dim)}_start")
+            scaled = name if tile == 1 else f"{name} * {tile}"
+            if kind != "int":
+                scaled = f"({kind}){scaled}"
+            out.line(f"const {kind} {start} = {scaled};")
+            out.starts[dim] = start
+
+    def _whole_positions(self, section: int) -> None:
+        """Dimensions of which this section sees all."""
+        loop = self.block.sections[section].loop
+        for dim in self.facts.program.dim_names:
+            if dim not in self.out.block_names and dim != loop:
+                self.out.starts[dim] = "0"
+
+    def _loop(self, number: int, dim: str) -> None:
+        out, section = self.out, self.block.sections[number]
+        states = [n for n in section.nodes if self.block.nodes[n].op.startswith("accum")]
+        for state in states:
+            self._initialise(state)
+        tile = self.tiling.padded(dim, number)
+        first, stop = loop_bounds(self.tiling, number, self.live[number], out.starts)
+        variable = out.fresh(f"{identifier(dim)}_start")
+        with out.memory.loop():
+            self.pipeline.begin_loop(number, dim, (first, stop, tile), section.nodes)
+            self._hoist(section.nodes)
+            head = f"for ({out.index_type} {variable} = {first}; {variable} < {stop}; "
+            out.has_exchanged = False
+            with out.indented(f"{head}{variable} += {tile})"), out.scope():
+                out.starts[dim] = variable
+                self.pipeline.begin_iteration(number)
+                self._nodes(section.nodes)
+                self.pipeline.end_iteration(number, out.has_exchanged)
+        self._finish(states)
+
+    def _hoist(self, nodes: Sequence[int]) -> None:
+        """What a loop reads of earlier sections is brought into its layouts in front of it."""
+        made = set(nodes)
+        for number in nodes:
+            if number not in self.facts.emitted:
+                continue
+            product = self.facts.fused_by.get(number, number)
+            if product in self.out.layouts.products:
+                plan = self.out.layouts.products[product]
+                sides = ((plan.left, plan.fragments.left), (plan.right, plan.fragments.right))
+                wanted = [(self.facts.root(n), layout) for n, layout in sides]
+            else:
+                layout = self.graphs.loop_layout(number) if number in self.out.layouts.own else None
+                if layout is None or self.block.nodes[number].op == "load":
+                    continue
+                wanted = [
+                    (n, layout.of_dims(self.facts.live(n))) for n in self.facts.inputs(number)
+                ]
+            for operand, layout in wanted:
+                if operand not in made:
+                    self.need(operand, layout)
+
+    # -- accumulators ----------------------------------------------------------------------------
+
+    def _state_layout(self, number: int) -> Layout:
+        layouts = self.out.layouts
+        return layouts.parts.get(number, layouts.own[number])
+
+    def _initialise(self, number: int) -> None:
+        out, node = self.out, self.block.nodes[number]
+        start = "0.0f"
+        if node.op == "accum_max":
+            lowest = LOWEST_SHIFT * (log2(e) if number in self.facts.shifts.shifts else 1.0)
+            start = float_text(lowest if node.attr == "shift" else float("-inf"))
+        state = Value(out.names[number], self._state_layout(number), F32)
+        if start == "0.0f" or state.words == 1:
+            out.line(state.declaration(start))
+        else:
+            out.line(state.declaration())
+            with out.unrolled("r", state.words) as r:
+                out.line(f"{state.word(r)} = {start};")
+        out.hold(number, state)
+
+    def _finish(self, states: Sequence[int]) -> None:
+        """Add up the parts of sums behind their loop."""
+        out = self.out
+        parts = []
+        waiting = [n for n in states if n in out.layouts.parts]
+        for number in waiting:
+            (value, *_) = out.held(number)
+            whole = out.layouts.own[number]
+            parts.append(Parts(value, "sum", self.facts.live(number), whole))
+        for number, value in zip(waiting, self.exchange.finished(parts), strict=True):
+            out.drop(number)
+            out.hold(number, value)
+
+    # -- nodes of a section ----------------------------------------------------------------------
+
+    def _order_of_use(self, nodes: Sequence[int]) -> list[int]:
+        """Staged loads of a section, those that are needed first in front; those that only later
+        sections read at the end.
+        """
+        loads: dict[int, None] = {}
+        for number in nodes:
+            used = self.facts.inputs(number) if self.block.nodes[number].op != "load" else ()
+            loads.update((n, None) for n in used if n in self.staged and n in nodes)
+        loads.update((n, None) for n in nodes if n in self.staged)
+        return list(loads)
+
+    def _nodes(self, nodes: Sequence[int]) -> None:
+        """The text of nodes: groups of what is elementwise, everything else one by one."""
+        facts = self.facts
+        stores = [n for n in nodes if self.block.nodes[n].op in STORES]
+        pending = [n for n in nodes if n in facts.emitted or n in stores]
+        waiting = set(pending)
+        while pending:
+            group = self._group(pending, waiting)
+            if group:
+                self._write_group(group)
+            else:
+                group = [pending[0]]
+                self._single(pending[0])
+            waiting.difference_update(group)
+            pending = [n for n in pending if n not in group]
+
+    def _joins(self, number: int) -> bool:
+        node = self.block.nodes[number]
+        if number in self.out.layouts.products or number in self.facts.fused_by:
+            return False
+        return node.op != "load" and node.op not in STORES
+
+    def _group(self, pending: Sequence[int], waiting: Collection[int]) -> list[int]:
+        """The first node, if it is elementwise or a reduction, with all that can join it."""
+        first = pending[0]
+        if not self._joins(first):
+            return []
+        if self.options.flag("threads") == "off":
+            return [first]
+        layout = self.graphs.loop_layout(first)
+        group = [first]
+        for number in pending[1:]:
+            ready = all(
+                a not in waiting or (a in group and not self._ends_group(a))
+                for a in self.facts.inputs(number)
+            )
+            if ready and self._joins(number) and self.graphs.loop_layout(number) == layout:
+                group.append(number)
+        return group
+
+    def _ends_group(self, number: int) -> bool:
+        op = self.block.nodes[number].op
+        return op in ("sum", "max", "matmul") or op.startswith("accum")
+
+    def _write_group(self, group: Sequence[int]) -> None:
+        facts, out = self.facts, self.out
+        for number in group:
+            self._declare_scales(number)
+        inner = set(group)
+        kept = [
+            n for n in group if any(u not in inner for u in self._users(n)) or self._ends_group(n)
+        ]
+        made = self.graphs.write(group, kept)
+        parts, finished = [], []
+        for number, value in made.items():
+            if self._ends_group(number):
+                whole = value.layout.of_dims(facts.live(number))
+                op = self.graphs.reduction(number)
+                parts.append(Parts(value, op, facts.live(number), whole))
+                finished.append(number)
+            else:
+                out.hold(number, value)
+        for number, value in zip(finished, self.exchange.finished(parts), strict=True):
+            out.hold(number, value)
+
+    def _users(self, number: int) -> list[int]:
+        """Who reads a node's registers."""
+        nodes = range(len(self.block.nodes))
+        return [
+            n for n in nodes
+            if (n in self.facts.emitted or self.block.nodes[n].op in STORES)
+            and number in self.facts.inputs(n)
+        ]  # fmt: skip
+
+    def _declare_scales(self, number: int) -> None:
+        if self.block.nodes[number].op != "accum_max":
+            return
+        out = self.out
+        (peak, *_) = out.held(number)
+        for degree in self.graphs.degrees(number):
+            suffix = "" if degree == 1 else str(degree).replace("-", "m")
+            scale = Value(f"{out.names[number]}_scale{suffix}", peak.layout, F32)
+            out.line(scale.declaration())
+            out.hold(("scale", number, degree), scale)
+
+    def _single(self, number: int) -> None:
+        node, out = self.block.nodes[number], self.out
+        if node.op in STORES:
+            self.stores.store(number)
+        elif number in self.facts.fused_by:
+            self._fused(number, self.facts.fused_by[number])
+        elif node.op == "load":
+            if number not in self.staged and self.facts.reads_in_registers(number):
+                out.hold(number, self.copies.loaded(number, out.layouts.own[number]))
+        else:
+            self._product(number)
+
+    def _product(self, number: int) -> None:
+        out, facts = self.out, self.facts
+        self.products.prepare(number)
+        value = Value(out.names[number], out.layouts.parts[number], F32)
+        out.line(value.declaration("0.0f"))
+        self.products.multiply(number, value)
+        whole = out.layouts.own[number]
+        (found,) = self.exchange.finished([Parts(value, "sum", facts.live(number), whole)])
+        out.hold(number, found)
+
+    def _fused(self, number: int, product: int) -> None:
+        """A product that is added to its accumulator, which may be rescaled first."""
+        out = self.out
+        self.products.prepare(product)
+        (state, *_) = out.held(number)
+        if self.block.nodes[number].op == "accum_rescaled":
+            self.graphs.rescale(number)
+        self.products.multiply(product, state)
+
+    # -- values in the layouts that are asked for ------------------------------------------------
+
+    def need(self, key: Key, want: Layout) -> Value:
+        """A value in registers of a layout, or of one with the same elements in each thread."""
+        held = self.out.held(key)
+        for value in held:
+            if value.layout.has_same_threads(want):
+                return value
+        if isinstance(key, int) and self.block.nodes[key].op == "load":
+            value = self._read_again(key, want)
+        else:
+            value = self.exchange.turned(held[0], want)
+        self.out.hold(key, value)
+        return value
+
+    def _read_again(self, load: int, want: Layout) -> Value:
+        if load in self.staged:
+            buffer = self.pipeline.tile_at(load)
+            name = self.out.value_name(load)
+            return self.copies.read(self.staged[load], buffer, want, name, {})
+        return self.copies.loaded(load, want)
+
+    # -- facts -----------------------------------------------------------------------------------
+
+    @property
+    def grid(self) -> int:
+        """Blocks of the grid."""
+        return self.tiling.grid_blocks
+
+    def parameters(self, written: Collection[str]) -> list[str]:
+        """The kernel's parameters."""
+        texts = []
+        for name in self.pointers:
+            kind = _C_TYPES[self.facts.tensors[name].dtype.name]
+            const = "" if name in written else "const "
+            texts.append(f"{const}{kind}* __restrict__ {identifier(name)}")
+        return texts
+
+
+def _reach(tensor: Tensor) -> int:
+    """How far its last element lies from its first."""
+    pairs = zip(tensor.shape, tensor.element_strides, strict=True)
+    return sum((extent - 1) * stride for extent, stride in pairs)

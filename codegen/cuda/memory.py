@@ -1,0 +1,66 @@
+"""Buffers in shared memory, by the phases in which the text uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mirage_py.codegen.cuda.memory_plan import Buffer, MemoryPlan, plan_memory
+
+
+class SharedMemory:
+    """Collects buffers while the text is written; a phase ends at each barrier."""
+
+    def __init__(self) -> None:
+        self.phase = 0
+        self._sizes: dict[str, tuple[int, int, str]] = {}
+        self._lives: dict[str, list[int]] = {}
+        self._loops: list[list[str]] = []
+
+    def new(self, name: str, size_bytes: int, alignment_bytes: int, c_type: str) -> str:
+        """A buffer from this phase on; its name in C."""
+        unique, count = name, 2
+        while unique in self._sizes:
+            unique, count = f"{name}{count}", count + 1
+        self._sizes[unique] = (size_bytes, alignment_bytes, c_type)
+        self._lives[unique] = [self.phase, self.phase]
+        for loop in self._loops:
+            loop.append(unique)
+        return unique
+
+    def use(self, name: str) -> None:
+        """It is read or written in this phase."""
+        self._lives[name][1] = self.phase
+        for loop in self._loops:
+            loop.append(name)
+
+    @contextmanager
+    def loop(self) -> Iterator[None]:
+        """What is used inside is in use from the loop's begin to its end: iterations follow one
+        another.
+        """
+        first = self.phase
+        self._loops.append([])
+        yield
+        for name in self._loops.pop():
+            life = self._lives[name]
+            life[0], life[1] = min(life[0], first), self.phase
+
+    def plan(self, limit_bytes: int) -> MemoryPlan:
+        """Offsets; ScheduleError if it does not fit."""
+        buffers = [
+            Buffer(name, size, alignment, *self._lives[name])
+            for name, (size, alignment, _) in self._sizes.items()
+        ]
+        return plan_memory(buffers, limit_bytes)
+
+    def declarations(self, plan: MemoryPlan) -> list[str]:
+        """A pointer to each buffer."""
+        lines = []
+        for name, (_, _, c_type) in self._sizes.items():
+            offset = plan.offsets[name]
+            place = f"shared_memory + {offset}" if offset else "shared_memory"
+            if c_type != "unsigned char":
+                place = f"reinterpret_cast<{c_type}*>({place})"
+            lines.append(f"{c_type}* const {name} = {place};")
+        return lines

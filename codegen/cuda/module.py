@@ -1,0 +1,131 @@
+"""From a plan to CUDA C++: each kernel as a file that compiles alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from mirage_py.codegen.cuda.c_text import LINE, wrapped
+from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
+from mirage_py.codegen.cuda.kernel import KernelEmitter
+from mirage_py.codegen.cuda.prelude import names_used, prelude_text
+from mirage_py.codegen.lowering import lowered
+from mirage_py.errors import ScheduleError
+from mirage_py.ugraph.plan import LaunchOptions, Plan
+from mirage_py.ugraph.printing import format_block
+from mirage_py.ugraph.program import Tensor
+from mirage_py.ugraph.ugraph import BlockGraph, UGraph
+
+ARCH = "arch"
+# Dynamic shared memory that a block may have, by the architecture that the text is for.
+_SMEM_BYTES = {"sm_80": 163 * 1024, "sm_90a": 227 * 1024}
+_CAPABILITY = {"sm_80": 80, "sm_90a": 90}
+
+
+def emit_cuda(plan: Plan) -> tuple[CudaKernel, ...]:
+    """Every kernel of the plan, in launch order.
+
+    Raises ScheduleError where the plan has open tiles, a kernel that is not a block graph, or one
+    that this back end cannot express.
+    """
+    for kernel in plan.ugraph.kernels:
+        if not isinstance(kernel, BlockGraph):
+            raise ScheduleError(
+                f"kernel '{kernel.name}' is a library call", why="CUDA emits block graphs only"
+            )
+    return emit_block_graphs(plan)
+
+
+def emit_block_graphs(plan: Plan) -> tuple[CudaKernel, ...]:
+    """Every block graph of the plan, in launch order; library calls are left out."""
+    ugraph = plan.ugraph
+    rows = zip(ugraph.kernels, plan.options, strict=True)
+    blocks = [(k, options) for k, options in rows if isinstance(k, BlockGraph)]
+    found = lowered(ugraph, [b for b, _ in blocks])
+    kernels = []
+    for (block, options), typed in zip(blocks, found.blocks, strict=True):
+        emitter = KernelEmitter(ugraph.program, typed, ugraph.tensors, options, found.in_base_two)
+        emitter.emit()
+        kernels.append(_kernel(ugraph, block, emitter, options))
+    return tuple(kernels)
+
+
+def _kernel(
+    ugraph: UGraph, block: BlockGraph, emitter: KernelEmitter, options: LaunchOptions
+) -> CudaKernel:
+    arch = options.flag(ARCH, "sm_80")
+    if arch not in _CAPABILITY:
+        raise ScheduleError(
+            f"architecture '{arch}'", where=block.name, repair=f"use {' or '.join(_CAPABILITY)}"
+        )
+    written = {n.access.tensor for _, n in block.stores()}
+    pointers = tuple(ugraph.tensors[p] for p in emitter.pointers)
+    memory = emitter.out.memory.plan(_SMEM_BYTES[arch])
+    threads = 32 * options.num_warps
+    head = emitter.out.head
+    if memory.total_bytes:
+        head = ["extern __shared__ __align__(1024) unsigned char shared_memory[];", *head]
+        head += emitter.out.memory.declarations(memory)
+    signature = _signature(block.name, threads, emitter.parameters(written))
+    used = "\n".join([*head, *emitter.out.body()])
+    thread = [
+        f"const int {name} = {text};"
+        for name, text in (("lane", "threadIdx.x & 31"), ("warp", "threadIdx.x >> 5"))
+        if re.search(rf"\b{name}\b", used)
+    ]
+    first = ["    " + part for line in [*thread, *head] for part in wrapped(line, LINE - 4)]
+    lines = [*_header(ugraph, block, pointers, written), *signature, *first, *emitter.out.body()]
+    body = "\n".join(lines) + "\n}\n"
+    return CudaKernel(
+        name=block.name,
+        source="\n".join([*includes(pointers), prelude_text(names_used(body)), "", body]),
+        body=body,
+        pointers=pointers,
+        tensor_maps=(),
+        grid=emitter.grid,
+        cluster=1,
+        threads=threads,
+        smem_bytes=memory.total_bytes,
+        capability=_CAPABILITY[arch],
+        options=options,
+    )
+
+
+def _signature(name: str, threads: int, parameters: Sequence[str]) -> list[str]:
+    head = f'extern "C" __global__ void __launch_bounds__({threads}) {name}('
+    lines = [head]
+    for number, parameter in enumerate(parameters):
+        end = ") {" if number == len(parameters) - 1 else ","
+        lines.append(f"    {parameter}{end}")
+    return lines
+
+
+def _header(
+    ugraph: UGraph, block: BlockGraph, pointers: Sequence[Tensor], written: set[str]
+) -> list[str]:
+    added = block.added_tensors
+    lines = [f"// {block.name}: a kernel for {_comment(ugraph.program.name)}.", "//"]
+    for tensor in pointers:
+        strides = ", ".join(map(str, tensor.element_strides))
+        role = "writes" if tensor.name in written else "reads "
+        role = "adds to" if tensor.name in added else role
+        shape = list(tensor.shape)
+        lines.append(f"// {role} {tensor.name}{shape} {tensor.dtype}, strides ({strides})")
+    lines += ["//", "// What each block does:", "//"]
+    text = format_block(ugraph, block)
+    for line in text[text.index("kernel ") :].splitlines():
+        lines += wrapped(f"// {_comment(line)}", LINE)
+    return lines
+
+
+def _comment(text: str) -> str:
+    """Text of others as one line of comment: nothing in it ends the line."""
+    shown = "".join(c if c.isprintable() else "?" for c in text)
+    return shown.replace("\\", "\\\\")
+
+
+def includes(pointers: Sequence[Tensor]) -> list[str]:
+    """Headers of the element types."""
+    kinds = dict.fromkeys(t.dtype.name for t in pointers)
+    names = [name for kind, name in (("f16", "fp16"), ("bf16", "bf16")) if kind in kinds]
+    return [f"#include <cuda_{name}.h>" for name in names] + ([""] if names else [])

@@ -1,0 +1,152 @@
+"""Tiles on their way to shared memory: what is issued when, and what waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mirage_py.codegen.cuda.c_text import added, identifier
+from mirage_py.codegen.cuda.copies import Copies
+from mirage_py.codegen.cuda.emission import Emission
+from mirage_py.codegen.cuda.shared_tile import TILE_ALIGNMENT_BYTES
+from mirage_py.codegen.cuda.staging import Staged
+
+
+class Pipeline:
+    """Copies by cp.async: groups of straight code, rings of buffers of loops."""
+
+    def __init__(
+        self,
+        emission: Emission,
+        copies: Copies,
+        staged: Mapping[int, Staged],
+        depths: Mapping[int, int],
+    ) -> None:
+        self.out = emission
+        self.copies = copies
+        self.staged = staged
+        self.depths = depths
+        # Tiles of straight code: the buffer of each, and how many groups had been committed then.
+        self._buffers: dict[int, str] = {}
+        self._group_of: dict[int, int] = {}
+        self._committed = 0
+        self._arrived = 0
+        # Tiles of the loop that is being written: what points to them in this iteration.
+        self._now: dict[int, str] = {}
+        self._loop: tuple[str, str, str, int] = ("", "0", "0", 1)
+        self._rings: dict[int, str] = {}
+
+    # -- straight code ---------------------------------------------------------------------------
+
+    def issue_straight(self, loads: Sequence[int]) -> None:
+        """Start the copies of a section without a loop, a group for each tile."""
+        for load in loads:
+            staged = self.staged[load]
+            buffer = self._buffer(staged, 1)
+            self.copies.issue(staged, buffer)
+            self.out.line("cp_async_commit();")
+            self._committed += 1
+            self._buffers[load], self._group_of[load] = buffer, self._committed
+
+    def tile_at(self, load: int) -> str:
+        """What points to a tile, behind a wait for it where it may still be on its way."""
+        if load in self._now:
+            self.out.memory.use(self._rings[load])
+            return self._now[load]
+        group = self._group_of[load]
+        if group > self._arrived:
+            self.out.line(f"cp_async_wait<{self._committed - group}>();")
+            access = self.out.facts.block.nodes[load].access
+            self.out.barrier(f"{access} has arrived")
+            self._arrived = group
+        self.out.memory.use(self._buffers[load])
+        return self._buffers[load]
+
+    def _buffer(self, staged: Staged, count: int) -> str:
+        """Shared memory for a tile, or for several one behind the other."""
+        out, tile = self.out, staged.tile
+        access = out.facts.block.nodes[staged.load].access
+        shape = f"{1 << len(tile.rows)} x {1 << len(tile.columns)}"
+        form = f"swizzled by {tile.swizzle_bytes} bytes" if tile.swizzle_bytes else "row by row"
+        times = f"{count} buffers, each " if count > 1 else ""
+        out.comment(f"{access}: {times}{shape} of {tile.dim}, {form}")
+        stem = f"{out.names[staged.load]}{'s' if count > 1 else '_shared'}"
+        size = tile.size_bytes * count
+        return out.memory.new(out.fresh(stem), size, TILE_ALIGNMENT_BYTES, "unsigned char")
+
+    # -- loops -----------------------------------------------------------------------------------
+
+    def begin_loop(
+        self, section: int, dim: str, bounds: tuple[str, str, int], nodes: Sequence[int]
+    ) -> None:
+        """In front of a loop: rings of buffers, and the copies that run ahead."""
+        out, depth = self.out, self.depths[section]
+        first, stop, tile = bounds
+        loads = [n for n in nodes if n in self.staged]
+        self._rings = {}
+        self._now = {}
+        self._loop = (first, stop, "", tile)
+        if not loads:
+            return
+        for load in loads:
+            self._rings[load] = self._buffer(self.staged[load], depth)
+        copy = out.fresh("copy_tiles")
+        self._loop = (first, stop, copy, tile)
+        start = f"{identifier(dim)}_next"
+        with out.indented(f"auto {copy} = [&]({out.index_type} {start}, int stage)", "};"):
+            out.starts[dim] = start
+            for load in loads:
+                size = self.staged[load].tile.size_bytes
+                place = self._rings[load] if depth == 1 else f"{self._rings[load]} + stage * {size}"
+                self.copies.issue(self.staged[load], place)
+        if depth == 1:
+            return
+        out.comment(f"{depth - 1} of them on their way in front of the loop")
+        out.line("#pragma unroll")
+        with out.indented(f"for (int ahead = 0; ahead < {depth - 1}; ++ahead)"):
+            place = added(first, f"ahead * {tile}")
+            out.line(f"if ({place} < {stop}) {copy}({place}, ahead);")
+            out.line("cp_async_commit();")
+        self._committed += depth - 1
+        self._stage = out.fresh("stage")
+        out.line(f"int {self._stage} = 0;")
+
+    def begin_iteration(self, section: int) -> None:
+        """At the head of an iteration: its tiles have arrived, others are on their way."""
+        out, depth = self.out, self.depths[section]
+        _, stop, copy, tile = self._loop
+        if not copy:
+            return
+        dim = out.facts.block.sections[section].loop
+        assert dim is not None
+        start = out.starts[dim]
+        if depth == 1:
+            out.barrier("the tiles before have been read")
+            out.line(f"{copy}({start}, 0);")
+            out.line("cp_async_commit();")
+            out.line("cp_async_wait<0>();")
+            out.barrier("the tiles have arrived")
+        else:
+            out.line(f"cp_async_wait<{depth - 2}>();")
+            out.barrier("this stage's tiles have arrived, those of the stage before are read")
+            ahead = f"{start} + {(depth - 1) * tile}"
+            stage = f"{self._stage} == 0 ? {depth - 1} : {self._stage} - 1"
+            out.line(f"if ({ahead} < {stop}) {copy}({ahead}, {stage});")
+            out.line("cp_async_commit();")
+        for load, ring in self._rings.items():
+            size = self.staged[load].tile.size_bytes
+            if depth == 1:
+                self._now[load] = ring
+                continue
+            name = out.fresh(f"{out.names[load]}_now")
+            out.line(f"unsigned char* const {name} = {ring} + {self._stage} * {size};")
+            self._now[load] = name
+
+    def end_iteration(self, section: int, has_exchanged: bool) -> None:
+        """At the end of an iteration."""
+        out, depth = self.out, self.depths[section]
+        if not self._rings:
+            if has_exchanged:
+                out.barrier("what threads have exchanged is read")
+        elif depth > 1:
+            out.line(f"{self._stage} = {self._stage} == {depth - 1} ? 0 : {self._stage} + 1;")
+        self._now = {}

@@ -1,0 +1,34 @@
+"""What every back end does first: cheaper operators, types, which tensors hold base-2 shifts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mirage_py.codegen.precision import TypedBlock, insert_casts
+from mirage_py.codegen.scales import with_late_scales
+from mirage_py.codegen.strength import reduce_strength
+from mirage_py.codegen.triton.shifts import stored_in_base_two
+from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, UGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """Typed block graphs, and the tensors between them that hold shifts in base 2."""
+
+    blocks: tuple[TypedBlock, ...]
+    in_base_two: frozenset[str]
+
+
+def lowered(ugraph: UGraph, blocks: Sequence[BlockGraph]) -> Lowered:
+    """The block graphs of a µGraph, given in order, as back ends emit them."""
+    cheaper = [reduce_strength(with_late_scales(b)) for b in blocks]
+    typed = tuple(insert_casts(ugraph.program, b, ugraph.tensors) for b in cheaper)
+    return Lowered(typed, stored_in_base_two([t.block for t in typed], _between_blocks(ugraph)))
+
+
+def _between_blocks(ugraph: UGraph) -> list[str]:
+    """Intermediates that no library call sees."""
+    calls = [k for k in ugraph.kernels if isinstance(k, LibraryCall)]
+    seen = {name for call in calls for name in (*call.args, call.result)}
+    return [t.name for t in ugraph.intermediates if t.name not in seen]
