@@ -21,7 +21,7 @@ from mirage_py.runtime.array_check import checked_array
 from mirage_py.runtime.emission import Step, ZeroFill, emit_steps
 from mirage_py.runtime.layouts import write_once
 from mirage_py.runtime.library import library_function
-from mirage_py.runtime.on_cpu_build import executable
+from mirage_py.runtime.on_cpu_build import executable, with_lines
 from mirage_py.runtime.poison import poison
 from mirage_py.runtime.reduced_check import check_reduced
 from mirage_py.ugraph.buffers import FloatArray
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import torch
 
 TIMEOUT_S = 300.0
-_LAST_WORDS = 3000
+_LAST_WORDS = 8000
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,8 @@ def _run(kernel: CudaKernel, memory: Mapping[str, _Memory], finds_races: bool) -
                 why=f"it was stopped after {TIMEOUT_S:g} s",
             ) from None
         if done.returncode:
-            words = done.stderr.strip()[-_LAST_WORDS:] or f"it ended with code {done.returncode}"
+            words = with_lines(done.stderr.strip()[-_LAST_WORDS:], kernel, program)
+            words = words or f"it ended with code {done.returncode}"
             raise CompileError(
                 "the kernel does not run in the CPU stand-in", where=kernel.name, why=words
             )

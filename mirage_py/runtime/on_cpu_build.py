@@ -10,6 +10,7 @@ import functools
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -25,14 +26,26 @@ from mirage_py.settings import Settings
 HEADERS = Path(prelude.__file__).parent / "on_cpu"
 COMPILE_TIMEOUT_S = 120.0
 
-_COMMON = ("-std=c++17", "-w", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-c")
+_COMMON = (
+    "-std=c++17",
+    "-w",
+    "-fno-pie",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-strict-aliasing",
+    "-c",
+)
 RUNTIME_FLAGS = (*_COMMON, "-O1")
 # No contraction of a b + c: the kernel's text says where there is one.
-KERNEL_FLAGS = (*_COMMON, "-O1", "-fsanitize=thread", "-ffp-contract=off")
+KERNEL_FLAGS = (
+    *(*_COMMON, "-O1", "-g1", "-ffp-contract=off"),
+    *("-fsanitize=thread", "-fsanitize=alignment"),
+)
 
 _DYNAMIC = re.compile(
     r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;"
 )
+_ADDRESSES = re.compile(r" @(?: 0x[0-9a-f]+)*")
 _WORDS_OF_ERRORS = 1500
 
 
@@ -61,7 +74,7 @@ def executable(kernel: CudaKernel) -> Path:
         write_text(source, text)
         _compile([compiler, *KERNEL_FLAGS, f"-I{HEADERS}", str(source), "-o", str(made)], kernel)
         program = build / "run"
-        _compile([compiler, str(made), str(runtime), "-o", str(program)], kernel)
+        _compile([compiler, "-no-pie", str(made), str(runtime), "-o", str(program)], kernel)
         program.replace(path)
     return path
 
@@ -94,6 +107,30 @@ def cpp_text(kernel: CudaKernel) -> str:
             "",
         ]
     )
+
+
+def with_lines(words: str, kernel: CudaKernel, program: Path) -> str:
+    """What a program says, with lines of the kernel's text instead of addresses."""
+    return _ADDRESSES.sub(lambda m: _line_of(m[0].split()[1:], kernel, program), words)
+
+
+def _line_of(addresses: Sequence[str], kernel: CudaKernel, program: Path) -> str:
+    tool = shutil.which("addr2line")
+    if tool is None or not addresses:
+        return ""
+    # A return address is that of the instruction behind the call.
+    calls = [hex(int(a, 16) - 1) for a in addresses]
+    done = subprocess.run(
+        [tool, "-i", "-e", str(program), *calls], check=False, capture_output=True, text=True
+    )
+    for place in done.stdout.splitlines():
+        file, _, rest = place.rpartition(":")
+        number = re.match(r"\d+", rest)
+        if Path(file).name == kernel.name and number:
+            line = int(number[0])
+            text = kernel.body.splitlines()[line - 1 : line]
+            return f"\n    line {line}: {''.join(text).strip()}"
+    return ""
 
 
 def _runtime(compiler: str, folder: Path) -> Path:

@@ -93,6 +93,11 @@ inline void advance(Mbarrier& b) {
     b.waiting.clear();
 }
 
+std::string missing_at(const void* barrier) {
+    const Mbarrier& b = mbarriers[barrier];
+    return " (" + std::to_string(b.pending) + " arrivals and " + std::to_string(b.bytes) + " bytes to come)";
+}
+
 inline void arrive(unsigned long long* bar, unsigned bytes, const char* what) {
     Mbarrier& b = mbarrier_at(bar, what);
     if (b.pending == 0) die("%s at %ld of shared memory: more arrivals than the %u it counts", what, shared_offset(bar), b.count);
@@ -174,9 +179,9 @@ void mbarrier_wait(unsigned long long* bar, unsigned parity) {
     if (b.phase == parity) deliver(b, bar);
     if (b.phase == parity) {
         b.waiting.push_back(current);
+        current->waits_at = bar;
         wait("for the phase of parity " + std::to_string(parity) + " of the barrier at " +
-             std::to_string(shared_offset(bar)) + " of shared memory (" + std::to_string(b.pending) +
-             " arrivals and " + std::to_string(b.bytes) + " bytes to come)");
+             std::to_string(shared_offset(bar)) + " of shared memory");
     } else {
         learn(warp().seen, b.ended);
     }

@@ -1,5 +1,6 @@
 // The blocks of one cluster, their warps and threads, and whose turn it is.
 #pragma once
+#include <execinfo.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +33,7 @@ struct Thread {
     int number = 0, block = 0, warp = 0;  // in the block, in the cluster, in the cluster
     bool is_ended = false;
     std::string waits;  // for what; empty while it runs
+    const void* waits_at = nullptr;  // the barrier in shared memory, if for one
     std::vector<Copy> open_copies;
     std::deque<std::vector<Copy>> copy_groups;
     unsigned fenced = 0;  // the warp's time at its last fence for the copy engine
@@ -64,6 +66,19 @@ inline int first_block = 0, running = 0;
 inline Warp& warp() { return warps[current->warp]; }
 inline int warps_of_block() { return launch.threads / 32; }
 
+// Where the current thread is, as addresses; whoever reads the message finds the lines.
+inline std::string here() {
+    void* frames[24];
+    const int count = backtrace(frames, 24);
+    std::string text = " @";
+    for (int i = 1; i < count; ++i) {
+        char address[32];
+        snprintf(address, sizeof address, " %p", frames[i]);
+        text += address;
+    }
+    return text;
+}
+
 [[noreturn]] inline void die(const char* format, ...) {
     fprintf(stderr, "kernel %s", launch.kernel.c_str());
     if (current) fprintf(stderr, ", block %d, thread %d", first_block + current->block, current->number);
@@ -72,36 +87,56 @@ inline int warps_of_block() { return launch.threads / 32; }
     va_start(arguments, format);
     vfprintf(stderr, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "\n");
+    fprintf(stderr, "%s\n", current ? here().c_str() : "");
     fflush(stderr);
     _exit(3);
 }
 
-// Nobody can go on: who waits for what.
-[[noreturn]] inline void report_deadlock() {
-    std::string text;
-    for (size_t i = 0; i < threads.size();) {
-        const Thread& one = threads[i];
-        const std::string doing = one.is_ended ? "have ended" : "wait " + one.waits;
-        size_t j = i;
-        for (; j < threads.size() && threads[j].block == one.block; ++j) {
-            const Thread& other = threads[j];
-            if ((other.is_ended ? "have ended" : "wait " + other.waits) != doing) break;
-        }
-        if (text.size() < 1500)
-            text += "\n  block " + std::to_string(first_block + one.block) + ", threads " +
-                    std::to_string(one.number) + " to " + std::to_string(threads[j - 1].number) + " " +
-                    doing;
-        i = j;
-    }
-    current = nullptr;
-    die("deadlock, nobody can go on:%s", text.c_str());
+// What is missing at a barrier in shared memory.
+std::string missing_at(const void* barrier);
+
+inline std::string doing_of(const Thread& one) {
+    if (one.is_ended) return "have ended";
+    return "wait " + one.waits + (one.waits_at ? missing_at(one.waits_at) : "");
 }
 
 inline void take_turn(Thread* next) {
     current = next;
     threadIdx.x = next->number;
     blockIdx.x = first_block + next->block;
+}
+
+// Set while threads that wait say where they are.
+inline Fiber* asks_where = nullptr;
+inline std::string answer;
+
+inline std::string where_is(Thread& one) {
+    if (&one == current) return here();
+    Thread* me = current;
+    take_turn(&one);
+    asks_where = &me->fiber;
+    switch_fibers(me->fiber, one.fiber);
+    asks_where = nullptr;
+    take_turn(me);
+    return answer;
+}
+
+// Nobody can go on: who waits for what.
+[[noreturn]] inline void report_deadlock() {
+    std::string text;
+    for (size_t i = 0; i < threads.size();) {
+        Thread& one = threads[i];
+        const std::string doing = doing_of(one);
+        size_t j = i;
+        while (j < threads.size() && threads[j].block == one.block && doing_of(threads[j]) == doing) ++j;
+        if (text.size() < 2000)
+            text += "\n  block " + std::to_string(first_block + one.block) + ", threads " +
+                    std::to_string(one.number) + " to " + std::to_string(threads[j - 1].number) + " " +
+                    doing + (one.is_ended ? "" : where_is(one));
+        i = j;
+    }
+    current = nullptr;
+    die("deadlock, nobody can go on:%s", text.c_str());
 }
 
 // Lets others run until somebody calls `wake` for this thread.
@@ -113,7 +148,12 @@ inline void wait(std::string what) {
     ready.pop_front();
     take_turn(next);
     if (next != me) switch_fibers(me->fiber, next->fiber);
+    while (asks_where) {
+        answer = here();
+        switch_fibers(me->fiber, *asks_where);
+    }
     me->waits.clear();
+    me->waits_at = nullptr;
 }
 
 inline void wake(Thread* thread) { ready.push_back(thread); }

@@ -198,6 +198,18 @@ ON_CPU_HOOKS(8)
 ON_CPU_HOOKS(16)
 extern "C" void __tsan_read_range(void* p, unsigned long n) { on_cpu::touch(p, n, false); }
 extern "C" void __tsan_write_range(void* p, unsigned long n) { on_cpu::touch(p, n, true); }
+
+// Of the instrumentation for misaligned accesses (UndefinedBehaviorSanitizer).
+struct UbsanMismatch {
+    const char* file;
+    unsigned line, column;
+    const void* type;
+    unsigned char alignment_bits, kind;
+};
+extern "C" void __ubsan_handle_type_mismatch_v1(UbsanMismatch* what, uintptr_t p) {
+    on_cpu::die("misaligned access: the type wants multiples of %d, and the address is %d above one",
+                1 << what->alignment_bits, static_cast<int>(p & ((1 << what->alignment_bits) - 1)));
+}
 extern "C" void __tsan_init() {}
 extern "C" void __tsan_func_entry(void*) {}
 extern "C" void __tsan_func_exit() {}

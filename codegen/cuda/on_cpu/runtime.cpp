@@ -147,8 +147,11 @@ static void run() {
     blockDim = {static_cast<unsigned>(launch.threads), 1, 1};
     gridDim = {static_cast<unsigned>(launch.grid), 1, 1};
     shared_room = SHARED_ROOM * launch.cluster;
-    unsigned char* room = reserve(shared_room + SHARED_ROOM);
-    shared = reinterpret_cast<unsigned char*>((reinterpret_cast<uintptr_t>(room) + 1023) / 1024 * 1024);
+    // What lies below and above belongs to nobody.
+    unsigned char* room = reserve(shared_room + 2 * PAGE_BYTES);
+    shared = room + PAGE_BYTES;
+    mprotect(room, PAGE_BYTES, PROT_NONE);
+    mprotect(shared + shared_room, PAGE_BYTES, PROT_NONE);
     threads.resize(static_cast<size_t>(launch.threads) * launch.cluster);
     warps.resize(threads.size() / 32);
     if (launch.finds_races) {
