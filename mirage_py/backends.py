@@ -4,50 +4,67 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
+from mirage_py.codegen.cuda.module import ARCH
 from mirage_py.errors import CompileError, InputError
 from mirage_py.search.instance import Instance
 from mirage_py.search.instantiate import rank
+from mirage_py.search.launches import BackEnd
+from mirage_py.search.search import SearchLimits
 from mirage_py.targets import Target
+from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.ugraph import UGraph
 
 AUTO = "auto"
 BACKENDS = ("triton", "cuda")
+_HOPPER, _HOPPER_ARCH = 90, "sm_90a"
 
 
-def backends_of(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The back ends that ``--backend`` means here, and notes on what is left out and why.
+def usable(backend: str) -> tuple[BackEnd | Literal["auto"], tuple[str, ...]]:
+    """The back end that ``--backend`` means here, and notes on what is left out and why.
 
     ``auto`` is both, or Triton alone where nothing compiles CUDA kernels. Raises InputError for
     another name.
     """
-    if name in BACKENDS:
-        return (name,), ()
-    if name != AUTO:
-        raise InputError(f"unknown back end '{name}'", repair="use auto, triton or cuda")
+    if backend == "triton":
+        return "triton", ()
+    if backend == "cuda":
+        return "cuda", ()
+    if backend != AUTO:
+        raise InputError(f"unknown back end '{backend}'", repair="use auto, triton or cuda")
     from mirage_py.runtime.cuda_compiler import cuda_compiler
 
     try:
         cuda_compiler()
     except CompileError as error:
         note = f"no CUDA kernels are among the candidates: {error.what}"
-        return ("triton",), (f"{note}; {error.repair}" if error.repair else note,)
-    return BACKENDS, ()
+        return "triton", (f"{note}; {error.repair}" if error.repair else note,)
+    return "auto", ()
 
 
 def rank_for(
-    backends: Sequence[str], families: Sequence[UGraph], target: Target, limit: int
+    backend: BackEnd | Literal["auto"], families: Sequence[UGraph], target: Target, limit: int
 ) -> list[Instance]:
-    """The best instances for each back end, best first by the cost model; of ``limit`` plans each
-    has the same share.
+    """The best instances for a back end, or half of each, best first by the cost model."""
+    ranked = rank(families, target, limit, backend)
+    return [
+        replace(i, plan=for_cuda(i.plan, target)) if i.plan.backend == "cuda" else i for i in ranked
+    ]
+
+
+def limits_for(backend: str, limits: SearchLimits, target: Target) -> SearchLimits:
+    """The limits of a search, with clusters as large as the target's where kernels may be CUDA's.
+
+    Limits that speak of clusters themselves stay as they are.
     """
-    share = limit // len(backends)
-    found = [i for backend in backends for i in _ranked(backend, families, target, share)]
-    return sorted(found, key=lambda i: i.estimate.time_us)
+    if backend == "triton" or limits.max_cluster_blocks != SearchLimits().max_cluster_blocks:
+        return limits
+    return replace(limits, max_cluster_blocks=target.max_cluster_blocks)
 
 
-def _ranked(backend: str, families: Sequence[UGraph], target: Target, limit: int) -> list[Instance]:
-    ranked = rank(families, target, limit)
-    if backend == "triton":
-        return ranked
-    return [replace(i, plan=replace(i.plan, backend=backend)) for i in ranked]
+def for_cuda(plan: Plan, target: Target) -> Plan:
+    """The plan for the CUDA back end, its text with the instructions that the target alone has."""
+    arch = _HOPPER_ARCH if target.capability == _HOPPER else ""
+    options = tuple(o.with_flag(ARCH, arch) for o in plan.options)
+    return replace(plan, backend="cuda", options=options)

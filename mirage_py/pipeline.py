@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirage_py.backends import AUTO, BACKENDS, backends_of, rank_for
+from mirage_py.backends import AUTO, BACKENDS, limits_for, rank_for, usable
 from mirage_py.dump import Dump
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.partition.limits import fits
@@ -203,6 +203,8 @@ def rank_plans(
     started = time.monotonic()
     searched_by = None if budget is None else started + _SEARCH_SHARE * budget
     verified_by = None if budget is None else started + _VERIFY_SHARE * budget
+    chosen, notes = usable(backend)
+    limits = limits_for(chosen, limits or SearchLimits(), target)
     dump = Dump(Settings.from_env().dump_dir)
     normal = normalise(program, seed=seed)
     dump("program", lambda: format_program(normal))
@@ -229,8 +231,7 @@ def rank_plans(
     faults = [fault for s in stable for fault in s.faults[:1]]
     safe = [s.ugraph for s in stable if not s.faults]
     normalised = [n for u in safe if (n := with_normalised_parts(u)) is not None]
-    backends, notes = backends_of(backend)
-    ranked = rank_for(backends, [*safe, *normalised], target, _PLANS[effort])
+    ranked = rank_for(chosen, [*safe, *normalised], target, _PLANS[effort])
     dump(
         "plans",
         lambda: "\n".join(f"# {i.estimate}\n{format_ugraph(i.plan.ugraph)}" for i in ranked),
@@ -251,7 +252,7 @@ def rank_plans(
         faults,
         ranked,
         seed,
-        limits or SearchLimits(),
+        limits,
         notes,
     )
 

@@ -21,10 +21,7 @@ NAME = "manifest.json"
 MAX_FILE_BYTES = 64 << 20
 
 # How somebody without this package gets machine code of a stored kernel.
-_BY_HAND = (
-    "nvcc -std=c++17 -arch=sm_90a -cubin kernels/NAME.cu (sm_90a: H100, H200; sm_80: A100); grid, "
-    "threads and shared memory are in the file's first comment"
-)
+_BY_HAND = "nvcc -std=c++17 -arch=sm_90a -cubin kernels/NAME.cu (sm_90a: H100, H200; sm_80: A100)"
 _REPAIR = "make the artifact again with `mirage-py superoptimize ... -o DIR`"
 
 

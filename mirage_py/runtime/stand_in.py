@@ -7,12 +7,14 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mirage_py.errors import CompileError
+from mirage_py.errors import CompileError, ScheduleError
 from mirage_py.runtime import ahead_of_time
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
 from mirage_py.verify.float_gate import FloatEvidence
+
+_NOTHING = FloatEvidence(0.0, 0.0, None, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,18 @@ def rehearse(
     is there.
     """
     run = _run_cuda if plan.backend == "cuda" else _run_triton
-    found = run(program, plan, seed, progress)
+    try:
+        found = run(program, plan, seed, progress)
+        return _compiled(found, plan, target, progress)
+    except ScheduleError as error:
+        # The back end cannot express the plan, as it does not fit a block, say.
+        return Rehearsal(_NOTHING, "not run", str(error))
+
+
+def _compiled(
+    found: Rehearsal, plan: Plan, target: Target, progress: Callable[[str], None]
+) -> Rehearsal:
+    """What came of running a plan, with what comes of compiling it."""
     if not found.evidence.passed:
         return Rehearsal(found.evidence, found.source, found.evidence.reason, found.notes)
     notes = found.notes
@@ -73,9 +86,8 @@ def _run_cuda(
     program: Program, plan: Plan, seed: int, progress: Callable[[str], None]
 ) -> Rehearsal:
     if cpp_compiler() is None:
-        nothing = FloatEvidence(0.0, 0.0, None, True)
         note = "the kernels were not run: there is no GPU, and no C++ compiler for the CPU stand-in"
-        return Rehearsal(nothing, "not run", notes=(note,))
+        return Rehearsal(_NOTHING, "not run", notes=(note,))
     from mirage_py.runtime.emulated import check_emulated
 
     progress("running in the CPU stand-in")

@@ -29,7 +29,7 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "result": ("ugraph",),
     "dump": (),
     # Which back ends are tried here, and what was found before.
-    "backends": ("ugraph", "targets", "search", "runtime"),
+    "backends": ("ugraph", "targets", "codegen", "search", "runtime"),
     "stored_result": ("ugraph", "runtime", "result"),
     "known_results": ("ugraph", "search", "runtime", "result", "stored_result"),
     # A search over the worker processes of the run time.
