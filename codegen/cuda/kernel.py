@@ -12,8 +12,9 @@ from mirage_py.codegen.cuda.elementwise import ThreadGraphs
 from mirage_py.codegen.cuda.emission import Emission, Key
 from mirage_py.codegen.cuda.exchange import Exchange, Parts
 from mirage_py.codegen.cuda.layout import Layout
-from mirage_py.codegen.cuda.layout_choice import choose_layouts
+from mirage_py.codegen.cuda.layout_modes import decided_layouts
 from mirage_py.codegen.cuda.loop_text import loop_bounds
+from mirage_py.codegen.cuda.memory import MEMORY
 from mirage_py.codegen.cuda.pipeline import Pipeline
 from mirage_py.codegen.cuda.products import Products
 from mirage_py.codegen.cuda.staging import staged_loads
@@ -52,10 +53,11 @@ class KernelEmitter:
         self.pointers = tuple(t for t in tensors if t in used)
         self._refuse_types(tensors)
         is_wide = any(_reach(tensors[t]) > _MAX_INT32 for t in self.pointers)
-        layouts = choose_layouts(self.facts, options)
-        self.out = Emission(self.facts, layouts, options, is_wide)
         self.depths = self._depths()
         self.staged = staged_loads(self.facts, self.depths)
+        layouts = decided_layouts(self.facts, options, self.staged)
+        self.out = Emission(self.facts, layouts, options, is_wide)
+        self.out.memory.mode = options.flag(MEMORY)
         self.exchange = Exchange(self.out)
         self.copies = Copies(self.out)
         self.pipeline = Pipeline(self.out, self.copies, self.staged, self.depths)
@@ -297,7 +299,8 @@ class KernelEmitter:
         (peak, *_) = out.held(number)
         for degree in self.graphs.degrees(number):
             suffix = "" if degree == 1 else str(degree).replace("-", "m")
-            scale = Value(f"{out.names[number]}_scale{suffix}", peak.layout, F32)
+            name = out.fresh(f"{out.names[number]}_scale{suffix}")
+            scale = Value(name, peak.layout, F32)
             out.line(scale.declaration())
             out.hold(("scale", number, degree), scale)
 
