@@ -45,6 +45,8 @@ KERNEL_FLAGS = (
 _DYNAMIC = re.compile(
     r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;"
 )
+# Lines of a kernel are those of its body in messages of the compiler, too.
+_KERNEL_FILE = "kernel.cpp"
 _ADDRESSES = re.compile(r" @(?: 0x[0-9a-f]+)*")
 _WORDS_OF_ERRORS = 1500
 
@@ -70,7 +72,7 @@ def executable(kernel: CudaKernel) -> Path:
     runtime = _runtime(compiler, folder)
     with tempfile.TemporaryDirectory(prefix=".build.", dir=folder) as name:
         build = Path(name)
-        source, made = build / "kernel.cpp", build / "kernel.o"
+        source, made = build / _KERNEL_FILE, build / "kernel.o"
         write_text(source, text)
         _compile([compiler, *KERNEL_FLAGS, f"-I{HEADERS}", str(source), "-o", str(made)], kernel)
         program = build / "run"
@@ -99,9 +101,11 @@ def cpp_text(kernel: CudaKernel) -> str:
     return "\n".join(
         [
             '#include "device.h"',
+            '#line 1 "products"',
             *products,
-            f'#line 1 "{kernel.name}"',
+            f'#line 1 "{_KERNEL_FILE}"',
             body,
+            '#line 1 "call"',
             '#include "call.h"',
             f"void on_cpu_call(void** arguments) {{ on_cpu::call(&{kernel.name}, arguments); }}",
             "",
@@ -126,7 +130,7 @@ def _line_of(addresses: Sequence[str], kernel: CudaKernel, program: Path) -> str
     for place in done.stdout.splitlines():
         file, _, rest = place.rpartition(":")
         number = re.match(r"\d+", rest)
-        if Path(file).name == kernel.name and number:
+        if Path(file).name == _KERNEL_FILE and number:
             line = int(number[0])
             text = kernel.body.splitlines()[line - 1 : line]
             return f"\n    line {line}: {''.join(text).strip()}"
