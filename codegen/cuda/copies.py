@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mirage_py.codegen.cuda.block_facts import BlockFacts
 from mirage_py.codegen.cuda.blocked import copied
-from mirage_py.codegen.cuda.c_text import added, identifier, index_text
+from mirage_py.codegen.cuda.c_text import added, atom, identifier, index_text
 from mirage_py.codegen.cuda.emission import Emission
 from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.linear_text import is_only_copy
@@ -39,8 +39,7 @@ class Copies:
                 continue
             text = index_text(expr, names)
             if text != "0":
-                grouped = f"({text})" if " " in text else text
-                terms.append(text if stride == 1 else f"{grouped} * {stride}")
+                terms.append(text if stride == 1 else f"{atom(text)} * {stride}")
         return added(*terms)
 
     def loaded(self, load: int, want: Layout) -> Value:

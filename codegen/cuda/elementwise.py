@@ -37,6 +37,7 @@ class ThreadGraphs:
         self._scalars: dict[int, str] = {}
         self._arrays: dict[int, Value] = {}
         self._outside: dict[Key, Value] = {}
+        self._pairs: dict[int, tuple[Value, ...]] = {}
 
     def loop_layout(self, number: int) -> Layout:
         """Over which registers the text of a node goes."""
@@ -58,10 +59,16 @@ class ThreadGraphs:
             self._prepare(number, group)
         made = {n: self._declared(n) for n in group if n in kept and not self._is_state(n)}
         self._arrays = {n: v for n, v in made.items() if not self._reduces(n)}
-        halves = [v for v in self._arrays.values() if v.is_packed]
+        self._pairs = {n: t for n in self._arrays if (t := self._pair_product(n, group))}
+        halves = [v for n, v in self._arrays.items() if v.is_packed and n not in self._pairs]
+        are_packed = halves or self._pairs
         count = self._layout.register_count
-        if halves:
+        if are_packed:
             with out.unrolled("i", count // 2) as i:
+                for number, texts in self._pairs.items():
+                    self._write_pair(number, texts, i)
+                if len(self._pairs) == len(group):
+                    return made
                 for value in halves:
                     out.line(f"float {value.name}_pair[2];")
                 with out.unrolled("j", 2) as j:
@@ -135,15 +142,46 @@ class ThreadGraphs:
         layout = out.layouts.own[number]
         packed = dtype.is_half and bool(layout.registers)
         value = Value(out.names[number], layout, dtype, packed)
-        out.line(value.declaration())
+        if layout.registers:
+            out.line(value.declaration())
         return value
+
+    def _pair_product(self, number: int, group: Sequence[int]) -> tuple[Value, ...]:
+        """The operands of a product of halves that are multiplied two at a time; none if they
+        cannot be.
+        """
+        facts = self.facts
+        node = facts.block.nodes[number]
+        if node.op != "mul" or not facts.dtypes[number].is_half or number in facts.shifts.factors:
+            return ()
+        if any(a in group or a not in self._outside for a in node.args):
+            return ()
+        values = tuple(self._outside[a] for a in node.args)
+        first = self._layout.registers[:1]
+        are_pairs = all(v.is_packed and v.layout.registers[:1] == first for v in values)
+        return values if are_pairs and self._arrays[number].is_packed else ()
+
+    def _write_pair(self, number: int, values: Sequence[Value], i: str) -> None:
+        """A product of halves, two at a time: rounded as the product of floats would be."""
+        register = "0" if i == "0" else f"({i} << 1)"
+        words = []
+        for value in values:
+            if value.layout.registers == self._layout.registers:
+                words.append(value.word(i))
+                continue
+            place = value.place_for(self._layout, register)
+            words.append(value.word(place if place.isdigit() else f"({place}) >> 1"))
+        made = self._arrays[number]
+        self.out.line(f"{made.word(i)} = mul_{made.dtype.name}x2({', '.join(words)});")
 
     # -- one node --------------------------------------------------------------------------------
 
     def _lines(self, group: Sequence[int], made: dict[int, Value]) -> None:
         self._scalars = {}
         for number in group:
-            if self._is_state(number):
+            if number in self._pairs:
+                self._scalars[number] = self._arrays[number].read_by(self._layout, self._register)
+            elif self._is_state(number):
                 self._update(number)
             elif self._reduces(number):
                 self._reduce(number, made[number])
@@ -161,7 +199,8 @@ class ThreadGraphs:
             self._scalars[number] = f"{name}_pair[j]"
         elif value is not None:
             word = value.word(value.place_for(self._layout, self._register))
-            self.out.line(f"{word} = {self._rounded(number, text)};")
+            kind = "" if value.layout.registers else f"const {value.c_type} "
+            self.out.line(f"{kind}{word} = {self._rounded(number, text)};")
             self._scalars[number] = word
         elif is_read:
             kind = "bool" if dtype == BOOL else "float"

@@ -146,7 +146,7 @@ class Emission:
 
     def interned(self, stem: str, text: str) -> str:
         """A constant of the thread, computed once at the kernel's head."""
-        if text == "0":
+        if text.isidentifier() or text == "0":
             return text
         if text not in self._interned:
             name = self.fresh(stem)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from mirage_py.codegen.cuda.c_text import LINE, wrapped
 from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.codegen.cuda.kernel import KernelEmitter
+from mirage_py.codegen.cuda.memory_plan import MemoryPlan
 from mirage_py.codegen.cuda.prelude import names_used, prelude_text
 from mirage_py.codegen.lowering import lowered
+from mirage_py.codegen.precision import TypedBlock
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.printing import format_block
@@ -44,23 +47,62 @@ def emit_block_graphs(plan: Plan) -> tuple[CudaKernel, ...]:
     found = lowered(ugraph, [b for b, _ in blocks])
     kernels = []
     for (block, options), typed in zip(blocks, found.blocks, strict=True):
-        emitter = KernelEmitter(ugraph.program, typed, ugraph.tensors, options, found.in_base_two)
-        emitter.emit()
-        kernels.append(_kernel(ugraph, block, emitter, options))
+        emitter, memory = _fitting(ugraph, typed, options, found.in_base_two)
+        kernels.append(_kernel(ugraph, block, emitter, memory, options))
     return tuple(kernels)
 
 
-def _kernel(
-    ugraph: UGraph, block: BlockGraph, emitter: KernelEmitter, options: LaunchOptions
-) -> CudaKernel:
+def _fitting(
+    ugraph: UGraph, typed: TypedBlock, options: LaunchOptions, in_base_two: Collection[str]
+) -> tuple[KernelEmitter, MemoryPlan]:
+    """The kernel with as many of the stages that are asked for as shared memory has room for."""
+    _refuse(typed.block, options)
+    limit_bytes = _SMEM_BYTES[_arch(typed.block, options)]
+    stages = options.num_stages
+    while True:
+        asked = replace(options, num_stages=stages)
+        emitter = KernelEmitter(ugraph.program, typed, ugraph.tensors, asked, in_base_two)
+        emitter.emit()
+        try:
+            return emitter, emitter.out.memory.plan(limit_bytes)
+        except ScheduleError:
+            deepest = max(emitter.depths.values(), default=1)
+            if deepest <= 1:
+                raise
+            stages = tuple(min(s, deepest - 1) for s in stages)
+
+
+def _refuse(block: BlockGraph, options: LaunchOptions) -> None:
+    if block.cluster_dims:
+        raise ScheduleError(
+            f"its blocks share {', '.join(block.cluster_dims)} in a cluster",
+            where=block.name,
+            why="the CUDA back end has no reduction over a cluster yet",
+        )
+    if options.num_warps & (options.num_warps - 1):
+        raise ScheduleError(
+            f"{options.num_warps} warps", where=block.name, repair="take a power of two"
+        )
+
+
+def _arch(block: BlockGraph, options: LaunchOptions) -> str:
     arch = options.flag(ARCH, "sm_80")
     if arch not in _CAPABILITY:
         raise ScheduleError(
             f"architecture '{arch}'", where=block.name, repair=f"use {' or '.join(_CAPABILITY)}"
         )
+    return arch
+
+
+def _kernel(
+    ugraph: UGraph,
+    block: BlockGraph,
+    emitter: KernelEmitter,
+    memory: MemoryPlan,
+    options: LaunchOptions,
+) -> CudaKernel:
     written = {n.access.tensor for _, n in block.stores()}
     pointers = tuple(ugraph.tensors[p] for p in emitter.pointers)
-    memory = emitter.out.memory.plan(_SMEM_BYTES[arch])
     threads = 32 * options.num_warps
     head = emitter.out.head
     if memory.total_bytes:
@@ -86,7 +128,7 @@ def _kernel(
         cluster=1,
         threads=threads,
         smem_bytes=memory.total_bytes,
-        capability=_CAPABILITY[arch],
+        capability=_CAPABILITY[_arch(block, options)],
         options=options,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from mirage_py.codegen.cuda.c_text import atom
 from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.ugraph.dtypes import BOOL, DType
 
@@ -51,8 +52,9 @@ class Value:
         if register.isdigit():
             which = "high" if int(register) & 1 else "low"
             return f"{which}_{half}({self.word(str(int(register) >> 1))})"
-        word = self.word(f"({register}) >> 1" if " " in register else f"{register} >> 1")
-        return f"(({register}) & 1 ? high_{half}({word}) : low_{half}({word}))"
+        grouped = atom(register)
+        word = self.word(f"{grouped} >> 1")
+        return f"({grouped} & 1 ? high_{half}({word}) : low_{half}({word}))"
 
     def read_by(self, reader: Layout, variable: str) -> str:
         """The element that register ``variable`` of a layout over more dimensions needs."""

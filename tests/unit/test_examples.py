@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import functools
+import shutil
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from mirage_py.codegen.cuda.module import emit_cuda
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.frontend.spec import parse_file
 from mirage_py.pipeline import normalise, verify_families
 from mirage_py.runtime.compile import compile_kernel
+from mirage_py.runtime.emulated import check_emulated
 from mirage_py.runtime.interpreted import check_interpreted
 from mirage_py.search.instantiate import Instance, rank
 from mirage_py.search.kinds import ONE_KERNEL
@@ -18,6 +23,7 @@ from mirage_py.search.search import search
 from mirage_py.search.stabilize import stabilize
 from mirage_py.targets import A100, B200, H200, Target
 from mirage_py.targets import target as target_named
+from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -82,4 +88,38 @@ def test_odd_sizes(name: str) -> None:
     families = [stabilize(f.ugraph) for f in search(program).families]
     best = rank(families, H200, 1)[0]
     judged = check_interpreted(program, best.plan, seed=3)
+    assert judged.passed, judged.reason
+
+
+def for_cuda(name: str, arch: str = "sm_90a") -> Plan:
+    """The best plan, with the CUDA back end."""
+    plan = ranked(name, "h200")[0].plan
+    options = tuple(o.with_flag("arch", arch) for o in plan.options)
+    return replace(plan, backend="cuda", options=options)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_emitted_cuda_kernel(name: str, golden) -> None:  # type: ignore[no-untyped-def]
+    (kernel,) = emit_cuda(for_cuda(name))
+    golden.check(kernel.body, f"cuda/{name}.cu.txt")
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_cuda_kernels_compile(arch: str, tmp_path: Path) -> None:
+    for name in NAMES:
+        (kernel,) = emit_cuda(for_cuda(name, arch))
+        (tmp_path / f"{name}.cu").write_text(kernel.source)
+    code = f"-gencode=arch=compute_{arch[3:]},code={arch}"
+    command = ["nvcc", code, "-cubin", "-Werror=all-warnings", "--threads=2"]
+    files = [f"{name}.cu" for name in NAMES]
+    done = subprocess.run(
+        [*command, *files], check=False, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_agrees_with_float64_in_the_cuda_stand_in(name: str) -> None:
+    judged = check_emulated(program_of(name), for_cuda(name), seed=3)
     assert judged.passed, judged.reason

@@ -1,0 +1,67 @@
+"""Emitted CUDA kernels in the CPU stand-in: sizes that no tile divides, other orders of axes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import plans
+import pytest
+from plans import attention_plan, attention_reference, rms_plan, rms_reference
+
+from mirage_py.codegen.cuda.module import emit_cuda
+from mirage_py.errors import ScheduleError
+from mirage_py.runtime.emulated import run_emulated
+from mirage_py.ugraph.dtypes import F32
+from mirage_py.ugraph.plan import Plan
+
+HALF, SINGLE = 1e-3, 1e-6
+
+
+def for_cuda(plan: Plan, **flags: str) -> Plan:
+    options = plan.options
+    for name, value in flags.items():
+        options = tuple(o.with_flag(name, value) for o in options)
+    return replace(plan, backend="cuda", options=options)
+
+
+def error_of(plan: Plan, reference, output: str) -> float:  # type: ignore[no-untyped-def]
+    arrays = plans.random_inputs(plan.ugraph.program)
+    halves = {t.name for t in plan.ugraph.program.inputs if t.dtype.is_half}
+    rounded = {n: a.astype("float16") if n in halves else a for n, a in arrays.items()}
+    want = reference({n: a.astype("float64") for n, a in rounded.items()})
+    return plans.relative_error(run_emulated(plan, rounded)[output], want)
+
+
+@pytest.mark.parametrize("sizes", [(1, 96, 50), (17, 50, 33)], ids=str)
+def test_norm_and_product(sizes):
+    assert error_of(for_cuda(rms_plan(*sizes)), rms_reference, "Y") < HALF
+
+
+def test_rows_on_the_other_side():
+    assert error_of(for_cuda(rms_plan(5, 33, 17), axes="reversed"), rms_reference, "Y") < HALF
+
+
+def test_attention_with_tails():
+    assert error_of(for_cuda(attention_plan(1, 33, 7, 32)), attention_reference, "O") < HALF
+
+
+def test_float32_without_tensor_cores():
+    plan = for_cuda(plans.two_kernel_plan(33, 70, F32))
+    assert error_of(plan, plans.scale_reference, "Y") < SINGLE
+
+
+def test_strides():
+    plan = for_cuda(plans.two_kernel_plan(33, 70, strides=(1, 40)))
+    assert error_of(plan, plans.scale_reference, "Y") < HALF
+
+
+def test_fewer_stages_where_memory_is_short():
+    plan = for_cuda(attention_plan(2, 64, 2048, 64, tiles=(64, 128)))
+    deep = replace(plan, options=tuple(replace(o, num_stages=(6,)) for o in plan.options))
+    (kernel,) = emit_cuda(deep)
+    assert 100 * 1024 < kernel.smem_bytes <= 163 * 1024
+
+
+def test_unknown_architecture():
+    with pytest.raises(ScheduleError, match="sm_70"):
+        emit_cuda(for_cuda(rms_plan(), arch="sm_70"))
