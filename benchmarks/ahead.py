@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.record import MEASUREMENTS, read_document
 from benchmarks.summary import key_of
+from mirage_py.codegen.cuda.module import ARCH
 from mirage_py.codegen.triton.descriptors import COPIES, COPY_ENGINE
 from mirage_py.codegen.triton.launch_order import DEPENDENT_LAUNCH, START
 from mirage_py.errors import InputError
@@ -34,6 +35,8 @@ from mirage_py.ugraph.plan import Plan
 
 Json = dict[str, Any]
 
+# The GPU that a plan's text may be for, and no other.
+_ARCH_OF_ITS_OWN = 90
 # So many of a row's fastest plans are tried for a target before it is said that none fits.
 _TRIED = 8
 
@@ -124,6 +127,8 @@ def for_target(plan: Plan, target: Target) -> Plan:
     for flag, needed in ((COPIES, COPY_ENGINE), (START, DEPENDENT_LAUNCH)):
         if target.capability < needed:
             options = tuple(o.with_flag(flag, "") for o in options)
+    if target.capability != _ARCH_OF_ITS_OWN:
+        options = tuple(o.with_flag(ARCH, "") for o in options)
     return replace(plan, options=options)
 
 

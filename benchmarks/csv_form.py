@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.summary import BEST, best_peer, floor_share, peers_of, ratio
 
-_BEFORE = ("workload", "batch", "ours_us", "result", "result_us")
+_BEFORE = ("workload", "batch", "ours_us", "backend", "triton_us", "cuda_us", "result", "result_us")
 _AFTER = (
     "floor_us",
     "bound_by",

@@ -56,14 +56,16 @@ class Searched:
         return tuple(c.predicted_us for c in self.candidates)
 
 
-def search_workload(workload: Workload, target: Target, effort: str = "quick") -> Searched:
+def search_workload(
+    workload: Workload, target: Target, effort: str = "quick", backend: str = "triton"
+) -> Searched:
     """Search, rank and verify one workload on this machine."""
     from mirage_py.frontend.spec import parse_file
     from mirage_py.pipeline import rank_plans
 
     program = parse_file(workload.spec, sizes=workload.sizes)
     started = time.perf_counter()
-    ranking = rank_plans(program, target, effort=effort)
+    ranking = rank_plans(program, target, backend=backend, effort=effort)
     total_s = time.perf_counter() - started
     return Searched(
         program,
@@ -101,24 +103,26 @@ def write(searched: Searched, path: Path) -> None:
     path.write_text(json.dumps(document), encoding="utf-8")
 
 
-def read(path: Path, limit: int | None = None) -> Searched:
-    """The file's content, with its best ``limit`` plans.
+def read(path: Path, limit: int | None = None, backend: str = "auto") -> Searched:
+    """The file's content, with its best ``limit`` plans of a back end, or of any.
 
     Raises FormatError where it is not one of ours, FileNotFoundError where there is none.
     """
     document = json.loads(path.read_text(encoding="utf-8"))
     program = from_json(document["program"])
-    plans = [from_json(p) for p in document["plans"][:limit]]
     if not isinstance(program, Program):
         raise TypeError(f"{path} holds something else")
     # Files of earlier searches hold no predictions for single kernels.
     kernels = document.get("kernels") or [[]] * len(document["plans"])
+    rows = [
+        row
+        for row in zip(document["plans"], document["predicted_us"], kernels, strict=True)
+        if backend in ("auto", row[0].get("backend", "triton"))
+    ]
     candidates = tuple(
         Candidate(plan, predicted_us, tuple(of_each))
-        for plan, predicted_us, of_each in zip(
-            plans, document["predicted_us"], kernels, strict=False
-        )
-        if isinstance(plan, Plan)
+        for held, predicted_us, of_each in rows[:limit]
+        if isinstance(plan := from_json(held), Plan)
     )
     return Searched(program, candidates, document["search_s"], document["verify_s"])
 
@@ -131,6 +135,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--suite", default=ALL, help=f"which workloads (default: {ALL})")
     parser.add_argument("--target", default="h200")
     parser.add_argument("--effort", choices=("quick", "full"), default="quick")
+    parser.add_argument("--backend", choices=("triton", "cuda", "auto"), default="triton")
     chosen = parser.parse_args(arguments)
     try:
         workloads, target = named(chosen.suite, chosen.keys), target_named(chosen.target)
@@ -138,7 +143,7 @@ def main(arguments: Sequence[str]) -> None:
         parser.error(str(error))
     chosen.folder.mkdir(parents=True, exist_ok=True)
     for workload in workloads:
-        searched = search_workload(workload, target, chosen.effort)
+        searched = search_workload(workload, target, chosen.effort, chosen.backend)
         write(searched, chosen.folder / f"{workload.key}.json")
         print(
             f"{workload.key:24s} {len(searched.candidates):3d} plans, search "

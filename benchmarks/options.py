@@ -9,9 +9,11 @@ from benchmarks.peers import PEER_NAMES
 from benchmarks.suites import ALL, SMOKE, named
 from benchmarks.workload import Workload
 from mirage_py.errors import InputError
+from mirage_py.runtime.emission import BACKENDS
 
 PLANS = {"quick": 160, "full": 640}
 EFFORTS = tuple(PLANS)
+_BOTH = "auto"
 DEFAULT_FOLDER = Path("bench-out")
 
 
@@ -30,6 +32,7 @@ class Options:
     families: Path | None = None
     plans: int | None = None
     effort: str = "quick"
+    backend: str = "triton"
     gpus: int | None = None
     seconds: float | None = None
     row_seconds: float = 300.0
@@ -40,6 +43,9 @@ class Options:
     def __post_init__(self) -> None:
         if self.effort not in EFFORTS:
             raise InputError(f"unknown effort '{self.effort}'", repair=f"use {' or '.join(PLANS)}")
+        if self.backend not in (_BOTH, *BACKENDS):
+            names = " or ".join((_BOTH, *BACKENDS))
+            raise InputError(f"unknown back end '{self.backend}'", repair=f"use {names}")
         if self.families is not None and not self.families.is_dir():
             raise InputError(
                 f"there is no folder {self.families}",

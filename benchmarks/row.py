@@ -15,6 +15,7 @@ from benchmarks.families import Searched
 from benchmarks.plan_words import best_of_kinds, described, digest, resources
 from benchmarks.roofline import roofline
 from benchmarks.workload import Workload
+from mirage_py.runtime.emission import BACKENDS
 from mirage_py.runtime.gate import FloatGate
 from mirage_py.runtime.measured import MARGIN, Measured, TuneReport
 from mirage_py.runtime.tuner import CLIMBS, tune
@@ -81,7 +82,6 @@ def measure_row(
         "workload": workload.name,
         "batch": workload.batch,
         "sizes": dict(workload.sizes),
-        "backend": "triton",
         **_times(searched, report, setting),
         **_bounds(searched, setting),
         "search_s": round(searched.search_s, 2),
@@ -107,7 +107,9 @@ def _times(searched: Searched, report: TuneReport, setting: Setting) -> Json:
     result = _result(ours, own)
     eager = rivals.get("eager")
     found: Json = {
+        "backend": ours.plan.backend if ours is not None and ours.plan is not None else None,
         "ours_us": _round(ours.time_us) if ours else None,
+        **{f"{backend}_us": _best_of(backend, timed) for backend in BACKENDS},
         "result_us": _round(result.time_us) if result else None,
         "result": None if result is None else "ours" if result is ours else result.name,
         "peers_us": {n: _round(m.time_us) for n, m in rivals.items()},
@@ -129,6 +131,12 @@ def _times(searched: Searched, report: TuneReport, setting: Setting) -> Json:
             "climbed": ours.plan not in searched.plans,
         }
     return found
+
+
+def _best_of(backend: str, timed: Sequence[Measured]) -> float | None:
+    """The fastest time of a back end's plans."""
+    times = [m.time_us for m in timed if m.plan is not None and m.plan.backend == backend]
+    return _round(min(times)) if times else None
 
 
 def _ours(searched: Searched, report: TuneReport, timed: Sequence[Measured]) -> Measured | None:

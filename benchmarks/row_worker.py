@@ -61,8 +61,9 @@ def measure(task: Task) -> dict[str, Any]:
 def _searched(workload: Workload, task: Task) -> families.Searched:
     """From the folder of those found before, or found now."""
     if task["families"]:
-        return families.read(Path(task["families"]) / f"{workload.key}.json", task["plans"])
-    found = families.search_workload(workload, _target(), task["effort"])
+        path = Path(task["families"]) / f"{workload.key}.json"
+        return families.read(path, task["plans"], task["backend"])
+    found = families.search_workload(workload, _target(), task["effort"], task["backend"])
     return families.Searched(
         found.program, found.candidates[: task["plans"]], found.search_s, found.verify_s
     )

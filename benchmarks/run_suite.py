@@ -127,6 +127,7 @@ def new_record(options: Options, machine: dict[str, Any], name: str) -> Record:
             "suite": options.suite,
             "plans": options.most_plans,
             "effort": options.effort,
+            "backend": options.backend,
             "peers": list(options.peers),
         },
     )
@@ -164,6 +165,7 @@ def _jobs(options: Options, workers: int) -> list[Job]:
                 "families": folder,
                 "plans": options.most_plans,
                 "effort": options.effort,
+                "backend": options.backend,
                 "peers": list(options.peers),
                 "compile_workers": max(1, workers - 1),
             },

@@ -1,7 +1,7 @@
 """Which emitted kernels a memory checker looks at: the best plan of each kind of each example.
 
-``python -m benchmarks.sanitize_plans DIR`` searches where egglog is and writes one JSON file for
-each example. Reading them needs neither egglog nor lark.
+``python -m benchmarks.sanitize_plans DIR [--backend auto]`` searches where egglog is and writes one
+JSON file for each example. Reading them needs neither egglog nor lark.
 
 Every plan keeps its tiles and gets two small sizes, because a checker is a hundred times slower
 than the kernel: ``whole``, where every tile is full and the loads are as wide as in the real
@@ -10,8 +10,8 @@ kernel, and ``tails``, where no dimension is a multiple of anything.
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -97,8 +97,11 @@ def _with_tiles(new: Kernel, old: Kernel) -> Kernel:
     return replace(new, grid=old.grid, sections=tuple(replace(s, tile=o.tile) for s, o in sections))
 
 
-def search_example(path: Path) -> Iterator[Checked]:
-    """The best plan of each kind of an example, at both sizes; a large example part by part."""
+def search_example(path: Path, backend: str = "triton") -> Iterator[Checked]:
+    """The best plan of each kind of an example, at both sizes; a large example part by part.
+
+    ``auto`` is the best of each back end; those of CUDA say so in their kind.
+    """
     from mirage_py.frontend.spec import parse_file
     from mirage_py.pipeline import partition_of, rank_plans
     from mirage_py.targets import target as target_named
@@ -106,10 +109,11 @@ def search_example(path: Path) -> Iterator[Checked]:
     program = parse_file(path)
     cut = partition_of(program)
     for part in cut.parts if cut is not None else (program,):
-        ranking = rank_plans(part, target_named(_TARGET))
+        ranking = rank_plans(part, target_named(_TARGET), backend=backend)
         best: dict[str, Plan] = {}
         for instance in ranking.instances:
-            best.setdefault(instance.kind, instance.plan)
+            is_cuda = instance.plan.backend == "cuda"
+            best.setdefault(f"{instance.kind} cuda" if is_cuda else instance.kind, instance.plan)
         name = path.stem if cut is None else part.name
         for kind, plan in best.items():
             for variant in VARIANTS:
@@ -140,18 +144,23 @@ def examples() -> tuple[Path, ...]:
     return (*sorted(EXAMPLES.glob("*.math")), *sorted(EXAMPLES.glob("large/*.math")))
 
 
-def main(folder: Path, names: Sequence[str]) -> None:
+def main(folder: Path, names: Sequence[str], backend: str = "triton") -> None:
     """Search all examples, or those of these names."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in examples():
         if names and path.stem not in names:
             continue
         started = time.perf_counter()
-        found = tuple(search_example(path))
+        found = tuple(search_example(path, backend))
         write(found, folder / f"{path.stem}.json")
         kinds = ", ".join(dict.fromkeys(c.kind for c in found))
         print(f"{path.stem:26s} {time.perf_counter() - started:5.1f} s  {kinds}", flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--backend", choices=("triton", "cuda", "auto"), default="triton")
+    asked = parser.parse_args()
+    main(asked.folder, asked.names, asked.backend)

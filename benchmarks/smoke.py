@@ -1,7 +1,7 @@
 """A run that measures nothing: every stage but the clock, on two programs that are tiny.
 
-They are searched, their best plan is emitted, compiled for the target and run whole in Triton's
-interpreter, and it and eager PyTorch on the CPU are compared with float64. Times are null.
+They are searched, their best plan is emitted, run on the CPU and compiled for the target, and it
+and eager PyTorch on the CPU are compared with float64. Times are null.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from benchmarks.roofline import roofline
 from benchmarks.run_suite import new_record
 from benchmarks.suites import SMOKE, named
 from benchmarks.workload import Workload
-from mirage_py.runtime.ahead_of_time import compile_fault
 from mirage_py.runtime.gate_store import laid_out, to_arrays
-from mirage_py.runtime.interpreted import check_interpreted
+from mirage_py.runtime.stand_in import rehearse
 from mirage_py.search.kinds import describe
 from mirage_py.targets import H200
 from mirage_py.ugraph.json_form import to_json
@@ -56,15 +55,15 @@ def smoke_row(workload: Workload, searched: Searched) -> tuple[Json, list[Json]]
     """A row without times, and a line for each plan."""
     started = time.perf_counter()
     best = searched.candidates[0]
-    judged = check_interpreted(searched.program, best.plan, seed=0)
-    fault = compile_fault(best.plan, _TARGET)
+    rehearsal = rehearse(searched.program, best.plan, _TARGET, seed=0)
+    judged = rehearsal.evidence
     eager = _judged_eager(workload, searched)
     bound = roofline(searched.program, _TARGET)
     row: Json = {
         "workload": workload.name,
         "batch": workload.batch,
         "sizes": dict(workload.sizes),
-        "backend": "triton",
+        "backend": best.plan.backend,
         "ours_us": None,
         "result_us": None,
         "result": None,
@@ -84,7 +83,7 @@ def smoke_row(workload: Workload, searched: Searched) -> tuple[Json, list[Json]]
         "tune_s": None,
         "row_s": round(time.perf_counter() - started, 1),
         "candidates": len(searched.candidates),
-        "notes": [text for text in (judged.reason, fault) if text],
+        "notes": [text for text in (rehearsal.fault, *rehearsal.notes) if text],
         "kind": describe(best.plan.ugraph),
         "plan": described(best.plan),
         "digest": digest(best.plan),

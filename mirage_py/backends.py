@@ -17,7 +17,6 @@ from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.ugraph import UGraph
 
 AUTO = "auto"
-BACKENDS = ("triton", "cuda")
 _HOPPER, _HOPPER_ARCH = 90, "sm_90a"
 
 

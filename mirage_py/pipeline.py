@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirage_py.backends import AUTO, BACKENDS, limits_for, rank_for, usable
+from mirage_py.backends import AUTO, limits_for, rank_for, usable
 from mirage_py.dump import Dump
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.partition.limits import fits
 from mirage_py.partition.optimize_parts import PartJob, optimize_parts
 from mirage_py.partition.partition import Partition, partition
 from mirage_py.result import Result
+from mirage_py.runtime.emission import BACKENDS
 from mirage_py.search.normalised_parts import with_normalised_parts
 from mirage_py.search.search import SearchLimits, search
 from mirage_py.search.stabilize import stabilized

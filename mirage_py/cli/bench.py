@@ -67,6 +67,13 @@ def _names(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[st
     help="How many plans are measured: 160 or 640.",
 )
 @click.option(
+    "--backend",
+    type=click.Choice(["triton", "cuda", "auto"]),
+    default="triton",
+    show_default=True,
+    help="Whose plans are measured; auto: both, half of the plans each.",
+)
+@click.option(
     "--gpus", type=click.IntRange(min=1), metavar="N", help="Use at most N GPUs.  [default: all]"
 )
 @click.option(
@@ -117,6 +124,7 @@ def bench(
     families: Path | None,
     plans: int | None,
     effort: str,
+    backend: str,
     gpus: int | None,
     seconds: float | None,
     row_seconds: float,
@@ -157,6 +165,7 @@ def bench(
             families=families,
             plans=plans,
             effort=effort,
+            backend=backend,
             gpus=gpus,
             seconds=seconds,
             row_seconds=row_seconds,

@@ -24,6 +24,9 @@ class ZeroFill:
         return f"zero_{self.tensor}"
 
 
+# The back ends there are, as plans name them.
+BACKENDS = ("triton", "cuda")
+
 EmittedKernel = TritonKernel | CudaKernel
 Step = EmittedKernel | LibraryCall | ZeroFill
 

@@ -11,8 +11,8 @@ from plans import rms_plan
 
 from benchmarks.ahead import fastest_plans, for_target, report, table, with_winners_first
 from mirage_py.errors import InputError
-from mirage_py.runtime.compiled_facts import CompiledFacts
 from mirage_py.runtime.compile_pool import CompileOutcome
+from mirage_py.runtime.compiled_facts import CompiledFacts
 from mirage_py.targets import target
 from mirage_py.ugraph.json_form import to_json
 

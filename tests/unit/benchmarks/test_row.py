@@ -14,6 +14,7 @@ from benchmarks import row as row_module
 from benchmarks.families import Candidate, Searched, read, write
 from benchmarks.row import Setting, measure_row
 from benchmarks.workload import Workload
+from mirage_py.backends import for_cuda
 from mirage_py.runtime.compiled_facts import CompiledFacts
 from mirage_py.runtime.measured import Measured, TuneReport
 from mirage_py.targets import H200
@@ -91,6 +92,7 @@ def test_a_win(monkeypatch: pytest.MonkeyPatch):
     assert row["peers_us"] == {"eager": 20.0, "sdpa_flash": 9.0}
     assert (row["search_s"], row["verify_s"]) == (1.25, 0.5)
     assert list(row["peers_compile_s"]) == ["eager", "sdpa_flash"]
+    assert (row["triton_us"], row["cuda_us"]) == (8.0, None)
     assert row["plan"][0]["flags"] == {"n": "1"}
     assert row["resources"][0]["registers"] == 32
     assert row["dropped"] == {"Y[0] = 1 instead of 2": 1}
@@ -106,6 +108,13 @@ def test_a_win(monkeypatch: pytest.MonkeyPatch):
     assert lines[1]["digest"] == row["digest"] != lines[0]["digest"]
     assert lines[0]["kernels"] == [{"time_us": 3.0, "bound": "memory"}] * 2
     assert from_json(json.loads(json.dumps(lines[1]["plan"], allow_nan=False))) == numbered(1)
+
+
+def test_the_best_of_each_back_end(monkeypatch: pytest.MonkeyPatch):
+    cuda = [replace(plan(n, t), plan=for_cuda(numbered(n), H200)) for n, t in ((2, 7.0), (3, 9.0))]
+    row, _ = Stage(monkeypatch, [plan(0, 12.0), plan(1, 8.0), *cuda, peer("eager", 20.0)]).row()
+    assert (row["backend"], row["ours_us"]) == ("cuda", 7.0)
+    assert (row["triton_us"], row["cuda_us"]) == (8.0, 7.0)
 
 
 def test_the_result_is_what_a_user_would_get(monkeypatch: pytest.MonkeyPatch):

@@ -32,7 +32,14 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
 
 
 def task(tmp_path: Path, **more: object) -> dict[str, object]:
-    settings = {"families": None, "plans": 3, "effort": "quick", "peers": [], "compile_workers": 2}
+    settings = {
+        "families": None,
+        "plans": 3,
+        "effort": "quick",
+        "backend": "auto",
+        "peers": [],
+        "compile_workers": 2,
+    }
     return {"key": WORKLOAD.key, "stage_file": str(tmp_path / "stage"), **settings, **more}
 
 

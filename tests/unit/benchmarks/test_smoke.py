@@ -51,12 +51,13 @@ def test_the_whole_command(tmp_path: Path):
 
 def test_a_kernel_that_is_wrong_has_no_error_to_show(monkeypatch: pytest.MonkeyPatch):
     from benchmarks import smoke
+    from mirage_py.runtime.stand_in import Rehearsal
     from mirage_py.verify.float_gate import FloatEvidence
 
     wrong = FloatEvidence(0.5, 1e-2, None, False, "Y[0, 0] = 1 instead of 2")
-    monkeypatch.setattr(smoke, "check_interpreted", lambda *_, **__: wrong)
-    monkeypatch.setattr(smoke, "compile_fault", lambda *_: "k takes 300000 bytes")
+    rehearsal = Rehearsal(wrong, "interpreter", "k takes 300000 bytes", ("a note",))
+    monkeypatch.setattr(smoke, "rehearse", lambda *_, **__: rehearsal)
     workload = named(SMOKE)[0]
     row, _ = smoke_row(workload, search_workload(workload, H200, "none"))
     assert row["max_rel_error"] is None
-    assert row["notes"] == ["Y[0, 0] = 1 instead of 2", "k takes 300000 bytes"]
+    assert row["notes"] == ["k takes 300000 bytes", "a note"]
