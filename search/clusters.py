@@ -45,6 +45,12 @@ def is_clustered(ugraph: UGraph) -> bool:
     return any(isinstance(k, BlockGraph) and k.cluster_dims for k in ugraph.kernels)
 
 
+def ends_in_cluster(ugraph: UGraph) -> bool:
+    """Whether it is one kernel whose last section brings together what those before it have."""
+    blocks = [k for k in ugraph.kernels if isinstance(k, BlockGraph)]
+    return is_clustered(ugraph) and len(blocks[0].sections) > 1
+
+
 def in_a_cluster(ugraph: UGraph) -> UGraph | None:
     """The µGraph of one kernel; None where two kernels do not come together in clusters.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mirage_py.search.cluster_rows import shared_rows
 from mirage_py.search.derivation import Derivation
 from mirage_py.search.draws import Draw
 from mirage_py.search.extract import extract, stages_worth_a_search
@@ -63,4 +64,8 @@ class OneKernel:
             block = lower(program, derivation, arrangement, output_stores(program))
             cost_us = arrangement_us(derivation, arrangement, self.work)
             origin = Origin(configuration, arrangement.name, derivation)
-            self.draw.outcome.add(Family(UGraph(program, (block,)), cost_us, ONE_KERNEL, (origin,)))
+            family = Family(UGraph(program, (block,)), cost_us, ONE_KERNEL, (origin,))
+            self.draw.outcome.add(family)
+            if self.task.limits.max_cluster_blocks > 1:
+                for shared in shared_rows(family):
+                    self.draw.outcome.add(shared)

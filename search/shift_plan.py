@@ -141,7 +141,7 @@ class _Planner:
         known = self.offered[key]
         if not known:
             later = (d for k in self.scales.kernels[number:] for d in k.reduced[key])
-            reduced = [d for d in later if d not in block.grid_tiles]
+            reduced = [d for d in later if d not in _split(block)]
             kept = tuple(d for d in self.dims[key] if d not in reduced)
             if kept == self.dims[key]:
                 self._fail(key, f"kernel {block.name} sees nothing to take a maximum over")
@@ -155,7 +155,7 @@ class _Planner:
             d for d in self.dims[key] if d not in needed and all(d in dims for dims in start)
         )
         source = min((v for v in known if _within(kept, v)), key=len)
-        if any(d in block.grid_tiles for d in source if d not in kept):
+        if any(d in _split(block) for d in source if d not in kept):
             self._fail(key, f"kernel {block.name} mixes shifts of other blocks")
         return kept, source
 
@@ -240,6 +240,11 @@ class _Sections:
     def _fail(self, what: str) -> None:
         reason = f"kernel {self.block.name} {what}"
         raise ConflictError((self.key,), reason, is_structural=True)
+
+
+def _split(block: BlockGraph) -> tuple[str, ...]:
+    """Dimensions that blocks share out without seeing one another's part."""
+    return tuple(axis.dim for axis in block.split_axes)
 
 
 def _shares(left: Iterable[str], right: Iterable[str]) -> bool:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 
-from mirage_py.search.clusters import apart, in_a_cluster, is_clustered
+from mirage_py.search.clusters import apart, ends_in_cluster, in_a_cluster
 from mirage_py.search.shift_flow import Dims
 from mirage_py.search.shift_groups import ConflictError, GroupAnalysis, Scales
 from mirage_py.search.shift_masks import Masks, common_masks, masks_of_program
@@ -51,7 +51,7 @@ def is_safe(ugraph: UGraph) -> bool:
 
 def stabilized(ugraph: UGraph) -> Stabilized:
     """The stabilised µGraph, and what is not safe about it."""
-    if not is_clustered(ugraph):
+    if not ends_in_cluster(ugraph):
         return _stabilized(ugraph)
     # Parts have maxima of their own, which the end brings to one: that is what two kernels do.
     found = _stabilized(apart(ugraph))

@@ -135,8 +135,7 @@ class TiledKernel:
                 elements = self.tiling.elements(self.block.nodes[node.args[0]].dims, number)
                 vector += elements
                 sums.append(position)
-                if self.tiling.reduced_over_cluster(position):
-                    exchanged += _PARTIAL_BYTES * elements
+                exchanged += self._exchanged_bytes(position)
             elif kind == ELEMENTWISE or node.op.startswith("accum"):
                 added = node.op == "accum_sum" and self._is_fused(node.args[0])
                 vector += 0 if added else operator(node.op).flops * elements
@@ -166,6 +165,14 @@ class TiledKernel:
             accumulators=tuple(accumulators),
             largest=sizes[-1] + sizes[-2],
         )
+
+    def _exchanged_bytes(self, position: int) -> int:
+        """What a block shows the others of what a reduction goes over, once it is reduced there."""
+        shared = self.tiling.reduced_over_cluster(position)
+        if not shared:
+            return 0
+        node, section = self.block.nodes[position], self.block.section_of[position]
+        return _PARTIAL_BYTES * self.tiling.elements(node.dims, section)
 
     def _live_elements(self, position: int, is_operand: bool) -> int:
         """Elements that a value takes in registers, besides those that it is computed from."""

@@ -62,7 +62,7 @@ def split_dim(program: Program, dim: str, parts: int) -> Program:
         if node.op == "size" and node.attr == dim:
             new.append(builder.apply("mul", builder.size(outer), builder.size(dim)))
         else:
-            new.append(copied(builder, replace(node, attr=_split_attr(node, dim, exprs)), args))
+            new.append(copied(builder, replace(node, attr=split_attr(node, dim, exprs)), args))
     builder.outputs.extend(
         Output(o.tensor, new[o.node], tuple(e.substitute(exprs) for e in o.index))
         for o in program.outputs
@@ -70,7 +70,10 @@ def split_dim(program: Program, dim: str, parts: int) -> Program:
     return builder.build()
 
 
-def _split_attr(node: Node, dim: str, exprs: Mapping[str, IndexExpr]) -> Attr:
+def split_attr(node: Node, dim: str, exprs: Mapping[str, IndexExpr]) -> Attr:
+    """The attribute of a node where ``dim`` is split: ``exprs`` has the sum that stands for it, and
+    a reduction goes over both halves.
+    """
     attr = node.attr
     if isinstance(attr, Access):
         return Access(attr.tensor, tuple(e.substitute(exprs) for e in attr.index))
