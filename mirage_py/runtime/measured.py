@@ -94,6 +94,11 @@ class Contender:
         return not self.reason
 
     @property
+    def backend(self) -> str:
+        """That of its plan; empty for a baseline."""
+        return self.plan.backend if self.plan is not None else ""
+
+    @property
     def time_us(self) -> float:
         """Its median, or infinity."""
         return self.time.median_us if self.time is not None and self.alive else inf

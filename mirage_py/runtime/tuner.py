@@ -182,7 +182,7 @@ class _Tuner:
         """Compile, check and time what is a step from the fastest, until nothing gets faster."""
         known = {c.plan for c in self.candidates}
         for _ in range(climbs):
-            top = self._fastest([c for c in self.candidates if c.alive], _CLIMBERS)
+            top = self._leading([c for c in self.candidates if c.alive], _CLIMBERS)
             late = deadline is not None and time.monotonic() > deadline
             if not top or late or self.should_stop():
                 return
@@ -244,16 +244,36 @@ class _Tuner:
         self._check_baselines(sets[0])
         tried = [c for c in self.candidates if c.alive]
         share = min(_MOST_SURVIVORS, len(tried) // _SURVIVORS)
-        racing = self._fastest(tried, max(top_k, share))
+        racing = self._leading(tried, max(top_k, share))
         try:
             with self._stage("race"):
                 self._round(racing, sets, _REPS[1])
             with self._stage("finals"):
-                self._round(self._proven(racing, top_k), sets, _REPS[2])
+                self._round(self._finalists(racing, top_k), sets, _REPS[2])
         except KeyboardInterrupt:
             if not any(c.time_us < float("inf") for c in self.baselines):
                 raise
             self.interrupted = True
+
+    def _leading(self, contenders: Sequence[Contender], count: int) -> list[Contender]:
+        """The fastest ``count``, and the fastest of each back end that has none among them: what
+        the other one can do is worth knowing.
+        """
+        fastest = self._fastest(contenders, len(contenders))
+        leading = fastest[:count]
+        for contender in fastest[count:]:
+            if contender.backend not in {c.backend for c in leading}:
+                leading.append(contender)
+        return leading
+
+    def _finalists(self, racing: Sequence[Contender], count: int) -> list[Contender]:
+        """The fastest ``count`` that are proven, and one of each back end that has none of them."""
+        finalists = self._proven(racing, count)
+        for backend in dict.fromkeys(c.backend for c in racing):
+            if any(c.backend == backend for c in finalists) or self._is_late():
+                continue
+            finalists += self._proven([c for c in racing if c.backend == backend and c.alive], 1)
+        return finalists
 
     def _proven(self, racing: Sequence[Contender], count: int) -> list[Contender]:
         """The fastest ``count`` that pass the other input sets too; wrong ones are replaced."""
@@ -367,7 +387,7 @@ class _Tuner:
 
 def _name(number: int, plan: Plan) -> str:
     kernels = " + ".join(k.name for k in plan.ugraph.kernels)
-    return f"plan {number}: {kernels}"
+    return f"plan {number}: {kernels}" + (" (CUDA)" if plan.backend == "cuda" else "")
 
 
 def _on_sets(function: Callable[..., Any], sets: Sequence[InputSet]) -> Entry:

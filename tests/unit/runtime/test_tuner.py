@@ -102,6 +102,11 @@ def numbered(number: int) -> Plan:
     return replace(PLAN, options=(replace(first, flags=(("n", str(number)),)), second))
 
 
+def in_cuda(*numbers: int):
+    """Some of the plans that ``numbered`` gives are for the CUDA back end."""
+    return lambda n: replace(numbered(n), backend="cuda" if n in numbers else "triton")
+
+
 def number_of(plan: Plan) -> int:
     return int(plan.options[0].flag("n"))
 
@@ -137,8 +142,9 @@ class Scene:
         top_k: int = 2,
         neighbours=lambda _: (),
         climbs: int = 2,
+        made=numbered,
     ) -> TuneReport:
-        plans = [numbered(n) for n in range(count)]
+        plans = [made(n) for n in range(count)]
         functions = {name: lambda *_: "baseline" for name in baselines}
         tuner = _Tuner(PROGRAM, plans, functions, self.gate, None, lambda _: None, self.stop)
         pool = Pool(self.outcomes)
@@ -230,6 +236,40 @@ def test_rounds_halve_the_field_and_keep_the_baselines(monkeypatch: pytest.Monke
     assert [len(names) for _, names in scene.rounds] == [6, 4]
     assert all({"eager", "compile"} <= set(names) for _, names in scene.rounds)
     assert scene.gate.asked == [("first", list(range(16))), ("rest", [0, 1])]
+
+
+def test_both_back_ends_are_raced_to_the_end(monkeypatch: pytest.MonkeyPatch):
+    times = {f"plan {n}": 8.0 + n for n in range(6)}
+    scene = Scene(monkeypatch, {**BASE, **times})
+    scene.gate.verdicts["rest"] = {4: WRONG}
+    report = scene.run(6, top_k=2, made=in_cuda(4, 5))
+    assert report.best.plan == numbered(0)
+    assert [m.name for m in report.measured[3:5]] == [
+        "plan 3: row_sums + divide", "plan 4: row_sums + divide (CUDA)",
+    ]  # fmt: skip
+    # The fastest CUDA plan comes along; it is wrong on the other input sets.
+    raced, finals = ([n.split(":")[0] for n in names[2:]] for _, names in scene.rounds)
+    assert raced == ["plan 0", "plan 1", "plan 4"]
+    assert finals == ["plan 0", "plan 1"]
+    scene.gate.verdicts["rest"] = {}
+    scene.rounds.clear()
+    scene.run(6, top_k=2, made=in_cuda(4, 5))
+    assert [n.split(":")[0] for n in scene.rounds[1][1][2:]] == ["plan 0", "plan 1", "plan 4"]
+
+
+def test_it_climbs_from_the_best_of_each_back_end(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, **{f"plan {n}": 8.0 + n for n in range(4)}})
+    seen = []
+
+    def none(plan: Plan):
+        seen.append(number_of(plan))
+        return ()
+
+    scene.run(4, neighbours=none, made=in_cuda(3))
+    assert seen == [0, 1, 2, 3]
+    seen.clear()
+    scene.run(4, neighbours=none)
+    assert seen == [0, 1, 2]
 
 
 def test_never_slower_than_what_the_user_has(monkeypatch: pytest.MonkeyPatch):
