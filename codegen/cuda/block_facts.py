@@ -102,11 +102,11 @@ class BlockFacts:
 
     @cached_property
     def dots(self) -> tuple[int, ...]:
-        """Products that tensor cores take."""
+        """Products of tiles that are large enough for tensor cores."""
         nodes = enumerate(self.block.nodes)
         return tuple(
             n for n, node in nodes
-            if node.op == "matmul" and self.tiling.is_dot(n) and self.dtypes[node.args[0]].is_half
+            if node.op == "matmul" and self.tiling.is_dot(n)
         )  # fmt: skip
 
     @cached_property

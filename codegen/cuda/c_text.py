@@ -85,6 +85,19 @@ def added(*parts: str) -> str:
     return " + ".join(kept) or "0"
 
 
+def weighted(*terms: tuple[str, int]) -> str:
+    """The text of a sum of products with constants."""
+    constant = sum(int(t) * f for t, f in terms if t.isdigit())
+    parts = []
+    for text, factor in terms:
+        if not text.isdigit():
+            grouped = f"({text})" if " + " in text and factor != 1 else text
+            parts.append(grouped if factor == 1 else f"{factor} * {grouped}")
+    if constant or not parts:
+        parts.append(str(constant))
+    return " + ".join(parts)
+
+
 def wrapped(text: str, width: int) -> list[str]:
     """A statement as lines of at most ``width`` characters where its spaces permit."""
     mark = "// " if text.startswith("// ") else ""

@@ -11,6 +11,7 @@ from mirage_py.codegen.cuda.linear_text import is_only_copy
 from mirage_py.codegen.cuda.shared_tile import SharedTile
 from mirage_py.codegen.cuda.staging import Staged, matrix_layout, vector_run
 from mirage_py.codegen.cuda.value import Value
+from mirage_py.ugraph.dtypes import DType
 from mirage_py.ugraph.node import Node
 
 # What an access of so many bytes goes through.
@@ -118,11 +119,23 @@ class Copies:
     def read(
         self, staged: Staged, buffer: str, want: Layout, name: str, steps: dict[str, Layout]
     ) -> Value:
-        """A tile, or the part of it that ``steps`` choose, from shared memory in registers."""
-        tile, dtype = staged.tile, self.facts.dtypes[staged.load]
+        """A staged tile, or the part of it that ``steps`` choose, in registers."""
+        dtype = self.facts.dtypes[staged.load]
+        return self.read_tile(staged.tile, dtype, buffer, want, name, steps)
+
+    def read_tile(
+        self,
+        tile: SharedTile,
+        dtype: DType,
+        buffer: str,
+        want: Layout,
+        name: str,
+        steps: dict[str, Layout],
+    ) -> Value:
+        """A tile in shared memory, or the part of it that ``steps`` choose, in registers."""
         matrix = matrix_layout(tile, want) if dtype.is_half else None
         if matrix is not None:
-            return self._matrices(tile, buffer, want, name, steps, matrix)
+            return self._matrices(tile, dtype, buffer, want, name, steps, matrix)
         out = self.out
         vector = 1
         if want.registers and want.registers[0][0] == tile.dim:
@@ -149,6 +162,7 @@ class Copies:
     def _matrices(
         self,
         tile: SharedTile,
+        dtype: DType,
         buffer: str,
         want: Layout,
         name: str,
@@ -157,7 +171,6 @@ class Copies:
     ) -> Value:
         out = self.out
         layout, transposes = matrix
-        dtype = next(d for d in self.facts.dtypes if d.is_half)
         value = Value(name, want, dtype, is_packed=True)
         out.line(value.declaration())
         count = min(_MATRICES, value.words)

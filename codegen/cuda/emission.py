@@ -76,12 +76,15 @@ class Emission:
         return self.indented(f"if ({condition})") if condition else nullcontext()
 
     @contextmanager
-    def unrolled(self, variable: str, count: int) -> Iterator[str]:
-        """A loop over registers; gives the text of its variable, 0 where there is but one."""
+    def unrolled(self, variable: str, count: int, copies: int | None = None) -> Iterator[str]:
+        """A loop over registers; gives the text of its variable, 0 where there is but one.
+
+        ``copies`` is how many iterations are written out; None: all of them.
+        """
         if count == 1:
             yield "0"
             return
-        self.line("#pragma unroll")
+        self.line(f"#pragma unroll{'' if copies is None else f' {copies}'}")
         with self.indented(f"for (int {variable} = 0; {variable} < {count}; ++{variable})"):
             yield variable
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from mirage_py.codegen.cuda.block_facts import BlockFacts
 from mirage_py.codegen.cuda.blocked import blocked
 from mirage_py.codegen.cuda.contiguity import run_length
-from mirage_py.codegen.cuda.fragments import spread_sums
+from mirage_py.codegen.cuda.fragments import FMA, spread_sums
 from mirage_py.codegen.cuda.layout import Bit, Layout, bits_of
 from mirage_py.codegen.cuda.product_plan import ProductPlan, plan_product
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
@@ -71,9 +71,9 @@ class _Choice:
         state = facts.fused.get(number)
         for n in (number, *([] if state is None else [state])):
             found.own[n], found.parts[n] = final, result
-        for operand, layout in (
-            (plan.left, plan.fragments.left), (plan.right, plan.fragments.right)
-        ):  # fmt: skip
+        if plan.fragments.kind == FMA:
+            return  # which reads its operands from shared memory
+        for operand, layout in plan.sides(facts):
             if operand not in found.own and facts.block.nodes[operand].op != "load":
                 found.own[operand] = layout
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mirage_py.codegen.cuda.block_facts import BlockFacts
-from mirage_py.codegen.cuda.fragments import Bits, Fragments, Shape, half_fragments
-from mirage_py.codegen.cuda.layout import Bit, bits_of
+from mirage_py.codegen.cuda.fragments import (
+    FMA,
+    HALF,
+    TF32,
+    Bits,
+    Fragments,
+    Kind,
+    Shape,
+    fragments,
+)
+from mirage_py.codegen.cuda.layout import Bit, Layout, bits_of
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.dtypes import DType
 from mirage_py.ugraph.plan import LaunchOptions
@@ -24,6 +34,11 @@ class ProductPlan:
     right: int
     dtype: DType
     fragments: Fragments
+
+    def sides(self, facts: BlockFacts) -> tuple[tuple[int, Layout], tuple[int, Layout]]:
+        """The nodes that hold the operands, and the layouts in which these are wanted."""
+        left, right = facts.root(self.left), facts.root(self.right)
+        return (left, self.fragments.left), (right, self.fragments.right)
 
 
 def plan_product(
@@ -53,28 +68,40 @@ def plan_product(
         left, right, rows, columns = right, left, columns, rows
     extents = {d: facts.tiling.padded(d, facts.section(number)) for d in (*result, *inner)}
     shape = Shape(*(bits_of(side, extents) for side in (rows, columns, inner)))
-    warps = _warps(facts, number, options, shape, given)
-    return ProductPlan(left, right, facts.dtypes[left], half_fragments(shape, warps))
+    kind = product_kind(facts, number, options)
+    warps = _warps(facts, number, options, kind, shape, given)
+    return ProductPlan(left, right, facts.dtypes[left], fragments(kind, shape, warps))
+
+
+def product_kind(facts: BlockFacts, number: int, options: LaunchOptions) -> Kind:
+    """By which instructions a product goes: float32 to tensor cores only if asked for."""
+    if facts.dtypes[facts.block.nodes[number].args[0]].is_half:
+        return HALF
+    return TF32 if options.flag("precision") == "tf32" else FMA
 
 
 def _warps(
     facts: BlockFacts,
     number: int,
     options: LaunchOptions,
+    kind: Kind,
     shape: Shape,
     given: tuple[Bit | None, ...] | None,
 ) -> tuple[Bit | None, ...]:
     count = (options.num_warps - 1).bit_length()
-    free = (*shape.rows[4:], *shape.columns[3:], *shape.inner[4:])
+    sides = (shape.rows[kind.rows :], shape.columns[kind.columns :], shape.inner[kind.inner :])
+    free = [b for side in sides for b in side]
     if given is not None and any(b in free for b in given):
         return tuple(b if b in free else None for b in given)
     if options.flag("warps"):
-        return _as_asked(facts, options, shape, count)
-    return _by_rule(shape, count, number in facts.fused or facts.sums_at_end(number))
+        return _as_asked(facts, options, sides, count)
+    registers = (1 << len(shape.rows) + len(shape.columns)) // 32
+    may_be_in_parts = number in facts.fused or facts.sums_at_end(number)
+    return _by_rule(sides, count, registers, may_be_in_parts)
 
 
 def _as_asked(
-    facts: BlockFacts, options: LaunchOptions, shape: Shape, count: int
+    facts: BlockFacts, options: LaunchOptions, sides: Sequence[Bits], count: int
 ) -> tuple[Bit | None, ...]:
     text = options.flag("warps")
     try:
@@ -87,19 +114,19 @@ def _as_asked(
             where=facts.block.name,
             repair="give powers of two along M, N and K, as 1x4x1",
         )
-    sides = (shape.rows[4:], shape.columns[3:], shape.inner[4:])
     bits: list[Bit | None] = []
     for side, wanted in zip(sides, counts, strict=True):
         bits += _top(side, (wanted - 1).bit_length())
     return tuple((bits + [None] * count)[:count])
 
 
-def _by_rule(shape: Shape, count: int, may_be_in_parts: bool) -> tuple[Bit | None, ...]:
+def _by_rule(
+    sides: Sequence[Bits], count: int, registers: int, may_be_in_parts: bool
+) -> tuple[Bit | None, ...]:
     """Rows, then columns, then inner positions; inner positions first where the result is so small
     that every warp can hold all of it.
     """
-    rows, columns, inner = shape.rows[4:], shape.columns[3:], shape.inner[4:]
-    registers = (1 << len(shape.rows) + len(shape.columns)) // 32
+    rows, columns, inner = sides
     order = [rows, columns]
     if may_be_in_parts:
         order = [inner, *order] if registers <= _MOST_PARTS else [*order, inner]
