@@ -16,12 +16,14 @@ from mirage_py.runtime.ahead_of_time import compiled
 from mirage_py.runtime.atomic import write_text
 from mirage_py.runtime.cuda_compiler import cuda_compiler, nvcc
 from mirage_py.runtime.emission import emit_kernels
+from mirage_py.runtime.emulated import run_emulated
 from mirage_py.runtime.environment import detect_target, gpu
 from mirage_py.runtime.interpreted import run_interpreted
 from mirage_py.runtime.launch import PlanRunner
 from mirage_py.runtime.stand_in import cpp_compiler
 from mirage_py.settings import Settings
 from mirage_py.ugraph import index as ix
+from mirage_py.ugraph.buffers import FloatArray
 from mirage_py.ugraph.builder import ProgramBuilder
 from mirage_py.ugraph.dtypes import F32
 from mirage_py.ugraph.node import Access, Node
@@ -30,6 +32,7 @@ from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
 
 _POINTS = 100
 _CLUSTERS_FROM = 90
+_CUDA = "cuda"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +50,18 @@ def environment_report() -> list[Check]:
     checks = [_python(), *_packages(), _cupy(), *_cuda_tools(), _cache_folder(), _gpu()]
     checks.append(_guarded("compile a kernel", _compile))
     found = gpu()
+    with_cuda = _compiles_cuda()
+    if with_cuda:
+        checks.append(_guarded("compile a CUDA kernel", lambda: _compile(_CUDA)))
     if found is not None:
         checks += [_clusters(found.capability), _c_compiler()]
         checks.append(_guarded("run a kernel on the GPU", _run_on_gpu))
+        if with_cuda:
+            checks.append(_guarded("run a CUDA kernel on the GPU", lambda: _run_on_gpu(_CUDA)))
     else:
         checks.append(_guarded("run a kernel in the interpreter", _run_in_interpreter))
+        if cpp_compiler() is not None:
+            checks.append(_guarded("run a CUDA kernel on the CPU", _run_on_cpu))
     return checks
 
 
@@ -153,33 +163,49 @@ def _guarded(name: str, run: Callable[[], str]) -> Check:
         return Check(name, False, f"{type(error).__name__}: {what}", repair)
 
 
-def _compile() -> str:
+def _compiles_cuda() -> bool:
+    try:
+        cuda_compiler()
+    except MirageError:
+        return False
+    return True
+
+
+def _compile(backend: str = "triton") -> str:
     target = detect_target()
     capability = target.capability if target else 90
-    (kernel,) = emit_kernels(_doubling_plan())
+    (kernel,) = emit_kernels(_doubling_plan(backend))
     facts = compiled(kernel, capability)
     return f"sm_{capability}, {facts.cubin_bytes} bytes in {facts.seconds:.1f} s"
 
 
-def _run_on_gpu() -> str:
+def _run_on_gpu(backend: str = "triton") -> str:
     import torch
 
     x = torch.arange(_POINTS, dtype=torch.float32, device="cuda")
-    (y,) = PlanRunner(_doubling_plan()).run_poisoned(x)
+    (y,) = PlanRunner(_doubling_plan(backend)).run_poisoned(x)
     if not torch.equal(y, x + x):
         raise ArithmeticError("the kernel ran, and its result is wrong")
     return "right"
 
 
 def _run_in_interpreter() -> str:
+    return _judged(lambda x: run_interpreted(_doubling_plan(), {"X": x})["Y"])
+
+
+def _run_on_cpu() -> str:
+    return _judged(lambda x: run_emulated(_doubling_plan(_CUDA), {"X": x})["Y"])
+
+
+def _judged(run: Callable[[FloatArray], FloatArray]) -> str:
     x = np.arange(float(_POINTS))
-    y = run_interpreted(_doubling_plan(), {"X": x})["Y"]
+    y = run(x)
     if not np.array_equal(y, x + x):
         raise ArithmeticError("the kernel ran, and its result is wrong")
     return "right"
 
 
-def _doubling_plan() -> Plan:
+def _doubling_plan(backend: str = "triton") -> Plan:
     """Y = X + X, with a tail."""
     builder = ProgramBuilder("doubling")
     builder.dim("i", _POINTS)
@@ -193,4 +219,4 @@ def _doubling_plan() -> Plan:
         Node("store", (1,), Access("Y", index), ("i",)),
     )
     block = BlockGraph("doubling_kernel", (GridAxis("i", 64),), nodes, (Section((0, 1, 2)),))
-    return Plan(UGraph(builder.build(), (block,)), (LaunchOptions(1),))
+    return Plan(UGraph(builder.build(), (block,)), (LaunchOptions(1),), backend)
