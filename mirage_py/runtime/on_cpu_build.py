@@ -47,7 +47,7 @@ _DYNAMIC = re.compile(
 )
 # Lines of a kernel are those of its body in messages of the compiler, too.
 _KERNEL_FILE = "kernel.cpp"
-_ADDRESSES = re.compile(r" @(?: 0x[0-9a-f]+)*")
+_ADDRESSES = re.compile(r" @(?: (?:0x[0-9a-f]+|\(nil\)))*")
 _WORDS_OF_ERRORS = 1500
 
 
@@ -123,7 +123,7 @@ def _line_of(addresses: Sequence[str], kernel: CudaKernel, program: Path) -> str
     if tool is None or not addresses:
         return ""
     # A return address is that of the instruction behind the call.
-    calls = [hex(int(a, 16) - 1) for a in addresses]
+    calls = [hex(int(a, 16) - 1) for a in addresses if a != "(nil)"]
     done = subprocess.run(
         [tool, "-i", "-e", str(program), *calls], check=False, capture_output=True, text=True
     )

@@ -123,13 +123,13 @@ inline void deliver(Mbarrier& b, unsigned long long* bar) {
     if (!copies.empty()) advance(b);
 }
 
-inline void report_copy(unsigned long long* bar, Copy copy) {
+inline void report_copy(unsigned long long* bar, Copy copy, const void* place) {
     Mbarrier& b = mbarrier_at(bar, "a copy's barrier");
     if (!b.is_fenced)
         die("the copy engine reports to the barrier at %ld of shared memory: mbarrier_fence_init is missing",
             shared_offset(bar));
     if (launch.finds_races)
-        note_write(copy.to, copy.bytes.size(), static_cast<int>(current - threads.data()), ON_ITS_WAY);
+        note_write(copy.to, copy.bytes.size(), static_cast<int>(current - threads.data()), ON_ITS_WAY, place);
     memset(copy.to, 0xff, copy.bytes.size());
     b.copies.push_back(std::move(copy));
     publish(b.gathering);
@@ -153,7 +153,7 @@ void named_barrier(int id, int threads) {
 void mbarrier_init(unsigned long long* bar, unsigned count) {
     check_shared(bar, 8, 8, "mbarrier_init");
     if (count == 0) die("a barrier that counts no arrivals");
-    if (launch.finds_races) note_write(bar, 8, static_cast<int>(current - threads.data()), WRITTEN);
+    if (launch.finds_races) note_write(bar, 8, static_cast<int>(current - threads.data()), WRITTEN, __builtin_return_address(0));
     Mbarrier b;
     b.count = b.pending = count;
     b.maker = current;

@@ -10,7 +10,7 @@ inline void arrive_now(std::vector<Copy>& copies) {
         if (launch.finds_races) {
             const size_t begin = (copy.to - shared) / 2;
             for (size_t g = begin; g < begin + copy.bytes.size() / 2; ++g)
-                last[g] = {static_cast<uint16_t>(current - threads.data()), WRITTEN, warp().time};
+                last[g] = {static_cast<uint16_t>(current - threads.data()), WRITTEN, warp().time, copy.place};
         }
         memcpy(copy.to, copy.bytes.data(), copy.bytes.size());
     }
@@ -24,7 +24,9 @@ void copy_async(void* to, const void* from, unsigned bytes, bool is_in) {
         check_source(from, bytes);
         memcpy(copy.bytes.data(), from, bytes);
     }
-    if (launch.finds_races) note_write(to, bytes, static_cast<int>(current - threads.data()), ON_ITS_WAY);
+    copy.place = __builtin_return_address(0);
+    if (launch.finds_races)
+        note_write(to, bytes, static_cast<int>(current - threads.data()), ON_ITS_WAY, copy.place);
     memset(to, 0xff, bytes);
     current->open_copies.push_back(std::move(copy));
 }
@@ -85,7 +87,7 @@ void load_tile(void* to_shared, const TensorMap* map, unsigned long long* bar, i
                         check_source(from, map->element_bytes);
                         memcpy(&copy.bytes[swizzled(place, map->swizzle_bytes) - start], from, map->element_bytes);
                     }
-    report_copy(bar, std::move(copy));
+    report_copy(bar, std::move(copy), __builtin_return_address(0));
 }
 
 }  // namespace on_cpu
@@ -101,7 +103,8 @@ void bulk_load(void* to_shared, const void* from_global, unsigned bytes, unsigne
     check_shared(to_shared, bytes, 16, "bulk_load");
     check_source(from_global, bytes);
     const unsigned char* from = static_cast<const unsigned char*>(from_global);
-    report_copy(bar, {static_cast<unsigned char*>(to_shared), std::vector<unsigned char>(from, from + bytes)});
+    report_copy(bar, {static_cast<unsigned char*>(to_shared), std::vector<unsigned char>(from, from + bytes)},
+                __builtin_return_address(0));
 }
 
 void fence_async_shared() {

@@ -18,6 +18,7 @@ namespace on_cpu {
 struct Copy {
     unsigned char* to;
     std::vector<unsigned char> bytes;
+    const void* place = nullptr;  // in the kernel's code
 };
 
 // Lanes (or threads of a warp group) that do one thing together.

@@ -24,6 +24,14 @@ struct Last {
     uint16_t thread;  // in the cluster
     uint16_t state;
     uint32_t time;
+    const void* place;  // in the kernel's code
+};
+
+// The last reads of two bytes by a warp.
+struct Read {
+    uint32_t time;
+    uint32_t lanes;
+    const void* place;
 };
 
 struct Tensor {
@@ -36,7 +44,7 @@ struct Tensor {
 inline unsigned char *shared = nullptr, *global = nullptr;
 inline size_t shared_room = 0, global_room = 0;
 inline Last* last = nullptr;        // of each two bytes of shared memory
-inline uint32_t* reads = nullptr;   // of each two bytes, and each warp, the time of its last read
+inline Read* reads = nullptr;       // of each two bytes, and each warp
 inline uint32_t first_time = 1;     // of this cluster
 inline std::vector<Tensor> tensors;
 
@@ -72,55 +80,66 @@ inline void check_place(const void* p, size_t bytes, const char* what) {
     }
 }
 
-[[noreturn]] inline void report_race(const char* now, size_t granule, const char* then, int thread) {
+[[noreturn]] inline void report_race(const char* now, size_t granule, const char* missing,
+                                     const char* then, int thread, const void* place) {
     const Thread& other = threads[thread];
-    die("%s at %ld of block %d's shared memory without a barrier after the %s by block %d, thread %d",
-        now, static_cast<long>(granule * 2 % SHARED_ROOM),
-        first_block + static_cast<int>(granule * 2 / SHARED_ROOM), then, first_block + other.block,
-        other.number);
+    die("%s at %zu of block %d's shared memory without a %s after the %s by block %d, thread %d @ %p\n  now",
+        now, granule * 2 % SHARED_ROOM, first_block + static_cast<int>(granule * 2 / SHARED_ROOM), missing,
+        then, first_block + other.block, other.number, place);
 }
 
-// A read by the threads of a warp; `reader` is one of them, or -1 for all.
-inline void note_read(const void* p, size_t bytes, int by_warp, int reader) {
+// A read by a thread, or by all of a warp (`reader` is -1); `place` is in the kernel's code.
+inline void note_read(const void* p, size_t bytes, int by_warp, int reader, const void* place) {
     const size_t begin = (static_cast<const unsigned char*>(p) - shared) / 2;
     const size_t end = (static_cast<const unsigned char*>(p) - shared + bytes + 1) / 2;
+    const uint32_t now = warps[by_warp].time;
+    const uint32_t lanes = reader < 0 ? 0xffffffffu : 1u << reader % 32;
     for (size_t g = begin; g < end; ++g) {
         const Last& w = last[g];
         if (w.state != UNTOUCHED && w.time >= first_time) {
             if (w.state == ON_ITS_WAY)
                 die("read at %zu of shared memory of what an asynchronous copy is still to bring: "
-                    "nobody has waited for it", g * 2 % SHARED_ROOM);
+                    "nobody has waited for it @ %p\n  now", g * 2 % SHARED_ROOM, w.place);
             const int warp_then = threads[w.thread].warp;
-            if (!comes_before(warp_then, w.time, by_warp)) report_race("read", g, "write", w.thread);
-            if (warp_then == by_warp && w.thread != reader && w.time == warps[by_warp].time &&
-                w.state == WRITTEN)
-                report_race("read (another lane's)", g, "write", w.thread);
+            if (!comes_before(warp_then, w.time, by_warp))
+                report_race("read", g, "barrier", "write", w.thread, w.place);
+            if (warp_then == by_warp && w.thread != reader && w.time == now && w.state == WRITTEN)
+                report_race("read", g, "__syncwarp", "write", w.thread, w.place);
         }
-        reads[g * warps.size() + by_warp] = warps[by_warp].time;
+        Read& r = reads[g * warps.size() + by_warp];
+        r = {now, r.time == now ? r.lanes | lanes : lanes, place};
     }
 }
 
-inline void note_write(const void* p, size_t bytes, int by_thread, State state) {
+inline void note_write(const void* p, size_t bytes, int by_thread, State state, const void* place) {
     const int by_warp = threads[by_thread].warp;
     const size_t begin = (static_cast<const unsigned char*>(p) - shared) / 2;
     const size_t end = (static_cast<const unsigned char*>(p) - shared + bytes + 1) / 2;
     const size_t count = warps.size();
+    const uint32_t now = warps[by_warp].time;
+    const char* what = state == ON_ITS_WAY ? "asynchronous copy" : "write";
     for (size_t g = begin; g < end; ++g) {
         Last& w = last[g];
         if (w.state == ON_ITS_WAY && w.time >= first_time && state != ON_ITS_WAY)
-            die("write at %zu of shared memory where an asynchronous copy is to arrive",
-                g * 2 % SHARED_ROOM);
+            die("write at %zu of shared memory where an asynchronous copy is to arrive @ %p\n  now",
+                g * 2 % SHARED_ROOM, w.place);
         // Two writes without a barrier may be of the same value, but a copy's never are.
         if (state == ON_ITS_WAY && w.state != UNTOUCHED && w.time >= first_time &&
             !comes_before(threads[w.thread].warp, w.time, by_warp))
-            report_race("asynchronous copy", g, "write", w.thread);
-        for (size_t r = 0; r < count; ++r) {
-            const uint32_t time = reads[g * count + r];
-            if (time >= first_time && !comes_before(static_cast<int>(r), time, by_warp))
-                report_race(state == ON_ITS_WAY ? "asynchronous copy" : "write", g, "read",
-                            static_cast<int>(r) * 32);
+            report_race(what, g, "barrier", "write", w.thread, w.place);
+        for (size_t i = 0; i < count; ++i) {
+            const Read& r = reads[g * count + i];
+            if (r.time < first_time) continue;
+            const int warp_then = static_cast<int>(i);
+            const uint32_t others = warp_then == by_warp ? r.lanes & ~(1u << by_thread % 32) : r.lanes;
+            if (!others) continue;
+            const int reader = warp_then * 32 + __builtin_ctz(others);
+            if (!comes_before(warp_then, r.time, by_warp))
+                report_race(what, g, "barrier", "read", reader, r.place);
+            if (warp_then == by_warp && r.time == now)
+                report_race(what, g, "__syncwarp", "read", reader, r.place);
         }
-        w = {static_cast<uint16_t>(by_thread), state, warps[by_warp].time};
+        w = {static_cast<uint16_t>(by_thread), state, now, place};
     }
 }
 
@@ -158,15 +177,15 @@ inline void check_shared(const void* p, size_t bytes, size_t alignment, const ch
         die("%s at %ld of shared memory, which is no multiple of %zu", what, shared_offset(p), alignment);
 }
 
-inline void touch(const void* p, size_t bytes, bool writes) {
+inline void touch(const void* p, size_t bytes, bool writes, const void* place) {
     if (is_shared(p)) {
         if (reinterpret_cast<uintptr_t>(p) % (bytes > 16 ? 1 : bytes))
             die("access of %zu bytes at %ld of shared memory: misaligned", bytes, shared_offset(p));
         check_place(p, bytes, writes ? "write" : "read");
         if (!launch.finds_races) return;
         const int thread = static_cast<int>(current - threads.data());
-        if (writes) note_write(p, bytes, thread, WRITTEN);
-        else note_read(p, bytes, current->warp, thread);
+        if (writes) note_write(p, bytes, thread, WRITTEN, place);
+        else note_read(p, bytes, current->warp, thread, place);
     } else if (static_cast<size_t>(static_cast<const unsigned char*>(p) - global) < global_room) {
         if (reinterpret_cast<uintptr_t>(p) % (bytes > 16 ? 1 : bytes))
             die("access of %zu bytes to global memory: misaligned", bytes);
@@ -183,21 +202,23 @@ void* in_other_block(const void* p, unsigned rank) {
 
 }  // namespace on_cpu
 
-#define ON_CPU_HOOKS(N)                                                                \
-    extern "C" void __tsan_read##N(void* p) { on_cpu::touch(p, N, false); }            \
-    extern "C" void __tsan_write##N(void* p) { on_cpu::touch(p, N, true); }            \
-    extern "C" void __tsan_volatile_read##N(void* p) { on_cpu::touch(p, N, false); }   \
-    extern "C" void __tsan_volatile_write##N(void* p) { on_cpu::touch(p, N, true); }   \
-    extern "C" void __tsan_unaligned_read##N(void* p) { on_cpu::touch(p, N, false); }  \
-    extern "C" void __tsan_unaligned_write##N(void* p) { on_cpu::touch(p, N, true); }  \
-    extern "C" void __tsan_read_write##N(void* p) { on_cpu::touch(p, N, true); }
+#define ON_CPU_HOOK(NAME, BYTES, WRITES) \
+    extern "C" void NAME(void* p) { on_cpu::touch(p, BYTES, WRITES, __builtin_return_address(0)); }
+#define ON_CPU_HOOKS(N) \
+    ON_CPU_HOOK(__tsan_read##N, N, false) \
+    ON_CPU_HOOK(__tsan_write##N, N, true) \
+    ON_CPU_HOOK(__tsan_volatile_read##N, N, false) \
+    ON_CPU_HOOK(__tsan_volatile_write##N, N, true) \
+    ON_CPU_HOOK(__tsan_unaligned_read##N, N, false) \
+    ON_CPU_HOOK(__tsan_unaligned_write##N, N, true) \
+    ON_CPU_HOOK(__tsan_read_write##N, N, true)
 ON_CPU_HOOKS(1)
 ON_CPU_HOOKS(2)
 ON_CPU_HOOKS(4)
 ON_CPU_HOOKS(8)
 ON_CPU_HOOKS(16)
-extern "C" void __tsan_read_range(void* p, unsigned long n) { on_cpu::touch(p, n, false); }
-extern "C" void __tsan_write_range(void* p, unsigned long n) { on_cpu::touch(p, n, true); }
+extern "C" void __tsan_read_range(void* p, unsigned long n) { on_cpu::touch(p, n, false, __builtin_return_address(0)); }
+extern "C" void __tsan_write_range(void* p, unsigned long n) { on_cpu::touch(p, n, true, __builtin_return_address(0)); }
 
 // Of the instrumentation for misaligned accesses (UndefinedBehaviorSanitizer).
 struct UbsanMismatch {
@@ -214,16 +235,16 @@ extern "C" void __tsan_init() {}
 extern "C" void __tsan_func_entry(void*) {}
 extern "C" void __tsan_func_exit() {}
 extern "C" void* __tsan_memcpy(void* to, const void* from, unsigned long n) {
-    on_cpu::touch(from, n, false);
-    on_cpu::touch(to, n, true);
+    on_cpu::touch(from, n, false, __builtin_return_address(0));
+    on_cpu::touch(to, n, true, __builtin_return_address(0));
     return memcpy(to, from, n);
 }
 extern "C" void* __tsan_memset(void* to, int value, unsigned long n) {
-    on_cpu::touch(to, n, true);
+    on_cpu::touch(to, n, true, __builtin_return_address(0));
     return memset(to, value, n);
 }
 extern "C" void* __tsan_memmove(void* to, const void* from, unsigned long n) {
-    on_cpu::touch(from, n, false);
-    on_cpu::touch(to, n, true);
+    on_cpu::touch(from, n, false, __builtin_return_address(0));
+    on_cpu::touch(to, n, true, __builtin_return_address(0));
     return memmove(to, from, n);
 }

@@ -52,7 +52,8 @@ void load_matrices(unsigned* out, int count, bool transposed, const void* row) {
     Matrices mine{out, static_cast<unsigned char*>(const_cast<void*>(row))};
     if (lane() < 8 * count) check_shared(row, 16, 16, "ldmatrix");
     if (launch.finds_races && lane() < 8 * count)
-        note_read(row, 16, current->warp, static_cast<int>(current - threads.data()));
+        note_read(row, 16, current->warp, static_cast<int>(current - threads.data()),
+                  __builtin_return_address(0));
     meet(warp().meeting, 32, std::string("ldmatrix_x") + char('0' + count) + (transposed ? "_trans" : ""),
          &mine, [=](void** all) {
         Matrices rows[32];
@@ -70,7 +71,9 @@ void load_matrices(unsigned* out, int count, bool transposed, const void* row) {
 void store_matrices(const unsigned* in, int count, bool transposed, void* row) {
     Matrices mine{const_cast<unsigned*>(in), static_cast<unsigned char*>(row)};
     check_shared(row, 16, 16, "stmatrix");
-    if (launch.finds_races) note_write(row, 16, static_cast<int>(current - threads.data()), WRITTEN);
+    if (launch.finds_races) 
+        note_write(row, 16, static_cast<int>(current - threads.data()), WRITTEN,
+                   __builtin_return_address(0));
     meet(warp().meeting, 32, std::string("stmatrix_x") + char('0' + count) + (transposed ? "_trans" : ""),
          &mine, [=](void** all) {
         Matrices rows[32];

@@ -156,7 +156,7 @@ static void run() {
     warps.resize(threads.size() / 32);
     if (launch.finds_races) {
         last = reinterpret_cast<Last*>(reserve(shared_room / 2 * sizeof(Last)));
-        reads = reinterpret_cast<uint32_t*>(reserve(shared_room / 2 * sizeof(uint32_t) * warps.size()));
+        reads = reinterpret_cast<Read*>(reserve(shared_room / 2 * sizeof(Read) * warps.size()));
     }
     for (size_t i = 0; i < threads.size(); ++i) {
         threads[i].number = static_cast<int>(i) % launch.threads;

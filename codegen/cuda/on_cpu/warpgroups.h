@@ -22,6 +22,7 @@ struct Pending {
     bool a_is_in_registers, a_is_transposed, b_is_transposed, adds;
     unsigned long long a_descriptor, b_descriptor;
     unsigned char* shared;  // of the block
+    const void* place;      // in the kernel's code
 };
 
 // Sums of products under way: what the registers would hold.
@@ -50,14 +51,16 @@ struct Described {
     unsigned start, leading, stride, swizzle;
     bool is_transposed;
     unsigned char* shared;
+    const void* place;  // of the product in the kernel's code
 
-    Described(unsigned long long bits, bool transposed, unsigned char* of_block)
+    Described(unsigned long long bits, bool transposed, unsigned char* of_block, const void* in_code)
         : start(static_cast<unsigned>(bits & 0x3fff) << 4),
           leading(static_cast<unsigned>(bits >> 16 & 0x3fff) << 4),
           stride(static_cast<unsigned>(bits >> 32 & 0x3fff) << 4),
           swizzle((bits >> 62) == 1 ? 128 : (bits >> 62) == 2 ? 64 : (bits >> 62) == 3 ? 32 : 0),
           is_transposed(transposed),
-          shared(of_block) {
+          shared(of_block),
+          place(in_code) {
         if (bits >> 49 & 7) die("a descriptor with a base offset is not known here");
     }
 
@@ -95,10 +98,10 @@ struct Described {
         const Last& w = last[(p - on_cpu::shared) / 2];
         if (w.state == WRITTEN && w.time >= first_time && threads[w.thread].fenced < w.time)
             die("wgmma reads at %ld of shared memory what block %d, thread %d wrote: fence_async_shared is "
-                "missing between its write and the barrier", shared_offset(p),
-                first_block + threads[w.thread].block, threads[w.thread].number);
+                "missing between its write and the barrier @ %p\n  the product @ %p\n  now", shared_offset(p),
+                first_block + threads[w.thread].block, threads[w.thread].number, w.place, place);
         const int base = current->warp / 4 * 4;
-        for (int i = base; i < base + 4; ++i) note_read(p, 2, i, -1);
+        for (int i = base; i < base + 4; ++i) note_read(p, 2, i, -1, place);
     }
 };
 
@@ -124,9 +127,9 @@ inline void execute(WarpGroup& group, const Pending& p) {
                     A[(i / 32 * 16 + i % 32 / 4 + r % 2 * 8) * 16 + i % 4 * 2 + h + r / 2 * 8] =
                         number(p.kind, p.a[i][r] >> 16 * h);
     } else {
-        Described(p.a_descriptor, p.a_is_transposed, p.shared).read(p.kind, 64, A);
+        Described(p.a_descriptor, p.a_is_transposed, p.shared, p.place).read(p.kind, 64, A);
     }
-    Described(p.b_descriptor, p.b_is_transposed, p.shared).read(p.kind, p.n, B);
+    Described(p.b_descriptor, p.b_is_transposed, p.shared, p.place).read(p.kind, p.n, B);
     Sums& sums = sums_of(group, p);
     const int count = p.n / 2;
     for (int i = 0; i < 128; ++i)
@@ -150,6 +153,7 @@ void wgmma(Kind kind, int n, float* d, const unsigned* a_registers, unsigned lon
            bool a_is_transposed, unsigned long long b, bool b_is_transposed, bool adds) {
     WarpGroup& group = warp_group();
     WgmmaArguments mine{d, a_registers, a, b, adds};
+    const void* place = __builtin_return_address(0);
     meet(group.meeting, 128, "wgmma of n " + std::to_string(n), &mine, [&](void** all) {
         const WgmmaArguments& first = *static_cast<WgmmaArguments*>(all[0]);
         Pending p{};
@@ -162,6 +166,7 @@ void wgmma(Kind kind, int n, float* d, const unsigned* a_registers, unsigned lon
         p.a_descriptor = first.a_descriptor;
         p.b_descriptor = first.b_descriptor;
         p.shared = shared_of_block(current->block);
+        p.place = place;
         for (int i = 0; i < 128; ++i) {
             const WgmmaArguments& one = *static_cast<WgmmaArguments*>(all[i]);
             if (one.a_descriptor != first.a_descriptor || one.b_descriptor != first.b_descriptor ||

@@ -60,8 +60,11 @@ MISTAKES = {
     "f[thread] = 1; Y[thread] = f[thread ^ 32];": (
         r"write at 128 .* without a barrier after the read"
     ),
-    "f[thread] = 1; Y[thread] = f[thread ^ 1];": r"read \(another lane's\)|NaN",
+    "f[thread] = 1; Y[thread] = f[thread ^ 1];": r"write at 4 .* without a __syncwarp after the read by .*, thread 0\n.*\n *now",
     "f[thread] = 1; __syncwarp(); Y[thread] = f[thread ^ 1];": None,
+    "Y[thread] = f[thread | 31]; if (lane == 31) f[thread] = 0;": (
+        r"write at 124 .* without a __syncwarp after the read by block 0, thread 0"
+    ),
     "f[thread] = 1; __syncwarp(); Y[thread] = f[thread ^ 32];": r"without a barrier",
     "f[thread] = 1; __syncthreads(); Y[thread] = f[thread ^ 32];": None,
     "f[thread] = 1; __syncthreads(); float x = f[thread ^ 32]; f[thread] = x;": (
