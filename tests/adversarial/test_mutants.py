@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import clusters
 import numpy as np
 import pytest
 import samples
@@ -170,6 +171,13 @@ GRAPHS = {
     },
     "gated_mlp": lambda: parse_ugraph(GATED_MLP, "gated_mlp"),
     "layer_norm": lambda: parse_ugraph(LAYER_NORM, "layer_norm"),
+    "cluster_attention": lambda: (
+        clusters.cluster_attention(heads=1, rows=7, keys=40, width=9, tiles=(4, 4, 5)).ugraph
+    ),
+    "cluster_rms_norm_matmul": lambda: (
+        clusters.cluster_rms_norm_matmul(b=7, d=40, n=9, tiles=(4, 4, 5)).ugraph
+    ),
+    "cluster_lora": lambda: clusters.cluster_lora(b=7, d=40, n=9, r=3, tiles=(4, 4, 5)).ugraph,
     "windowed_attention": windowed_attention,
     "unsplit_attention": unsplit_attention,
 }
