@@ -55,6 +55,8 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
         "known_results",
     ),
     "frontend": ("ugraph",),
+    # The backend of torch.compile: graphs of whole models, each region through front end and pipeline.
+    "dynamo": ("ugraph", "targets", "runtime", "frontend", "pipeline"),
 }
 # On top of all: the command line and the package's own face.
 TOP = ("cli", "__init__", "__main__")
@@ -71,7 +73,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "lark": ("frontend", "ugraph"),
     "click": ("cli",),
     "rich": ("cli",),
-    "torch": ("verify", "codegen", "runtime", "pipeline", "frontend", "cli"),
+    "torch": ("verify", "codegen", "runtime", "pipeline", "frontend", "dynamo", "cli"),
     "triton": ("codegen", "runtime", "cli"),
     "cupy": ("codegen", "runtime", "cli"),
     "ortools": ("codegen",),

@@ -27,14 +27,84 @@ def attention(
     enable_gqa: bool = False,
 ) -> NamedArray:
     """softmax(query @ key.T * scale + mask) @ value over the last two axes."""
+    if enable_gqa:
+        key, value = (_for_query_heads(t, x, query) for x in (key, value))
+    return _attended(t, query, key, value, attn_mask, dropout_p, is_causal, scale)
+
+
+@handles("_scaled_dot_product_flash_attention_for_cpu.default")
+def attention_cpu(
+    t: Lowering,
+    query: NamedArray,
+    key: NamedArray,
+    value: NamedArray,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: NamedArray | None = None,
+    scale: float | None = None,
+) -> tuple[NamedArray | None, ...]:
+    """What torch makes of an attention on a CPU; its second result is there for the gradient."""
+    return _attended(t, query, key, value, attn_mask, dropout_p, is_causal, scale), None
+
+
+@handles("_scaled_dot_product_flash_attention.default")
+def attention_flash(
+    t: Lowering,
+    query: NamedArray,
+    key: NamedArray,
+    value: NamedArray,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    return_debug_mask: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[NamedArray | None, ...]:
+    """What torch makes of one on a GPU; all of its results but the first are for the gradient."""
+    del return_debug_mask
+    key, value = (_for_query_heads(t, x, query) for x in (key, value))
+    return _attended(t, query, key, value, None, dropout_p, is_causal, scale), *[None] * 8
+
+
+@handles(
+    "_scaled_dot_product_efficient_attention.default",
+    "_scaled_dot_product_cudnn_attention.default",
+)
+def attention_biased(
+    t: Lowering,
+    query: NamedArray,
+    key: NamedArray,
+    value: NamedArray,
+    attn_bias: NamedArray | None,
+    compute_log_sumexp: bool,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    return_debug_mask: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[NamedArray | None, ...]:
+    """With a mask, or where cuDNN is preferred; all results but the first are for the gradient."""
+    del compute_log_sumexp, return_debug_mask
+    key, value = (_for_query_heads(t, x, query) for x in (key, value))
+    return _attended(t, query, key, value, attn_bias, dropout_p, is_causal, scale), *[None] * 8
+
+
+def _attended(
+    t: Lowering,
+    query: NamedArray,
+    key: NamedArray,
+    value: NamedArray,
+    mask: NamedArray | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+) -> NamedArray:
     if dropout_p > 0:
         raise t.refuse(
             "attention with dropout is not supported",
             why="a program has no random numbers",
             repair="pass dropout_p=0.0 outside training",
         )
-    if enable_gqa:
-        key, value = (_for_query_heads(t, x, query) for x in (key, value))
     width = t.shape(query)[-1]
     rank = max(len(x.axes) for x in (query, key, value))
     batch = "abcdefgh"[: rank - 2]
@@ -43,8 +113,8 @@ def attention(
     scores = t.apply("mul", scores, 1.0 / math.sqrt(width) if scale is None else scale)
     if is_causal:
         scores = _kept(t, t.apply("le", position(t, scores, -1), position(t, scores, -2)), scores)
-    if attn_mask is not None:
-        scores = _masked(t, scores, attn_mask)
+    if mask is not None:
+        scores = _masked(t, scores, mask)
     weights = NamedArray(composites.softmax(t.builder, scores.node, scores.axes[-1]), scores.axes)
     return contract(t, [batch + "ij", terms[2] + "jl"], batch + "il", [weights, value])
 
@@ -52,12 +122,14 @@ def attention(
 def _for_query_heads(t: Lowering, x: NamedArray, query: NamedArray) -> NamedArray:
     """Each key and value head serves a group of query heads that follow one another."""
     group = t.shape(query)[-3] // t.shape(x)[-3]
+    if group == 1:
+        return x
     return views.repeat_interleave(t.builder, x, group, -3)
 
 
 def _masked(t: Lowering, scores: NamedArray, mask: NamedArray) -> NamedArray:
     node = t.node_in_hand
-    operand = node.args[3] if len(node.args) > 3 else node.kwargs["attn_mask"]
+    operand = node.kwargs.get("attn_mask", node.args[3] if len(node.args) > 3 else None)
     assert isinstance(operand, torch.fx.Node)
     if t.result_dtype(operand) is torch.bool:
         return _kept(t, mask, scores)

@@ -173,3 +173,46 @@ def repeat_interleave(
 def broadcast_tensors(t: Lowering, tensors: Sequence[NamedArray]) -> tuple[NamedArray, ...]:
     """All tensors in one shape."""
     return tuple(views.broadcast(t.builder, list(tensors)))
+
+
+@handles("slice_backward.default")
+def slice_backward(
+    t: Lowering, x: NamedArray, sizes: Sequence[int], dim: int, start: int, end: int, step: int
+) -> NamedArray:
+    """x where a range of an axis was taken from, 0 elsewhere."""
+    del end
+    if step != 1:
+        raise t.refuse(
+            "the gradient of a slice with a step is not supported",
+            why="a program reads every position of an axis",
+            repair="leave this step to torch",
+        )
+    extent = sizes[dim]
+    start = min(max(start + extent if start < 0 else start, 0), extent)
+    return _padded(t, x, dim, start, extent - start - t.shape(x)[dim])
+
+
+@handles("constant_pad_nd.default")
+def constant_pad(t: Lowering, x: NamedArray, pad: Sequence[int], value: float = 0) -> NamedArray:
+    """x with a number around it; ``pad`` holds pairs, the last axis first."""
+    for n in range(0, len(pad), 2):
+        dim = len(x.axes) - 1 - n // 2
+        before, after = pad[n], pad[n + 1]
+        if before < 0 or after < 0:
+            extent = t.shape(x)[dim]
+            x = views.slice_axis(t.builder, x, dim, max(-before, 0), extent - max(-after, 0))
+        x = _padded(t, x, dim, max(before, 0), max(after, 0), value)
+    return x
+
+
+def _padded(
+    t: Lowering, x: NamedArray, dim: int, before: int, after: int, value: float = 0
+) -> NamedArray:
+    shape = t.shape(x)
+    dim %= len(shape)
+    parts = [
+        t.full((*shape[:dim], extent, *shape[dim + 1 :]), value) if extent else None
+        for extent in (before, after)
+    ]
+    found = [p for p in (parts[0], x, parts[1]) if p is not None]
+    return views.concat(t.builder, found, dim)

@@ -1,0 +1,75 @@
+"""The entry point: ``torch.compile(model, backend="mirage_py", mode=..., options={...})``.
+
+torch finds it through the entry points ``torch_dynamo_backends`` and imports this module when the
+first model is compiled; the search is loaded when the first region is optimised.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from mirage_py.dynamo.options import BackendOptions, backend_options
+
+log = logging.getLogger("mirage_py.dynamo")
+
+
+def mirage_py(
+    module: GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """Compile what dynamo captured. Raises InputError for a mode or an option that there is not."""
+    chosen = backend_options(mode, options)
+    if chosen.on_cpu == "rest" and not _has_gpu_tensors(module, example_inputs):
+        log.info("the graph has no tensor on a GPU: all of it is left to %s", chosen.rest)
+        return _left_to_rest(module, example_inputs, chosen)
+    return _compiled(module, example_inputs, chosen)
+
+
+def _has_gpu_tensors(module: GraphModule, inputs: Sequence[Any]) -> bool:
+    tensors = [*inputs, *module.parameters(), *module.buffers()]
+    return any(isinstance(t, torch.Tensor) and t.device.type == "cuda" for t in tensors)
+
+
+def _left_to_rest(
+    module: GraphModule, inputs: Sequence[Any], options: BackendOptions
+) -> Callable[..., Any]:
+    if options.rest == "eager":
+        return module.forward
+    from torch._dynamo.backends.registry import lookup_backend
+
+    compiled: Callable[..., Any] = lookup_backend("inductor")(module, list(inputs))
+    return compiled
+
+
+def _compiled(
+    module: GraphModule, inputs: Sequence[Any], options: BackendOptions
+) -> Callable[..., Any]:
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    from mirage_py.dynamo.compiler import GraphCompiler
+    from mirage_py.dynamo.decompositions import decompositions
+    from mirage_py.dynamo.graph_target import graph_target
+
+    compiler = GraphCompiler(options, graph_target(options.target))
+
+    def compiles(name: str) -> Callable[..., Any]:
+        return lambda graph, example: compiler.compile(name, graph, example)
+
+    backend = aot_autograd(
+        fw_compiler=compiles("forward"),
+        bw_compiler=compiles("backward"),
+        inference_compiler=compiles("inference"),
+        decompositions=decompositions(),
+        partition_fn=min_cut_rematerialization_partition,
+    )
+    compiled: Callable[..., Any] = backend(module, inputs)
+    return compiled

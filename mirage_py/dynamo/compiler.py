@@ -1,0 +1,113 @@
+"""Compiles the graphs of a model: cut into regions, each served once for its content, and the rest.
+
+ATen graph -> cut -> region graphs -> programs -> served -> fused graph -> Inductor
+              regions  region_graph   region_program  servers  fused_graph   rest
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+from torch.utils._python_dispatch import _disable_current_modes
+
+from mirage_py.dynamo.fused_graph import fused_graph
+from mirage_py.dynamo.log import report
+from mirage_py.dynamo.options import BackendOptions
+from mirage_py.dynamo.region_call import Entry, RegionCall, Served, Server, layouts_of
+from mirage_py.dynamo.region_graph import RegionGraph, region_graph
+from mirage_py.dynamo.region_op import register
+from mirage_py.dynamo.regions import Region, cut
+from mirage_py.dynamo.rest import BoxedCall, eager_rest, inductor_rest
+from mirage_py.dynamo.servers import server_for
+from mirage_py.targets import Target
+
+log = logging.getLogger("mirage_py.dynamo")
+
+
+@dataclass
+class GraphCompiler:
+    """Compiles forward and backward graphs; regions of the same content share one ``RegionCall``.
+
+    ``server`` replaces what ``options`` and the device of the inputs would choose.
+    """
+
+    options: BackendOptions
+    target: Target
+    server: Server | None = None
+    calls: dict[str, RegionCall] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+
+    def compile(self, name: str, module: GraphModule, inputs: Sequence[Any]) -> BoxedCall:
+        """The graph ``name`` as a callable of a list of inputs."""
+        fused = self.fused(name, module)
+        if self.options.rest == "eager":
+            run = eager_rest(fused)
+        else:
+            run = inductor_rest(fused, inputs, max_autotune=self.options.effort == "full")
+        # Inductor's code knows a region by its key alone: this keeps the region.
+        held = list(self.calls.values())
+
+        def call(values: list[Any]) -> Sequence[Any]:
+            assert held is not None
+            return run(values)
+
+        call._boxed_call = True  # type: ignore[attr-defined]  # noqa: SLF001  torch's protocol
+        return call
+
+    def fused(self, name: str, module: GraphModule) -> GraphModule:
+        """The graph with a call in the place of each region that something serves."""
+        found = cut(
+            module.graph,
+            self.target,
+            rest_fuses=self.options.rest == "inductor",
+            min_gain=self.options.min_gain,
+            float64=self.options.on_cpu == "reference",
+        )
+        graphs = [region_graph(r, found.facts) for r in found.regions]
+        entries = self._entries(found.regions, graphs)
+        served = [g for g in graphs if entries[g.key].served.kernel is not None]
+        rows = _distinct(found.regions, graphs, entries)
+        self.lines += report(name, found, rows, self.options.rest)
+        return fused_graph(module, found, served)
+
+    def _entries(
+        self, regions: Sequence[Region], graphs: Sequence[RegionGraph]
+    ) -> dict[str, Entry]:
+        """What serves each content; the most valuable are optimised first."""
+        gains: dict[str, float] = {}
+        for region, graph in zip(regions, graphs, strict=True):
+            gains[graph.key] = gains.get(graph.key, 0.0) + region.gain_us
+        by_key = {g.key: g for g in reversed(graphs)}
+        entries = {}
+        for key in sorted(gains, key=lambda k: -gains[k]):
+            if key not in self.calls and len(self.calls) == self.options.max_regions:
+                words = f"beyond the first {self.options.max_regions} regions (max_regions)"
+                entries[key] = Entry("", Served(None, words))
+                continue
+            entries[key] = self._entry(by_key[key])
+        return entries
+
+    def _entry(self, graph: RegionGraph) -> Entry:
+        values = [n.meta["val"] for n in graph.inputs]
+        call = self.calls.get(graph.key)
+        if call is None:
+            devices = [v.device.type for v in values if isinstance(v, torch.Tensor)]
+            server = self.server or server_for(self.options, devices[0] if devices else "cpu")
+            call = self.calls[graph.key] = RegionCall(graph.key, graph.module, server)
+            register(call)
+        with _disable_current_modes():
+            return call.prepare(layouts_of(values))
+
+
+def _distinct(
+    regions: Sequence[Region], graphs: Sequence[RegionGraph], entries: dict[str, Entry]
+) -> list[tuple[Region, int, Entry]]:
+    """The first region of each content, how many there are, what serves them."""
+    keys = [g.key for g in graphs]
+    first = dict(zip(reversed(keys), reversed(regions), strict=True))
+    return [(first[key], keys.count(key), entries[key]) for key in dict.fromkeys(keys)]

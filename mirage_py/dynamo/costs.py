@@ -1,0 +1,84 @@
+"""What a run of nodes costs in one region, and what it costs whoever runs the rest.
+
+Both by the same roofline, in microseconds. It decides where regions begin and end, and which nodes
+are better left to a library; what a region is worth in truth is measured when it is optimised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from mirage_py.dynamo.flow import Element, Flow
+from mirage_py.dynamo.nodes import ATTENTION, PRODUCT
+from mirage_py.targets import Target
+
+# Of the rates, what a library's product reaches, and what it takes besides, in microseconds: fitted
+# with the rest of the cost model (mirage_py/search/model_constants.py).
+_LIBRARY_MEMORY, _LIBRARY_TENSOR, _LIBRARY_US = 0.957, 0.925, 1.8
+# Of the tensor cores' rate, what a product in a kernel of ours reaches, and an attention anywhere.
+_OWN_TENSOR, _ATTENTION_TENSOR = 0.75, 0.6
+# Products of float32 run on the plain cores.
+_VECTOR_SHARE = 0.7
+# Blocks that an attention has without splitting its keys: one for so many queries.
+_QUERIES = 128
+# Every operator more makes a search longer: between equals the smaller region wins.
+_OPERATOR_US = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The model for one graph; ``fuses`` says that what runs the rest fuses pointwise operators."""
+
+    flow: Flow
+    target: Target
+    fuses: bool
+    min_gain: float
+
+    def region_us(self, start: int, end: int) -> float:
+        """The elements from one place to another in one kernel."""
+        members = self.flow.elements[start:end]
+        moved = self.flow.border_bytes(start, end)
+        work = sum(self._compute_us(e, _OWN_TENSOR) for e in members)
+        # What a product takes besides is in every kernel that has one, ours or the library's.
+        has_product = any(e.facts.kind in (PRODUCT, ATTENTION) for e in members)
+        time_us = max(moved / self.target.dram_bytes_per_us, work) + self.target.launch_us
+        time_us += _LIBRARY_US if has_product else 0.0
+        weight = sum(e.facts.weight for e in members)
+        return time_us / (1.0 - self.min_gain) + _OPERATOR_US * weight
+
+    def rest_us(self, start: int, end: int) -> float:
+        """The same elements outside regions: a single product or attention by a library, or a run
+        of other operators, which is one kernel if they are fused and one each if not.
+        """
+        members = self.flow.elements[start:end]
+        if members[0].facts.kind in (PRODUCT, ATTENTION):
+            return self._library_us(start)
+        if not self.fuses:
+            return sum(self._plain_us(n, n + 1, 1) for n in range(start, end))
+        return self._plain_us(start, end, self.flow.pieces(start, end))
+
+    def _plain_us(self, start: int, end: int, kernels: int) -> float:
+        moved = self.flow.border_bytes(start, end)
+        return moved / self.target.dram_bytes_per_us + kernels * self.target.launch_us
+
+    def _library_us(self, place: int) -> float:
+        element = self.flow.elements[place]
+        moved = self.flow.border_bytes(place, place + 1)
+        memory_us = moved / self.target.dram_bytes_per_us / _LIBRARY_MEMORY
+        if element.facts.kind == ATTENTION:
+            memory_us /= min(1.0, _attention_blocks(element) / self.target.sms)
+        compute_us = self._compute_us(element, _LIBRARY_TENSOR)
+        return max(memory_us, compute_us) + self.target.launch_us + _LIBRARY_US
+
+    def _compute_us(self, element: Element, share: float) -> float:
+        if element.facts.kind == ATTENTION:
+            share = _ATTENTION_TENSOR
+        if element.is_half:
+            return element.facts.flops / (self.target.tensor_flops_per_us * share)
+        return element.facts.flops / (self.target.vector_flops_per_us * _VECTOR_SHARE)
+
+
+def _attention_blocks(element: Element) -> int:
+    *batch, queries, _ = element.shape
+    return prod(batch) * -(-queries // _QUERIES)

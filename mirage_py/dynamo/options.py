@@ -1,0 +1,112 @@
+"""What ``mode=`` and ``options=`` of torch.compile mean to this backend."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from mirage_py.errors import InputError
+
+_CHOICES = {
+    "effort": ("none", "quick", "full"),
+    "rest": ("inductor", "eager"),
+    "on_cpu": ("rest", "reference"),
+    "shapes": ("static",),
+}
+_TYPES: dict[str, tuple[type, ...]] = {
+    "target": (str,),
+    "budget": (int, float, type(None)),
+    "seed": (int,),
+    "cache": (bool,),
+    "cuda_graphs": (bool,),
+    "max_regions": (int, type(None)),
+    "min_gain": (int, float),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BackendOptions:
+    """How a model is compiled; every field is a key of torch.compile's ``options=``.
+
+    * ``effort``, ``target``, ``seed``, ``cache``: as for ``superoptimize``; ``budget`` in seconds,
+      for each distinct region.
+    * ``rest``: what runs everything outside regions, ``inductor`` or ``eager``.
+    * ``on_cpu``: what CPU tensors get, for which there are no kernels. ``rest`` leaves the whole
+      graph to ``rest``. ``reference`` cuts regions all the same and runs the program of each as
+      plain PyTorch, so that everything but the kernels can be tested without a GPU.
+    * ``max_regions``: how many distinct regions are optimised at most, the most valuable first.
+    * ``min_gain``: the share of its modelled time that a region has to save.
+    * ``cuda_graphs``: whether the compiled graph is captured.
+    * ``shapes``: how a region serves other sizes than it was made for. ``static``: one entry of its
+      dispatch table for each set of sizes met.
+    """
+
+    effort: str = "quick"
+    target: str = "auto"
+    budget: float | None = None
+    seed: int = 0
+    cache: bool = True
+    rest: str = "inductor"
+    on_cpu: str = "rest"
+    max_regions: int | None = None
+    min_gain: float = 0.05
+    cuda_graphs: bool = False
+    shapes: str = "static"
+
+
+_MODES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "reduce-overhead": {"cuda_graphs": True},
+    "max-autotune": {"effort": "full", "cuda_graphs": True},
+    "max-autotune-no-cudagraphs": {"effort": "full"},
+}
+
+
+def backend_options(
+    mode: str | None = None, options: Mapping[str, Any] | None = None
+) -> BackendOptions:
+    """The options of a call of torch.compile; ``options`` win over what ``mode`` sets.
+
+    Raises InputError for a mode, a key or a value that there is not, with those that there are.
+    """
+    if mode is not None and mode not in _MODES:
+        raise InputError(
+            f"unknown mode '{mode}'", where="torch.compile", repair=f"use {', '.join(_MODES)}"
+        )
+    chosen = replace(BackendOptions(), **_MODES[mode or "default"])
+    for key, value in (options or {}).items():
+        _check(key, value)
+        chosen = replace(chosen, **{key: value})
+    return chosen
+
+
+def _check(key: str, value: object) -> None:
+    known = [f.name for f in fields(BackendOptions)]
+    if key not in known:
+        close = difflib.get_close_matches(key, known, 1)
+        hint = f"did you mean '{close[0]}'? " if close else ""
+        raise InputError(
+            f"unknown option '{key}'",
+            where="torch.compile",
+            repair=f"{hint}the options are {', '.join(known)}",
+        )
+    if key in _CHOICES and value not in _CHOICES[key]:
+        raise InputError(
+            f"option '{key}' is {value!r}",
+            where="torch.compile",
+            repair=f"use {', '.join(_CHOICES[key])}",
+        )
+    # A bool is an int to Python, and a mistake here.
+    expected = _TYPES.get(key)
+    wrong_bool = isinstance(value, bool) and expected is not None and bool not in expected
+    if expected is not None and (wrong_bool or not isinstance(value, expected)):
+        names = " or ".join("None" if t is type(None) else t.__name__ for t in expected)
+        raise InputError(
+            f"option '{key}' is {value!r}", where="torch.compile", repair=f"pass {names}"
+        )
+    if isinstance(value, int | float) and value < 0:
+        raise InputError(
+            f"option '{key}' is {value!r}", where="torch.compile", repair="pass 0 or more"
+        )

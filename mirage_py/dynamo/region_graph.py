@@ -1,0 +1,110 @@
+"""A region as a graph of its own, and the content that makes two regions the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from mirage_py.dynamo.nodes import CONSTANT, VIEW, Facts
+from mirage_py.dynamo.regions import Region
+
+
+@dataclass(frozen=True, slots=True)
+class RegionGraph:
+    """``module`` computes the region; it takes ``inputs`` of the graph around it, in the order in
+    which they are read first, and returns a tuple with ``outputs``. Inputs are tensors and sizes.
+    """
+
+    module: GraphModule
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    key: str
+
+
+def region_graph(region: Region, facts: Mapping[Node, Facts]) -> RegionGraph:
+    """Cut the region out; views and constants that it needs come along."""
+    graph = Graph()
+    inputs: dict[Node, Node] = {}
+    made: dict[Node, Node] = {}
+    inside = dict.fromkeys(region.nodes)
+
+    def value(node: Node) -> Node:
+        if node in made:
+            return made[node]
+        if node in inside or (facts[node].kind in (VIEW, CONSTANT) and node.op == "call_function"):
+            # Operands first: an input is declared where it is read first.
+            for operand in node.all_input_nodes:
+                value(operand)
+            made[node] = graph.node_copy(node, made.__getitem__)
+            return made[node]
+        made[node] = inputs[node] = _placeholder(graph, node, len(inputs))
+        return made[node]
+
+    for node in region.nodes:
+        value(node)
+    graph.output(tuple(made[n] for n in region.outputs))
+    graph.eliminate_dead_code()
+    graph.lint()
+    module = GraphModule(torch.nn.Module(), graph, "Region")
+    return RegionGraph(module, tuple(inputs), region.outputs, content_key(module))
+
+
+def content_key(module: GraphModule) -> str:
+    """A digest of what the region computes: operators, wiring, types, shapes and strides.
+
+    Names and places do not count, so identical layers have one key. Symbolic sizes count as the
+    first one, the second one and so on.
+    """
+    number: dict[Node, int] = {}
+    symbols: dict[str, str] = {}
+    lines: list[str] = []
+    for node in module.graph.nodes:
+        number[node] = len(number)
+        arguments = _numbered((node.args, node.kwargs), number)
+        lines.append(f"{node.op} {_operator(node)} {arguments!r}")
+        if node.op == "placeholder":
+            lines.append(_described(node.meta.get("val"), symbols))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
+
+
+class _Reference:
+    """A node in the text of another one."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __repr__(self) -> str:
+        return f"%{self._number}"
+
+
+def _numbered(arguments: Any, number: Mapping[Node, int]) -> Any:
+    rename: Any = lambda a: _Reference(number[a]) if isinstance(a, Node) else a  # noqa: E731
+    return torch.fx.node.map_aggregate(arguments, rename)
+
+
+def _placeholder(graph: Graph, node: Node, number: int) -> Node:
+    # With its place before it, as operands are copied one after the other.
+    last = next((n for n in reversed(graph.nodes) if n.op == "placeholder"), None)
+    with graph.inserting_after(last) if last is not None else graph.inserting_before():
+        new = graph.placeholder(f"in{number}")
+    new.meta = dict(node.meta)
+    return new
+
+
+def _operator(node: Node) -> str:
+    return "" if node.op in ("placeholder", "output") else str(node.target)
+
+
+def _described(value: Any, symbols: dict[str, str]) -> str:
+    def size(s: Any) -> str:
+        return str(s) if isinstance(s, int) else symbols.setdefault(str(s), f"s{len(symbols)}")
+
+    if not isinstance(value, torch.Tensor):
+        return size(value)
+    shape, strides = (",".join(map(size, x)) for x in (value.shape, value.stride()))
+    return f"{value.dtype} [{shape}] [{strides}] {value.device}"
