@@ -60,7 +60,9 @@ MISTAKES = {
     "f[thread] = 1; Y[thread] = f[thread ^ 32];": (
         r"write at 128 .* without a barrier after the read"
     ),
-    "f[thread] = 1; Y[thread] = f[thread ^ 1];": r"write at 4 .* without a __syncwarp after the read by .*, thread 0\n.*\n *now",
+    "f[thread] = 1; Y[thread] = f[thread ^ 1];": (
+        r"write at 4 .* without a __syncwarp after the read by .*, thread 0\n.*\n *now"
+    ),
     "f[thread] = 1; __syncwarp(); Y[thread] = f[thread ^ 1];": None,
     "Y[thread] = f[thread | 31]; if (lane == 31) f[thread] = 0;": (
         r"write at 124 .* without a __syncwarp after the read by block 0, thread 0"
