@@ -108,18 +108,9 @@ class KernelRanker:
                 predicted = model.estimate(options)
                 if predicted.time_us < inf:
                     predicted = replace(predicted, time_us=predicted.time_us + clearing_us)
-                    chosen = self._given(options)
-                    found.append(KernelChoice(model.kernel.block, chosen, predicted))
+                    found.append(KernelChoice(model.kernel.block, options, predicted))
         found.sort(key=lambda c: c.estimate.time_us)
-        if self.backend != "triton":
-            found = list({(c.kernel, c.options): c for c in reversed(found)}.values())[::-1]
         return tuple(_without_copies(found))
-
-    def _given(self, options: LaunchOptions) -> LaunchOptions:
-        """What the back end is told: flags are Triton's; CUDA's orders axes by itself, the better
-        of the two ways as the model takes it.
-        """
-        return options if self.backend == "triton" else replace(options, flags=())
 
     def _promising(self, form: Form, number: int, block: BlockGraph) -> list[KernelModel]:
         """The best tilings by the usual launch options; all where those fit none."""

@@ -30,7 +30,7 @@ _STREAMED_BYTES = 2 << 20
 def launch_options(kernel: TiledKernel, backend: BackEnd = "triton") -> Iterator[LaunchOptions]:
     """The options worth a prediction for one tiling."""
     block = kernel.block
-    flags = _cache_hints(kernel) if backend == "triton" else ()
+    flags = _cache_hints(kernel)
     loops = [s for s in block.sections if s.loop is not None]
     heavy = [has_product(block, s) for s in loops]
     for order in _axis_orders(kernel):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 
 from mirage_py.codegen.axis_order import REVERSED, axis_order
 from mirage_py.codegen.live_tiles import live_range
@@ -41,12 +40,11 @@ def neighbours(plan: Plan, target: Target) -> Iterator[Plan]:
         if not isinstance(kernel, BlockGraph):
             continue
         options = plan.options[number]
-        steps = _steps(plan.ugraph, kernel, options, WARPS[_back_end(plan)])
         if plan.backend == "triton":
             for other in _by_copy_engine(plan.ugraph, kernel, options, target):
                 yield _with_kernel(plan, number, kernel, other)
-            steps = chain(steps, _orders(plan.ugraph, kernel, options))
-        for block, options in steps:
+        warps = WARPS[_back_end(plan)]
+        for block, options in _steps(plan.ugraph, kernel, plan.options[number], warps):
             if _fits(plan.ugraph, block, options, target):
                 yield _with_kernel(plan, number, block, options)
 
@@ -77,7 +75,6 @@ def _back_end(plan: Plan) -> BackEnd:
 def _steps(
     ugraph: UGraph, block: BlockGraph, options: LaunchOptions, numbers_of_warps: Sequence[int]
 ) -> Iterator[tuple[BlockGraph, LaunchOptions]]:
-    """Steps that every back end can take."""
     for tiled in (*_grids(ugraph, block), *_loops(ugraph, block)):
         yield tiled, options
     for warps in _beside(options.num_warps, numbers_of_warps):
@@ -86,12 +83,6 @@ def _steps(
         for other in _beside(depth, STAGES):
             stages = options.num_stages
             yield block, replace(options, num_stages=(*stages[:place], other, *stages[place + 1 :]))
-
-
-def _orders(
-    ugraph: UGraph, block: BlockGraph, options: LaunchOptions
-) -> Iterator[tuple[BlockGraph, LaunchOptions]]:
-    """Other orders of tile axes and of blocks, which are flags of Triton's."""
     if any(n.op == "matmul" for n in block.nodes):
         yield block, _turned(options)
         for order in _other_orders(Tiling(ugraph.scope, block), options):
@@ -142,14 +133,18 @@ def _turned(options: LaunchOptions) -> LaunchOptions:
 
 
 def _other_orders(tiling: Tiling, options: LaunchOptions) -> Iterator[str]:
-    """Orders of the blocks that are worth a try and are not the one it has."""
+    """Orders of the blocks that are worth a try and are not the one it has. Blocks of a cluster are
+    numbered one after the other.
+    """
+    if tiling.block.cluster_dims:
+        return
     uneven = any(live_range(tiling, n) for n in range(len(tiling.block.sections)))
     orders = (
         "",
         *((GROUPED,) if can_group(tiling.axes) else ()),
         *((BACKWARDS,) if uneven else ()),
     )
-    return (order for order in orders if order != options.flag(ORDER))
+    yield from (order for order in orders if order != options.flag(ORDER))
 
 
 def _fits(ugraph: UGraph, block: BlockGraph, options: LaunchOptions, target: Target) -> bool:

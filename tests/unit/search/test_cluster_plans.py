@@ -10,6 +10,8 @@ import pytest
 from unit.search.kernels import FACTORED, of_kind
 
 from mirage_py.codegen.tiles import Tiling
+from mirage_py.codegen.triton.block_order import ORDER
+from mirage_py.codegen.triton.descriptors import COPIES
 from mirage_py.pipeline import normalise
 from mirage_py.search.clusters import is_clustered
 from mirage_py.search.family import CLUSTER
@@ -54,7 +56,7 @@ def test_plans_for_cuda(name):
     assert {i.kind for i in plans} >= {"cluster", "one kernel", "split"}
     for instance in plans:
         validate_ugraph(instance.plan.ugraph)
-        assert all(o.num_warps in (4, 8) and not o.flags for o in instance.plan.options)
+        assert all(o.num_warps in (4, 8) for o in instance.plan.options)
         if instance.kind != "cluster":
             continue
         (block,) = instance.plan.ugraph.kernels
@@ -106,6 +108,6 @@ def test_neighbours_keep_the_back_end_and_the_cluster():
     assert {p.backend for p in near} == {"cuda"}
     assert all(is_clustered(p.ugraph) for p in near)
     assert {p.options[0].num_warps for p in near} == {4, 8}
-    assert not any(p.options[0].flags for p in near)
+    assert not any(p.options[0].flag(name) for p in near for name in (ORDER, COPIES))
     parts = {p.ugraph.program.sizes["s_part"] for p in near}
     assert parts == {8, 16}
