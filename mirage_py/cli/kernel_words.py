@@ -141,7 +141,11 @@ def _grid(program: Program, block: BlockGraph) -> str:
         return f"a grid over {_listed([axis.dim for axis in block.grid])}"
     counts = [-(-program.sizes[a.dim] // (a.tile or 1)) for a in block.grid]
     takes = _listed([f"{min(a.tile or 1, program.sizes[a.dim])} of {a.dim}" for a in block.grid])
-    return f"{count_text(prod(counts), 'block')}, each takes {takes}"
+    blocks = count_text(prod(counts), "block")
+    if block.cluster_dims:
+        size = prod(n for a, n in zip(block.grid, counts, strict=True) if a.cluster)
+        blocks += f" in clusters of {size} along {_listed(block.cluster_dims)}"
+    return f"{blocks}, each takes {takes}"
 
 
 def _title(program: Program, block: BlockGraph, number: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import clusters
 import pytest
 
 from mirage_py.cli.kernel_words import count_text, plan_words, size_text, ugraph_words
@@ -156,3 +157,9 @@ def test_sizes(number: int, text: str):
 def test_counts():
     assert count_text(1, "kernel") == "1 kernel"
     assert count_text(0, "family", "families") == "0 families"
+
+
+def test_clusters_are_named():
+    (kernel,) = plan_words(clusters.cluster_attention()).kernels
+    begin = "32 blocks in clusters of 4 along s_part, each takes 16 of q"
+    assert kernel.title.startswith(begin)
