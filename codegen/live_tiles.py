@@ -264,6 +264,8 @@ def _solved(tiling: Tiling, loop: str, scales: Mapping[str, int], offset: int) -
         if dim in tiling.block.grid_tiles:
             terms.append((dim, factor, int(factor < 0)))
         elif factor < 0:
+            if dim in tiling.run_time:
+                return None
             offset += factor * (tiling.program.sizes[dim] - 1)
     if scale > 0:
         # position <= -rest / scale, and one more as the end is exclusive

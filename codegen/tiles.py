@@ -45,10 +45,14 @@ class Tiling:
     All extents are those of one thread block: of a cluster's dimension it has one tile, although
     for the rules the dimension is whole in the cluster. A reduction over it is what the blocks
     have, reduced in each, and then from block to block (``reduced_over_cluster``).
+
+    The sizes of ``run_time`` dimensions are arguments of the kernel: those of the program are what
+    it was tuned for, and the largest where a tile has the whole dimension.
     """
 
     program: Program
     block: BlockGraph
+    run_time: tuple[str, ...] = ()
 
     @cached_property
     def loop_tiles(self) -> tuple[Mapping[str, int], ...]:
@@ -125,8 +129,9 @@ class Tiling:
         return dim not in self.block.grid_tiles and dim not in self.loop_tiles[section]
 
     def has_tail(self, dim: str, section: int) -> bool:
-        """Whether some tile of the dimension reaches past its end."""
-        return self.program.sizes[dim] % self.padded(dim, section) != 0
+        """Whether some tile of the dimension reaches, or may reach, past its end."""
+        tile = self.padded(dim, section)
+        return self.program.sizes[dim] % tile != 0 or (dim in self.run_time and tile > 1)
 
     def blocks(self, dim: str) -> int:
         """Number of grid blocks along a gridded dimension."""
@@ -134,9 +139,14 @@ class Tiling:
 
     @cached_property
     def axes(self) -> tuple[tuple[str, int], ...]:
-        """Grid axes of more than one block with how many they have."""
+        """Grid axes that have, or may have, more than one block with how many they have."""
         counts = ((a.dim, self.blocks(a.dim)) for a in self.block.grid)
-        return tuple((dim, count) for dim, count in counts if count > 1)
+        return tuple((dim, count) for dim, count in counts if count > 1 or dim in self.run_time)
+
+    @cached_property
+    def divided(self) -> tuple[str, ...]:
+        """Dimensions along which the grid has, or may have, more than one block."""
+        return tuple(dim for dim, _ in self.axes)
 
     @cached_property
     def grid_blocks(self) -> int:

@@ -10,7 +10,7 @@ for.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from mirage_py.codegen.triton.tile_text import atom
 
@@ -26,21 +26,32 @@ def can_group(axes: Sequence[tuple[str, int]]) -> bool:
 
 
 def block_numbers(
-    axes: Sequence[tuple[str, int]], order: str = "", uneven: Collection[str] = ()
+    axes: Sequence[tuple[str, int]],
+    order: str = "",
+    uneven: Collection[str] = (),
+    counts: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """For each axis, given with its number of blocks, a block's place on it as text over ``pid``.
 
-    ``uneven`` are the axes along which blocks have unequal work.
+    ``uneven`` are the axes along which blocks have unequal work. Of axes whose number of blocks
+    depends on the size at run time, ``counts`` has its name; such axes are not grouped.
     """
+    names = counts or {}
     numbers: dict[str, str] = {}
     step = 1
+    named_steps: list[str] = []
     for dim, blocks in axes:
-        number = "pid" if step == 1 else f"pid // {step}"
+        factors = [*([str(step)] if step != 1 or not named_steps else []), *named_steps]
+        step_text = atom(" * ".join(factors))
+        number = "pid" if step_text == "1" else f"pid // {step_text}"
         if dim != axes[-1][0]:
-            number = f"{atom(number)} % {blocks}"
+            number = f"{atom(number)} % {names.get(dim, blocks)}"
         numbers[dim] = number
-        step *= blocks
-    if order == GROUPED and can_group(axes):
+        if dim in names:
+            named_steps.append(names[dim])
+        else:
+            step *= blocks
+    if order == GROUPED and can_group(axes) and not names:
         (first, count), (second, others) = axes[:2]
         whole = "pid" if len(axes) == 2 else f"(pid % {count * others})"
         numbers[first] = f"({whole} % {count * _GROUP}) // {_GROUP}"
@@ -48,5 +59,6 @@ def block_numbers(
     if order == BACKWARDS:
         for dim, blocks in axes:
             if dim in uneven:
-                numbers[dim] = f"{blocks - 1} - {atom(numbers[dim])}"
+                last = f"{names[dim]} - 1" if dim in names else str(blocks - 1)
+                numbers[dim] = f"{last} - {atom(numbers[dim])}"
     return numbers

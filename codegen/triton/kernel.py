@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from mirage_py.codegen.deferral import deferred_sums
 from mirage_py.codegen.live_tiles import live_range
@@ -17,6 +18,7 @@ from mirage_py.codegen.triton.descriptors import described_tiles, live_axes
 from mirage_py.codegen.triton.expressions import elementwise, product
 from mirage_py.codegen.triton.launch_order import ALONE, LaunchOrder
 from mirage_py.codegen.triton.loop_bounds import loop_bounds, low_name
+from mirage_py.codegen.triton.scalars import Scalar, scalars_of
 from mirage_py.codegen.triton.shifts import BaseTwoShifts
 from mirage_py.codegen.triton.tile_text import (
     TileText,
@@ -33,6 +35,7 @@ from mirage_py.ugraph.node import ACCESSES, STORES, Node
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.program import Program, Tensor
+from mirage_py.ugraph.run_time_sizes import FIXED, RunTimeSizes
 from mirage_py.ugraph.ugraph import Section
 
 _MAX_INT32 = 2**31 - 1
@@ -42,7 +45,9 @@ _STEMS = {"accum_max": "peak", "accum_sum": "acc", "accum_rescaled": "acc", "mat
 @dataclass(frozen=True)
 class KernelText:
     """``pointers`` are the tensors the kernel takes, in the order of its parameters; ``tiles`` has
-    the tile of each that it takes as a tensor descriptor.
+    the tile of each that it takes as a tensor descriptor. Behind the pointers come the ``scalars``;
+    the grid then has ``grid`` blocks at the sizes of the plan, and in general the product of what
+    ``axes`` need: each is a dimension with its tile.
     """
 
     name: str
@@ -50,6 +55,13 @@ class KernelText:
     pointers: tuple[str, ...]
     grid: int
     tiles: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    scalars: tuple[Scalar, ...] = ()
+    axes: tuple[tuple[str, int], ...] = ()
+    is_wide: bool = False
+
+    def blocks(self, sizes: Mapping[str, int]) -> int:
+        """Thread blocks at these sizes of the dimensions."""
+        return prod(-(-sizes[dim] // tile) for dim, tile in self.axes)
 
 
 class KernelEmitter:
@@ -63,6 +75,7 @@ class KernelEmitter:
         options: LaunchOptions,
         in_base_two: Collection[str] = (),
         order: LaunchOrder = ALONE,
+        run_time: RunTimeSizes = FIXED,
     ) -> None:
         """``in_base_two`` are the tensors that hold shifts in base 2."""
         self.program = program
@@ -73,7 +86,8 @@ class KernelEmitter:
         self.dtypes = typed.dtypes
         self.tensors = tensors
         self.options = options
-        self.tiling = Tiling(program, typed.block)
+        self.run_time = run_time
+        self.tiling = Tiling(program, typed.block, run_time.dims)
         used = {n.access.tensor for n in self.block.nodes if n.op in ACCESSES}
         self.pointers = tuple(t for t in tensors if t in used)
         # Positions of 64 bits, where 32 do not reach the last element of every tensor.
@@ -82,11 +96,12 @@ class KernelEmitter:
         self.starts: dict[str, str] = {}
         # Tensors that are read through descriptors, whose coordinates have 32 bits.
         self.described: dict[str, tuple[int, ...]] = {}
-        if not self.is_wide:
+        if not self.is_wide and not run_time:
             self.described = described_tiles(self.block, self.tiling, tensors, options)
         self.live = tuple(live_range(self.tiling, n) for n in range(len(self.block.sections)))
         self.out = CodeWriter()
-        self.tiles = TileText(self.tiling, tensors, options)
+        self.tiles = TileText(self.tiling, tensors, options, run_time)
+        self.scalars = scalars_of(self.block, self.pointers, run_time)
         self.names = self._value_names()
         precision = options.flag("precision", "ieee")
         self.contraction = ContractionText(typed, self.tiling, self.tiles, self._value, precision)
@@ -109,6 +124,7 @@ class KernelEmitter:
         parameters = [
             descriptor_name(p) if p in self.described else pointer_name(p) for p in pointers
         ]
+        parameters += [scalar.name for scalar in self.scalars]
         self.out.line(f"def {self.block.name}({', '.join(parameters)}):")
         with self.out.indented():
             self._grid_positions()
@@ -125,8 +141,17 @@ class KernelEmitter:
                 else:
                     self._loop(number, section, section.loop, loops)
                     loops += 1
-        blocks = self.tiling.grid_blocks
-        return KernelText(self.block.name, self.out.text(), pointers, blocks, self.described)
+        axes = tuple((a.dim, self.tiling.padded(a.dim, 0)) for a in self.block.grid)
+        return KernelText(
+            self.block.name,
+            self.out.text(),
+            pointers,
+            self.tiling.grid_blocks,
+            self.described,
+            self.scalars,
+            axes,
+            self.is_wide,
+        )
 
     def _let_next_start(self, number: int, section: int) -> None:
         """In front of the last stores. Earlier, blocks that only wait would take the place of
@@ -149,7 +174,7 @@ class KernelEmitter:
             self._must_wait = False
 
     def _value_names(self) -> list[str]:
-        taken = set(self.tiles.dim_var.values())
+        taken = {*self.tiles.dim_var.values(), *(scalar.name for scalar in self.scalars)}
         names: list[str] = []
         for number, node in enumerate(self.block.nodes):
             if node.op == "load":
@@ -172,19 +197,31 @@ class KernelEmitter:
         if axes:
             self.out.line("pid = tl.program_id(0)")
         uneven = {d for found in self.live for d in found.dims()}
-        numbers = block_numbers(axes, self.options.flag(ORDER), uneven)
+        counts = self._run_time_counts()
+        numbers = block_numbers(axes, self.options.flag(ORDER), uneven, counts)
         predicated = {d for _, n in self.block.stores() for d in self._predicated(n)}
         for dim, number in numbers.items():
             self._grid_position(dim, number)
             if dim in predicated:
                 self.out.line(f"{self.tiles.dim_var[dim]}_first = {atom(number)} == 0")
         for axis in self.block.grid:
-            if self.tiling.blocks(axis.dim) == 1:
+            if axis.dim not in numbers:
                 self._grid_position(axis.dim, None)
+
+    def _run_time_counts(self) -> dict[str, str]:
+        """Names for the numbers of blocks that depend on sizes at run time."""
+        counts: dict[str, str] = {}
+        for dim in self.tiling.divided:
+            if dim in self.run_time.dims:
+                counts[dim] = name = f"{self.tiles.dim_var[dim]}_blocks"
+                tile = self.tiling.padded(dim, 0)
+                size = self.tiles.size(dim)
+                self.out.line(f"{name} = {size if tile == 1 else f'tl.cdiv({size}, {tile})'}")
+        return counts
 
     def _predicated(self, store: Node) -> tuple[str, ...]:
         """Grid axes of several blocks along which the first one stores for all."""
-        return tuple(d for d in self.block.predicated_axes(store) if self.tiling.blocks(d) > 1)
+        return tuple(d for d in self.block.predicated_axes(store) if d in self.tiling.divided)
 
     def _grid_position(self, dim: str, block_number: str | None) -> None:
         tile = self.tiling.padded(dim, 0)
@@ -233,7 +270,7 @@ class KernelEmitter:
     def _tail(self, dim: str, section: int) -> None:
         if self.tiling.has_tail(dim, section):
             var = self.tiles.dim_var[dim]
-            self.out.line(f"{var}_in = {var} < {self.program.sizes[dim]}")
+            self.out.line(f"{var}_in = {var} < {self.tiles.size(dim)}")
 
     def _loop(self, number: int, section: Section, dim: str, loop_number: int) -> None:
         for node in section.nodes:
@@ -243,7 +280,8 @@ class KernelEmitter:
         var = self.tiles.dim_var[dim]
         stages = self.options.num_stages
         depth = stages[loop_number] if loop_number < len(stages) else 1
-        first, stop = loop_bounds(self.tiling, number, self.live[number], self.tiles.dim_var)
+        live, size = self.live[number], self.tiles.size(dim)
+        first, stop = loop_bounds(self.tiling, number, live, self.tiles.dim_var, size)
         self.out.line(f"for {var}_start in tl.range({first}, {stop}, {tile}, num_stages={depth}):")
         with self.out.indented():
             self.starts[dim] = start = f"{var}_start"
@@ -268,6 +306,8 @@ class KernelEmitter:
         return self.tiles.expand(self.names[number], self.tiles.axes(node.dims, section), want)
 
     def _literal(self, node: Node) -> str:
+        if node.op == "size" and node.attr in self.run_time.dims:
+            return f"({self.tiles.size(str(node.attr))} * 1.0)"
         value = node.attr if node.op == "const" else float(self.program.sizes[str(node.attr)])
         assert isinstance(value, float)
         if value in (float("inf"), float("-inf")):

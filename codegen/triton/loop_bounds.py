@@ -14,9 +14,11 @@ def low_name(var: str) -> str:
 
 
 def loop_bounds(
-    tiling: Tiling, section: int, found: LiveRange, dim_var: Mapping[str, str]
+    tiling: Tiling, section: int, found: LiveRange, dim_var: Mapping[str, str], size: str = ""
 ) -> tuple[str, str]:
     """The first position of a section's loop, a multiple of its tile, and the one it stops before.
+
+    ``size`` is the text of the size of the loop's dimension, by default a number.
 
     Division rounds towards zero in Triton: where that differs from rounding down, the bound is
     negative and 0 counts instead.
@@ -24,7 +26,7 @@ def loop_bounds(
     loop = tiling.block.sections[section].loop
     assert loop is not None
     tile = tiling.padded(loop, section)
-    first, stop = "0", str(tiling.program.sizes[loop])
+    first, stop = "0", size or str(tiling.program.sizes[loop])
     for bound in found.firsts:
         first = f"tl.maximum({_text(bound, tiling, dim_var)}, {first})"
     for bound in found.stops:
@@ -38,7 +40,7 @@ def _text(bound: Bound, tiling: Tiling, dim_var: Mapping[str, str]) -> str:
     for dim, scale, end in bound.terms:
         tile = tiling.padded(dim, 0)
         offset += scale * (tile - 1) * end
-        if tiling.blocks(dim) > 1:
+        if dim in tiling.divided:
             name = dim_var[dim] if tile == 1 else low_name(dim_var[dim])
             parts.append(name if scale == 1 else f"{scale} * {name}")
     text = " + ".join(parts) or str(offset)

@@ -10,6 +10,7 @@ from mirage_py.codegen.scales import with_late_scales
 from mirage_py.codegen.strength import reduce_strength
 from mirage_py.codegen.triton.kernel import KernelEmitter, KernelText
 from mirage_py.codegen.triton.launch_order import ALONE, LaunchOrder, launch_orders
+from mirage_py.codegen.triton.launcher_text import grid_text, run_time_size_lines
 from mirage_py.codegen.triton.shifts import stored_in_base_two
 from mirage_py.codegen.writer import CodeWriter, in_docstring
 from mirage_py.errors import ScheduleError
@@ -17,6 +18,7 @@ from mirage_py.ugraph.dtypes import DType
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.printing import format_block
 from mirage_py.ugraph.program import Tensor
+from mirage_py.ugraph.run_time_sizes import run_time_sizes
 from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, UGraph
 
 
@@ -61,9 +63,12 @@ def emit_block_graphs(plan: Plan) -> tuple[TritonKernel, ...]:
     cheaper = [reduce_strength(with_late_scales(b)) for b, _, _ in blocks]
     typed = [insert_casts(ugraph.program, b, ugraph.tensors) for b in cheaper]
     in_base_two = stored_in_base_two([t.block for t in typed], _between_blocks(ugraph))
+    run_time = run_time_sizes(plan)
     kernels = []
     for (block, options, order), types in zip(blocks, typed, strict=True):
-        emitter = KernelEmitter(ugraph.program, types, ugraph.tensors, options, in_base_two, order)
+        emitter = KernelEmitter(
+            ugraph.program, types, ugraph.tensors, options, in_base_two, order, run_time
+        )
         text = emitter.emit()
         pointers = tuple(ugraph.tensors[p] for p in text.pointers)
         source = _file(ugraph, block, text, options, pointers, order)
@@ -136,8 +141,12 @@ def _file(
         for name in added:
             out.line(f"{name}.zero_()")
         early = ", launch_pdl=True" if order.starts_early else ""
-        given = ", ".join(_argument(t, text) for t in pointers)
-        out.line(f"{text.name}[({text.grid},)]({given}, num_warps={options.num_warps}{early})")
+        given = ", ".join([*(_argument(t, text) for t in pointers), *_scalars(text)])
+        sizes = run_time_size_lines(ugraph, pointers, text)
+        for line in sizes:
+            out.line(line)
+        grid = grid_text(ugraph, text) if sizes else str(text.grid)
+        out.line(f"{text.name}[({grid},)]({given}, num_warps={options.num_warps}{early})")
     out.line()
     out.line()
     out.line('if __name__ == "__main__":')
@@ -150,6 +159,11 @@ def _file(
                 norm = f"{tensor.name}.float().norm().item()"
                 out.line(f'print("{tensor.name}", tuple({tensor.name}.shape), {norm})')
     return out.text()
+
+
+def _scalars(text: KernelText) -> list[str]:
+    """The numbers that the kernel takes, by tensors of the launcher."""
+    return [s.name if s.dim else f"{s.tensor}.stride({s.axis})" for s in text.scalars]
 
 
 def _argument(tensor: Tensor, text: KernelText) -> str:

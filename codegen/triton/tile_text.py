@@ -13,6 +13,7 @@ from mirage_py.codegen.tiles import Tiling
 from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.program import Tensor
+from mirage_py.ugraph.run_time_sizes import FIXED, RunTimeSizes
 
 _RESERVED = ("tl", "triton", "torch", "pid", *keyword.kwlist)
 
@@ -24,10 +25,15 @@ class TileText:
     """
 
     def __init__(
-        self, tiling: Tiling, tensors: Mapping[str, Tensor], options: LaunchOptions
+        self,
+        tiling: Tiling,
+        tensors: Mapping[str, Tensor],
+        options: LaunchOptions,
+        run_time: RunTimeSizes = FIXED,
     ) -> None:
         self.tiling = tiling
         self.tensors = tensors
+        self.run_time = run_time
         program = tiling.program
         self.axis_order = tiling.axis_order(options.flag("axes"))
         self.dim_var = {d: identifier(d) for d in program.dim_names}
@@ -66,19 +72,28 @@ class TileText:
         ]
         return " & ".join(parts)
 
+    def size(self, dim: str) -> str:
+        """The size of a dimension as text: a number, or the kernel's argument."""
+        if dim in self.run_time.dims:
+            return size_name(dim)
+        return str(self.tiling.program.sizes[dim])
+
     def address(self, node: Node, want: Sequence[str]) -> str:
         """The pointers of a load or store over the axes ``want``."""
         tensor = self.tensors[node.access.tensor]
         names = self.positions(want)
         terms = [pointer_name(tensor.name)]
         reached: set[str] = set()
-        for expr, stride, extent in zip(
-            node.access.index, tensor.element_strides, tensor.shape, strict=True
-        ):
+        at_run_time = self.run_time.strides.get(tensor.name, ())
+        rows = zip(node.access.index, tensor.element_strides, tensor.shape, strict=True)
+        for axis, (expr, stride, extent) in enumerate(rows):
             if stride == 0 or extent == 1 or (expr.op == "const" and expr.value == 0):
                 continue
             text = expr.render(names)
-            terms.append(text if stride == 1 else f"{atom(text)} * {stride}")
+            if axis in at_run_time:
+                terms.append(f"{atom(text)} * {stride_name(tensor.name, axis)}")
+            else:
+                terms.append(text if stride == 1 else f"{atom(text)} * {stride}")
             reached.update(expr.dims())
         # Along an axis of stride 0 the tile repeats itself, and is as wide all the same: it may be
         # summed over it.
@@ -89,6 +104,16 @@ class TileText:
 def pointer_name(tensor: str) -> str:
     """The parameter that points to a tensor."""
     return f"{identifier(tensor)}_ptr"
+
+
+def size_name(dim: str) -> str:
+    """The parameter that is the size of a dimension."""
+    return f"{identifier(dim)}_size"
+
+
+def stride_name(tensor: str, axis: int) -> str:
+    """The parameter that is the distance, in elements, of neighbours along an axis."""
+    return f"{identifier(tensor)}_stride{axis}"
 
 
 def descriptor_name(tensor: str) -> str:

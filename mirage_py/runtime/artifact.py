@@ -28,7 +28,6 @@ from mirage_py.errors import FormatError, MirageError
 from mirage_py.runtime.atomic import write_folder
 from mirage_py.runtime.eager import torch_function
 from mirage_py.runtime.emission import emit_kernels, source_suffix
-from mirage_py.runtime.launch import PlanRunner
 from mirage_py.runtime.manifest import (
     NAME,
     Manifest,
@@ -36,6 +35,7 @@ from mirage_py.runtime.manifest import (
     read_checked,
     read_manifest,
 )
+from mirage_py.runtime.sized_launch import runner_of
 from mirage_py.ugraph.json_form import dump_text, load_text
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.printing import format_program, format_ugraph
@@ -57,7 +57,7 @@ class Artifact:
         """The result as a function of torch tensors, in the order of ``program.inputs``."""
         if self.plan is None:
             return torch_function(self.program)
-        return PlanRunner(self.plan)
+        return runner_of(self.plan)
 
 
 def load(folder: Path | str) -> Callable[..., Any]:

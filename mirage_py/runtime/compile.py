@@ -27,14 +27,18 @@ class KernelSource:
     pointer_types: tuple[str, ...]
     num_warps: int
     starts_early: bool = False
+    # Scalars, by place among the parameters, that are multiples of 16.
+    aligned_scalars: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, kernel: TritonKernel) -> KernelSource:
+    def of(cls, kernel: TritonKernel, aligned_scalars: tuple[int, ...] = ()) -> KernelSource:
         """The part of an emitted kernel that the compiler sees."""
-        tiles = kernel.text.tiles
-        types = tuple(parameter_type(t.dtype, tiles.get(t.name)) for t in kernel.pointers)
+        text = kernel.text
+        types = tuple(parameter_type(t.dtype, text.tiles.get(t.name)) for t in kernel.pointers)
+        types += ("i64" if text.is_wide else "i32",) * len(text.scalars)
         early = kernel.order.starts_early
-        return cls(kernel.name, kernel.source, types, kernel.options.num_warps, early)
+        warps = kernel.options.num_warps
+        return cls(kernel.name, kernel.source, types, warps, early, aligned_scalars)
 
 
 def compile_kernel(kernel: TritonKernel, capability: int) -> CompiledFacts:
@@ -82,7 +86,7 @@ def compiled_handle(kernel: KernelSource, capability: int) -> Any:
     aligned = {
         (i,): [["tt.divisibility", POINTER_ALIGNMENT_BYTES]]
         for i, kind in enumerate(kernel.pointer_types)
-        if kind.startswith("*")
+        if kind.startswith("*") or i in kernel.aligned_scalars
     }
     try:
         return triton.compile(

@@ -24,7 +24,8 @@ from mirage_py.runtime.reduced_check import check_reduced
 from mirage_py.runtime.worker_pool import WorkerPool
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import LibraryCall
+from mirage_py.ugraph.run_time_sizes import at_sizes
+from mirage_py.ugraph.ugraph import LibraryCall, UGraph
 from mirage_py.verify.float_gate import FloatEvidence
 
 FloatArray = NDArray[np.float64]
@@ -38,8 +39,12 @@ _POOL = WorkerPool(
 atexit.register(_POOL.close)
 
 
-def run_interpreted(plan: Plan, arrays: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+def run_interpreted(
+    plan: Plan, arrays: Mapping[str, FloatArray], sizes: Mapping[str, int] | None = None
+) -> dict[str, FloatArray]:
     """Run a plan's kernels on the CPU: inputs by name to outputs by name, in float64.
+
+    ``sizes`` are those of run-time dimensions where they are not the plan's own.
 
     Inputs are rounded to their element types first. Outputs and intermediates hold NaN before the
     first kernel, so what no block writes is NaN after the last one. Raises InputError for inputs of
@@ -52,6 +57,7 @@ def run_interpreted(plan: Plan, arrays: Mapping[str, FloatArray]) -> dict[str, F
             repair="run them in their own stand-in: mirage_py.runtime.emulated",
         )
     steps = emit_steps(plan)
+    plan = at_sizes(plan, sizes) if sizes else plan
     inputs = plan.ugraph.program.inputs
     outputs = [o.tensor for o in plan.ugraph.program.outputs]
     with tempfile.TemporaryDirectory(prefix="mirage_py_") as name, _LOCK:
@@ -98,17 +104,20 @@ def _task(plan: Plan, steps: tuple[Step, ...], folder: Path) -> dict[str, Any]:
             }
             for t in plan.ugraph.tensors.values()
         ],
-        "steps": [_step(s) for s in steps],
+        "steps": [_step(s, plan.ugraph) for s in steps],
     }
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: Step, ugraph: UGraph) -> dict[str, Any]:
     if isinstance(step, TritonKernel):
+        sizes = ugraph.program.sizes
+        strides = {t.name: t.element_strides for t in ugraph.tensors.values()}
         return {
             "name": step.name,
             "source": step.source,
-            "grid": step.text.grid,
+            "grid": step.text.blocks(sizes),
             "pointers": [t.name for t in step.pointers],
+            "scalars": [s.value(sizes, strides) for s in step.text.scalars],
             "tiles": {name: list(tile) for name, tile in step.text.tiles.items()},
         }
     if isinstance(step, ZeroFill):

@@ -176,7 +176,8 @@ def _run(step: Mapping[str, Any], tensors: Mapping[str, _Guarded]) -> None:
     function = getattr(load_module(step["source"], step["name"]), step["name"])
     # Lanes behind a mask may overflow; what is stored is judged by the caller.
     with np.errstate(all="ignore"):
-        function[(step["grid"],)](*(_argument(step, n, tensors) for n in step["pointers"]))
+        tensor_arguments = (_argument(step, n, tensors) for n in step["pointers"])
+        function[(step["grid"],)](*tensor_arguments, *step["scalars"])
 
 
 def _argument(step: Mapping[str, Any], name: str, tensors: Mapping[str, _Guarded]) -> Any:

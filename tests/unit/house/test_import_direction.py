@@ -24,8 +24,10 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "codegen": ("ugraph", "targets"),
     # Of codegen search takes the tile arithmetic, which decides what fits.
     "search": ("ugraph", "targets", "axioms", "verify", "codegen"),
+    # Sizes that change from call to call, without what computes anything.
+    "shapes": (),
     # No axioms and no search: a saved kernel loads without them.
-    "runtime": ("ugraph", "targets", "verify", "codegen"),
+    "runtime": ("ugraph", "targets", "verify", "codegen", "shapes"),
     "result": ("ugraph",),
     "dump": (),
     # Which back ends are tried here, and what was found before.

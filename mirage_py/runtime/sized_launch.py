@@ -1,0 +1,279 @@
+"""Plans with sizes that are known at launch: one kernel, called at any size that its tiles allow.
+
+What a call needs (shapes of results, blocks of each grid, arguments) follows from the shapes and
+strides of its inputs. It is worked out once for each combination of them and kept. As triton does
+for functions that it compiles itself, a kernel is compiled once more for arguments that are
+multiples of 16, which lets loads along such an axis be wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mirage_py.codegen.triton.module import TritonKernel
+from mirage_py.codegen.valid_sizes import largest_sizes
+from mirage_py.errors import CompileError, InputError
+from mirage_py.runtime import library
+from mirage_py.runtime.compile import KernelSource, compiled_handle
+from mirage_py.runtime.emission import Step, ZeroFill, emit_steps
+from mirage_py.runtime.input_check import ExpectedInput, check_detached, check_device
+from mirage_py.runtime.launch import PlanRunner, _stream_function
+from mirage_py.shapes.policy import LARGEST_SIZE
+from mirage_py.shapes.predicate import SizePredicate
+from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.program import Tensor
+from mirage_py.ugraph.run_time_sizes import at_sizes, run_time_dims, run_time_sizes, source_of
+from mirage_py.ugraph.ugraph import LibraryCall
+
+if TYPE_CHECKING:
+    import torch
+
+# Combinations of shapes and strides whose launches are kept.
+_MOST_KEPT = 4096
+_ALIGNED = 16
+
+# A loaded kernel: blocks, stream, pointers and scalars to a launch.
+Launcher = Callable[[int, int, Sequence[int]], None]
+# (kernel, scalars that are multiples of 16, device) -> a loaded kernel
+Loader = Callable[[TritonKernel, tuple[int, ...], int], Launcher]
+
+
+def runner_of(plan: Plan) -> PlanRunner | SizedRunner:
+    """What runs a plan on a GPU."""
+    return SizedRunner(plan) if run_time_dims(plan) else PlanRunner(plan)
+
+
+@dataclass(frozen=True, slots=True)
+class _SizedCall:
+    """Everything about a call that follows from the shapes and strides of its inputs."""
+
+    inputs: tuple[ExpectedInput, ...]
+    outputs: tuple[Tensor, ...]
+    between: tuple[Tensor, ...]
+    grids: tuple[int, ...]
+    scalars: tuple[tuple[int, ...], ...]
+
+
+class SizedRunner:
+    """A plan with run-time sizes as a function of torch tensors, in the order of
+    ``program.inputs``.
+
+    ``validity`` says for which sizes. Returns one tensor, or a tuple for several outputs. A first
+    call, and one whose sizes are the first to be multiples of 16, or not to be, compiles; so that
+    nothing is compiled inside a CUDA graph, ``warmup`` compiles for a shape beforehand.
+    """
+
+    def __init__(self, plan: Plan, load: Loader | None = None) -> None:
+        """Emit the kernels; ``load`` stands in for the GPU in tests.
+
+        Raises ScheduleError where Triton cannot express the plan.
+        """
+        self.plan = plan
+        program = plan.ugraph.program
+        self.dims = run_time_dims(plan)
+        largest = largest_sizes(plan, LARGEST_SIZE)
+        self.validity = SizePredicate.ranges({d: (1, largest[d]) for d in self.dims})
+        self.steps = emit_steps(plan)
+        self._sources = {d: self._source(d) for d in self.dims}
+        self._at_run_time = run_time_sizes(plan).strides
+        names = (*program.inputs, *(o.tensor for o in program.outputs), *plan.ugraph.intermediates)
+        self._place = {t.name: n for n, t in enumerate(names)}
+        self._calls: dict[Hashable, _SizedCall] = {}
+        self._load = load or _triton_launcher
+        self._is_stand_in = load is not None
+        self._launchers: dict[Hashable, Launcher] = {}
+
+    @property
+    def compiled(self) -> int:
+        """How many kernels were compiled."""
+        return len(self._launchers)
+
+    def __call__(self, *inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """Compute the outputs in fresh tensors.
+
+        A tensor that lies otherwise than the kernels can read is copied first. Raises InputError
+        for a wrong number, shape, type or device, for sizes that the kernels do not reach, and for
+        an input whose gradient would be lost.
+        """
+        device, call = self._call(inputs)
+        accepted = [e.accept(v, device) for e, v in zip(call.inputs, inputs, strict=True)]
+        outputs = tuple(_empty(t, device) for t in call.outputs)
+        memory = (*accepted, *outputs, *(_empty(t, device) for t in call.between))
+        self._run(call, memory, device)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def warmup(self, *inputs: torch.Tensor) -> None:
+        """Compile and load what a call with these inputs needs."""
+        device, call = self._call(inputs)
+        for step, scalars in zip(self.steps, call.scalars, strict=True):
+            if isinstance(step, TritonKernel):
+                self._launcher(step, scalars, _index(device))
+
+    def sizes(self, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
+        """The run-time sizes that inputs of these shapes have."""
+        return {d: shapes[place][axis] for d, (place, axis) in self._sources.items()}
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _source(self, dim: str) -> tuple[int, int]:
+        program = self.plan.ugraph.program
+        found = source_of(program, dim)
+        assert found is not None, "with_run_time_sizes refuses such a plan"
+        return [t.name for t in program.inputs].index(found[0]), found[1]
+
+    def _call(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.device, _SizedCall]:
+        program = self.plan.ugraph.program
+        if len(inputs) != len(program.inputs):
+            names = ", ".join(t.name for t in program.inputs)
+            raise InputError(
+                f"{len(inputs)} tensors for {len(program.inputs)} inputs",
+                where="kernel input",
+                repair=f"pass {names}",
+            )
+        device = inputs[0].device
+        key = tuple((x.shape, x.stride()) for x in inputs)
+        call = self._calls.get(key)
+        if call is None:
+            if not self._is_stand_in:
+                check_device(device)
+            if len(self._calls) >= _MOST_KEPT:
+                self._calls.clear()
+            call = self._calls[key] = self._worked_out(inputs)
+        check_detached(tuple(inputs), call.inputs)
+        return device, call
+
+    def _worked_out(self, inputs: Sequence[torch.Tensor]) -> _SizedCall:
+        planned = self.plan.ugraph.program.inputs
+        for value, tensor in zip(inputs, planned, strict=True):
+            if value.dim() != len(tensor.shape):
+                raise InputError(
+                    f"'{tensor.name}' has shape {list(value.shape)}",
+                    where="kernel input",
+                    why=f"the kernel takes {len(tensor.shape)} axes",
+                    repair="optimise the program for this shape",
+                )
+        sizes = self.sizes([x.shape for x in inputs])
+        if not self.validity.holds(sizes):
+            have = ", ".join(f"{d} = {n}" for d, n in sizes.items())
+            raise InputError(
+                f"the sizes are {have}",
+                where="kernel input",
+                why=f"the kernel is right for {self.validity}",
+                repair="optimise the program for this shape",
+            )
+        sized = at_sizes(self.plan, sizes).ugraph
+        expected = tuple(map(self._expected, sized.program.inputs, inputs))
+        strides: dict[str, Sequence[int]] = {
+            t.name: t.element_strides for t in sized.tensors.values()
+        }
+        strides |= {e.tensor.name: e.tensor.element_strides for e in expected}
+        return _SizedCall(
+            tuple(map(ExpectedInput, (e.tensor for e in expected))),
+            tuple(o.tensor for o in sized.program.outputs),
+            sized.intermediates,
+            tuple(_blocks(step, sized.program.sizes) for step in self.steps),
+            tuple(_scalars(step, sized.program.sizes, strides) for step in self.steps),
+        )
+
+    def _expected(self, tensor: Tensor, value: torch.Tensor) -> ExpectedInput:
+        """How an input has to lie: strides that are arguments may be what they are."""
+        free = self._at_run_time.get(tensor.name, ())
+        strides = tuple(
+            have if axis in free else want
+            for axis, (want, have) in enumerate(
+                zip(tensor.element_strides, value.stride(), strict=True)
+            )
+        )
+        if tuple(value.shape) == tensor.shape and strides == tuple(value.stride()):
+            return ExpectedInput(Tensor(tensor.name, tensor.shape, tensor.dtype, strides))
+        return ExpectedInput(tensor)
+
+    def _run(self, call: _SizedCall, memory: Sequence[torch.Tensor], device: torch.device) -> None:
+        index = _index(device)
+        stream = 0 if self._is_stand_in else _stream_function()(index)
+        for step, grid, scalars in zip(self.steps, call.grids, call.scalars, strict=True):
+            if isinstance(step, TritonKernel):
+                launch = self._launcher(step, scalars, index)
+                pointers = [memory[self._place[t.name]].data_ptr() for t in step.pointers]
+                launch(grid, stream, [*pointers, *scalars])
+            elif isinstance(step, ZeroFill):
+                memory[self._place[step.tensor]].zero_()
+            else:
+                assert isinstance(step, LibraryCall)  # no back end but Triton's has run-time sizes
+                arguments = (memory[self._place[name]] for name in step.args)
+                function = library.library_function(step.op)
+                function(*arguments, out=memory[self._place[step.result]])
+
+    def _launcher(self, step: TritonKernel, scalars: tuple[int, ...], index: int) -> Launcher:
+        aligned = tuple(n for n, value in enumerate(scalars) if value % _ALIGNED == 0)
+        key = (step.name, aligned, index)
+        found = self._launchers.get(key)
+        if found is None:
+            if not self._is_stand_in:
+                _refuse_in_capture(index)
+            first = len(step.pointers)
+            places = tuple(first + n for n in aligned)
+            found = self._launchers[key] = self._load(step, places, index)
+        return found
+
+
+def _blocks(step: Step, sizes: Mapping[str, int]) -> int:
+    return step.text.blocks(sizes) if isinstance(step, TritonKernel) else 0
+
+
+def _scalars(
+    step: Step, sizes: Mapping[str, int], strides: Mapping[str, Sequence[int]]
+) -> tuple[int, ...]:
+    if not isinstance(step, TritonKernel):
+        return ()
+    return tuple(scalar.value(sizes, strides) for scalar in step.text.scalars)
+
+
+def _empty(tensor: Tensor, device: torch.device) -> torch.Tensor:
+    import torch
+
+    dtype = getattr(torch, tensor.dtype.torch_name)
+    return torch.empty_strided(tensor.shape, tensor.element_strides, dtype=dtype, device=device)
+
+
+def _index(device: torch.device) -> int:
+    return device.index or 0
+
+
+def _refuse_in_capture(index: int) -> None:
+    import torch
+
+    if torch.cuda.is_current_stream_capturing():
+        raise InputError(
+            "the first call of this kind is inside a CUDA graph capture",
+            where=f"cuda:{index}",
+            why="kernels are compiled and loaded at the first call",
+            repair="call it once with these shapes, or warmup(...) it, before the capture",
+        )
+
+
+def _triton_launcher(kernel: TritonKernel, aligned: tuple[int, ...], index: int) -> Launcher:
+    """The kernel, compiled for a device and loaded there."""
+    import torch
+
+    major, minor = torch.cuda.get_device_capability(index)
+    compiled = compiled_handle(KernelSource.of(kernel, aligned), 10 * major + minor)
+    with torch.cuda.device(index):
+        try:
+            compiled[(1, 1, 1)]  # loads it
+        except Exception as error:
+            raise CompileError(
+                f"the GPU does not take it: {error}",
+                where=kernel.name,
+                repair="choose a plan with smaller tiles or fewer stages",
+            ) from error
+    run: Callable[..., None] = compiled.run
+    function: Any = compiled.function
+    metadata: Any = compiled.packed_metadata
+
+    def launch(grid: int, stream: int, arguments: Sequence[int]) -> None:
+        run(grid, 1, 1, stream, function, metadata, None, None, None, *arguments)
+
+    return launch

@@ -1,0 +1,1 @@
+"""Sizes that change from call to call: policies, validity predicates, dispatch tables."""

@@ -1,0 +1,73 @@
+"""How many sizes one kernel serves: one, a bucket of them, or all.
+
+A ``static`` kernel serves one size, a ``bucketed`` one each of a bucket of sizes, for whose upper
+edge it was tuned, and a ``symbolic`` one all that its tiles allow. All are exact.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mirage_py.errors import InputError
+
+STATIC, BUCKETED, SYMBOLIC = "static", "bucketed", "symbolic"
+POLICIES = (STATIC, BUCKETED, SYMBOLIC)
+
+# Up to here an edge is twice the one before it.
+_DOUBLES_TO = 512
+# A dimension of more points is no dimension of one kernel's tensors: offsets have 31 bits.
+LARGEST_SIZE = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class ShapePolicy:
+    """``edges`` are the upper ends of buckets, rising; without any they are 1, 2, 4 ... 512, then
+    every 512 up to 4096, then four to each doubling.
+    """
+
+    kind: str = BUCKETED
+    edges: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in POLICIES:
+            raise InputError(
+                f"unknown shape policy '{self.kind}'", repair=f"use one of {', '.join(POLICIES)}"
+            )
+        rising = all(a < b for a, b in zip((0, *self.edges), self.edges, strict=False))
+        if not rising:
+            raise InputError(
+                f"bucket edges {list(self.edges)} do not rise from 1",
+                repair="give each upper end once, in rising order",
+            )
+
+    def bucket(self, size: int) -> tuple[int, int]:
+        """The smallest and the largest size of the bucket of ``size``.
+
+        Behind the last edge that was given the rule goes on with the edges that there are without.
+        """
+        if self.kind == STATIC or size <= 1:
+            return size, size
+        if self.kind == SYMBOLIC:
+            return 2, LARGEST_SIZE
+        low, high = (_given(self.edges, size) if self.edges else None) or _edges_around(size)
+        if self.edges and size > self.edges[-1]:
+            low = max(low, self.edges[-1])
+        # A size of 1 has a program of its own, without the dimension.
+        return max(low + 1, 2), high
+
+
+def _given(edges: Sequence[int], size: int) -> tuple[int, int] | None:
+    place = bisect_left(edges, size)
+    return ((0, *edges)[place], edges[place]) if place < len(edges) else None
+
+
+def _edges_around(size: int) -> tuple[int, int]:
+    """The edges below (exclusive) and above (inclusive) a size."""
+    octave = 1 << (size - 1).bit_length() >> 1  # the largest power of two below size
+    if octave < _DOUBLES_TO:
+        return octave, 2 * octave
+    step = max(_DOUBLES_TO, octave // 4)
+    high = octave + -(-(size - octave) // step) * step
+    return high - step, high
