@@ -9,6 +9,16 @@ from mirage_py.ugraph.index import IndexExpr, Predicate
 
 LINE = 100
 
+# Element types that the back end knows.
+C_TYPES = {
+    "f32": "float",
+    "f16": "__half",
+    "bf16": "__nv_bfloat16",
+    "i32": "int",
+    "i8": "signed char",
+    "bool": "bool",
+}
+
 _RESERVED = (
     "lane", "warp", "block", "shared_memory", "int", "float", "double", "char", "short", "long",
     "signed", "unsigned", "const", "auto", "bool", "if", "else", "for", "while", "do", "switch",

@@ -11,7 +11,7 @@ from mirage_py.codegen.cuda.linear_text import is_only_copy
 from mirage_py.codegen.cuda.shared_tile import SharedTile
 from mirage_py.codegen.cuda.staging import Staged, matrix_layout, vector_run
 from mirage_py.codegen.cuda.value import Value
-from mirage_py.ugraph.dtypes import DType
+from mirage_py.ugraph.dtypes import BOOL, DType
 from mirage_py.ugraph.node import Node
 
 # What an access of so many bytes goes through.
@@ -64,6 +64,10 @@ class Copies:
         self, value: Value, i: str, place: str, vector: int, inside: str, tensor: str
     ) -> None:
         width = vector * value.dtype.bytes
+        if not value.dtype.is_float:
+            text, zero = f"*({place})", "false" if value.dtype == BOOL else "0.0f"
+            self.out.line(f"{value.word(i)} = {f'{inside} ? {text} : {zero}' if inside else text};")
+            return
         streams = self.out.options.flag(f"evict:{tensor}") == "evict_first"
         if width < 4:
             text = f"reinterpret_cast<const unsigned short*>({place})[0]"

@@ -42,7 +42,7 @@ def staged_loads(facts: BlockFacts, depths: dict[int, int]) -> dict[int, Staged]
     """The loads that go through shared memory; ``depths`` are the stages of sections with loops."""
     found = {}
     for number, node in enumerate(facts.block.nodes):
-        if node.op != "load" or not facts.live(number):
+        if node.op != "load" or not facts.live(number) or not facts.dtypes[number].is_float:
             continue
         multiplied = any(number in map(facts.root, facts.block.nodes[d].args) for d in facts.dots)
         staged = _staged(facts, number)
@@ -69,6 +69,8 @@ def vector_run(facts: BlockFacts, access: int, dim: str, limit: int) -> int:
     """
     node = facts.block.nodes[access]
     tensor = facts.tensors[node.access.tensor]
+    if not tensor.dtype.is_float:
+        return 1
     run = run_length(node.access, tensor, dim, min(limit, ALIGNMENT_BYTES // tensor.dtype.bytes))
     if facts.tiling.has_tail(dim, facts.section(access)):
         while facts.program.sizes[dim] % run:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mirage_py.codegen.cuda.blocked import blocked
-from mirage_py.codegen.cuda.c_text import added, identifier
+from mirage_py.codegen.cuda.c_text import C_TYPES, added, identifier
 from mirage_py.codegen.cuda.copies import VECTORS, Copies, vector_of
 from mirage_py.codegen.cuda.elementwise import Need, ThreadGraphs
 from mirage_py.codegen.cuda.emission import Emission
@@ -14,7 +14,7 @@ from mirage_py.codegen.cuda.layout import LANE_BITS, Layout, bits_of
 from mirage_py.codegen.cuda.linear_text import is_only_copy
 from mirage_py.codegen.cuda.staging import vector_run
 from mirage_py.codegen.cuda.value import Value
-from mirage_py.ugraph.dtypes import F32, DType
+from mirage_py.ugraph.dtypes import BOOL, F32, DType
 
 
 class Stores:
@@ -153,7 +153,12 @@ class Stores:
             out.line(f"*reinterpret_cast<unsigned short*>({place}) = (unsigned short){words[0]};")
         elif not dtype.is_half:
             if vector == 1:
-                out.line(f"*({place}) = {words[0]};")
+                made = (
+                    words[0]
+                    if dtype.is_float or dtype == BOOL
+                    else f"({C_TYPES[dtype.name]}){words[0]}"
+                )
+                out.line(f"*({place}) = {made};")
             else:
                 kind = f"float{vector}"
                 out.line(f"*reinterpret_cast<{kind}*>({place}) = {kind}{{{', '.join(words)}}};")
