@@ -131,6 +131,7 @@ inline void report_copy(unsigned long long* bar, Copy copy, const void* place) {
     if (launch.finds_races)
         note_write(copy.to, copy.bytes.size(), static_cast<int>(current - threads.data()), ON_ITS_WAY, place);
     memset(copy.to, 0xff, copy.bytes.size());
+    copy.place = place;
     b.copies.push_back(std::move(copy));
     publish(b.gathering);
     if (!b.waiting.empty()) deliver(b, bar);

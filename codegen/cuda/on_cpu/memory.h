@@ -77,6 +77,12 @@ inline void check_place(const void* p, size_t bytes, const char* what) {
         bool lives = false;
         for (const Thread& t : threads) lives |= t.block == static_cast<int>(block) && !t.is_ended;
         if (!lives) die("%s of the shared memory of block %zu of the cluster, which has ended", what, block);
+        bool has_begun = !launch.finds_races;
+        for (int w = 0; w < warps_of_block(); ++w)
+            has_begun |= warp().seen[block * warps_of_block() + w] >= first_time;
+        if (!has_begun)
+            die("%s of the shared memory of block %zu of the cluster, which may not have begun: a barrier of "
+                "the cluster is missing", what, block);
     }
 }
 

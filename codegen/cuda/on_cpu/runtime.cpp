@@ -133,6 +133,7 @@ static void run_cluster() {
     take_turn(first);
     switch_fibers(outside, first->fiber);
     current = nullptr;
+    if (launch.finds_races) check_end();
 }
 
 static void on_signal(int number) {

@@ -37,6 +37,7 @@ struct WarpGroup {
     std::vector<Pending> open;
     std::deque<std::vector<Pending>> groups;
     std::vector<Sums> sums;
+    bool has_fence = false;
 };
 
 inline std::vector<WarpGroup> warp_groups;  // of the cluster
@@ -152,6 +153,7 @@ inline void execute(WarpGroup& group, const Pending& p) {
 void wgmma(Kind kind, int n, float* d, const unsigned* a_registers, unsigned long long a,
            bool a_is_transposed, unsigned long long b, bool b_is_transposed, bool adds) {
     WarpGroup& group = warp_group();
+    if (!group.has_fence) die("wgmma without a wgmma_fence before the first");
     WgmmaArguments mine{d, a_registers, a, b, adds};
     const void* place = __builtin_return_address(0);
     meet(group.meeting, 128, "wgmma of n " + std::to_string(n), &mine, [&](void** all) {
@@ -190,9 +192,23 @@ void wait_for_products(int left) {
     });
 }
 
+// What must not be under way when a block ends: its shared memory goes to another one.
+inline void check_end() {
+    for (auto& [bar, b] : mbarriers)
+        if (!b.copies.empty()) {
+            const long place = shared_offset(bar);
+            die("a block of the cluster from %d on has ended while the copy engine still brings bytes for the "
+                "barrier at %ld of shared memory: nobody has waited there @ %p", first_block, place,
+                b.copies[0].place);
+        }
+    for (const WarpGroup& group : warp_groups)
+        if (!group.open.empty() || !group.groups.empty())
+            die("a block of the cluster from %d on has ended with products of a warp group under way", first_block);
+}
+
 }  // namespace on_cpu
 
-void wgmma_fence() {}
+void wgmma_fence() { warp_group().has_fence = true; }
 
 void wgmma_commit() {
     WarpGroup& group = warp_group();

@@ -134,6 +134,11 @@ MISTAKES = {
     "f[thread] = 1;": (
         r"write at .* without a barrier after the read"
     ),
+    "fence_async_shared(); __syncthreads(); WGMMA wgmma_commit();": r"products of .* under way",
+    "float d[4]; wgmma_m64n8k16_f16_ss_kk(d, 0, 0, false);": r"without a wgmma_fence",
+    "START if (!thread) { mbarrier_expect(bar, 64); bulk_load(f, X, 64, bar); }": (
+        r"has ended while the copy engine(.|\n)*line \d+: "
+    ),
     "fence_async_shared(); __syncthreads(); if (warp) { WGMMA wgmma_commit(); }": (
         r"wait at wgmma of n 8"
     ),
@@ -202,6 +207,31 @@ def test_it_is_named(number):
 @pytest.mark.parametrize("number", range(len(FORGOTTEN)))
 def test_what_was_not_waited_for_is_nan(number):
     assert np.isnan(run(len(MISTAKES) + number, finds_races=False)).all()
+
+
+@pytest.mark.parametrize("barrier", ["", "cluster_arrive(); cluster_wait();"])
+def test_a_block_of_a_cluster_must_have_begun(barrier):
+    case = collective(
+        "remote",
+        f"""
+    float* f = reinterpret_cast<float*>(shared_memory);
+    {barrier}
+    if (thread == 0) store_remote(f, cluster_rank() ^ 1, 7.0f);
+    cluster_arrive();
+    cluster_wait();
+    Y[blockIdx.x * 32 + thread] = f[0];
+""",
+        {},
+        ((64,), F32),
+        grid=2,
+        cluster=2,
+        capability=90,
+    )
+    if barrier:
+        assert (run_kernels(case.program, (case.kernel,), {})["Y"] == 7).all()
+        return
+    with pytest.raises(CompileError, match="may not have begun"):
+        run_kernels(case.program, (case.kernel,), {})
 
 
 def test_static_shared_memory_is_refused():
