@@ -47,7 +47,8 @@ def _extents(program: Program, plan: Plan) -> dict[str, int]:
     for block in plan.ugraph.kernels:
         if not isinstance(block, BlockGraph):
             continue
-        tiles = [(a.dim, a.tile) for a in block.grid]
+        # What a cluster shares keeps its size: all of its blocks bring their parts together.
+        tiles = [(a.dim, a.tile) for a in block.split_axes]
         tiles += [(s.loop, s.tile) for s in block.sections if s.loop is not None]
         for dim, tile in tiles:
             largest[dim] = max(largest.get(dim, 1), tile or 1)

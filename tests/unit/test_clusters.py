@@ -6,7 +6,9 @@ import clusters
 import pytest
 
 from mirage_py.pipeline import normalise
+from mirage_py.runtime.reduced import reduced
 from mirage_py.search.proof import prove
+from mirage_py.ugraph.validate import validate_ugraph
 from mirage_py.verify.field_test import field_test
 from mirage_py.verify.sampled_test import sampled_test
 from mirage_py.verify.shrink import shrink_ugraph
@@ -52,3 +54,14 @@ def test_equal_at_real_sizes(name):
 def test_the_laws_lead_there(name):
     program, plan = CASES[name]
     assert prove(normalise(program), plan.ugraph) is not None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_at_a_reduced_size_all_blocks_of_the_cluster_are_there(name):
+    program, plan = CASES[name]
+    small, reduced_plan = reduced(program, plan)
+    validate_ugraph(reduced_plan.ugraph)
+    assert reduced_plan.backend == "cuda"
+    (dim,) = plan.ugraph.kernels[0].cluster_dims
+    assert small.sizes[dim] == plan.ugraph.program.sizes[dim]
+    assert small.dims == reduced_plan.ugraph.program.dims
