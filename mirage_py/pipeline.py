@@ -126,7 +126,7 @@ def optimize(
             return rank_plans(
                 part,
                 chosen,
-                backend=_of_parts(options.backend),
+                backend=options.backend if measure else _of_parts(options.backend),
                 effort=effort,
                 seed=seed,
                 limits=limits,
@@ -169,7 +169,7 @@ def _require_cuda() -> None:
 
 
 def _of_parts(backend: str) -> str:
-    """Kernels of one plan are of one back end, so that of parts is chosen before they are timed."""
+    """Kernels of one plan are of one back end; without times Triton is taken for all parts."""
     return "triton" if backend == AUTO else backend
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.partition.compose import compose, own_dims
 from mirage_py.partition.joint import joint_evidence, joint_summary
 from mirage_py.partition.partition import Partition
 from mirage_py.result import Candidate, Evidence, Result, Timing
+from mirage_py.runtime.emission import BACKENDS
 from mirage_py.search.baseline_model import eager_model_us
 from mirage_py.search.cost_model import lower_bound_us
 from mirage_py.search.kinds import describe
@@ -43,13 +45,20 @@ class PartJob:
 
 
 @dataclass(frozen=True, slots=True)
+class _Picked:
+    """A part's plan."""
+
+    plan: Plan
+    time_us: float
+    evidence: Evidence | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Chosen:
-    """What came of one part; ``why`` there is no plan."""
+    """What came of one part: its fastest plan of each back end, or ``why`` there is none."""
 
     result: Result | None
-    plan: Plan | None = None
-    time_us: float = 0.0
-    evidence: Evidence | None = None
+    picked: Mapping[str, _Picked] = field(default_factory=dict)
     why: str = ""
 
 
@@ -57,9 +66,9 @@ def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: Part
     """The parts' best plans in sequence, or the original program where some part has none.
 
     ``whole`` is a partition of the normal form of ``program``. Without a GPU a part's plan is the
-    cost model's, run on the CPU; with one it is the fastest measured. Then the
-    composite passes the float gate and is timed as one plan against the whole program, so it is
-    returned only where it is faster. ``notes`` say where the program was cut and why, and which
+    cost model's, run on the CPU; with one it is the fastest measured of each back end. Then the
+    composites, one for each, pass the float gate and are timed as plans of the whole program: one
+    is returned only where it is faster. ``notes`` say where the program was cut and why, and which
     part had no plan. Raises VerificationError as Ranking does.
     """
     share = None if job.budget is None else job.budget / (len(whole.parts) + 1)
@@ -68,28 +77,36 @@ def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: Part
     notes = [whole.reason]
     for number, part in enumerate(whole.parts):
         chosen.append(_choose(number, part, rank, share, job))
-        if chosen[-1].plan is None:
+        if not chosen[-1].picked:
             notes.append(f"the original program is the result: {part.name} has no plan")
             notes += [f"{part.name}: {chosen[-1].why}"] if chosen[-1].why else []
             break
-    plans = [c.plan for c in chosen if c.plan is not None]
-    composite = compose(whole, plans) if len(plans) == len(whole.parts) else None
-    if composite is not None:
+    composites = _composites(whole, chosen)
+    for composite in composites:
         # Mixed up names would show here, where the program is small enough to sample.
         sampled_test(whole.program, composite.ugraph, samples=1, seed=job.seed).require()
+    if composites:
         words = "each part was compared with its own program; together they are the program by"
         notes.append(f"verified part by part: {words} the way it was cut")
-        if own_dims(whole, composite):
-            notes.append("parts split dimensions: the composite is not testable at other sizes")
+    if any(own_dims(whole, composite) for composite in composites):
+        notes.append("parts split dimensions: the composite is not testable at other sizes")
     deadline = None if job.budget is None else started + job.budget
     finish = _measured if job.measure and not job.should_stop() else _modelled
-    return finish(program, whole, chosen, composite, tuple(notes), job, deadline)
+    return finish(program, whole, chosen, composites, tuple(notes), job, deadline)
+
+
+def _composites(whole: Partition, chosen: Sequence[_Chosen]) -> tuple[Plan, ...]:
+    """The parts in sequence, once for each back end that has a plan of every part."""
+    if len(chosen) < len(whole.parts):
+        return ()
+    common = [b for b in BACKENDS if all(b in c.picked for c in chosen)]
+    return tuple(compose(whole, [c.picked[b].plan for c in chosen]) for b in common)
 
 
 def _choose(
     number: int, part: Program, rank: RankPart, share: float | None, job: PartJob
 ) -> _Chosen:
-    """The plan of one part."""
+    """The plans of one part."""
 
     def progress(text: str) -> None:
         job.progress(f"{part.name}: {text}")
@@ -99,9 +116,11 @@ def _choose(
         ranking = rank(number, part, share)
         if not job.measure or job.should_stop():
             found = ranking.modelled(progress, deadline=deadline, should_stop=job.should_stop)
-            return _Chosen(
-                found, found.plan, found.best.time_us, found.evidence, "; ".join(found.notes)
-            )
+            why = "; ".join(found.notes)
+            if found.plan is None:
+                return _Chosen(found, why=why)
+            picked = _Picked(found.plan, found.best.time_us, found.evidence)
+            return _Chosen(found, {found.plan.backend: picked}, why)
         # No baseline but eager: whether kernels pay off is decided for the whole program.
         found = ranking.measured(
             None,
@@ -116,22 +135,23 @@ def _choose(
 
 
 def _fastest(ranking: Ranking, found: Result) -> _Chosen:
-    """The fastest plan that passed, even where PyTorch is faster on this part alone."""
+    """The fastest plans that passed, even where PyTorch is faster on this part alone."""
+    picked: dict[str, _Picked] = {}
     if found.plan is not None:
-        return _Chosen(found, found.plan, found.best.time_us, found.evidence)
-    timed = [c for c in found.candidates if c.passed and c.plan is not None]
-    best = min(timed, key=lambda c: c.timing.time_us, default=None)
-    if best is None or best.plan is None:
-        return _Chosen(found, why="; ".join(found.notes))
-    evidence = ranking.evidence(best.plan, 0.0, 0.0, "")
-    return _Chosen(found, best.plan, best.timing.time_us, evidence)
+        picked[found.plan.backend] = _Picked(found.plan, found.best.time_us, found.evidence)
+    for timed in sorted(found.candidates, key=lambda c: c.timing.time_us):
+        plan, time_us = timed.plan, timed.timing.time_us
+        if not timed.passed or plan is None or plan.backend in picked or time_us == inf:
+            continue
+        picked[plan.backend] = _Picked(plan, time_us, ranking.evidence(plan, 0.0, 0.0, ""))
+    return _Chosen(found, picked, "" if picked else "; ".join(found.notes))
 
 
 def _modelled(
     program: Program,
     whole: Partition,
     chosen: Sequence[_Chosen],
-    composite: Plan | None,
+    composites: Sequence[Plan],
     notes: tuple[str, ...],
     job: PartJob,
     deadline: float | None,
@@ -139,8 +159,10 @@ def _modelled(
     del deadline  # nothing is left to do
     baseline_us = eager_model_us(whole.program, job.target)
     best = baseline = Timing("eager, one kernel per operator", baseline_us, "model")
+    composite = composites[0] if composites else None
     if composite is not None:
-        best = Timing(_name(composite), sum(c.time_us for c in chosen), "model")
+        time_us = sum(c.picked[composite.backend].time_us for c in chosen)
+        best = Timing(_name(composite), time_us, "model")
         notes = (*notes, "no GPU was used: times are predictions of the cost model")
     result = _result(program, whole, chosen, composite, job, baseline, best)
     return replace(result, notes=notes, interrupted=job.should_stop())
@@ -150,7 +172,7 @@ def _measured(
     program: Program,
     whole: Partition,
     chosen: Sequence[_Chosen],
-    composite: Plan | None,
+    composites: Sequence[Plan],
     notes: tuple[str, ...],
     job: PartJob,
     deadline: float | None,
@@ -163,7 +185,7 @@ def _measured(
     usual = usual_baselines(program, given.get("eager"), effort=job.effort)
     report = tune(
         program,
-        [composite] if composite is not None else [],
+        composites,
         {**usual, **given},
         target=job.target,
         seed=job.seed,
@@ -171,14 +193,13 @@ def _measured(
         progress=job.progress,
         should_stop=job.should_stop,
     )
-    won = report.best.plan is not None
-    if composite is not None and not won:
+    if composites and report.best.plan is None:
         notes = (*notes, "the original program is faster than the parts in sequence")
     result = _result(
         program,
         whole,
         chosen,
-        composite if won else None,
+        report.best.plan,
         job,
         Timing(report.baseline.name, report.baseline.time_us, "measured"),
         Timing(report.best.name, report.best.time_us, "measured"),
@@ -228,11 +249,16 @@ def _result(
         baseline=baseline,
         best=best,
         plan=plan,
-        evidence=joint_evidence([c.evidence for c in chosen if c.evidence]) if plan else None,
+        evidence=joint_evidence(_evidence(chosen, plan.backend)) if plan else None,
         search=joint_summary([(r.program.name, r.search) for r in kept], floor_us, best.time_us),
         families=tuple(family for r in kept for family in r.families),
         candidates=(Candidate(plan, best, kind=describe(plan.ugraph)),) if plan else (),
     )
+
+
+def _evidence(chosen: Sequence[_Chosen], backend: str) -> list[Evidence]:
+    """That of each part's plan for a back end."""
+    return [e for c in chosen if (e := c.picked[backend].evidence) is not None]
 
 
 def _backend(plan: Plan | None, chosen: Sequence[_Chosen]) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from mirage_py import pipeline
+from mirage_py.backends import for_cuda
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.spec import parse
 from mirage_py.partition.limits import PartitionLimits, fits
@@ -132,3 +134,35 @@ def test_with_a_gpu_the_composite_races_the_whole_program(
     assert (faster in result.notes) == (not wins)
     if result.evidence is not None:
         assert result.evidence.float_source == "h200, full size"
+
+
+@pytest.mark.parametrize("faster", ["triton", "cuda"])
+def test_a_composite_of_each_back_end_is_timed(
+    monkeypatch: pytest.MonkeyPatch, program: Program, whole: Partition, faster: str
+):
+    composites = []
+
+    def tune(tuned: Program, plans, against, **_):
+        if tuned is program:
+            composites.extend(plans)
+        eager = Measured("eager", time_us=100.0)
+        found = [
+            Measured(f"plan {n}", p, time_us=n + (0.5 if p.backend == faster else 5.0))
+            for n, p in enumerate(plans)
+        ]
+        best = min([eager, *found], key=lambda m: m.time_us)
+        return TuneReport((*found, eager), best, eager, ())
+
+    def rank_both(number: int, part: Program, share: float | None) -> Ranking:
+        found = rank(number, part, share)
+        twins = [replace(i, plan=for_cuda(i.plan, H200)) for i in found.ranked]
+        return replace(found, ranked=[*found.ranked, *twins])
+
+    monkeypatch.setattr(tuner, "tune", tune)
+    monkeypatch.setattr(baselines_module, "baselines", lambda *_, **__: {"eager": abs})
+    result = optimize_parts(program, whole, rank_both, PartJob(H200, True, "none", 0))
+    assert [p.backend for p in composites] == ["triton", "cuda"]
+    assert result.plan is not None
+    assert (result.backend, result.plan.backend) == (faster, faster)
+    assert result.evidence is not None
+    assert result.evidence.samples > 0
