@@ -22,13 +22,25 @@ from mirage_py.ugraph.dtypes import BOOL
 @dataclass(frozen=True, slots=True)
 class Parts:
     """A value in parts, which ``op`` (sum, max or max_nan) combines, and the layout of the whole.
-    ``dims`` are those of the whole.
+    ``dims`` are those of the whole, ``also`` other layouts in which it is wanted.
     """
 
     value: Value
     op: str
     dims: tuple[str, ...]
     whole: Layout
+    also: tuple[Layout, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A value on its way to another layout: ``places`` in a buffer, of pairs of halves or not."""
+
+    value: Value
+    want: Layout
+    buffer: str
+    places: Places
+    in_pairs: bool
 
 
 def combined(op: str, left: str, right: str) -> str:
@@ -55,20 +67,35 @@ class Exchange:
         """The whole values: over lanes by shuffles, over warps through shared memory, all of them
         behind one barrier.
         """
-        shuffled = [self._over_lanes(p) for p in parts]
-        waiting = [
-            (place, p) for place, p in enumerate(shuffled) if _parts_of_warps(p.value.layout, p)
-        ]
-        values = [p.value for p in shuffled]
-        if not waiting:
-            return values
-        buffers = [self._written(p) for _, p in waiting]
-        self.out.barrier()
-        for (place, p), buffer in zip(waiting, buffers, strict=True):
-            values[place] = self._read(p, buffer)
-        return values
+        shuffled = [self.over_lanes(p) for p in parts]
+        wholes, _ = self.exchanged([p for p in shuffled if self.crosses_warps(p)], ())
+        rest = iter(wholes)
+        return [next(rest)[0] if self.crosses_warps(p) else p.value for p in shuffled]
 
-    def _over_lanes(self, parts: Parts) -> Parts:
+    def exchanged(
+        self, sums: Sequence[Parts], turns: Sequence[tuple[Value, Layout]]
+    ) -> tuple[list[list[Value]], list[Value]]:
+        """Sums of what warps have, each in its layout and those it is also wanted in; and values in
+        other layouts. One barrier for all, if there are any.
+        """
+        if not sums and not turns:
+            return [], []
+        buffers = [self._written(p) for p in sums]
+        begun = [self._begun(value, want) for value, want in turns]
+        self.out.barrier()
+        self.out.has_exchanged = True
+        wholes = [
+            [self._read(replace(p, whole=layout), buffer) for layout in (p.whole, *p.also)]
+            for p, buffer in zip(sums, buffers, strict=True)
+        ]
+        return wholes, [self._read_turned(turn) for turn in begun]
+
+    def crosses_warps(self, parts: Parts) -> bool:
+        """Whether each warp has a part."""
+        return bool(_parts_of_warps(parts.value.layout, parts))
+
+    def over_lanes(self, parts: Parts) -> Parts:
+        """What is left after lanes have combined their parts by shuffles."""
         value, layout = parts.value, parts.value.layout
         lanes = [n for n, b in enumerate(layout.lanes) if b is not None and b[0] not in parts.dims]
         kept = tuple(None if n in lanes else b for n, b in enumerate(layout.lanes))
@@ -108,7 +135,6 @@ class Exchange:
         with self.out.only(is_only_copy(source)), self.out.unrolled("r", value.words) as r:
             place = added(thread, register_part(source, places, r))
             self.out.line(f"{buffer}[{place}] = {value.word(r)};")
-        self.out.has_exchanged = True
         return buffer
 
     def _read(self, parts: Parts, buffer: str) -> Value:
@@ -153,6 +179,10 @@ class Exchange:
 
     def turned(self, value: Value, want: Layout) -> Value:
         """A value in another layout, through shared memory."""
+        _, (found,) = self.exchanged((), [(value, want)])
+        return found
+
+    def _begun(self, value: Value, want: Layout) -> Turn:
         halves = value.dtype.is_half
         first = value.layout.registers[:1]
         in_pairs = value.is_packed and want.registers[:1] == first
@@ -166,13 +196,12 @@ class Exchange:
         if value.dtype == BOOL:
             kind, width = "bool", 1
         buffer = self.out.memory.new(f"{value.name}_turned", width << len(bits), 16, kind)
-        self._write_turned(value, buffer, places, in_pairs)
-        self.out.barrier()
-        self.out.memory.use(buffer)
-        self.out.has_exchanged = True
-        return self._read_turned(value, want, buffer, places, in_pairs)
+        turn = Turn(value, want, buffer, places, in_pairs)
+        self._write_turned(turn)
+        return turn
 
-    def _write_turned(self, value: Value, buffer: str, places: Places, in_pairs: bool) -> None:
+    def _write_turned(self, turn: Turn) -> None:
+        value, buffer, places, in_pairs = turn.value, turn.buffer, turn.places, turn.in_pairs
         layout = value.layout
         half = value.dtype.name
         self.out.comment(f"{value.name} changes hands: other threads need it.")
@@ -187,9 +216,10 @@ class Exchange:
                     text = f"(unsigned short)pack_{half}({text}, 0.0f)"
                 self.out.line(f"{buffer}[{place}] = {text};")
 
-    def _read_turned(
-        self, value: Value, want: Layout, buffer: str, places: Places, in_pairs: bool
-    ) -> Value:
+    def _read_turned(self, turn: Turn) -> Value:
+        value, want, buffer = turn.value, turn.want, turn.buffer
+        places, in_pairs = turn.places, turn.in_pairs
+        self.out.memory.use(buffer)
         halves = value.dtype.is_half
         packed = halves and bool(want.registers)
         found = Value(self.out.fresh(value.name), want, value.dtype, packed)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from math import e, log2
 
 from mirage_py.codegen.cuda.block_facts import BlockFacts
-from mirage_py.codegen.cuda.c_text import float_text, identifier
+from mirage_py.codegen.cuda.c_text import C_TYPES, float_text, identifier
 from mirage_py.codegen.cuda.copies import Copies
 from mirage_py.codegen.cuda.elementwise import ThreadGraphs
 from mirage_py.codegen.cuda.emission import Emission, Key
@@ -14,6 +14,7 @@ from mirage_py.codegen.cuda.exchange import Exchange, Parts
 from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.layout_modes import decided_layouts
 from mirage_py.codegen.cuda.loop_text import loop_bounds
+from mirage_py.codegen.cuda.meetings import Meetings
 from mirage_py.codegen.cuda.memory import MEMORY
 from mirage_py.codegen.cuda.pipeline import Pipeline
 from mirage_py.codegen.cuda.products import Products
@@ -31,7 +32,6 @@ from mirage_py.ugraph.program import Program, Tensor
 from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
 
 _MAX_INT32 = 2**31 - 1
-_C_TYPES = {"f32": "float", "f16": "__half", "bf16": "__nv_bfloat16"}
 
 
 class KernelEmitter:
@@ -61,6 +61,7 @@ class KernelEmitter:
         self.exchange = Exchange(self.out)
         self.copies = Copies(self.out)
         self.pipeline = Pipeline(self.out, self.copies, self.staged, self.depths)
+        self.meetings = Meetings(self.out, self.exchange, self.pipeline, self.staged)
         self.graphs = ThreadGraphs(self.out, self.need)
         self.products = Products(
             self.out, self.copies, self.exchange, self.staged, self.pipeline.tile_at, self.need
@@ -70,11 +71,11 @@ class KernelEmitter:
 
     def _refuse_types(self, tensors: Mapping[str, Tensor]) -> None:
         for name in self.pointers:
-            if tensors[name].dtype.name not in _C_TYPES:
+            if tensors[name].dtype.name not in C_TYPES:
                 raise ScheduleError(
                     f"tensor {name} is of type {tensors[name].dtype}",
                     where=self.block.name,
-                    why="the CUDA back end knows f32, f16 and bf16",
+                    why=f"the CUDA back end knows {', '.join(C_TYPES)}",
                 )
 
     def _depths(self) -> dict[int, int]:
@@ -98,8 +99,9 @@ class KernelEmitter:
         for number, section in enumerate(self.block.sections):
             self._whole_positions(number)
             if section.loop is None:
-                self.pipeline.issue_straight(self._order_of_use(section.nodes))
-                self._nodes(section.nodes)
+                phases = self.meetings.phases(section.nodes)
+                self.pipeline.issue_straight(self._order_of_use([n for p in phases for n in p]))
+                self._phases(phases)
             else:
                 self._loop(number, section.loop)
 
@@ -145,13 +147,14 @@ class KernelEmitter:
             with out.indented(f"{head}{variable} += {tile})"), out.scope():
                 out.starts[dim] = variable
                 self.pipeline.begin_iteration(number)
-                self._nodes(section.nodes)
+                self._phases(self.meetings.phases(section.nodes))
                 self.pipeline.end_iteration(number, out.has_exchanged)
         self._finish(states)
 
     def _hoist(self, nodes: Sequence[int]) -> None:
         """What a loop reads of earlier sections is brought into its layouts in front of it."""
         made = set(nodes)
+        wants: list[tuple[int, Layout]] = []
         for number in nodes:
             if number not in self.facts.emitted:
                 continue
@@ -167,9 +170,10 @@ class KernelEmitter:
                 wanted = [
                     (n, layout.of_dims(self.facts.live(n))) for n in self.facts.inputs(number)
                 ]
-            for operand, layout in wanted:
-                if operand not in made:
-                    self.need(operand, layout)
+            wants += [(operand, layout) for operand, layout in wanted if operand not in made]
+        self.meetings.bring(wants)
+        for operand, layout in wants:
+            self.need(operand, layout)
 
     # -- accumulators ----------------------------------------------------------------------------
 
@@ -218,19 +222,24 @@ class KernelEmitter:
         loads.update((n, None) for n in nodes if n in self.staged)
         return list(loads)
 
-    def _nodes(self, nodes: Sequence[int]) -> None:
+    def _phases(self, phases: Sequence[Sequence[int]]) -> None:
+        """The text of a section's nodes."""
+        for phase in phases:
+            self.meetings.meet(phase)
+            self._phase(phase)
+        self.meetings.meet(())
+
+    def _phase(self, nodes: Sequence[int]) -> None:
         """The text of nodes: groups of what is elementwise, everything else one by one."""
-        facts = self.facts
-        stores = [n for n in nodes if self.block.nodes[n].op in STORES]
-        pending = [n for n in nodes if n in facts.emitted or n in stores]
+        pending = list(nodes)
         waiting = set(pending)
         while pending:
-            group = self._group(pending, waiting)
-            if group:
+            group = self._group(pending, waiting) or [pending[0]]
+            self.meetings.arrive([n for n in group if self.block.nodes[n].op != "load"])
+            if self._joins(group[0]):
                 self._write_group(group)
             else:
-                group = [pending[0]]
-                self._single(pending[0])
+                self._single(group[0])
             waiting.difference_update(group)
             pending = [n for n in pending if n not in group]
 
@@ -271,17 +280,15 @@ class KernelEmitter:
             n for n in group if any(u not in inner for u in self._users(n)) or self._ends_group(n)
         ]
         made = self.graphs.write(group, kept)
-        parts, finished = [], []
+        sums = []
         for number, value in made.items():
             if self._ends_group(number):
                 whole = value.layout.of_dims(facts.live(number))
                 op = self.graphs.reduction(number)
-                parts.append(Parts(value, op, facts.live(number), whole))
-                finished.append(number)
+                sums.append((number, Parts(value, op, facts.live(number), whole)))
             else:
                 out.hold(number, value)
-        for number, value in zip(finished, self.exchange.finished(parts), strict=True):
-            out.hold(number, value)
+        self.meetings.finish(sums)
 
     def _users(self, number: int) -> list[int]:
         """Who reads a node's registers."""
@@ -323,8 +330,7 @@ class KernelEmitter:
         out.line(value.declaration("0.0f"))
         self.products.multiply(number, value)
         whole = out.layouts.own[number]
-        (found,) = self.exchange.finished([Parts(value, "sum", facts.live(number), whole)])
-        out.hold(number, found)
+        self.meetings.finish([(number, Parts(value, "sum", facts.live(number), whole))])
 
     def _fused(self, number: int, product: int) -> None:
         """A product that is added to its accumulator, which may be rescaled first."""
@@ -339,6 +345,8 @@ class KernelEmitter:
 
     def need(self, key: Key, want: Layout) -> Value:
         """A value in registers of a layout, or of one with the same elements in each thread."""
+        if isinstance(key, int) and self.meetings.waits(key):
+            self.meetings.meet(())
         held = self.out.held(key)
         for value in held:
             if value.layout.has_same_threads(want):
@@ -368,7 +376,7 @@ class KernelEmitter:
         """The kernel's parameters."""
         texts = []
         for name in self.pointers:
-            kind = _C_TYPES[self.facts.tensors[name].dtype.name]
+            kind = C_TYPES[self.facts.tensors[name].dtype.name]
             const = "" if name in written else "const "
             texts.append(f"{const}{kind}* __restrict__ {identifier(name)}")
         return texts

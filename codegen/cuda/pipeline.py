@@ -52,14 +52,22 @@ class Pipeline:
         if load in self._now:
             self.out.memory.use(self._rings[load])
             return self._now[load]
-        group = self._group_of[load]
-        if group > self._arrived:
-            self.out.line(f"cp_async_wait<{self._committed - group}>();")
-            access = self.out.facts.block.nodes[load].access
-            self.out.barrier(f"{access} has arrived")
-            self._arrived = group
+        if self.wait_for([load]):
+            self.out.barrier(f"{self.out.facts.block.nodes[load].access} has arrived")
         self.out.memory.use(self._buffers[load])
         return self._buffers[load]
+
+    def wait_for(self, loads: Sequence[int]) -> bool:
+        """Wait for this thread's part of tiles of straight code; False if all have arrived. The
+        caller writes the barrier.
+        """
+        groups = (self._group_of.get(n, 0) for n in loads if n not in self._now)
+        group = max(groups, default=0)
+        if group <= self._arrived:
+            return False
+        self.out.line(f"cp_async_wait<{self._committed - group}>();")
+        self._arrived = group
+        return True
 
     def _buffer(self, staged: Staged, count: int) -> str:
         """Shared memory for a tile, or for several one behind the other."""

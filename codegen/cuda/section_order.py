@@ -16,20 +16,19 @@ def section_phases(
     layouts: Layouts,
     staged: Container[int],
     nodes: Sequence[int],
-    *,
-    in_loop: bool,
 ) -> tuple[tuple[int, ...], ...]:
     """The emitted nodes and stores among ``nodes``, by phase. A barrier between two phases serves
-    all sums that cross warps, all values that change their layout and all tiles that arrive.
+    all sums that cross warps and all values that change their layout.
 
-    In a loop the tiles of an iteration have arrived before it begins.
+    Tiles that arrive in shared memory begin no phase: each is waited for where it is first read, so
+    that there is work meanwhile.
     """
     order = [n for n in nodes if n in facts.emitted or facts.block.nodes[n].op in STORES]
     place = {n: number for number, n in enumerate(order)}
     items = []
     for n in order:
         inputs = [a for a in dict.fromkeys(facts.inputs(n)) if a in place]
-        through = [a for a in inputs if _exchanges(facts, layouts, staged, n, a, in_loop)]
+        through = [a for a in inputs if _exchanges(facts, layouts, staged, n, a)]
         items.append(
             Item(
                 f"%{n} {facts.block.nodes[n].op}",
@@ -48,10 +47,9 @@ def _exchanges(
     staged: Container[int],
     number: int,
     argument: int,
-    in_loop: bool,
 ) -> bool:
     if facts.block.nodes[argument].op == "load":
-        return argument in staged and not in_loop
+        return False
     if crosses_warps(facts, layouts, argument):
         return True
     if facts.block.nodes[number].op in STORES or argument not in layouts.own:
