@@ -35,7 +35,7 @@ _COMMON = (
     "-fno-strict-aliasing",
     "-c",
 )
-RUNTIME_FLAGS = (*_COMMON, "-O1")
+RUNTIME_FLAGS = (*_COMMON, "-Og")
 # No contraction of a b + c: the kernel's text says where there is one.
 KERNEL_FLAGS = (
     *(*_COMMON, "-O1", "-g1", "-ffp-contract=off"),
