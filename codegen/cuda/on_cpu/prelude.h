@@ -150,6 +150,7 @@ inline void bulk_load_evict_first(void* to_shared, const void* from_global, unsi
     bulk_load(to_shared, from_global, bytes, bar);
 }
 inline void tma_prefetch(const TensorMap*) {}
+inline unsigned long long evict_first_policy() { return 0; }
 void fence_async_shared();
 inline uint4 load_16_evict_first(const void* p) { return *static_cast<const uint4*>(p); }
 inline uint2 load_8_evict_first(const void* p) { return *static_cast<const uint2*>(p); }
@@ -193,6 +194,7 @@ template <class T>
 T* in_block(T* p, unsigned rank) {
     return (T*)on_cpu::in_other_block(p, rank);
 }
+inline unsigned remote_address(const void* local, unsigned rank) { return shared_address(local) | rank << 24; }
 inline float load_remote(const float* local, unsigned rank) { return *in_block(local, rank); }
 inline float4 load_remote(const float4* local, unsigned rank) { return *in_block(local, rank); }
 inline void store_remote(float* local, unsigned rank, float x) { *in_block(local, rank) = x; }

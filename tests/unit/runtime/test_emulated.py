@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -19,14 +18,13 @@ from mirage_py.errors import CompileError, InputError
 from mirage_py.runtime import emulated, on_cpu_build
 from mirage_py.runtime.emission import ZeroFill
 from mirage_py.runtime.emulated import check_emulated, run_emulated, run_kernels
+from mirage_py.runtime.stand_in import cpp_compiler
 from mirage_py.ugraph.dtypes import BF16, F16, F32
 from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.program import Output, Program, Tensor
 from mirage_py.ugraph.ugraph import LibraryCall
 
-pytestmark = pytest.mark.skipif(
-    not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="no C++ compiler"
-)
+pytestmark = pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
 
 C_NAMES = {F16: "__half", BF16: "__nv_bfloat16", F32: "float"}
 

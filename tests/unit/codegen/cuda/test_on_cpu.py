@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
 from collective_kernels import COLLECTIVES, inputs_of
 
 from mirage_py.runtime.emulated import run_kernels
+from mirage_py.runtime.stand_in import cpp_compiler
 
-pytestmark = pytest.mark.skipif(
-    not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="no C++ compiler"
-)
+pytestmark = pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
 
 
 @pytest.mark.parametrize("case", COLLECTIVES, ids=lambda c: c.kernel.name)

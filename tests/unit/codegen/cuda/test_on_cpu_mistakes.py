@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -13,11 +12,10 @@ from collective_kernels import collective
 from mirage_py.codegen.cuda.cuda_kernel import TensorMap
 from mirage_py.errors import CompileError
 from mirage_py.runtime.emulated import run_kernels
+from mirage_py.runtime.stand_in import cpp_compiler
 from mirage_py.ugraph.dtypes import F32
 
-pytestmark = pytest.mark.skipif(
-    not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="no C++ compiler"
-)
+pytestmark = pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
 
 # What the threads of 4 warps do -> what is said of it, or None where all is well.
 MISTAKES = {

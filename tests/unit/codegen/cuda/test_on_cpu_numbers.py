@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
 import torch
 from collective_kernels import collective
 
 from mirage_py.runtime.emulated import run_kernels
+from mirage_py.runtime.stand_in import cpp_compiler
 from mirage_py.ugraph.dtypes import F32
 
-pytestmark = pytest.mark.skipif(
-    not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="no C++ compiler"
-)
+pytestmark = pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
 
 COUNT = 1 << 14
 

@@ -6,6 +6,10 @@ import subprocess
 import pytest
 
 from mirage_py.codegen.cuda import prelude
+from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
+from mirage_py.runtime.on_cpu_build import executable
+from mirage_py.runtime.stand_in import cpp_compiler
+from mirage_py.ugraph.plan import LaunchOptions
 
 # Every device function of sm_80, called once.
 CALLS_80 = """
@@ -118,6 +122,13 @@ def test_nvcc_takes_every_function(architecture, tmp_path):
     command = [NVCC, f"-gencode={code}", "-cubin", "-o", str(tmp_path / "every.cubin"), str(file)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
+def test_a_cpu_has_a_double_of_every_function():
+    body = kernel(90)
+    every = CudaKernel("every", body, body, (), (), 1, 1, 32, 0, 90, LaunchOptions())
+    assert executable(every).exists()
 
 
 def test_a_piece_brings_what_it_needs_and_nothing_else():
