@@ -205,6 +205,9 @@ class KernelEmitter:
             (value, *_) = out.held(number)
             whole = out.layouts.own[number]
             parts.append(Parts(value, "sum", self.facts.live(number), whole))
+        crossing = any(map(self.exchange.crosses_warps, parts))
+        if crossing and self.pipeline.has_tiles and out.memory.mode != "off":
+            out.barrier("the loop's tiles are read: their memory is free")
         for number, value in zip(waiting, self.exchange.finished(parts), strict=True):
             out.drop(number)
             out.hold(number, value)

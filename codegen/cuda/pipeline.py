@@ -81,6 +81,11 @@ class Pipeline:
         size = tile.size_bytes * count
         return out.memory.new(out.fresh(stem), size, TILE_ALIGNMENT_BYTES, "unsigned char")
 
+    @property
+    def has_tiles(self) -> bool:
+        """Whether the last loop has read tiles in shared memory."""
+        return bool(self._rings)
+
     # -- loops -----------------------------------------------------------------------------------
 
     def begin_loop(
