@@ -1,0 +1,112 @@
+"""Launch options that switch off one decision each: other texts, equal results."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import plans
+import pytest
+import samples
+
+from mirage_py.codegen.cuda.module import emit_cuda
+from mirage_py.errors import ScheduleError
+from mirage_py.runtime.emulated import run_emulated
+from mirage_py.ugraph.plan import LaunchOptions, Plan
+from mirage_py.ugraph.text import parse_ugraph
+
+SWITCHES = {
+    "": "",
+    "threads": "off",
+    "schedule": "off",
+    "memory": "off",
+    "layouts": "naive",
+}
+PLANS = {"rms": (plans.rms_plan, plans.rms_reference, "Y")}
+PLANS["attention"] = (plans.attention_plan, plans.attention_reference, "O")
+
+
+def switched(plan: Plan, name: str, value: str) -> Plan:
+    options = tuple(o.with_flag(name, value) if name else o for o in plan.options)
+    return replace(plan, backend="cuda", options=options)
+
+
+@pytest.mark.parametrize("switch", [*SWITCHES, "solver"])
+@pytest.mark.parametrize("name", PLANS)
+def test_equal_results_without_races(name, switch):
+    make, reference, output = PLANS[name]
+    flag = ("layouts", "solver") if switch == "solver" else (switch, SWITCHES[switch])
+    plan = switched(make(), *flag)
+    arrays = plans.random_inputs(plan.ugraph.program)
+    got = run_emulated(plan, arrays)
+    assert plans.relative_error(got[output], reference(arrays)) < 4e-3
+
+
+def barriers(plan: Plan) -> int:
+    return sum(kernel.body.count("__syncthreads();") for kernel in emit_cuda(plan))
+
+
+def smem_bytes(plan: Plan) -> int:
+    return sum(kernel.smem_bytes for kernel in emit_cuda(plan))
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_what_each_decision_is_worth(name):
+    plan = PLANS[name][0]()
+    best = switched(plan, "", "")
+    assert barriers(best) <= barriers(switched(plan, "schedule", "off"))
+    assert barriers(best) < barriers(switched(plan, "layouts", "naive"))
+    assert smem_bytes(best) <= smem_bytes(switched(plan, "memory", "off"))
+
+
+LOW_RANK = """
+ugraph low_rank
+dim b = 16
+dim d = 64
+dim n = 64
+dim r = 16
+input X[16, 64] : f16
+input W[64, 64] : f16
+input A[64, 16] : f16
+input C[16, 64] : f16
+output Y[16, 64] : f16
+program {
+  %0 = load X[b, d]
+  %1 = load W[d, n]
+  %2 = matmul[d] %0, %1
+  %3 = load A[d, r]
+  %4 = matmul[d] %0, %3
+  %5 = load C[r, n]
+  %6 = matmul[r] %4, %5
+  %7 = add %2, %6
+  return Y[b, n] = %7
+}
+kernel low_rank {
+  grid b by 16
+  %0 = load X[b, d]
+  %1 = load W[d, n]
+  %2 = matmul[d] %0, %1
+  %3 = load A[d, r]
+  %4 = matmul[d] %0, %3
+  %5 = load C[r, n]
+  %6 = matmul[r] %4, %5
+  %7 = add %2, %6
+  store Y[b, n] = %7
+}
+"""
+
+
+def test_one_barrier_for_two_products_whose_sums_cross_warps():
+    plan = Plan(parse_ugraph(LOW_RANK, "low_rank"), (LaunchOptions(4),), "cuda")
+    off = switched(plan, "schedule", "off")
+    assert barriers(plan) < barriers(off)
+    arrays = plans.random_inputs(plan.ugraph.program)
+    expected = arrays["X"] @ arrays["W"] + arrays["X"] @ arrays["A"] @ arrays["C"]
+    for chosen in (plan, off):
+        assert plans.relative_error(run_emulated(chosen, arrays)["Y"], expected) < 4e-3
+
+
+@pytest.mark.parametrize("name", ["schedule", "memory"])
+def test_an_unknown_switch_is_refused(name):
+    plan = Plan(samples.ugraph("softmax"), (LaunchOptions(2),))
+    with pytest.raises(ScheduleError, match=f"{name} 'on'"):
+        emit_cuda(switched(plan, name, "on"))
