@@ -1,7 +1,7 @@
 """Emitted kernels against float64, operator by operator: a table of the worst error of each.
 
     python -m benchmarks.differential -o OUT.json                # on the GPU
-    python -m benchmarks.differential --interpret [--full]       # in Triton's interpreter
+    python -m benchmarks.differential --interpret [--full]       # on the CPU
     python -m benchmarks.differential --dry-run                  # compile for sm_90, run nothing
 
 Errors are given in parts of what rounding explains (mirage_py.verify.float_gate): what is above 1
@@ -25,6 +25,7 @@ import numpy as np
 from benchmarks.differential_cases import BACKENDS, Case, draw, full, quick
 from mirage_py.errors import MirageError
 from mirage_py.runtime.compile_pool import CompilePool
+from mirage_py.runtime.emulated import run_emulated
 from mirage_py.runtime.gate_store import laid_out
 from mirage_py.runtime.launch import PlanRunner, run_interpreted
 from mirage_py.ugraph.buffers import FloatArray
@@ -74,7 +75,9 @@ def judge(case: Case, run: Run) -> list[Judged]:
 
 
 def interpreted(case: Case, arrays: Mapping[str, FloatArray]) -> Mapping[str, FloatArray]:
-    """In Triton's interpreter, between guards."""
+    """In Triton's interpreter, between guards, or in the CPU stand-in."""
+    if case.plan.backend == "cuda":
+        return run_emulated(case.plan, arrays)
     return run_interpreted(case.plan, arrays)
 
 

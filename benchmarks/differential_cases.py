@@ -30,7 +30,7 @@ from mirage_py.verify.element_types import round_to
 FLOATS = (F16, BF16, F32)
 INTEGERS = (I32, I8, BOOL)
 SIZES = (1, 2, 3, 17, 31, 33, 127, 129)
-BACKENDS = ("triton",)
+BACKENDS = ("triton", "cuda")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 Tiles = Mapping[str, int]
