@@ -38,8 +38,8 @@ class SearchLimits:
     ``pruning``        "none": every combination that loops and shapes allow is taken, not only
                        those that have a class; without ``max_operators`` there is no end to them
     ``merging``        "structure": equal values that are made in different ways stay apart
-    ``max_cluster_blocks``  that bring the parts of a reduction together in one kernel; 1 for back
-                       ends without clusters: then there are no such families
+    ``max_cluster_blocks``  more than 1: also families in which blocks of a cluster reduce together,
+                       as many as the target's clusters have; 1 for back ends without clusters
     """
 
     rings: tuple[Ring, ...] = ("factored", "expanded")
