@@ -344,11 +344,17 @@ class ThreadGraphs:
             return text
         text = self._outside[root].read_by(self._layout, self._register)
         if number != root and self._reads_often(number):
-            name = f"{self.out.names[number]}"
+            name = self._scalar_name(number)
             self.out.line(f"const float {name} = {text};")
             self._scalars[number] = name
             return name
         return text
+
+    def _scalar_name(self, number: int) -> str:
+        """A name for what several groups compute: without a loop they share a scope."""
+        if self._register == "0":
+            return self.out.value_name(number)
+        return self.out.names[number]
 
     def _reads_often(self, number: int) -> bool:
         return len(self.facts.users[number]) > 1 or any(
@@ -363,8 +369,9 @@ class ThreadGraphs:
             assert isinstance(node.attr, Predicate)
             text = predicate_text(node.attr, names)
             if len(facts.users[number]) > 1:
-                out.line(f"const bool {out.names[number]} = {text};")
-                self._scalars[number] = text = out.names[number]
+                name = self._scalar_name(number)
+                out.line(f"const bool {name} = {text};")
+                self._scalars[number] = text = name
             return text
         assert isinstance(node.attr, IndexExpr)
         return f"(float)({index_text(node.attr, names)})"

@@ -116,9 +116,12 @@ class Emission:
         return name
 
     def value_name(self, number: int) -> str:
-        """The node's own name for its first registers, another one for the next."""
+        """A load's own name for its first registers, another one for the next; a node of any other
+        kind has its name from where it is computed.
+        """
         name = self.names[number]
-        if name in self._taken:
+        computed = self.facts.block.nodes[number].op != "load"
+        if name in self._taken or (computed and not self.facts.is_transparent(number)):
             return self.fresh(name)
         self._taken.add(name)
         return name
