@@ -96,8 +96,7 @@ def _of_form(form: Form, ranker: KernelRanker, limit: int) -> list[Instance]:
         choices = combination.choices
         ugraph = replace(form.ugraph, kernels=tuple(c.kernel for c in choices))
         options = tuple(c.options for c in choices)
-        if ranker.backend == "triton":
-            options = starting_early(ugraph, options, ranker.target)
+        options = starting_early(ugraph, options, ranker.target)
         plan = Plan(ugraph, options, ranker.backend)
         predicted = PlanEstimate(tuple(c.estimate for c in choices))
         tilings = tuple(c.tiling for c in choices)

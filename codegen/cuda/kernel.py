@@ -24,6 +24,7 @@ from mirage_py.codegen.cuda.value import Value
 from mirage_py.codegen.live_tiles import live_range
 from mirage_py.codegen.precision import TypedBlock
 from mirage_py.codegen.triton.block_order import ORDER, block_numbers
+from mirage_py.codegen.triton.launch_order import ALONE, LaunchOrder
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.dtypes import F32
 from mirage_py.ugraph.node import ACCESSES, STORES
@@ -44,8 +45,11 @@ class KernelEmitter:
         tensors: Mapping[str, Tensor],
         options: LaunchOptions,
         in_base_two: Collection[str],
+        order: LaunchOrder = ALONE,
     ) -> None:
         self.options = options
+        self.order = order
+        self._is_trigger_due = order.lets_next_start
         self.facts = BlockFacts(program, typed, tensors, options.flag("axes"), in_base_two)
         self.block = self.facts.block
         self.tiling = self.facts.tiling
@@ -96,6 +100,8 @@ class KernelEmitter:
     def emit(self) -> None:
         """Write all of it to ``out``."""
         self._grid_positions()
+        if self.order.starts_early:
+            self.out.line("wait_for_kernel_before();")
         for number, section in enumerate(self.block.sections):
             self._whole_positions(number)
             if section.loop is None:
@@ -317,6 +323,7 @@ class KernelEmitter:
     def _single(self, number: int) -> None:
         node, out = self.block.nodes[number], self.out
         if node.op in STORES:
+            self._let_next_start(number)
             self.stores.store(number)
         elif number in self.facts.fused_by:
             self._fused(number, self.facts.fused_by[number])
@@ -325,6 +332,15 @@ class KernelEmitter:
                 out.hold(number, self.copies.loaded(number, out.layouts.own[number]))
         else:
             self._product(number)
+
+    def _let_next_start(self, number: int) -> None:
+        """In front of the last stores. Earlier, blocks that only wait would take the place of
+        blocks that work.
+        """
+        is_last = self.block.section_of[number] == len(self.block.sections) - 1
+        if self._is_trigger_due and is_last and self.block.sections[-1].loop is None:
+            self.out.line("next_kernel_may_start();")
+            self._is_trigger_due = False
 
     def _product(self, number: int) -> None:
         out, facts = self.out, self.facts

@@ -13,6 +13,12 @@ from mirage_py.codegen.cuda.memory_plan import MemoryPlan
 from mirage_py.codegen.cuda.prelude import names_used, prelude_text
 from mirage_py.codegen.lowering import lowered
 from mirage_py.codegen.precision import TypedBlock
+from mirage_py.codegen.triton.launch_order import (
+    ALONE,
+    DEPENDENT_LAUNCH,
+    LaunchOrder,
+    launch_orders,
+)
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.printing import format_block
@@ -42,26 +48,32 @@ def emit_cuda(plan: Plan) -> tuple[CudaKernel, ...]:
 def emit_block_graphs(plan: Plan) -> tuple[CudaKernel, ...]:
     """Every block graph of the plan, in launch order; library calls are left out."""
     ugraph = plan.ugraph
-    rows = zip(ugraph.kernels, plan.options, strict=True)
-    blocks = [(k, options) for k, options in rows if isinstance(k, BlockGraph)]
-    found = lowered(ugraph, [b for b, _ in blocks])
+    rows = zip(ugraph.kernels, plan.options, launch_orders(plan), strict=True)
+    blocks = [(k, options, order) for k, options, order in rows if isinstance(k, BlockGraph)]
+    found = lowered(ugraph, [b for b, _, _ in blocks])
     kernels = []
-    for (block, options), typed in zip(blocks, found.blocks, strict=True):
-        emitter, memory = _fitting(ugraph, typed, options, found.in_base_two)
+    for (block, options, order), typed in zip(blocks, found.blocks, strict=True):
+        emitter, memory = _fitting(ugraph, typed, options, found.in_base_two, order)
         kernels.append(_kernel(ugraph, block, emitter, memory, options))
     return tuple(kernels)
 
 
 def _fitting(
-    ugraph: UGraph, typed: TypedBlock, options: LaunchOptions, in_base_two: Collection[str]
+    ugraph: UGraph,
+    typed: TypedBlock,
+    options: LaunchOptions,
+    in_base_two: Collection[str],
+    order: LaunchOrder,
 ) -> tuple[KernelEmitter, MemoryPlan]:
     """The kernel with as many of the stages that are asked for as shared memory has room for."""
     _refuse(typed.block, options)
+    if _CAPABILITY[_arch(typed.block, options)] < DEPENDENT_LAUNCH:
+        order = ALONE
     limit_bytes = _SMEM_BYTES[_arch(typed.block, options)]
     stages = options.num_stages
     while True:
         asked = replace(options, num_stages=stages)
-        emitter = KernelEmitter(ugraph.program, typed, ugraph.tensors, asked, in_base_two)
+        emitter = KernelEmitter(ugraph.program, typed, ugraph.tensors, asked, in_base_two, order)
         emitter.emit()
         try:
             return emitter, emitter.out.memory.plan(limit_bytes)
@@ -130,6 +142,7 @@ def _kernel(
         smem_bytes=memory.total_bytes,
         capability=_CAPABILITY[_arch(block, options)],
         options=options,
+        starts_early=emitter.order.starts_early,
     )
 
 

@@ -39,6 +39,11 @@ class CudaDriver:
         # cuLaunchKernel itself: (function, grid, block, shared memory, stream, parameters, extra)
         # as ctypes values, to a status.
         self.launch: Launch = launch
+        early = library.cuLaunchKernelEx
+        early.argtypes = None
+        early.restype = _Status
+        # The same with a configuration: (configuration, function, parameters, extra).
+        self.launch_configured: Launch = early
         self._call("cuInit", _U32(0))
 
     def enter(self, device: int) -> None:

@@ -13,6 +13,7 @@ from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.errors import CompileError
 from mirage_py.runtime.compile_cuda import CudaSource, machine_code
 from mirage_py.runtime.cuda_driver import INVALID_CONTEXT, CudaDriver, cuda_driver
+from mirage_py.runtime.early_launch import EarlyLaunch
 from mirage_py.runtime.tensor_maps import TensorMaps
 from mirage_py.ugraph.dtypes import DType
 
@@ -64,7 +65,8 @@ def launcher(
     handle = ctypes.c_void_p(function)
     shape = [ctypes.c_uint(n) for n in (kernel.grid, 1, 1, kernel.threads, 1, 1, kernel.smem_bytes)]
     parameter_list, nothing = ctypes.c_void_p(ctypes.addressof(parameters)), ctypes.c_void_p()
-    pack, start = struct.Struct(f"{count}Q").pack_into, driver.launch
+    pack = struct.Struct(f"{count}Q").pack_into
+    start = EarlyLaunch(driver) if kernel.starts_early else driver.launch
     pointers = tuple(places.pointers)
     as_stream = ctypes.c_void_p
     # Threads share the buffers.

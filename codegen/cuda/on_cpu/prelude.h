@@ -188,6 +188,8 @@ void registers_increase() {}
 // --- clusters
 
 unsigned cluster_rank();
+inline void next_kernel_may_start() {}  // kernels run one after the other
+inline void wait_for_kernel_before() {}
 void cluster_arrive();
 void cluster_wait();
 template <class T>

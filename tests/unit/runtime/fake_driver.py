@@ -72,6 +72,19 @@ int cuLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
     for (unsigned i = 0; i < gx * bx; ++i) y[i] = x[i] + x[i];
     return 0;
 }
+struct attribute { int id, pad, value; char rest[60]; };
+struct configuration {
+    unsigned g[3], b[3], smem;
+    void* stream;
+    struct attribute* attributes;
+    unsigned count;
+};
+int cuLaunchKernelEx(struct configuration* c, void* f, void** parameters, void** extra) {
+    if (!entered) return 201;
+    SAY("attribute %d is %d of %u\n", c->attributes->id, c->attributes->value, c->count);
+    return cuLaunchKernel(f, c->g[0], c->g[1], c->g[2], c->b[0], c->b[1], c->b[2], c->smem,
+        c->stream, parameters, extra);
+}
 int cuGetErrorName(int s, const char** text) { *text = "CUDA_ERROR_FAKE"; return 0; }
 int cuGetErrorString(int s, const char** text) { *text = "as the test wants it"; return 0; }
 """

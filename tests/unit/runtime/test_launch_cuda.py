@@ -70,6 +70,18 @@ def test_what_a_kernel_asks_for_is_allowed_once(driver: CudaDriver, library: Fak
     assert library.lines == [LAUNCHED.format(200_000)]
 
 
+def test_a_kernel_may_start_before_the_one_in_front_has_ended(
+    driver: CudaDriver, library: FakeLibrary
+):
+    early = replace(kernel(PLAN, "plain"), smem_bytes=99, starts_early=True)
+    run = launch_cuda.cuda_launch(early, 90, 0, Places((0, 1)))
+    library.reset()
+    x, y = tensors()
+    run([x, y], 5)
+    assert library.lines == ["attribute 6 is 1 of 1", LAUNCHED.format(99)]
+    assert torch.equal(y, x + x)
+
+
 def test_tensor_maps_follow_the_addresses(driver: CudaDriver, library: FakeLibrary):
     run = launch_cuda.cuda_launch(kernel(PLAN, "copied"), 90, 0, Places((1,), ((0, F32),)))
     library.reset(with_map=True)

@@ -81,6 +81,8 @@ CALLS_90 = """
     keep(d);
     float4* four = reinterpret_cast<float4*>(shared);
     float* one = reinterpret_cast<float*>(shared);
+    wait_for_kernel_before();
+    next_kernel_may_start();
     cluster_arrive();
     cluster_wait();
     f[0] += d[0] + *in_block(one, cluster_rank() ^ 1);

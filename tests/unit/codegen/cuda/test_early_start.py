@@ -1,0 +1,47 @@
+"""CUDA kernels that are placed on the GPU while the one before them still runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import several_kernels
+
+from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
+from mirage_py.codegen.cuda.module import emit_cuda
+
+WAIT, START = "wait_for_kernel_before();", "next_kernel_may_start();"
+
+
+def emitted(arch: str) -> tuple[CudaKernel, ...]:
+    plan = several_kernels.plan("split_attention")
+    first, second = (o.with_flag("arch", arch) for o in plan.options)
+    early = (first, second.with_flag("start", "early"))
+    return emit_cuda(replace(plan, backend="cuda", options=early))
+
+
+def test_the_first_lets_the_second_start_before_its_last_stores():
+    first, second = emitted("sm_90a")
+    assert first.body.count(START) == 1
+    assert WAIT not in first.body
+    loop, stores = first.body.split(START)
+    assert "mma_f16" in loop
+    assert "mma_f16" not in stores
+    assert all(f"{name} + " in stores for name in ("M", "L", "A"))
+    assert not first.starts_early
+    assert second.starts_early
+
+
+def test_the_second_waits_before_it_reads():
+    _, second = emitted("sm_90a")
+    before, after = second.body.split("{\n", 1)[1].split(WAIT)
+    reads = ("cp_async", "load_", "reinterpret_cast<const")
+    assert not any(read in before for read in reads)
+    assert any(read in after for read in reads)
+    assert START not in second.body
+
+
+def test_older_gpus_have_no_early_start():
+    for kernel in emitted("sm_80"):
+        assert not kernel.starts_early
+        assert WAIT not in kernel.body
+        assert START not in kernel.body
