@@ -15,6 +15,7 @@ import torch
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes
 
+from mirage_py.dynamo.cuda_graphs import captured
 from mirage_py.dynamo.fused_graph import fused_graph
 from mirage_py.dynamo.log import report
 from mirage_py.dynamo.options import BackendOptions
@@ -49,6 +50,8 @@ class GraphCompiler:
             run = eager_rest(fused)
         else:
             run = inductor_rest(fused, inputs, max_autotune=self.options.effort == "full")
+        if self.options.cuda_graphs:
+            run = captured(name, run, fused, inputs)
         # Inductor's code knows a region by its key alone: this keeps the region.
         held = list(self.calls.values())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +37,7 @@ def region_graph(region: Region, facts: Mapping[Node, Facts]) -> RegionGraph:
     def value(node: Node) -> Node:
         if node in made:
             return made[node]
-        if node in inside or (facts[node].kind in (VIEW, CONSTANT) and node.op == "call_function"):
+        if node in inside or _comes_along(node, facts, inside):
             # Operands first: an input is declared where it is read first.
             for operand in node.all_input_nodes:
                 value(operand)
@@ -52,6 +53,16 @@ def region_graph(region: Region, facts: Mapping[Node, Facts]) -> RegionGraph:
     graph.lint()
     module = GraphModule(torch.nn.Module(), graph, "Region")
     return RegionGraph(module, tuple(inputs), region.outputs, content_key(module))
+
+
+def _comes_along(node: Node, facts: Mapping[Node, Facts], inside: Mapping[Node, None]) -> bool:
+    """Whether a node that the region reads is made in it: a constant, or a view of a tensor."""
+    if facts[node].kind != VIEW:
+        return facts[node].kind == CONSTANT
+    whole = node.all_input_nodes[0]
+    # One of several results of an operator outside is an input as it is.
+    part = node.target is operator.getitem and facts[whole].kind != VIEW
+    return not part or whole in inside
 
 
 def content_key(module: GraphModule) -> str:

@@ -1,0 +1,161 @@
+"""Where graphs are cut, and what is left alone for which reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mirage_py.dynamo.nodes import base_name
+from mirage_py.dynamo.region_graph import region_graph
+from mirage_py.dynamo.regions import Cut, cut, left_alone
+from mirage_py.targets import target
+
+Trace = Callable[..., torch.fx.GraphModule]
+H200 = target("h200")
+
+
+def names(found: Cut) -> list[str]:
+    return [" ".join(base_name(n) for n in region.nodes) for region in found.regions]
+
+
+def cut_of(module: torch.fx.GraphModule, **options: Any) -> Cut:
+    return cut(module.graph, H200, rest_fuses=options.pop("rest_fuses", True), **options)
+
+
+def half(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, dtype=torch.bfloat16, device="meta")
+
+
+def gated(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    return F.silu(x @ gate) * (x @ up)
+
+
+def test_two_products_and_what_joins_them_are_one_region(traced: Trace):
+    module = traced(gated, half(4, 4096), half(4096, 1024), half(4096, 1024))
+    assert names(cut_of(module)) == ["mm silu mm mul"]
+
+
+def test_large_products_are_left_to_the_library(traced: Trace):
+    module = traced(gated, half(8192, 4096), half(4096, 14336), half(4096, 14336))
+    found = cut_of(module)
+    assert names(found) == []
+    assert ("aten.mm.default", 2, "a kernel of ours would save nothing") in left_alone(found)
+
+
+def test_one_product_alone_is_none(traced: Trace):
+    assert names(cut_of(traced(torch.mm, half(4, 4096), half(4096, 4096)))) == []
+
+
+def test_pointwise_runs_are_a_region_only_where_the_rest_does_not_fuse(traced: Trace):
+    module = traced(lambda x: (x * 2).relu() + 1, half(64, 4096))
+    assert names(cut_of(module)) == []
+    assert names(cut_of(module, rest_fuses=False)) == ["mul relu add"]
+
+
+def test_a_product_does_not_wait_for_another_in_one_kernel(traced: Trace):
+    module = traced(lambda x, a, b: (x @ a).relu() @ b, half(4, 512), half(512, 4096),
+                    half(4096, 512))  # fmt: skip
+    assert all(name.count("mm") == 1 for name in names(cut_of(module)))
+
+
+def test_a_narrow_product_stays_for_the_next_one(traced: Trace):
+    def lora(x: torch.Tensor, w: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return x @ w + (x @ a) @ b
+
+    module = traced(lora, half(16, 4096), half(4096, 4096), half(4096, 16), half(16, 4096))
+    assert names(cut_of(module)) == ["mm mm mm add"]
+
+
+def test_attention_is_one_region_through_its_softmax(traced: Trace):
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(q @ k.transpose(1, 2), -1) @ v
+
+    module = traced(attention, half(32, 128, 64), half(32, 512, 64), half(32, 512, 64))
+    assert names(cut_of(module)) == ["bmm _softmax bmm"]
+
+
+def test_a_region_is_convex(traced: Trace):
+    def around(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        return (y + y.cumsum(-1)) @ w
+
+    module = traced(around, half(4, 512), half(512, 512))
+    for region in cut_of(module, rest_fuses=False).regions:
+        inside = dict.fromkeys(region.nodes)
+        reached: dict[torch.fx.Node, None] = {}
+        for node in module.graph.nodes:
+            outside = [n for n in node.all_input_nodes if n in reached]
+            from_inside = [n for n in node.all_input_nodes if n in inside]
+            if node in inside:
+                assert outside == []
+            elif outside or from_inside:
+                reached[node] = None
+
+
+def test_what_a_product_made_is_not_read_at_two_places_in_its_kernel(traced: Trace):
+    def rotated(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = x @ w
+        return y + torch.cat((-y[:, 256:], y[:, :256]), -1)
+
+    found = names(cut_of(traced(rotated, half(4, 512), half(512, 512))))
+    assert not any("mm" in name and "cat" in name for name in found)
+
+
+@pytest.mark.parametrize(
+    ("fn", "inputs", "why"),
+    [
+        (F.embedding, (torch.zeros(3, dtype=torch.long), torch.randn(5, 4)),
+         "positions that are data"),
+        (lambda x: x.cos(), (torch.randn(4),), "trigonometric"),
+        (lambda i: i + i, (torch.zeros(3, dtype=torch.long),), "data are real numbers"),
+        (lambda i: i > 2, (torch.zeros(3, dtype=torch.long),), "reads data of int64"),
+        (lambda a, b: torch.cat((a, b)), (torch.randn(4), torch.randn(2)), "a cache that grows"),
+        (lambda x: x[:0] * 2, (torch.randn(4),), "empty"),
+        (lambda x: x * 2, (torch.randn(4, dtype=torch.float64),), "float64"),
+    ],
+)  # fmt: skip
+def test_what_is_left_alone_says_why(traced: Trace, fn: Any, inputs: Any, why: str):
+    found = cut_of(traced(fn, *inputs), rest_fuses=False)
+    assert found.regions == ()
+    assert any(why in reason for _, _, reason in left_alone(found))
+
+
+def test_identical_layers_have_one_key(traced: Trace):
+    def layers(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        for w in weights:
+            x = F.rms_norm(x @ w, (1024,)) * 2
+        return x
+
+    module = traced(layers, half(4, 1024), *(half(1024, 1024) for _ in range(6)))
+    found = cut_of(module)
+    keys = [region_graph(r, found.facts).key for r in found.regions]
+    assert len(keys) >= 5
+    assert len(dict.fromkeys(keys)) <= 2
+
+
+def test_the_key_depends_on_what_is_computed(traced: Trace):
+    def key(fn: Any, *inputs: Any) -> str:
+        found = cut_of(traced(fn, *inputs), rest_fuses=False)
+        (region,) = found.regions
+        return region_graph(region, found.facts).key
+
+    base = key(lambda x: (x * 2).relu(), half(4, 8))
+    assert key(lambda y: (y * 2).relu(), half(4, 8)) == base
+    assert key(lambda x: (x * 3).relu(), half(4, 8)) != base
+    assert key(lambda x: (x * 2).relu(), half(4, 9)) != base
+    assert key(lambda x: (x * 2).relu(), half(8, 4).T) != base
+    assert key(lambda x: (x * 2).relu(), half(4, 8).float()) != base
+
+
+def test_masks_of_positions_come_along_and_are_no_inputs(traced: Trace):
+    def masked(x: torch.Tensor) -> torch.Tensor:
+        keep = torch.ones(8, 8, dtype=torch.bool, device=x.device).tril()
+        return torch.softmax(x.masked_fill(~keep, -torch.inf), -1)
+
+    found = cut_of(traced(masked, half(4, 8, 8)), rest_fuses=False)
+    (region,) = found.regions
+    assert len(region_graph(region, found.facts).inputs) == 1
