@@ -96,14 +96,19 @@ class ThreadGraphs:
         if self.facts.block.nodes[number].op == "accum_rescaled":
             self.rescale(number)
 
-    def rescale(self, number: int) -> None:
-        """Multiply a rescaled sum by what its running maxima have changed by."""
+    def rescale(self, number: int, only: Sequence[int] | None = None) -> None:
+        """Multiply a rescaled sum by what its running maxima have changed by; of these, by ``only``
+        some.
+        """
         out = self.out
         (state, *_) = out.held(number)
         scales = [
             self.need(key, state.layout.of_dims(self.facts.live(key[1])))
             for key in self.rescaling(number)
+            if only is None or key[1] in only
         ]
+        if not scales:
+            return
         with out.unrolled("r", state.words) as r:
             factors = " * ".join(s.read_by(state.layout, r) for s in scales)
             out.line(f"{state.word(r)} *= {factors};")
@@ -255,6 +260,20 @@ class ThreadGraphs:
             if degree != 1:
                 difference = f"({difference}) * {float(degree)}f"
             out.line(f"{place} = {power}({difference});")
+
+    def shift_again(self, peak: int, value: Value, whole: Value) -> None:
+        """The factors from a running maximum of one warp to that of all."""
+        out = self.out
+        power = "exp2_fast" if peak in self.facts.shifts.shifts else "exp_fast"
+        for degree in self.degrees(peak):
+            scale = Value(out.fresh(f"{out.names[peak]}_last"), value.layout, F32)
+            out.line(scale.declaration())
+            with out.unrolled("r", scale.words) as r:
+                difference = f"{value.word(r)} - {whole.read_by(value.layout, r)}"
+                if degree != 1:
+                    difference = f"({difference}) * {float(degree)}f"
+                out.line(f"{scale.word(r)} = {power}({difference});")
+            out.hold(("scale", peak, degree), scale)
 
     def _outside_scale(self, number: int, degree: int) -> Value:
         (scale, *_) = self.out.held(("scale", number, degree))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from math import e, log2
 
 from mirage_py.codegen.cuda.block_facts import BlockFacts
@@ -21,6 +22,7 @@ from mirage_py.codegen.cuda.products import Products
 from mirage_py.codegen.cuda.staging import staged_loads
 from mirage_py.codegen.cuda.stores import Stores
 from mirage_py.codegen.cuda.value import Value
+from mirage_py.codegen.cuda.warp_shifts import own_shifts
 from mirage_py.codegen.live_tiles import live_range
 from mirage_py.codegen.precision import TypedBlock
 from mirage_py.codegen.triton.block_order import ORDER, block_numbers
@@ -60,6 +62,7 @@ class KernelEmitter:
         self.depths = self._depths()
         self.staged = staged_loads(self.facts, self.depths)
         layouts = decided_layouts(self.facts, options, self.staged)
+        layouts.own_shifts.update(own_shifts(self.facts, layouts, self.staged))
         self.out = Emission(self.facts, layouts, options, is_wide)
         self.out.memory.mode = options.flag(MEMORY)
         self.exchange = Exchange(self.out)
@@ -207,16 +210,45 @@ class KernelEmitter:
         out = self.out
         parts = []
         waiting = [n for n in states if n in out.layouts.parts]
+        shared = self._share_shifts(states)
         for number in waiting:
             (value, *_) = out.held(number)
             whole = out.layouts.own[number]
             parts.append(Parts(value, "sum", self.facts.live(number), whole))
         crossing = any(map(self.exchange.crosses_warps, parts))
-        if crossing and self.pipeline.has_tiles and out.memory.mode != "off":
+        if crossing and not shared and self.pipeline.has_tiles and out.memory.mode != "off":
             out.barrier("the loop's tiles are read: their memory is free")
         for number, value in zip(waiting, self.exchange.finished(parts), strict=True):
             out.drop(number)
             out.hold(number, value)
+
+    def _share_shifts(self, states: Sequence[int]) -> bool:
+        """The largest of the running maxima that warps have shifts all of their sums. Says whether
+        there were any.
+        """
+        out, layouts = self.out, self.out.layouts
+        peaks = [n for n in states if n in layouts.own_shifts]
+        values = [out.held(n)[0] for n in peaks]
+        parts = []
+        for number, value in zip(peaks, values, strict=True):
+            over = layouts.loops[layouts.own_shifts[number]]
+            kept = self.facts.live(number)
+            warps = tuple(
+                b if b is not None and b[0] not in kept else own
+                for b, own in zip(over.warps, value.layout.warps, strict=True)
+            )
+            spread = replace(value, layout=replace(value.layout, warps=warps))
+            parts.append(Parts(spread, "max", kept, value.layout))
+        wholes = self.exchange.finished(parts)
+        for number, value, whole in zip(peaks, values, wholes, strict=True):
+            self.graphs.shift_again(number, value, whole)
+        for number in states:
+            if self.block.nodes[number].op == "accum_rescaled":
+                self.graphs.rescale(number, only=peaks)
+        for number, whole in zip(peaks, wholes, strict=True):
+            out.drop(number)
+            out.hold(number, whole)
+        return bool(peaks)
 
     # -- nodes of a section ----------------------------------------------------------------------
 
@@ -292,6 +324,8 @@ class KernelEmitter:
         sums = []
         for number, value in made.items():
             if self._ends_group(number):
+                if number in out.layouts.own_shifts.values():
+                    value = of_one_warp(value, facts.live(number))
                 whole = value.layout.of_dims(facts.live(number))
                 op = self.graphs.reduction(number)
                 sums.append((number, Parts(value, op, facts.live(number), whole)))
@@ -399,6 +433,12 @@ class KernelEmitter:
             const = "" if name in written else "const "
             texts.append(f"{const}{kind}* __restrict__ {identifier(name)}")
         return texts
+
+
+def of_one_warp(value: Value, dims: Sequence[str]) -> Value:
+    """A value in parts, of which each warp takes its own for the whole."""
+    warps = tuple(b if b is not None and b[0] in dims else None for b in value.layout.warps)
+    return replace(value, layout=replace(value.layout, warps=warps))
 
 
 def _reach(tensor: Tensor) -> int:

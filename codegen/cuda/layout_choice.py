@@ -24,13 +24,15 @@ from mirage_py.ugraph.plan import LaunchOptions
 @dataclass
 class Layouts:
     """``own``: the layout of every value; ``parts``: that of accumulators in their loop, and of
-    products before their parts are added up; ``loops``: over what a reduction goes.
+    products before their parts are added up; ``loops``: over what a reduction goes. ``own_shifts``:
+    the running maxima of which each warp has its own, and the maximum that each takes.
     """
 
     products: dict[int, ProductPlan] = field(default_factory=dict)
     own: dict[int, Layout] = field(default_factory=dict)
     parts: dict[int, Layout] = field(default_factory=dict)
     loops: dict[int, Layout] = field(default_factory=dict)
+    own_shifts: dict[int, int] = field(default_factory=dict)
 
 
 def choose_layouts(facts: BlockFacts, options: LaunchOptions) -> Layouts:

@@ -34,4 +34,6 @@ def crosses_warps(facts: BlockFacts, layouts: Layouts, number: int) -> bool:
         return any(b is not None and b[0] not in kept for b in layouts.parts[number].warps)
     if node.op not in ("sum", "max", "matmul") or number not in layouts.loops:
         return False
+    if number in layouts.own_shifts.values():
+        return False
     return bool(layouts.loops[number].warp_bits_of(node.reduced))
