@@ -75,12 +75,30 @@ def test_triton_of_a_plan(cli, tmp_path: Path):
     assert "num_warps=2" in cli("show", path, "--as", "triton").out
 
 
-def test_a_family_has_no_triton(cli, tmp_path: Path):
+def test_cuda(cli, graph: Path):
+    outcome = cli("show", graph, "--as", "cuda")
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.count('extern "C" __global__') == 2
+    assert "import" not in outcome.out
+
+
+@pytest.mark.parametrize(("form", "word"), [("triton", "@triton.jit"), ("cuda", "__global__")])
+def test_a_plan_in_either_back_end(cli, tmp_path: Path, form: str, word: str):
+    ugraph = samples.ugraph("softmax")
+    plan = Plan(ugraph, (LaunchOptions(4, (1, 1)),), "cuda")
+    path = tmp_path / "plan.json"
+    path.write_text(dump_text(plan), encoding="utf-8")
+    assert word in cli("show", path, "--as", form).out
+
+
+@pytest.mark.parametrize(("form", "name"), [("triton", "Triton"), ("cuda", "CUDA")])
+def test_a_family_has_no_source(cli, tmp_path: Path, form: str, name: str):
     path = tmp_path / "family.txt"
     path.write_text(samples.SOFTMAX.replace("grid b by 4", "grid b by ?"), encoding="utf-8")
-    outcome = cli("show", path, "--as", "triton")
+    outcome = cli("show", path, "--as", form)
     assert outcome.code == 2
     assert "open ('?')" in outcome.err
+    assert f"a family has no {name} source" in outcome.err
 
 
 def test_a_program_shows_as_text_only(cli, tmp_path: Path):
