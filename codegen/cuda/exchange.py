@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mirage_py.codegen.cuda.c_text import added, float_text
+from mirage_py.codegen.cuda.copies import VECTORS
 from mirage_py.codegen.cuda.emission import Emission
 from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.linear_text import (
@@ -15,6 +16,8 @@ from mirage_py.codegen.cuda.linear_text import (
     register_part,
     thread_part,
 )
+from mirage_py.codegen.cuda.shared_tile import TILE_ALIGNMENT_BYTES, SharedTile
+from mirage_py.codegen.cuda.turning import read_vector, turning_tile, written_vector
 from mirage_py.codegen.cuda.value import Value
 from mirage_py.ugraph.dtypes import BOOL
 
@@ -34,13 +37,16 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A value on its way to another layout: ``places`` in a buffer, of pairs of halves or not."""
+    """A value on its way to another layout: ``places`` in a buffer, of pairs of halves or not; or
+    as a ``tile``.
+    """
 
     value: Value
     want: Layout
     buffer: str
     places: Places
     in_pairs: bool
+    tile: SharedTile | None = None
 
 
 def combined(op: str, left: str, right: str) -> str:
@@ -184,6 +190,16 @@ class Exchange:
 
     def _begun(self, value: Value, want: Layout) -> Turn:
         halves = value.dtype.is_half
+        self.out.comment(f"{value.name} changes hands: other threads need it.")
+        tile = None
+        if value.dtype != BOOL:
+            tile = turning_tile(value.layout, want, 2 if halves else 4, value.is_packed)
+        if tile is not None:
+            size, align = tile.size_bytes, TILE_ALIGNMENT_BYTES
+            name = self.out.memory.new(f"{value.name}_turned", size, align, "unsigned char")
+            turn = Turn(value, want, name, {}, in_pairs=False, tile=tile)
+            self._write_tile(turn, tile)
+            return turn
         first = value.layout.registers[:1]
         in_pairs = value.is_packed and want.registers[:1] == first
         bits = [b for b in (*value.layout.lanes, *value.layout.registers, *value.layout.warps) if b]
@@ -204,7 +220,6 @@ class Exchange:
         value, buffer, places, in_pairs = turn.value, turn.buffer, turn.places, turn.in_pairs
         layout = value.layout
         half = value.dtype.name
-        self.out.comment(f"{value.name} changes hands: other threads need it.")
         with self.out.only(is_only_copy(layout)):
             count = value.words if in_pairs else layout.register_count
             with self.out.unrolled("r", count) as r:
@@ -220,6 +235,8 @@ class Exchange:
         value, want, buffer = turn.value, turn.want, turn.buffer
         places, in_pairs = turn.places, turn.in_pairs
         self.out.memory.use(buffer)
+        if turn.tile is not None:
+            return self._read_tile(turn, turn.tile)
         halves = value.dtype.is_half
         packed = halves and bool(want.registers)
         found = Value(self.out.fresh(value.name), want, value.dtype, packed)
@@ -235,6 +252,35 @@ class Exchange:
             elif halves and not in_pairs:
                 text = f"low_{value.dtype.name}({text})"
             self.out.line(f"{found.word(r)} = {text};")
+        return found
+
+    def _write_tile(self, turn: Turn, tile: SharedTile) -> None:
+        value, layout = turn.value, turn.value.layout
+        vector = written_vector(tile, layout, value.is_packed)
+        over = Layout(layout.registers[vector.bit_length() - 1 :], layout.lanes, layout.warps)
+        with self.out.only(is_only_copy(layout)), self.out.unrolled("r", over.register_count) as r:
+            place = added(turn.buffer, *tile.offset({r: over}, self.out.interned))
+            kind, text = "float", value.at(r)
+            if vector == 2:
+                kind, text = "unsigned", value.word(r)
+            elif value.dtype.is_half:
+                kind = "unsigned short"
+                text = f"(unsigned short)pack_{value.dtype.name}({text}, 0.0f)"
+            self.out.line(f"*reinterpret_cast<{kind}*>({place}) = {text};")
+
+    def _read_tile(self, turn: Turn, tile: SharedTile) -> Value:
+        want, halves = turn.want, turn.value.dtype.is_half
+        vector = read_vector(tile, want)
+        found = Value(self.out.fresh(turn.value.name), want, turn.value.dtype, halves)
+        self.out.line(found.declaration())
+        over = Layout(want.registers[vector.bit_length() - 1 :], want.lanes, want.warps)
+        words = vector // 2 if halves else vector
+        kind = VECTORS[4 * words]
+        with self.out.unrolled("r", over.register_count) as r:
+            place = added(turn.buffer, *tile.offset({r: over}, self.out.interned))
+            first = found.word(r if words == 1 else "0" if r == "0" else f"{words} * {r}")
+            target = f"*reinterpret_cast<{kind}*>(&{first})"
+            self.out.line(f"{target} = *reinterpret_cast<const {kind}*>({place});")
         return found
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from mirage_py.codegen.cuda.bank_conflicts import BANK_BYTES, WARP, conflicts
+from mirage_py.codegen.cuda.bank_conflicts import BANK_BYTES, WARP
 from mirage_py.codegen.cuda.layout import Layout
+from mirage_py.codegen.cuda.turning import turning_trips
 
 # One trip to shared memory a clock; a shuffle takes as long. 128 bytes a clock from L1.
 TRIP = 4
@@ -47,19 +48,8 @@ def device_cost(
 
 
 def turn_cost(source: Layout, want: Layout) -> int:
-    """To bring a tile from one layout to another through shared memory, a word for an element.
-
-    It is written so that neighbouring lanes have neighbouring words, as the emitter does.
-    """
-    bits = [b for b in (*source.lanes, *source.registers, *source.warps) if b is not None]
-    place = {bit: number for number, bit in enumerate(bits)}
-
-    def address(lane: int) -> int:
-        set_bits = (b for n, b in enumerate(want.lanes) if b is not None and lane >> n & 1)
-        return BANK_BYTES * sum(1 << place[b] for b in set_bits)
-
-    read = want.register_count * conflicts(address, BANK_BYTES)
-    return BARRIER + TRIP * (source.register_count + read)
+    """To bring a tile from one layout to another through shared memory, a word for an element."""
+    return BARRIER + TRIP * turning_trips(source, want, BANK_BYTES, in_pairs=False)
 
 
 def reduction_cost(layout: Layout, dims: Iterable[str]) -> int:
