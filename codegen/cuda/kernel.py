@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from math import e, log2
 
+from mirage_py.codegen.cuda.accumulators import Accumulators, of_one_warp
 from mirage_py.codegen.cuda.block_facts import BlockFacts
-from mirage_py.codegen.cuda.c_text import C_TYPES, float_text, identifier
+from mirage_py.codegen.cuda.c_text import C_TYPES, identifier
 from mirage_py.codegen.cuda.copies import Copies
 from mirage_py.codegen.cuda.elementwise import ThreadGraphs
 from mirage_py.codegen.cuda.emission import Emission, Key
@@ -32,7 +31,6 @@ from mirage_py.ugraph.dtypes import F32
 from mirage_py.ugraph.node import ACCESSES, STORES
 from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.program import Program, Tensor
-from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
 
 _MAX_INT32 = 2**31 - 1
 
@@ -70,6 +68,7 @@ class KernelEmitter:
         self.pipeline = Pipeline(self.out, self.copies, self.staged, self.depths)
         self.meetings = Meetings(self.out, self.exchange, self.pipeline, self.staged)
         self.graphs = ThreadGraphs(self.out, self.need)
+        self.accumulators = Accumulators(self.out, self.exchange, self.pipeline, self.graphs)
         self.products = Products(
             self.out, self.copies, self.exchange, self.staged, self.pipeline.tile_at, self.need
         )
@@ -144,7 +143,7 @@ class KernelEmitter:
         out, section = self.out, self.block.sections[number]
         states = [n for n in section.nodes if self.block.nodes[n].op.startswith("accum")]
         for state in states:
-            self._initialise(state)
+            self.accumulators.initialise(state)
         tile = self.tiling.padded(dim, number)
         first, stop = loop_bounds(self.tiling, number, self.live[number], out.starts)
         variable = out.fresh(f"{identifier(dim)}_start")
@@ -158,7 +157,7 @@ class KernelEmitter:
                 self.pipeline.begin_iteration(number)
                 self._phases(self.meetings.phases(section.nodes))
                 self.pipeline.end_iteration(number, out.has_exchanged)
-        self._finish(states)
+        self.accumulators.finish(states)
 
     def _hoist(self, nodes: Sequence[int]) -> None:
         """What a loop reads of earlier sections is brought into its layouts in front of it."""
@@ -183,72 +182,6 @@ class KernelEmitter:
         self.meetings.bring(wants)
         for operand, layout in wants:
             self.need(operand, layout)
-
-    # -- accumulators ----------------------------------------------------------------------------
-
-    def _state_layout(self, number: int) -> Layout:
-        layouts = self.out.layouts
-        return layouts.parts.get(number, layouts.own[number])
-
-    def _initialise(self, number: int) -> None:
-        out, node = self.out, self.block.nodes[number]
-        start = "0.0f"
-        if node.op == "accum_max":
-            lowest = LOWEST_SHIFT * (log2(e) if number in self.facts.shifts.shifts else 1.0)
-            start = float_text(lowest if node.attr == "shift" else float("-inf"))
-        state = Value(out.names[number], self._state_layout(number), F32)
-        if start == "0.0f" or state.words == 1:
-            out.line(state.declaration(start))
-        else:
-            out.line(state.declaration())
-            with out.unrolled("r", state.words) as r:
-                out.line(f"{state.word(r)} = {start};")
-        out.hold(number, state)
-
-    def _finish(self, states: Sequence[int]) -> None:
-        """Add up the parts of sums behind their loop."""
-        out = self.out
-        parts = []
-        waiting = [n for n in states if n in out.layouts.parts]
-        shared = self._share_shifts(states)
-        for number in waiting:
-            (value, *_) = out.held(number)
-            whole = out.layouts.own[number]
-            parts.append(Parts(value, "sum", self.facts.live(number), whole))
-        crossing = any(map(self.exchange.crosses_warps, parts))
-        if crossing and not shared and self.pipeline.has_tiles and out.memory.mode != "off":
-            out.barrier("the loop's tiles are read: their memory is free")
-        for number, value in zip(waiting, self.exchange.finished(parts), strict=True):
-            out.drop(number)
-            out.hold(number, value)
-
-    def _share_shifts(self, states: Sequence[int]) -> bool:
-        """The largest of the running maxima that warps have shifts all of their sums. Says whether
-        there were any.
-        """
-        out, layouts = self.out, self.out.layouts
-        peaks = [n for n in states if n in layouts.own_shifts]
-        values = [out.held(n)[0] for n in peaks]
-        parts = []
-        for number, value in zip(peaks, values, strict=True):
-            over = layouts.loops[layouts.own_shifts[number]]
-            kept = self.facts.live(number)
-            warps = tuple(
-                b if b is not None and b[0] not in kept else own
-                for b, own in zip(over.warps, value.layout.warps, strict=True)
-            )
-            spread = replace(value, layout=replace(value.layout, warps=warps))
-            parts.append(Parts(spread, "max", kept, value.layout))
-        wholes = self.exchange.finished(parts)
-        for number, value, whole in zip(peaks, values, wholes, strict=True):
-            self.graphs.shift_again(number, value, whole)
-        for number in states:
-            if self.block.nodes[number].op == "accum_rescaled":
-                self.graphs.rescale(number, only=peaks)
-        for number, whole in zip(peaks, wholes, strict=True):
-            out.drop(number)
-            out.hold(number, whole)
-        return bool(peaks)
 
     # -- nodes of a section ----------------------------------------------------------------------
 
@@ -315,7 +248,7 @@ class KernelEmitter:
     def _write_group(self, group: Sequence[int]) -> None:
         facts, out = self.facts, self.out
         for number in group:
-            self._declare_scales(number)
+            self.accumulators.declare_scales(number)
         inner = set(group)
         kept = [
             n for n in group if any(u not in inner for u in self._users(n)) or self._ends_group(n)
@@ -341,18 +274,6 @@ class KernelEmitter:
             if (n in self.facts.emitted or self.block.nodes[n].op in STORES)
             and number in self.facts.inputs(n)
         ]  # fmt: skip
-
-    def _declare_scales(self, number: int) -> None:
-        if self.block.nodes[number].op != "accum_max":
-            return
-        out = self.out
-        (peak, *_) = out.held(number)
-        for degree in self.graphs.degrees(number):
-            suffix = "" if degree == 1 else str(degree).replace("-", "m")
-            name = out.fresh(f"{out.names[number]}_scale{suffix}")
-            scale = Value(name, peak.layout, F32)
-            out.line(scale.declaration())
-            out.hold(("scale", number, degree), scale)
 
     def _single(self, number: int) -> None:
         node, out = self.block.nodes[number], self.out
@@ -433,12 +354,6 @@ class KernelEmitter:
             const = "" if name in written else "const "
             texts.append(f"{const}{kind}* __restrict__ {identifier(name)}")
         return texts
-
-
-def of_one_warp(value: Value, dims: Sequence[str]) -> Value:
-    """A value in parts, of which each warp takes its own for the whole."""
-    warps = tuple(b if b is not None and b[0] in dims else None for b in value.layout.warps)
-    return replace(value, layout=replace(value.layout, warps=warps))
 
 
 def _reach(tensor: Tensor) -> int:

@@ -1,0 +1,112 @@
+"""What a loop carries: sums, running maxima and sums rescaled by them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import e, log2
+
+from mirage_py.codegen.cuda.c_text import float_text
+from mirage_py.codegen.cuda.elementwise import ThreadGraphs
+from mirage_py.codegen.cuda.emission import Emission
+from mirage_py.codegen.cuda.exchange import Exchange, Parts
+from mirage_py.codegen.cuda.layout import Layout
+from mirage_py.codegen.cuda.pipeline import Pipeline
+from mirage_py.codegen.cuda.value import Value
+from mirage_py.ugraph.dtypes import F32
+from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
+
+
+class Accumulators:
+    """Writes the begin of accumulators, and the end: parts of sums are added up behind the loop."""
+
+    def __init__(
+        self, emission: Emission, exchange: Exchange, pipeline: Pipeline, graphs: ThreadGraphs
+    ) -> None:
+        self.out = emission
+        self.facts = emission.facts
+        self.exchange = exchange
+        self.pipeline = pipeline
+        self.graphs = graphs
+
+    def _state_layout(self, number: int) -> Layout:
+        layouts = self.out.layouts
+        return layouts.parts.get(number, layouts.own[number])
+
+    def initialise(self, number: int) -> None:
+        out, node = self.out, self.facts.block.nodes[number]
+        start = "0.0f"
+        if node.op == "accum_max":
+            lowest = LOWEST_SHIFT * (log2(e) if number in self.facts.shifts.shifts else 1.0)
+            start = float_text(lowest if node.attr == "shift" else float("-inf"))
+        state = Value(out.names[number], self._state_layout(number), F32)
+        if start == "0.0f" or state.words == 1:
+            out.line(state.declaration(start))
+        else:
+            out.line(state.declaration())
+            with out.unrolled("r", state.words) as r:
+                out.line(f"{state.word(r)} = {start};")
+        out.hold(number, state)
+
+    def finish(self, states: Sequence[int]) -> None:
+        """Add up the parts of sums behind their loop."""
+        out = self.out
+        parts = []
+        waiting = [n for n in states if n in out.layouts.parts]
+        shared = self._share_shifts(states)
+        for number in waiting:
+            (value, *_) = out.held(number)
+            whole = out.layouts.own[number]
+            parts.append(Parts(value, "sum", self.facts.live(number), whole))
+        crossing = any(map(self.exchange.crosses_warps, parts))
+        if crossing and not shared and self.pipeline.has_tiles and out.memory.mode != "off":
+            out.barrier("the loop's tiles are read: their memory is free")
+        for number, value in zip(waiting, self.exchange.finished(parts), strict=True):
+            out.drop(number)
+            out.hold(number, value)
+
+    def _share_shifts(self, states: Sequence[int]) -> bool:
+        """The largest of the running maxima that warps have shifts all of their sums. Says whether
+        there were any.
+        """
+        out, layouts = self.out, self.out.layouts
+        peaks = [n for n in states if n in layouts.own_shifts]
+        values = [out.held(n)[0] for n in peaks]
+        parts = []
+        for number, value in zip(peaks, values, strict=True):
+            over = layouts.loops[layouts.own_shifts[number]]
+            kept = self.facts.live(number)
+            warps = tuple(
+                b if b is not None and b[0] not in kept else own
+                for b, own in zip(over.warps, value.layout.warps, strict=True)
+            )
+            spread = replace(value, layout=replace(value.layout, warps=warps))
+            parts.append(Parts(spread, "max", kept, value.layout))
+        wholes = self.exchange.finished(parts)
+        for number, value, whole in zip(peaks, values, wholes, strict=True):
+            self.graphs.shift_again(number, value, whole)
+        for number in states:
+            if self.facts.block.nodes[number].op == "accum_rescaled":
+                self.graphs.rescale(number, only=peaks)
+        for number, whole in zip(peaks, wholes, strict=True):
+            out.drop(number)
+            out.hold(number, whole)
+        return bool(peaks)
+
+    def declare_scales(self, number: int) -> None:
+        if self.facts.block.nodes[number].op != "accum_max":
+            return
+        out = self.out
+        (peak, *_) = out.held(number)
+        for degree in self.graphs.degrees(number):
+            suffix = "" if degree == 1 else str(degree).replace("-", "m")
+            name = out.fresh(f"{out.names[number]}_scale{suffix}")
+            scale = Value(name, peak.layout, F32)
+            out.line(scale.declaration())
+            out.hold(("scale", number, degree), scale)
+
+
+def of_one_warp(value: Value, dims: Sequence[str]) -> Value:
+    """A value in parts, of which each warp takes its own for the whole."""
+    warps = tuple(b if b is not None and b[0] in dims else None for b in value.layout.warps)
+    return replace(value, layout=replace(value.layout, warps=warps))
