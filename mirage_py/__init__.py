@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mirage_py.pipeline import optimize, save
     from mirage_py.result import Result
     from mirage_py.runtime.artifact import load
+    from mirage_py.runtime.plan_text import kernel_from
     from mirage_py.ugraph.program import Program
 
 __version__ = "0.1.0"
@@ -53,6 +54,7 @@ __all__ = [
     "ValidationError",
     "VerificationError",
     "__version__",
+    "kernel_from",
     "load",
     "optimize",
     "parse",
@@ -65,6 +67,7 @@ __all__ = [
 _HOMES = {
     "Program": "mirage_py.ugraph.program",
     "Result": "mirage_py.result",
+    "kernel_from": "mirage_py.runtime.plan_text",
     "load": "mirage_py.runtime.artifact",
     "optimize": "mirage_py.pipeline",
     "parse": "mirage_py.frontend.spec.parse",

@@ -12,18 +12,32 @@ import sys
 import threading
 import types
 import warnings
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import torch
 
 from mirage_py.errors import MirageError, UnsupportedError
+from mirage_py.frontend.dynamic_axes import (
+    Declared,
+    DynamicAxis,
+    dynamic_axes,
+    group_key,
+    sizes_of,
+    without_sizes,
+)
+from mirage_py.frontend.kept_kernels import Pinned, explained, operands_of, save_entry
+from mirage_py.frontend.sized_calls import SizedGroup, sized_program
 from mirage_py.frontend.torch.call_key import Call, CallReader, call_key, is_watched, tensor_key
 from mirage_py.frontend.torch.calls import Signature
 from mirage_py.frontend.torch.trace import TracedCall, trace_call
 from mirage_py.frontend.warnings import MirageWarning
+from mirage_py.shapes.dispatch import Row
+from mirage_py.shapes.policy import BUCKETED, STATIC, ShapePolicy
+from mirage_py.shapes.predicate import SizePredicate
 from mirage_py.ugraph.program import Program
 
 P = ParamSpec("P")
@@ -35,6 +49,10 @@ Kernel = Callable[..., "torch.Tensor | tuple[torch.Tensor, ...]"]
 
 # (program, its inputs, the function itself as a Kernel) -> the fastest kernel found.
 Optimizer = Callable[[Program, tuple[torch.Tensor, ...], Kernel], Kernel]
+
+# (program at the sizes to tune for, its dimensions of many sizes, the function) -> a kernel for
+# those that its attribute ``validity`` says.
+SizedOptimizer = Callable[[Program, tuple[str, ...], Kernel], Kernel]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +66,15 @@ class CallOptions:
     seed: int = 0
     strict: bool = False
     cache: bool = True
+    shapes: str | None = None
+    dynamic: Declared | None = None
+    edges: tuple[int, ...] = ()
+    plan: str | None = None
+
+    @property
+    def policy(self) -> ShapePolicy:
+        """What dynamic dimensions get."""
+        return ShapePolicy(self.shapes or BUCKETED, self.edges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +87,13 @@ class _Entry:
     traced: TracedCall | None = None
     captured: tuple[Hashable, ...] = ()
 
+    @property
+    def source(self) -> str:
+        """Where it came from, in a word."""
+        if self.kernel is None or not hasattr(self.kernel, "plan"):
+            return "fallback"
+        return str(getattr(self.kernel, "source", "searched"))
+
 
 class SuperoptimizedFunction(Generic[P, R]):
     """A function that calls kernels; made by ``superoptimize``. Safe to call from many threads."""
@@ -71,13 +105,20 @@ class SuperoptimizedFunction(Generic[P, R]):
         fn: Callable[P, R],
         options: CallOptions | None = None,
         optimizer: Optimizer | None = None,
+        sized_optimizer: SizedOptimizer | None = None,
     ) -> None:
-        """``optimizer`` replaces the pipeline that ``options`` describe."""
+        """``optimizer`` replaces the pipeline that ``options`` describe, ``sized_optimizer`` the one
+        for dimensions whose size changes from call to call.
+        """
         is_module = isinstance(fn, torch.nn.Module)
         functools.update_wrapper(self, fn, updated=() if is_module else ("__dict__",))
         self.options = options or CallOptions()
         self._name = getattr(fn, "__name__", type(fn).__name__)
         self._optimizer = optimizer
+        self._sized_optimizer = sized_optimizer
+        self._policy = self.options.policy
+        self._pinned = Pinned(self.options.plan)
+        self._groups: dict[Hashable, SizedGroup[_Entry]] = {}
         self._needs_gpu = optimizer is None and self.options.backend != "interpret"
         self._reader = CallReader(Signature.of(fn))
         self._entries: dict[Hashable, _Entry] = {}
@@ -97,7 +138,7 @@ class SuperoptimizedFunction(Generic[P, R]):
         try:
             outputs = entry.kernel(*entry.traced.inputs(call.leaves))
         except Exception as error:  # noqa: BLE001  the kernel is at fault, not the call
-            self._refused(call, key, error)
+            self._replace(entry, self._refused(call, key, error))
             return self.__wrapped__(*args, **kwargs)
         packed = entry.traced.pack(outputs if isinstance(outputs, tuple) else (outputs,))
         return cast("R", packed)
@@ -115,16 +156,55 @@ class SuperoptimizedFunction(Generic[P, R]):
 
     def dispatch_table(self) -> str:
         """One line for each signature met so far, and what serves it."""
-        if not self._entries:
+        if not self._entries and not self._groups:
             return f"{self._name}: not called yet"
-        lines = [f"({e.signature}) -> {e.served_by}" for e in list(self._entries.values())]
+        entries = [e for k, e in list(self._entries.items()) if not _is_of_sizes(k)]
+        lines = [f"({e.signature}) -> {e.served_by}" for e in entries]
+        lines += [line for g in list(self._groups.values()) for line in str(g).splitlines()]
         return "\n".join([f"{self._name}:", *(f"  {line}" for line in lines)])
+
+    def entry(self, *args: P.args, **kwargs: P.kwargs) -> _Entry:
+        """What serves these arguments, prepared if need be."""
+        return self._entry(self._reader.read(args, kwargs))[1]
+
+    def explain(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Why these arguments are served as they are: kernel, tiles, evidence, and how to have the
+        same again without a search.
+        """
+        return explained(self._name, self.entry(*args, **kwargs))
+
+    def save(self, folder: Path | str, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Write what serves these arguments as an artifact, which ``load`` and ``mirage_py.load``
+        take.
+
+        Raises InputError where the function itself serves them, for another reason than speed.
+        """
+        save_entry(folder, self._name, self.entry(*args, **kwargs))
+
+    def load(self, plan: Path | str) -> None:
+        """Serve the program of a saved artifact, or of the text of a plan, without a search.
+
+        Raises FormatError, and VerificationError for a plan that does not compute its program.
+        """
+        self._pinned.add(str(plan))
+
+    def as_torch_op(self, name: str, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """What serves these arguments as ``torch.ops.NAMESPACE.NAME``; see ``torch_ops``."""
+        from mirage_py.torch_ops.register import as_torch_op
+
+        entry = self.entry(*args, **kwargs)
+        return as_torch_op(name, *operands_of(self._name, entry))
 
     # -- preparing ---------------------------------------------------------------------------------
 
     def _entry(self, call: Call) -> tuple[Hashable, _Entry]:
         """What serves the call, and its key in the table."""
         key: Hashable
+        if self.options.shapes != STATIC:
+            axes = dynamic_axes(call, self._reader.names, self.options.dynamic)
+            sizes = sizes_of(call, axes) if axes else None
+            if sizes is not None:
+                return self._sized_entry(call, axes, sizes)
         key = (self._mode(), call_key(call))
         try:
             entry = self._entries.get(key)
@@ -160,18 +240,93 @@ class SuperoptimizedFunction(Generic[P, R]):
         self._entries[key] = entry
         return entry
 
+    def _sized_entry(
+        self, call: Call, axes: tuple[DynamicAxis, ...], sizes: Mapping[str, int]
+    ) -> tuple[Hashable, _Entry]:
+        """What serves a call whose sizes are among many."""
+        rest = call_key(without_sizes(call, axes))
+        key: Hashable = ("sizes", self._mode(), rest, group_key(call, axes))
+        try:
+            group = self._groups.get(key)
+        except TypeError as error:  # an argument has no hash
+            key = ("no key", self._reader.describe(call))
+            return key, self._refused(call, key, _unhashable(error))
+        row = group.table.find(sizes) if group is not None else None
+        if row is None or not _is_current(row.entry):
+            with self._lock:
+                if group is None:
+                    signature = self._reader.describe(call, axes)
+                    group = self._groups.setdefault(key, SizedGroup(signature, axes))
+                row = group.table.find(sizes)
+                if row is None or not _is_current(row.entry):
+                    if _is_capturing():
+                        key = ("in a CUDA graph", key)
+                        return key, self._refused(call, key, _in_cuda_graph())
+                    row = self._sized_row(call, axes, sizes, group, key)
+        row.calls += 1
+        return ("sizes refused", key, row.predicate), row.entry
+
+    def _sized_row(
+        self,
+        call: Call,
+        axes: tuple[DynamicAxis, ...],
+        sizes: Mapping[str, int],
+        group: SizedGroup[_Entry],
+        key: Hashable,
+    ) -> Row[_Entry]:
+        bounds = {name: self._policy.bucket(size) for name, size in sizes.items()}
+        predicate = SizePredicate.ranges(bounds)
+        try:
+            self._check(call)
+            if min(sizes.values()) <= 1:
+                # Axes of one point are no dimensions: a program of its own.
+                predicate = SizePredicate.ranges({n: (s, s) for n, s in sizes.items()})
+                optimizer = self._optimizer = self._optimizer or _default_optimizer(self.options)
+                entry = self._optimized(call, optimizer)
+            else:
+                entry, predicate = self._optimized_for_sizes(call, axes, sizes)
+        except Exception as error:  # noqa: BLE001  as in _prepared
+            entry = self._refused(call, ("sizes refused", key), error)
+        row = Row(predicate, entry, entry.served_by, entry.source)
+        return group.table.add(row)
+
+    def _replace(self, entry: _Entry, refused: _Entry) -> None:
+        """Where a kernel has failed that many sizes share."""
+        for group in list(self._groups.values()):
+            for row in group.table:
+                if row.entry is entry:
+                    row.entry, row.served_by, row.source = refused, refused.served_by, "fallback"
+
+    def _optimized_for_sizes(
+        self, call: Call, axes: tuple[DynamicAxis, ...], sizes: Mapping[str, int]
+    ) -> tuple[_Entry, SizePredicate]:
+        def trace(at: Call) -> TracedCall:
+            return trace_call(self._reader.signature, self._reader.arguments(at))
+
+        found = sized_program(call, axes, sizes, self._policy, trace)
+        kernel: Kernel | None = self._pinned.kernel_for(found.traced.program)
+        if kernel is None:
+            if self._sized_optimizer is None:
+                self._sized_optimizer = _default_sized_optimizer(self.options)
+            reference = self._reference(found.call, found.traced)
+            kernel = self._sized_optimizer(found.traced.program, tuple(found.dims), reference)
+        entry = self._entry_of(self._reader.describe(call, axes), kernel, found.traced, found.call)
+        return entry, found.validity(getattr(kernel, "validity", None))
+
     def _optimized(self, call: Call, optimizer: Optimizer) -> _Entry:
         arguments = self._reader.arguments(call)
         traced = trace_call(self._reader.signature, arguments)
         inputs = traced.inputs(call.leaves)
-        kernel = optimizer(traced.program, inputs, self._reference(call, traced))
-        return _Entry(
-            self._reader.describe(call),
-            getattr(kernel, "description", "an optimised kernel"),
-            kernel,
-            traced,
-            tuple(tensor_key(t) for t in inputs[len(traced.arguments) :]),
-        )
+        kernel: Kernel | None = self._pinned.kernel_for(traced.program)
+        if kernel is None:
+            kernel = optimizer(traced.program, inputs, self._reference(call, traced))
+        return self._entry_of(self._reader.describe(call), kernel, traced, call)
+
+    def _entry_of(self, signature: str, kernel: Kernel, traced: TracedCall, call: Call) -> _Entry:
+        inputs = traced.inputs(call.leaves)
+        served_by = getattr(kernel, "description", "an optimised kernel")
+        captured = tuple(tensor_key(t) for t in inputs[len(traced.arguments) :])
+        return _Entry(signature, served_by, kernel, traced, captured)
 
     def _reference(self, call: Call, traced: TracedCall) -> Kernel:
         """The function itself, from the program's inputs to its outputs."""
@@ -245,6 +400,10 @@ def superoptimize(
     seed: int = 0,
     strict: bool = False,
     cache: bool = True,
+    shapes: str | None = None,
+    dynamic: Declared | None = None,
+    edges: tuple[int, ...] = (),
+    plan: str | None = None,
 ) -> Callable[[Callable[P, R]], SuperoptimizedFunction[P, R]]: ...
 
 
@@ -259,14 +418,39 @@ def superoptimize(
     seed: int = 0,
     strict: bool = False,
     cache: bool = True,
+    shapes: str | None = None,
+    dynamic: Declared | None = None,
+    edges: tuple[int, ...] = (),
+    plan: str | None = None,
 ) -> Any:
     """Make a torch function call the fastest kernels that can be found for it.
 
     Use it as ``@superoptimize`` or ``@superoptimize(effort="full")``. ``budget`` limits the search
     of a signature, in seconds. With ``strict`` an error is raised where otherwise the function
     itself would run with a warning.
+
+    ``shapes`` is what dimensions get whose size changes from call to call: ``static`` (a kernel for
+    each size), ``bucketed`` (one for each bucket of sizes, whose upper ends ``edges`` may name), or
+    ``symbolic`` (one for all). They are those that ``dynamic`` names, as in
+    ``{"x": {0: "tokens"}}``, and those that ``torch._dynamo.mark_dynamic`` marks; unless
+    ``shapes`` says otherwise they are bucketed. See docs/dynamic_shapes.md.
+
+    ``plan`` is a saved artifact, or the text of a plan that ``explain`` prints: calls with its
+    program are served by it without a search.
     """
-    options = CallOptions(target, backend, effort, budget, seed, strict, cache)
+    options = CallOptions(
+        target,
+        backend,
+        effort,
+        budget,
+        seed,
+        strict,
+        cache,
+        shapes,
+        dynamic,
+        tuple(edges),
+        str(plan) if plan is not None else None,
+    )
     if fn is None:
         return lambda fn: SuperoptimizedFunction(fn, options)
     return SuperoptimizedFunction(fn, options)
@@ -277,6 +461,23 @@ def _default_optimizer(options: CallOptions) -> Optimizer:
     from mirage_py.pipeline import optimizer_for
 
     return optimizer_for(
+        target=options.target,
+        backend=options.backend,
+        effort=options.effort,
+        budget=options.budget,
+        seed=options.seed,
+        cache=options.cache,
+    )
+
+
+def _is_of_sizes(key: Hashable) -> bool:
+    return isinstance(key, tuple) and key[:1] == ("sizes refused",)
+
+
+def _default_sized_optimizer(options: CallOptions) -> SizedOptimizer:
+    from mirage_py.sized_kernels import sized_optimizer_for
+
+    return sized_optimizer_for(
         target=options.target,
         backend=options.backend,
         effort=options.effort,

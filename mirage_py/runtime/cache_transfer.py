@@ -35,7 +35,7 @@ from mirage_py.verify.field_test import field_test
 _ARCHIVES = (".tar", ".tar.gz", ".tgz")
 _NAME = re.compile(
     r"(?P<target>[a-z0-9_]{1,40})/(?P<key>[0-9a-f]{8,64})/"
-    r"(?P<file>kernels/[^\W\d]\w{,199}\.py|[a-z]{1,20}(?:\.[a-z]{1,9}){1,2})"
+    r"(?P<file>kernels/[^\W\d]\w{,199}\.(?:py|cu)|[a-z]{1,20}(?:\.[a-z]{1,9}){1,2})"
 )
 # What one archive may hold in all; a cache of ten thousand results is smaller.
 _MAX_FILES = 200_000

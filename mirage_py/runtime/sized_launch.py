@@ -25,6 +25,7 @@ from mirage_py.shapes.predicate import SizePredicate
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Tensor
 from mirage_py.ugraph.run_time_sizes import at_sizes, run_time_dims, run_time_sizes, source_of
+from mirage_py.ugraph.tiles_text import tiles_of
 from mirage_py.ugraph.ugraph import LibraryCall
 
 if TYPE_CHECKING:
@@ -71,6 +72,9 @@ class SizedRunner:
         Raises ScheduleError where Triton cannot express the plan.
         """
         self.plan = plan
+        # Where the plan came from, for dispatch tables, and what is known of it.
+        self.source = "loaded"
+        self.report: Mapping[str, Any] = {}
         program = plan.ugraph.program
         self.dims = run_time_dims(plan)
         largest = largest_sizes(plan, LARGEST_SIZE)
@@ -84,6 +88,11 @@ class SizedRunner:
         self._load = load or _triton_launcher
         self._is_stand_in = load is not None
         self._launchers: dict[Hashable, Launcher] = {}
+
+    @property
+    def description(self) -> str:
+        """The tiles, in a line."""
+        return tiles_of(self.plan)
 
     @property
     def compiled(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils import _pytree as pytree
@@ -29,6 +29,22 @@ class Call:
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """The leaves that are tensors."""
         return tuple(leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor))
+
+
+class NamedSize(Protocol):
+    """An axis of a leaf, and the name of its size."""
+
+    @property
+    def leaf(self) -> int:
+        """Its place among the leaves."""
+
+    @property
+    def axis(self) -> int:
+        """Its number."""
+
+    @property
+    def name(self) -> str:
+        """What the size is called."""
 
 
 class CallReader:
@@ -61,12 +77,18 @@ class CallReader:
         assert isinstance(arguments, dict)
         return arguments
 
-    def describe(self, call: Call) -> str:
-        """The call as a person would note it: ``x: f16[16, 4096], eps: 1e-06``."""
+    def describe(self, call: Call, sizes: Sequence[NamedSize] = ()) -> str:
+        """The call as a person would note it: ``x: f16[16, 4096], eps: 1e-06``.
+
+        The extents of axes of many ``sizes`` are their names.
+        """
         names = self.names if call.structure is None else ("",) * len(call.leaves)
+        named: dict[int, dict[int, str]] = {}
+        for size in sizes:
+            named.setdefault(size.leaf, {})[size.axis] = size.name
+        parts = [_described(leaf, named.get(n, {})) for n, leaf in enumerate(call.leaves)]
         return ", ".join(
-            f"{name}: {_described(leaf)}" if name else _described(leaf)
-            for name, leaf in zip(names, call.leaves, strict=True)
+            f"{name}: {part}" if name else part for name, part in zip(names, parts, strict=True)
         )
 
 
@@ -112,10 +134,11 @@ def _ambient() -> tuple[Hashable, ...]:
     return torch.is_grad_enabled(), autocast, torch.get_default_dtype()
 
 
-def _described(leaf: Any) -> str:
+def _described(leaf: Any, sizes: Mapping[int, str]) -> str:
     if not isinstance(leaf, torch.Tensor):
         is_short = leaf is None or isinstance(leaf, (int, float, str))
         return repr(leaf) if is_short else type(leaf).__name__
     kind = program_dtype(leaf.dtype) or str(leaf.dtype).removeprefix("torch.")
     strides = "" if leaf.is_contiguous() else f" strides {list(leaf.stride())}"
-    return f"{kind}{list(leaf.shape)}{strides} on {leaf.device}"
+    shape = ", ".join(str(sizes.get(axis, extent)) for axis, extent in enumerate(leaf.shape))
+    return f"{kind}[{shape}]{strides} on {leaf.device}"

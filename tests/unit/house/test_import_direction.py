@@ -56,6 +56,10 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
         "backends",
         "known_results",
     ),
+    # A search at one size for a kernel of many.
+    "sized_kernels": ("ugraph", "runtime", "result", "backends", "known_results", "pipeline"),
+    # Kernels as operators of torch.
+    "torch_ops": ("ugraph", "codegen", "runtime"),
     "frontend": ("ugraph",),
     # The backend of torch.compile: graphs of whole models, each region through front end and pipeline.
     "dynamo": ("ugraph", "targets", "runtime", "frontend", "pipeline"),
@@ -65,7 +69,10 @@ TOP = ("cli", "__init__", "__main__")
 
 # The decorator turns a function into a kernel: the one file of a front end that needs all of it.
 EXCEPTIONS: dict[str, tuple[str, ...]] = {
-    "frontend/decorator.py": ("pipeline", "runtime"),
+    "frontend/decorator.py": ("pipeline", "runtime", "shapes", "sized_kernels", "torch_ops"),
+    # What it found, kept; and what it serves many sizes with.
+    "frontend/kept_kernels.py": ("runtime",),
+    "frontend/sized_calls.py": ("shapes",),
 }
 
 # Third-party module -> the sections at home with it; the others stay free of it. A module that is
@@ -75,7 +82,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "lark": ("frontend", "ugraph"),
     "click": ("cli",),
     "rich": ("cli",),
-    "torch": ("verify", "codegen", "runtime", "pipeline", "frontend", "dynamo", "cli"),
+    "torch": ("verify", "codegen", "runtime", "pipeline", "frontend", "dynamo", "torch_ops", "cli"),
     "triton": ("codegen", "runtime", "cli"),
     "cupy": ("codegen", "runtime", "cli"),
     "ortools": ("codegen",),

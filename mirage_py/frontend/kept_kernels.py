@@ -1,0 +1,128 @@
+"""What a decorated function found, kept: saved, explained, and served again without a search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from mirage_py.errors import InputError
+from mirage_py.frontend.torch.trace import TracedCall
+from mirage_py.runtime.artifact import Artifact, save_artifact
+from mirage_py.runtime.plan_text import artifact_of, plan_text
+from mirage_py.runtime.sized_launch import runner_of
+from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.printing import format_program, format_ugraph
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.tiles_text import tiles_of
+
+
+class Served(Protocol):
+    """What serves a signature."""
+
+    @property
+    def signature(self) -> str:
+        """The call in words."""
+
+    @property
+    def served_by(self) -> str:
+        """The kernel in words, or why there is none."""
+
+    @property
+    def kernel(self) -> Callable[..., Any] | None:
+        """The kernel, if there is one."""
+
+    @property
+    def traced(self) -> TracedCall | None:
+        """The program, if the function could be traced."""
+
+    @property
+    def source(self) -> str:
+        """Where it came from, in a word."""
+
+
+class Pinned:
+    """Saved kernels, by the program that they compute; read when the first program asks."""
+
+    def __init__(self, plan: str | None = None) -> None:
+        self._waiting = [plan] if plan is not None else []
+        self._artifacts: dict[str, Artifact] = {}
+
+    def add(self, plan: str) -> None:
+        """Take in the folder of an artifact or the text of a plan. Raises as ``artifact_of``."""
+        artifact = artifact_of(plan)
+        self._artifacts[artifact.program.digest] = artifact
+
+    def kernel_for(self, program: Program) -> Callable[..., Any] | None:
+        """The kernel that was saved for this very program: wiring, sizes, types and strides."""
+        while self._waiting:
+            self.add(self._waiting.pop())
+        artifact = self._artifacts.get(program.digest)
+        if artifact is None:
+            return None
+        if artifact.plan is None:
+            return artifact.runner()
+        runner: Any = runner_of(artifact.plan)
+        runner.source = "loaded"
+        return runner  # type: ignore[no-any-return]
+
+
+def operands_of(name: str, served: Served) -> tuple[Program, Plan | None]:
+    """The program of a signature and the plan that serves it, None where a function does.
+
+    Raises InputError where there is no program.
+    """
+    if served.traced is None:
+        raise InputError(
+            f"{name}({served.signature}) has no kernel",
+            why=served.served_by,
+            repair="call it with arguments that a kernel can serve",
+        )
+    return served.traced.program, getattr(served.kernel, "plan", None)
+
+
+def save_entry(folder: Path | str, name: str, served: Served) -> None:
+    """Write what serves a signature as an artifact. Raises InputError as ``operands_of`` does."""
+    program, plan = operands_of(name, served)
+    report: Mapping[str, Any] = getattr(served.kernel, "report", {})
+    save_artifact(folder, program=program, plan=plan, report=report)
+
+
+def explained(name: str, served: Served) -> str:
+    """What serves a signature and why, with the line that gives the same plan again."""
+    lines = [f"{name}({served.signature})", f"served by: {served.served_by} ({served.source})"]
+    if served.traced is None:
+        return "\n".join(lines)
+    program = served.traced.program
+    plan: Plan | None = getattr(served.kernel, "plan", None)
+    validity = getattr(served.kernel, "validity", None)
+    if validity is not None:
+        lines.append(f"right for: {validity}")
+    lines += _evidence(getattr(served.kernel, "report", {}))
+    if plan is None:
+        return "\n".join([*lines, "", format_program(program)])
+    lines += [f"tiles: {tiles_of(plan)}", "", format_ugraph(plan.ugraph)]
+    lines += ["", "The same again without a search:", ""]
+    lines += [f'@mirage_py.superoptimize(plan="{plan_text(program, plan)}")']
+    return "\n".join(lines)
+
+
+def _evidence(report: Mapping[str, Any]) -> list[str]:
+    best, baseline = report.get("best"), report.get("baseline")
+    checked, search = report.get("verification"), report.get("search")
+    lines = []
+    if best and baseline:
+        lines.append(
+            f"time: {best['time_us']} us ({best['source']}), "
+            f"{baseline['name']} {baseline['time_us']} us"
+        )
+    if checked:
+        proved = "proved, and " if checked["proved"] else ""
+        lines.append(
+            f"equality: {proved}equal in {checked['trials']} trials over finite fields; "
+            f"largest error {checked['max_rel_error']:.3g} of {checked['float_bound']:.3g} allowed"
+        )
+    if search:
+        whole = "all of the space" if search["exhausted"] else "a part of the space"
+        lines.append(f"search: {search['candidates']} candidates, {whole}")
+    return lines

@@ -1,0 +1,1 @@
+"""Kernels as operators of torch: ``torch.ops.NAMESPACE.NAME``."""
