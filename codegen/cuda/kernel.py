@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from mirage_py.codegen.cuda.accumulators import Accumulators, of_one_warp
 from mirage_py.codegen.cuda.block_facts import BlockFacts
 from mirage_py.codegen.cuda.c_text import C_TYPES, identifier
+from mirage_py.codegen.cuda.cluster_cut import cluster_cut
+from mirage_py.codegen.cuda.clusters import Clusters, received_loads
 from mirage_py.codegen.cuda.copies import Copies
 from mirage_py.codegen.cuda.elementwise import ThreadGraphs
 from mirage_py.codegen.cuda.emission import Emission, Key
@@ -32,6 +34,7 @@ from mirage_py.ugraph.node import ACCESSES, STORES
 from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.program import Program, Tensor
 
+THREADS = "threads"
 _MAX_INT32 = 2**31 - 1
 
 
@@ -50,7 +53,8 @@ class KernelEmitter:
         self.options = options
         self.order = order
         self._is_trigger_due = order.lets_next_start
-        self.facts = BlockFacts(program, typed, tensors, options.flag("axes"), in_base_two)
+        cut = cluster_cut(program, typed, tensors)
+        self.facts = BlockFacts(program, typed, tensors, options.flag("axes"), in_base_two, cut)
         self.block = self.facts.block
         self.tiling = self.facts.tiling
         used = {n.access.tensor for n in self.block.nodes if n.op in ACCESSES}
@@ -59,8 +63,13 @@ class KernelEmitter:
         is_wide = any(_reach(tensors[t]) > _MAX_INT32 for t in self.pointers)
         self.depths = self._depths()
         self.staged = staged_loads(self.facts, self.depths)
+        self.received = {} if cut is None else received_loads(self.facts, cut)
+        self.staged |= self.received
         layouts = decided_layouts(self.facts, options, self.staged)
-        layouts.own_shifts.update(own_shifts(self.facts, layouts, self.staged))
+        # Without thread graphs every elementwise result goes through shared memory, for comparison.
+        self.has_threads = options.flag(THREADS) != "off"
+        if self.has_threads:
+            layouts.own_shifts.update(own_shifts(self.facts, layouts, self.staged))
         self.out = Emission(self.facts, layouts, options, is_wide)
         self.out.memory.mode = options.flag(MEMORY)
         self.exchange = Exchange(self.out)
@@ -73,6 +82,9 @@ class KernelEmitter:
             self.out, self.copies, self.exchange, self.staged, self.pipeline.tile_at, self.need
         )
         self.stores = Stores(self.out, self.copies, self.exchange, self.graphs, self.need)
+        self.cluster = None
+        if cut is not None:
+            self.cluster = Clusters(self.out, self.copies, self.pipeline, self.received, self._made)
         self.live = tuple(live_range(self.tiling, n) for n in range(len(self.block.sections)))
 
     def _refuse_types(self, tensors: Mapping[str, Tensor]) -> None:
@@ -104,20 +116,27 @@ class KernelEmitter:
         self._grid_positions()
         if self.order.starts_early:
             self.out.line("wait_for_kernel_before();")
+        if self.cluster is not None:
+            self.cluster.begin()
         for number, section in enumerate(self.block.sections):
             self._whole_positions(number)
-            if section.loop is None:
-                phases = self.meetings.phases(section.nodes)
-                self.pipeline.issue_straight(self._order_of_use([n for p in phases for n in p]))
-                self._phases(phases)
-            else:
+            if section.loop is not None:
                 self._loop(number, section.loop)
+            elif self.cluster is not None and number == self.cluster.cut.section:
+                with self.cluster.last_section():
+                    self._straight(section.nodes)
+            else:
+                self._straight(section.nodes)
+
+    def _straight(self, nodes: Sequence[int]) -> None:
+        phases = self.meetings.phases(nodes)
+        self.pipeline.issue_straight(self._order_of_use([n for p in phases for n in p]))
+        self._phases(phases)
 
     def _grid_positions(self) -> None:
         out, tiling = self.out, self.tiling
-        axes = tiling.axes
         uneven = {d for found in self.live for d in found.dims()}
-        numbers = block_numbers(axes, self.options.flag(ORDER), uneven)
+        numbers = self._block_numbers(uneven)
         kind = out.index_type
         for dim, number in numbers.items():
             tile = tiling.padded(dim, 0)
@@ -131,6 +150,19 @@ class KernelEmitter:
                 scaled = f"({kind}){scaled}"
             out.line(f"const {kind} {start} = {scaled};")
             out.starts[dim] = start
+
+    def _block_numbers(self, uneven: Collection[str]) -> dict[str, str]:
+        """Blocks of a cluster are neighbours; clusters have the order that is asked for."""
+        order = self.options.flag(ORDER)
+        if self.cluster is None:
+            return block_numbers(self.tiling.axes, order, uneven)
+        inner = self.tiling.cluster_axes
+        outer = tuple(axis for axis in self.tiling.axes if axis not in inner)
+        found = block_numbers((*inner, *outer), "", uneven)
+        of_clusters = block_numbers(outer, order, uneven)
+        cluster = f"(pid // {self.tiling.cluster_blocks})"
+        found |= {d: text.replace("pid", cluster) for d, text in of_clusters.items()}
+        return found
 
     def _whole_positions(self, section: int) -> None:
         """Dimensions of which this section sees all."""
@@ -194,7 +226,7 @@ class KernelEmitter:
             used = self.facts.inputs(number) if self.block.nodes[number].op != "load" else ()
             loads.update((n, None) for n in used if n in self.staged and n in nodes)
         loads.update((n, None) for n in nodes if n in self.staged)
-        return list(loads)
+        return [n for n in loads if n not in self.received]
 
     def _phases(self, phases: Sequence[Sequence[int]]) -> None:
         """The text of a section's nodes."""
@@ -228,7 +260,7 @@ class KernelEmitter:
         first = pending[0]
         if not self._joins(first):
             return []
-        if self.options.flag("threads") == "off":
+        if not self.has_threads:
             return [first]
         layout = self.graphs.loop_layout(first)
         group = [first]
@@ -262,8 +294,10 @@ class KernelEmitter:
                 whole = value.layout.of_dims(facts.live(number))
                 op = self.graphs.reduction(number)
                 sums.append((number, Parts(value, op, facts.live(number), whole)))
-            else:
+            elif self.has_threads:
                 out.hold(number, value)
+            else:
+                out.hold(number, self.exchange.turned(value, value.layout))
         self.meetings.finish(sums)
 
     def _users(self, number: int) -> list[int]:
@@ -339,12 +373,21 @@ class KernelEmitter:
             return self.copies.read(self.staged[load], buffer, want, name, {})
         return self.copies.loaded(load, want)
 
+    def _made(self, number: int) -> Value:
+        """A node's value in its own layout."""
+        return self.need(self.facts.root(number), self.out.layouts.own[self.facts.root(number)])
+
     # -- facts -----------------------------------------------------------------------------------
 
     @property
     def grid(self) -> int:
         """Blocks of the grid."""
         return self.tiling.grid_blocks
+
+    @property
+    def cluster_blocks(self) -> int:
+        """Blocks of a cluster; 1 where blocks have nothing to do with one another."""
+        return 1 if self.cluster is None else self.tiling.cluster_blocks
 
     def parameters(self, written: Collection[str]) -> list[str]:
         """The kernel's parameters."""
