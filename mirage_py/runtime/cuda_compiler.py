@@ -5,6 +5,7 @@ Neither needs a GPU. NVRTC takes a tenth of a second for what takes nvcc two: it
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -23,6 +24,8 @@ from mirage_py.errors import CompileError
 OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v")
 # A header that every toolkit has and emitted text asks for.
 _HEADER = "cuda_fp16.h"
+_PROBE = f"#include <{_HEADER}>\n#include <cuda_bf16.h>\n"
+_PROBED = "sm_80"
 _NVCC_TIMEOUT_S = 600
 _LINES = 8
 
@@ -78,10 +81,13 @@ def _nvrtc() -> CudaCompiler:
     except Exception as error:
         # What CuPy raises of a library that it does not find depends on its version.
         raise CompileError(f"CuPy finds no NVRTC ({_first_line(error)})") from error
-    include = next(_include_folders(), None)
-    if include is None:
-        raise CompileError(f"there are no headers of CUDA ({_HEADER}) for NVRTC")
-    return CudaCompiler("nvrtc", version, include=str(include))
+    for include in _include_folders():
+        compiler = CudaCompiler("nvrtc", version, include=str(include))
+        # Headers of another version may be there too, and NVRTC may not take them.
+        with contextlib.suppress(CompileError):
+            compiler.compile(_PROBE, "probe", _PROBED)
+            return compiler
+    raise CompileError(f"there are no headers of CUDA ({_HEADER}) that NVRTC takes")
 
 
 def nvcc() -> CudaCompiler | None:
@@ -102,16 +108,18 @@ def nvcc() -> CudaCompiler | None:
 
 
 def _include_folders() -> Iterator[Path]:
-    """Folders with CUDA's headers: the toolkit's, those of NVIDIA's packages, triton's own."""
+    """Folders with CUDA's headers: those of NVIDIA's packages, as CuPy looks there for NVRTC first,
+    the toolkit's, triton's own.
+    """
+    for root in _package_folders("nvidia"):
+        for part in ("cu13", "cu12", "cuda_runtime"):
+            yield from _with_headers(root / part / "include")
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if os.environ.get(variable):
             yield from _with_headers(Path(os.environ[variable]) / "include")
     path = shutil.which("nvcc")
     if path is not None:
         yield from _with_headers(Path(path).resolve().parents[1] / "include")
-    for root in _package_folders("nvidia"):
-        for part in ("cu13", "cu12", "cuda_runtime"):
-            yield from _with_headers(root / part / "include")
     yield from _with_headers(Path("/usr/local/cuda/include"))
     for root in _package_folders("triton"):
         yield from _with_headers(root / "backends/nvidia/include")
