@@ -7,11 +7,11 @@ from dataclasses import replace
 from math import e, log2
 
 from mirage_py.codegen.cuda.c_text import float_text
-from mirage_py.codegen.cuda.elementwise import ThreadGraphs
 from mirage_py.codegen.cuda.emission import Emission
 from mirage_py.codegen.cuda.exchange import Exchange, Parts
 from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.pipeline import Pipeline
+from mirage_py.codegen.cuda.rescaling import Rescaling
 from mirage_py.codegen.cuda.value import Value
 from mirage_py.ugraph.dtypes import F32
 from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
@@ -21,13 +21,13 @@ class Accumulators:
     """Writes the begin of accumulators, and the end: parts of sums are added up behind the loop."""
 
     def __init__(
-        self, emission: Emission, exchange: Exchange, pipeline: Pipeline, graphs: ThreadGraphs
+        self, emission: Emission, exchange: Exchange, pipeline: Pipeline, rescaling: Rescaling
     ) -> None:
         self.out = emission
         self.facts = emission.facts
         self.exchange = exchange
         self.pipeline = pipeline
-        self.graphs = graphs
+        self.rescaling = rescaling
 
     def _state_layout(self, number: int) -> Layout:
         layouts = self.out.layouts
@@ -84,10 +84,10 @@ class Accumulators:
             parts.append(Parts(spread, "max", kept, value.layout))
         wholes = self.exchange.finished(parts)
         for number, value, whole in zip(peaks, values, wholes, strict=True):
-            self.graphs.shift_again(number, value, whole)
+            self.rescaling.shift_again(number, value, whole)
         for number in states:
             if self.facts.block.nodes[number].op == "accum_rescaled":
-                self.graphs.rescale(number, only=peaks)
+                self.rescaling.rescale(number, only=peaks)
         for number, whole in zip(peaks, wholes, strict=True):
             out.drop(number)
             out.hold(number, whole)
@@ -98,7 +98,7 @@ class Accumulators:
             return
         out = self.out
         (peak, *_) = out.held(number)
-        for degree in self.graphs.degrees(number):
+        for degree in self.rescaling.degrees(number):
             suffix = "" if degree == 1 else str(degree).replace("-", "m")
             name = out.fresh(f"{out.names[number]}_scale{suffix}")
             scale = Value(name, peak.layout, F32)

@@ -77,7 +77,9 @@ class KernelEmitter:
         self.pipeline = Pipeline(self.out, self.copies, self.staged, self.depths)
         self.meetings = Meetings(self.out, self.exchange, self.pipeline, self.staged)
         self.graphs = ThreadGraphs(self.out, self.need)
-        self.accumulators = Accumulators(self.out, self.exchange, self.pipeline, self.graphs)
+        self.accumulators = Accumulators(
+            self.out, self.exchange, self.pipeline, self.graphs.rescaling
+        )
         self.products = Products(
             self.out, self.copies, self.exchange, self.staged, self.pipeline.tile_at, self.need
         )
@@ -346,7 +348,7 @@ class KernelEmitter:
         self.products.prepare(product)
         (state, *_) = out.held(number)
         if self.block.nodes[number].op == "accum_rescaled":
-            self.graphs.rescale(number)
+            self.graphs.rescaling.rescale(number)
         self.products.multiply(product, state)
 
     # -- values in the layouts that are asked for ------------------------------------------------

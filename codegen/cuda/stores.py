@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from mirage_py.codegen.cuda.blocked import blocked
 from mirage_py.codegen.cuda.c_text import C_TYPES, added, identifier
 from mirage_py.codegen.cuda.copies import VECTORS, Copies, vector_of
-from mirage_py.codegen.cuda.elementwise import Need, ThreadGraphs
+from mirage_py.codegen.cuda.elementwise import ThreadGraphs
 from mirage_py.codegen.cuda.emission import Emission
 from mirage_py.codegen.cuda.exchange import Exchange, Parts
 from mirage_py.codegen.cuda.layout import LANE_BITS, Layout, bits_of
 from mirage_py.codegen.cuda.linear_text import is_only_copy
+from mirage_py.codegen.cuda.rescaling import Need
 from mirage_py.codegen.cuda.staging import vector_run
 from mirage_py.codegen.cuda.value import Value
 from mirage_py.ugraph.dtypes import BOOL, F32, DType
@@ -46,7 +47,7 @@ class Stores:
         ]
         condition = " && ".join(firsts)
         if facts.is_literal(source) or facts.is_literal(self._uncast(source)):
-            text = self.graphs.literal(self._uncast(source))
+            text = self.graphs.text.literal(self._uncast(source))
             self.stored(number, text, self.store_layout(number, None), condition)
             return
         summed = tuple(d for d in facts.live(source) if d in self.facts.block.summed_axes(node))
