@@ -83,6 +83,7 @@ class KernelEmitter:
         self.products = Products(
             self.out, self.copies, self.exchange, self.staged, self.pipeline.tile_at, self.need
         )
+        self.pipeline.described = self.products.groups.tiles_read()
         self.stores = Stores(self.out, self.copies, self.exchange, self.graphs, self.need)
         self.cluster = None
         if cut is not None:
@@ -190,6 +191,7 @@ class KernelEmitter:
                 out.starts[dim] = variable
                 self.pipeline.begin_iteration(number)
                 self._phases(self.meetings.phases(section.nodes))
+                self.products.groups.wait()
                 self.pipeline.end_iteration(number, out.has_exchanged)
         self.accumulators.finish(states)
 
@@ -203,8 +205,11 @@ class KernelEmitter:
             product = self.facts.fused_by.get(number, number)
             if product in self.out.layouts.products:
                 plan = self.out.layouts.products[product]
-                sides = ((plan.left, plan.fragments.left), (plan.right, plan.fragments.right))
-                wanted = [(self.facts.root(n), layout) for n, layout in sides]
+                wanted = [
+                    (n, layout)
+                    for n, layout in plan.sides(self.facts)
+                    if not self.products.groups.reads_from_tile(product, n)
+                ]
             else:
                 layout = self.graphs.loop_layout(number) if number in self.out.layouts.own else None
                 if layout is None or self.block.nodes[number].op == "load":
@@ -233,8 +238,10 @@ class KernelEmitter:
     def _phases(self, phases: Sequence[Sequence[int]]) -> None:
         """The text of a section's nodes."""
         for phase in phases:
+            self.products.groups.wait()
             self.meetings.meet(phase)
             self._phase(phase)
+        self.products.groups.wait()
         self.meetings.meet(())
 
     def _phase(self, nodes: Sequence[int]) -> None:
@@ -243,6 +250,7 @@ class KernelEmitter:
         waiting = set(pending)
         while pending:
             group = self._group(pending, waiting) or [pending[0]]
+            self.products.groups.wait_for([a for n in group for a in self.facts.inputs(n)])
             self.meetings.arrive([n for n in group if self.block.nodes[n].op != "load"])
             if self._joins(group[0]):
                 self._write_group(group)
@@ -337,9 +345,14 @@ class KernelEmitter:
         out, facts = self.out, self.facts
         self.products.prepare(number)
         value = Value(out.names[number], out.layouts.parts[number], F32)
-        out.line(value.declaration("0.0f"))
-        self.products.multiply(number, value)
+        by_groups = out.layouts.products[number].by_warp_groups
+        out.line(value.declaration("" if by_groups else "0.0f"))
         whole = out.layouts.own[number]
+        if self.products.begin(number, number, value, adds=False):
+            if whole != value.layout:
+                self.products.groups.wait()
+        else:
+            self.products.multiply(number, value)
         self.meetings.finish([(number, Parts(value, "sum", facts.live(number), whole))])
 
     def _fused(self, number: int, product: int) -> None:
@@ -349,7 +362,8 @@ class KernelEmitter:
         (state, *_) = out.held(number)
         if self.block.nodes[number].op == "accum_rescaled":
             self.graphs.rescaling.rescale(number)
-        self.products.multiply(product, state)
+        if not self.products.begin(product, number, state, adds=True):
+            self.products.multiply(product, state)
 
     # -- values in the layouts that are asked for ------------------------------------------------
 
@@ -364,6 +378,7 @@ class KernelEmitter:
         if isinstance(key, int) and self.block.nodes[key].op == "load":
             value = self._read_again(key, want)
         else:
+            self.products.groups.wait_for([key] if isinstance(key, int) else ())
             value = self.exchange.turned(held[0], want)
         self.out.hold(key, value)
         return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from mirage_py.codegen.cuda.c_text import added, identifier
 from mirage_py.codegen.cuda.copies import Copies
@@ -34,6 +34,8 @@ class Pipeline:
         self._now: dict[int, str] = {}
         self._loop: tuple[str, str, str, int] = ("", "0", "0", 1)
         self._rings: dict[int, str] = {}
+        # Loads that products of warp groups read by descriptors.
+        self.described: Collection[int] = ()
 
     # -- straight code ---------------------------------------------------------------------------
 
@@ -66,8 +68,14 @@ class Pipeline:
         if group <= self._arrived:
             return False
         self.out.line(f"cp_async_wait<{self._committed - group}>();")
+        self._publish([n for n, g in self._group_of.items() if self._arrived < g <= group])
         self._arrived = group
         return True
+
+    def _publish(self, loads: Sequence[int]) -> None:
+        """What this thread has copied comes before what tensor cores read by themselves."""
+        if any(n in self.described for n in loads):
+            self.out.line("fence_async_shared();")
 
     def _buffer(self, staged: Staged, count: int) -> str:
         """Shared memory for a tile, or for several one behind the other."""
@@ -137,9 +145,11 @@ class Pipeline:
             out.line(f"{copy}({start}, 0);")
             out.line("cp_async_commit();")
             out.line("cp_async_wait<0>();")
+            self._publish(list(self._rings))
             out.barrier("the tiles have arrived")
         else:
             out.line(f"cp_async_wait<{depth - 2}>();")
+            self._publish(list(self._rings))
             out.barrier("this stage's tiles have arrived, those of the stage before are read")
             ahead = f"{start} + {(depth - 1) * tile}"
             stage = f"{self._stage} == 0 ? {depth - 1} : {self._stage} - 1"

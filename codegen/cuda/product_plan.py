@@ -17,6 +17,7 @@ from mirage_py.codegen.cuda.fragments import (
     fragments,
 )
 from mirage_py.codegen.cuda.layout import Bit, Layout, bits_of
+from mirage_py.codegen.cuda.warpgroup_plan import group_warps
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.dtypes import DType
 from mirage_py.ugraph.plan import LaunchOptions
@@ -28,12 +29,15 @@ _MOST_PARTS = 32
 
 @dataclass(frozen=True, slots=True)
 class ProductPlan:
-    """``left`` is the operand with the rows (M), ``right`` the one with the columns (N)."""
+    """``left`` is the operand with the rows (M), ``right`` the one with the columns (N).
+    ``by_warp_groups``: four warps multiply together (wgmma).
+    """
 
     left: int
     right: int
     dtype: DType
     fragments: Fragments
+    by_warp_groups: bool = False
 
     def sides(self, facts: BlockFacts) -> tuple[tuple[int, Layout], tuple[int, Layout]]:
         """The nodes that hold the operands, and the layouts in which these are wanted."""
@@ -69,8 +73,11 @@ def plan_product(
     extents = {d: facts.tiling.padded(d, facts.section(number)) for d in (*result, *inner)}
     shape = Shape(*(bits_of(side, extents) for side in (rows, columns, inner)))
     kind = product_kind(facts, number, options)
-    warps = _warps(facts, number, options, kind, shape, given)
-    return ProductPlan(left, right, facts.dtypes[left], fragments(kind, shape, warps))
+    in_parts = _may_be_in_parts(facts, number)
+    groups = group_warps(facts, (left, right), shape, kind, options, given, in_parts)
+    warps = _warps(facts, number, options, kind, shape, given) if groups is None else groups
+    found = fragments(kind, shape, warps)
+    return ProductPlan(left, right, facts.dtypes[left], found, groups is not None)
 
 
 def product_kind(facts: BlockFacts, number: int, options: LaunchOptions) -> Kind:
@@ -96,8 +103,11 @@ def _warps(
     if options.flag("warps"):
         return _as_asked(facts, options, sides, count)
     registers = (1 << len(shape.rows) + len(shape.columns)) // 32
-    may_be_in_parts = number in facts.fused or facts.sums_at_end(number)
-    return _by_rule(sides, count, registers, may_be_in_parts)
+    return _by_rule(sides, count, registers, _may_be_in_parts(facts, number))
+
+
+def _may_be_in_parts(facts: BlockFacts, number: int) -> bool:
+    return number in facts.fused or facts.sums_at_end(number)
 
 
 def _as_asked(

@@ -14,6 +14,7 @@ from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.product_plan import ProductPlan
 from mirage_py.codegen.cuda.staging import Staged
 from mirage_py.codegen.cuda.value import Value
+from mirage_py.codegen.cuda.warpgroup_products import WarpGroupProducts
 
 
 class Products:
@@ -35,6 +36,7 @@ class Products:
         self.tile_at = tile_at
         self.need = need
         self.fma = FmaProducts(emission, copies, staged, tile_at)
+        self.groups = WarpGroupProducts(emission, tile_at)
 
     def prepare(self, number: int) -> None:
         """Bring operands that are not multiplied from shared memory into registers."""
@@ -42,12 +44,28 @@ class Products:
         if plan.fragments.kind == FMA:
             return
         for operand, layout in plan.sides(self.out.facts):
-            if not self._from_tile(operand, layout):
+            if not self._from_tile(number, operand, layout):
                 self.need(operand, layout)
 
-    def _from_tile(self, operand: int, layout: Layout) -> bool:
+    def _from_tile(self, product: int, operand: int, layout: Layout) -> bool:
+        if self.out.layouts.products[product].by_warp_groups:
+            return self.groups.reads_from_tile(product, operand)
         held = any(v.layout == layout for v in self.out.held(operand))
         return operand in self.staged and not held
+
+    def begin(self, number: int, key: int, result: Value, adds: bool) -> bool:
+        """Begin a product of warp groups, which adds to ``result`` or sets it, and whose sums the
+        node ``key`` holds; False where the product goes otherwise.
+        """
+        plan = self.out.layouts.products[number]
+        if not plan.by_warp_groups:
+            return False
+        (operand, layout), _ = plan.sides(self.out.facts)
+        left = None
+        if not self.groups.reads_from_tile(number, operand):
+            left = self._in_order(plan, self.need(operand, layout), layout)
+        self.groups.multiply(number, key, left, result, adds)
+        return True
 
     def multiply(self, number: int, result: Value) -> None:
         """Add the product to ``result``, which has its layout in parts."""
@@ -60,7 +78,7 @@ class Products:
         tiles: dict[int, str] = {}
         values: dict[int, Value] = {}
         for operand, layout in plan.sides(out.facts):
-            if self._from_tile(operand, layout):
+            if self._from_tile(number, operand, layout):
                 tiles[operand] = self.tile_at(operand)
             else:
                 values[operand] = self._in_order(plan, self.need(operand, layout), layout)

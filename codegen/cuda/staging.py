@@ -63,6 +63,11 @@ def _staged(facts: BlockFacts, load: int) -> Staged:
     return Staged(load, tile, runs[first])
 
 
+def staged_tile(facts: BlockFacts, load: int) -> SharedTile:
+    """The form of a load's tile if it goes through shared memory."""
+    return _staged(facts, load).tile
+
+
 def vector_run(facts: BlockFacts, access: int, dim: str, limit: int) -> int:
     """Elements along a dimension that one access of a load or store can take: side by side,
     aligned, and all of them in range or none.
