@@ -43,20 +43,23 @@ class RegionResult:
     """One result of a region: output ``number`` of its program, and how torch lays it out.
 
     The program writes row-major tensors: ``order`` are the axes of the result by descending
-    stride, which is what the program writes; the result is a view of that. Where no order of axes
-    gives the strides that torch wants, ``strides`` are they and the result is a copy.
+    stride, which is what the program writes; the result is a view of that with ``strides``. Where
+    no order of axes gives them, the result ``is_copy``.
     """
 
     number: int
     order: tuple[int, ...]
-    strides: tuple[int, ...] | None
+    strides: tuple[int, ...]
+    is_copy: bool = False
 
     def arranged(self, written: torch.Tensor) -> torch.Tensor:
         """The result, laid out as torch expects it, from what the program wrote."""
         inverse = sorted(range(len(self.order)), key=self.order.__getitem__)
         result = written.permute(inverse)
-        if self.strides is None:
+        if result.stride() == self.strides:
             return result
+        if not self.is_copy:  # they differ along axes of extent 1, where strides say nothing
+            return result.as_strided(result.shape, self.strides)
         copy = torch.empty_strided(
             result.shape, self.strides, dtype=result.dtype, device=result.device
         )
@@ -88,8 +91,8 @@ def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) ->
     results: list[RegionResult] = []
     nodes: list[Node] = []
     for node in output.args[0]:
-        order, strides = _layout(node.meta["val"])
-        results.append(RegionResult(len(results), order, strides))
+        results.append(_result(len(results), node.meta["val"]))
+        order = results[-1].order
         with graph.inserting_before(output):
             permuted = graph.call_function(torch.ops.aten.permute.default, (node, order))
         permuted.meta["val"] = node.meta["val"].permute(order)
@@ -163,13 +166,12 @@ def _kept(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype is torch.float64 else dtype
 
 
-def _layout(value: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """The axes by descending stride; and the strides, where that order does not explain them."""
+def _result(number: int, value: torch.Tensor) -> RegionResult:
     axes, strides = range(value.dim()), value.stride()
     order = tuple(axes)
     if not value.is_contiguous():
-        # Axes of extent 1 have no stride of their own and go to where they stand.
+        # Axes of extent 1 stay where they stand.
         moving = [a for a in axes if value.shape[a] > 1]
         by_stride = iter(sorted(moving, key=strides.__getitem__, reverse=True))
         order = tuple(a if value.shape[a] == 1 else next(by_stride) for a in axes)
-    return order, None if value.permute(order).is_contiguous() else strides
+    return RegionResult(number, order, strides, not value.permute(order).is_contiguous())

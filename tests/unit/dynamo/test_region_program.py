@@ -1,0 +1,118 @@
+"""From a region's graph to a program, and from what the program writes to what torch expects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mirage_py.dynamo.region_call import RegionCall, Served, layouts_of
+from mirage_py.dynamo.region_program import (
+    RegionProgram,
+    RegionResult,
+    TensorLayout,
+    region_program,
+)
+from mirage_py.dynamo.servers import reference
+from mirage_py.errors import UnsupportedError
+
+Trace = Callable[..., torch.fx.GraphModule]
+
+
+def tupled(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """With a tuple of results and inputs in0, in1 ..., as regions have them."""
+    (output,) = (n for n in module.graph.nodes if n.op == "output")
+    if isinstance(output.args[0], torch.fx.Node):
+        output.args = ((output.args[0],),)
+    placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+    for number, node in enumerate(placeholders):
+        node.target = node.name = f"in{number}"
+    module.recompile()
+    return module
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.transpose(0, 2) * 2,
+        lambda x: (x * 2).transpose(0, 1),
+        lambda x: x.expand(2, 3, 1, 5) + 1,
+        lambda x: (x[:, :1] * 2).squeeze(1),
+        lambda x: x.sum(),
+    ],
+)
+def test_results_are_laid_out_as_torch_would(traced: Trace, fn: Any):
+    x = torch.randn(3, 1, 5)
+    module = tupled(traced(fn, x))
+    program = region_program(module, layouts_of([x]))
+    served = reference(program, print)
+    assert served.kernel is not None
+    found = served.kernel(x)
+    got = program.results[0].arranged(found[0])
+    torch.testing.assert_close(got, fn(x))
+    assert got.stride() == fn(x).stride()
+
+
+def test_strides_that_no_order_of_axes_gives_are_a_copy():
+    result = RegionResult(0, (0, 1), (8, 1), is_copy=True)
+    arranged = result.arranged(torch.arange(6.0).view(2, 3))
+    assert arranged.stride() == (8, 1)
+    assert arranged.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_inputs_that_only_give_a_shape_are_not_read(traced: Trace):
+    x, y = torch.randn(3), torch.randn(3, 4)
+    module = tupled(traced(lambda y, x: x * torch.ones_like(y[:, 0]), y, x))
+    program = region_program(module, layouts_of([y, x]))
+    assert program.inputs == (1,)
+
+
+def test_float64_is_taken_for_float32(traced: Trace):
+    x = torch.randn(3, dtype=torch.float64)
+    program = region_program(tupled(traced(lambda x: x * 2, x)), layouts_of([x])).program
+    assert str(program.inputs[0].dtype) == "f32"
+
+
+def test_integers_are_refused(traced: Trace):
+    x = torch.zeros(3, dtype=torch.int64)
+    with pytest.raises(UnsupportedError, match="int64"):
+        region_program(tupled(traced(lambda x: x * 2.5, x)), layouts_of([x]))
+
+
+def test_each_size_has_an_entry_made_once(traced: Trace):
+    made: list[RegionProgram] = []
+
+    def server(program: RegionProgram, own: Any) -> Served:
+        made.append(program)
+        return reference(program, own)
+
+    x = torch.randn(3, 4)
+    module = tupled(traced(lambda x: F.silu(x) + 1, x, symbolic=True))
+    call = RegionCall("key", module, server)
+    for rows in (3, 5, 3):
+        y = torch.randn(rows, 4)
+        torch.testing.assert_close(call(y)[0], F.silu(y) + 1)
+    assert [p.program.inputs[0].shape for p in made] == [(3, 4), (5, 4)]
+    assert call.dispatch_table().splitlines() == [
+        "(float32[3, 4]) -> its program in plain PyTorch",
+        "(float32[5, 4]) -> its program in plain PyTorch",
+    ]
+
+
+def test_a_kernel_gets_the_regions_own_operators_as_its_baseline(traced: Trace):
+    baselines = []
+
+    def server(program: RegionProgram, own: Any) -> Served:
+        baselines.append(own)
+        return Served(None, "slower")
+
+    x, y = torch.randn(3, 4), torch.randn(4, 3)
+    module = tupled(traced(lambda x, y: (x + y.T).transpose(0, 1) * 2, x, y))
+    call = RegionCall("key", module, server)
+    (result,) = call(x, y)
+    torch.testing.assert_close(result, (x + y.T).T * 2)
+    assert baselines[0](x, y).is_contiguous()
+    assert call.prepare([TensorLayout.of(x), TensorLayout.of(y)]).served.words == "slower"
