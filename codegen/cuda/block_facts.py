@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 
+from mirage_py.codegen.cuda.cluster_cut import ClusterCut, CutPadding
+from mirage_py.codegen.padding import Padding
 from mirage_py.codegen.precision import TypedBlock
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.shifts import BaseTwoShifts
@@ -28,15 +30,20 @@ class BlockFacts:
         tensors: Mapping[str, Tensor],
         axes: str,
         in_base_two: Collection[str],
+        cut: ClusterCut | None = None,
     ) -> None:
         """``axes`` is the launch option of that name, ``in_base_two`` the tensors that hold shifts
-        in base 2.
+        in base 2, ``cut`` where the blocks of its cluster come together.
         """
+        self.cut = cut
+        if cut is not None:
+            typed, tensors = cut.typed, {**tensors, **cut.tensors}
+            in_base_two = {*in_base_two, *cut.in_base_two}
         self.program = program
         self.block = typed.block
         self.dtypes = typed.dtypes
         self.tensors = tensors
-        self.tiling = Tiling(program, typed.block)
+        self.tiling = Tiling(program, typed.block) if cut is None else cut.tiling
         self.order = self.tiling.axis_order(axes)
         self.shifts = BaseTwoShifts(self.block, in_base_two, "f")
 
@@ -78,6 +85,13 @@ class BlockFacts:
             for argument in dict.fromkeys(node.args):
                 users[argument].append(number)
         return tuple(map(tuple, users))
+
+    @cached_property
+    def padding(self) -> Padding:
+        """What values are in the padding of their tiles."""
+        if self.cut is None:
+            return Padding(self.tiling, self.block)
+        return CutPadding(self.tiling, self.block, self.cut.sources)
 
     def is_literal(self, number: int) -> bool:
         """Whether it is a number."""

@@ -9,16 +9,20 @@ turned through shared memory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mirage_py.codegen.cuda.block_facts import BlockFacts
 from mirage_py.codegen.cuda.blocked import blocked
+from mirage_py.codegen.cuda.cluster_cut import ClusterCut
 from mirage_py.codegen.cuda.contiguity import run_length
 from mirage_py.codegen.cuda.fragments import FMA, spread_sums
-from mirage_py.codegen.cuda.layout import Bit, Layout, bits_of
+from mirage_py.codegen.cuda.layout import Bit, Layout, bits_of, covers
 from mirage_py.codegen.cuda.product_plan import ProductPlan, plan_product
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 from mirage_py.ugraph.plan import LaunchOptions
+
+# Neighbours of what arrives from other blocks that a thread reads at once: 16 bytes.
+_MOST_TOGETHER = 4
 
 
 @dataclass
@@ -162,6 +166,8 @@ class _Choice:
 
     def _blocked(self, load: int) -> Layout:
         facts = self.facts
+        if facts.cut is not None and load in facts.cut.sources:
+            return self._received(load, facts.cut)
         node = facts.block.nodes[load]
         tensor = facts.tensors[node.access.tensor]
         dims = facts.live(load)
@@ -172,6 +178,27 @@ class _Choice:
         bits = bits_of((*(d for d in dims if d != first), first), facts.extents(load))
         share = max(1, (1 << len(bits)) // (32 << self.warp_bits))
         return blocked(bits, min(runs[first], share), self.warp_bits)
+
+    def _received(self, load: int, cut: ClusterCut) -> Layout:
+        """What arrives from the blocks of a cluster: one thread has the parts of all, so that it
+        combines them by itself, where its readers want the whole.
+        """
+        facts, own = self.facts, self.found.own
+        extents = facts.extents(load)
+        parts = [d for d in extents if d in facts.block.cluster_dims]
+        kept = tuple(d for d in extents if d not in parts)
+        users = facts.users[load]
+        readers = [*users, *(u for n in users for u in facts.users[n])]
+        known = [own[n] for n in (*readers, *cut.sources) if n in own]
+        fitting = (layout for layout in known if covers(layout.of_dims(kept), kept, extents))
+        found = next(fitting, None)
+        if found is None:
+            order = (*(d for d in kept if d != cut.first), *(d for d in kept if d == cut.first))
+            bits = bits_of(order, extents)
+            share = max(1, (1 << len(bits)) // (32 << self.warp_bits))
+            found = blocked(bits, min(share, _MOST_TOGETHER), self.warp_bits)
+        mine = found.of_dims(kept)
+        return replace(mine, registers=(*mine.registers, *bits_of(tuple(parts), extents)))
 
     def _by_default(self, number: int) -> None:
         facts = self.facts

@@ -29,6 +29,9 @@ ARCH = "arch"
 # Dynamic shared memory that a block may have, by the architecture that the text is for.
 _SMEM_BYTES = {"sm_80": 163 * 1024, "sm_90a": 227 * 1024}
 _CAPABILITY = {"sm_80": 80, "sm_90a": 90}
+# The first architecture with clusters, and the largest cluster that it can run.
+_CLUSTER_ARCH = "sm_90a"
+_MAX_CLUSTER_BLOCKS = 16
 
 
 def emit_cuda(plan: Plan) -> tuple[CudaKernel, ...]:
@@ -74,6 +77,7 @@ def _fitting(
     while True:
         asked = replace(options, num_stages=stages)
         emitter = KernelEmitter(ugraph.program, typed, ugraph.tensors, asked, in_base_two, order)
+        _refuse_cluster(emitter, options)
         emitter.emit()
         try:
             return emitter, emitter.out.memory.plan(limit_bytes)
@@ -85,20 +89,35 @@ def _fitting(
 
 
 def _refuse(block: BlockGraph, options: LaunchOptions) -> None:
-    if block.cluster_dims:
-        raise ScheduleError(
-            f"its blocks share {', '.join(block.cluster_dims)} in a cluster",
-            where=block.name,
-            why="the CUDA back end has no reduction over a cluster yet",
-        )
     if options.num_warps & (options.num_warps - 1):
         raise ScheduleError(
             f"{options.num_warps} warps", where=block.name, repair="take a power of two"
         )
 
 
+def _refuse_cluster(emitter: KernelEmitter, options: LaunchOptions) -> None:
+    blocks, block = emitter.cluster_blocks, emitter.block
+    if blocks == 1:
+        return
+    shared = ", ".join(block.cluster_dims)
+    if blocks > _MAX_CLUSTER_BLOCKS:
+        raise ScheduleError(
+            f"a cluster of {blocks} blocks along {shared}",
+            where=block.name,
+            why=f"a cluster has at most {_MAX_CLUSTER_BLOCKS}",
+            repair="take larger tiles, or fewer parts",
+        )
+    if _arch(block, options) != _CLUSTER_ARCH:
+        raise ScheduleError(
+            f"its blocks share {shared} in a cluster",
+            where=block.name,
+            why=f"{_arch(block, options)} has no clusters",
+            repair=f"take the launch option {ARCH} {_CLUSTER_ARCH}",
+        )
+
+
 def _arch(block: BlockGraph, options: LaunchOptions) -> str:
-    arch = options.flag(ARCH, "sm_80")
+    arch = options.flag(ARCH, _CLUSTER_ARCH if block.cluster_dims else "sm_80")
     if arch not in _CAPABILITY:
         raise ScheduleError(
             f"architecture '{arch}'", where=block.name, repair=f"use {' or '.join(_CAPABILITY)}"
@@ -120,7 +139,9 @@ def _kernel(
     if memory.total_bytes:
         head = ["extern __shared__ __align__(1024) unsigned char shared_memory[];", *head]
         head += emitter.out.memory.declarations(memory)
-    signature = _signature(block.name, threads, emitter.parameters(written))
+    signature = _signature(
+        block.name, threads, emitter.cluster_blocks, emitter.parameters(written)
+    )
     used = "\n".join([*head, *emitter.out.body()])
     thread = [
         f"const int {name} = {text};"
@@ -137,7 +158,7 @@ def _kernel(
         pointers=pointers,
         tensor_maps=(),
         grid=emitter.grid,
-        cluster=1,
+        cluster=emitter.cluster_blocks,
         threads=threads,
         smem_bytes=memory.total_bytes,
         capability=_CAPABILITY[_arch(block, options)],
@@ -146,8 +167,11 @@ def _kernel(
     )
 
 
-def _signature(name: str, threads: int, parameters: Sequence[str]) -> list[str]:
-    head = f'extern "C" __global__ void __launch_bounds__({threads}) {name}('
+def _signature(
+    name: str, threads: int, cluster_blocks: int, parameters: Sequence[str]
+) -> list[str]:
+    cluster = f" __cluster_dims__({cluster_blocks}, 1, 1)" if cluster_blocks > 1 else ""
+    head = f'extern "C" __global__ void{cluster} __launch_bounds__({threads}) {name}('
     lines = [head]
     for number, parameter in enumerate(parameters):
         end = ") {" if number == len(parameters) - 1 else ","

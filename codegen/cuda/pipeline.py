@@ -49,6 +49,10 @@ class Pipeline:
             self._committed += 1
             self._buffers[load], self._group_of[load] = buffer, self._committed
 
+    def arrived(self, load: int, buffer: str) -> None:
+        """A tile of straight code that is there."""
+        self._buffers[load] = buffer
+
     def tile_at(self, load: int) -> str:
         """What points to a tile, behind a wait for it where it may still be on its way."""
         if load in self._now:

@@ -9,7 +9,6 @@ from mirage_py.codegen.cuda.emission import Emission, Key
 from mirage_py.codegen.cuda.expressions import elementwise
 from mirage_py.codegen.cuda.layout import LANE_BITS, Layout
 from mirage_py.codegen.cuda.value import Value
-from mirage_py.codegen.padding import Padding
 from mirage_py.ugraph.dtypes import BOOL
 from mirage_py.ugraph.index import IndexExpr, Predicate
 
@@ -23,7 +22,7 @@ class ScalarText:
     def __init__(self, emission: Emission) -> None:
         self.out = emission
         self.facts = emission.facts
-        self.padding = Padding(self.facts.tiling, self.facts.block)
+        self.padding = self.facts.padding
         self.layout = Layout((), (None,) * LANE_BITS, ())
         self.register = "r"
         self.scalars: dict[int, str] = {}

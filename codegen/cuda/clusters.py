@@ -1,0 +1,229 @@
+"""The blocks of a cluster share out their results: what each sends, and how the others take it.
+
+Every block writes what belongs to another one's slice directly to that block's shared memory, all
+meet once, and each finishes its slice with what lies in its own memory. A block may write to
+another one only when that has begun: all arrive at the cluster's barrier first thing, and wait
+for it where they send, so that the loop lies in between. What arrives has a place of its own for
+the whole kernel, so no other barrier is needed, and none at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from mirage_py.codegen.cuda.block_facts import BlockFacts
+from mirage_py.codegen.cuda.c_text import added, atom, identifier
+from mirage_py.codegen.cuda.cluster_cut import ClusterCut
+from mirage_py.codegen.cuda.copies import Copies
+from mirage_py.codegen.cuda.emission import Emission
+from mirage_py.codegen.cuda.layout import Bit, Layout, bits_of
+from mirage_py.codegen.cuda.linear_text import is_only_copy, register_part, thread_part
+from mirage_py.codegen.cuda.pipeline import Pipeline
+from mirage_py.codegen.cuda.shared_tile import TILE_ALIGNMENT_BYTES, SharedTile
+from mirage_py.codegen.cuda.staging import Staged
+from mirage_py.codegen.cuda.value import Value
+
+# Elements of one store to another block's memory, at most: 16 bytes.
+_MOST_FLOATS = 4
+# The dimension of the number of the block that something is sent to.
+_TO = "to"
+
+
+def received_loads(facts: BlockFacts, cut: ClusterCut) -> dict[int, Staged]:
+    """What arrives, as tiles in shared memory: along the dimension of the stores, or along the last
+    one, with what comes from one block all together.
+    """
+    found = {}
+    for load in cut.sources:
+        extents = facts.extents(load)
+        parts = [d for d in extents if d in facts.block.cluster_dims]
+        others = [d for d in extents if d not in parts]
+        inner = cut.first if cut.first in others else (others or parts)[-1]
+        rows = (*parts, *(d for d in others if d != inner))
+        rest = bits_of(tuple(d for d in rows if d != inner), extents)
+        found[load] = Staged(load, SharedTile(bits_of((inner,), extents), rest, 4), 1)
+    return found
+
+
+class Clusters:
+    """Writes what a kernel has to do for its cluster."""
+
+    def __init__(
+        self,
+        emission: Emission,
+        copies: Copies,
+        pipeline: Pipeline,
+        received: Mapping[int, Staged],
+        value_of: Callable[[int], Value],
+    ) -> None:
+        self.out = emission
+        self.facts = emission.facts
+        self.copies = copies
+        self.pipeline = pipeline
+        assert self.facts.cut is not None
+        self.cut: ClusterCut = self.facts.cut
+        self.received = received
+        self.value_of = value_of
+        self._buffers: dict[int, str] = {}
+        self._rank = ""
+
+    def begin(self) -> None:
+        """At the kernel's head."""
+        out = self.out
+        out.line("cluster_arrive();  // this block has begun: others may write to its memory")
+        for load, staged in self.received.items():
+            name = out.fresh(f"{out.names[self.cut.sources[load]]}_of_blocks")
+            size = max(4, staged.tile.size_bytes)
+            self._buffers[load] = out.memory.new(name, size, TILE_ALIGNMENT_BYTES, "unsigned char")
+
+    @contextmanager
+    def last_section(self) -> Iterator[None]:
+        """Sends, meets, and gives positions their meaning behind the cut; inside is what the blocks
+        do that have a slice.
+        """
+        out, cut = self.out, self.cut
+        steps = []
+        step = 1
+        for dim, count in self.facts.tiling.cluster_axes:
+            name = out.block_names[dim]
+            steps.append(name if step == 1 else f"{name} * {step}")
+            step *= count
+        self._rank = out.fresh("rank")
+        out.line(f"const int {self._rank} = {added(*steps)};")
+        out.line("cluster_wait();  // all blocks of the cluster have begun")
+        for load in cut.sources:
+            self._send(load)
+        out.line("cluster_arrive();")
+        out.line("cluster_wait();  // what all have sent has arrived")
+        out.memory.phase += 1
+        for load, buffer in self._buffers.items():
+            self.pipeline.arrived(load, buffer)
+        self._move_positions()
+        with out.only(" && ".join(self._has_slice())):
+            yield
+
+    def _has_slice(self) -> list[str]:
+        """Conditions on blocks that have something to do behind the cut."""
+        cut, tiling = self.cut, self.facts.tiling
+        sizes = self.facts.program.sizes
+        conditions = [f"{self._rank} < {cut.sharers}"] if cut.sharers < cut.blocks else []
+        for dim, _ in cut.slices:
+            # Nobody masks a dimension of which a tile has one position.
+            if tiling.padded(dim, cut.section) == 1 and tiling.has_tail(dim, cut.section):
+                conditions.append(f"{self.out.starts[dim]} < {sizes[dim]}")
+        return conditions
+
+    def _move_positions(self) -> None:
+        """The block's slice, and the whole of the cluster's dimensions."""
+        out = self.out
+        step = 1
+        for dim, count in self.cut.slices:
+            extent = self.facts.tiling.padded(dim, self.cut.section)
+            number = self._rank if step == 1 else f"{self._rank} / {step}"
+            if step * count < self.cut.blocks:
+                number = f"{atom(number)} % {count}"
+            name = out.fresh(f"{identifier(dim)}_slice")
+            start = added(out.starts.get(dim, "0"), f"{atom(number)} * {extent}")
+            out.line(f"const {out.index_type} {name} = {start};")
+            out.starts[dim] = name
+            step *= count
+        for dim, _ in self.facts.tiling.cluster_axes:
+            out.starts[dim] = "0"
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def _targets(self) -> dict[Bit, int]:
+        """Which bits of a position name the block that it goes to, and which bit of its number."""
+        places: dict[Bit, int] = {}
+        for dim, count in self.cut.slices:
+            extent = self.facts.tiling.padded(dim, self.cut.section)
+            low = extent.bit_length() - 1
+            for n in range(count.bit_length() - 1):
+                places[dim, low + n] = len(places)
+        return places
+
+    def _send(self, load: int) -> None:
+        """Every slice of a value to the block it belongs to."""
+        out, facts = self.out, self.facts
+        source = self.cut.sources[load]
+        tile, buffer = self.received[load].tile, self._buffers[load]
+        value = self.value_of(source)
+        layout = value.layout
+        vector = 1
+        if layout.registers and layout.registers[0][0] == tile.dim:
+            within = 1 << len(tile.columns)
+            vector = min(layout.register_run(tile.dim), _MOST_FLOATS, within)
+        places = self._targets()
+        live = facts.live(source)
+        missing = [n for bit, n in places.items() if bit[0] not in live]
+        marked, rest = _with_targets(layout, vector, missing)
+        places |= {(_TO, n): n for n in missing}
+        out.comment(f"Each block gets its slice of {value.name}.")
+        counter = Layout(tuple((_TO, n) for n in rest), (None,) * 5, ())
+        with (
+            out.only(is_only_copy(marked)),
+            out.unrolled("to", 1 << len(rest)) as to,
+            out.unrolled("i", layout.register_count // vector) as i,
+        ):
+            target = added(
+                thread_part(marked, places),
+                register_part(marked, places, i),
+                register_part(counter, places, to),
+            )
+            steps = {
+                out.block_names[d]: Layout(
+                    tuple(b for b in tile.bits if b[0] == d and b[1] >= self._low(d)),
+                    (None,) * 5,
+                    (),
+                )
+                for d, _ in facts.tiling.cluster_axes
+            }
+            offset = self.copies.tile_offset(tile, {i: marked, **steps})
+            there = f"in_block({buffer}, {target}) + {offset}"
+            inside = out.in_range(self._skipped(live), facts.section(source), {i: marked})
+            words = [self._word(source, load, value, i, vector, n) for n in range(vector)]
+            with out.only(inside):
+                if vector == 1:
+                    out.line(f"*reinterpret_cast<float*>({there}) = {words[0]};")
+                else:
+                    kind = f"float{vector}"
+                    made = f"{kind}{{{', '.join(words)}}}"
+                    out.line(f"*reinterpret_cast<{kind}*>({there}) = {made};")
+
+    def _low(self, dim: str) -> int:
+        """The lowest bit of a position that counts blocks."""
+        return self.facts.tiling.padded(dim, 0).bit_length() - 1
+
+    def _skipped(self, live: tuple[str, ...]) -> tuple[str, ...]:
+        """Dimensions whose padding nobody reads: what is there is neither summed nor stored."""
+        block = self.facts.block
+        summed = {
+            d
+            for n in block.sections[self.cut.section].nodes
+            if block.nodes[n].op in ("sum", "max", "matmul")
+            for d in block.nodes[n].reduced
+        }
+        return tuple(d for d in live if d not in summed)
+
+    def _word(self, source: int, load: int, value: Value, i: str, vector: int, n: int) -> str:
+        register = str(n) if i == "0" else added(f"{vector} * {i}" if vector > 1 else i, str(n))
+        text = value.at(register if register == i or register.isdigit() else f"({register})")
+        tensor = self.facts.block.nodes[load].access.tensor
+        if tensor in self.cut.in_base_two:
+            return text
+        return self.facts.shifts.natural(source, text)
+
+
+def _with_targets(layout: Layout, vector: int, missing: list[int]) -> tuple[Layout, list[int]]:
+    """A layout whose threads that hold the same each send it to other blocks; the bits of the
+    block's number for which there are no such threads.
+    """
+    rest = list(missing)
+
+    def marked(bit: Bit | None) -> Bit | None:
+        return (_TO, rest.pop(0)) if bit is None and rest else bit
+
+    lanes = tuple(marked(b) for b in layout.lanes)
+    warps = tuple(marked(b) for b in layout.warps)
+    return Layout(layout.registers[vector.bit_length() - 1 :], lanes, warps), rest
