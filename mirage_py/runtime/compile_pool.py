@@ -114,6 +114,11 @@ class _Work:
             except MirageError as error:
                 self._settle(number, CompileOutcome(reason=str(error)))
                 continue
+            except Exception as error:  # noqa: BLE001
+                # A fault of the emitter costs the plan, and not all that is measured beside it.
+                reason = f"it cannot be emitted: {type(error).__name__}: {error}"
+                self._settle(number, CompileOutcome(reason=reason))
+                continue
             self._kernels_of[number] = tuple(
                 self._numbers.setdefault(s, len(self._numbers)) for s in sources
             )

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mirage_py.errors import CompileError, ScheduleError
+from mirage_py.errors import CompileError, MirageError, ScheduleError
 from mirage_py.runtime import ahead_of_time
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import Plan
@@ -49,6 +49,12 @@ def rehearse(
     except ScheduleError as error:
         # The back end cannot express the plan, as it does not fit a block, say.
         return Rehearsal(_NOTHING, "not run", str(error))
+    except MirageError:
+        raise
+    except Exception as error:  # noqa: BLE001
+        # A fault of the emitter costs the plan: the next one may do.
+        reason = f"it cannot be emitted: {type(error).__name__}: {error}"
+        return Rehearsal(_NOTHING, "not run", reason)
 
 
 def _compiled(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,12 @@ from mirage_py.runtime import compile_cuda, cuda_compiler
 from mirage_py.runtime.ahead_of_time import compile_fault
 from mirage_py.runtime.compile_cuda import CudaSource, arch_of, machine_code, takes
 from mirage_py.runtime.compile_pool import CompilePool
-from mirage_py.runtime.compiled_facts import Resources, said_by_ptxas
+from mirage_py.runtime.compiled_facts import CompiledFacts, Resources, said_by_ptxas
 from mirage_py.runtime.cuda_compiler import CudaCompiler, nvcc
+from mirage_py.runtime.stand_in import rehearse
+from mirage_py.runtime.worker_pool import Reply, WorkerPool
 from mirage_py.targets import target
+from mirage_py.ugraph.plan import Plan
 
 PLAN = doubling_plan()
 
@@ -136,6 +139,27 @@ def test_workers_compile_what_this_process_then_reads(
     assert "instructions of sm_90a" in refused.reason
     monkeypatch.setattr(CudaCompiler, "compile", None)
     assert machine_code(source(), 90).cubin[:4] == b"\x7fELF"
+
+
+def test_a_fault_of_the_emitter_costs_its_plan_alone(
+    counted: Compiler, monkeypatch: pytest.MonkeyPatch
+):
+    def kind(plan: Plan) -> str:
+        if plan.ugraph.program.sizes["r"] == 16:
+            raise IndexError("list index out of range")
+        return "plain"
+
+    emitting(monkeypatch, kind)
+    done = Reply("done", [asdict(CompiledFacts("doubling", 90, 0, 8, 0, 100, 0.1))])
+    monkeypatch.setattr(
+        WorkerPool, "map", lambda _, tasks, *, on_reply, **__: [on_reply(0, done) for _ in tasks]
+    )
+    with CompilePool(1) as pool:
+        first, second = pool.compile([doubling_plan(8), doubling_plan(16)], 90)
+    assert first.compiled
+    assert second.reason == "it cannot be emitted: IndexError: list index out of range"
+    found = rehearse(PLAN.ugraph.program, doubling_plan(16), target("h200"), seed=1)
+    assert found.fault == second.reason
 
 
 def test_a_plan_for_a_target_that_is_not_here(
