@@ -26,6 +26,7 @@ from mirage_py.frontend.dynamic_axes import (
     DynamicAxis,
     dynamic_axes,
     group_key,
+    marks_of,
     sizes_of,
     without_sizes,
 )
@@ -49,6 +50,11 @@ Kernel = Callable[..., "torch.Tensor | tuple[torch.Tensor, ...]"]
 
 # (program, its inputs, the function itself as a Kernel) -> the fastest kernel found.
 Optimizer = Callable[[Program, tuple[torch.Tensor, ...], Kernel], Kernel]
+
+# Exact sizes whose row of a dispatch table is remembered.
+_MOST_ROWS = 4096
+# What begins the keys of refusals that the dispatch table has a row for.
+_SIZES_REFUSED = "sizes refused"
 
 # (program at the sizes to tune for, its dimensions of many sizes, the function) -> a kernel for
 # those that its attribute ``validity`` says.
@@ -107,8 +113,8 @@ class SuperoptimizedFunction(Generic[P, R]):
         optimizer: Optimizer | None = None,
         sized_optimizer: SizedOptimizer | None = None,
     ) -> None:
-        """``optimizer`` replaces the pipeline that ``options`` describe, ``sized_optimizer`` the one
-        for dimensions whose size changes from call to call.
+        """``optimizer`` replaces the pipeline that ``options`` describe, ``sized_optimizer`` the
+        one for dimensions whose size changes from call to call.
         """
         is_module = isinstance(fn, torch.nn.Module)
         functools.update_wrapper(self, fn, updated=() if is_module else ("__dict__",))
@@ -117,8 +123,10 @@ class SuperoptimizedFunction(Generic[P, R]):
         self._optimizer = optimizer
         self._sized_optimizer = sized_optimizer
         self._policy = self.options.policy
+        self._is_declared = bool(self.options.dynamic) and self._policy.kind != STATIC
         self._pinned = Pinned(self.options.plan)
         self._groups: dict[Hashable, SizedGroup[_Entry]] = {}
+        self._rows: dict[Hashable, Row[_Entry]] = {}
         self._needs_gpu = optimizer is None and self.options.backend != "interpret"
         self._reader = CallReader(Signature.of(fn))
         self._entries: dict[Hashable, _Entry] = {}
@@ -200,13 +208,13 @@ class SuperoptimizedFunction(Generic[P, R]):
     def _entry(self, call: Call) -> tuple[Hashable, _Entry]:
         """What serves the call, and its key in the table."""
         key: Hashable
-        if self.options.shapes != STATIC:
-            axes = dynamic_axes(call, self._reader.names, self.options.dynamic)
-            sizes = sizes_of(call, axes) if axes else None
-            if sizes is not None:
-                return self._sized_entry(call, axes, sizes)
         key = (self._mode(), call_key(call))
+        marks = () if self._policy.kind == STATIC else marks_of(call.leaves)
         try:
+            if marks or self._is_declared:
+                found = self._sized_entry(call, (marks, key))
+                if found is not None:
+                    return found
             entry = self._entries.get(key)
         except TypeError as error:  # an argument has no hash
             key = ("no key", self._reader.describe(call))
@@ -240,17 +248,23 @@ class SuperoptimizedFunction(Generic[P, R]):
         self._entries[key] = entry
         return entry
 
-    def _sized_entry(
-        self, call: Call, axes: tuple[DynamicAxis, ...], sizes: Mapping[str, int]
-    ) -> tuple[Hashable, _Entry]:
-        """What serves a call whose sizes are among many."""
+    def _sized_entry(self, call: Call, exactly: Hashable) -> tuple[Hashable, _Entry] | None:
+        """What serves a call whose sizes are among many; None where no axis of it is dynamic.
+
+        ``exactly`` is the key of the call with its sizes: for those that were met before there is
+        nothing to work out. Raises TypeError where an argument has no hash.
+        """
+        known = self._rows.get(exactly)
+        if known is not None and _is_current(known.entry):
+            known.calls += 1
+            return (_SIZES_REFUSED, exactly), known.entry
+        axes = dynamic_axes(call, self._reader.names, self.options.dynamic)
+        sizes = sizes_of(call, axes) if axes else None
+        if sizes is None:
+            return None
         rest = call_key(without_sizes(call, axes))
         key: Hashable = ("sizes", self._mode(), rest, group_key(call, axes))
-        try:
-            group = self._groups.get(key)
-        except TypeError as error:  # an argument has no hash
-            key = ("no key", self._reader.describe(call))
-            return key, self._refused(call, key, _unhashable(error))
+        group = self._groups.get(key)
         row = group.table.find(sizes) if group is not None else None
         if row is None or not _is_current(row.entry):
             with self._lock:
@@ -264,7 +278,10 @@ class SuperoptimizedFunction(Generic[P, R]):
                         return key, self._refused(call, key, _in_cuda_graph())
                     row = self._sized_row(call, axes, sizes, group, key)
         row.calls += 1
-        return ("sizes refused", key, row.predicate), row.entry
+        if len(self._rows) >= _MOST_ROWS:
+            self._rows.clear()
+        self._rows[exactly] = row
+        return (_SIZES_REFUSED, exactly), row.entry
 
     def _sized_row(
         self,
@@ -286,7 +303,7 @@ class SuperoptimizedFunction(Generic[P, R]):
             else:
                 entry, predicate = self._optimized_for_sizes(call, axes, sizes)
         except Exception as error:  # noqa: BLE001  as in _prepared
-            entry = self._refused(call, ("sizes refused", key), error)
+            entry = self._refused(call, (_SIZES_REFUSED, key), error)
         row = Row(predicate, entry, entry.served_by, entry.source)
         return group.table.add(row)
 
@@ -471,7 +488,7 @@ def _default_optimizer(options: CallOptions) -> Optimizer:
 
 
 def _is_of_sizes(key: Hashable) -> bool:
-    return isinstance(key, tuple) and key[:1] == ("sizes refused",)
+    return isinstance(key, tuple) and key[:1] == (_SIZES_REFUSED,)
 
 
 def _default_sized_optimizer(options: CallOptions) -> SizedOptimizer:

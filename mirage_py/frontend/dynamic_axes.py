@@ -14,6 +14,10 @@ from mirage_py.frontend.torch.call_key import Call
 # For each parameter its axes, each with the name of its size or, in a sequence, without.
 Declared = Mapping[str, Mapping[int, str] | Sequence[int]]
 
+# What torch._dynamo.mark_dynamic and mark_static leave on a tensor.
+_MARK = "_dynamo_dynamic_indices"
+_STATIC_MARK = "_dynamo_static_indices"
+
 
 @dataclass(frozen=True, slots=True)
 class DynamicAxis:
@@ -22,6 +26,23 @@ class DynamicAxis:
     leaf: int
     axis: int
     name: str
+
+
+def marks_of(leaves: Sequence[Any]) -> tuple[Hashable, ...]:
+    """What torch._dynamo.mark_dynamic and mark_static said of these; empty where they said nothing.
+
+    Asked at every call.
+    """
+    for leaf in leaves:
+        said = getattr(leaf, "__dict__", None)
+        if said and (_MARK in said or _STATIC_MARK in said):
+            break
+    else:
+        return ()
+    return tuple(
+        tuple(tuple(sorted(getattr(leaf, mark, ()))) for mark in (_MARK, _STATIC_MARK))
+        for leaf in leaves
+    )
 
 
 def dynamic_axes(
@@ -41,13 +62,13 @@ def dynamic_axes(
                     found[leaf, _place(call.leaves[leaf], axis, name)] = size
     by_size: dict[int, str] = {}
     for leaf, value in enumerate(call.leaves):
-        marked = getattr(value, "_dynamo_dynamic_indices", None)
+        marked = getattr(value, _MARK, None)
         if marked:
             for axis in sorted(marked):
                 label = names[leaf] if call.structure is None else f"leaf{leaf}"
                 name = by_size.setdefault(value.shape[axis], f"{label}_{axis}")
                 found.setdefault((leaf, axis), name)
-        for axis in sorted(getattr(value, "_dynamo_static_indices", ())):
+        for axis in sorted(getattr(value, _STATIC_MARK, ())):
             found.pop((leaf, axis), None)
     return tuple(DynamicAxis(leaf, axis, name) for (leaf, axis), name in sorted(found.items()))
 

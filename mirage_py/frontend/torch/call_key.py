@@ -63,7 +63,12 @@ class CallReader:
         """The leaves of a call, however it is spelled; TypeError where Python would raise it."""
         if self._is_plain and not kwargs and len(args) <= len(self.names):
             values = args + self._defaults[len(args) :]
-            if not any(isinstance(v, _CONTAINERS) or v is Parameter.empty for v in values):
+            for value in values:  # a generator would take three times as long
+                if type(value) not in _PLAIN_TENSORS and (
+                    isinstance(value, _CONTAINERS) or value is Parameter.empty
+                ):
+                    break
+            else:
                 return Call(values, None)
         leaves, structure = pytree.tree_flatten(self.signature.bind(args, kwargs))
         flat = structure.num_leaves == structure.num_children == len(self.names)
@@ -94,14 +99,13 @@ class CallReader:
 
 def call_key(call: Call) -> Hashable:
     """Equal for calls that one kernel can serve; its hash fails where an argument has none."""
-    return tuple(map(_leaf_key, call.leaves)), call.structure, *_ambient()
+    return tuple([_leaf_key(leaf) for leaf in call.leaves]), call.structure, *_ambient()
 
 
 def tensor_key(tensor: torch.Tensor) -> Hashable:
     """Shape, type, strides and device; whether a gradient is wanted."""
-    device = tensor.device
     wanted = tensor.requires_grad and torch.is_grad_enabled()
-    return tensor.shape, tensor.dtype, tensor.stride(), device.type, device.index, wanted
+    return tensor.shape, tensor.dtype, tensor.stride(), tensor.device, wanted
 
 
 def is_watched(leaves: Sequence[Any]) -> bool:
@@ -111,7 +115,10 @@ def is_watched(leaves: Sequence[Any]) -> bool:
     # Inside vmap, grad and the like a tensor looks plain, yet stands for many.
     if torch._C._functorch.maybe_current_level() is not None:  # noqa: SLF001
         return True
-    return any(type(leaf) not in _PLAIN_TENSORS and _is_symbolic(leaf) for leaf in leaves)
+    for leaf in leaves:  # noqa: SIM110  a generator would take three times as long
+        if type(leaf) not in _PLAIN_TENSORS and _is_symbolic(leaf):
+            return True
+    return False
 
 
 def _is_symbolic(leaf: Any) -> bool:
@@ -127,11 +134,9 @@ def _leaf_key(leaf: Any) -> Hashable:
 
 def _ambient() -> tuple[Hashable, ...]:
     """State of torch that changes what a function computes."""
-    autocast = tuple(
-        torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        for kind in ("cuda", "cpu")
-    )
-    return torch.is_grad_enabled(), autocast, torch.get_default_dtype()
+    on_gpu = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+    on_cpu = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+    return torch.is_grad_enabled(), on_gpu, on_cpu, torch.get_default_dtype()
 
 
 def _described(leaf: Any, sizes: Mapping[int, str]) -> str:

@@ -44,10 +44,10 @@ class TracedCall:
 
     def inputs(self, leaves: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         """The program's inputs for a call with these leaves of its arguments."""
-        return (
-            *(leaves[n] for n in self.arguments),
-            *(origin.fetch() for origin in self.captured),
-        )
+        given = [leaves[n] for n in self.arguments]
+        if self.captured:
+            given += [origin.fetch() for origin in self.captured]
+        return tuple(given)
 
     def pack(self, outputs: Sequence[torch.Tensor]) -> Any:
         """What the function returns, made of the program's outputs."""
