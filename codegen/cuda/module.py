@@ -23,6 +23,7 @@ from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.printing import format_block
 from mirage_py.ugraph.program import Tensor
+from mirage_py.ugraph.run_time_sizes import run_time_dims
 from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
 ARCH = "arch"
@@ -51,6 +52,13 @@ def emit_cuda(plan: Plan) -> tuple[CudaKernel, ...]:
 def emit_block_graphs(plan: Plan) -> tuple[CudaKernel, ...]:
     """Every block graph of the plan, in launch order; library calls are left out."""
     ugraph = plan.ugraph
+    if dims := run_time_dims(plan):
+        raise ScheduleError(
+            f"the size of {', '.join(dims)} is an argument",
+            where=ugraph.program.name,
+            why="kernels in CUDA have their sizes in the text",
+            repair='use backend="triton", or keep the size fixed',
+        )
     rows = zip(ugraph.kernels, plan.options, launch_orders(plan), strict=True)
     blocks = [(k, options, order) for k, options, order in rows if isinstance(k, BlockGraph)]
     found = lowered(ugraph, [b for b, _, _ in blocks])

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mirage_py.codegen.precision import insert_casts
-from mirage_py.codegen.scales import with_late_scales
-from mirage_py.codegen.strength import reduce_strength
+from mirage_py.codegen.lowering import lowered
 from mirage_py.codegen.triton.kernel import KernelEmitter, KernelText
 from mirage_py.codegen.triton.launch_order import ALONE, LaunchOrder, launch_orders
 from mirage_py.codegen.triton.launcher_text import grid_text, run_time_size_lines
-from mirage_py.codegen.triton.shifts import stored_in_base_two
 from mirage_py.codegen.writer import CodeWriter, in_docstring
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.dtypes import DType
@@ -19,7 +16,7 @@ from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.printing import format_block
 from mirage_py.ugraph.program import Tensor
 from mirage_py.ugraph.run_time_sizes import run_time_sizes
-from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, UGraph
+from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
 
 @dataclass(frozen=True)
@@ -60,14 +57,12 @@ def emit_block_graphs(plan: Plan) -> tuple[TritonKernel, ...]:
     rows = zip(ugraph.kernels, plan.options, launch_orders(plan), strict=True)
     blocks = [(k, options, order) for k, options, order in rows if isinstance(k, BlockGraph)]
     _refuse_clusters([block for block, _, _ in blocks])
-    cheaper = [reduce_strength(with_late_scales(b)) for b, _, _ in blocks]
-    typed = [insert_casts(ugraph.program, b, ugraph.tensors) for b in cheaper]
-    in_base_two = stored_in_base_two([t.block for t in typed], _between_blocks(ugraph))
+    found = lowered(ugraph, [b for b, _, _ in blocks])
     run_time = run_time_sizes(plan)
     kernels = []
-    for (block, options, order), types in zip(blocks, typed, strict=True):
+    for (block, options, order), types in zip(blocks, found.blocks, strict=True):
         emitter = KernelEmitter(
-            ugraph.program, types, ugraph.tensors, options, in_base_two, order, run_time
+            ugraph.program, types, ugraph.tensors, options, found.in_base_two, order, run_time
         )
         text = emitter.emit()
         pointers = tuple(ugraph.tensors[p] for p in text.pointers)
@@ -85,13 +80,6 @@ def _refuse_clusters(blocks: Sequence[BlockGraph]) -> None:
                 why="Triton has no reduction over a cluster",
                 repair='use backend="cuda"',
             )
-
-
-def _between_blocks(ugraph: UGraph) -> list[str]:
-    """Intermediates that no library call sees."""
-    calls = [k for k in ugraph.kernels if isinstance(k, LibraryCall)]
-    seen = {name for call in calls for name in (*call.args, call.result)}
-    return [t.name for t in ugraph.intermediates if t.name not in seen]
 
 
 def _file(
