@@ -13,6 +13,7 @@ from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.pipeline import Pipeline
 from mirage_py.codegen.cuda.rescaling import Rescaling
 from mirage_py.codegen.cuda.value import Value
+from mirage_py.codegen.cuda.wants import later_layouts
 from mirage_py.ugraph.dtypes import F32
 from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
 
@@ -57,13 +58,15 @@ class Accumulators:
         for number in waiting:
             (value, *_) = out.held(number)
             whole = out.layouts.own[number]
-            parts.append(Parts(value, "sum", self.facts.live(number), whole))
+            also = later_layouts(self.facts, out.layouts, self.pipeline.staged, number)
+            parts.append(Parts(value, "sum", self.facts.live(number), whole, also))
         crossing = any(map(self.exchange.crosses_warps, parts))
         if crossing and not shared and self.pipeline.has_tiles and out.memory.mode != "off":
             out.barrier("the loop's tiles are read: their memory is free")
-        for number, value in zip(waiting, self.exchange.finished(parts), strict=True):
+        for number, values in zip(waiting, self.exchange.finished_in_all(parts), strict=True):
             out.drop(number)
-            out.hold(number, value)
+            for value in values:
+                out.hold(number, value)
 
     def _share_shifts(self, states: Sequence[int]) -> bool:
         """The largest of the running maxima that warps have shifts all of their sums. Says whether

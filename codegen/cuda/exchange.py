@@ -73,10 +73,14 @@ class Exchange:
         """The whole values: over lanes by shuffles, over warps through shared memory, all of them
         behind one barrier.
         """
+        return [values[0] for values in self.finished_in_all(parts)]
+
+    def finished_in_all(self, parts: Sequence[Parts]) -> list[list[Value]]:
+        """The same; of what warps have parts of, also in the other layouts that are wanted."""
         shuffled = [self.over_lanes(p) for p in parts]
         wholes, _ = self.exchanged([p for p in shuffled if self.crosses_warps(p)], ())
         rest = iter(wholes)
-        return [next(rest)[0] if self.crosses_warps(p) else p.value for p in shuffled]
+        return [next(rest) if self.crosses_warps(p) else [p.value] for p in shuffled]
 
     def exchanged(
         self, sums: Sequence[Parts], turns: Sequence[tuple[Value, Layout]]

@@ -37,3 +37,17 @@ def crosses_warps(facts: BlockFacts, layouts: Layouts, number: int) -> bool:
     if number in layouts.own_shifts.values():
         return False
     return bool(layouts.loops[number].warp_bits_of(node.reduced))
+
+
+def later_layouts(
+    facts: BlockFacts, layouts: Layouts, staged: Container[int], number: int
+) -> tuple[Layout, ...]:
+    """Layouts besides its own in which later sections read a value."""
+    found = [layouts.own[number]]
+    for n in facts.emitted:
+        if n not in layouts.own or facts.section(n) == facts.section(number):
+            continue
+        want = wanted(facts, layouts, staged, n, number) if number in facts.inputs(n) else None
+        if want is not None and not any(f.has_same_threads(want) for f in found):
+            found.append(want)
+    return tuple(found[1:])
