@@ -77,6 +77,11 @@ class BlockFacts:
 
     # -- what is emitted -------------------------------------------------------------------------
 
+    @property
+    def sources(self) -> Mapping[int, int]:
+        """Loads of what arrives from other blocks, and the node whose value each block sends."""
+        return {} if self.cut is None else self.cut.sources
+
     @cached_property
     def users(self) -> tuple[tuple[int, ...], ...]:
         """For each node those that have it for an argument."""
@@ -84,6 +89,8 @@ class BlockFacts:
         for number, node in enumerate(self.block.nodes):
             for argument in dict.fromkeys(node.args):
                 users[argument].append(number)
+        for load, source in self.sources.items():
+            users[source].append(load)
         return tuple(map(tuple, users))
 
     @cached_property

@@ -313,7 +313,8 @@ class KernelEmitter:
     def _users(self, number: int) -> list[int]:
         """Who reads a node's registers."""
         nodes = range(len(self.block.nodes))
-        return [
+        sent = [load for load, n in self.facts.sources.items() if self.facts.root(n) == number]
+        return sent + [
             n for n in nodes
             if (n in self.facts.emitted or self.block.nodes[n].op in STORES)
             and number in self.facts.inputs(n)
@@ -392,7 +393,11 @@ class KernelEmitter:
 
     def _made(self, number: int) -> Value:
         """A node's value in its own layout."""
-        return self.need(self.facts.root(number), self.out.layouts.own[self.facts.root(number)])
+        root = self.facts.root(number)
+        if root not in self.out.layouts.own:
+            raise ScheduleError(f"%{number} goes to other blocks", where=self.block.name)
+        self.products.groups.wait_for([root])
+        return self.need(root, self.out.layouts.own[root])
 
     # -- facts -----------------------------------------------------------------------------------
 
