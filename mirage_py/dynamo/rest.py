@@ -30,14 +30,15 @@ def inductor_rest(module: GraphModule, inputs: Sequence[Any], *, max_autotune: b
     Where Inductor fails, its error is logged and the graph runs as it is.
     """
     try:
-        return _compiled(module, inputs, max_autotune)
+        return compiled_graph(module, inputs, max_autotune=max_autotune)
     # Inductor has many ways to fail, and the graph runs without it.
     except Exception as error:  # noqa: BLE001
         log.warning("Inductor does not take the rest, which runs as it is: %s", error)
         return eager_rest(module)
 
 
-def _compiled(module: GraphModule, inputs: Sequence[Any], max_autotune: bool) -> BoxedCall:
+def compiled_graph(module: GraphModule, inputs: Sequence[Any], *, max_autotune: bool) -> BoxedCall:
+    """The graph compiled by Inductor, without dynamo; ``inputs`` are fake tensors."""
     from torch._guards import TracingContext, detect_fake_mode, tracing
     from torch._inductor.compile_fx import compile_fx
 

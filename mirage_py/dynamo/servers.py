@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
+from torch._subclasses import FakeTensorMode
 
 from mirage_py.dynamo.options import BackendOptions
 from mirage_py.dynamo.region_call import Kernel, Served, Server
 from mirage_py.dynamo.region_program import RegionProgram
+from mirage_py.dynamo.rest import compiled_graph
+from mirage_py.ugraph.program import Tensor
 
 
 def server_for(options: BackendOptions, device: str) -> Server:
@@ -19,21 +25,74 @@ def optimizing(options: BackendOptions) -> Server:
 
     def serve(region: RegionProgram, own: Kernel) -> Served:
         # Here and not above: the search is loaded when the first kernel is wanted.
-        from mirage_py.pipeline import optimizer_for
+        from mirage_py import pipeline
+        from mirage_py.known_results import keep, known_artifact
+        from mirage_py.runtime.launch import PlanRunner
+        from mirage_py.settings import Settings
 
-        optimize = optimizer_for(
-            target=options.target,
-            effort=options.effort,
-            budget=options.budget,
-            seed=options.seed,
-            cache=options.cache,
+        asked = pipeline.Options(
+            options.target, effort=options.effort, budget=options.budget, seed=options.seed
         )
-        kernel = optimize(region.program, (), own)
-        if kernel is own:
+        question = pipeline.question_of(region.program, asked)
+        with_cache = options.cache and not Settings.from_env().no_cache
+        known = known_artifact(question) if with_cache else None
+        plan = known.plan if known is not None else None
+        if known is None:
+            result = pipeline.optimize(
+                region.program,
+                target=options.target,
+                effort=options.effort,
+                budget=options.budget,
+                seed=options.seed,
+                baselines=baselines(region, own, options.effort) if question.measured else None,
+            )
+            plan = result.plan
+            if with_cache:
+                keep(question, result)
+        if plan is None:
             return Served(None, "nothing was found that is faster")
-        return Served(kernel, getattr(kernel, "description", "an optimised kernel"))
+        return Served(PlanRunner(plan), f"{len(plan.ugraph.kernels)} kernels of {plan.backend}")
 
     return serve
+
+
+def baselines(region: RegionProgram, own: Kernel, effort: str) -> dict[str, Kernel]:
+    """What a kernel has to beat: the region's own operators, one by one and compiled by Inductor.
+
+    The tuner would use torch.compile. But it calls baselines in a thread of its own, while this
+    one holds dynamo's lock: they would wait for each other. So Inductor is called here, directly.
+    """
+    found = {"eager": own}
+    if effort != "none":
+        found["compile"] = _by_inductor(region, own, max_autotune=False)
+    if effort == "full":
+        found["compile_max_autotune"] = _by_inductor(region, own, max_autotune=True)
+    return found
+
+
+def _by_inductor(region: RegionProgram, own: Kernel, *, max_autotune: bool) -> Kernel:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    with FakeTensorMode():
+        inputs = [_fake(t) for t in region.program.inputs]
+    graph = make_fx(lambda *given: _tupled(own(*given)))(*inputs)
+    run = compiled_graph(graph, inputs, max_autotune=max_autotune)
+
+    def baseline(*given: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        results = tuple(run(list(given)))
+        return results[0] if len(results) == 1 else results
+
+    return baseline
+
+
+def _tupled(found: Any) -> Sequence[torch.Tensor]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _fake(tensor: Tensor) -> torch.Tensor:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = getattr(torch, tensor.dtype.torch_name)
+    return torch.empty_strided(tensor.shape, tensor.element_strides, dtype=dtype, device=device)
 
 
 def reference(region: RegionProgram, own: Kernel) -> Served:
@@ -44,9 +103,8 @@ def reference(region: RegionProgram, own: Kernel) -> Served:
     function = torch_function(region.program)
 
     def run(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        found = function(*inputs)
-        results = found if isinstance(found, tuple) else (found,)
         # A program that only copies is no call at all; kernels write to memory of their own.
-        return tuple(r.clone(memory_format=torch.contiguous_format) for r in results)
+        row_major = torch.contiguous_format
+        return tuple(r.clone(memory_format=row_major) for r in _tupled(function(*inputs)))
 
     return Served(run, "its program in plain PyTorch")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -34,3 +35,40 @@ def test_forward_and_backward_around_regions(
     assert lines("served by") != []
     assert lines("Inductor does not take") == []
     assert any("left to inductor" in line for line in lines("cos"))
+
+
+def test_a_kernel_has_to_beat_inductor_without_dynamos_lock(
+    traced: Callable[..., torch.fx.GraphModule], monkeypatch: Any
+):
+    from torch._dynamo import convert_frame
+
+    from mirage_py.dynamo import servers
+    from mirage_py.dynamo.region_call import RegionCall, Served
+
+    seen: dict[str, Any] = {}
+
+    def server(region: Any, own: Any) -> Served:
+        seen.update(servers.baselines(region, own, "quick"))
+        return Served(None, "slower")
+
+    # Interpreted and not compiled, so that no C++ is waited for: the way there is what counts.
+    monkeypatch.setattr(
+        servers, "compiled_graph", lambda graph, inputs, **_: lambda values: graph(*values)
+    )
+    x, w = torch.randn(4, 8), torch.randn(8, 8)
+    module = traced(lambda x, w: (F.silu(x @ w).t(),), x, w)
+    for number, node in enumerate(n for n in module.graph.nodes if n.op == "placeholder"):
+        node.target = f"in{number}"
+    module.recompile()
+    (want,) = RegionCall("key", module, server)(x, w)
+    results = []
+    with convert_frame.compile_lock:
+        thread = threading.Thread(
+            target=lambda: results.extend(f(x, w) for f in seen.values()), daemon=True
+        )
+        thread.start()
+        thread.join(60)
+    assert list(seen) == ["eager", "compile"]
+    for result in results:
+        torch.testing.assert_close(result.reshape(want.t().shape), want.t())
+    assert len(results) == 2

@@ -1,0 +1,104 @@
+"""The backend of torch.compile with kernels: results, gradients, CUDA graphs, a real model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from dynamo_models import MODELS, batch
+
+pytestmark = pytest.mark.gpu
+
+OPTIONS: dict[str, Any] = {"effort": "quick", "budget": 20, "rest": "inductor"}
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo():
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(fn: Any, **options: Any) -> Any:
+    from mirage_py.dynamo.backend import mirage_py
+
+    return torch.compile(fn, backend=mirage_py, options=OPTIONS | options)
+
+
+def block(x: torch.Tensor, g: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return F.silu(F.rms_norm(x, (x.shape[-1],), g, 1e-6) @ w)
+
+
+def inputs(rows: int = 16) -> tuple[torch.Tensor, ...]:
+    make: Any = {"dtype": torch.bfloat16, "device": "cuda"}
+    return (
+        torch.randn(rows, 1024, **make),
+        torch.randn(1024, **make),
+        torch.randn(1024, 1024, **make) / 32,
+    )
+
+
+def close(got: torch.Tensor, want: torch.Tensor) -> None:
+    torch.testing.assert_close(got.float(), want.float(), atol=0.03, rtol=0.03)
+
+
+def test_a_region_is_served_by_a_kernel(caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO", logger="mirage_py.dynamo")
+    arguments = inputs()
+    with torch.no_grad():
+        close(compiled(block)(*arguments), block(*arguments))
+    assert any("region" in record.getMessage() for record in caplog.records)
+
+
+def test_gradients():
+    mine = [x.requires_grad_() for x in inputs()]
+    theirs = [x.detach().float().requires_grad_() for x in mine]
+    compiled(block)(*mine).float().sum().backward()
+    block(*theirs).sum().backward()
+    for x, y in zip(mine, theirs, strict=True):
+        error = (x.grad.float() - y.grad).abs().max() / y.grad.abs().max()
+        assert error < 0.02
+
+
+@pytest.mark.parametrize("rest", ["inductor", "eager"])
+def test_replayed_from_a_cuda_graph(rest: str):
+    fast = compiled(block, cuda_graphs=True, rest=rest)
+    with torch.no_grad():
+        for _ in range(4):
+            arguments = inputs()
+            torch.compiler.cudagraph_mark_step_begin()
+            close(fast(*arguments).clone(), block(*arguments))
+
+
+def test_a_graph_of_the_users_own():
+    arguments = inputs()
+    fast = compiled(block)
+    with torch.no_grad():
+        fast(*arguments)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = fast(*arguments)
+        arguments[0].copy_(torch.randn_like(arguments[0]))
+        graph.replay()
+        close(result, block(*arguments))
+
+
+def test_sizes_that_change():
+    fast = compiled(block)
+    with torch.no_grad():
+        for rows in (16, 24, 40):
+            arguments = inputs(rows)
+            close(fast(*arguments), block(*arguments))
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
+def test_a_model_in_bfloat16(name: str):
+    pytest.importorskip("transformers")
+    model = MODELS[name]().to("cuda", torch.bfloat16).eval()
+    given = {k: v.cuda() for k, v in batch(name).items() if k != "labels"}
+    with torch.no_grad():
+        close(compiled(model, effort="none")(**given).logits, model(**given).logits)
