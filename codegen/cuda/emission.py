@@ -45,6 +45,8 @@ class Emission:
         self.names = self._value_names()
         self._taken: set[str] = set()
         self._scopes: list[dict[Key, list[Value]]] = [{}]
+        # How the threads that compute meet.
+        self.barrier_text = "__syncthreads();"
         # Whether threads have exchanged data in the loop that is being written.
         self.has_exchanged = False
 
@@ -190,7 +192,7 @@ class Emission:
 
     def barrier(self, reason: str = "") -> None:
         """All threads of the block meet."""
-        self.line(f"__syncthreads();{f'  // {reason}' if reason else ''}")
+        self.line(f"{self.barrier_text}{f'  // {reason}' if reason else ''}")
         self.memory.phase += 1
 
 

@@ -12,6 +12,7 @@ from mirage_py.codegen.cuda.clusters import Clusters, received_loads
 from mirage_py.codegen.cuda.copies import Copies
 from mirage_py.codegen.cuda.elementwise import ThreadGraphs
 from mirage_py.codegen.cuda.emission import Emission, Key
+from mirage_py.codegen.cuda.engine_pipeline import EnginePipeline
 from mirage_py.codegen.cuda.exchange import Exchange, Parts
 from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.layout_modes import decided_layouts
@@ -20,6 +21,7 @@ from mirage_py.codegen.cuda.meetings import Meetings
 from mirage_py.codegen.cuda.memory import MEMORY
 from mirage_py.codegen.cuda.pipeline import Pipeline
 from mirage_py.codegen.cuda.products import Products
+from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.staging import staged_loads
 from mirage_py.codegen.cuda.stores import Stores
 from mirage_py.codegen.cuda.value import Value
@@ -27,6 +29,7 @@ from mirage_py.codegen.cuda.warp_shifts import own_shifts
 from mirage_py.codegen.live_tiles import live_range
 from mirage_py.codegen.precision import TypedBlock
 from mirage_py.codegen.triton.block_order import ORDER, block_numbers
+from mirage_py.codegen.triton.descriptors import COPIES, DESCRIPTORS
 from mirage_py.codegen.triton.launch_order import ALONE, LaunchOrder
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.dtypes import F32
@@ -74,7 +77,8 @@ class KernelEmitter:
         self.out.memory.mode = options.flag(MEMORY)
         self.exchange = Exchange(self.out)
         self.copies = Copies(self.out)
-        self.pipeline = Pipeline(self.out, self.copies, self.staged, self.depths)
+        self.live = tuple(live_range(self.tiling, n) for n in range(len(self.block.sections)))
+        self.pipeline = self._pipeline()
         self.meetings = Meetings(self.out, self.exchange, self.pipeline, self.staged)
         self.graphs = ThreadGraphs(self.out, self.need)
         self.accumulators = Accumulators(
@@ -88,7 +92,18 @@ class KernelEmitter:
         self.cluster = None
         if cut is not None:
             self.cluster = Clusters(self.out, self.copies, self.pipeline, self.received, self._made)
-        self.live = tuple(live_range(self.tiling, n) for n in range(len(self.block.sections)))
+
+    def _pipeline(self) -> Pipeline:
+        """Tiles by cp.async, or by the copy engine where the options ask for it."""
+        options = self.options
+        wants_producer = options.flag(PRODUCER) == PRODUCER_WARPS
+        by_engine = wants_producer or options.flag(COPIES) == DESCRIPTORS
+        if not by_engine or options.flag("arch") != "sm_90a":
+            return Pipeline(self.out, self.copies, self.staged, self.depths)
+        wants_producer &= not self.block.cluster_dims
+        return EnginePipeline(
+            self.out, self.copies, self.staged, self.depths, self.live, wants_producer
+        )
 
     def _refuse_types(self, tensors: Mapping[str, Tensor]) -> None:
         for name in self.pointers:
@@ -121,6 +136,7 @@ class KernelEmitter:
             self.out.line("wait_for_kernel_before();")
         if self.cluster is not None:
             self.cluster.begin()
+        self.pipeline.begin_kernel()
         for number, section in enumerate(self.block.sections):
             self._whole_positions(number)
             if section.loop is not None:
@@ -130,6 +146,7 @@ class KernelEmitter:
                     self._straight(section.nodes)
             else:
                 self._straight(section.nodes)
+        self.pipeline.end_kernel()
 
     def _straight(self, nodes: Sequence[int]) -> None:
         phases = self.meetings.phases(nodes)
@@ -418,7 +435,8 @@ class KernelEmitter:
             kind = C_TYPES[self.facts.tensors[name].dtype.name]
             const = "" if name in written else "const "
             texts.append(f"{const}{kind}* __restrict__ {identifier(name)}")
-        return texts
+        maps = (f"const __grid_constant__ TensorMap {m.name}" for m in self.pipeline.maps)
+        return [*texts, *maps]
 
 
 def _reach(tensor: Tensor) -> int:

@@ -142,13 +142,13 @@ def _kernel(
 ) -> CudaKernel:
     written = {n.access.tensor for _, n in block.stores()}
     pointers = tuple(ugraph.tensors[p] for p in emitter.pointers)
-    threads = 32 * options.num_warps
+    roles = emitter.pipeline.roles
     head = emitter.out.head
     if memory.total_bytes:
         head = ["extern __shared__ __align__(1024) unsigned char shared_memory[];", *head]
         head += emitter.out.memory.declarations(memory)
     signature = _signature(
-        block.name, threads, emitter.cluster_blocks, emitter.parameters(written)
+        block.name, roles.bounds, emitter.cluster_blocks, emitter.parameters(written)
     )
     used = "\n".join([*head, *emitter.out.body()])
     thread = [
@@ -164,10 +164,10 @@ def _kernel(
         source="\n".join([*includes(pointers), prelude_text(names_used(body)), "", body]),
         body=body,
         pointers=pointers,
-        tensor_maps=(),
+        tensor_maps=emitter.pipeline.maps,
         grid=emitter.grid,
         cluster=emitter.cluster_blocks,
-        threads=threads,
+        threads=roles.threads,
         smem_bytes=memory.total_bytes,
         capability=_CAPABILITY[_arch(block, options)],
         options=options,
@@ -176,10 +176,10 @@ def _kernel(
 
 
 def _signature(
-    name: str, threads: int, cluster_blocks: int, parameters: Sequence[str]
+    name: str, bounds: str, cluster_blocks: int, parameters: Sequence[str]
 ) -> list[str]:
     cluster = f" __cluster_dims__({cluster_blocks}, 1, 1)" if cluster_blocks > 1 else ""
-    head = f'extern "C" __global__ void{cluster} __launch_bounds__({threads}) {name}('
+    head = f'extern "C" __global__ void{cluster} __launch_bounds__({bounds}) {name}('
     lines = [head]
     for number, parameter in enumerate(parameters):
         end = ") {" if number == len(parameters) - 1 else ","

@@ -6,7 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from mirage_py.codegen.cuda.c_text import added, identifier
 from mirage_py.codegen.cuda.copies import Copies
+from mirage_py.codegen.cuda.cuda_kernel import TensorMap
 from mirage_py.codegen.cuda.emission import Emission
+from mirage_py.codegen.cuda.roles import Roles
 from mirage_py.codegen.cuda.shared_tile import TILE_ALIGNMENT_BYTES
 from mirage_py.codegen.cuda.staging import Staged
 
@@ -34,8 +36,20 @@ class Pipeline:
         self._now: dict[int, str] = {}
         self._loop: tuple[str, str, str, int] = ("", "0", "0", 1)
         self._rings: dict[int, str] = {}
+        self.roles = Roles(emission.options.num_warps, False)
         # Loads that products of warp groups read by descriptors.
         self.described: Collection[int] = ()
+
+    def begin_kernel(self) -> None:
+        """What comes first in the kernel."""
+
+    def end_kernel(self) -> None:
+        """What comes last in the kernel."""
+
+    @property
+    def maps(self) -> tuple[TensorMap, ...]:
+        """Tensor maps among the kernel's parameters."""
+        return ()
 
     # -- straight code ---------------------------------------------------------------------------
 

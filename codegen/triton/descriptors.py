@@ -61,7 +61,7 @@ def _tile(block: BlockGraph, tiling: Tiling, tensor: Tensor, number: int) -> tup
     index, strides = node.access.index, tensor.element_strides
     live = live_axes(node, tiling, section)
     dims = [d for e in index for d in tiling.live(e.dims(), section)]
-    plain = all(_is_step(index[axis], dim) for axis, dim in live.items())
+    plain = all(is_step(index[axis], dim) for axis, dim in live.items())
     if sorted(dims) != sorted(live.values()) or len(live) != 2 or not plain:
         return ()
     tails = {axis for axis, dim in live.items() if tiling.has_tail(dim, section)}
@@ -78,11 +78,11 @@ def _tile(block: BlockGraph, tiling: Tiling, tensor: Tensor, number: int) -> tup
     return tuple(tile)
 
 
-def _is_step(expr: IndexExpr, dim: str) -> bool:
+def is_step(expr: IndexExpr, dim: str) -> bool:
     """Whether the dimension, plus what else there is, is the position."""
     if expr.op == "add":
         return any(
-            _is_step(one, dim) and dim not in other.dims()
+            is_step(one, dim) and dim not in other.dims()
             for one, other in (expr.args, expr.args[::-1])
         )
     return expr.is_dim and expr.name == dim

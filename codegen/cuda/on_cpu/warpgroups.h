@@ -43,7 +43,10 @@ struct WarpGroup {
 inline std::vector<WarpGroup> warp_groups;  // of the cluster
 
 inline WarpGroup& warp_group() {
-    if (launch.threads % 128) die("a warp group has 128 threads, and the block %d", launch.threads);
+    // In a cluster groups are counted over its blocks.
+    const bool is_whole = launch.threads % 128 == 0 ||
+        (launch.cluster == 1 && current->warp / 4 * 4 + 4 <= warps_of_block());
+    if (!is_whole) die("a warp group has 128 threads, and the block %d", launch.threads);
     return warp_groups[current->warp / 4];
 }
 

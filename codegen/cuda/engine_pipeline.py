@@ -1,0 +1,250 @@
+"""Loops whose tiles the copy engine fetches: a barrier in memory for each stage, and who issues.
+
+One thread begins to fetch the first tiles before anything else happens in the kernel; everybody
+waits for a stage by its barrier's parity. Without a producer the block's barrier at the head of an
+iteration gives the stage before back. With ``producer warps`` a warp of its own runs ahead of the
+others, which give each stage back by a second barrier, and meet without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mirage_py.codegen.cuda.c_text import added, atom, identifier
+from mirage_py.codegen.cuda.copies import Copies
+from mirage_py.codegen.cuda.copy_engine import CopyEngine, engine_box
+from mirage_py.codegen.cuda.cuda_kernel import TensorMap
+from mirage_py.codegen.cuda.emission import Emission
+from mirage_py.codegen.cuda.loop_text import loop_bounds
+from mirage_py.codegen.cuda.pipeline import Pipeline
+from mirage_py.codegen.cuda.roles import Roles
+from mirage_py.codegen.cuda.staging import Staged
+from mirage_py.codegen.live_tiles import LiveRange
+
+_BARRIER_BYTES = 8
+
+
+class EnginePipeline(Pipeline):
+    """Tiles of loops by the copy engine, where it can fetch all of a loop's; the rest as before."""
+
+    def __init__(
+        self,
+        emission: Emission,
+        copies: Copies,
+        staged: Mapping[int, Staged],
+        depths: Mapping[int, int],
+        live: Sequence[LiveRange],
+        wants_producer: bool,
+    ) -> None:
+        super().__init__(emission, copies, staged, depths)
+        self.engine = CopyEngine(emission)
+        self.live = live
+        # The loads of each loop that the engine serves.
+        self.loops = self._served()
+        loops = [n for n, s in enumerate(emission.facts.block.sections) if s.loop is not None]
+        all_served = all(n in self.loops or not self._loads(n) for n in loops)
+        self.roles = Roles(emission.options.num_warps, wants_producer and all_served and self.loops)
+        if self.roles.has_producer:
+            emission.barrier_text = self.roles.barrier_text
+        self._bounds: dict[int, tuple[str, str, int]] = {}
+        self._all_rings: dict[int, str] = {}
+        self._full: dict[int, str] = {}
+        self._empty: dict[int, str] = {}
+        self._fetch: dict[int, str] = {}
+        self._parity = ""
+
+    @property
+    def maps(self) -> tuple[TensorMap, ...]:
+        """Parameters of the kernel, behind its pointers."""
+        return tuple(self.engine.maps.values())
+
+    def _loads(self, section: int) -> list[int]:
+        return [n for n in self.out.facts.block.sections[section].nodes if n in self.staged]
+
+    def _served(self) -> dict[int, list[int]]:
+        found = {}
+        for number, section in enumerate(self.out.facts.block.sections):
+            if section.loop is None:
+                continue
+            loads = self._loads(number)
+            boxes = {n: engine_box(self.out.facts, self.staged[n]) for n in loads}
+            if loads and all(boxes.values()):
+                found[number] = loads
+                for load, box in boxes.items():
+                    assert box is not None
+                    self.engine.describe(self.staged[load], box)
+        return found
+
+    # -- the kernel's head -----------------------------------------------------------------------
+
+    def begin_kernel(self) -> None:
+        """Make the barriers, and fetch the first tiles of the first loop."""
+        if not self.loops:
+            return
+        out, roles = self.out, self.roles
+        for section in self.loops:
+            depth = self.depths[section]
+            self._full[section] = self._barriers("tiles_full", depth)
+            if roles.has_producer:
+                self._empty[section] = self._barriers("tiles_empty", depth)
+        first = next(iter(self.loops))
+        for section in self.loops if roles.has_producer else (first,):
+            self._prepare(section)
+        with out.indented(f"if ({roles.is_issuer})"):
+            for tensor_map in self.maps:
+                out.line(f"tma_prefetch(&{tensor_map.name});")
+            for section in self.loops:
+                counts = [(self._full[section], 1)]
+                if roles.has_producer:
+                    counts.append((self._empty[section], out.options.num_warps))
+                with out.unrolled("i", self.depths[section]) as i:
+                    for name, count in counts:
+                        out.line(f"mbarrier_init({added(name, i)}, {count});")
+            out.line("mbarrier_fence_init();")
+            self._fetch_first(first)
+        out.line("__syncthreads();  // the barriers are made")
+        out.memory.phase += 1
+        if roles.has_producer:
+            self._produce(first)
+
+    def end_kernel(self) -> None:
+        """The barriers are in use until here."""
+        for name in (*self._full.values(), *self._empty.values()):
+            self.out.memory.use(name)
+
+    def _barriers(self, stem: str, depth: int) -> str:
+        size = _BARRIER_BYTES * depth
+        return self.out.memory.new(self.out.fresh(stem), size, _BARRIER_BYTES, "unsigned long long")
+
+    def _prepare(self, section: int) -> None:
+        """The rings of a loop, and a function that fetches the tiles of one iteration."""
+        out, depth = self.out, self.depths[section]
+        facts = out.facts
+        dim = facts.block.sections[section].loop
+        assert dim is not None
+        for other in facts.program.dim_names:
+            if other not in out.block_names and other != dim:
+                out.starts[other] = "0"
+        first, stop = loop_bounds(facts.tiling, section, self.live[section], out.starts)
+        self._bounds[section] = (first, stop, facts.tiling.padded(dim, section))
+        loads = self.loops[section]
+        for load in loads:
+            self._all_rings[load] = self._buffer(self.staged[load], depth)
+        name = self._fetch[section] = out.fresh("fetch_tiles")
+        start = f"{identifier(dim)}_next"
+        total = sum(self.staged[n].tile.size_bytes for n in loads)
+        full = f"{self._full[section]} + stage"
+        with out.indented(f"auto {name} = [&]({out.index_type} {start}, int stage)", "};"):
+            out.starts[dim] = start
+            out.line(f"mbarrier_expect({full}, {total});")
+            for load in loads:
+                size = self.staged[load].tile.size_bytes
+                self.engine.fetch(
+                    self.staged[load], f"{self._all_rings[load]} + stage * {size}", full
+                )
+        del out.starts[dim]
+
+    def _fetch_first(self, section: int) -> None:
+        out, depth = self.out, self.depths[section]
+        first, stop, tile = self._bounds[section]
+        with out.unrolled("ahead", depth) as ahead:
+            place = added(first, "0" if ahead == "0" else f"{ahead} * {tile}")
+            out.line(f"if ({place} < {stop}) {self._fetch[section]}({place}, {ahead});")
+
+    def _produce(self, first_loop: int) -> None:
+        """All that the producer does; the others go on behind it."""
+        out, roles = self.out, self.roles
+        with out.indented(f"if (warp >= {out.options.num_warps})"):
+            if roles.registers is not None:
+                out.line(f"registers_decrease<{roles.registers[0]}>();")
+            with out.indented(f"if ({roles.is_issuer})"):
+                for section in self.loops:
+                    if section != first_loop:
+                        self._fetch_first(section)
+                    self._fetch_rest(section)
+            out.line("return;")
+        if roles.registers is not None:
+            out.line(f"registers_increase<{roles.registers[1]}>();")
+
+    def _fetch_rest(self, section: int) -> None:
+        out, depth = self.out, self.depths[section]
+        first, stop, tile = self._bounds[section]
+        stage, parity, start = (out.fresh(n) for n in ("next_stage", "next_parity", "next_start"))
+        out.line(f"int {stage} = 0;")
+        out.line(f"unsigned {parity} = 0;")
+        out.line("#pragma unroll 1")
+        begin = added(first, str(depth * tile))
+        head = f"for ({out.index_type} {start} = {begin}; {start} < {stop}; {start} += {tile})"
+        with out.indented(head):
+            out.line(f"mbarrier_wait({self._empty[section]} + {stage}, {parity});")
+            out.line(f"{self._fetch[section]}({start}, {stage});")
+            self._next_stage(stage, parity, depth)
+
+    def _next_stage(self, stage: str, parity: str, depth: int) -> None:
+        if depth == 1:
+            self.out.line(f"{parity} ^= 1;")
+        else:
+            with self.out.indented(f"if (++{stage} == {depth})"):
+                self.out.line(f"{stage} = 0;")
+                self.out.line(f"{parity} ^= 1;")
+
+    # -- loops -----------------------------------------------------------------------------------
+
+    def begin_loop(
+        self, section: int, dim: str, bounds: tuple[str, str, int], nodes: Sequence[int]
+    ) -> None:
+        """In front of a loop: its first tiles are on their way."""
+        if section not in self.loops:
+            super().begin_loop(section, dim, bounds, nodes)
+            return
+        out = self.out
+        if section not in self._bounds:
+            self._prepare(section)
+            out.line("fence_async_shared();")
+            out.barrier("the memory that the copy engine writes is free")
+            with out.indented(f"if ({self.roles.is_issuer})"):
+                self._fetch_first(section)
+        self._now = {}
+        self._rings = {n: self._all_rings[n] for n in self.loops[section]}
+        for ring in self._rings.values():
+            out.memory.use(ring)
+        self._stage, self._parity = out.fresh("stage"), out.fresh("parity")
+        out.line(f"int {self._stage} = 0;")
+        out.line(f"unsigned {self._parity} = 0;")
+
+    def begin_iteration(self, section: int) -> None:
+        """At the head of an iteration: its tiles have arrived, others are on their way."""
+        if section not in self.loops:
+            super().begin_iteration(section)
+            return
+        out, depth = self.out, self.depths[section]
+        first, stop, tile = self._bounds[section]
+        dim = out.facts.block.sections[section].loop
+        assert dim is not None
+        start = out.starts[dim]
+        if not self.roles.has_producer:
+            out.barrier("the stage before is read")
+            ahead = added(start, str((depth - 1) * tile))
+            stage = "0" if depth == 1 else f"{self._stage} == 0 ? {depth - 1} : {self._stage} - 1"
+            condition = f"{self.roles.is_issuer} && {start} > {atom(first)} && {ahead} < {stop}"
+            out.line(f"if ({condition}) {self._fetch[section]}({ahead}, {stage});")
+        for load, ring in self._rings.items():
+            size = self.staged[load].tile.size_bytes
+            name = out.fresh(f"{out.names[load]}_now")
+            out.line(f"unsigned char* const {name} = {ring} + {self._stage} * {size};")
+            self._now[load] = name
+        out.line(f"mbarrier_wait({self._full[section]} + {self._stage}, {self._parity});")
+
+    def end_iteration(self, section: int, has_exchanged: bool) -> None:
+        """At the end of an iteration: its stage is given back."""
+        if section not in self.loops:
+            super().end_iteration(section, has_exchanged)
+            return
+        out = self.out
+        if self.roles.has_producer:
+            out.line("__syncwarp();")
+            out.line(f"if (lane == 0) mbarrier_arrive({self._empty[section]} + {self._stage});")
+            if has_exchanged:
+                out.barrier("what threads have exchanged is read")
+        self._next_stage(self._stage, self._parity, self.depths[section])
+        self._now = {}
