@@ -119,6 +119,21 @@ def test_code_for_another_gpu_is_refused(counted: Compiler):
     assert counted.asked == []
 
 
+def test_code_that_the_assembler_spoilt_is_not_kept(
+    counted: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    def spoilt(*_, **__) -> None:
+        raise CompileError("ptxas made code that reads registers nothing has written")
+
+    monkeypatch.setattr(compile_cuda, "check_registers", spoilt)
+    machine_code(source(), 90)
+    wgmma = replace(source(), source="// wgmma.mma_async\n")
+    for _ in range(2):
+        with pytest.raises(CompileError, match="nothing has written"):
+            machine_code(wgmma, 90)
+    assert len(list((tmp_path / "cubins").glob("*.cubin"))) == 1
+
+
 def test_reads_what_ptxas_says():
     log = "Function properties for k\n  256 bytes stack frame, 8 bytes spill stores\n"
     log += "ptxas info    : Used 32 registers, used 1 barriers, 1024 bytes smem\n"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from mirage_py.errors import CompileError
-from mirage_py.runtime import compile as compilation
+from mirage_py.runtime import compiled_facts
+from mirage_py.runtime.compiled_facts import check_registers, cuda_tools
 from mirage_py.runtime.machine_code import unwritten_in
 
 # Of a kernel that failed on an H200: UR14 and UR15 should have been UR10 and UR11.
@@ -78,15 +79,37 @@ def test_a_fault(lines, found):
     assert unwritten_in(sass(*lines)) == (found,)
 
 
-def test_such_a_kernel_does_not_compile(monkeypatch):
-    monkeypatch.setattr(compilation, "unwritten_registers", lambda *_: (READS,))
+@pytest.mark.parametrize("of_triton", [True, False])
+def test_such_a_kernel_does_not_compile(monkeypatch, of_triton: bool):
+    monkeypatch.setattr(compiled_facts, "cuda_tools", lambda *_, **__: ("a", "b"))
+    monkeypatch.setattr(compiled_facts, "unwritten_registers", lambda *_: (READS,))
     with pytest.raises(CompileError, match="nothing has written"):
-        compilation._check_registers(b"", "kernel for sm_90")
+        check_registers(b"", "kernel for sm_90", of_triton=of_triton)
+
+
+def test_a_tool_that_does_not_read_the_code_gives_way_to_the_next(monkeypatch):
+    asked = []
+
+    def one_reads(_cubin: bytes, tool: str) -> tuple[str, ...]:
+        asked.append(tool)
+        if tool != "c":
+            raise FileNotFoundError("nvdisasm")
+        return ()
+
+    monkeypatch.setattr(compiled_facts, "cuda_tools", lambda *_, **__: ("a", "b", "c", "d"))
+    monkeypatch.setattr(compiled_facts, "unwritten_registers", one_reads)
+    check_registers(b"", "kernel for sm_90", of_triton=True)
+    assert asked == ["a", "b", "c"]
 
 
 def test_without_the_tool_nothing_is_known(monkeypatch):
-    def missing(*_):
-        raise FileNotFoundError("nvdisasm")
+    monkeypatch.setattr(compiled_facts, "cuda_tools", lambda *_, **__: ())
+    check_registers(b"", "kernel for sm_90", of_triton=True)
 
-    monkeypatch.setattr(compilation, "unwritten_registers", missing)
-    compilation._check_registers(b"", "kernel for sm_90")
+
+def test_the_tool_of_the_compiler_comes_first(monkeypatch):
+    monkeypatch.setattr(compiled_facts, "_triton_tool", lambda name: f"triton/{name}")
+    monkeypatch.setattr(compiled_facts.shutil, "which", lambda name: f"toolkit/{name}")
+    tools = ("triton/nvdisasm", "toolkit/nvdisasm")
+    assert cuda_tools("nvdisasm", of_triton=True) == tools
+    assert cuda_tools("nvdisasm", of_triton=False) == tools[::-1]
