@@ -9,7 +9,7 @@ multiples of 16, which lets loads along such an axis be wide.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.codegen.triton.module import TritonKernel
@@ -39,6 +39,8 @@ _ALIGNED = 16
 Launcher = Callable[[int, int, Sequence[int]], None]
 # (kernel, scalars that are multiples of 16, device) -> a loaded kernel
 Loader = Callable[[TritonKernel, tuple[int, ...], int], Launcher]
+# A step of a call: every tensor of the plan and a stream to a launch.
+Action = Callable[[Sequence["torch.Tensor"], int], None]
 
 
 def runner_of(plan: Plan) -> PlanRunner | SizedRunner:
@@ -55,6 +57,8 @@ class _SizedCall:
     between: tuple[Tensor, ...]
     grids: tuple[int, ...]
     scalars: tuple[tuple[int, ...], ...]
+    # By device, where it was called before.
+    actions: dict[int, tuple[Action, ...]] = field(default_factory=dict)
 
 
 class SizedRunner:
@@ -142,7 +146,7 @@ class SizedRunner:
                 repair=f"pass {names}",
             )
         device = inputs[0].device
-        key = tuple((x.shape, x.stride()) for x in inputs)
+        key = tuple([(x.shape, x.stride()) for x in inputs])
         call = self._calls.get(key)
         if call is None:
             if not self._is_stand_in:
@@ -201,19 +205,39 @@ class SizedRunner:
 
     def _run(self, call: _SizedCall, memory: Sequence[torch.Tensor], device: torch.device) -> None:
         index = _index(device)
+        actions = call.actions.get(index)
+        if actions is None:
+            rows = zip(self.steps, call.grids, call.scalars, strict=True)
+            actions = call.actions[index] = tuple(self._action(*row, index) for row in rows)
         stream = 0 if self._is_stand_in else _stream_function()(index)
-        for step, grid, scalars in zip(self.steps, call.grids, call.scalars, strict=True):
-            if isinstance(step, TritonKernel):
-                launch = self._launcher(step, scalars, index)
-                pointers = [memory[self._place[t.name]].data_ptr() for t in step.pointers]
-                launch(grid, stream, [*pointers, *scalars])
-            elif isinstance(step, ZeroFill):
-                memory[self._place[step.tensor]].zero_()
-            else:
-                assert isinstance(step, LibraryCall)  # no back end but Triton's has run-time sizes
-                arguments = (memory[self._place[name]] for name in step.args)
-                function = library.library_function(step.op)
-                function(*arguments, out=memory[self._place[step.result]])
+        for action in actions:
+            action(memory, stream)
+
+    def _action(self, step: Step, grid: int, scalars: tuple[int, ...], index: int) -> Action:
+        if isinstance(step, TritonKernel):
+            launch = self._launcher(step, scalars, index)
+            places = [self._place[t.name] for t in step.pointers]
+
+            def kernel(memory: Sequence[torch.Tensor], stream: int) -> None:
+                launch(grid, stream, [*[memory[p].data_ptr() for p in places], *scalars])
+
+            return kernel
+        if isinstance(step, ZeroFill):
+            zeroed = self._place[step.tensor]
+
+            def zero(memory: Sequence[torch.Tensor], stream: int) -> None:  # noqa: ARG001
+                memory[zeroed].zero_()
+
+            return zero
+        assert isinstance(step, LibraryCall)  # no back end but Triton's has run-time sizes
+        function = library.library_function(step.op)
+        given = [self._place[name] for name in step.args]
+        result = self._place[step.result]
+
+        def called(memory: Sequence[torch.Tensor], stream: int) -> None:  # noqa: ARG001
+            function(*(memory[p] for p in given), out=memory[result])
+
+        return called
 
     def _launcher(self, step: TritonKernel, scalars: tuple[int, ...], index: int) -> Launcher:
         aligned = tuple(n for n, value in enumerate(scalars) if value % _ALIGNED == 0)
