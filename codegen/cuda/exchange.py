@@ -92,7 +92,10 @@ class Exchange:
             return [], []
         buffers = [self._written(p) for p in sums]
         begun = [self._begun(value, want) for value, want in turns]
-        self.out.barrier()
+        if not sums and all(_stays_in_warp(value, want) for value, want in turns):
+            self.out.line("__syncwarp();")
+        else:
+            self.out.barrier()
         self.out.has_exchanged = True
         wholes = [
             [self._read(replace(p, whole=layout), buffer) for layout in (p.whole, *p.also)]
@@ -290,3 +293,9 @@ class Exchange:
 
 def _parts_of_warps(layout: Layout, parts: Parts) -> list[int]:
     return [n for n, b in enumerate(layout.warps) if b is not None and b[0] not in parts.dims]
+
+
+def _stays_in_warp(value: Value, want: Layout) -> bool:
+    """Whether lanes exchange a value with lanes of their own warp alone."""
+    warps = value.layout.warps
+    return warps == want.warps and None not in warps

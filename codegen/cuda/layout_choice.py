@@ -24,6 +24,9 @@ from mirage_py.ugraph.plan import LaunchOptions
 # Neighbours of what arrives from other blocks that a thread reads at once: 16 bytes.
 _MOST_TOGETHER = 4
 
+# Elements of an operand that a thread keeps for a product and for others.
+_MOST_SHARED = 128
+
 
 @dataclass
 class Layouts:
@@ -58,7 +61,7 @@ class _Choice:
             self._close()
         for load in self._widest_loads():
             if load not in self.found.own:
-                self.found.own[load] = self._blocked(load)
+                self.found.own[load] = self._multiplied(load) or self._blocked(load)
                 self._close()
         for number in facts.emitted:
             if number not in self.found.own:
@@ -163,6 +166,19 @@ class _Choice:
         loads = [n for n in facts.emitted if facts.block.nodes[n].op == "load"]
         read = [n for n in loads if facts.reads_in_registers(n)]
         return sorted(read, key=lambda n: (-facts.elements(n), n))
+
+    def _multiplied(self, load: int) -> Layout | None:
+        """The layout in which a product takes a load, if it may serve other readers too: each warp
+        has its own share, and all of it fits in a thread's registers.
+        """
+        for plan in self.found.products.values():
+            if plan.fragments.kind == FMA or plan.by_warp_groups:
+                continue
+            for operand, layout in plan.sides(self.facts):
+                fits = layout.register_count <= _MOST_SHARED and None not in layout.warps
+                if operand == load and fits:
+                    return layout
+        return None
 
     def _blocked(self, load: int) -> Layout:
         facts = self.facts

@@ -51,7 +51,9 @@ class Products:
         if self.out.layouts.products[product].by_warp_groups:
             return self.groups.reads_from_tile(product, operand)
         held = any(v.layout == layout for v in self.out.held(operand))
-        return operand in self.staged and not held
+        # What others read in the same layout is brought to registers once.
+        is_shared = self.out.layouts.own.get(operand) == layout
+        return operand in self.staged and not held and not is_shared
 
     def begin(self, number: int, key: int, result: Value, adds: bool) -> bool:
         """Begin a product of warp groups, which adds to ``result`` or sets it, and whose sums the
