@@ -58,6 +58,9 @@ def _stays_in_warps(
         return False
     kept = {n: bit for n, bit in enumerate(layouts.loops[top].warps) if n in bits and bit}
     section = facts.section(peak)
+    if any(facts.tiling.has_tail(d, section) for d in facts.block.nodes[top].reduced):
+        # A warp with nothing but padding has no maximum, and its exponentials would be infinite.
+        return False
     depends = {*chain}
     for number in facts.block.sections[section].nodes:
         node = facts.block.nodes[number]
