@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from mirage_py.errors import InputError
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.tiles_text import tiles_of
@@ -112,8 +113,8 @@ class SearchSummary:
 class Candidate:
     """One plan that was ranked or measured, or dropped for ``reason``.
 
-    ``kind`` has its kernels and parts in words, as in ``split s x8: 2 kernels``; ``tiles`` are
-    those of a plan that is known by its document only.
+    ``kind`` has its kernels and parts in words, as in ``split s x8: 2 kernels``; ``tiles``
+    and ``backend`` are those of a plan that is known by its document only.
     """
 
     plan: Plan | None
@@ -122,6 +123,7 @@ class Candidate:
     reason: str = ""
     kind: str = ""
     tiles: str = ""
+    backend: str = ""
 
     def document(self) -> dict[str, Any]:
         """An entry of ``candidates`` in the JSON document."""
@@ -130,6 +132,7 @@ class Candidate:
         return {
             "name": self.timing.name,
             "kind": self.kind,
+            "backend": self.plan.backend if self.plan else self.backend,
             "tiles": tiles_of(self.plan) if self.plan else self.tiles,
             "time_us": None if time_us is None else round(time_us, 3),
             "source": self.timing.source,
@@ -171,6 +174,47 @@ class Result:
     def ugraph(self) -> UGraph | None:
         """The winning µGraph, if a generated kernel won."""
         return self.plan.ugraph if self.plan else None
+
+    def kernel(self) -> Callable[..., Any]:
+        """The result as a function of torch tensors, in the order of ``program.inputs``."""
+        from mirage_py.runtime.artifact import Artifact
+
+        return Artifact(self.program, self.plan, self.document()).runner()
+
+    def save(self, folder: Path | str) -> Result:
+        """Write the artifact folder, which ``mirage_py.load`` takes; the result that knows where.
+
+        Raises FormatError when something else stands there.
+        """
+        from mirage_py.runtime.artifact import save_artifact
+
+        saved = replace(self, artifact=Path(folder))
+        save_artifact(folder, program=self.program, plan=self.plan, report=saved.document())
+        return saved
+
+    def plan_text(self) -> str:
+        """One line that gives the same plan again without a search: ``mirage_py.kernel_from``, or
+        ``superoptimize(plan=...)``.
+
+        Raises InputError where the original program is the answer.
+        """
+        from mirage_py.runtime.plan_text import plan_text
+
+        if self.plan is None:
+            raise InputError(
+                f"'{self.program.name}' has no plan",
+                why=f"{self.best.name} is the fastest",
+                repair="call the original program",
+            )
+        return plan_text(self.program, self.plan)
+
+    def explain(self) -> str:
+        """What won, the evidence for it, and how to have it again."""
+        from mirage_py.runtime.plan_text import explanation
+
+        return "\n".join(
+            [str(self.program.name), *explanation(self.program, self.plan, self.document())]
+        )
 
     def document(self) -> dict[str, Any]:
         """The JSON document (schema 1)."""

@@ -9,12 +9,10 @@ from typing import Any, Protocol
 from mirage_py.errors import InputError
 from mirage_py.frontend.torch.trace import TracedCall
 from mirage_py.runtime.artifact import Artifact, save_artifact
-from mirage_py.runtime.plan_text import artifact_of, plan_text
+from mirage_py.runtime.plan_text import artifact_of, explanation
 from mirage_py.runtime.sized_launch import runner_of
 from mirage_py.ugraph.plan import Plan
-from mirage_py.ugraph.printing import format_program, format_ugraph
 from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.tiles_text import tiles_of
 
 
 class Served(Protocol):
@@ -90,39 +88,12 @@ def save_entry(folder: Path | str, name: str, served: Served) -> None:
 
 def explained(name: str, served: Served) -> str:
     """What serves a signature and why, with the line that gives the same plan again."""
-    lines = [f"{name}({served.signature})", f"served by: {served.served_by} ({served.source})"]
+    head = [f"{name}({served.signature})", f"served by: {served.served_by} ({served.source})"]
     if served.traced is None:
-        return "\n".join(lines)
-    program = served.traced.program
-    plan: Plan | None = getattr(served.kernel, "plan", None)
+        return "\n".join(head)
     validity = getattr(served.kernel, "validity", None)
     if validity is not None:
-        lines.append(f"right for: {validity}")
-    lines += _evidence(getattr(served.kernel, "report", {}))
-    if plan is None:
-        return "\n".join([*lines, "", format_program(program)])
-    lines += [f"tiles: {tiles_of(plan)}", "", format_ugraph(plan.ugraph)]
-    lines += ["", "The same again without a search:", ""]
-    lines += [f'@mirage_py.superoptimize(plan="{plan_text(program, plan)}")']
-    return "\n".join(lines)
-
-
-def _evidence(report: Mapping[str, Any]) -> list[str]:
-    best, baseline = report.get("best"), report.get("baseline")
-    checked, search = report.get("verification"), report.get("search")
-    lines = []
-    if best and baseline:
-        lines.append(
-            f"time: {best['time_us']} us ({best['source']}), "
-            f"{baseline['name']} {baseline['time_us']} us"
-        )
-    if checked:
-        proved = "proved, and " if checked["proved"] else ""
-        lines.append(
-            f"equality: {proved}equal in {checked['trials']} trials over finite fields; "
-            f"largest error {checked['max_rel_error']:.3g} of {checked['float_bound']:.3g} allowed"
-        )
-    if search:
-        whole = "all of the space" if search["exhausted"] else "a part of the space"
-        lines.append(f"search: {search['candidates']} candidates, {whole}")
-    return lines
+        head.append(f"right for: {validity}")
+    report: Mapping[str, Any] = getattr(served.kernel, "report", {})
+    plan: Plan | None = getattr(served.kernel, "plan", None)
+    return "\n".join([*head, *explanation(served.traced.program, plan, report)])

@@ -12,7 +12,7 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ from mirage_py.runtime.artifact import Artifact, load_artifact
 from mirage_py.runtime.emission import emit_steps
 from mirage_py.ugraph.json_form import dump_text, load_text
 from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.printing import format_program, format_ugraph
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.masks import lower_masks
+from mirage_py.ugraph.tiles_text import tiles_of
 from mirage_py.verify.field_test import field_test
 
 PREFIX = "mirage-plan-1:"
@@ -69,6 +71,39 @@ def kernel_from(text_or_folder: str | Path) -> Callable[..., Any]:
     Raises as ``artifact_of`` does.
     """
     return artifact_of(text_or_folder).runner()
+
+
+def explanation(program: Program, plan: Plan | None, report: Mapping[str, Any]) -> list[str]:
+    """What a result is in lines: evidence from its report, µGraph, and the line that gives the same
+    plan again.
+    """
+    lines = _evidence(report)
+    if plan is None:
+        return [*lines, "", format_program(program)]
+    lines += [f"tiles: {tiles_of(plan)}", "", format_ugraph(plan.ugraph)]
+    lines += ["", "The same again without a search:", ""]
+    return [*lines, f'@mirage_py.superoptimize(plan="{plan_text(program, plan)}")']
+
+
+def _evidence(report: Mapping[str, Any]) -> list[str]:
+    best, baseline = report.get("best"), report.get("baseline")
+    checked, search = report.get("verification"), report.get("search")
+    lines = []
+    if best and baseline:
+        lines.append(
+            f"time: {best['time_us']} us ({best['source']}), "
+            f"{baseline['name']} {baseline['time_us']} us"
+        )
+    if checked:
+        proved = "proved, and " if checked["proved"] else ""
+        lines.append(
+            f"equality: {proved}equal in {checked['trials']} trials over finite fields; "
+            f"largest error {checked['max_rel_error']:.3g} of {checked['float_bound']:.3g} allowed"
+        )
+    if search:
+        whole = "all of the space" if search["exhausted"] else "a part of the space"
+        lines.append(f"search: {search['candidates']} candidates, {whole}")
+    return lines
 
 
 def _unpacked(text: str) -> tuple[Program, Plan]:

@@ -28,7 +28,8 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "shapes": (),
     # No axioms and no search: a saved kernel loads without them.
     "runtime": ("ugraph", "targets", "verify", "codegen", "shapes"),
-    "result": ("ugraph",),
+    # Of the run time what keeps a result and calls it, when it is asked to.
+    "result": ("ugraph", "runtime"),
     "dump": (),
     # Which back ends are tried here, and what was found before.
     "backends": ("ugraph", "targets", "codegen", "search", "runtime"),

@@ -1,0 +1,54 @@
+"""What a result can be asked for: a kernel, a folder, a line of text, an explanation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from plans import rms_plan
+
+import mirage_py
+from mirage_py.errors import InputError
+from mirage_py.result import Result, SearchSummary, Timing
+from mirage_py.runtime.launch import PlanRunner
+
+PLAN = rms_plan()
+RESULT = Result(
+    program=PLAN.ugraph.program,
+    target="h200",
+    backend="triton",
+    baseline=Timing("eager", 20.0, "model"),
+    best=Timing("plan 1", 5.0, "model"),
+    plan=PLAN,
+    evidence=None,
+    search=SearchSummary(1.0, 10, 3, True, {}, 0.5, 2.0),
+    families=(),
+    candidates=(),
+)
+FALLBACK = replace(RESULT, plan=None, best=Timing("eager", 20.0, "model"))
+
+
+def test_a_kernel():
+    kernel = RESULT.kernel()
+    assert isinstance(kernel, PlanRunner)
+    assert kernel.plan == PLAN
+
+
+def test_a_folder(tmp_path):
+    saved = RESULT.save(tmp_path / "out")
+    assert saved.artifact == tmp_path / "out"
+    assert mirage_py.load(tmp_path / "out").plan == PLAN
+
+
+def test_a_line():
+    assert mirage_py.kernel_from(RESULT.plan_text()).plan == PLAN
+    with pytest.raises(InputError, match="has no plan"):
+        FALLBACK.plan_text()
+
+
+def test_an_explanation():
+    text = RESULT.explain()
+    assert "time: 5.0 us (model), eager 20.0 us" in text
+    assert "search: 10 candidates, all of the space" in text
+    assert text.endswith(f'@mirage_py.superoptimize(plan="{RESULT.plan_text()}")')
+    assert "superoptimize(plan" not in FALLBACK.explain()
