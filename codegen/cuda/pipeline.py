@@ -35,6 +35,7 @@ class Pipeline:
         # Tiles of the loop that is being written: what points to them in this iteration.
         self._now: dict[int, str] = {}
         self._loop: tuple[str, str, str, int] = ("", "0", "0", 1)
+        self._has_all = False
         self._rings: dict[int, str] = {}
         self.roles = Roles(emission.options.num_warps, False)
         # Loads that products of warp groups read by descriptors.
@@ -139,15 +140,28 @@ class Pipeline:
                 self.copies.issue(self.staged[load], place)
         if depth == 1:
             return
-        out.comment(f"{depth - 1} of them on their way in front of the loop")
+        self._has_all = self._fills_all(section)
+        ahead = depth if self._has_all else depth - 1
+        out.comment(
+            f"{'All' if self._has_all else ahead} of them on their way in front of the loop"
+        )
         out.line("#pragma unroll")
-        with out.indented(f"for (int ahead = 0; ahead < {depth - 1}; ++ahead)"):
+        with out.indented(f"for (int ahead = 0; ahead < {ahead}; ++ahead)"):
             place = added(first, f"ahead * {tile}")
-            out.line(f"if ({place} < {stop}) {copy}({place}, ahead);")
+            guard = "" if self._has_all else f"if ({place} < {stop}) "
+            out.line(f"{guard}{copy}({place}, ahead);")
             out.line("cp_async_commit();")
-        self._committed += depth - 1
+        self._committed += ahead
         self._stage = out.fresh("stage")
         out.line(f"int {self._stage} = 0;")
+
+    def _fills_all(self, section: int) -> bool:
+        """Whether a loop has a buffer for each of its tiles, and masks leave out none."""
+        facts, dim = self.out.facts, self.out.facts.block.sections[section].loop
+        assert dim is not None
+        first, stop, _, tile = self._loop
+        size = facts.program.sizes[dim]
+        return (first, stop) == ("0", str(size)) and self.depths[section] * tile >= size
 
     def begin_iteration(self, section: int) -> None:
         """At the head of an iteration: its tiles have arrived, others are on their way."""
@@ -165,6 +179,12 @@ class Pipeline:
             out.line("cp_async_wait<0>();")
             self._publish(list(self._rings))
             out.barrier("the tiles have arrived")
+        elif self._has_all:
+            # A group without copies in each iteration: the one to wait for is as many back in all.
+            out.line(f"cp_async_wait<{depth - 1}>();")
+            self._publish(list(self._rings))
+            out.barrier("this stage's tiles have arrived")
+            out.line("cp_async_commit();")
         else:
             out.line(f"cp_async_wait<{depth - 2}>();")
             self._publish(list(self._rings))
