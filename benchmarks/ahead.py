@@ -1,12 +1,13 @@
 """What the winners of a run take on GPUs that are not here, compiled ahead of time.
 
-python -m benchmarks.ahead RESULTS -o OUT.json [--targets a100,h100]
+python -m benchmarks.ahead RESULTS -o OUT.json [--targets a100,h100] [--backend cuda]
 
 ``RESULTS`` is the folder of a run: its result file and its measurements. For each row and target
-the fastest measured plan that compiles for the target and fits it: registers, spilled values and
-shared memory of each kernel, and which faster ones did not fit. Copies by descriptors and early
-starts are left out where a GPU has neither. Nothing here is a time on such a GPU; for those, run
-the suite there.
+the fastest measured plan, of all or of one back end, that compiles for the target and fits it:
+registers, spilled values and shared memory of each kernel, and which faster ones did not fit.
+Copies by descriptors and early starts are left out where a GPU has neither, and CUDA plans are
+emitted for the target's own instructions. Nothing here is a time on such a GPU; for those, run the
+suite there.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from typing import Any
 from benchmarks.record import MEASUREMENTS, read_document
 from benchmarks.summary import key_of
 from mirage_py.codegen.cuda.module import ARCH
+from mirage_py.codegen.cuda.roles import PRODUCER
 from mirage_py.codegen.triton.descriptors import COPIES, COPY_ENGINE
 from mirage_py.codegen.triton.launch_order import DEPENDENT_LAUNCH, START
 from mirage_py.errors import InputError
 from mirage_py.runtime.ahead_of_time import memory_fault
 from mirage_py.runtime.compile_pool import CompileOutcome, CompilePool
+from mirage_py.runtime.emission import BACKENDS
 from mirage_py.targets import Target
 from mirage_py.targets import target as target_named
 from mirage_py.ugraph.json_form import from_json
@@ -38,18 +41,24 @@ Json = dict[str, Any]
 # The GPU that a plan's text may be for, and no other.
 _ARCH_OF_ITS_OWN = 90
 # So many of a row's fastest plans are tried for a target before it is said that none fits.
-_TRIED = 8
+_TRIED = 24
 
 
-def fastest_plans(folder: Path, keys: Iterable[str]) -> dict[str, list[Json]]:
-    """For each row the measured plans, fastest first, as lines of the measurements."""
+def fastest_plans(
+    folder: Path, keys: Iterable[str], backend: str = "auto"
+) -> dict[str, list[Json]]:
+    """For each row the measured plans of a back end, or of any, fastest first, as lines of the
+    measurements.
+    """
     found: dict[str, list[Json]] = {key: [] for key in keys}
     path = folder / MEASUREMENTS
     if not path.exists():
         raise InputError(f"{path} is missing", repair="name the folder that a run has written")
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for line in map(json.loads, file):
-            if line["key"] in found and line["us"] is not None and line["passed"]:
+            if line["key"] not in found or line["us"] is None or not line["passed"]:
+                continue
+            if backend in ("auto", line["plan"].get("backend", "triton")):
                 found[line["key"]].append(line)
     for lines in found.values():
         lines.sort(key=lambda line: line["us"])
@@ -124,7 +133,11 @@ def _line(key: str, target: Target, line: Json, reason: str, outcome: CompileOut
 def for_target(plan: Plan, target: Target) -> Plan:
     """The plan without launch options that the target has no instructions for."""
     options = plan.options
-    for flag, needed in ((COPIES, COPY_ENGINE), (START, DEPENDENT_LAUNCH)):
+    for flag, needed in (
+        (COPIES, COPY_ENGINE),
+        (PRODUCER, COPY_ENGINE),
+        (START, DEPENDENT_LAUNCH),
+    ):
         if target.capability < needed:
             options = tuple(o.with_flag(flag, "") for o in options)
     if target.capability != _ARCH_OF_ITS_OWN:
@@ -174,10 +187,12 @@ def main() -> int:
     parser.add_argument("results", type=Path)
     parser.add_argument("-o", "--out", type=Path, required=True)
     parser.add_argument("--targets", default="a100,h100")
+    parser.add_argument("--backend", choices=("auto", *BACKENDS), default="auto")
     parser.add_argument("--workers", type=int)
     chosen = parser.parse_args()
     document = read_document(chosen.results)
-    plans = fastest_plans(chosen.results, [key_of(row) for row in document["rows"]])
+    keys = [key_of(row) for row in document["rows"]]
+    plans = fastest_plans(chosen.results, keys, chosen.backend)
     targets = [target_named(name) for name in chosen.targets.split(",")]
     with CompilePool(chosen.workers) as pool:
         lines = report(document["rows"], plans, targets, pool)

@@ -1,9 +1,10 @@
-"""Tables of result files in the documents: docs/h200.md and the README.
+"""Tables of result files in the documents: docs/h200.md, docs/cuda.md and the README.
 
 python -m benchmarks.page benchmarks/results
 
 What stands between ``<!-- suite -->`` and ``<!-- /suite -->`` of docs/h200.md (h200-suite.json),
-``<!-- ahead -->`` there (from ahead.json), and ``<!-- results -->`` of the README is written anew.
+``<!-- ahead -->`` there (from ahead.json), and ``<!-- results -->`` of the README is written anew;
+so are the tables of docs/cuda.md (``benchmarks/cuda_page.py``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ahead, marks
+from benchmarks import ahead, cuda_page, marks
 from benchmarks.record import read_document
 from benchmarks.summary import BEST, best_peer, floor_share, geomean, key_of, peers_of, ratio
 from benchmarks.workloads import suites
@@ -138,6 +139,7 @@ def main(results: Path) -> None:
         (ROOT / "docs/h200.md", "suite", suite_table(document)),
         (ROOT / "docs/h200.md", "ahead", ahead.table(winners["lines"])),
         (ROOT / "README.md", "results", summary_table(document)),
+        *((ROOT / "docs/cuda.md", mark, text) for mark, text in cuda_page.tables(results)),
     ):
         path.write_text(
             marks.filled(path.read_text(encoding="utf-8"), mark, text), encoding="utf-8"

@@ -10,6 +10,7 @@ import pytest
 from plans import rms_plan
 
 from benchmarks.ahead import fastest_plans, for_target, report, table, with_winners_first
+from mirage_py.codegen.cuda.module import emit_cuda
 from mirage_py.errors import InputError
 from mirage_py.runtime.compile_pool import CompileOutcome
 from mirage_py.runtime.compiled_facts import CompiledFacts
@@ -79,6 +80,26 @@ def test_what_a_gpu_has_no_instructions_for_is_left_out():
     plan = replace(plan, options=(replace(plan.options[0], flags=flags),))
     assert for_target(plan, target("h100")) == plan
     assert for_target(plan, target("a100")).options[0].flags == flags[:1]
+
+
+def test_cuda_plans_are_emitted_for_the_target_alone():
+    flags = {"arch": "sm_90a", "copies": "descriptors", "producer": "warps", "start": "early"}
+    options = replace(PLANS[0].options[0], flags=tuple(sorted(flags.items())))
+    plan = replace(PLANS[0], backend="cuda", options=(options,))
+    (small,), (large,) = (emit_cuda(for_target(plan, target(t))) for t in ("a100", "h100"))
+    assert (small.capability, large.capability) == (80, 90)
+    assert (small.tensor_maps, small.starts_early) == ((), False)
+    assert for_target(plan, target("h100")) == plan
+
+
+def test_the_plans_of_one_back_end(tmp_path):
+    lines = [measured("p0", 1.0, 0), measured("p1", 2.0, 1)]
+    lines[1]["plan"] = to_json(replace(PLANS[1], backend="cuda"))
+    with gzip.open(tmp_path / "measurements.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    for backend, digests in (("cuda", ["p1"]), ("triton", ["p0"]), ("auto", ["p0", "p1"])):
+        found = fastest_plans(tmp_path, ["rms-b1"], backend)["rms-b1"]
+        assert [line["digest"] for line in found] == digests
 
 
 def test_where_none_fits_it_is_said():
