@@ -77,5 +77,8 @@ def _candidate(held: Json) -> Candidate:
         str(held["name"]), float("inf") if time_us is None else float(time_us), str(held["source"])
     )
     return Candidate(
-        None, timing, bool(held["passed"]), str(held["reason"]), str(held["kind"]), held["tiles"]
+        None,
+        timing,
+        bool(held["passed"]),
+        *(str(held[name]) for name in ("reason", "kind", "tiles", "backend")),
     )

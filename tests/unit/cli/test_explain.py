@@ -40,6 +40,7 @@ def artifact_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("explain")
     (folder / "softmax.math").write_text(SPEC)
     arguments = ["superoptimize", str(folder / "softmax.math"), "--effort", "none", "--seed", "3"]
+    arguments += ["--backend", "triton"]
     assert (
         run([*arguments, "--target", "h200", "-o", str(folder / "softmax.mirage"), "--json"]) == 0
     )
