@@ -67,7 +67,7 @@ class Emission:
     @contextmanager
     def indented(self, head: str, end: str = "}") -> Iterator[None]:
         """A braced statement."""
-        self.line(f"{head} {{")
+        self.line(f"{head} {{".lstrip())
         self._depth += 1
         yield
         self._depth -= 1

@@ -8,7 +8,8 @@ others, which give each stage back by a second barrier, and meet without it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from mirage_py.codegen.cuda.c_text import added, atom, identifier
 from mirage_py.codegen.cuda.copies import Copies
@@ -52,6 +53,9 @@ class EnginePipeline(Pipeline):
         self._empty: dict[int, str] = {}
         self._fetch: dict[int, str] = {}
         self._parity = ""
+        self._section = -1
+        # Whether products read a stage an iteration late.
+        self.lags = False
 
     @property
     def maps(self) -> tuple[TensorMap, ...]:
@@ -198,6 +202,8 @@ class EnginePipeline(Pipeline):
             super().begin_loop(section, dim, bounds, nodes)
             return
         out = self.out
+        self._section = section
+        self.lags = False
         if section not in self._bounds:
             self._prepare(section)
             out.line("fence_async_shared();")
@@ -224,16 +230,51 @@ class EnginePipeline(Pipeline):
         start = out.starts[dim]
         if not self.roles.has_producer:
             out.barrier("the stage before is read")
-            ahead = added(start, str((depth - 1) * tile))
-            stage = "0" if depth == 1 else f"{self._stage} == 0 ? {depth - 1} : {self._stage} - 1"
-            condition = f"{self.roles.is_issuer} && {start} > {atom(first)} && {ahead} < {stop}"
+            # The stage that is free now, and the first iteration that finds one.
+            back = 2 if self.lags else 1
+            ahead = added(start, str((depth - back) * tile))
+            stage = self._back(back)
+            used = atom(first) if back == 1 else added(first, str(tile))
+            condition = f"{self.roles.is_issuer} && {start} > {used} && {ahead} < {stop}"
             out.line(f"if ({condition}) {self._fetch[section]}({ahead}, {stage});")
         for load, ring in self._rings.items():
             size = self.staged[load].tile.size_bytes
             name = out.fresh(f"{out.names[load]}_now")
-            out.line(f"unsigned char* const {name} = {ring} + {self._stage} * {size};")
+            unused = "[[maybe_unused]] " if self.lags else ""
+            out.line(f"{unused}unsigned char* const {name} = {ring} + {self._stage} * {size};")
             self._now[load] = name
         out.line(f"mbarrier_wait({self._full[section]} + {self._stage}, {self._parity});")
+
+    def _back(self, count: int) -> str:
+        """The number of the stage of so many iterations ago."""
+        depth = self.depths[self._section]
+        if depth <= count:
+            return self._stage if depth == count else "0"
+        stage = self._stage
+        return f"{stage} < {count} ? {stage} + {depth - count} : {stage} - {count}"
+
+    @contextmanager
+    def stage_before(self) -> Iterator[None]:
+        """Inside, tiles are those of the iteration before."""
+        now = self._now
+        self._now = {}
+        for load, ring in self._rings.items():
+            size = self.staged[load].tile.size_bytes
+            self._now[load] = f"{ring} + ({self._back(1)}) * {size}"
+        yield
+        self._now = now
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether an iteration is being written."""
+        return bool(self._now)
+
+    def give_back_before(self) -> None:
+        """The stage of the iteration before may be filled again."""
+        if self.roles.has_producer:
+            self.out.line("__syncwarp();")
+            empty = self._empty[self._section]
+            self.out.line(f"if (lane == 0) mbarrier_arrive({empty} + ({self._back(1)}));")
 
     def end_iteration(self, section: int, has_exchanged: bool) -> None:
         """At the end of an iteration: its stage is given back."""
@@ -242,8 +283,9 @@ class EnginePipeline(Pipeline):
             return
         out = self.out
         if self.roles.has_producer:
-            out.line("__syncwarp();")
-            out.line(f"if (lane == 0) mbarrier_arrive({self._empty[section]} + {self._stage});")
+            if not self.lags:
+                out.line("__syncwarp();")
+                out.line(f"if (lane == 0) mbarrier_arrive({self._empty[section]} + {self._stage});")
             if has_exchanged:
                 out.barrier("what threads have exchanged is read")
         self._next_stage(self._stage, self._parity, self.depths[section])

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from mirage_py.codegen.cuda.accumulators import Accumulators, of_one_warp
 from mirage_py.codegen.cuda.block_facts import BlockFacts
-from mirage_py.codegen.cuda.c_text import C_TYPES, identifier
+from mirage_py.codegen.cuda.c_text import C_TYPES, added, identifier
 from mirage_py.codegen.cuda.cluster_cut import cluster_cut
 from mirage_py.codegen.cuda.clusters import Clusters, received_loads
 from mirage_py.codegen.cuda.copies import Copies
@@ -19,6 +19,7 @@ from mirage_py.codegen.cuda.layout_modes import decided_layouts
 from mirage_py.codegen.cuda.loop_text import loop_bounds
 from mirage_py.codegen.cuda.meetings import Meetings
 from mirage_py.codegen.cuda.memory import MEMORY
+from mirage_py.codegen.cuda.overlap import Overlap
 from mirage_py.codegen.cuda.pipeline import Pipeline
 from mirage_py.codegen.cuda.products import Products
 from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
@@ -87,6 +88,7 @@ class KernelEmitter:
         self.products = Products(
             self.out, self.copies, self.exchange, self.staged, self.pipeline.tile_at, self.need
         )
+        self.overlap = Overlap(self.out, self.pipeline, self.products)
         self.pipeline.described = self.products.groups.tiles_read()
         self.stores = Stores(self.out, self.copies, self.exchange, self.graphs, self.need)
         self.cluster = None
@@ -202,15 +204,30 @@ class KernelEmitter:
         with out.memory.loop():
             self.pipeline.begin_loop(number, dim, (first, stop, tile), section.nodes)
             self._hoist(section.nodes)
-            head = f"for ({out.index_type} {variable} = {first}; {variable} < {stop}; "
             out.has_exchanged = False
-            with out.indented(f"{head}{variable} += {tile})"), out.scope():
-                out.starts[dim] = variable
-                self.pipeline.begin_iteration(number)
-                self._phases(self.meetings.phases(section.nodes))
-                self.products.groups.wait()
-                self.pipeline.end_iteration(number, out.has_exchanged)
+            is_overlapped = self.overlap.begin(number)
+            begin = first
+            if is_overlapped:
+                with out.indented(""):
+                    out.line(f"[[maybe_unused]] const {out.index_type} {variable} = {first};")
+                    self._iteration(number, dim, variable)
+                self.overlap.behind_first()
+                begin = added(first, str(tile))
+            head = f"for ({out.index_type} {variable} = {begin}; {variable} < {stop}; "
+            with out.indented(f"{head}{variable} += {tile})"):
+                self._iteration(number, dim, variable)
+            if is_overlapped:
+                self.overlap.finish()
         self.accumulators.finish(states)
+
+    def _iteration(self, number: int, dim: str, variable: str) -> None:
+        out = self.out
+        with out.scope():
+            out.starts[dim] = variable
+            self.pipeline.begin_iteration(number)
+            self._phases(self.meetings.phases(self.block.sections[number].nodes))
+            self.products.groups.settle()
+            self.pipeline.end_iteration(number, out.has_exchanged)
 
     def _hoist(self, nodes: Sequence[int]) -> None:
         """What a loop reads of earlier sections is brought into its layouts in front of it."""
@@ -255,10 +272,10 @@ class KernelEmitter:
     def _phases(self, phases: Sequence[Sequence[int]]) -> None:
         """The text of a section's nodes."""
         for phase in phases:
-            self.products.groups.wait()
+            self.products.groups.settle()
             self.meetings.meet(phase)
             self._phase(phase)
-        self.products.groups.wait()
+        self.products.groups.settle()
         self.meetings.meet(())
 
     def _phase(self, nodes: Sequence[int]) -> None:
@@ -367,8 +384,9 @@ class KernelEmitter:
         out.line(value.declaration("" if by_groups else "0.0f"))
         whole = out.layouts.own[number]
         if self.products.begin(number, number, value, adds=False):
+            self.overlap.after_early(number)
             if whole != value.layout:
-                self.products.groups.wait()
+                self.products.groups.wait_for([number])
         else:
             self.products.multiply(number, value)
         self.meetings.finish([(number, Parts(value, "sum", facts.live(number), whole))])
@@ -378,9 +396,13 @@ class KernelEmitter:
         out = self.out
         self.products.prepare(product)
         (state, *_) = out.held(number)
-        if self.block.nodes[number].op == "accum_rescaled":
+        is_late = self.overlap.is_late(number)
+        has_sums = not is_late or self.overlap.settle(number)
+        if has_sums and self.block.nodes[number].op == "accum_rescaled":
             self.graphs.rescaling.rescale(number)
-        if not self.products.begin(product, number, state, adds=True):
+        if is_late:
+            self.overlap.keep(number)
+        elif not self.products.begin(product, number, state, adds=True):
             self.products.multiply(product, state)
 
     # -- values in the layouts that are asked for ------------------------------------------------

@@ -62,12 +62,17 @@ class Products:
         plan = self.out.layouts.products[number]
         if not plan.by_warp_groups:
             return False
-        (operand, layout), _ = plan.sides(self.out.facts)
-        left = None
-        if not self.groups.reads_from_tile(number, operand):
-            left = self._in_order(plan, self.need(operand, layout), layout)
+        (operand, _), _ = plan.sides(self.out.facts)
+        from_tile = self.groups.reads_from_tile(number, operand)
+        left = None if from_tile else self.left_value(number)
         self.groups.multiply(number, key, left, result, adds)
         return True
+
+    def left_value(self, number: int) -> Value:
+        """The left operand in registers, as a product of warp groups takes it."""
+        plan = self.out.layouts.products[number]
+        (operand, layout), _ = plan.sides(self.out.facts)
+        return self._in_order(plan, self.need(operand, layout), layout)
 
     def multiply(self, number: int, result: Value) -> None:
         """Add the product to ``result``, which has its layout in parts."""

@@ -45,6 +45,8 @@ class WarpGroupProducts:
         self.facts = emission.facts
         self.tile_at = tile_at
         self._under_way: list[_UnderWay] = []
+        # Whose sums are under way from one phase to the next, on purpose.
+        self.late: Collection[int] = ()
 
     def left_matrix(self, product: int, plan: ProductPlan) -> Matrix | None:
         """The left operand where it is read from shared memory; None: from registers."""
@@ -165,6 +167,15 @@ class WarpGroupProducts:
         places = [n for n, u in enumerate(self._under_way) if u.key in keys]
         if places:
             self._wait(places[-1] + 1)
+
+    def settle(self) -> None:
+        """Wait for all that is not late."""
+        self.wait_for([u.key for u in self._under_way if u.key not in self.late])
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether there is anything to wait for."""
+        return bool(self._under_way)
 
     def wait(self) -> None:
         """Wait for all that is under way."""
