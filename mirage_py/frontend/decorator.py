@@ -121,6 +121,7 @@ class SuperoptimizedFunction(Generic[P, R]):
         self.options = options or CallOptions()
         self._name = getattr(fn, "__name__", type(fn).__name__)
         self._optimizer = optimizer
+        self._has_pipeline = optimizer is None
         self._sized_optimizer = sized_optimizer
         self._policy = self.options.policy
         self._is_declared = bool(self.options.dynamic) and self._policy.kind != STATIC
@@ -146,7 +147,9 @@ class SuperoptimizedFunction(Generic[P, R]):
         try:
             outputs = entry.kernel(*entry.traced.inputs(call.leaves))
         except Exception as error:  # noqa: BLE001  the kernel is at fault, not the call
-            self._replace(entry, self._refused(call, key, error))
+            refused = self._refused(call, key, error)
+            if not _is_capturing():  # there it may be that it was not compiled before
+                self._replace(entry, refused)
             return self.__wrapped__(*args, **kwargs)
         packed = entry.traced.pack(outputs if isinstance(outputs, tuple) else (outputs,))
         return cast("R", packed)
@@ -179,7 +182,8 @@ class SuperoptimizedFunction(Generic[P, R]):
         """Why these arguments are served as they are: kernel, tiles, evidence, and how to have the
         same again without a search.
         """
-        return explained(self._name, self.entry(*args, **kwargs))
+        entry = self.entry(*args, **kwargs)
+        return explained(self._name, entry, self._report(entry))
 
     def save(self, folder: Path | str, *args: P.args, **kwargs: P.kwargs) -> None:
         """Write what serves these arguments as an artifact, which ``load`` and ``mirage_py.load``
@@ -187,7 +191,8 @@ class SuperoptimizedFunction(Generic[P, R]):
 
         Raises InputError where the function itself serves them, for another reason than speed.
         """
-        save_entry(folder, self._name, self.entry(*args, **kwargs))
+        entry = self.entry(*args, **kwargs)
+        save_entry(folder, self._name, entry, self._report(entry))
 
     def load(self, plan: Path | str) -> None:
         """Serve the program of a saved artifact, or of the text of a plan, without a search.
@@ -202,6 +207,13 @@ class SuperoptimizedFunction(Generic[P, R]):
 
         entry = self.entry(*args, **kwargs)
         return as_torch_op(name, *operands_of(self._name, entry))
+
+    def _report(self, entry: _Entry) -> Mapping[str, Any]:
+        """What is known of a kernel: by itself, or by the cache that its search was kept in."""
+        report = getattr(entry.kernel, "report", None)
+        if report is None and entry.traced is not None and self._has_pipeline:
+            return _cached_report(entry.traced.program, self.options)
+        return report or {}
 
     # -- preparing ---------------------------------------------------------------------------------
 
@@ -276,6 +288,8 @@ class SuperoptimizedFunction(Generic[P, R]):
                     if _is_capturing():
                         key = ("in a CUDA graph", key)
                         return key, self._refused(call, key, _in_cuda_graph())
+                    if row is not None:  # what the function takes from elsewhere has changed
+                        group.table.discard(row)
                     row = self._sized_row(call, axes, sizes, group, key)
         row.calls += 1
         if len(self._rows) >= _MOST_ROWS:
@@ -293,15 +307,18 @@ class SuperoptimizedFunction(Generic[P, R]):
     ) -> Row[_Entry]:
         bounds = {name: self._policy.bucket(size) for name, size in sizes.items()}
         predicate = SizePredicate.ranges(bounds)
+        # Outside the net below: an option that does not exist is the caller's mistake.
+        optimizer = self._optimizer = self._optimizer or _default_optimizer(self.options)
+        sized = self._sized_optimizer or _default_sized_optimizer(self.options)
+        self._sized_optimizer = sized
         try:
             self._check(call)
             if min(sizes.values()) <= 1:
                 # Axes of one point are no dimensions: a program of its own.
                 predicate = SizePredicate.ranges({n: (s, s) for n, s in sizes.items()})
-                optimizer = self._optimizer = self._optimizer or _default_optimizer(self.options)
                 entry = self._optimized(call, optimizer)
             else:
-                entry, predicate = self._optimized_for_sizes(call, axes, sizes)
+                entry, predicate = self._optimized_for_sizes(call, axes, sizes, sized)
         except Exception as error:  # noqa: BLE001  as in _prepared
             entry = self._refused(call, (_SIZES_REFUSED, key), error)
         row = Row(predicate, entry, entry.served_by, entry.source)
@@ -315,7 +332,11 @@ class SuperoptimizedFunction(Generic[P, R]):
                     row.entry, row.served_by, row.source = refused, refused.served_by, "fallback"
 
     def _optimized_for_sizes(
-        self, call: Call, axes: tuple[DynamicAxis, ...], sizes: Mapping[str, int]
+        self,
+        call: Call,
+        axes: tuple[DynamicAxis, ...],
+        sizes: Mapping[str, int],
+        optimizer: SizedOptimizer,
     ) -> tuple[_Entry, SizePredicate]:
         def trace(at: Call) -> TracedCall:
             return trace_call(self._reader.signature, self._reader.arguments(at))
@@ -323,10 +344,8 @@ class SuperoptimizedFunction(Generic[P, R]):
         found = sized_program(call, axes, sizes, self._policy, trace)
         kernel: Kernel | None = self._pinned.kernel_for(found.traced.program)
         if kernel is None:
-            if self._sized_optimizer is None:
-                self._sized_optimizer = _default_sized_optimizer(self.options)
             reference = self._reference(found.call, found.traced)
-            kernel = self._sized_optimizer(found.traced.program, tuple(found.dims), reference)
+            kernel = optimizer(found.traced.program, tuple(found.dims), reference)
         entry = self._entry_of(self._reader.describe(call, axes), kernel, found.traced, found.call)
         return entry, found.validity(getattr(kernel, "validity", None))
 
@@ -485,6 +504,15 @@ def _default_optimizer(options: CallOptions) -> Optimizer:
         seed=options.seed,
         cache=options.cache,
     )
+
+
+def _cached_report(program: Program, options: CallOptions) -> Mapping[str, Any]:
+    from mirage_py.known_results import known_artifact
+    from mirage_py.pipeline import Options, question_of
+
+    asked = Options(options.target, options.backend, options.effort, options.budget, options.seed)
+    held = known_artifact(question_of(program, asked)) if options.cache else None
+    return held.report if held is not None else {}
 
 
 def _is_of_sizes(key: Hashable) -> bool:

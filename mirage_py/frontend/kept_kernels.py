@@ -79,14 +79,13 @@ def operands_of(name: str, served: Served) -> tuple[Program, Plan | None]:
     return served.traced.program, getattr(served.kernel, "plan", None)
 
 
-def save_entry(folder: Path | str, name: str, served: Served) -> None:
+def save_entry(folder: Path | str, name: str, served: Served, report: Mapping[str, Any]) -> None:
     """Write what serves a signature as an artifact. Raises InputError as ``operands_of`` does."""
     program, plan = operands_of(name, served)
-    report: Mapping[str, Any] = getattr(served.kernel, "report", {})
     save_artifact(folder, program=program, plan=plan, report=report)
 
 
-def explained(name: str, served: Served) -> str:
+def explained(name: str, served: Served, report: Mapping[str, Any]) -> str:
     """What serves a signature and why, with the line that gives the same plan again."""
     head = [f"{name}({served.signature})", f"served by: {served.served_by} ({served.source})"]
     if served.traced is None:
@@ -94,6 +93,5 @@ def explained(name: str, served: Served) -> str:
     validity = getattr(served.kernel, "validity", None)
     if validity is not None:
         head.append(f"right for: {validity}")
-    report: Mapping[str, Any] = getattr(served.kernel, "report", {})
     plan: Plan | None = getattr(served.kernel, "plan", None)
     return "\n".join([*head, *explanation(served.traced.program, plan, report)])

@@ -35,6 +35,10 @@ class DispatchTable(Generic[T]):
         self._rows = (*self._rows, row)
         return row
 
+    def discard(self, row: Row[T]) -> None:
+        """Take a row out that nothing is to be served by any more."""
+        self._rows = tuple(r for r in self._rows if r is not row)
+
     def find(self, sizes: Mapping[str, int]) -> Row[T] | None:
         """The first row that holds for these sizes."""
         for row in self._rows:

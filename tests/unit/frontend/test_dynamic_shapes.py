@@ -204,3 +204,26 @@ def test_a_kernel_that_fails_is_not_called_again():
         torch.testing.assert_close(fn(x, w), x @ w)
     torch.testing.assert_close(fn(x[:18], w), x[:18] @ w)
     assert "fallback" in fn.dispatch_table()
+
+
+def test_a_captured_tensor_that_changes_gets_a_row_of_its_own():
+    sizes = Sizes()
+    held = {"w": torch.randn(8, 4)}
+    fn = sizes.serve(lambda x: x @ held["w"], shapes="bucketed", dynamic={"x": (0,)})
+    fn(torch.randn(20, 8))
+    held["w"] = torch.randn(8, 5)
+    for m in (20, 21, 22):
+        x = torch.randn(m, 8)
+        torch.testing.assert_close(fn(x), x @ held["w"])
+    assert len(sizes.kernels) == 2
+    assert fn.dispatch_table().count("<= x_0 <=") == 1
+
+
+def test_an_option_that_does_not_exist_is_the_callers_mistake():
+    fn = SuperoptimizedFunction(
+        lambda x: x * 2, CallOptions(effort="huge", dynamic={"x": (0,)}), lambda *_: None
+    )
+    with pytest.raises(InputError, match="unknown effort"):
+        fn(torch.randn(4, 8))
+    with pytest.raises(InputError, match="unknown shape policy"):
+        SuperoptimizedFunction(lambda x: x, CallOptions(shapes="elastic"))

@@ -70,7 +70,14 @@ TOP = ("cli", "__init__", "__main__")
 
 # The decorator turns a function into a kernel: the one file of a front end that needs all of it.
 EXCEPTIONS: dict[str, tuple[str, ...]] = {
-    "frontend/decorator.py": ("pipeline", "runtime", "shapes", "sized_kernels", "torch_ops"),
+    "frontend/decorator.py": (
+        "known_results",
+        "pipeline",
+        "runtime",
+        "shapes",
+        "sized_kernels",
+        "torch_ops",
+    ),
     # What it found, kept; and what it serves many sizes with.
     "frontend/kept_kernels.py": ("runtime",),
     "frontend/sized_calls.py": ("shapes",),
