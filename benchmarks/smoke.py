@@ -94,8 +94,8 @@ def smoke_row(workload: Workload, searched: Searched) -> tuple[Json, list[Json]]
 def _searched(workload: Workload, options: Options) -> Searched:
     path = options.families / f"{workload.key}.json" if options.families else None
     if path is not None and path.exists():
-        return read(path, options.most_plans)
-    return search_workload(workload, _TARGET, "none")
+        return read(path, options.most_plans, options.backend)
+    return search_workload(workload, _TARGET, "none", options.backend)
 
 
 def _judged_eager(workload: Workload, searched: Searched) -> FloatEvidence:
