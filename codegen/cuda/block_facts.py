@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 
-from mirage_py.codegen.cuda.cluster_cut import ClusterCut, CutPadding
+from mirage_py.codegen.cuda.cluster_plan import ClusterPlan, MeetingPadding
 from mirage_py.codegen.padding import Padding
 from mirage_py.codegen.precision import TypedBlock
 from mirage_py.codegen.tiles import Tiling
@@ -30,10 +30,10 @@ class BlockFacts:
         tensors: Mapping[str, Tensor],
         axes: str,
         in_base_two: Collection[str],
-        cut: ClusterCut | None = None,
+        cut: ClusterPlan | None = None,
     ) -> None:
         """``axes`` is the launch option of that name, ``in_base_two`` the tensors that hold shifts
-        in base 2, ``cut`` where the blocks of its cluster come together.
+        in base 2, ``cut`` where the blocks of its cluster meet.
         """
         self.cut = cut
         if cut is not None:
@@ -98,7 +98,7 @@ class BlockFacts:
         """What values are in the padding of their tiles."""
         if self.cut is None:
             return Padding(self.tiling, self.block)
-        return CutPadding(self.tiling, self.block, self.cut.sources)
+        return MeetingPadding(self.tiling, self.block, self.cut.sources)
 
     def is_literal(self, number: int) -> bool:
         """Whether it is a number."""

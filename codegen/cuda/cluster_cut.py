@@ -1,374 +1,87 @@
-"""Where the blocks of a cluster come together: a block graph cut in front of what it reduces over
-the cluster.
-
-Each block keeps what it has up to the cut. Behind it every block gets a slice of the results: what
-all blocks have of the slice arrives in its shared memory, and the last nodes are evaluated there
-with the dimension of the cluster whole, as a kernel of their own would do. To the rest of the
-emitter what arrives is a load of the last section.
-"""
+"""How the blocks of a cluster come together in a block graph: in slices, or by totals for all."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import product
-from math import prod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from mirage_py.codegen.cuda.contiguity import ALIGNMENT_BYTES, run_length
-from mirage_py.codegen.padding import Padding
+from mirage_py.codegen.cuda.cluster_plan import ClusterPlan
+from mirage_py.codegen.cuda.cluster_slices import Slices
+from mirage_py.codegen.cuda.cluster_totals import with_totals
 from mirage_py.codegen.precision import TypedBlock
-from mirage_py.codegen.tiles import MIN_DOT_EXTENT, Tiling, next_power_of_two
-from mirage_py.codegen.triton.shifts import BaseTwoShifts, is_shift
+from mirage_py.codegen.tiles import Tiling
 from mirage_py.errors import ScheduleError
-from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.dtypes import F32, DType
-from mirage_py.ugraph.node import STORES, Access, Node
-from mirage_py.ugraph.operators import ELEMENTWISE, operator
+from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.program import Program, Tensor
-from mirage_py.ugraph.ugraph import BlockGraph, Section
 
 _REDUCTIONS = ("sum", "max", "matmul")
-_LEAVES = ("load", "const", "size", "mask", "index")
-_UNREAD = ("const", "size", "mask", "index")
-# How much worse a slice is whose rows are stored in less than 16 bytes each.
-_CRUMBS = 1.5
 
 
-@dataclass(frozen=True)
-class SlicedTiling(Tiling):
-    """Extents with those of the section behind the cut: the cluster's dimensions are whole there,
-    and of others a block has a slice.
-    """
-
-    cut: int = 0
-    # Behind the cut: {dimension: (its extent, that of the tile which has the slices)}.
-    behind: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-
-    def has_tail(self, dim: str, section: int) -> bool:
-        """Whether some slice reaches past the dimension's end, or lies behind it."""
-        if section >= self.cut and dim in self.behind:
-            return self.program.sizes[dim] % self.behind[dim][1] != 0
-        return super().has_tail(dim, section)
-
-    def _pad(self, dim: str, section: int) -> int:
-        if section >= self.cut and dim in self.behind:
-            return self.behind[dim][0]
-        return super()._pad(dim, section)
-
-
-class CutPadding(Padding):
-    """What arrives has in its padding what was sent."""
-
-    def __init__(self, tiling: Tiling, block: BlockGraph, sources: Mapping[int, int]) -> None:
-        super().__init__(tiling, block)
-        self.sources = sources
-
-    def _is_zero(self, number: int, dim: str) -> bool:
-        if number not in self.sources:
-            return super()._is_zero(number, dim)
-        return dim not in self.block.cluster_dims and self.is_zero(self.sources[number], dim)
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterCut:
-    """``typed`` has a last section of what lies behind the cut; ``sources`` gives for each of its
-    loads of what arrives the node whose value is sent, ``tensors`` the made-up tensors of these
-    loads, ``in_base_two`` those among them that hold shifts in base 2.
-
-    ``slices`` says into how many slices dimensions are cut, the first fastest in a block's number
-    among ``blocks``; ``first`` is the dimension that lies contiguously where it arrives.
-    """
-
-    typed: TypedBlock
-    tiling: SlicedTiling
-    tensors: Mapping[str, Tensor]
-    sources: Mapping[int, int]
-    in_base_two: frozenset[str]
-    slices: tuple[tuple[str, int], ...]
-    first: str
-    blocks: int
-
-    @property
-    def section(self) -> int:
-        """The section behind the cut."""
-        return self.tiling.cut
-
-    @property
-    def sharers(self) -> int:
-        """Blocks that have a slice."""
-        return prod(count for _, count in self.slices)
-
-
-def cluster_cut(
+def cluster_plan(
     program: Program, typed: TypedBlock, tensors: Mapping[str, Tensor]
-) -> ClusterCut | None:
-    """The cut of a block graph; None where it reduces nothing over a cluster of several blocks.
+) -> ClusterPlan | None:
+    """The meetings of a block graph; None where it reduces nothing over a cluster of several
+    blocks.
 
     Raises ScheduleError where such a reduction stands in a loop, or is a product.
     """
     tiling = Tiling(program, typed.block)
-    dims = [d for d, _ in tiling.cluster_axes]
-    found = [
+    dims = tuple(d for d, _ in tiling.cluster_axes)
+    found = _over(typed, dims)
+    for n in found:
+        block = typed.block
+        node = block.nodes[n]
+        is_product = node.op == "matmul"
+        if is_product or block.sections[block.section_of[n]].loop is not None:
+            raise ScheduleError(
+                f"%{n} {node.op} over a cluster",
+                where=block.name,
+                why="a product over the cluster has to be a sum of products"
+                if is_product
+                else "blocks do not meet in loops",
+            )
+    if not found:
+        return None
+    if all(tiling.padded(d, 0) == 1 for d in dims):
+        typed = _in_two_steps(typed, dims, found)
+        found = _over(typed, dims)
+    tiling = Tiling(program, typed.block)
+    slices = Slices(program, typed, tensors, tiling, found)
+    if slices.is_possible():
+        return slices.run()
+    return with_totals(program, typed, tensors, tiling, found)
+
+
+def _over(typed: TypedBlock, dims: Sequence[str]) -> list[int]:
+    return [
         n for n, node in enumerate(typed.block.nodes)
         if node.op in _REDUCTIONS and any(d in dims for d in node.reduced)
     ]  # fmt: skip
-    return _Cutter(program, typed, tensors, tiling, found).run() if found else None
 
 
-class _Cutter:
-    def __init__(
-        self,
-        program: Program,
-        typed: TypedBlock,
-        tensors: Mapping[str, Tensor],
-        tiling: Tiling,
-        reductions: Sequence[int],
-    ) -> None:
-        self.program = program
-        self.typed = typed
-        self.block = typed.block
-        self.nodes = typed.block.nodes
-        self.given = tensors
-        self.tiling = tiling
-        self.parts = dict(tiling.cluster_axes)
-        self.last = self._behind(reductions)
-        self.made: dict[str, Tensor] = {}
-
-    def run(self) -> ClusterCut:
-        sent = [a for a in self._operands() if any(d in self.parts for d in self.nodes[a].dims)]
-        for a in sent:
-            if not self.typed.dtypes[a].is_float:
-                raise self._refusal(a, "only floats go from block to block")
-        slices = self._slices(sent)
-        first = self._first()
-        sections, nodes, dtypes, sources = self._rewritten(sent, first)
-        block = replace(self.block, nodes=nodes, sections=sections)
-        tiling = self._sliced(block, slices)
-        return ClusterCut(
-            TypedBlock(block, dtypes),
-            tiling,
-            self.made,
-            sources,
-            _in_base_two(block, sources),
-            tuple(slices.items()),
-            first,
-            prod(self.parts.values()),
-        )
-
-    def _refusal(self, number: int, why: str) -> ScheduleError:
-        return ScheduleError(
-            f"%{number} {self.nodes[number].op} over a cluster", where=self.block.name, why=why
-        )
-
-    # -- what lies behind the cut ----------------------------------------------------------------
-
-    def _behind(self, reductions: Sequence[int]) -> frozenset[int]:
-        """Reductions over the cluster, all that depends on them, and what only these read."""
-        last = set(reductions)
-        for n, node in enumerate(self.nodes):
-            if any(a in last for a in node.args):
-                last.add(n)
-        for n in sorted(last):
-            if self.block.sections[self.block.section_of[n]].loop is not None:
-                raise self._refusal(n, "blocks come together behind the last loop only")
-            if self.nodes[n].op == "matmul" and n in reductions:
-                raise self._refusal(n, "a product over the cluster has to be a sum of products")
-        users: list[list[int]] = [[] for _ in self.nodes]
-        for n, node in enumerate(self.nodes):
-            for a in node.args:
-                users[a].append(n)
-        for n in reversed(range(len(self.nodes))):
-            straight = self.block.sections[self.block.section_of[n]].loop is None
-            is_free = straight and bool(users[n]) and self._is_free(n)
-            if is_free and all(u in last for u in users[n]):
-                last.add(n)
-        return frozenset(last)
-
-    def _is_free(self, number: int) -> bool:
-        """Whether it follows from loads and numbers by what is elementwise."""
-        node = self.nodes[number]
-        if node.op in _LEAVES:
-            return True
-        elementwise = operator(node.op).kind == ELEMENTWISE
-        return elementwise and all(self._is_free(a) for a in node.args)
-
-    def _operands(self) -> list[int]:
-        """What nodes behind the cut read from in front of it, and have to be given."""
-        read = (a for n in sorted(self.last) for a in self.nodes[n].args if a not in self.last)
-        return [a for a in dict.fromkeys(read) if not self._is_copied(a) and not self._is_unread(a)]
-
-    def _is_unread(self, number: int) -> bool:
-        return self.nodes[number].op in _UNREAD
-
-    def _is_copied(self, number: int) -> bool:
-        """Loads are loaded again, with the extents of the slice."""
-        node = self.nodes[number]
-        return node.op == "load" or (node.op == "cast" and self._is_copied(node.args[0]))
-
-    # -- slices ----------------------------------------------------------------------------------
-
-    def _slices(self, sent: Sequence[int]) -> dict[str, int]:
-        """Into how many slices each dimension is cut, so that blocks get the least."""
-        found: dict[str, int] = {}
-        best = float("inf")
-        for slices in self._possible(sent):
-            cost = self._received(sent, slices)
-            if cost < best and self._keeps_products(slices):
-                found, best = slices, cost
-        return {d: count for d, count in found.items() if count > 1}
-
-    def _possible(self, sent: Sequence[int]) -> Iterator[dict[str, int]]:
-        blocks = prod(self.parts.values())
-        stores = [self.nodes[n] for n in sorted(self.last) if self.nodes[n].op in STORES]
-        fixed = {d for a in self._operands() if a not in sent for d in self.nodes[a].dims}
-        fixed |= {
-            d for n in self.last if self.nodes[n].op in _REDUCTIONS for d in self.nodes[n].reduced
-        }
-        dims = [
-            d for d in self.program.dim_names
-            if d not in fixed and d not in self.parts and self._extent(d) > 1
-            and any(d in self.nodes[a].dims for a in sent) and all(d in s.dims for s in stores)
-        ]  # fmt: skip
-        counts = [[1 << n for n in range(self._extent(d).bit_length())] for d in dims]
-        for chosen in product(*counts):
-            if prod(chosen) <= blocks:
-                yield dict(zip(dims, chosen, strict=True))
-
-    def _extent(self, dim: str) -> int:
-        """Points of a tile behind the last loop, along one not of the cluster."""
-        return max(self.tiling.padded(dim, self.block.section_of[n]) for n in self.last)
-
-    def _received(self, sent: Sequence[int], slices: Mapping[str, int]) -> float:
-        """Elements that a block is sent, those of padding not counted."""
-        total = 0.0
-        for a in sent:
-            dims = (d for d in self.nodes[a].dims if d not in self.parts)
-            total += prod(
-                min(self._extent(d) // slices.get(d, 1), self.program.sizes[d]) for d in dims
-            )
-        first = self._first()
-        run = self._extent(first) // slices.get(first, 1)
-        is_crumbs = first in slices and slices[first] > 1 and run * 2 < ALIGNMENT_BYTES
-        return total * (_CRUMBS if is_crumbs else 1.0)
-
-    def _keeps_products(self, slices: Mapping[str, int]) -> bool:
-        """Whether tensor cores multiply what they multiply without slices."""
-        number = len(self.block.sections)
-        sections = (*self.block.sections, Section(()))
-        sliced = self._sliced(replace(self.block, sections=sections), slices)
-        products = (n for n in sorted(self.last) if self.nodes[n].op == "matmul")
-        return all(self._is_dot(sliced, n, number) == self.tiling.is_dot(n) for n in products)
-
-    def _is_dot(self, sliced: SlicedTiling, number: int, section: int) -> bool:
-        node = self.nodes[number]
-        left, right = (self.nodes[a].dims for a in node.args)
-        sides = (
-            [d for d in left if d not in right],
-            [d for d in right if d not in left],
-            node.reduced,
-        )
-        shared = (d for d in left if d in right and d not in node.reduced)
-        if any(sliced.padded(d, section) > 1 for d in shared):
-            return False
-        return all(sliced.elements(tuple(s), section) >= MIN_DOT_EXTENT for s in sides)
-
-    def _sliced(self, block: BlockGraph, slices: Mapping[str, int]) -> SlicedTiling:
-        behind = {d: (self._extent(d) // n, self._extent(d)) for d, n in slices.items()}
-        for dim in self.parts:
-            whole = next_power_of_two(self.program.sizes[dim])
-            behind[dim] = whole, whole
-        return SlicedTiling(self.program, block, (), len(block.sections) - 1, behind)
-
-    def _first(self) -> str:
-        """The dimension along which the results are stored in the longest vectors."""
-        runs: dict[str, int] = {}
-        for n in sorted(self.last):
-            node = self.nodes[n]
-            if node.op not in STORES:
-                continue
-            tensor = self.given[node.access.tensor]
-            for d in node.dims:
-                run = run_length(node.access, tensor, d, ALIGNMENT_BYTES)
-                runs[d] = max(runs.get(d, 0), run)
-        return max(runs, key=lambda d: (runs[d], self.program.dim_names.index(d)), default="")
-
-    # -- the block graph with the cut ------------------------------------------------------------
-
-    def _rewritten(
-        self, sent: Sequence[int], first: str
-    ) -> tuple[tuple[Section, ...], tuple[Node, ...], tuple[DType, ...], dict[int, int]]:
-        nodes: list[Node] = []
-        dtypes: list[DType] = []
-        place: dict[int, int] = {}
-
-        def add(node: Node, dtype: DType) -> int:
-            nodes.append(node)
-            dtypes.append(dtype)
-            return len(nodes) - 1
-
-        def copy(number: int) -> int:
-            node = self.nodes[number]
-            args = tuple(place[a] for a in node.args)
-            return add(replace(node, args=args), self.typed.dtypes[number])
-
-        sections = []
-        for section in self.block.sections:
-            begin = len(nodes)
-            for n in section.nodes:
-                if n not in self.last:
-                    place[n] = copy(n)
-            sections.append(replace(section, nodes=tuple(range(begin, len(nodes)))))
+def _in_two_steps(typed: TypedBlock, dims: Sequence[str], found: Sequence[int]) -> TypedBlock:
+    """Reductions over the cluster and other dimensions: over the others first, in each block."""
+    nodes: list[Node] = []
+    dtypes: list[DType] = []
+    place: dict[int, int] = {}
+    sections = []
+    block = typed.block
+    for section in block.sections:
         begin = len(nodes)
-        sources = {}
-        for number, a in enumerate(sent):
-            node = self.nodes[a]
-            tensor, access = self._tensor(number, node, first)
-            load = add(Node("load", (), access, node.dims), F32)
-            sources[load] = place[a]
-            self.made[tensor.name] = tensor
-            place[a] = load
-            if self.typed.dtypes[a] != F32:
-                cast = Node("cast", (load,), self.typed.dtypes[a], node.dims)
-                place[a] = add(cast, self.typed.dtypes[a])
-        for a in self._copied():
-            place[a] = copy(a)
-        for n in sorted(self.last):
-            place[n] = copy(n)
-        sections.append(Section(tuple(range(begin, len(nodes)))))
-        return tuple(sections), tuple(nodes), tuple(dtypes), sources
-
-    def _copied(self) -> list[int]:
-        """Loads in front of the cut that nodes behind it read, with their casts."""
-        found: set[int] = set()
-        pending = [a for n in self.last for a in self.nodes[n].args if a not in self.last]
-        while pending:
-            a = pending.pop()
-            if a not in found and self._is_copied(a):
-                found.add(a)
-                pending += self.nodes[a].args
-        return sorted(found)
-
-    def _tensor(self, number: int, node: Node, first: str) -> tuple[Tensor, Access]:
-        name = f"received{number}"
-        while name in self.given:
-            name += "_"
-        dims = [d for d in node.dims if d in self.parts]
-        dims += [d for d in node.dims if d not in self.parts and d != first]
-        dims += [first] if first in node.dims else []
-        shape = tuple(self.program.sizes[d] for d in dims)
-        return Tensor(name, shape, F32), Access(name, tuple(ix.dim(d) for d in dims))
-
-
-def _in_base_two(block: BlockGraph, sources: Mapping[int, int]) -> frozenset[str]:
-    """Which of the tensors of what arrives hold shifts in base 2: the senders have them so, and
-    the readers take them so.
-    """
-    loads = {block.nodes[n].access.tensor: (n, s) for n, s in sources.items()}
-    chosen: Collection[str] = {t for t, (_, s) in loads.items() if is_shift(block.nodes[s])}
-    while chosen:
-        found = BaseTwoShifts(block, chosen)
-        kept = {t for t in chosen if found.agrees(t) and loads[t][1] in found.shifts}
-        if kept == chosen:
-            break
-        chosen = kept
-    return frozenset(chosen)
+        for n in section.nodes:
+            node = block.nodes[n]
+            args = tuple(place[a] for a in node.args)
+            others = tuple(d for d in node.reduced if d not in dims) if n in found else ()
+            if others:
+                kept = tuple(d for d in block.nodes[node.args[0]].dims if d not in others)
+                nodes.append(Node(node.op, args, others, kept))
+                dtypes.append(F32)
+                args = (len(nodes) - 1,)
+                node = replace(node, attr=tuple(d for d in node.reduced if d in dims))
+            place[n] = len(nodes)
+            nodes.append(replace(node, args=args))
+            dtypes.append(typed.dtypes[n])
+        sections.append(replace(section, nodes=tuple(range(begin, len(nodes)))))
+    block = replace(block, nodes=tuple(nodes), sections=tuple(sections))
+    return TypedBlock(block, tuple(dtypes))

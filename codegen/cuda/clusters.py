@@ -9,18 +9,18 @@ the whole kernel, so no other barrier is needed, and none at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from mirage_py.codegen.cuda.block_facts import BlockFacts
 from mirage_py.codegen.cuda.c_text import added, atom, identifier
-from mirage_py.codegen.cuda.cluster_cut import ClusterCut
+from mirage_py.codegen.cuda.cluster_plan import ClusterPlan
 from mirage_py.codegen.cuda.copies import Copies
 from mirage_py.codegen.cuda.emission import Emission
 from mirage_py.codegen.cuda.layout import Bit, Layout, bits_of
 from mirage_py.codegen.cuda.linear_text import is_only_copy, register_part, thread_part
 from mirage_py.codegen.cuda.pipeline import Pipeline
-from mirage_py.codegen.cuda.shared_tile import TILE_ALIGNMENT_BYTES, SharedTile
+from mirage_py.codegen.cuda.shared_tile import PIECE_BYTES, TILE_ALIGNMENT_BYTES, SharedTile
 from mirage_py.codegen.cuda.staging import Staged
 from mirage_py.codegen.cuda.value import Value
 
@@ -30,7 +30,7 @@ _MOST_FLOATS = 4
 _TO = "to"
 
 
-def received_loads(facts: BlockFacts, cut: ClusterCut) -> dict[int, Staged]:
+def received_loads(facts: BlockFacts, cut: ClusterPlan) -> dict[int, Staged]:
     """What arrives, as tiles in shared memory: along the dimension of the stores, or along the last
     one, with what comes from one block all together.
     """
@@ -40,7 +40,9 @@ def received_loads(facts: BlockFacts, cut: ClusterCut) -> dict[int, Staged]:
         parts = [d for d in extents if d in facts.block.cluster_dims]
         others = [d for d in extents if d not in parts]
         inner = cut.first if cut.first in others else (others or parts)[-1]
-        rows = (*parts, *(d for d in others if d != inner))
+        if cut.slices is None:
+            inner = parts[-1]
+        rows = (*parts, *others)
         rest = bits_of(tuple(d for d in rows if d != inner), extents)
         found[load] = Staged(load, SharedTile(bits_of((inner,), extents), rest, 4), 1)
     return found
@@ -62,11 +64,13 @@ class Clusters:
         self.copies = copies
         self.pipeline = pipeline
         assert self.facts.cut is not None
-        self.cut: ClusterCut = self.facts.cut
+        self.cut: ClusterPlan = self.facts.cut
         self.received = received
         self.value_of = value_of
         self._buffers: dict[int, str] = {}
         self._rank = ""
+        self._slices: dict[str, str] = {}
+        self._all_have_begun = False
 
     def begin(self) -> None:
         """At the kernel's head."""
@@ -75,80 +79,98 @@ class Clusters:
         for load, staged in self.received.items():
             name = out.fresh(f"{out.names[self.cut.sources[load]]}_of_blocks")
             size = max(4, staged.tile.size_bytes)
-            self._buffers[load] = out.memory.new(name, size, TILE_ALIGNMENT_BYTES, "unsigned char")
-
-    @contextmanager
-    def last_section(self) -> Iterator[None]:
-        """Sends, meets, and gives positions their meaning behind the cut; inside is what the blocks
-        do that have a slice.
-        """
-        out, cut = self.out, self.cut
+            alignment = TILE_ALIGNMENT_BYTES if staged.tile.swizzle_bytes else PIECE_BYTES
+            self._buffers[load] = out.memory.new(name, size, alignment, "unsigned char")
         steps = []
         step = 1
         for dim, count in self.facts.tiling.cluster_axes:
-            name = out.block_names[dim]
-            steps.append(name if step == 1 else f"{name} * {step}")
+            block = out.block_names[dim]
+            steps.append(block if step == 1 else f"{block} * {step}")
             step *= count
-        self._rank = out.fresh("rank")
-        out.line(f"const int {self._rank} = {added(*steps)};")
-        out.line("cluster_wait();  // all blocks of the cluster have begun")
-        for load in cut.sources:
-            self._send(load)
-        out.line("cluster_arrive();")
-        out.line("cluster_wait();  // what all have sent has arrived")
-        out.memory.phase += 1
-        for load, buffer in self._buffers.items():
-            self.pipeline.arrived(load, buffer)
-        self._move_positions()
-        with out.only(" && ".join(self._has_slice())):
-            yield
+        if self.cut.slices is not None:
+            self._rank = out.fresh("rank")
+            out.line(f"const int {self._rank} = {added(*steps)};")
+            self._name_slices(self.cut.slices)
 
-    def _has_slice(self) -> list[str]:
-        """Conditions on blocks that have something to do behind the cut."""
-        cut, tiling = self.cut, self.facts.tiling
-        sizes = self.facts.program.sizes
-        conditions = [f"{self._rank} < {cut.sharers}"] if cut.sharers < cut.blocks else []
-        for dim, _ in cut.slices:
-            # Nobody masks a dimension of which a tile has one position.
-            if tiling.padded(dim, cut.section) == 1 and tiling.has_tail(dim, cut.section):
-                conditions.append(f"{self.out.starts[dim]} < {sizes[dim]}")
-        return conditions
-
-    def _move_positions(self) -> None:
-        """The block's slice, and the whole of the cluster's dimensions."""
+    def _name_slices(self, slices: Sequence[tuple[str, int]]) -> None:
+        """The first positions of the block's slice."""
         out = self.out
         step = 1
-        for dim, count in self.cut.slices:
-            extent = self.facts.tiling.padded(dim, self.cut.section)
+        for dim, count in slices:
+            extent = self._extent(dim)
             number = self._rank if step == 1 else f"{self._rank} / {step}"
             if step * count < self.cut.blocks:
                 number = f"{atom(number)} % {count}"
             name = out.fresh(f"{identifier(dim)}_slice")
-            start = added(out.starts.get(dim, "0"), f"{atom(number)} * {extent}")
+            scaled = number if extent == 1 else f"{atom(number)} * {extent}"
+            start = added(out.starts.get(dim, "0"), scaled)
             out.line(f"const {out.index_type} {name} = {start};")
-            out.starts[dim] = name
+            self._slices[dim] = name
             step *= count
-        for dim, _ in self.facts.tiling.cluster_axes:
-            out.starts[dim] = "0"
+
+    @contextmanager
+    def positions(self) -> Iterator[None]:
+        """Inside positions are those of a meeting: of the block's slice, and of all blocks."""
+        starts = self.out.starts
+        before = dict(starts)
+        starts |= self._slices
+        starts |= {dim: "0" for dim, _ in self.facts.tiling.cluster_axes}
+        yield
+        starts.clear()
+        starts |= before
+
+    @contextmanager
+    def meeting(self, section: int) -> Iterator[None]:
+        """Sends and meets; inside is what the blocks do that have a slice of what has arrived."""
+        out, block = self.out, self.facts.block
+        loads = [n for n in block.sections[section].nodes if n in self.received]
+        values = {n: self.value_of(self.cut.sources[n]) for n in loads}
+        if not self._all_have_begun:
+            out.line("cluster_wait();  // all blocks of the cluster have begun")
+            self._all_have_begun = True
+        for load, value in values.items():
+            self._send(load, value)
+        out.line("cluster_arrive();")
+        out.line("cluster_wait();  // what all have sent has arrived")
+        out.memory.phase += 1
+        for load in loads:
+            self.pipeline.arrived(load, self._buffers[load])
+        with self.positions(), out.only(" && ".join(self._has_slice())):
+            yield
+
+    def _has_slice(self) -> list[str]:
+        """Conditions on blocks that have something to do in the meeting."""
+        cut, out = self.cut, self.out
+        sizes = self.facts.program.sizes
+        conditions = [f"{self._rank} < {cut.sharers}"] if cut.sharers < cut.blocks else []
+        for dim, _ in cut.slices or ():
+            # Nobody masks a dimension of which a tile has one position.
+            if self._extent(dim) == 1 and self.facts.tiling.has_tail(dim, cut.meetings[0]):
+                conditions.append(f"{out.starts[dim]} < {sizes[dim]}")
+        return conditions
+
+    def _extent(self, dim: str) -> int:
+        """Positions of a slice."""
+        return self.facts.tiling.padded(dim, self.cut.meetings[0])
 
     # -- sending ---------------------------------------------------------------------------------
 
     def _targets(self) -> dict[Bit, int]:
         """Which bits of a position name the block that it goes to, and which bit of its number."""
+        if self.cut.slices is None:
+            return {(_TO, n): n for n in range(self.cut.blocks.bit_length() - 1)}
         places: dict[Bit, int] = {}
         for dim, count in self.cut.slices:
-            extent = self.facts.tiling.padded(dim, self.cut.section)
-            low = extent.bit_length() - 1
+            low = self._extent(dim).bit_length() - 1
             for n in range(count.bit_length() - 1):
                 places[dim, low + n] = len(places)
         return places
 
-    def _send(self, load: int) -> None:
+    def _send(self, load: int, value: Value) -> None:
         """Every slice of a value to the block it belongs to."""
         out, facts = self.out, self.facts
         source = self.cut.sources[load]
         tile, buffer = self.received[load].tile, self._buffers[load]
-        value = self.value_of(source)
         layout = value.layout
         vector = 1
         if layout.registers and layout.registers[0][0] == tile.dim:
@@ -173,9 +195,7 @@ class Clusters:
             )
             steps = {
                 out.block_names[d]: Layout(
-                    tuple(b for b in tile.bits if b[0] == d and b[1] >= self._low(d)),
-                    (None,) * 5,
-                    (),
+                    tuple(b for b in tile.bits if b[0] == d), (None,) * 5, ()
                 )
                 for d, _ in facts.tiling.cluster_axes
             }
@@ -191,16 +211,14 @@ class Clusters:
                     made = f"{kind}{{{', '.join(words)}}}"
                     out.line(f"*reinterpret_cast<{kind}*>({there}) = {made};")
 
-    def _low(self, dim: str) -> int:
-        """The lowest bit of a position that counts blocks."""
-        return self.facts.tiling.padded(dim, 0).bit_length() - 1
-
     def _skipped(self, live: tuple[str, ...]) -> tuple[str, ...]:
         """Dimensions whose padding nobody reads: what is there is neither summed nor stored."""
         block = self.facts.block
+        if self.cut.slices is None:
+            return ()
         summed = {
             d
-            for n in block.sections[self.cut.section].nodes
+            for n in block.sections[self.cut.meetings[0]].nodes
             if block.nodes[n].op in ("sum", "max", "matmul")
             for d in block.nodes[n].reduced
         }

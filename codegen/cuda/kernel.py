@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from mirage_py.codegen.cuda.accumulators import Accumulators, of_one_warp
 from mirage_py.codegen.cuda.block_facts import BlockFacts
 from mirage_py.codegen.cuda.c_text import C_TYPES, added, identifier
-from mirage_py.codegen.cuda.cluster_cut import cluster_cut
+from mirage_py.codegen.cuda.cluster_cut import cluster_plan
 from mirage_py.codegen.cuda.clusters import Clusters, received_loads
 from mirage_py.codegen.cuda.copies import Copies
 from mirage_py.codegen.cuda.elementwise import ThreadGraphs
@@ -57,7 +57,7 @@ class KernelEmitter:
         self.options = options
         self.order = order
         self._is_trigger_due = order.lets_next_start
-        cut = cluster_cut(program, typed, tensors)
+        cut = cluster_plan(program, typed, tensors)
         self.facts = BlockFacts(program, typed, tensors, options.flag("axes"), in_base_two, cut)
         self.block = self.facts.block
         self.tiling = self.facts.tiling
@@ -138,13 +138,15 @@ class KernelEmitter:
             self.out.line("wait_for_kernel_before();")
         if self.cluster is not None:
             self.cluster.begin()
+            for number in self.cluster.cut.meetings:
+                self._load_ahead(self.block.sections[number].nodes)
         self.pipeline.begin_kernel()
         for number, section in enumerate(self.block.sections):
             self._whole_positions(number)
             if section.loop is not None:
                 self._loop(number, section.loop)
-            elif self.cluster is not None and number == self.cluster.cut.section:
-                with self.cluster.last_section():
+            elif self.cluster is not None and number in self.cluster.cut.meetings:
+                with self.cluster.meeting(number):
                     self._straight(section.nodes)
             else:
                 self._straight(section.nodes)
@@ -152,8 +154,19 @@ class KernelEmitter:
 
     def _straight(self, nodes: Sequence[int]) -> None:
         phases = self.meetings.phases(nodes)
-        self.pipeline.issue_straight(self._order_of_use([n for p in phases for n in p]))
+        self._issue([n for p in phases for n in p])
         self._phases(phases)
+
+    def _issue(self, nodes: Sequence[int]) -> None:
+        """Start the copies of straight code that are not under way yet."""
+        loads = self._order_of_use(nodes)
+        self.pipeline.issue_straight([n for n in loads if not self.pipeline.is_under_way(n)])
+
+    def _load_ahead(self, nodes: Sequence[int]) -> None:
+        """What a meeting reads from memory comes while blocks work for it."""
+        assert self.cluster is not None
+        with self.cluster.positions():
+            self._issue(nodes)
 
     def _grid_positions(self) -> None:
         out, tiling = self.out, self.tiling

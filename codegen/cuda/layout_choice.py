@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from mirage_py.codegen.cuda.block_facts import BlockFacts
 from mirage_py.codegen.cuda.blocked import blocked
-from mirage_py.codegen.cuda.cluster_cut import ClusterCut
+from mirage_py.codegen.cuda.cluster_plan import ClusterPlan
 from mirage_py.codegen.cuda.contiguity import run_length
 from mirage_py.codegen.cuda.fragments import FMA, spread_sums
 from mirage_py.codegen.cuda.layout import Bit, Layout, bits_of, covers
@@ -195,7 +195,7 @@ class _Choice:
         share = max(1, (1 << len(bits)) // (32 << self.warp_bits))
         return blocked(bits, min(runs[first], share), self.warp_bits)
 
-    def _received(self, load: int, cut: ClusterCut) -> Layout:
+    def _received(self, load: int, cut: ClusterPlan) -> Layout:
         """What arrives from the blocks of a cluster: one thread has the parts of all, so that it
         combines them by itself, where its readers want the whole.
         """

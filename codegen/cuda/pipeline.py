@@ -64,6 +64,10 @@ class Pipeline:
             self._committed += 1
             self._buffers[load], self._group_of[load] = buffer, self._committed
 
+    def is_under_way(self, load: int) -> bool:
+        """Whether the copy of a tile of straight code has been started."""
+        return load in self._buffers
+
     def arrived(self, load: int, buffer: str) -> None:
         """A tile of straight code that is there."""
         self._buffers[load] = buffer

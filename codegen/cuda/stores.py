@@ -45,6 +45,10 @@ class Stores:
             for d in self.facts.block.predicated_axes(node)
             if self.facts.tiling.blocks(d) > 1
         ]
+        if self.facts.cut is None or self.facts.section(number) not in self.facts.cut.meetings:
+            # Otherwise all blocks of a cluster store the same.
+            axes = (d for d, _ in self.facts.tiling.cluster_axes if d not in node.dims)
+            firsts += [f"{self.out.block_names[d]} == 0" for d in axes]
         condition = " && ".join(firsts)
         if facts.is_literal(source) or facts.is_literal(self._uncast(source)):
             text = self.graphs.text.literal(self._uncast(source))
