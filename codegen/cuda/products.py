@@ -16,6 +16,9 @@ from mirage_py.codegen.cuda.staging import Staged
 from mirage_py.codegen.cuda.value import Value
 from mirage_py.codegen.cuda.warpgroup_products import WarpGroupProducts
 
+# Elements of an operand of several products that a thread keeps for all of them.
+_MOST_SHARED = 64
+
 
 class Products:
     """Writes the multiplication of two operands into registers of the result."""
@@ -51,9 +54,15 @@ class Products:
         if self.out.layouts.products[product].by_warp_groups:
             return self.groups.reads_from_tile(product, operand)
         held = any(v.layout == layout for v in self.out.held(operand))
-        # What others read in the same layout is brought to registers once.
-        is_shared = self.out.layouts.own.get(operand) == layout
-        return operand in self.staged and not held and not is_shared
+        return operand in self.staged and not held and not self._is_shared(operand, layout)
+
+    def _is_shared(self, operand: int, layout: Layout) -> bool:
+        """Whether others read an operand in the same layout: it is brought to registers once."""
+        layouts, facts = self.out.layouts, self.out.facts
+        if layouts.own.get(operand) == layout:
+            return True
+        takers = [p for p in layouts.products.values() if (operand, layout) in p.sides(facts)]
+        return len(takers) > 1 and layout.register_count <= _MOST_SHARED
 
     def begin(self, number: int, key: int, result: Value, adds: bool) -> bool:
         """Begin a product of warp groups, which adds to ``result`` or sets it, and whose sums the

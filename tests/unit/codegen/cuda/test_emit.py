@@ -65,3 +65,38 @@ def test_fewer_stages_where_memory_is_short():
 def test_unknown_architecture():
     with pytest.raises(ScheduleError, match="sm_70"):
         emit_cuda(for_cuda(rms_plan(), arch="sm_70"))
+
+
+@pytest.mark.parametrize(("precision", "bound"), [("ieee", SINGLE), ("tf32", HALF)])
+def test_products_of_float32(precision, bound):
+    plan = for_cuda(rms_plan(17, 50, 33, dtype=F32), precision=precision)
+    assert error_of(plan, rms_reference, "Y") < bound
+
+
+def loop_of(plan: Plan) -> str:
+    """The text of the only loop over tiles."""
+    (kernel,) = emit_cuda(plan)
+    return kernel.body.partition("int s_start")[2].partition("\n    }\n")[0]
+
+
+def test_warps_keep_their_own_running_maxima():
+    text = loop_of(for_cuda(attention_plan(2, 64, 512, 64, tiles=(16, 128))))
+    assert text.count("__syncthreads()") == 1
+    assert "_parts" not in text
+
+
+def test_without_thread_graphs_every_result_changes_hands():
+    plan = attention_plan(1, 20, 64, 16)
+    text = loop_of(for_cuda(plan, threads="off"))
+    assert text.count("changes hands") > loop_of(for_cuda(plan)).count("changes hands")
+    assert error_of(for_cuda(plan, threads="off"), attention_reference, "O") < HALF
+
+
+def test_warps_as_asked():
+    plan = rms_plan(16, 128, 64, tiles=(16, 64, 64))
+    (along_n,) = emit_cuda(for_cuda(plan, warps="1x4x1"))
+    (along_k,) = emit_cuda(for_cuda(plan, warps="1x1x4"))
+    assert "Each warp has a part of acc" not in along_n.body
+    assert "Each warp has a part of acc" in along_k.body
+    with pytest.raises(ScheduleError, match="3x1x1"):
+        emit_cuda(for_cuda(plan, warps="3x1x1"))
