@@ -11,6 +11,7 @@ for.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from math import prod
 
 from mirage_py.codegen.triton.tile_text import atom
 
@@ -34,31 +35,34 @@ def block_numbers(
     """For each axis, given with its number of blocks, a block's place on it as text over ``pid``.
 
     ``uneven`` are the axes along which blocks have unequal work. Of axes whose number of blocks
-    depends on the size at run time, ``counts`` has its name; such axes are not grouped.
+    depends on the size at run time, ``counts`` has its name; the second axis is not grouped then.
     """
     names = counts or {}
     numbers: dict[str, str] = {}
-    step = 1
-    named_steps: list[str] = []
+    before: list[tuple[str, int]] = []
     for dim, blocks in axes:
-        factors = [*([str(step)] if step != 1 or not named_steps else []), *named_steps]
-        step_text = atom(" * ".join(factors))
-        number = "pid" if step_text == "1" else f"pid // {step_text}"
+        step = _blocks(before, names)
+        number = "pid" if step == "1" else f"pid // {step}"
         if dim != axes[-1][0]:
             number = f"{atom(number)} % {names.get(dim, blocks)}"
         numbers[dim] = number
-        if dim in names:
-            named_steps.append(names[dim])
-        else:
-            step *= blocks
-    if order == GROUPED and can_group(axes) and not names:
-        (first, count), (second, others) = axes[:2]
-        whole = "pid" if len(axes) == 2 else f"(pid % {count * others})"
-        numbers[first] = f"({whole} % {count * _GROUP}) // {_GROUP}"
-        numbers[second] = f"({whole} // {count * _GROUP}) * {_GROUP} + {whole} % {_GROUP}"
+        before.append((dim, blocks))
+    if order == GROUPED and can_group(axes) and axes[1][0] not in names:
+        first, second = axes[0][0], axes[1][0]
+        whole = "pid" if len(axes) == 2 else f"(pid % {_blocks(axes[:2], names)})"
+        group = _blocks([axes[0], ("", _GROUP)], names)
+        numbers[first] = f"({whole} % {group}) // {_GROUP}"
+        numbers[second] = f"({whole} // {group}) * {_GROUP} + {whole} % {_GROUP}"
     if order == BACKWARDS:
         for dim, blocks in axes:
             if dim in uneven:
                 last = f"{names[dim]} - 1" if dim in names else str(blocks - 1)
                 numbers[dim] = f"{last} - {atom(numbers[dim])}"
     return numbers
+
+
+def _blocks(axes: Sequence[tuple[str, int]], names: Mapping[str, str]) -> str:
+    """How many blocks some axes have together, as text that stands as a factor."""
+    fixed = prod(blocks for dim, blocks in axes if dim not in names)
+    named = [names[dim] for dim, _ in axes if dim in names]
+    return atom(" * ".join([*([str(fixed)] if fixed != 1 or not named else []), *named]))

@@ -29,7 +29,10 @@ def places(axes: tuple[tuple[str, int], ...], **how: object) -> list[tuple[int, 
     """Where the blocks lie, in the order of their ids."""
     numbers = block_numbers(axes, **how)
     total = int(np.prod([n for _, n in axes]))
-    return [tuple(eval(numbers[d], {"pid": pid}) for d, _ in axes) for pid in range(total)]
+    counts = {f"{d}_blocks": n for d, n in axes}
+    return [
+        tuple(eval(numbers[d], {"pid": pid, **counts}) for d, _ in axes) for pid in range(total)
+    ]
 
 
 @pytest.mark.parametrize("order", ["", GROUPED, BACKWARDS])
@@ -37,6 +40,18 @@ def places(axes: tuple[tuple[str, int], ...], **how: object) -> list[tuple[int, 
 def test_every_block_is_visited_once(axes, order):
     found = places(axes, order=order, uneven=("b",))
     assert sorted(found) == sorted(product(*(range(n) for _, n in axes)))
+
+
+@pytest.mark.parametrize("order", ["", GROUPED, BACKWARDS])
+@pytest.mark.parametrize("axes", AXES)
+@pytest.mark.parametrize("named", ["a", "b", "ab"])
+def test_numbers_of_blocks_may_have_names(axes, order, named):
+    counts = {d: f"{d}_blocks" for d, _ in axes if d in named}
+    found = places(axes, order=order, uneven=("b",), counts=counts)
+    if order == GROUPED and "b" in named:
+        assert sorted(found) == sorted(product(*(range(n) for _, n in axes)))
+    else:
+        assert found == places(axes, order=order, uneven=("b",))
 
 
 def test_a_group_has_eight_places_of_the_second_axis():

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cuda_kernels import doubling_plan, emitting
 from plans import two_kernel_plan
 
 from mirage_py.errors import InputError
@@ -21,6 +22,7 @@ from mirage_py.runtime import cache_transfer
 from mirage_py.runtime.artifact import artifact_files
 from mirage_py.runtime.cache import ResultCache
 from mirage_py.runtime.cache_transfer import export_entries, import_entries
+from mirage_py.ugraph.run_time_sizes import with_run_time_sizes
 
 PLAN = two_kernel_plan(9, 40)
 PROGRAM = PLAN.ugraph.program
@@ -77,6 +79,23 @@ def test_there_and_back(cache: ResultCache, other: ResultCache, tmp_path: Path, 
     assert fallback is not None
     assert fallback.plan is None
     assert [e.outcome for e in import_entries(other, tmp_path / name)] == ["known", "known"]
+
+
+def test_kernels_of_every_kind_travel(
+    other: ResultCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    emitting(monkeypatch, lambda _: "plain")
+    cache = ResultCache(tmp_path / "cache")
+    cuda = doubling_plan()
+    sized = with_run_time_sizes(PLAN, ("b",))
+    for key, plan in (("ab" * 32, cuda), ("cd" * 32, sized)):
+        cache.put("h200", key, program=plan.ugraph.program, plan=plan, report={})
+    export_entries(cache.entries(), tmp_path / "out.tar.gz")
+    assert [e.outcome for e in import_entries(other, tmp_path / "out.tar.gz")] == ["imported"] * 2
+    for key, plan in (("ab" * 32, cuda), ("cd" * 32, sized)):
+        taken = other.get("h200", key)
+        assert taken is not None
+        assert taken.plan == plan
 
 
 def test_an_archive_is_the_same_every_time(cache: ResultCache, tmp_path: Path):
