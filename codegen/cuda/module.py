@@ -29,6 +29,8 @@ from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 ARCH = "arch"
 # Dynamic shared memory that a block may have, by the architecture that the text is for.
 _SMEM_BYTES = {"sm_80": 163 * 1024, "sm_90a": 227 * 1024}
+# Elements of one tile that a thread may have.
+_MOST_ELEMENTS = 1024
 _CAPABILITY = {"sm_80": 80, "sm_90a": 90}
 # The first architecture with clusters, and the largest cluster that it can run.
 _CLUSTER_ARCH = "sm_90a"
@@ -86,6 +88,7 @@ def _fitting(
         asked = replace(options, num_stages=stages)
         emitter = KernelEmitter(ugraph.program, typed, ugraph.tensors, asked, in_base_two, order)
         _refuse_cluster(emitter, options)
+        _refuse_wide(emitter)
         emitter.emit()
         try:
             return emitter, emitter.out.memory.plan(limit_bytes)
@@ -121,6 +124,22 @@ def _refuse_cluster(emitter: KernelEmitter, options: LaunchOptions) -> None:
             where=block.name,
             why=f"{_arch(block, options)} has no clusters",
             repair=f"take the launch option {ARCH} {_CLUSTER_ARCH}",
+        )
+
+
+def _refuse_wide(emitter: KernelEmitter) -> None:
+    """Every loop over registers is written out: beyond this compilers take minutes, and spill."""
+    layouts = emitter.out.layouts
+    widest = max(
+        (layout.register_count for layout in (*layouts.own.values(), *layouts.loops.values())),
+        default=1,
+    )
+    if widest > _MOST_ELEMENTS:
+        raise ScheduleError(
+            f"{widest} elements of a tile in each thread",
+            where=emitter.block.name,
+            why=f"a thread has registers for {_MOST_ELEMENTS} at the very most",
+            repair="take smaller tiles or more warps",
         )
 
 
@@ -175,9 +194,7 @@ def _kernel(
     )
 
 
-def _signature(
-    name: str, bounds: str, cluster_blocks: int, parameters: Sequence[str]
-) -> list[str]:
+def _signature(name: str, bounds: str, cluster_blocks: int, parameters: Sequence[str]) -> list[str]:
     cluster = f" __cluster_dims__({cluster_blocks}, 1, 1)" if cluster_blocks > 1 else ""
     head = f'extern "C" __global__ void{cluster} __launch_bounds__({bounds}) {name}('
     lines = [head]

@@ -100,3 +100,9 @@ def test_warps_as_asked():
     assert "Each warp has a part of acc" in along_k.body
     with pytest.raises(ScheduleError, match="3x1x1"):
         emit_cuda(for_cuda(plan, warps="3x1x1"))
+
+
+def test_tiles_that_no_thread_can_hold():
+    plan = for_cuda(attention_plan(1, 256, 1024, 16, tiles=(256, 512)))
+    with pytest.raises(ScheduleError, match="elements of a tile in each thread"):
+        emit_cuda(replace(plan, options=tuple(replace(o, num_warps=1) for o in plan.options)))
