@@ -11,7 +11,8 @@ from mirage_py.codegen.cuda.kernel import THREADS
 from mirage_py.codegen.cuda.layout_modes import LAYOUTS
 from mirage_py.codegen.cuda.meetings import SCHEDULE
 from mirage_py.codegen.cuda.memory import MEMORY
-from mirage_py.codegen.cuda.roles import PRODUCER
+from mirage_py.codegen.cuda.overlap import ON, OVERLAP
+from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.warpgroup_plan import PRODUCTS, WARPS
 from mirage_py.codegen.triton.descriptors import COPIES, DESCRIPTORS
 from mirage_py.codegen.triton.launch_order import START
@@ -38,7 +39,10 @@ class Decision:
     of: str = ""
 
 
-# In the order of the table. Those that change nothing in a plan's text are left out of its row.
+_ENGINE = ((COPIES, DESCRIPTORS),)
+_PRODUCER = (*_ENGINE, (PRODUCER, PRODUCER_WARPS))
+# In the order of the table: what is switched off, then what a plan may not have and could. Those
+# that change nothing in its text are left out of its row.
 DECISIONS = (
     Decision("thread graphs off", _FOUR[0:1]),
     Decision("layouts naive", _FOUR[1:2]),
@@ -48,9 +52,13 @@ DECISIONS = (
     Decision("memory plan off", _FOUR[3:4]),
     Decision("these four off", _FOUR),
     Decision("products by single warps", ((PRODUCTS, WARPS),)),
+    Decision("no overlap", ((OVERLAP, ""),), OVERLAP),
     Decision("no producer warps", ((PRODUCER, ""), (COPIES, DESCRIPTORS)), PRODUCER),
     Decision("copies by threads", ((PRODUCER, ""), (COPIES, ""))),
     Decision("no early start", ((START, ""),)),
+    Decision("with the copy engine", _ENGINE),
+    Decision("with producer warps", _PRODUCER),
+    Decision("with overlap", (*_PRODUCER, (OVERLAP, ON))),
 )
 
 

@@ -1,7 +1,9 @@
 """Which emitted kernels a memory checker looks at: the best plan of each kind of each example.
 
-``python -m benchmarks.sanitize_plans DIR [--backend auto]`` searches where egglog is and writes one
-JSON file for each example. Reading them needs neither egglog nor lark.
+``python -m benchmarks.sanitize_plans DIR [NAME ...] [--backend cuda]`` searches where egglog is and
+writes one JSON file for each example. Reading them needs neither egglog nor lark. Of CUDA plans,
+those in clusters are a kind of their own, and each kind comes with the copy engine, with a producer
+warp, with overlapped products and with those of single warps too, where that makes another text.
 
 Every plan keeps its tiles and gets two small sizes, because a checker is a hundred times slower
 than the kernel: ``whole``, where every tile is full and the loads are as wide as in the real
@@ -11,6 +13,7 @@ kernel, and ``tails``, where no dimension is a multiple of anything.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -18,6 +21,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.workloads import EXAMPLES
+from mirage_py.codegen.cuda.overlap import ON, OVERLAP
+from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
+from mirage_py.codegen.cuda.warpgroup_plan import PRODUCTS, WARPS
+from mirage_py.codegen.triton.descriptors import COPIES, DESCRIPTORS
+from mirage_py.errors import ScheduleError
+from mirage_py.runtime.emission import emit_kernels
 from mirage_py.ugraph.json_form import from_json, to_json
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.ugraph import BlockGraph, Kernel
@@ -26,10 +35,21 @@ from mirage_py.verify.shrink import fixed_dims, shrink_ugraph
 
 _TARGET = "h200"
 VARIANTS = ("whole", "tails")
-# Tiles of a gridded dimension, and of a looped one: a software pipeline has to fill and drain.
-# What is as wide as a whole row is not pipelined so deep.
-_BLOCKS, _ITERATIONS, _WIDE_ITERATIONS = 2, 5, 3
+# Tiles of a gridded dimension, in a cluster, and of a looped one: a software pipeline has to fill
+# and drain. What is as wide as a whole row is not pipelined so deep.
+_BLOCKS, _CLUSTER, _ITERATIONS, _WIDE_ITERATIONS = 2, 4, 5, 3
 _WIDE = 512
+
+
+# Launch options by a word for what they switch: the engine fetches tiles, with a producer warp,
+# with products one iteration apart; threads copy; products are those of single warps.
+_SWITCHES = {
+    "engine": ((COPIES, DESCRIPTORS), (PRODUCER, "")),
+    "producer": ((COPIES, DESCRIPTORS), (PRODUCER, PRODUCER_WARPS)),
+    "overlap": ((COPIES, DESCRIPTORS), (PRODUCER, PRODUCER_WARPS), (OVERLAP, ON)),
+    "plain copies": ((COPIES, ""), (PRODUCER, "")),
+    "mma": ((PRODUCTS, WARPS),),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +73,19 @@ def at_size(plan: Plan, variant: str) -> Plan:
     program = ugraph.program
     fixed = fixed_dims(program, ugraph.kernels)
     tiles = _tiles(ugraph.kernels)
+    shared = {d for k in ugraph.kernels if isinstance(k, BlockGraph) for d in k.cluster_dims}
     extents = {}
     for dim, size in program.sizes.items():
         if dim in fixed:
             continue
+        tile, count = tiles.get(dim, (1, size))
+        if dim in shared:
+            # Not every number of blocks can be a cluster: the last one has half a tile.
+            extents[dim] = min(size, count * tile) - _tail(variant, tile // 2)
+            continue
         # Of dimensions that a block sees all of the odd extent is padded to what it was.
-        most, tail = (size - min(3, size // 4), 1) if variant == "tails" else (size, 0)
-        extents[dim] = most
-        if dim in tiles:
-            tile, count = tiles[dim]
-            extents[dim] = min(most, count * tile + tail * (tile // 2 + 1))
+        most = size - _tail(variant, min(3, size // 4))
+        extents[dim] = min(most, count * tile + _tail(variant, tile // 2 + 1))
     small = shrink_ugraph(ugraph, extents)
     kernels = tuple(
         _with_tiles(new, old) for new, old in zip(small.kernels, ugraph.kernels, strict=True)
@@ -72,13 +95,17 @@ def at_size(plan: Plan, variant: str) -> Plan:
     return replace(plan, ugraph=shrunk)
 
 
+def _tail(variant: str, extent: int) -> int:
+    return extent if variant == "tails" else 0
+
+
 def _tiles(kernels: Sequence[Kernel]) -> dict[str, tuple[int, int]]:
     """For each dimension that is cut: its largest tile, and how many of them to keep."""
     found: dict[str, tuple[int, int]] = {}
     for block in kernels:
         if not isinstance(block, BlockGraph):
             continue
-        cut = [(a.dim, a.tile or 1, _BLOCKS) for a in block.grid]
+        cut = [(a.dim, a.tile or 1, _CLUSTER if a.cluster else _BLOCKS) for a in block.grid]
         cut += [
             (s.loop, s.tile or 1, _WIDE_ITERATIONS if (s.tile or 1) >= _WIDE else _ITERATIONS)
             for s in block.sections
@@ -100,7 +127,8 @@ def _with_tiles(new: Kernel, old: Kernel) -> Kernel:
 def search_example(path: Path, backend: str = "triton") -> Iterator[Checked]:
     """The best plan of each kind of an example, at both sizes; a large example part by part.
 
-    ``auto`` is the best of each back end; those of CUDA say so in their kind.
+    ``auto`` is the best of each back end; those of CUDA say so in their kind, and what is switched
+    on in them.
     """
     from mirage_py.frontend.spec import parse_file
     from mirage_py.pipeline import partition_of, rank_plans
@@ -117,7 +145,32 @@ def search_example(path: Path, backend: str = "triton") -> Iterator[Checked]:
         name = path.stem if cut is None else part.name
         for kind, plan in best.items():
             for variant in VARIANTS:
-                yield Checked(name, kind, variant, at_size(plan, variant))
+                small = at_size(plan, variant)
+                yield Checked(name, kind, variant, small)
+                for word, other in with_other_texts(small):
+                    yield Checked(name, f"{kind} {word}", variant, other)
+
+
+def with_other_texts(plan: Plan) -> Iterator[tuple[str, Plan]]:
+    """A CUDA plan with launch options that make another text of it, each under a word for it; what
+    the emitter refuses is left out.
+    """
+    if plan.backend != "cuda":
+        return
+    texts: list[str] = []
+    for word, flags in {"": (), **_SWITCHES}.items():
+        options = plan.options
+        for flag, value in flags:
+            options = tuple(o.with_flag(flag, value) for o in options)
+        other = replace(plan, options=options)
+        with contextlib.suppress(ScheduleError):
+            texts.append(_text(other))
+            if word and texts[-1] not in texts[:-1]:
+                yield word, other
+
+
+def _text(plan: Plan) -> str:
+    return "".join(k.source for k in emit_kernels(plan))
 
 
 def write(found: Sequence[Checked], path: Path) -> None:

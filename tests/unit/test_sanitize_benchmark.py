@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import several_kernels
 import torch
+from clusters import cluster_attention
 from plans import rms_plan
 
 from benchmarks.sanitize import plainly_stored, verdict
-from benchmarks.sanitize_plans import VARIANTS, Checked, at_size, examples, read, write
+from benchmarks.sanitize_plans import (
+    VARIANTS,
+    Checked,
+    at_size,
+    examples,
+    read,
+    with_other_texts,
+    write,
+)
 from mirage_py.runtime import library
 from mirage_py.runtime.emission import emit_kernels
 from mirage_py.ugraph.plan import LaunchOptions
@@ -90,3 +101,25 @@ def test_library_products_are_stored_plainly_while_they_have_to_be():
 
 def test_every_example_is_looked_at():
     assert {"softmax", "transformer_block"} <= {p.stem for p in examples()}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_clusters_keep_a_number_of_blocks_that_can_be_one(variant):
+    plan = cluster_attention(rows=128, keys=4096, parts=8, tiles=(64, 64, 64))
+    small = at_size(plan, variant)
+    (kernel,) = emit_kernels(small)
+    assert kernel.cluster == 4
+    assert small.ugraph.program.sizes["s_part"] == 4
+    is_odd = small.ugraph.program.sizes["s"] % 64 > 0
+    assert is_odd == (variant == "tails")
+
+
+def test_a_cuda_plan_comes_with_its_other_texts():
+    plan = rms_plan(64, 256, 128, (64, 64, 64))
+    assert list(with_other_texts(plan)) == []
+    cuda = replace(plan, backend="cuda", options=(plan.options[0].with_flag("arch", "sm_90a"),))
+    found = dict(with_other_texts(cuda))
+    texts = [k.source for p in (cuda, *found.values()) for k in emit_kernels(p)]
+    assert {"engine", "producer"} <= set(found)
+    assert "plain copies" not in found
+    assert len(set(texts)) == len(texts)
