@@ -138,15 +138,20 @@ class Clusters:
         with self.positions(), out.only(" && ".join(self._has_slice())):
             yield
 
+    @property
+    def all_have_slices(self) -> bool:
+        """Whether no block is idle behind a meeting."""
+        return not self._has_slice()
+
     def _has_slice(self) -> list[str]:
         """Conditions on blocks that have something to do in the meeting."""
-        cut, out = self.cut, self.out
+        cut = self.cut
         sizes = self.facts.program.sizes
         conditions = [f"{self._rank} < {cut.sharers}"] if cut.sharers < cut.blocks else []
         for dim, _ in cut.slices or ():
             # Nobody masks a dimension of which a tile has one position.
             if self._extent(dim) == 1 and self.facts.tiling.has_tail(dim, cut.meetings[0]):
-                conditions.append(f"{out.starts[dim]} < {sizes[dim]}")
+                conditions.append(f"{self._slices[dim]} < {sizes[dim]}")
         return conditions
 
     def _extent(self, dim: str) -> int:

@@ -138,16 +138,15 @@ class KernelEmitter:
             self.out.line("wait_for_kernel_before();")
         if self.cluster is not None:
             self.cluster.begin()
-            for number in self.cluster.cut.meetings:
-                self._load_ahead(self.block.sections[number].nodes)
+            if self.cluster.all_have_slices:
+                self._issue_ahead(self.cluster)
         self.pipeline.begin_kernel()
         for number, section in enumerate(self.block.sections):
             self._whole_positions(number)
             if section.loop is not None:
                 self._loop(number, section.loop)
             elif self.cluster is not None and number in self.cluster.cut.meetings:
-                with self.cluster.meeting(number):
-                    self._straight(section.nodes)
+                self._meet(self.cluster, number)
             else:
                 self._straight(section.nodes)
         self.pipeline.end_kernel()
@@ -162,11 +161,21 @@ class KernelEmitter:
         loads = self._order_of_use(nodes)
         self.pipeline.issue_straight([n for n in loads if not self.pipeline.is_under_way(n)])
 
-    def _load_ahead(self, nodes: Sequence[int]) -> None:
-        """What a meeting reads from memory comes while blocks work for it."""
-        assert self.cluster is not None
-        with self.cluster.positions():
-            self._issue(nodes)
+    def _issue_ahead(self, cluster: Clusters) -> None:
+        """Tiles that a meeting reads come while blocks work for it."""
+        with cluster.positions():
+            for number in cluster.cut.meetings:
+                self._issue(self.block.sections[number].nodes)
+
+    def _meet(self, cluster: Clusters, number: int) -> None:
+        """A meeting of a cluster's blocks; what it loads to registers comes while they wait."""
+        nodes = self.block.sections[number].nodes
+        with cluster.positions():
+            for n in nodes if cluster.all_have_slices else ():
+                if self.block.nodes[n].op == "load":
+                    self._single(n)
+        with cluster.meeting(number):
+            self._straight(nodes)
 
     def _grid_positions(self) -> None:
         out, tiling = self.out, self.tiling
@@ -375,7 +384,8 @@ class KernelEmitter:
         elif number in self.facts.fused_by:
             self._fused(number, self.facts.fused_by[number])
         elif node.op == "load":
-            if number not in self.staged and self.facts.reads_in_registers(number):
+            is_due = number not in self.staged and not out.held(number)
+            if is_due and self.facts.reads_in_registers(number):
                 out.hold(number, self.copies.loaded(number, out.layouts.own[number]))
         else:
             self._product(number)
