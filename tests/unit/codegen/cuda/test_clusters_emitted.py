@@ -8,10 +8,13 @@ import clusters
 import numpy as np
 import plans
 import pytest
+from several_kernels import over
 
 from mirage_py.codegen.cuda.module import emit_cuda
 from mirage_py.errors import ScheduleError
+from mirage_py.frontend.spec import parse
 from mirage_py.runtime.emulated import run_emulated
+from mirage_py.ugraph.plan import LaunchOptions, Plan
 
 HALF = 2e-3
 ATTENTION = {
@@ -26,6 +29,23 @@ SPLIT_K = {
     "16 blocks": {"parts": 16, "b": 9, "n": 72},
     "two blocks": {"parts": 2, "d": 192, "num_stages": 1},
 }
+
+
+SOFTMAX = """
+kernel softmax {{
+  grid n by {tile} in cluster, b by {rows}
+  %0 = load X[b, n]
+  %1 = max[n] %0
+  %2 = shift %1
+  %3 = sub %0, %2
+  %4 = exp %3
+  %5 = sum[n] %4
+  %6 = div %4, %5
+  store Y[b, n] = %6
+}}
+"""
+# Rows, columns, columns of a block, rows of a block.
+SHARED_ROWS = [(5, 512, 128, 2), (3, 2048, 128, 1), (9, 256, 128, 8)]
 
 
 def attention_reference(arrays, causal):
@@ -70,6 +90,31 @@ def test_split_norm_and_product(sizes):
 @pytest.mark.parametrize("sizes", SPLIT_K.values(), ids=SPLIT_K)
 def test_product_behind_a_sum_over_the_cluster(sizes):
     assert error_of(clusters.cluster_lora(**sizes), lora_reference) < HALF
+
+
+@pytest.mark.parametrize("sizes", SHARED_ROWS, ids=str)
+def test_blocks_share_rows(sizes):
+    b, n, tile, rows = sizes
+    lines = f"B = {b}, N = {n}\nX[B, N] : f16\nlet E[b, n] = exp(X[b, n])\n"
+    program = parse(f"{lines}Y[b, n] = E[b, n] / sum[n](E[b, n])")
+    graph = over(program, SOFTMAX.format(tile=tile, rows=rows))
+    plan = Plan(graph, (LaunchOptions(4, ()),), backend="cuda")
+    (kernel,) = emit_cuda(plan)
+    assert kernel.cluster == n // tile
+    # Once to know that all have begun, once for the maximum, once for the sum.
+    assert kernel.body.count("cluster_wait();") == 3
+    assert error_of(plan, lambda arrays: softmax(arrays["X"])) < HALF
+
+
+def softmax(x):
+    e = np.exp(x)
+    return e / e.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("name", ["cluster_attention", "cluster_lora"])
+def test_text(name, golden):
+    (kernel,) = emit_cuda(getattr(clusters, name)())
+    golden.check(kernel.body, f"cuda/{name}.cu.txt")
 
 
 def test_blocks_meet_once():
