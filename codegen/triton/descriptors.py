@@ -25,7 +25,7 @@ COPY_ENGINE = 90
 # steps between them are multiples of.
 _MOST_AXES = 5
 _MOST_POINTS = 256
-_GRANULE_BYTES = 16
+GRANULE_BYTES = 16
 
 
 def described_tiles(
@@ -64,16 +64,22 @@ def _tile(block: BlockGraph, tiling: Tiling, tensor: Tensor, number: int) -> tup
     plain = all(is_step(index[axis], dim) for axis, dim in live.items())
     if sorted(dims) != sorted(live.values()) or len(live) != 2 or not plain:
         return ()
+    if any(dim in tiling.run_time for e in index for dim in e.dims()):
+        # Rows that are known and a multiple of the granule make every step over them one.
+        row = index[-1].dims()
+        is_known = tensor.strides is None and not any(dim in tiling.run_time for dim in row)
+        if not is_known or tensor.shape[-1] * tensor.dtype.bytes % GRANULE_BYTES:
+            return ()
     tails = {axis for axis, dim in live.items() if tiling.has_tail(dim, section)}
     # Past the end of the tensor the engine gives zeros, as a masked load does.
     inside = all(index[a].is_dim and _size(tiling, index[a]) == tensor.shape[a] for a in tails)
     bytes_per_step = (s * tensor.dtype.bytes for s in strides[:-1])
-    aligned = all(s > 0 and s % _GRANULE_BYTES == 0 for s in bytes_per_step)
+    aligned = all(s > 0 and s % GRANULE_BYTES == 0 for s in bytes_per_step)
     if not inside or not aligned or strides[-1] != 1 or len(index) > _MOST_AXES:
         return ()
     tile = [tiling.padded(live[a], section) if a in live else 1 for a in range(len(index))]
     row_bytes = tile[-1] * tensor.dtype.bytes
-    if max(tile) > _MOST_POINTS or row_bytes % _GRANULE_BYTES:
+    if max(tile) > _MOST_POINTS or row_bytes % GRANULE_BYTES:
         return ()
     return tuple(tile)
 

@@ -94,14 +94,16 @@ class KernelEmitter:
         self.is_wide = any(_reach(tensors[t]) > _MAX_INT32 for t in self.pointers)
         # The first position of a tile along each dimension, as text.
         self.starts: dict[str, str] = {}
-        # Tensors that are read through descriptors, whose coordinates have 32 bits.
+        # Tensors that are read through descriptors, which know their strides, and whose
+        # coordinates have 32 bits.
         self.described: dict[str, tuple[int, ...]] = {}
-        if not self.is_wide and not run_time:
+        if not self.is_wide:
             self.described = described_tiles(self.block, self.tiling, tensors, options)
         self.live = tuple(live_range(self.tiling, n) for n in range(len(self.block.sections)))
         self.out = CodeWriter()
         self.tiles = TileText(self.tiling, tensors, options, run_time)
-        self.scalars = scalars_of(self.block, self.pointers, run_time)
+        addressed = [p for p in self.pointers if p not in self.described]
+        self.scalars = scalars_of(self.block, addressed, run_time)
         self.names = self._value_names()
         precision = options.flag("precision", "ieee")
         self.contraction = ContractionText(typed, self.tiling, self.tiles, self._value, precision)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mirage_py.codegen.triton.descriptors import GRANULE_BYTES
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.codegen.valid_sizes import largest_sizes
 from mirage_py.errors import CompileError, InputError
@@ -36,7 +37,7 @@ _MOST_KEPT = 4096
 _ALIGNED = 16
 
 # A loaded kernel: blocks, stream, pointers and scalars to a launch.
-Launcher = Callable[[int, int, Sequence[int]], None]
+Launcher = Callable[[int, int, Sequence[Any]], None]
 # (kernel, scalars that are multiples of 16, device) -> a loaded kernel
 Loader = Callable[[TritonKernel, tuple[int, ...], int], Launcher]
 # A step of a call: every tensor of the plan and a stream to a launch.
@@ -57,6 +58,8 @@ class _SizedCall:
     between: tuple[Tensor, ...]
     grids: tuple[int, ...]
     scalars: tuple[tuple[int, ...], ...]
+    # Every tensor of the plan as it lies in this call.
+    tensors: Mapping[str, Tensor]
     # By device, where it was called before.
     actions: dict[int, tuple[Action, ...]] = field(default_factory=dict)
 
@@ -86,6 +89,8 @@ class SizedRunner:
         self.steps = emit_steps(plan)
         self._sources = {d: self._source(d) for d in self.dims}
         self._at_run_time = run_time_sizes(plan).strides
+        kernels = [s for s in self.steps if isinstance(s, TritonKernel)]
+        self._described = {name for k in kernels for name in k.text.tiles}
         names = (*program.inputs, *(o.tensor for o in program.outputs), *plan.ugraph.intermediates)
         self._place = {t.name: n for n, t in enumerate(names)}
         self._calls: dict[Hashable, _SizedCall] = {}
@@ -188,6 +193,7 @@ class SizedRunner:
             sized.intermediates,
             tuple(_blocks(step, sized.program.sizes) for step in self.steps),
             tuple(_scalars(step, sized.program.sizes, strides) for step in self.steps),
+            {**sized.tensors, **{e.tensor.name: e.tensor for e in expected}},
         )
 
     def _expected(self, tensor: Tensor, value: torch.Tensor) -> ExpectedInput:
@@ -199,6 +205,11 @@ class SizedRunner:
                 zip(tensor.element_strides, value.stride(), strict=True)
             )
         )
+        steps = [
+            s * tensor.dtype.bytes for s, n in zip(strides, tensor.shape, strict=True) if n > 1
+        ]
+        if tensor.name in self._described and any(s % GRANULE_BYTES for s in steps[:-1]):
+            return ExpectedInput(tensor)
         if tuple(value.shape) == tensor.shape and strides == tuple(value.stride()):
             return ExpectedInput(Tensor(tensor.name, tensor.shape, tensor.dtype, strides))
         return ExpectedInput(tensor)
@@ -208,15 +219,20 @@ class SizedRunner:
         actions = call.actions.get(index)
         if actions is None:
             rows = zip(self.steps, call.grids, call.scalars, strict=True)
-            actions = call.actions[index] = tuple(self._action(*row, index) for row in rows)
+            actions = tuple(self._action(call, *row, index) for row in rows)
+            call.actions[index] = actions
         stream = 0 if self._is_stand_in else _stream_function()(index)
         for action in actions:
             action(memory, stream)
 
-    def _action(self, step: Step, grid: int, scalars: tuple[int, ...], index: int) -> Action:
+    def _action(
+        self, call: _SizedCall, step: Step, grid: int, scalars: tuple[int, ...], index: int
+    ) -> Action:
         if isinstance(step, TritonKernel):
             launch = self._launcher(step, scalars, index)
             places = [self._place[t.name] for t in step.pointers]
+            if step.text.tiles:
+                return _launch_with_descriptors(step, call, launch, places, grid, scalars)
 
             def kernel(memory: Sequence[torch.Tensor], stream: int) -> None:
                 launch(grid, stream, [*[memory[p].data_ptr() for p in places], *scalars])
@@ -250,6 +266,33 @@ class SizedRunner:
             places = tuple(first + n for n in aligned)
             found = self._launchers[key] = self._load(step, places, index)
         return found
+
+
+def _launch_with_descriptors(
+    step: TritonKernel,
+    call: _SizedCall,
+    launch: Launcher,
+    places: Sequence[int],
+    grid: int,
+    scalars: tuple[int, ...],
+) -> Action:
+    """A launch that hands some tensors over with their shapes and strides."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    tensors = [call.tensors[t.name] for t in step.pointers]
+    tiles = [step.text.tiles.get(t.name) for t in tensors]
+    # Strides as the kernel knows them: torch may say anything of an axis of one element.
+    facts = [(list(t.shape), list(t.element_strides)) for t in tensors]
+
+    def kernel(memory: Sequence[torch.Tensor], stream: int) -> None:
+        arguments: list[Any] = []
+        for place, tile, (shape, strides) in zip(places, tiles, facts, strict=True):
+            value = memory[place]
+            described = tile is not None and TensorDescriptor(value, shape, strides, list(tile))
+            arguments.append(described or value.data_ptr())
+        launch(grid, stream, [*arguments, *scalars])
+
+    return kernel
 
 
 def _blocks(step: Step, sizes: Mapping[str, int]) -> int:
@@ -306,7 +349,7 @@ def _triton_launcher(kernel: TritonKernel, aligned: tuple[int, ...], index: int)
     function: Any = compiled.function
     metadata: Any = compiled.packed_metadata
 
-    def launch(grid: int, stream: int, arguments: Sequence[int]) -> None:
+    def launch(grid: int, stream: int, arguments: Sequence[Any]) -> None:
         run(grid, 1, 1, stream, function, metadata, None, None, None, *arguments)
 
     return launch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from plans import attention_plan, rms_plan, two_kernel_plan
@@ -74,6 +76,22 @@ def test_strides_may_be_what_they_are(launches):
     # Along the last axis the step is written in: another layout is copied.
     runner(torch.zeros(48, 20).half().T)
     assert launches.launched[2][1][-1] == 48
+
+
+def test_descriptors_of_this_call(launches):
+    plan = attention_plan()
+    options = (plan.options[0].with_flag("copies", "descriptors"),)
+    plan = with_run_time_sizes(replace(plan, options=options), ("q", "s"))
+    runner = SizedRunner(plan, launches)
+    q, k, v = attention_inputs(4, 50)
+    runner(q, k, v)
+    described = launches.launched[0][1][2]
+    assert (described.shape, described.strides) == ([2, 50, 16], [800, 16, 1])
+    assert described.block_shape == [1, 32, 16]
+    # Steps that the engine does not take: the tensor is copied into ones that it does.
+    odd = torch.zeros(2, 50 * 16 + 4).half()[:, : 50 * 16].unflatten(1, (50, 16))
+    runner(q, k, odd)
+    assert launches.launched[1][1][2].strides == [800, 16, 1]
 
 
 def test_what_does_not_fit(launches):
