@@ -43,6 +43,11 @@ class Question:
         return cache_key(self.program, self.target, self.backend, settings)
 
 
+def is_known(question: Question) -> bool:
+    """Whether the cache has an entry for a question, without reading it."""
+    return ResultCache().folder(question.target, question.key).is_dir()
+
+
 def known_artifact(question: Question) -> Artifact | None:
     """What the cache holds for a question."""
     held = ResultCache().get(question.target, question.key)

@@ -30,7 +30,7 @@ from mirage_py.frontend.dynamic_axes import (
     sizes_of,
     without_sizes,
 )
-from mirage_py.frontend.kept_kernels import Pinned, explained, operands_of, save_entry
+from mirage_py.frontend.kept_kernels import Pinned, described, explained, operands_of, save_entry
 from mirage_py.frontend.sized_calls import SizedGroup, sized_program
 from mirage_py.frontend.torch.call_key import Call, CallReader, call_key, is_watched, tensor_key
 from mirage_py.frontend.torch.calls import Signature
@@ -163,14 +163,23 @@ class SuperoptimizedFunction(Generic[P, R]):
 
         Inside a CUDA graph nothing is prepared, so prepare before capture.
         """
-        self._entry(self._reader.read(args, kwargs))
+        call = self._reader.read(args, kwargs)
+        entry = self._entry(call)[1]
+        warmup = getattr(entry.kernel, "warmup", None)
+        if warmup is None or entry.traced is None:
+            return
+        inputs = entry.traced.inputs(call.leaves)
+        if hasattr(entry.kernel, "validity"):  # what is compiled depends on the sizes
+            warmup(*inputs)
+        else:
+            warmup(inputs[0].device)
 
     def dispatch_table(self) -> str:
         """One line for each signature met so far, and what serves it."""
         if not self._entries and not self._groups:
             return f"{self._name}: not called yet"
         entries = [e for k, e in list(self._entries.items()) if not _is_of_sizes(k)]
-        lines = [f"({e.signature}) -> {e.served_by}" for e in entries]
+        lines = [f"({e.signature}) -> {e.served_by}{_said(e)}" for e in entries]
         lines += [line for g in list(self._groups.values()) for line in str(g).splitlines()]
         return "\n".join([f"{self._name}:", *(f"  {line}" for line in lines)])
 
@@ -360,7 +369,7 @@ class SuperoptimizedFunction(Generic[P, R]):
 
     def _entry_of(self, signature: str, kernel: Kernel, traced: TracedCall, call: Call) -> _Entry:
         inputs = traced.inputs(call.leaves)
-        served_by = getattr(kernel, "description", "an optimised kernel")
+        served_by = getattr(kernel, "description", None) or described(kernel)
         captured = tuple(tensor_key(t) for t in inputs[len(traced.arguments) :])
         return _Entry(signature, served_by, kernel, traced, captured)
 
@@ -494,9 +503,10 @@ def superoptimize(
 
 def _default_optimizer(options: CallOptions) -> Optimizer:
     # Here and not above: the search is loaded when the first kernel is wanted.
-    from mirage_py.pipeline import optimizer_for
+    from mirage_py.known_results import is_known
+    from mirage_py.pipeline import Options, optimizer_for, question_of
 
-    return optimizer_for(
+    optimize = optimizer_for(
         target=options.target,
         backend=options.backend,
         effort=options.effort,
@@ -504,6 +514,16 @@ def _default_optimizer(options: CallOptions) -> Optimizer:
         seed=options.seed,
         cache=options.cache,
     )
+    asked = Options(options.target, options.backend, options.effort, options.budget, options.seed)
+
+    def prepare(program: Program, inputs: tuple[torch.Tensor, ...], fallback: Kernel) -> Kernel:
+        known = options.cache and is_known(question_of(program, asked))
+        kernel: Kernel = optimize(program, inputs, fallback)
+        if kernel is not fallback:
+            kernel.source = "cached" if known else "searched"  # type: ignore[attr-defined]
+        return kernel
+
+    return prepare
 
 
 def _cached_report(program: Program, options: CallOptions) -> Mapping[str, Any]:
@@ -513,6 +533,12 @@ def _cached_report(program: Program, options: CallOptions) -> Mapping[str, Any]:
     asked = Options(options.target, options.backend, options.effort, options.budget, options.seed)
     held = known_artifact(question_of(program, asked)) if options.cache else None
     return held.report if held is not None else {}
+
+
+def _said(entry: _Entry) -> str:
+    """Where a kernel came from, if it says so."""
+    source = getattr(entry.kernel, "source", "")
+    return f" ({source})" if source else ""
 
 
 def _is_of_sizes(key: Hashable) -> bool:

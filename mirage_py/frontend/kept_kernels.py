@@ -13,6 +13,7 @@ from mirage_py.runtime.plan_text import artifact_of, explanation
 from mirage_py.runtime.sized_launch import runner_of
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.tiles_text import tiles_of
 
 
 class Served(Protocol):
@@ -63,6 +64,12 @@ class Pinned:
         runner: Any = runner_of(artifact.plan)
         runner.source = "loaded"
         return runner  # type: ignore[no-any-return]
+
+
+def described(kernel: Callable[..., Any]) -> str:
+    """A kernel in a line: its tiles, where it has a plan."""
+    plan = getattr(kernel, "plan", None)
+    return tiles_of(plan) if isinstance(plan, Plan) else "an optimised kernel"
 
 
 def operands_of(name: str, served: Served) -> tuple[Program, Plan | None]:

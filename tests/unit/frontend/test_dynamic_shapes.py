@@ -35,6 +35,9 @@ class SizedKernel:
     def _load(self, kernel, aligned, index):
         return lambda grid, stream, arguments: self.launches.append((grid, arguments))
 
+    def warmup(self, *tensors):
+        self.runner.warmup(*tensors)
+
     def __call__(self, *tensors):
         self.runner(*tensors)
         sizes = self.runner.sizes([x.shape for x in tensors])
@@ -227,3 +230,14 @@ def test_an_option_that_does_not_exist_is_the_callers_mistake():
         fn(torch.randn(4, 8))
     with pytest.raises(InputError, match="unknown shape policy"):
         SuperoptimizedFunction(lambda x: x, CallOptions(shapes="elastic"))
+
+
+def test_prepared_kernels_are_compiled():
+    sizes = Sizes()
+    fn = sizes.serve(lambda x, w: x @ w, shapes="bucketed", dynamic={"x": (0,)})
+    w = torch.randn(8, 4)
+    fn.prepare(torch.randn(20, 8), w)
+    (kernel,) = sizes.kernels
+    assert (kernel.runner.compiled, kernel.launches) == (1, [])
+    fn.prepare(torch.randn(32, 8), w)
+    assert (kernel.runner.compiled, kernel.launches) == (2, [])

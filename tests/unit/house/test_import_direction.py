@@ -62,7 +62,7 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     # Kernels as operators of torch.
     "torch_ops": ("ugraph", "codegen", "runtime"),
     "frontend": ("ugraph",),
-    # The backend of torch.compile: graphs of whole models, each region through front end and pipeline.
+    # The backend of torch.compile: graphs of whole models, regions through front end and pipeline.
     "dynamo": ("ugraph", "targets", "runtime", "frontend", "pipeline", "known_results"),
 }
 # On top of all: the command line and the package's own face.
