@@ -16,6 +16,7 @@ from mirage_py.codegen.live_tiles import live_range
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.block_order import BACKWARDS, GROUPED, ORDER, can_group
 from mirage_py.codegen.triton.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS, described_tiles
+from mirage_py.search.clusters import in_a_cluster
 from mirage_py.search.cost_model import KernelModel
 from mirage_py.search.forms import most_parts
 from mirage_py.search.launches import STAGES, WARPS, BackEnd
@@ -26,16 +27,19 @@ from mirage_py.search.tilings import has_product, is_sensible
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.rewrite.split_dim import part_dim, parts_of
+from mirage_py.ugraph.threads import with_threads
 from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
 _AXES = "axes"
 
 
 def neighbours(plan: Plan, target: Target) -> Iterator[Plan]:
-    """Plans that differ in one choice of one kernel, or in the number of parts that a dimension is
-    split into, and fit the target. ``plan`` itself is not among them.
+    """Plans that differ in one choice of one kernel, in the number of parts that a dimension is
+    split into, or in who brings parts together, and fit the target. ``plan`` itself is not among
+    them.
     """
-    yield from (p for p in _in_other_parts(plan, target) if _all_fit(p, target))
+    others = (*_in_other_parts(plan, target), *_in_a_cluster(plan, target))
+    yield from (p for p in others if _all_fit(p, target))
     for number, kernel in enumerate(plan.ugraph.kernels):
         if not isinstance(kernel, BlockGraph):
             continue
@@ -54,6 +58,20 @@ def _in_other_parts(plan: Plan, target: Target) -> Iterator[Plan]:
     for dim in split_dims(program):
         for count in _beside(parts_of(program, dim), part_counts(program, dim, most)):
             yield replace(plan, ugraph=at_parts(plan.ugraph, {dim: count}))
+
+
+def _in_a_cluster(plan: Plan, target: Target) -> Iterator[Plan]:
+    """Two kernels that share a reduction as one whose blocks form clusters, with the first one's
+    tiles and launch.
+    """
+    joined = in_a_cluster(plan.ugraph) if plan.backend == "cuda" else None
+    if joined is None:
+        return
+    (block,) = joined.kernels
+    assert isinstance(block, BlockGraph)
+    if Tiling(joined.program, block).cluster_blocks <= target.max_cluster_blocks:
+        joined = replace(joined, kernels=(with_threads(block),))
+        yield replace(plan, ugraph=joined, options=plan.options[:1])
 
 
 def _all_fit(plan: Plan, target: Target) -> bool:

@@ -88,3 +88,24 @@ def test_tiles_by_the_copy_engine_and_back():
 
 def test_no_copy_engine_before_sm_90():
     assert not any(p.options[0].flag(COPIES) for p in neighbours(rms(), target("a100")))
+
+
+def split_attention() -> Plan:
+    plan = several_kernels.plan("split_attention")
+    return replace(plan, backend="cuda")
+
+
+def test_two_cuda_kernels_and_one_whose_blocks_form_clusters():
+    plan = split_attention()
+    (joined,) = [p for p in neighbours(plan, H200) if len(p.ugraph.kernels) == 1]
+    block = block_of(joined)
+    assert block.cluster_dims == ("s_part",)
+    assert [(a.dim, a.tile) for a in block.grid] == [(a.dim, a.tile) for a in block_of(plan).grid]
+    assert joined.options == plan.options[:1]
+    assert block.threads
+
+
+def test_no_clusters_for_triton_nor_where_a_gpu_has_none():
+    assert all(len(p.ugraph.kernels) == 2 for p in neighbours(split_attention(), target("a100")))
+    triton = replace(split_attention(), backend="triton")
+    assert all(len(p.ugraph.kernels) == 2 for p in neighbours(triton, H200))
