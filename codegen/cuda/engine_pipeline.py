@@ -166,6 +166,12 @@ class EnginePipeline(Pipeline):
                     if section != first_loop:
                         self._fetch_first(section)
                     self._fetch_rest(section)
+            if out.facts.block.cluster_dims:
+                # Blocks meet once, behind the loops, and a barrier of theirs waits for all threads.
+                out.line("__syncwarp();")
+                out.line("cluster_wait();")
+                out.line("cluster_arrive();")
+                out.line("cluster_wait();")
             out.line("return;")
         if roles.registers is not None:
             out.line(f"registers_increase<{roles.registers[1]}>();")

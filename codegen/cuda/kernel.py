@@ -102,7 +102,10 @@ class KernelEmitter:
         by_engine = wants_producer or options.flag(COPIES) == DESCRIPTORS
         if not by_engine or options.flag("arch") != "sm_90a":
             return Pipeline(self.out, self.copies, self.staged, self.depths)
-        wants_producer &= not self.block.cluster_dims
+        # A warp that fetches cannot come to a meeting of blocks before it has fetched everything.
+        meetings = {self.facts.section(n): None for n in self.received}
+        is_last = len(meetings) == 1 and min(meetings) > max(self.depths, default=-1)
+        wants_producer &= is_last or not self.block.cluster_dims
         return EnginePipeline(
             self.out, self.copies, self.staged, self.depths, self.live, wants_producer
         )

@@ -117,7 +117,7 @@ static void run_cluster() {
     cluster_barrier = Barrier();
     arrived_at_cluster.assign(threads.size(), 0);
     cluster_round_of.assign(threads.size(), 0);
-    warp_groups.assign((warps.size() + 3) / 4, WarpGroup());
+    warp_groups.assign(launch.cluster * groups_of_block(), WarpGroup());
     running = static_cast<int>(threads.size());
     for (Thread& t : threads) {
         t.fiber.begin(body);

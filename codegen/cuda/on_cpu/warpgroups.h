@@ -40,14 +40,17 @@ struct WarpGroup {
     bool has_fence = false;
 };
 
-inline std::vector<WarpGroup> warp_groups;  // of the cluster
+inline std::vector<WarpGroup> warp_groups;  // of the cluster, block by block
+
+inline int groups_of_block() { return (warps_of_block() + 3) / 4; }
+
+// The current thread's warp in its block.
+inline int warp_in_block() { return current->warp - current->block * warps_of_block(); }
 
 inline WarpGroup& warp_group() {
-    // In a cluster groups are counted over its blocks.
-    const bool is_whole = launch.threads % 128 == 0 ||
-        (launch.cluster == 1 && current->warp / 4 * 4 + 4 <= warps_of_block());
+    const bool is_whole = warp_in_block() / 4 * 4 + 4 <= warps_of_block();
     if (!is_whole) die("a warp group has 128 threads, and the block %d", launch.threads);
-    return warp_groups[current->warp / 4];
+    return warp_groups[current->block * groups_of_block() + warp_in_block() / 4];
 }
 
 // A matrix that a descriptor names: rows along M or N, columns along K.
@@ -104,7 +107,7 @@ struct Described {
             die("wgmma reads at %ld of shared memory what block %d, thread %d wrote: fence_async_shared is "
                 "missing between its write and the barrier @ %p\n  the product @ %p\n  now", shared_offset(p),
                 first_block + threads[w.thread].block, threads[w.thread].number, w.place, place);
-        const int base = current->warp / 4 * 4;
+        const int base = current->warp - warp_in_block() % 4;
         for (int i = base; i < base + 4; ++i) note_read(p, 2, i, -1, place);
     }
 };
