@@ -31,56 +31,33 @@ from mirage_py.frontend.dynamic_axes import (
     without_sizes,
 )
 from mirage_py.frontend.kept_kernels import Pinned, described, explained, operands_of, save_entry
+from mirage_py.frontend.searches import (
+    CallOptions,
+    Kernel,
+    Optimizer,
+    SizedOptimizer,
+    cached_report,
+    default_optimizer,
+    default_sized_optimizer,
+)
 from mirage_py.frontend.sized_calls import SizedGroup, sized_program
 from mirage_py.frontend.torch.call_key import Call, CallReader, call_key, is_watched, tensor_key
 from mirage_py.frontend.torch.calls import Signature
 from mirage_py.frontend.torch.trace import TracedCall, trace_call
 from mirage_py.frontend.warnings import MirageWarning
 from mirage_py.shapes.dispatch import Row
-from mirage_py.shapes.policy import BUCKETED, STATIC, ShapePolicy
+from mirage_py.shapes.policy import STATIC
 from mirage_py.shapes.predicate import SizePredicate
-from mirage_py.ugraph.program import Program
+
+__all__ = ["CallOptions", "SuperoptimizedFunction", "superoptimize"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-# Takes the program's inputs in order; returns its output, or a tuple of several. An attribute
-# ``description`` says in a line what it is, for the dispatch table.
-Kernel = Callable[..., "torch.Tensor | tuple[torch.Tensor, ...]"]
-
-# (program, its inputs, the function itself as a Kernel) -> the fastest kernel found.
-Optimizer = Callable[[Program, tuple[torch.Tensor, ...], Kernel], Kernel]
 
 # Exact sizes whose row of a dispatch table is remembered.
 _MOST_ROWS = 4096
 # What begins the keys of refusals that the dispatch table has a row for.
 _SIZES_REFUSED = "sizes refused"
-
-# (program at the sizes to tune for, its dimensions of many sizes, the function) -> a kernel for
-# those that its attribute ``validity`` says.
-SizedOptimizer = Callable[[Program, tuple[str, ...], Kernel], Kernel]
-
-
-@dataclass(frozen=True, slots=True)
-class CallOptions:
-    """The options of ``superoptimize``; ``budget`` is in seconds."""
-
-    target: str = "auto"
-    backend: str = "auto"
-    effort: str = "quick"
-    budget: float | None = None
-    seed: int = 0
-    strict: bool = False
-    cache: bool = True
-    shapes: str | None = None
-    dynamic: Declared | None = None
-    edges: tuple[int, ...] = ()
-    plan: str | None = None
-
-    @property
-    def policy(self) -> ShapePolicy:
-        """What dynamic dimensions get."""
-        return ShapePolicy(self.shapes or BUCKETED, self.edges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +198,7 @@ class SuperoptimizedFunction(Generic[P, R]):
         """What is known of a kernel: by itself, or by the cache that its search was kept in."""
         report = getattr(entry.kernel, "report", None)
         if report is None and entry.traced is not None and self._has_pipeline:
-            return _cached_report(entry.traced.program, self.options)
+            return cached_report(entry.traced.program, self.options)
         return report or {}
 
     # -- preparing ---------------------------------------------------------------------------------
@@ -260,7 +237,7 @@ class SuperoptimizedFunction(Generic[P, R]):
             return self._refused(call, key, error)
         if self._optimizer is None:
             # Outside the net below: an option that does not exist is the caller's mistake.
-            self._optimizer = _default_optimizer(self.options)
+            self._optimizer = default_optimizer(self.options)
         try:
             entry = self._optimized(call, self._optimizer)
         # A function that works must go on working, whatever goes wrong in making it faster.
@@ -317,8 +294,8 @@ class SuperoptimizedFunction(Generic[P, R]):
         bounds = {name: self._policy.bucket(size) for name, size in sizes.items()}
         predicate = SizePredicate.ranges(bounds)
         # Outside the net below: an option that does not exist is the caller's mistake.
-        optimizer = self._optimizer = self._optimizer or _default_optimizer(self.options)
-        sized = self._sized_optimizer or _default_sized_optimizer(self.options)
+        optimizer = self._optimizer = self._optimizer or default_optimizer(self.options)
+        sized = self._sized_optimizer or default_sized_optimizer(self.options)
         self._sized_optimizer = sized
         try:
             self._check(call)
@@ -501,40 +478,6 @@ def superoptimize(
     return SuperoptimizedFunction(fn, options)
 
 
-def _default_optimizer(options: CallOptions) -> Optimizer:
-    # Here and not above: the search is loaded when the first kernel is wanted.
-    from mirage_py.known_results import is_known
-    from mirage_py.pipeline import Options, optimizer_for, question_of
-
-    optimize = optimizer_for(
-        target=options.target,
-        backend=options.backend,
-        effort=options.effort,
-        budget=options.budget,
-        seed=options.seed,
-        cache=options.cache,
-    )
-    asked = Options(options.target, options.backend, options.effort, options.budget, options.seed)
-
-    def prepare(program: Program, inputs: tuple[torch.Tensor, ...], fallback: Kernel) -> Kernel:
-        known = options.cache and is_known(question_of(program, asked))
-        kernel: Kernel = optimize(program, inputs, fallback)
-        if kernel is not fallback:
-            kernel.source = "cached" if known else "searched"  # type: ignore[attr-defined]
-        return kernel
-
-    return prepare
-
-
-def _cached_report(program: Program, options: CallOptions) -> Mapping[str, Any]:
-    from mirage_py.known_results import known_artifact
-    from mirage_py.pipeline import Options, question_of
-
-    asked = Options(options.target, options.backend, options.effort, options.budget, options.seed)
-    held = known_artifact(question_of(program, asked)) if options.cache else None
-    return held.report if held is not None else {}
-
-
 def _said(entry: _Entry) -> str:
     """Where a kernel came from, if it says so."""
     source = getattr(entry.kernel, "source", "")
@@ -543,19 +486,6 @@ def _said(entry: _Entry) -> str:
 
 def _is_of_sizes(key: Hashable) -> bool:
     return isinstance(key, tuple) and key[:1] == (_SIZES_REFUSED,)
-
-
-def _default_sized_optimizer(options: CallOptions) -> SizedOptimizer:
-    from mirage_py.sized_kernels import sized_optimizer_for
-
-    return sized_optimizer_for(
-        target=options.target,
-        backend=options.backend,
-        effort=options.effort,
-        budget=options.budget,
-        seed=options.seed,
-        cache=options.cache,
-    )
 
 
 def _is_current(entry: _Entry) -> bool:

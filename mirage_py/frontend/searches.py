@@ -1,0 +1,96 @@
+"""What a decorated function searches with: its options, and the pipeline that they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mirage_py.frontend.dynamic_axes import Declared
+from mirage_py.shapes.policy import BUCKETED, ShapePolicy
+from mirage_py.ugraph.program import Program
+
+# Takes the program's inputs in order; returns its output, or a tuple of several. An attribute
+# ``description`` says in a line what it is, for the dispatch table.
+Kernel = Callable[..., "torch.Tensor | tuple[torch.Tensor, ...]"]
+
+# (program, its inputs, the function itself as a Kernel) -> the fastest kernel found.
+Optimizer = Callable[[Program, tuple[torch.Tensor, ...], Kernel], Kernel]
+
+# (program at the sizes to tune for, its dimensions of many sizes, the function) -> a kernel for
+# those that its attribute ``validity`` says.
+SizedOptimizer = Callable[[Program, tuple[str, ...], Kernel], Kernel]
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """The options of ``superoptimize``; ``budget`` is in seconds."""
+
+    target: str = "auto"
+    backend: str = "auto"
+    effort: str = "quick"
+    budget: float | None = None
+    seed: int = 0
+    strict: bool = False
+    cache: bool = True
+    shapes: str | None = None
+    dynamic: Declared | None = None
+    edges: tuple[int, ...] = ()
+    plan: str | None = None
+
+    @property
+    def policy(self) -> ShapePolicy:
+        """What dynamic dimensions get."""
+        return ShapePolicy(self.shapes or BUCKETED, self.edges)
+
+
+def default_optimizer(options: CallOptions) -> Optimizer:
+    """What finds kernels; it says of each where it came from."""
+    # Here and not above: the search is loaded when the first kernel is wanted.
+    from mirage_py.known_results import is_known
+    from mirage_py.pipeline import Options, optimizer_for, question_of
+
+    optimize = optimizer_for(
+        target=options.target,
+        backend=options.backend,
+        effort=options.effort,
+        budget=options.budget,
+        seed=options.seed,
+        cache=options.cache,
+    )
+    asked = Options(options.target, options.backend, options.effort, options.budget, options.seed)
+
+    def prepare(program: Program, inputs: tuple[torch.Tensor, ...], fallback: Kernel) -> Kernel:
+        known = options.cache and is_known(question_of(program, asked))
+        kernel: Kernel = optimize(program, inputs, fallback)
+        if kernel is not fallback:
+            kernel.source = "cached" if known else "searched"  # type: ignore[attr-defined]
+        return kernel
+
+    return prepare
+
+
+def default_sized_optimizer(options: CallOptions) -> SizedOptimizer:
+    """What finds kernels of many sizes."""
+    from mirage_py.sized_kernels import sized_optimizer_for
+
+    return sized_optimizer_for(
+        target=options.target,
+        backend=options.backend,
+        effort=options.effort,
+        budget=options.budget,
+        seed=options.seed,
+        cache=options.cache,
+    )
+
+
+def cached_report(program: Program, options: CallOptions) -> Mapping[str, Any]:
+    """The report of a program's result, if the cache has it; empty otherwise."""
+    from mirage_py.known_results import known_artifact
+    from mirage_py.pipeline import Options, question_of
+
+    asked = Options(options.target, options.backend, options.effort, options.budget, options.seed)
+    held = known_artifact(question_of(program, asked)) if options.cache else None
+    return held.report if held is not None else {}
