@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -124,7 +125,7 @@ def _measure(found: Sequence[Variant], lines: Sequence[Json], bench: Bench) -> N
         lines[n]["fault"] = _trial_fault(trial)
     able = [n for n in able if not lines[n]["fault"]]
     for n, evidence in zip(able, bench.rest([found[n].plan for n in able]), strict=True):
-        lines[n] |= {"error": evidence.max_rel_error, "bound": evidence.bound}
+        lines[n] |= {"error": _finite(evidence.max_rel_error), "bound": _finite(evidence.bound)}
         lines[n]["fault"] = "" if evidence.passed else first_line(evidence.reason)
     able = [n for n in able if not lines[n]["fault"]]
     times = bench.race([found[n].plan for n in able])
@@ -141,6 +142,10 @@ def _measure(found: Sequence[Variant], lines: Sequence[Json], bench: Bench) -> N
     for line in lines:
         if full_us and "us" in line:
             line["slower"] = round(line["us"] / full_us, 3)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _trial_fault(trial: Trial) -> str:
