@@ -104,7 +104,7 @@ class KernelRanker:
         clearing_us = self._clearing_us(form, number, block)
         found = []
         for model in self._promising(form, number, block):
-            for options in launch_options(model.kernel, self.backend):
+            for options in launch_options(model.kernel, self.backend, self.target):
                 predicted = model.estimate(options)
                 if predicted.time_us < inf:
                     predicted = replace(predicted, time_us=predicted.time_us + clearing_us)

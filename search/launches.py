@@ -8,7 +8,8 @@ from typing import Literal
 
 from mirage_py.codegen.axis_order import REVERSED
 from mirage_py.codegen.triton.launch_order import DEPENDENT_LAUNCH, EARLY, START
-from mirage_py.search.footprint import WARP_GROUP_ROWS
+from mirage_py.search.footprint import WARP_GROUP_ROWS, is_warp_group_dot
+from mirage_py.search.hopper_paths import pipelined
 from mirage_py.search.tiled_kernel import TiledKernel
 from mirage_py.search.tilings import has_product
 from mirage_py.targets import Target
@@ -27,8 +28,10 @@ _USUAL = ((4, 3), (8, 2))
 _STREAMED_BYTES = 2 << 20
 
 
-def launch_options(kernel: TiledKernel, backend: BackEnd = "triton") -> Iterator[LaunchOptions]:
-    """The options worth a prediction for one tiling."""
+def launch_options(
+    kernel: TiledKernel, backend: BackEnd = "triton", target: Target | None = None
+) -> Iterator[LaunchOptions]:
+    """The options worth a prediction for one tiling, on a target where it is known."""
     block = kernel.block
     flags = _cache_hints(kernel)
     loops = [s for s in block.sections if s.loop is not None]
@@ -40,7 +43,12 @@ def launch_options(kernel: TiledKernel, backend: BackEnd = "triton") -> Iterator
             depth = tuple(
                 stages if h or not any(heavy) else min(stages, _MAX_LIGHT_STAGES) for h in heavy
             )
-            yield LaunchOptions(warps, depth, chosen)
+            options = LaunchOptions(warps, depth, chosen)
+            yield options
+            if backend == "cuda" and loops and target is not None:
+                dots = kernel.dots.values()
+                if any(is_warp_group_dot(dot, options, target) for dot in dots):
+                    yield pipelined(options)
 
 
 def starting_early(

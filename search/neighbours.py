@@ -19,6 +19,7 @@ from mirage_py.codegen.triton.descriptors import COPIES, COPY_ENGINE, DESCRIPTOR
 from mirage_py.search.clusters import in_a_cluster
 from mirage_py.search.cost_model import KernelModel
 from mirage_py.search.forms import most_parts
+from mirage_py.search.hopper_paths import other_paths
 from mirage_py.search.launches import STAGES, WARPS, BackEnd
 from mirage_py.search.parts import at_parts, part_counts, split_dims
 from mirage_py.search.roles import grid_tiles, loop_tiles, roles_of
@@ -46,6 +47,9 @@ def neighbours(plan: Plan, target: Target) -> Iterator[Plan]:
         options = plan.options[number]
         if plan.backend == "triton":
             for other in _by_copy_engine(plan.ugraph, kernel, options, target):
+                yield _with_kernel(plan, number, kernel, other)
+        else:
+            for other in other_paths(kernel, options, target):
                 yield _with_kernel(plan, number, kernel, other)
         warps = WARPS[_back_end(plan)]
         for block, options in _steps(plan.ugraph, kernel, plan.options[number], warps):

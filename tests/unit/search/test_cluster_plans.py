@@ -11,7 +11,6 @@ from unit.search.kernels import FACTORED, of_kind
 
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.block_order import ORDER
-from mirage_py.codegen.triton.descriptors import COPIES
 from mirage_py.pipeline import normalise
 from mirage_py.search.clusters import is_clustered
 from mirage_py.search.family import CLUSTER
@@ -108,6 +107,6 @@ def test_neighbours_keep_the_back_end_and_the_cluster():
     assert {p.backend for p in near} == {"cuda"}
     assert all(is_clustered(p.ugraph) for p in near)
     assert {p.options[0].num_warps for p in near} == {4, 8}
-    assert not any(p.options[0].flag(name) for p in near for name in (ORDER, COPIES))
+    assert not any(p.options[0].flag(ORDER) for p in near)
     parts = {p.ugraph.program.sizes["s_part"] for p in near}
     assert parts == {8, 16}

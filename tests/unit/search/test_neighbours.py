@@ -109,3 +109,16 @@ def test_no_clusters_for_triton_nor_where_a_gpu_has_none():
     assert all(len(p.ugraph.kernels) == 2 for p in neighbours(split_attention(), target("a100")))
     triton = replace(split_attention(), backend="triton")
     assert all(len(p.ugraph.kernels) == 2 for p in neighbours(triton, H200))
+
+
+def test_other_paths_of_cuda_kernels_on_hopper_alone():
+    def paths(gpu: str) -> set[tuple[str, ...]]:
+        plan = split_attention()
+        first = block_of(plan)
+        near = [p for p in neighbours(plan, target(gpu)) if len(p.ugraph.kernels) == 2]
+        same = [p for p in near if block_of(p) == first and p.options[1:] == plan.options[1:]]
+        names = {f for f, _ in plan.options[0].flags}
+        return {tuple(f for f, _ in p.options[0].flags if f not in names) for p in same}
+
+    assert {("products",), ("copies",), ("producer",)} <= paths("h200")
+    assert not {("products",), ("copies",), ("producer",)} & paths("a100")

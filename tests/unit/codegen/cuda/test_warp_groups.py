@@ -1,0 +1,133 @@
+"""Products of warp groups, tiles by the copy engine, a warp that fetches: sm_90a alone."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from plans import attention_plan, rms_plan
+
+from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
+from mirage_py.codegen.cuda.module import emit_cuda
+from mirage_py.errors import ScheduleError
+from mirage_py.runtime.emulated import check_emulated
+from mirage_py.ugraph.dtypes import BF16
+from mirage_py.ugraph.json_form import from_json, to_json
+from mirage_py.ugraph.plan import Plan
+
+PIPELINED = {"producer": "warps", "overlap": "on"}
+
+
+def for_hopper(plan: Plan, warps: int = 4, stages: int = 2, **flags: str) -> Plan:
+    options = []
+    for o in plan.options:
+        o = replace(o, num_warps=warps, num_stages=(stages,) * len(o.num_stages))
+        for name, value in {"arch": "sm_90a", **flags}.items():
+            o = o.with_flag(name, value)
+        options.append(o)
+    return replace(plan, backend="cuda", options=tuple(options))
+
+
+def kernel_of(plan: Plan) -> CudaKernel:
+    (kernel,) = emit_cuda(plan)
+    return kernel
+
+
+def rows_of_keys(plan: Plan) -> Plan:
+    """The same attention with keys row by row, in bfloat16."""
+
+    def changed(x: object) -> object:
+        if isinstance(x, dict):
+            if x.get("name") == "K" and "shape" in x:
+                h, d, s = x["shape"]
+                x = {**x, "shape": [h, s, d]}
+            return {k: changed(v) for k, v in x.items()}
+        if isinstance(x, list):
+            return [changed(v) for v in x]
+        return {"K[h, d, s]": "K[h, s, d]", "f16": "bf16"}.get(x, x) if isinstance(x, str) else x
+
+    found = from_json(changed(to_json(plan)))
+    assert isinstance(found, Plan)
+    return found
+
+
+ATTENTION = attention_plan(1, 70, 328, 64, tiles=(64, 64))
+CASES = {
+    "cp.async": for_hopper(ATTENTION),
+    "copy engine": for_hopper(ATTENTION, stages=3, copies="descriptors", overlap="on"),
+    "producer, keys in rows": for_hopper(rows_of_keys(ATTENTION), **PIPELINED),
+    "two groups": for_hopper(attention_plan(1, 128, 192, 64, (128, 64)), 8, 2, **PIPELINED),
+    "epilogue": for_hopper(rms_plan(70, 200, 80, (64, 64, 64), BF16), copies="descriptors"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_agrees_with_float64(name: str) -> None:
+    plan = CASES[name]
+    assert "wgmma_m64" in kernel_of(plan).body
+    judged = check_emulated(plan.ugraph.program, plan, seed=3)
+    assert judged.passed, judged.reason
+
+
+def test_warps_alone_where_rows_are_few_or_asked_for():
+    assert "wgmma" not in kernel_of(for_hopper(attention_plan(1, 32, 64, 64, (32, 64)))).body
+    assert "wgmma" not in kernel_of(for_hopper(ATTENTION, products="mma")).body
+    assert "wgmma" not in kernel_of(for_hopper(ATTENTION, arch="sm_80")).body
+    with pytest.raises(ScheduleError, match="fma"):
+        kernel_of(for_hopper(ATTENTION, products="fma"))
+
+
+def test_what_cp_async_brought_is_published_before_tensor_cores_read_it():
+    body = kernel_of(CASES["cp.async"]).body
+    assert re.search(r"cp_async_wait<0>\(\);\s*fence_async_shared\(\);\s*__syncthreads", body)
+
+
+def test_boxes_of_the_copy_engine():
+    maps = {m.tensor: m for m in kernel_of(CASES["copy engine"]).tensor_maps}
+    assert set(maps) == {"K", "V"}
+    assert maps["K"].box[:2] == (64, 64)
+    assert maps["K"].swizzle_bytes == 128
+
+
+def test_a_loop_with_rows_that_the_copy_engine_cannot_reach_goes_by_cp_async():
+    plan = for_hopper(rms_plan(70, 200, 33, (64, 64, 64)), copies="descriptors")
+    assert {m.tensor for m in kernel_of(plan).tensor_maps} == {"X"}
+
+
+def test_a_producer_and_who_meets():
+    four = kernel_of(for_hopper(ATTENTION, **PIPELINED))
+    assert four.threads == 160
+    behind = four.body[four.body.index("return;") :]
+    assert "__syncthreads" not in behind
+    eight = kernel_of(CASES["two groups"])
+    assert eight.threads == 384
+    assert "registers_decrease<40>" in eight.body
+    assert "__launch_bounds__(384, 1)" in eight.body
+
+
+def test_the_text_of_an_overlapped_kernel(golden) -> None:  # type: ignore[no-untyped-def]
+    golden.check(
+        kernel_of(CASES["producer, keys in rows"]).body, "cuda/overlapped_attention.cu.txt"
+    )
+
+
+def test_the_text_of_a_kernel_by_the_copy_engine(golden) -> None:  # type: ignore[no-untyped-def]
+    golden.check(kernel_of(CASES["epilogue"]).body, "cuda/rmsnorm_by_copy_engine.cu.txt")
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+def test_products_run_side_by_side(tmp_path: Path) -> None:
+    """ptxas says so where it makes them wait for one another (C7510 and its neighbours)."""
+    for number, name in enumerate(("copy engine", "two groups")):
+        file = tmp_path / f"{number}.cu"
+        file.write_text(kernel_of(CASES[name]).source)
+        code = "-gencode=arch=compute_90a,code=sm_90a"
+        command = ["nvcc", code, "-cubin", "-Werror=all-warnings", "-Xptxas", "-v", str(file)]
+        done = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "C75" not in done.stderr
+        assert " 0 bytes spill stores" in done.stderr
