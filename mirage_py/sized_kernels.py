@@ -23,6 +23,7 @@ from mirage_py.settings import Settings
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.run_time_sizes import SIZES, why_fixed, with_run_time_sizes
+from mirage_py.ugraph.ugraph import UGraph
 
 # (program at the sizes to tune for, its run-time dimensions, the function itself) -> a kernel
 SizedOptimizer = Callable[[Program, Sequence[str], Callable[..., Any]], Callable[..., Any]]
@@ -47,6 +48,7 @@ def sized_optimizer_for(
     def prepare(
         program: Program, dims: Sequence[str], fallback: Callable[..., Any]
     ) -> Callable[..., Any]:
+        _require_open(program, dims)
         question = question_of(program, options)
         key = _key(question, dims)
         store = ResultCache() if cache and not Settings.from_env().no_cache else None
@@ -71,6 +73,21 @@ def sized_optimizer_for(
         return _runner(plan, report, "searched", fallback)
 
     return prepare
+
+
+def _require_open(program: Program, dims: Sequence[str]) -> None:
+    """UnsupportedError, before the search, where the program has a size written in: so has every
+    plan of it.
+    """
+    bare = Plan(UGraph(program, ()), ())
+    reasons = [reason for d in dims if (reason := why_fixed(bare, d))]
+    if reasons:
+        raise UnsupportedError(
+            "the sizes of its program cannot be left open",
+            where=program.name,
+            why="; ".join(reasons),
+            repair='use shapes="static"',
+        )
 
 
 def sized_plan(result: Result, dims: Sequence[str]) -> Plan | None:

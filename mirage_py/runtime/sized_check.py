@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mirage_py.codegen.valid_sizes import largest_sizes
 from mirage_py.errors import CompileError
+from mirage_py.runtime.layouts import write_once
 from mirage_py.ugraph.buffers import FloatArray
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Tensor
@@ -87,4 +88,5 @@ def _on_gpu(tensor: Tensor, values: FloatArray) -> torch.Tensor:
 
     dtype = getattr(torch, tensor.dtype.torch_name)
     fresh = torch.empty_strided(tensor.shape, tensor.element_strides, dtype=dtype, device="cuda")
-    return fresh.copy_(torch.from_numpy(values))
+    write_once(fresh, torch.from_numpy(values).to("cuda"))
+    return fresh

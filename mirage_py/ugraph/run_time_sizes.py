@@ -241,17 +241,23 @@ def _divides(expr: IndexExpr) -> bool:
 
 
 def _is_leading_digit(expr: IndexExpr, dim: str) -> bool:
-    """Whether ``expr`` is dim * factor + what does not depend on dim: s * 64 + d."""
-    if expr.op == "mul":
-        return _is_leading_digit(expr.args[0], dim) or expr.args[0] == IndexExpr("dim", name=dim)
-    if expr.op == "dim":
-        return expr.name == dim
-    if expr.op != "add" or _divides(expr):
+    """Whether ``expr`` is dim * factor + digits below it, as s * 64 + d is for s and not for d."""
+    factors = _factors(expr)
+    if factors is None or dim not in factors:
         return False
-    with_dim = [a for a in expr.args if dim in a.dims()]
-    rest = [a for a in expr.args if dim not in a.dims()]
-    return (
-        len(with_dim) == 1
-        and all(r.op != "const" for r in rest)
-        and _is_leading_digit(with_dim[0], dim)
-    )
+    return all(factor < factors[dim] for other, factor in factors.items() if other != dim)
+
+
+def _factors(expr: IndexExpr) -> dict[str, int] | None:
+    """The factor of each dimension in a sum of multiples; None for anything else."""
+    if expr.op == "dim":
+        return {expr.name: 1}
+    if expr.op == "mul":
+        inner = _factors(expr.args[0])
+        return None if inner is None else {d: f * expr.value for d, f in inner.items()}
+    if expr.op != "add":
+        return None
+    left, right = map(_factors, expr.args)
+    if left is None or right is None or set(left) & set(right):
+        return None
+    return {**left, **right}

@@ -139,9 +139,10 @@ def test_what_has_its_size_written_in():
     assert "addressed by p * 5 + s" in why_fixed(split, "s")
     with pytest.raises(InputError, match="the size of 's' cannot be an argument"):
         with_run_time_sizes(split, ("s",))
-    # t is a row of O, and h its most significant digit: nothing counts in them.
+    # t is a row of O, and h its most significant digit: nothing counts in them. e is the lower one.
     assert why_fixed(split, "t") == ""
     assert why_fixed(split, "h") == ""
+    assert why_fixed(split, "e") == "O is addressed by h * 6 + e"
     assert "no input" in why_fixed(rms_plan(), "x")
 
 
