@@ -45,7 +45,9 @@ def _left_to_rest(
         return module.forward
     from torch._dynamo.backends.registry import lookup_backend
 
-    compiled: Callable[..., Any] = lookup_backend("inductor")(module, list(inputs))
+    patches = {"max_autotune": True} if options.effort == "full" else None
+    inductor: Callable[..., Any] = lookup_backend("inductor")
+    compiled: Callable[..., Any] = inductor(module, list(inputs), config_patches=patches)
     return compiled
 
 

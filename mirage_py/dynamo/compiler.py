@@ -7,6 +7,7 @@ ATen graph -> cut -> region graphs -> programs -> served -> fused graph -> Induc
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,7 @@ from mirage_py.dynamo.region_op import register
 from mirage_py.dynamo.regions import Region, cut
 from mirage_py.dynamo.rest import BoxedCall, eager_rest, inductor_rest
 from mirage_py.dynamo.servers import server_for
+from mirage_py.frontend.warnings import MirageWarning
 from mirage_py.targets import Target
 
 log = logging.getLogger("mirage_py.dynamo")
@@ -45,7 +47,15 @@ class GraphCompiler:
 
     def compile(self, name: str, module: GraphModule, inputs: Sequence[Any]) -> BoxedCall:
         """The graph ``name`` as a callable of a list of inputs."""
-        fused = self.fused(name, module)
+        try:
+            fused = self.fused(name, module)
+        # The model works without us, so it goes on working.
+        except Exception as error:  # noqa: BLE001
+            text = (
+                f"the {name} graph is left to {self.options.rest}: {type(error).__name__}: {error}"
+            )
+            warnings.warn(text, MirageWarning, stacklevel=2)
+            fused = module
         if self.options.rest == "eager":
             run = eager_rest(fused)
         else:

@@ -9,7 +9,7 @@ with an embedding or a convolution, and Inductor takes its graphs apart by its o
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -34,10 +34,8 @@ _TAKEN_APART = (
     "native_layer_norm_backward",
     "native_group_norm_backward",
     "_fused_rms_norm_backward",
-    # norms whose results are several: the mean and the deviation are wanted by the backward graph
-    "native_layer_norm",
+    # a norm with two results: the backward graph wants the deviation
     "_fused_rms_norm",
-    "var_mean",
     # arithmetic in one call
     "addcmul",
     "addcdiv",
@@ -66,4 +64,47 @@ def decompositions() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
 
     packets = [getattr(torch.ops.aten, n) for n in _TAKEN_APART if hasattr(torch.ops.aten, n)]
     rules = get_decompositions(packets)
+    rules |= _OWN_RULES
     return {op: rule for op, rule in rules.items() if str(op) not in HANDLERS}
+
+
+# torch's rules for these end in primitives of its own.
+
+
+def _native_layer_norm(
+    x: torch.Tensor,
+    shape: Sequence[int],
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The norm, and the mean and the inverse deviation that the backward graph wants."""
+    axes = list(range(-len(shape), 0))
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    mean = wide.mean(axes, keepdim=True)
+    centred = wide - mean
+    inverse = torch.rsqrt((centred * centred).mean(axes, keepdim=True) + eps)
+    result = centred * inverse
+    if weight is not None:
+        result = result * weight
+    if bias is not None:
+        result = result + bias
+    return result.to(x.dtype), mean, inverse
+
+
+def _var_mean(
+    x: torch.Tensor,
+    dim: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    axes = list(range(x.dim())) if dim is None else list(dim)
+    step = 1 if correction is None else correction
+    return torch.var(x, axes, correction=step, keepdim=keepdim), x.mean(axes, keepdim=keepdim)
+
+
+_OWN_RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
+    torch.ops.aten.native_layer_norm.default: _native_layer_norm,
+    torch.ops.aten.var_mean.correction: _var_mean,
+}

@@ -14,8 +14,10 @@ import torch
 from torch.fx import Node
 
 from mirage_py.dynamo.nodes import (
+    ATTENTION,
     CONSTANT,
     LEFT,
+    PRODUCT,
     SYMBOL,
     VIEW,
     Facts,
@@ -100,16 +102,22 @@ class Flow:
 def flows(graph: torch.fx.Graph, facts: Mapping[Node, Facts]) -> tuple[Flow, ...]:
     """The graph in some topological orders; a cut may be possible in one and not in another.
 
-    As written, but with what is left alone as early as it can be; and by depth first from the
-    results, so that what leads to one operator only stands right before it. A graph that writes to
-    tensors keeps its order.
+    As written, but with what is left alone as early as it can be; with products that wait for the
+    same others next to each other; and by depth first from the results, so that what leads to one
+    operator only stands right before it. A graph that writes to tensors keeps its order.
     """
     elements = [_element(n, facts) for n in graph.nodes if _is_element(n, facts[n])]
     result = next(n for n in graph.nodes if n.op == "output")
     wanted = {s: None for n in result.all_input_nodes for s, _ in _sources(n, facts)}
     orders = [elements]
-    if not any(n.is_impure() for n in graph.nodes if n.op == "call_function"):
-        orders = [_left_first(elements), _depth_first(elements, list(wanted))]
+    calls = [n for n in graph.nodes if n.op == "call_function"]
+    # Random numbers may be drawn in another order.
+    if not any(n.is_impure(impure_random=False) for n in calls):
+        orders = [
+            _left_first(elements),
+            _products_together(elements),
+            _depth_first(elements, list(wanted)),
+        ]
     return tuple(_flow(order, wanted) for order in orders)
 
 
@@ -176,16 +184,50 @@ def _left_first(elements: Sequence[Element]) -> list[Element]:
     return sorted(elements, key=lambda e: key[e.node])
 
 
+def _products_together(elements: Sequence[Element]) -> list[Element]:
+    """By the number of products behind each, in each step the products first: those of queries,
+    keys and values stand together, though each has a norm of its own behind it. Of the others what
+    the next products read comes last, so that it stands right before them.
+    """
+    depth: dict[Node, int] = {}
+    readers: dict[Node, list[Element]] = {e.node: [] for e in elements}
+    for element in elements:
+        behind = max((depth.get(r.source, 0) for r in element.reads), default=0)
+        depth[element.node] = behind + _is_product(element)
+        for read in element.reads:
+            readers.get(read.source, []).append(element)
+    needed = {
+        node: min((2 * depth[e.node] - _is_product(e) for e in read), default=2 * len(elements))
+        for node, read in readers.items()
+    }
+    blocked = _blocked(elements)
+    steps: dict[int, list[Element]] = {}
+    for element in elements:
+        steps.setdefault(depth[element.node], []).append(element)
+    order: list[Element] = []
+    for step in sorted(steps):
+        order += [e for e in steps[step] if _is_product(e)]
+        others = {e.node: e for e in steps[step] if not _is_product(e)}
+        ends = [n for n in others if not any(e.node in others for e in readers[n])]
+        ends.sort(key=lambda n: (-needed[n], others[n].facts.kind != LEFT))
+        order += _operands_first(ends, others, blocked)
+    return order
+
+
 def _depth_first(elements: Sequence[Element], wanted: Sequence[Node]) -> list[Element]:
     """Operands right before what reads them; those with something left alone behind them first."""
     by_node = {e.node: e for e in elements}
-    blocked: dict[Node, bool] = {}
-    for element in elements:
-        behind = any(blocked.get(r.source, False) for r in element.reads)
-        blocked[element.node] = behind or element.facts.kind == LEFT
+    roots = [node for node in [*wanted, *by_node] if node in by_node]
+    return _operands_first(roots, by_node, _blocked(elements))
+
+
+def _operands_first(
+    roots: Sequence[Node], among: Mapping[Node, Element], blocked: Mapping[Node, bool]
+) -> list[Element]:
+    """The roots in their order, each behind what it reads ``among`` these elements."""
     done: dict[Node, None] = {}
     # With a stack of its own: graphs are deeper than Python recurses.
-    todo = [(node, False) for node in [*wanted, *by_node][::-1] if node in by_node]
+    todo = [(node, False) for node in roots[::-1]]
     while todo:
         node, ready = todo.pop()
         if node in done:
@@ -194,7 +236,20 @@ def _depth_first(elements: Sequence[Element], wanted: Sequence[Node]) -> list[El
             done[node] = None
             continue
         todo.append((node, True))
-        operands = [r.source for r in by_node[node].reads if r.source in by_node]
+        operands = [r.source for r in among[node].reads if r.source in among]
         operands.sort(key=lambda n: not blocked[n])
         todo.extend((n, False) for n in operands[::-1])
-    return [by_node[n] for n in done]
+    return [among[n] for n in done]
+
+
+def _blocked(elements: Sequence[Element]) -> dict[Node, bool]:
+    """Whether something that is left alone is behind each, or it is itself."""
+    found: dict[Node, bool] = {}
+    for element in elements:
+        behind = any(found.get(r.source, False) for r in element.reads)
+        found[element.node] = behind or element.facts.kind == LEFT
+    return found
+
+
+def _is_product(element: Element) -> bool:
+    return element.facts.kind in (PRODUCT, ATTENTION)

@@ -191,8 +191,8 @@ def _comes_from_outside(node: Node, known: Mapping[Node, Facts]) -> bool:
 
 
 def _attention_reason(node: Node, results: Sequence[Node]) -> str:
-    wanted = {int(n.args[1]) for n in results if n is not node}  # type: ignore[arg-type]
-    if any(number > 0 for number in wanted):
+    wanted = [n.args[1] for n in results if n is not node and n.users]
+    if any(number != 0 for number in wanted):
         return "the gradient wants what only torch's own attention leaves behind"
     return ""
 

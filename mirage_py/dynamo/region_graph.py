@@ -48,7 +48,7 @@ def region_graph(region: Region, facts: Mapping[Node, Facts]) -> RegionGraph:
 
     for node in region.nodes:
         value(node)
-    graph.output(tuple(made[n] for n in region.outputs))
+    graph.output(tuple(value(n) for n in region.outputs))
     graph.eliminate_dead_code()
     graph.lint()
     module = GraphModule(torch.nn.Module(), graph, "Region")

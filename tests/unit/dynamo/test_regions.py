@@ -108,7 +108,7 @@ def test_what_a_product_made_is_not_read_at_two_places_in_its_kernel(traced: Tra
 @pytest.mark.parametrize(
     ("fn", "inputs", "why"),
     [
-        (F.embedding, (torch.zeros(3, dtype=torch.long), torch.randn(5, 4)),
+        (lambda i, w: F.embedding(i, w), (torch.zeros(3, dtype=torch.long), torch.randn(5, 4)),  # noqa: PLW0108  it has defaults
          "positions that are data"),
         (lambda x: x.cos(), (torch.randn(4),), "trigonometric"),
         (lambda i: i + i, (torch.zeros(3, dtype=torch.long),), "data are real numbers"),
@@ -159,3 +159,30 @@ def test_masks_of_positions_come_along_and_are_no_inputs(traced: Trace):
     found = cut_of(traced(masked, half(4, 8, 8)), rest_fuses=False)
     (region,) = found.regions
     assert len(region_graph(region, found.facts).inputs) == 1
+
+
+def test_products_of_queries_keys_and_values_stand_together(traced: Trace):
+    def norm(x: torch.Tensor) -> torch.Tensor:
+        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6)
+
+    def normed(x: torch.Tensor, *weights: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = norm(x)
+        return tuple(norm(y @ w) for w in weights)
+
+    module = traced(normed, half(4, 1024), half(1024, 1024), half(1024, 1024), half(1024, 1024))
+    found = names(cut_of(module))
+    assert any(name.endswith("mm mm mm") for name in found)
+
+
+def test_attention_of_torch_takes_its_prologue_along(traced: Trace):
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q * 2 + 1, k, v)
+
+    q, k, v = (torch.randn(1, 4, n, 8) for n in (1, 64, 64))
+    module = traced(attention, q, k, v)
+    found = cut_of(module)
+    (name,) = names(found)
+    assert name.startswith("mul add _scaled_dot_product")
+    (region,) = found.regions
+    inner = region_graph(region, found.facts).module
+    torch.testing.assert_close(inner(q, k, v)[0], attention(q, k, v))

@@ -45,6 +45,7 @@ def attention_cpu(
     scale: float | None = None,
 ) -> tuple[NamedArray | None, ...]:
     """What torch makes of an attention on a CPU; its second result is there for the gradient."""
+    key, value = (_for_query_heads(t, x, query) for x in (key, value))
     return _attended(t, query, key, value, attn_mask, dropout_p, is_causal, scale), None
 
 
