@@ -133,7 +133,7 @@ class KernelModel:
         resident = _blocks_per_sm(need, options, target)
         cluster = self.kernel.tiling.cluster_blocks
         # Blocks of a cluster start together: what is left of the SMs has no room for one.
-        sms = target.sms - target.sms % cluster
+        sms = target.sms_for_clusters(cluster)
         per_sm = min(resident, -(-self.blocks // sms))
         waves = max(1, -(-self.blocks // (sms * per_sm))) if per_sm else 0
         return KernelLoad(

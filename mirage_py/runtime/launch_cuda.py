@@ -55,7 +55,7 @@ def launcher(
 ) -> Launch:
     """A loaded ``function`` with as little as possible left to do in a call."""
     pairs = zip(kernel.tensor_maps, places.mapped, strict=True)
-    maps = [(TensorMaps(driver, m, dtype), place) for m, (place, dtype) in pairs]
+    maps = [(TensorMaps(driver, m, dtype, device), place) for m, (place, dtype) in pairs]
     count = len(kernel.pointers)
     addresses = (ctypes.c_uint64 * max(1, count))()
     first = ctypes.addressof(addresses)

@@ -23,8 +23,9 @@ class TensorMaps:
     time.
     """
 
-    def __init__(self, driver: CudaDriver, what: TensorMap, dtype: DType) -> None:
+    def __init__(self, driver: CudaDriver, what: TensorMap, dtype: DType, device: int) -> None:
         self._driver = driver
+        self._device = device
         self._what = what
         self._kind = _KINDS.get(dtype.name, _BYTES)
         self._known: dict[int, tuple[int, ctypes.Array[ctypes.c_char]]] = {}
@@ -47,6 +48,7 @@ class TensorMaps:
         room = ctypes.create_string_buffer(TENSOR_MAP_BYTES + TENSOR_MAP_ALIGNMENT)
         address = -(-ctypes.addressof(room) // TENSOR_MAP_ALIGNMENT) * TENSOR_MAP_ALIGNMENT
         what = self._what
+        self._driver.enter(self._device)  # this thread may not have used the GPU yet
         try:
             self._driver.encode_tensor_map(
                 address,

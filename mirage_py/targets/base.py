@@ -10,7 +10,8 @@ class Target:
     """One GPU. Rates are what kernels reach, not the data sheet, where they were measured.
 
     ``max_cluster_blocks`` share a thread-block cluster at most, if the launch asks for more than
-    the portable 8; 1 where there are no clusters.
+    the portable 8; 1 where there are no clusters. All blocks of a cluster run in one GPC;
+    ``gpc_sms`` has the SMs of each, () where that is not known.
     """
 
     name: str
@@ -28,6 +29,11 @@ class Target:
     memory_latency_us: float
     measured: bool
     max_cluster_blocks: int = 1
+    gpc_sms: tuple[int, ...] = ()
+
+    def sms_for_clusters(self, blocks: int) -> int:
+        """SMs that can be at work at once with a block each, where so many blocks form a cluster."""
+        return sum(n - n % blocks for n in self.gpc_sms or (self.sms,))
 
     @property
     def max_registers_per_thread(self) -> int:

@@ -47,6 +47,7 @@ int cuFuncGetAttribute(int* v, int a, void* f) { *v = 10 * a; return 0; }
 int cuTensorMapEncodeTiled(void* map, int kind, unsigned rank, void* data, const uint64_t* shape,
     const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int interleave,
     int swizzle, int promotion, int fill) {
+    if (!entered) return 201;
     if ((uintptr_t)map % 64) return 1;
     SAY("map kind %d rank %u shape %d,%d stride %d box %u,%u steps %u,%u swizzle %d\n", kind, rank,
         (int)shape[0], (int)shape[1], (int)strides[0], box[0], box[1], steps[0], steps[1], swizzle);

@@ -136,6 +136,19 @@ def test_a_thread_that_has_no_context_gets_one(driver: CudaDriver, library: Fake
     assert torch.equal(y, x + x)
 
 
+def test_a_thread_that_has_no_context_gets_one_for_tensor_maps(
+    driver: CudaDriver, library: FakeLibrary
+):
+    run = launch_cuda.cuda_launch(kernel(PLAN, "copied"), 90, 2, Places((1,), ((0, F32),)))
+    library.reset(with_map=True)
+    x, y = tensors()
+    thread = threading.Thread(target=run, args=([x, y], 5))
+    thread.start()
+    thread.join()
+    assert library.lines[0] == "enter 1102"
+    assert torch.equal(y, x + x)
+
+
 def test_threads_do_not_mix_up_arguments(driver: CudaDriver, library: FakeLibrary):
     run = launch_cuda.cuda_launch(kernel(PLAN, "plain"), 90, 0, Places((0, 1)))
     pairs = [tensors() for _ in range(4)]

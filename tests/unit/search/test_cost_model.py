@@ -155,3 +155,11 @@ def test_deeper_pipelines_hide_more() -> None:
     times = [model.estimate(LaunchOptions(4, (2, n))).time_us for n in (2, 3, 4)]
     assert times == sorted(times, reverse=True)
     assert times[0] > 1.1 * times[2]
+
+
+def test_clusters_that_fit_at_once_as_measured():
+    assert {n: H200.sms_for_clusters(n) // n for n in (1, 2, 4, 8, 16)} == {
+        1: 132, 2: 66, 4: 30, 8: 15, 16: 7,
+    }  # fmt: skip
+    unknown = replace(H200, gpc_sms=())
+    assert unknown.sms_for_clusters(16) == 128
