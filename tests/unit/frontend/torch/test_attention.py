@@ -97,3 +97,26 @@ def test_normalised_queries_and_keys(agrees):
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
     agrees(fn, *qkv(), torch.randn(8))
+
+
+@pytest.mark.parametrize("kv_heads", [3, 1])
+def test_what_torch_makes_of_an_attention(agrees, kv_heads):
+    # The operators that AOTAutograd sees. Only the one for CPUs can be run here in float64.
+    cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    q, k, _ = qkv(kv_heads=kv_heads)
+    agrees(lambda q, k, v: cpu(q, k, v[..., :8])[0], q, k, torch.randn(2, kv_heads, 7, 8))
+    bias = torch.randn(2, 1, 5, 7)
+    agrees(
+        lambda q, k, v, b: cpu(q, k, v, 0.0, False, attn_mask=b, scale=0.3)[0],
+        q, k, torch.randn(2, kv_heads, 7, 8), bias,
+    )  # fmt: skip
+
+
+def test_the_attention_of_gpus_is_the_same_program():
+    from mirage_py.frontend.torch import HANDLERS
+
+    families = {
+        HANDLERS[f"aten._scaled_dot_product_{name}_attention.default"].handler.__name__
+        for name in ("flash", "efficient", "cudnn")
+    }
+    assert sorted(families) == ["attention_biased", "attention_flash"]

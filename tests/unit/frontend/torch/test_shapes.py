@@ -107,3 +107,17 @@ def test_writes_to_a_copy_are_fine(agrees):
         return b
 
     agrees(fn, torch.randn(3, 4))
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 3), (2, 5), (1, 9223372036854775807), (-3, 6)])
+def test_the_gradient_of_a_slice(agrees, start, end):
+    extent = len(range(6)[start : min(end, 6)])
+    agrees(
+        lambda x: torch.ops.aten.slice_backward.default(x * 2, [3, 6], 1, start, end, 1),
+        torch.randn(3, extent),
+    )
+
+
+@pytest.mark.parametrize("pad", [(1, 2), (0, 3), (1, 0, 2, 1), (-1, 2), (0, -2, 1, 1)])
+def test_padding(agrees, pad):
+    agrees(lambda x: torch.nn.functional.pad(x, pad, value=0.5), torch.randn(3, 5))
