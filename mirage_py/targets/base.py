@@ -32,7 +32,7 @@ class Target:
     gpc_sms: tuple[int, ...] = ()
 
     def sms_for_clusters(self, blocks: int) -> int:
-        """SMs that can be at work at once with a block each, where so many blocks form a cluster."""
+        """SMs that can have a block each at once, where so many ``blocks`` form a cluster."""
         return sum(n - n % blocks for n in self.gpc_sms or (self.sms,))
 
     @property
