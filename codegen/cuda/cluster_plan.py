@@ -6,7 +6,7 @@ have lies in each block's shared memory, and is a load of a made-up tensor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -78,6 +78,14 @@ class ClusterPlan:
     def meetings(self) -> tuple[int, ...]:
         """The sections in which blocks meet."""
         return self.tiling.meetings
+
+    def inner(self, parts: Sequence[str], others: Sequence[str]) -> str:
+        """The dimension along which what arrives lies contiguously: that of the stores; what the
+        blocks have of one element, where there are few elements.
+        """
+        if self.slices is None or (self.first not in others and len(others) < 2):
+            return parts[-1]
+        return self.first if self.first in others else others[-1]
 
     @property
     def sharers(self) -> int:

@@ -39,9 +39,7 @@ def received_loads(facts: BlockFacts, cut: ClusterPlan) -> dict[int, Staged]:
         extents = facts.extents(load)
         parts = [d for d in extents if d in facts.block.cluster_dims]
         others = [d for d in extents if d not in parts]
-        inner = cut.first if cut.first in others else (others or parts)[-1]
-        if cut.slices is None:
-            inner = parts[-1]
+        inner = cut.inner(parts, others)
         rows = (*parts, *others)
         rest = bits_of(tuple(d for d in rows if d != inner), extents)
         found[load] = Staged(load, SharedTile(bits_of((inner,), extents), rest, 4), 1)

@@ -214,7 +214,10 @@ class _Choice:
             share = max(1, (1 << len(bits)) // (32 << self.warp_bits))
             found = blocked(bits, min(share, _MOST_TOGETHER), self.warp_bits)
         mine = found.of_dims(kept)
-        return replace(mine, registers=(*mine.registers, *bits_of(tuple(parts), extents)))
+        both = (mine.registers, bits_of(tuple(parts), extents))
+        if cut.inner(parts, kept) in parts:
+            both = (both[1], both[0])
+        return replace(mine, registers=(*both[0], *both[1]))
 
     def _by_default(self, number: int) -> None:
         facts = self.facts

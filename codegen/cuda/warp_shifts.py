@@ -24,9 +24,16 @@ def own_shifts(facts: BlockFacts, layouts: Layouts, staged: Container[int]) -> d
     for number, node in enumerate(facts.block.nodes):
         if node.op == "accum_max" and node.attr == "shift":
             chain = _chain(facts, number)
-            if chain and _stays_in_warps(facts, layouts, staged, chain):
+            # A warp with nothing but padding has no maximum: its exponentials would be infinite.
+            is_full = chain and not _has_padding(facts, chain[0])
+            if is_full and _stays_in_warps(facts, layouts, staged, chain):
                 found[number] = chain[0]
     return found
+
+
+def _has_padding(facts: BlockFacts, top: int) -> bool:
+    reduced = facts.block.nodes[top].reduced
+    return any(facts.tiling.has_tail(d, facts.section(top)) for d in reduced)
 
 
 def _chain(facts: BlockFacts, peak: int) -> list[int]:
@@ -58,9 +65,6 @@ def _stays_in_warps(
         return False
     kept = {n: bit for n, bit in enumerate(layouts.loops[top].warps) if n in bits and bit}
     section = facts.section(peak)
-    if any(facts.tiling.has_tail(d, section) for d in facts.block.nodes[top].reduced):
-        # A warp with nothing but padding has no maximum, and its exponentials would be infinite.
-        return False
     depends = {*chain}
     for number in facts.block.sections[section].nodes:
         node = facts.block.nodes[number]
