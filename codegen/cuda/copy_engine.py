@@ -20,6 +20,8 @@ _MOST_AXES = 5
 _MOST_POINTS = 256
 _MOST_PANELS = 16
 _GRANULE_BYTES = 16
+# Of what it writes to shared memory.
+_ALIGNMENT_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ def engine_box(facts: BlockFacts, staged: Staged) -> Box | None:
         for a, d in live.items()
         if facts.tiling.has_tail(d, section)
     )
-    whole = tile.row_bytes % _GRANULE_BYTES == 0
+    panel_bytes = tile.row_bytes << len(tile.rows)
+    whole = tile.row_bytes % _GRANULE_BYTES == 0 and panel_bytes % _ALIGNMENT_BYTES == 0
     return Box(axes, points, panels) if fits and aligned and inside and whole else None
 
 

@@ -275,12 +275,13 @@ class EnginePipeline(Pipeline):
         """Whether an iteration is being written."""
         return bool(self._now)
 
-    def give_back_before(self) -> None:
-        """The stage of the iteration before may be filled again."""
+    def give_back_before(self, condition: str = "") -> None:
+        """The stage of the iteration before may be filled again, where there was one."""
         if self.roles.has_producer:
             self.out.line("__syncwarp();")
             empty = self._empty[self._section]
-            self.out.line(f"if (lane == 0) mbarrier_arrive({empty} + ({self._back(1)}));")
+            who = f"lane == 0 && {condition}" if condition else "lane == 0"
+            self.out.line(f"if ({who}) mbarrier_arrive({empty} + ({self._back(1)}));")
 
     def end_iteration(self, section: int, has_exchanged: bool) -> None:
         """At the end of an iteration: its stage is given back."""

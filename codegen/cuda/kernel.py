@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from mirage_py.codegen.cuda.accumulators import Accumulators, of_one_warp
 from mirage_py.codegen.cuda.block_facts import BlockFacts
-from mirage_py.codegen.cuda.c_text import C_TYPES, added, identifier
+from mirage_py.codegen.cuda.c_text import C_TYPES, added, atom, identifier
 from mirage_py.codegen.cuda.cluster_cut import cluster_plan
 from mirage_py.codegen.cuda.clusters import Clusters, received_loads
 from mirage_py.codegen.cuda.copies import Copies
@@ -235,23 +235,23 @@ class KernelEmitter:
             if is_overlapped:
                 with out.indented(""):
                     out.line(f"[[maybe_unused]] const {out.index_type} {variable} = {first};")
-                    self._iteration(number, dim, variable)
+                    self._iteration(number, dim, variable, first)
                 self.overlap.behind_first()
                 begin = added(first, str(tile))
             head = f"for ({out.index_type} {variable} = {begin}; {variable} < {stop}; "
             with out.indented(f"{head}{variable} += {tile})"):
-                self._iteration(number, dim, variable)
-            if is_overlapped:
-                self.overlap.finish()
+                self._iteration(number, dim, variable, first)
+            self.overlap.finish()
         self.accumulators.finish(states)
 
-    def _iteration(self, number: int, dim: str, variable: str) -> None:
+    def _iteration(self, number: int, dim: str, variable: str, first: str) -> None:
         out = self.out
         with out.scope():
             out.starts[dim] = variable
             self.pipeline.begin_iteration(number)
             self._phases(self.meetings.phases(self.block.sections[number].nodes))
             self.products.groups.settle()
+            self.overlap.end_iteration(f"{variable} > {atom(first)}")
             self.pipeline.end_iteration(number, out.has_exchanged)
 
     def _hoist(self, nodes: Sequence[int]) -> None:

@@ -29,6 +29,8 @@ class Overlap:
         # Accumulators whose products are late in the loop that is being written, each with the
         # operand of the iteration before.
         self._before: dict[int, Value] = {}
+        # Accumulators of a loop that only adds products of tiles up.
+        self._chained: tuple[int, ...] = ()
         self._early = -1
         self._is_first = False
 
@@ -58,8 +60,33 @@ class Overlap:
                 return -1, []
         return early[0], [facts.fused[n] for n in late]
 
+    def _chain(self, section: int) -> tuple[int, ...]:
+        """The accumulators of a loop that only adds products of tiles up: those of an iteration may
+        be under way in the next one.
+        """
+        facts, layouts, pipeline = self.facts, self.out.layouts, self.pipeline
+        if self.out.options.flag(OVERLAP) != ON or not isinstance(pipeline, EnginePipeline):
+            return ()
+        if section not in pipeline.loops or pipeline.depths[section] < 2:
+            return ()
+        nodes = facts.block.sections[section].nodes
+        states = [facts.fused.get(n, -1) for n in nodes if n in layouts.products]
+        for state in states:
+            if state < 0 or facts.block.nodes[state].op != "accum_sum":
+                return ()
+            product = facts.fused_by[state]
+            plan = layouts.products[product]
+            left = facts.root(plan.left)
+            from_tiles = self.products.groups.reads_from_tile(product, left)
+            is_read = any(state in facts.inputs(n) for n in nodes if n in facts.emitted)
+            if not plan.by_warp_groups or not from_tiles or is_read:
+                return ()
+        return tuple(states)
+
     def begin(self, section: int) -> bool:
-        """In front of the loop: registers for what an iteration leaves to the next one."""
+        """In front of the loop: registers for what an iteration leaves to the next one. Says
+        whether the first iteration differs from the others.
+        """
         self._early, late = self.accumulators(section)
         for number in late:
             plan = self.out.layouts.products[self.facts.fused_by[number]]
@@ -68,11 +95,19 @@ class Overlap:
             value = Value(name, plan.fragments.left, plan.dtype, is_packed=True)
             self.out.line(value.declaration())
             self._before[number] = value
-        self.products.groups.late = tuple(late)
+        self._chained = () if late else self._chain(section)
+        self.products.groups.late = (*late, *self._chained)
         self._is_first = bool(late)
         if isinstance(self.pipeline, EnginePipeline):
-            self.pipeline.lags = bool(late)
+            self.pipeline.lags = bool(self.products.groups.late)
         return bool(late)
+
+    def end_iteration(self, has_one_before: str) -> None:
+        """Products of tiles alone: those of the iteration before are there."""
+        if self._chained:
+            assert isinstance(self.pipeline, EnginePipeline)
+            self.out.line(f"wgmma_wait<{len(self._chained)}>();")
+            self.pipeline.give_back_before(has_one_before)
 
     def behind_first(self) -> None:
         """The first iteration is written: from here on there is one before."""
@@ -109,8 +144,14 @@ class Overlap:
 
     def finish(self) -> None:
         """Behind the loop: the products of the last iteration."""
-        self.out.comment("The products of the last iteration.")
-        self._multiply()
+        if self._before:
+            self.out.comment("The products of the last iteration.")
+            self._multiply()
+        if self._chained:
+            assert isinstance(self.pipeline, EnginePipeline)
+            with self.pipeline.stage_before():
+                self.products.groups.wait()
+        self._chained = ()
         self._before = {}
         self._early = -1
         self.products.groups.late = ()
