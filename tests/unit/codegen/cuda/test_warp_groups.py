@@ -15,9 +15,13 @@ from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.codegen.cuda.module import emit_cuda
 from mirage_py.errors import ScheduleError
 from mirage_py.runtime.emulated import check_emulated
-from mirage_py.ugraph.dtypes import BF16
+from mirage_py.ugraph import index as ix
+from mirage_py.ugraph.builder import ProgramBuilder
+from mirage_py.ugraph.dtypes import BF16, F16
 from mirage_py.ugraph.json_form import from_json, to_json
-from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.node import Access, Node
+from mirage_py.ugraph.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
 
 PIPELINED = {"producer": "warps", "overlap": "on"}
 
@@ -55,12 +59,42 @@ def rows_of_keys(plan: Plan) -> Plan:
     return found
 
 
+def gated_plan(b: int, d: int, n: int) -> Plan:
+    """Y = (X @ W1) * (X @ W2), tiles of 64 along every dimension."""
+    builder = ProgramBuilder("gated")
+    for name, size in (("b", b), ("d", d), ("n", n)):
+        builder.dim(name, size)
+    for name, shape in (("X", (b, d)), ("W1", (d, n)), ("W2", (d, n))):
+        builder.input(name, shape, F16)
+    x = builder.load("X", ("b", "d"))
+    weights = [builder.load(w, ("d", "n")) for w in ("W1", "W2")]
+    one, two = (builder.sum(builder.apply("mul", x, w), ("d",)) for w in weights)
+    builder.output("Y", builder.apply("mul", one, two), ("b", "n"), F16)
+    program, bn = builder.build(), ("b", "n")
+    b_, d_, n_ = (ix.dim(name) for name in ("b", "d", "n"))
+    nodes = (
+        Node("load", (), Access("X", (b_, d_)), ("b", "d")),
+        Node("load", (), Access("W1", (d_, n_)), ("d", "n")),
+        Node("load", (), Access("W2", (d_, n_)), ("d", "n")),
+        Node("matmul", (0, 1), ("d",), bn),
+        Node("accum_sum", (3,), None, bn),
+        Node("matmul", (0, 2), ("d",), bn),
+        Node("accum_sum", (5,), None, bn),
+        Node("mul", (4, 6), None, bn),
+        Node("store", (7,), Access("Y", (b_, n_)), bn),
+    )
+    sections = (Section((0, 1, 2, 3, 4, 5, 6), "d", 64), Section((7, 8)))
+    block = BlockGraph("gated", (GridAxis("b", 64), GridAxis("n", 64)), nodes, sections)
+    return Plan(UGraph(program, (block,), ()), (LaunchOptions(4, (3,)),))
+
+
 ATTENTION = attention_plan(1, 70, 328, 64, tiles=(64, 64))
 CASES = {
     "cp.async": for_hopper(ATTENTION),
     "copy engine": for_hopper(ATTENTION, stages=3, copies="descriptors", overlap="on"),
     "producer, keys in rows": for_hopper(rows_of_keys(ATTENTION), **PIPELINED),
     "two groups": for_hopper(attention_plan(1, 128, 192, 64, (128, 64)), 8, 2, **PIPELINED),
+    "gated": for_hopper(gated_plan(70, 328, 72), stages=3, **PIPELINED),
     "epilogue": for_hopper(rms_plan(70, 200, 80, (64, 64, 64), BF16), copies="descriptors"),
 }
 
@@ -119,10 +153,18 @@ def test_the_text_of_a_kernel_by_the_copy_engine(golden) -> None:  # type: ignor
     golden.check(kernel_of(CASES["epilogue"]).body, "cuda/rmsnorm_by_copy_engine.cu.txt")
 
 
+def test_sums_of_products_are_under_way_from_one_iteration_to_the_next():
+    body = kernel_of(CASES["gated"]).body
+    assert "wgmma_wait<2>" in body
+    assert (
+        body.index("wgmma_wait<2>") < body.index("mbarrier_arrive(") < body.index("wgmma_wait<0>")
+    )
+
+
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
 def test_products_run_side_by_side(tmp_path: Path) -> None:
     """ptxas says so where it makes them wait for one another (C7510 and its neighbours)."""
-    for number, name in enumerate(("copy engine", "two groups")):
+    for number, name in enumerate(("copy engine", "two groups", "gated")):
         file = tmp_path / f"{number}.cu"
         file.write_text(kernel_of(CASES[name]).source)
         code = "-gencode=arch=compute_90a,code=sm_90a"
