@@ -83,16 +83,21 @@ class Exchange:
         return [next(rest) if self.crosses_warps(p) else [p.value] for p in shuffled]
 
     def exchanged(
-        self, sums: Sequence[Parts], turns: Sequence[tuple[Value, Layout]]
+        self,
+        sums: Sequence[Parts],
+        turns: Sequence[tuple[Value, Layout]],
+        *,
+        meets: bool = False,
     ) -> tuple[list[list[Value]], list[Value]]:
         """Sums of what warps have, each in its layout and those it is also wanted in; and values in
-        other layouts. One barrier for all, if there are any.
+        other layouts. One barrier for all, if there are any: the block's where the block ``meets``
+        there for other reasons too.
         """
         if not sums and not turns:
             return [], []
         buffers = [self._written(p) for p in sums]
         begun = [self._begun(value, want) for value, want in turns]
-        if not sums and all(_stays_in_warp(value, want) for value, want in turns):
+        if not sums and not meets and all(_stays_in_warp(value, want) for value, want in turns):
             self.out.line("__syncwarp();")
         else:
             self.out.barrier()

@@ -112,9 +112,10 @@ class Meetings:
         sums = [(n, replace(p, also=_also(n, p, wants))) for n, p in self._waiting]
         self._waiting = []
         if sums or turns:
-            self.pipeline.wait_for(tiles)
+            copied = self.pipeline.wait_for(tiles)
             pairs = [(value, want) for _, value, want in turns]
-            wholes, turned = self.exchange.exchanged([p for _, p in sums], pairs)
+            # What others have copied is there only behind the block's barrier.
+            wholes, turned = self.exchange.exchanged([p for _, p in sums], pairs, meets=copied)
             for (number, _), values in zip(sums, wholes, strict=True):
                 for value in values:
                     self.out.hold(number, value)
