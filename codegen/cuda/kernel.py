@@ -226,7 +226,7 @@ class KernelEmitter:
         tile = self.tiling.padded(dim, number)
         first, stop = loop_bounds(self.tiling, number, self.live[number], out.starts)
         variable = out.fresh(f"{identifier(dim)}_start")
-        with out.memory.loop():
+        with out.memory.loop(may_be_empty=bool(self.live[number])):
             self.pipeline.begin_loop(number, dim, (first, stop, tile), section.nodes)
             self._hoist(section.nodes)
             out.has_exchanged = False

@@ -44,14 +44,18 @@ class SharedMemory:
             loop.append(name)
 
     @contextmanager
-    def loop(self) -> Iterator[None]:
+    def loop(self, may_be_empty: bool = False) -> Iterator[None]:
         """What is used inside is in use from the loop's begin to its end: iterations follow one
-        another.
+        another. A loop that ``may_be_empty`` has no barrier for those who pass it: what is used
+        right before it is in use until its end.
         """
         first = self.phase
         self._loops.append([])
         yield
-        for name in self._loops.pop():
+        used = self._loops.pop()
+        if may_be_empty:
+            used += [name for name, life in self._lives.items() if life[1] == first]
+        for name in used:
             life = self._lives[name]
             life[0], life[1] = min(life[0], first), self.phase
 
