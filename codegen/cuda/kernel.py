@@ -229,6 +229,8 @@ class KernelEmitter:
         with out.memory.loop(may_be_empty=bool(self.live[number])):
             self.pipeline.begin_loop(number, dim, (first, stop, tile), section.nodes)
             self._hoist(section.nodes)
+            if self.live[number]:
+                self._await_tiles(section.nodes)
             out.has_exchanged = False
             is_overlapped = self.overlap.begin(number)
             begin = first
@@ -280,6 +282,15 @@ class KernelEmitter:
         self.meetings.bring(wants)
         for operand, layout in wants:
             self.need(operand, layout)
+
+    def _await_tiles(self, nodes: Sequence[int]) -> None:
+        """Tiles of earlier sections that a loop reads: where it has no iteration, nobody would wait
+        for them in it.
+        """
+        read = (a for n in nodes if self.block.nodes[n].op != "load" for a in self.facts.inputs(n))
+        tiles = [a for a in dict.fromkeys(read) if self.pipeline.is_under_way(a)]
+        if self.pipeline.wait_for(tiles):
+            self.out.barrier("tiles of a loop that may be empty have arrived")
 
     # -- nodes of a section ----------------------------------------------------------------------
 

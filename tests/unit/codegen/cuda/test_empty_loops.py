@@ -59,3 +59,44 @@ def test_memory_used_before_is_not_written_behind(flags):
     x = halves(plan)
     want = (masked(x["A"]) @ x["V"]).T + x["G"].sum(0)
     assert relative_error(run_emulated(plan, x)["O"], want) < 1e-3
+
+
+SCORES = """
+Q[160, 256], K[96, 256], V[96, 64] : f16
+let Z[q, s] = sum[c](Q[q, c] * K[s, c]) * 0.125
+O[q, e] = sum[s](Z[q, s] * (s <= q - 70) * V[s, e]) + sum[c](Q[q, c]^2)
+"""
+
+# Only the loop's first product and the squares behind it read Q.
+SCORES_KERNEL = """
+kernel scores {
+  grid q by 64
+  %0 = load Q[q, c]
+  %1 = const 0.125
+  loop s by 32 {
+    %2 = load K[s, c]
+    %3 = matmul[c] %0, %2
+    %4 = mul %3, %1
+    %5 = mask (s <= q - 70)
+    %6 = mul %4, %5
+    %7 = load V[s, e]
+    %8 = matmul[s] %6, %7
+    %9 = accum_sum %8
+  }
+  %10 = square %0
+  %11 = sum[c] %10
+  %12 = add %9, %11
+  store O[q, e] = %12
+}
+"""
+
+
+@pytest.mark.parametrize("producer", ["", "warps"])
+def test_tiles_have_arrived(producer):
+    options = LaunchOptions(4, (2,)).with_flag("arch", "sm_90a")
+    if producer:
+        options = options.with_flag("producer", producer)
+    plan = Plan(over(parse(SCORES), SCORES_KERNEL), (options,), backend="cuda")
+    x = halves(plan)
+    want = masked(x["Q"] @ x["K"].T * 0.125) @ x["V"] + (x["Q"] ** 2).sum(1, keepdims=True)
+    assert relative_error(run_emulated(plan, x)["O"], want) < 1e-3
