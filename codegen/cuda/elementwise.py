@@ -159,7 +159,14 @@ class ThreadGraphs:
             elif self._reduces(number):
                 self._reduce(number, made[number])
             else:
-                self._assign(number, self.text.expression(number))
+                text = self.text.expression(number)
+                self._assign(number, self.text.zero_outside(number, text, self._summed(number)))
+
+    def _summed(self, number: int) -> tuple[str, ...]:
+        """Dimensions over which products on tensor cores sum what they read of a value."""
+        facts, products = self.facts, self.out.layouts.products
+        readers = (p for p in products if number in map(facts.root, facts.block.nodes[p].args))
+        return tuple(dict.fromkeys(d for p in readers for d in facts.block.nodes[p].reduced))
 
     def _assign(self, number: int, text: str) -> None:
         facts = self.facts

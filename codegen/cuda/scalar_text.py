@@ -55,6 +55,21 @@ class ScalarText:
         inside = self.out.in_range(tails, section, {self.register: self.layout})
         return f"({inside} ? {atom(text)} : {neutral})" if inside else text
 
+    def zero_outside(self, number: int, text: str, dims: Sequence[str]) -> str:
+        """What a product multiplies: 0 in the padding of ``dims``, since infinity times the other
+        operand's 0 is NaN.
+        """
+        facts, section = self.facts, self.facts.section(number)
+        tails = tuple(
+            d
+            for d in facts.live(number)
+            if d in dims
+            and facts.tiling.has_tail(d, section)
+            and not self.padding.is_zero(number, d)
+        )
+        inside = self.out.in_range(tails, section, {self.register: self.layout})
+        return f"{inside} ? {atom(text)} : 0.0f" if inside else text
+
     def literal(self, number: int) -> str:
         """The text of a number."""
         node = self.facts.block.nodes[number]

@@ -45,6 +45,11 @@ def test_attention_with_tails():
     assert error_of(for_cuda(attention_plan(1, 33, 7, 32)), attention_reference, "O") < HALF
 
 
+def test_padding_whose_exponential_is_infinite():
+    """Scores below -11 beside padding: exp(0 + 12) is no half."""
+    assert error_of(for_cuda(attention_plan(1, 70, 1, 64)), attention_reference, "O") < HALF
+
+
 def test_float32_without_tensor_cores():
     plan = for_cuda(plans.two_kernel_plan(33, 70, F32))
     assert error_of(plan, plans.scale_reference, "Y") < SINGLE
