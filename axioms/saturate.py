@@ -48,6 +48,13 @@ def saturate(
     that is not declared.
     """
     saturation = Saturation(roots, leaf_axes, axes=axes, ring=ring)
+    try:
+        return _saturated(saturation, rounds, max_nodes)
+    finally:
+        saturation.close()
+
+
+def _saturated(saturation: Saturation, rounds: int, max_nodes: int) -> ClassTable:
     bound: Bound = "rounds"
     while saturation.rounds < rounds:
         changed = saturation.step(max_nodes)
@@ -111,6 +118,12 @@ class Saturation:
             if self.nodes() > max_nodes:
                 break
         return changed
+
+    def close(self) -> None:
+        """Give the e-graph back. It may end in its own thread only, and Python's objects around it
+        refer to one another: the collector would end it in whatever thread it happens to run.
+        """
+        del self.egraph._state.egraph  # noqa: SLF001
 
     def nodes(self) -> int:
         """Number of rows a table would have now."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -396,3 +398,19 @@ def test_deep_programs_do_not_exhaust_the_stack():
         term = apply("tanh", term)
     table = saturate([term], {"X": ("b.t",)}, axes=["b.t"])
     assert table.size == sys.getrecursionlimit() + 1
+
+
+def test_an_e_graph_ends_in_its_thread(
+    programs: Any, builder: Any, monkeypatch: pytest.MonkeyPatch
+):
+    ignored: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    gc.disable()
+    try:
+        thread = threading.Thread(target=table_of, args=(programs["softmax"], builder))
+        thread.start()
+        thread.join()
+        gc.collect()
+    finally:
+        gc.enable()
+    assert not ignored
