@@ -1,6 +1,6 @@
 """The tables of docs/cuda.md: CUDA beside Triton, the ablation, other GPUs.
 
-``h200-cuda.json`` is what a suite writes that was run with ``--backend auto``.
+The first is of ``h200-suite.json``, where it was written with ``--backend auto``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def cuda_table(document: Mapping[str, Any]) -> str:
 def tables(results: Path) -> Iterator[tuple[str, str]]:
     """The mark and the text of each table whose result file is there."""
     found: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
-        "cuda": ("h200-cuda.json", cuda_table),
+        "cuda": ("h200-suite.json", cuda_table),
         "ablation": ("h200-cuda-ablation.json", ablation_table.markdown),
         "ahead": ("ahead-cuda.json", lambda document: ahead.table(document["lines"])),
     }

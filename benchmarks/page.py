@@ -98,9 +98,15 @@ def _cells(row: Row) -> tuple[str, ...]:
         _times(ratio(row, "eager")),
         _times(ratio(row, "compile_max_autotune")),
         "-" if share is None else f"{100 * share:.0f} %",
-        row.get("kind") or "",
+        _kind(row),
         "; ".join(_plan(kernel) for kernel in row.get("plan") or ()),
     )
+
+
+def _kind(row: Row) -> str:
+    """What kind of µGraph it is, and whose text where it is not Triton's."""
+    kind = row.get("kind") or ""
+    return f"CUDA: {kind}" if row.get("backend") == "cuda" else kind
 
 
 def _plan(kernel: Mapping[str, Any]) -> str:
@@ -114,7 +120,9 @@ def _plan(kernel: Mapping[str, Any]) -> str:
     words += [f"{kernel['num_stages'][0]} stages"] if kernel["num_stages"] else []
     flags = kernel["flags"]
     words += ["swapped"] if flags.get("axes") else []
-    words += ["TMA"] if flags.get("copies") else []
+    words += ["TMA"] if flags.get("copies") or flags.get("producer") else []
+    words += ["producer warps"] if flags.get("producer") else []
+    words += ["products overlap"] if flags.get("overlap") else []
     words += ["starts early"] if flags.get("start") else []
     return ", ".join(words)
 

@@ -45,7 +45,7 @@ def test_both_back_ends_side_by_side():
 
 def test_tables_are_written_for_the_files_that_are_there(tmp_path):
     assert list(cuda_page.tables(tmp_path)) == []
-    (tmp_path / "h200-cuda.json").write_text(json.dumps(SUITE))
+    (tmp_path / "h200-suite.json").write_text(json.dumps(SUITE))
     assert list(cuda_page.tables(tmp_path)) == [("cuda", cuda_page.cuda_table(SUITE))]
 
 
