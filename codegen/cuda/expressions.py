@@ -5,13 +5,12 @@ They mean what those of codegen/triton/expressions.py mean, NaN and signs of pow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import log2
 
 from mirage_py.codegen.cuda.c_text import float_text
+from mirage_py.codegen.operator_text import COMMON, Emitter, number
 from mirage_py.errors import UnsupportedError
-
-Emitter = Callable[..., str]
 
 _NAN = float_text(float("nan"))
 
@@ -32,7 +31,7 @@ def _pow(x: str, y: str) -> str:
     only, and any base to the power 0 is 1.
     """
     power = f"exp2f({y} * log2f(fabsf({x})))"
-    base, exponent = _number(x), _number(y)
+    base, exponent = number(x), number(y)
     if exponent is not None:
         if not exponent.is_integer():
             return f"exp2f({y} * log2f({x}))"
@@ -44,14 +43,6 @@ def _pow(x: str, y: str) -> str:
     return f"{y} == 0.0f ? 1.0f : ({x} < 0.0f ? {signed} : {power})"
 
 
-def _number(text: str) -> float | None:
-    """The value of a literal."""
-    try:
-        return float(text.strip("()").removesuffix("f"))
-    except ValueError:
-        return None
-
-
 def _gelu_tanh(x: str) -> str:
     # 0.5 (1 + tanh z) = sigmoid(2 z), z = sqrt(2 / pi) (x + 0.044715 x^3)
     z = f"1.5957691216057308f * {x} * (1.0f + 0.044715f * {x} * {x})"
@@ -59,12 +50,10 @@ def _gelu_tanh(x: str) -> str:
 
 
 _UNARY: Mapping[str, Emitter] = {
-    "neg": lambda x: f"-{x}",
     "exp": lambda x: f"exp_fast({x})",
     "log": lambda x: f"logf({x})",
     "sqrt": lambda x: f"sqrtf({x})",
     "rsqrt": lambda x: f"rsqrt_fast({x})",
-    "square": lambda x: f"{x} * {x}",
     "abs": lambda x: f"fabsf({x})",
     "relu": lambda x: f"max_nan({x}, 0.0f)",
     "sigmoid": _sigmoid,
@@ -73,27 +62,15 @@ _UNARY: Mapping[str, Emitter] = {
     "gelu": lambda x: f"0.5f * {x} * (1.0f + erff({x} * 0.70710678f))",
     "gelu_tanh": _gelu_tanh,
     "erf": lambda x: f"erff({x})",
-    # The shift of an exp is its operand; the name says that any value would do.
-    "shift": lambda x: x,
 }
 _BINARY: Mapping[str, Emitter] = {
-    "add": lambda x, y: f"{x} + {y}",
-    "sub": lambda x, y: f"{x} - {y}",
-    "mul": lambda x, y: f"{x} * {y}",
-    "div": lambda x, y: f"{x} / {y}",
     "pow": _pow,
     "maximum": lambda x, y: f"max_nan({x}, {y})",
     "minimum": lambda x, y: f"-max_nan(-{x}, -{y})",
-    "lt": lambda x, y: f"{x} < {y}",
-    "le": lambda x, y: f"{x} <= {y}",
-    "gt": lambda x, y: f"{x} > {y}",
-    "ge": lambda x, y: f"{x} >= {y}",
-    "eq": lambda x, y: f"{x} == {y}",
-    "ne": lambda x, y: f"{x} != {y}",
 }
 _TERNARY: Mapping[str, Emitter] = {"where": lambda c, x, y: f"{c} ? {x} : {y}"}
 
-ELEMENTWISE: Mapping[str, Emitter] = {**_UNARY, **_BINARY, **_TERNARY}
+ELEMENTWISE: Mapping[str, Emitter] = {**COMMON, **_UNARY, **_BINARY, **_TERNARY}
 
 
 def elementwise(op: str, operands: list[str]) -> str:

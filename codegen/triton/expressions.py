@@ -5,12 +5,11 @@ Operands are names of float32 tiles (bool for masks and comparisons) that broadc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import log2
 
+from mirage_py.codegen.operator_text import COMMON, Emitter, number
 from mirage_py.errors import UnsupportedError
-
-Emitter = Callable[..., str]
 
 
 def _tanh(x: str) -> str:
@@ -25,7 +24,7 @@ def _pow(x: str, y: str) -> str:
     powers of whole exponents only, and any base to the power 0 is 1.
     """
     power = f"tl.exp2({y} * tl.log2(tl.abs({x})))"
-    base, exponent = _number(x), _number(y)
+    base, exponent = number(x), number(y)
     if exponent is not None:
         if not exponent.is_integer():
             return f"tl.exp2({y} * tl.log2({x}))"
@@ -37,26 +36,16 @@ def _pow(x: str, y: str) -> str:
     return f"tl.where({y} == 0.0, 1.0, tl.where({x} < 0.0, {signed}, {power}))"
 
 
-def _number(text: str) -> float | None:
-    """The value of a literal."""
-    try:
-        return float(text.strip("()"))
-    except ValueError:
-        return None
-
-
 def _gelu_tanh(x: str) -> str:
     # 0.5 (1 + tanh z) = sigmoid(2 z), z = sqrt(2 / pi) (x + 0.044715 x^3)
     return f"{x} * tl.sigmoid(1.5957691216057308 * {x} * (1.0 + 0.044715 * {x} * {x}))"
 
 
 _UNARY: Mapping[str, Emitter] = {
-    "neg": lambda x: f"-{x}",
     "exp": lambda x: f"tl.exp({x})",
     "log": lambda x: f"tl.log({x})",
     "sqrt": lambda x: f"tl.sqrt({x})",
     "rsqrt": lambda x: f"tl.rsqrt({x})",
-    "square": lambda x: f"{x} * {x}",
     "abs": lambda x: f"tl.abs({x})",
     "relu": lambda x: f"tl.maximum({x}, 0.0, propagate_nan=tl.PropagateNan.ALL)",
     "sigmoid": lambda x: f"tl.sigmoid({x})",
@@ -65,27 +54,15 @@ _UNARY: Mapping[str, Emitter] = {
     "gelu": lambda x: f"0.5 * {x} * (1.0 + tl.erf({x} * 0.7071067811865476))",
     "gelu_tanh": _gelu_tanh,
     "erf": lambda x: f"tl.erf({x})",
-    # The shift of an exp is its operand; the name says that any value would do.
-    "shift": lambda x: x,
 }
 _BINARY: Mapping[str, Emitter] = {
-    "add": lambda x, y: f"{x} + {y}",
-    "sub": lambda x, y: f"{x} - {y}",
-    "mul": lambda x, y: f"{x} * {y}",
-    "div": lambda x, y: f"{x} / {y}",
     "pow": _pow,
     "maximum": lambda x, y: f"tl.maximum({x}, {y}, propagate_nan=tl.PropagateNan.ALL)",
     "minimum": lambda x, y: f"tl.minimum({x}, {y}, propagate_nan=tl.PropagateNan.ALL)",
-    "lt": lambda x, y: f"{x} < {y}",
-    "le": lambda x, y: f"{x} <= {y}",
-    "gt": lambda x, y: f"{x} > {y}",
-    "ge": lambda x, y: f"{x} >= {y}",
-    "eq": lambda x, y: f"{x} == {y}",
-    "ne": lambda x, y: f"{x} != {y}",
 }
 _TERNARY: Mapping[str, Emitter] = {"where": lambda c, x, y: f"tl.where({c}, {x}, {y})"}
 
-ELEMENTWISE: Mapping[str, Emitter] = {**_UNARY, **_BINARY, **_TERNARY}
+ELEMENTWISE: Mapping[str, Emitter] = {**COMMON, **_UNARY, **_BINARY, **_TERNARY}
 
 
 def elementwise(op: str, operands: list[str]) -> str:
