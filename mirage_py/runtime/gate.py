@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mirage_py.errors import CompileError
 from mirage_py.runtime import gate_judge
 from mirage_py.runtime.gate_store import GateStore
-from mirage_py.runtime.references import References
+from mirage_py.runtime.references import Known, References
 from mirage_py.runtime.timing import Timed
 from mirage_py.runtime.worker_pool import Reply, WorkerPool
 from mirage_py.ugraph.json_form import dump_text
@@ -69,10 +69,9 @@ class FloatGate:
     ) -> None:
         self._folder = tempfile.mkdtemp(prefix="mirage_py_gate_")
         self.store = GateStore(Path(self._folder), program)
-        # Seconds that somebody waited for references, and the smallest share of the outputs'
-        # elements that one of those knows.
+        # Seconds that somebody waited for references, and what those know.
         self.waited_s = 0.0
-        self.share = 1.0
+        self.known = Known()
         self._common = {
             "folder": self._folder,
             "program": dump_text(program),
@@ -145,7 +144,7 @@ class FloatGate:
     def _wait(self, names: Sequence[str]) -> None:
         start = time.monotonic()
         self._ready.wait()
-        self.share = min(self.share, self._references.wait(names))
+        self.known = self.known.with_more(self._references.wait(names))
         self.waited_s += time.monotonic() - start
 
     def _tasks(

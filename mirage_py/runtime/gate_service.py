@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     import torch
 
 
-def prepare(task: Mapping[str, Any]) -> dict[str, float]:
+def prepare(task: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     """Fill the store in ``folder`` with the input ``sets`` of ``program`` and ``seed`` and their
     references, on the host.
 
-    Each within ``max_work``, ``threads`` and ``deadline`` as ``reference`` takes them; the shares
-    of the outputs' elements that are known.
+    Each within ``max_work``, ``threads`` and ``deadline`` as ``reference`` takes them; of each the
+    share of the outputs' elements that is known, and of those the share that is vague.
     """
     store = _store(task["folder"], task["program"])
     shares = {}
@@ -45,7 +45,7 @@ def prepare(task: Mapping[str, Any]) -> dict[str, float]:
             deadline=task["deadline"],
         )
         store.write_reference(inputs.name, found)
-        shares[inputs.name] = found.share
+        shares[inputs.name] = (found.share, found.vague)
     return shares
 
 

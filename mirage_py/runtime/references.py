@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,39 @@ _MOST_THREADS = 4
 _COPIES = 6
 # What evaluating windows takes beside.
 _WINDOW_BYTES = 2 << 30
+# From which share on it is worth saying how many results of a set are a matter of rounding: a few
+# of many random ones always lie that close to 0.
+_MANY = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What there is to compare with: ``share`` is the smallest of a set's outputs that were
+    evaluated in float64, ``vague`` has by set how many of those rounding may turn into anything.
+    """
+
+    share: float = 1.0
+    vague: Mapping[str, float] = field(default_factory=dict)
+
+    def with_more(self, other: Known) -> Known:
+        """Both together."""
+        return Known(min(self.share, other.share), {**self.vague, **other.vague})
+
+    def notes(self) -> tuple[str, ...]:
+        """What of it a user should know."""
+        notes = []
+        if self.share < 1.0:
+            notes.append(
+                f"of the outputs {self.share:.1%} were compared with float64, the first and "
+                "the last elements among them: all would have taken too long"
+            )
+        many = [f"{v:.1%} of the {name} set's" for name, v in self.vague.items() if v >= _MANY]
+        if many:
+            notes.append(
+                "results for which rounding may be more than they are, so that they say little: "
+                + ", ".join(many)
+            )
+        return tuple(notes)
 
 
 class References:
@@ -72,9 +106,9 @@ class References:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def wait(self, names: Sequence[str]) -> float:
-        """Return when these sets are ready: the smallest share of the outputs' elements that one
-        of them knows in float64. Raises CompileError where one failed.
+    def wait(self, names: Sequence[str]) -> Known:
+        """Return when these sets are ready: what is known of them. Raises CompileError where one
+        failed.
         """
         with self._changed:
             self._changed.wait_for(
@@ -82,11 +116,13 @@ class References:
             )
         if self._failure is not None:
             raise self._failure
-        replies = [self._replies[n] for n in names]
-        for reply in replies:
+        known = Known()
+        for reply in (self._replies[n] for n in names):
             if not reply.done:
                 raise CompileError("the float gate cannot be set up", why=reply.reason)
-        return min(float(share) for reply in replies for share in reply.value.values())
+            for name, (share, vague) in reply.value.items():
+                known = known.with_more(Known(share, {name: vague}))
+        return known
 
     def close(self) -> None:
         """Stop the workers, whether they are done or not."""

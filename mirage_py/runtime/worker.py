@@ -48,7 +48,7 @@ def interpret_plan(task: Task) -> None:
     interpret(task)
 
 
-def prepare_gate(task: Task) -> dict[str, float]:
+def prepare_gate(task: Task) -> dict[str, tuple[float, float]]:
     """Make inputs and references of the float gate; how much of each set's outputs is known."""
     from mirage_py.runtime.gate_service import prepare
 

@@ -24,7 +24,7 @@ from mirage_py.ugraph.buffers import FloatArray
 from mirage_py.ugraph.dtypes import F32
 from mirage_py.ugraph.interpret import evaluate_at
 from mirage_py.ugraph.program import Program
-from mirage_py.verify.float_case import FloatEvidence, OutputCase
+from mirage_py.verify.float_case import SPREAD, FloatEvidence, OutputCase
 from mirage_py.verify.input_sets import InputSet, input_sets
 from mirage_py.verify.rounding_error import RoundingMeaning, rounded_input
 from mirage_py.verify.safe_exp import add_safe_shifts
@@ -77,6 +77,16 @@ class Reference(Mapping[str, FloatArray]):
             for n in self.outputs
         )
         return 1.0 - left_out / max(1, sum(v.size for v in self.outputs.values()))
+
+    @property
+    def vague(self) -> float:
+        """Of the elements that were evaluated, how many rounding may move by more than they are."""
+        evaluated = vague = 0
+        for name, expected in self.outputs.items():
+            known = ~(np.isnan(expected) & np.isposinf(self.errors[name]))
+            evaluated += int(known.sum())
+            vague += int((SPREAD * self.errors[name] > np.abs(expected))[known].sum())
+        return vague / max(1, evaluated)
 
 
 def reference(

@@ -2,9 +2,9 @@
 
 A kernel computes in float32, rounds the computed operands of a matrix product to the inputs' half
 type, and rounds its results. Each value carries the size of the error that this makes, propagated
-through every operator by evaluating it at both ends of its operands' errors. So a value that is the
-small difference of large ones, or the exp of a large one, has the large error that any order of
-evaluation gives it.
+through every operator by evaluating it at both ends of its operands' errors
+(mirage_py.verify.carried_error). So a value that is the small difference of large ones, or the exp
+of a large one, has the large error that any order of evaluation gives it.
 
 Errors of a sum are taken to be partly common to all terms (a scale that is off) and partly
 independent: the common part grows with the sum, the rest with the root of the sum of squares. That
@@ -28,6 +28,7 @@ from mirage_py.ugraph.buffers import Buffer, FloatArray, FloatBuffer, Index
 from mirage_py.ugraph.dtypes import F32, DType
 from mirage_py.ugraph.meaning import FloatMeaning
 from mirage_py.ugraph.node import Attr
+from mirage_py.verify.carried_error import carried_error, joined
 from mirage_py.verify.element_types import smallest_normal, underflow_step
 
 # Operators that a GPU computes by an approximation of a few units in the last place.
@@ -36,17 +37,12 @@ _APPROXIMATED = (
     "erf",
 )  # fmt: skip
 _APPROXIMATE_ULPS = 4.0
+# Products that a tensor core adds to its accumulator at a time, and cuts the sum off.
+_PRODUCTS_AT_A_TIME = 16
 # Inputs below so many of the smallest normal number count as imprecise.
 _EDGE = 64.0
 # Operators that only move or select values.
 _EXACT = ("neg", "abs", "relu", "maximum", "minimum", "where", "lt", "le", "gt", "ge", "eq", "ne")
-# Operators that carry an operand's error on by a factor, each to that of its first and its second.
-_LINEAR = {
-    "add": ("one", "one"),
-    "sub": ("one", "one"),
-    "mul": ("times", "times"),
-    "div": ("over",),
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +74,7 @@ class RoundingMeaning:
 
     def __init__(self, operand_roundoff: float) -> None:
         self._operand_roundoff = operand_roundoff
+        self._cuts_off = operand_roundoff > F32.unit_roundoff
         self._floats = FloatMeaning()
 
     def apply(self, op: str, attr: Attr, args: Sequence[Rounded]) -> Rounded:
@@ -91,18 +88,11 @@ class RoundingMeaning:
         # 0.5 x (1 + erf) cancels for negative x, with tanh too: its error is a share of x, not of
         # the result.
         scale = values[0] if op in ("gelu", "gelu_tanh") else value
-        with np.errstate(all="ignore"):
-            error = roundoff * np.abs(scale)
-            is_finite = op in _LINEAR and bool(np.isfinite(value.sum()))
-        for place, a in enumerate(args):
-            if a.error is None:
-                continue
-            farthest = _scaled_error(op, values, place, a.error) if is_finite else None
-            if farthest is None:
-                moved = [values[:place] + [end] + values[place + 1 :] for end in _ends(a)]
-                ends = [self._floats.apply(op, attr, operands) for operands in moved]
-                farthest = _farther(value, *ends)
-            error = _joined(error, farthest)
+        error = _share(roundoff, scale)
+        errors = [a.error for a in args]
+        for place, own in enumerate(errors):
+            if own is not None:
+                error = joined(error, carried_error(op, values, errors, place, value))
         return Rounded(value, error)
 
     def power(self, x: Rounded, exponent: float) -> Rounded:
@@ -152,7 +142,8 @@ class RoundingMeaning:
                 more = contract(a.value**2, error_b**2, axes)
                 errors = more if errors is None else errors + more
         terms = prod(shape[x] for x in axes)
-        return _summed(contract(a.value, b.value, axes), squares, errors, terms)
+        drift = terms / _PRODUCTS_AT_A_TIME / 2 if self._cuts_off else 0.0
+        return _summed(contract(a.value, b.value, axes), squares, errors, terms, drift)
 
     def rescale(self, old: Rounded, new: Rounded, degree: int) -> Rounded:
         return Rounded(self._floats.rescale(old.value, new.value, degree))
@@ -187,7 +178,7 @@ class RoundingMeaning:
         """An input goes into a matrix product as it is, what is computed is rounded first."""
         if a.is_input or a.error is None:
             return a.error
-        return _joined(a.error, self._operand_roundoff * np.abs(a.value))
+        return joined(a.error, self._operand_roundoff * np.abs(a.value))
 
 
 class _RoundedBuffer:
@@ -207,56 +198,32 @@ class _RoundedBuffer:
         return Rounded(self._value.read(), self._error.read())
 
 
+def _share(roundoff: float, scale: FloatArray) -> FloatArray:
+    """That share of a magnitude; none of an infinite one, which rounding does not change."""
+    with np.errstate(all="ignore"):
+        error = roundoff * np.abs(scale)
+        return error if np.isfinite(error.sum()) else np.where(np.isinf(scale), 0.0, error)
+
+
 def _summed(
-    value: FloatArray, squares: FloatArray, errors: FloatArray | None, terms: int
+    value: FloatArray,
+    squares: FloatArray,
+    errors: FloatArray | None,
+    terms: int,
+    drift: float = 0.0,
 ) -> Rounded:
-    """A sum whose terms have this sum of squares, and errors with this sum of squares."""
+    """A sum whose terms have this sum of squares, and errors with this sum of squares.
+
+    ``drift`` are roundings that all point the same way.
+    """
     with np.errstate(all="ignore"):
         spread = np.sqrt(squares)
-        error = F32.unit_roundoff * sqrt(terms) * (spread + np.abs(value))
+        error = F32.unit_roundoff * (sqrt(terms) + drift) * (spread + np.abs(value))
         if errors is not None:
             independent = np.sqrt(errors)
             relative = np.where(spread > 0, independent / np.where(spread > 0, spread, 1.0), 0.0)
-            error = _joined(_joined(error, independent), relative * np.abs(value))
+            error = joined(joined(error, independent), relative * np.abs(value))
+        if not np.isfinite(error.sum()):
+            sure = True if errors is None else np.isfinite(errors)
+            error = np.where(np.isinf(value), np.where(sure, 0.0, np.inf), error)
     return Rounded(value, error)
-
-
-def _ends(a: Rounded) -> tuple[FloatArray, FloatArray]:
-    assert a.error is not None
-    with np.errstate(all="ignore"):
-        return a.value + a.error, a.value - a.error
-
-
-def _scaled_error(
-    op: str, values: Sequence[FloatArray], place: int, error: FloatArray
-) -> FloatArray | None:
-    """How far both ends of an operand's error take a result that is linear in it; None where it is
-    not, or what comes out is not finite.
-    """
-    if place >= len(_LINEAR[op]):
-        return None
-    factor = _LINEAR[op][place]
-    other = np.abs(values[1 - place])
-    with np.errstate(all="ignore"):
-        if factor == "one":
-            found = np.broadcast_to(error, np.broadcast_shapes(error.shape, other.shape))
-        else:
-            found = np.asarray(error * other if factor == "times" else error / other)
-        return found if np.isfinite(found.sum()) else None
-
-
-def _farther(value: FloatArray, first: FloatArray, second: FloatArray) -> FloatArray:
-    """The larger distance from ``value``; an end without value, as sqrt(-1), does not count."""
-    with np.errstate(all="ignore"):
-        up, down = np.asarray(first - value), np.asarray(second - value)
-        np.abs(up, out=up)
-        np.abs(down, out=down)
-        return np.fmax(up, down, out=up)
-
-
-def _joined(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Independent errors together."""
-    with np.errstate(all="ignore"):
-        squares = np.asarray(a * a + b * b)
-        # Much faster than hypot, which is for what has no square: very large, or not finite.
-        return np.sqrt(squares) if np.isfinite(squares.sum()) else np.asarray(np.hypot(a, b))

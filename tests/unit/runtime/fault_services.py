@@ -26,7 +26,7 @@ def note(task: Task) -> None:
         file.write(f"{os.getpid()}\n")
 
 
-def meet(task: Task) -> dict[str, float]:
+def meet(task: Task) -> dict[str, tuple[float, float]]:
     """Wait for another process that does the same in a folder."""
     folder = Path(task["folder"])
     (folder / str(os.getpid())).touch()
@@ -35,14 +35,14 @@ def meet(task: Task) -> dict[str, float]:
         if time.monotonic() > end:
             raise TimeoutError("nobody else came")
         time.sleep(0.01)
-    return dict.fromkeys(task["sets"], 1.0 / task["threads"])
+    return dict.fromkeys(task["sets"], (1.0 / task["threads"], 0.0))
 
 
-def half(task: Task) -> dict[str, float]:
+def half(task: Task) -> dict[str, tuple[float, float]]:
     """Prepare one set, and fail at the others."""
     if task["sets"] != ["random"]:
         raise ValueError("no such set")
-    return {"random": 0.5}
+    return {"random": (0.5, 0.25)}
 
 
 def segfault(task: Task) -> None:

@@ -34,7 +34,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> GateStore:
     task = {"folder": str(folder), "program": dump_text(PROGRAM), "seed": 3}
     task |= {"max_work": MAX_REFERENCE_WORK, "threads": 1, "deadline": None}
     # As the gate does: what is needed first by itself.
-    assert prepare({**task, "sets": SET_NAMES[:2]}) == dict.fromkeys(SET_NAMES[:2], 1.0)
+    assert prepare({**task, "sets": SET_NAMES[:2]}) == dict.fromkeys(SET_NAMES[:2], (1.0, 0.0))
     prepare({**task, "sets": SET_NAMES[2:]})
     found = GateStore(folder, PROGRAM)
     for name in SET_NAMES:

@@ -16,6 +16,7 @@ from mirage_py.runtime.compile_pool import CompileOutcome
 from mirage_py.runtime.compiled_facts import CompiledFacts
 from mirage_py.runtime.gate import Trial
 from mirage_py.runtime.measured import TuneReport
+from mirage_py.runtime.references import Known
 from mirage_py.runtime.timing import Timed
 from mirage_py.runtime.tuner import _Tuner, tune
 from mirage_py.targets import H200
@@ -47,7 +48,7 @@ class Gate:
         # Plans that are not begun within the budget.
         self.skipped: tuple[int, ...] = ()
         self.waited_s = self.waits_s = 0.0
-        self.share = 1.0
+        self.known = Known()
 
     def first(self, plans: list[Plan], *, l2_bytes, reps, deadline, stop) -> list[Trial]:
         judged = self._judge("first", plans)
@@ -221,9 +222,11 @@ def test_what_took_how_long(monkeypatch: pytest.MonkeyPatch):
 
 def test_what_was_not_compared_is_said(monkeypatch: pytest.MonkeyPatch):
     scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0})
-    scene.gate.share = 0.0625
-    assert any("6.2% were compared" in note for note in scene.run(1).notes)
-    scene.gate.share = 1.0
+    scene.gate.known = Known(0.0625, {"random": 0.0, "large": 0.25})
+    few, vague = scene.run(1).notes
+    assert "6.2% were compared" in few
+    assert "25.0% of the large set's" in vague
+    scene.gate.known = Known(1.0, {"random": 0.001})
     assert not scene.run(1).notes
 
 

@@ -1,0 +1,130 @@
+"""How an elementwise operator carries the errors of its operands on to its result.
+
+An error is a spread, and four of them are allowed in the end. Where an operator bends within four
+spreads of its operand, as silu does at a sum whose sign is a matter of rounding, one spread does
+not tell what four do: the operator is evaluated there too, and a quarter of that counts where it is
+more. For the same reason a product has the product of both errors besides.
+
+A value that overflowed is infinite for sure where its error is 0; where that is infinite too it may
+as well be 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mirage_py.ugraph.buffers import FloatArray
+from mirage_py.ugraph.meaning import FloatMeaning
+from mirage_py.verify.float_case import SPREAD
+
+# Operators that carry an operand's error on by a factor, each to that of its first and its second.
+_LINEAR = {
+    "add": ("one", "one"),
+    "sub": ("one", "one"),
+    "mul": ("times", "times"),
+    "div": ("over",),
+}
+# Operators that are as good as straight within four spreads of this size, and those where that is
+# the size relative to the operand: what exp is off by there is 2 % of what is carried on.
+_SMOOTH = ("exp", "sigmoid", "silu", "tanh", "gelu", "gelu_tanh", "erf")
+_SCALE_FREE = ("log", "sqrt", "rsqrt", "square", "div")
+_STRAIGHT = 0.01
+
+_FLOATS = FloatMeaning()
+
+
+def carried_error(
+    op: str,
+    values: Sequence[FloatArray],
+    errors: Sequence[FloatArray | None],
+    place: int,
+    value: FloatArray,
+) -> FloatArray:
+    """How far the error of the operand at ``place``, which has one, takes the result ``value``."""
+    error = errors[place]
+    assert error is not None
+    with np.errstate(all="ignore"):
+        is_finite = op in _LINEAR and bool(np.isfinite(value.sum()))
+    if is_finite:
+        found = _scaled(op, values, errors, place, error)
+        if found is not None:
+            return found
+    near = _moved(op, values, place, error, value)
+    if _is_straight(op, values[place], error):
+        return near
+    far = _moved(op, values, place, SPREAD * error, value)
+    return np.fmax(near, np.divide(far, SPREAD, out=far), out=near)
+
+
+def joined(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Independent errors together."""
+    with np.errstate(all="ignore"):
+        squares = np.asarray(a * a + b * b)
+        # Much faster than hypot, which is for what has no square: very large, or not finite.
+        return np.sqrt(squares) if np.isfinite(squares.sum()) else np.asarray(np.hypot(a, b))
+
+
+def _is_straight(op: str, operand: FloatArray, error: FloatArray) -> bool:
+    if op in _SMOOTH:
+        return bool(error.max(initial=0.0) <= _STRAIGHT)
+    if op in _SCALE_FREE:
+        return bool((error <= _STRAIGHT * np.abs(operand)).all())
+    return False
+
+
+def _scaled(
+    op: str,
+    values: Sequence[FloatArray],
+    errors: Sequence[FloatArray | None],
+    place: int,
+    error: FloatArray,
+) -> FloatArray | None:
+    """How far both ends of an operand's error take a result that is linear in it; None where it is
+    not, or what comes out is not finite.
+    """
+    if place >= len(_LINEAR[op]):
+        return None
+    factor = _LINEAR[op][place]
+    other = np.abs(values[1 - place])
+    moves = errors[1] if place == 0 and factor != "one" else None
+    with np.errstate(all="ignore"):
+        if factor == "one":
+            found = np.broadcast_to(error, np.broadcast_shapes(error.shape, other.shape))
+        elif factor == "times":
+            found = np.asarray(error * (other if moves is None else other + SPREAD * moves))
+        else:
+            least = other if moves is None else np.minimum(other, abs(other - SPREAD * moves))
+            found = np.asarray(error / least)
+        return found if np.isfinite(found.sum()) else None
+
+
+def _moved(
+    op: str, values: Sequence[FloatArray], place: int, error: FloatArray, value: FloatArray
+) -> FloatArray:
+    """The larger distance from ``value`` with the operand at both ends of its error; an end without
+    value, as sqrt(-1), does not count.
+    """
+    with np.errstate(all="ignore"):
+        up, down = (
+            _distance(_FLOATS.apply(op, None, [*values[:place], end, *values[place + 1 :]]), value)
+            for end in _ends(values[place], error)
+        )
+        return np.fmax(up, down, out=up)
+
+
+def _ends(x: FloatArray, error: FloatArray) -> tuple[FloatArray, FloatArray]:
+    up, down = np.asarray(x + error), np.asarray(x - error)
+    if np.isfinite(error.sum()):
+        return up, down
+    lost = np.isinf(x) & np.isinf(error)
+    return np.where(lost & (x < 0), 0.0, up), np.where(lost & (x > 0), 0.0, down)
+
+
+def _distance(end: FloatArray, value: FloatArray) -> FloatArray:
+    found = np.asarray(end - value)
+    np.abs(found, out=found)
+    if not np.isfinite(found.sum()):
+        found = np.where(end == value, 0.0, found)
+    return found
