@@ -40,6 +40,8 @@ from mirage_py.ugraph.program import Program, Tensor
 
 THREADS = "threads"
 _MAX_INT32 = 2**31 - 1
+# Registers of a thread that may hold what is needed behind the first wait only.
+_WORDS_AHEAD = 64
 
 
 class KernelEmitter:
@@ -156,13 +158,27 @@ class KernelEmitter:
 
     def _straight(self, nodes: Sequence[int]) -> None:
         phases = self.meetings.phases(nodes)
-        self._issue([n for p in phases for n in p])
+        order = [n for p in phases for n in p]
+        self._issue(order)
+        self._load_ahead(order)
         self._phases(phases)
 
     def _issue(self, nodes: Sequence[int]) -> None:
         """Start the copies of straight code that are not under way yet."""
         loads = self._order_of_use(nodes)
         self.pipeline.issue_straight([n for n in loads if not self.pipeline.is_under_way(n)])
+
+    def _load_ahead(self, nodes: Sequence[int]) -> None:
+        """Loads to registers come while tiles are on their way, as far as they are few."""
+        if not any(self.pipeline.is_under_way(n) for n in nodes):
+            return
+        words = 0
+        for n in nodes:
+            is_due = self.block.nodes[n].op == "load" and n not in self.staged
+            if is_due and not self.out.held(n) and self.facts.reads_in_registers(n):
+                words += self.out.layouts.own[n].register_count
+                if words <= _WORDS_AHEAD:
+                    self._single(n)
 
     def _issue_ahead(self, cluster: Clusters) -> None:
         """Tiles that a meeting reads come while blocks work for it."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mirage_py.codegen.cuda.c_text import LINE, wrapped
 from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.codegen.cuda.kernel import KernelEmitter
 from mirage_py.codegen.cuda.memory_plan import MemoryPlan
 from mirage_py.codegen.cuda.prelude import names_used, prelude_text
+from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
+from mirage_py.codegen.cuda.single_iterations import straightened
 from mirage_py.codegen.lowering import lowered
 from mirage_py.codegen.precision import TypedBlock
+from mirage_py.codegen.triton.descriptors import COPIES, DESCRIPTORS
 from mirage_py.codegen.triton.launch_order import (
     ALONE,
     DEPENDENT_LAUNCH,
@@ -22,7 +25,7 @@ from mirage_py.codegen.triton.launch_order import (
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.printing import format_block
-from mirage_py.ugraph.program import Tensor
+from mirage_py.ugraph.program import Program, Tensor
 from mirage_py.ugraph.run_time_sizes import run_time_dims
 from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
@@ -62,13 +65,46 @@ def emit_block_graphs(plan: Plan) -> tuple[CudaKernel, ...]:
             repair='use backend="triton", or keep the size fixed',
         )
     rows = zip(ugraph.kernels, plan.options, launch_orders(plan), strict=True)
-    blocks = [(k, options, order) for k, options, order in rows if isinstance(k, BlockGraph)]
-    found = lowered(ugraph, [b for b, _, _ in blocks])
+    asked = [_Asked(k, o, order) for k, o, order in rows if isinstance(k, BlockGraph)]
+    straight = [_straightened(ugraph.program, a) for a in asked]
+    try:
+        return _emitted(ugraph, asked, straight)
+    except ScheduleError:
+        # All tiles at once may be more than shared memory holds.
+        if straight == asked:
+            raise
+        return _emitted(ugraph, asked, asked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A kernel of a plan: what it does and how it is launched."""
+
+    block: BlockGraph
+    options: LaunchOptions
+    order: LaunchOrder
+
+
+def _emitted(
+    ugraph: UGraph, asked: Sequence[_Asked], straight: Sequence[_Asked]
+) -> tuple[CudaKernel, ...]:
+    """The kernels in their ``straight`` form, which is not in their comments."""
+    found = lowered(ugraph, [a.block for a in straight])
     kernels = []
-    for (block, options, order), typed in zip(blocks, found.blocks, strict=True):
-        emitter, memory = _fitting(ugraph, typed, options, found.in_base_two, order)
-        kernels.append(_kernel(ugraph, block, emitter, memory, options))
+    for whole, form, typed in zip(asked, straight, found.blocks, strict=True):
+        emitter, memory = _fitting(ugraph, typed, form.options, found.in_base_two, form.order)
+        kernels.append(_kernel(ugraph, whole.block, emitter, memory, whole.options))
     return tuple(kernels)
+
+
+def _straightened(program: Program, asked: _Asked) -> _Asked:
+    """Without loops of one iteration, where the copy engine is not asked for: it serves loops."""
+    options = asked.options
+    by_engine = options.flag(COPIES) == DESCRIPTORS or options.flag(PRODUCER) == PRODUCER_WARPS
+    if by_engine:
+        return asked
+    block, options = straightened(program, asked.block, options)
+    return replace(asked, block=block, options=options)
 
 
 def _fitting(

@@ -1,0 +1,167 @@
+"""Loops of one iteration are straight code: every tile is on its way before one is waited for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import plans
+import pytest
+from plans import attention_plan, attention_reference
+from several_kernels import over
+
+from mirage_py.codegen.cuda.module import emit_cuda
+from mirage_py.codegen.cuda.single_iterations import straightened
+from mirage_py.frontend.spec import parse
+from mirage_py.runtime.emulated import run_emulated
+from mirage_py.ugraph.plan import LaunchOptions, Plan
+
+HALF = 1e-3
+
+# A product over all of k in one iteration, then a loop of three over n.
+TWO = """
+X[40, 48], W[48, 96], V[96, 32] : f16
+O[q, e] = sum[n](sum[k](X[q, k] * W[k, n]) * V[n, e])
+"""
+TWO_KERNEL = """
+kernel both {{
+  grid q by 16
+  loop k by {k} {{
+    %0 = load X[q, k]
+    %1 = load W[k, n]
+    %2 = matmul[k] %0, %1
+    %3 = accum_sum %2
+  }}
+  %4 = load V[n, e]
+  %5 = matmul[n] %3, %4
+  store O[q, e] = %5
+}}
+"""
+
+# Rows that see no column have no iteration.
+MASKED = """
+A[96, 32], V[32, 64] : f16
+let P[q, s] = A[q, s] * (s <= q - 70)
+O[q, e] = sum[s](P[q, s] * V[s, e])
+"""
+MASKED_KERNEL = """
+kernel masked {
+  grid q by 32
+  loop s by 32 {
+    %0 = load A[q, s]
+    %1 = mask (s <= q - 70)
+    %2 = mul %0, %1
+    %3 = load V[s, e]
+    %4 = matmul[s] %2, %3
+    %5 = accum_sum %4
+  }
+  store O[q, e] = %5
+}
+"""
+
+
+def for_cuda(plan: Plan, **flags: str) -> Plan:
+    options = plan.options
+    for name, value in flags.items():
+        options = tuple(o.with_flag(name, value) for o in options)
+    return replace(plan, backend="cuda", options=options)
+
+
+def product(k: int, **flags: str) -> Plan:
+    return for_cuda(
+        Plan(over(parse(TWO), TWO_KERNEL.format(k=k)), (LaunchOptions(4, (3,)),)), **flags
+    )
+
+
+def error_of(plan: Plan, reference, output: str = "O") -> float:  # type: ignore[no-untyped-def]
+    arrays = plans.random_inputs(plan.ugraph.program)
+    halves = {n: a.astype("float16").astype("float64") for n, a in arrays.items()}
+    return plans.relative_error(run_emulated(plan, halves)[output], reference(halves))
+
+
+def body(plan: Plan) -> list[str]:
+    (kernel,) = emit_cuda(plan)
+    return [line.strip() for line in kernel.body.splitlines() if not line.startswith("//")]
+
+
+def loops(plan: Plan) -> list[str]:
+    return [line for line in body(plan) if line.startswith("for (int") and "_start" in line]
+
+
+@pytest.mark.parametrize("s", [64, 50])
+def test_attention_whose_keys_are_one_tile(s: int):
+    plan = for_cuda(attention_plan(1, 20, s, 16, (16, 64)))
+    assert not loops(plan)
+    assert error_of(plan, attention_reference) < HALF
+
+
+def test_a_loop_of_two_iterations_stays():
+    assert len(loops(for_cuda(attention_plan(1, 20, 65, 16, (16, 64))))) == 1
+
+
+def test_tiles_are_waited_for_behind_the_last_copy():
+    lines = body(product(64))
+    copies = [n for n, line in enumerate(lines) if line.startswith("cp_async_commit")]
+    waits = [n for n, line in enumerate(lines) if line.startswith("cp_async_wait")]
+    assert len(copies) == 3
+    assert max(copies) < min(waits)
+
+
+@pytest.mark.parametrize("k", [16, 64])
+def test_numbers_with_and_without_the_loop(k: int):
+    assert len(loops(product(k))) == (k < 48)
+    assert error_of(product(k), lambda x: x["X"] @ x["W"] @ x["V"]) < HALF
+
+
+@pytest.mark.parametrize("flags", [{"copies": "descriptors"}, {"producer": "warps"}], ids=str)
+def test_the_copy_engine_serves_loops(flags: dict[str, str]):
+    assert loops(product(64, arch="sm_90a", **flags))
+
+
+def test_a_loop_that_some_blocks_skip_stays():
+    plan = for_cuda(Plan(over(parse(MASKED), MASKED_KERNEL), (LaunchOptions(4, (2,)),)))
+    assert loops(plan)
+
+
+def test_the_options_of_other_loops_stay():
+    plan = product(64)
+    (block,) = plan.ugraph.kernels
+    found, options = straightened(plan.ugraph.program, block, plan.options[0])
+    assert [s.loop for s in found.sections] == [None]
+    assert options.num_stages == ()
+    same, kept = straightened(plan.ugraph.program, *product(16).ugraph.kernels, plan.options[0])
+    assert same.sections[0].loop == "k"
+    assert kept == plan.options[0]
+
+
+IN_TURN = """
+X[16, 256], W[256, 256], V[256, 256] : f16
+A[q] = sum[k, n](X[q, k] * W[k, n])
+O[q] = sum[k, n](X[q, k] * V[k, n])
+"""
+IN_TURN_KERNEL = """
+kernel in_turn {
+  grid q by 16
+  loop k by 256 {
+    %0 = load X[q, k]
+    %1 = load W[k, n]
+    %2 = matmul[k] %0, %1
+    %3 = accum_sum %2
+  }
+  %4 = sum[n] %3
+  store A[q] = %4
+  loop k by 256 {
+    %6 = load X[q, k]
+    %7 = load V[k, n]
+    %8 = matmul[k] %6, %7
+    %9 = accum_sum %8
+  }
+  %10 = sum[n] %9
+  store O[q] = %10
+}
+"""
+
+
+def test_tiles_that_do_not_fit_at_once_come_one_after_the_other():
+    """128 KB each: the loop gives the first one's memory back."""
+    plan = Plan(over(parse(IN_TURN), IN_TURN_KERNEL), (LaunchOptions(4, (1, 1)),))
+    assert len(loops(for_cuda(plan, arch="sm_90a"))) == 2
