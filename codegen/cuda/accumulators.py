@@ -97,11 +97,14 @@ class Accumulators:
         return bool(peaks)
 
     def declare_scales(self, number: int) -> None:
+        """Registers for the factors that follow from a running maximum, unless there are some."""
         if self.facts.block.nodes[number].op != "accum_max":
             return
         out = self.out
         (peak, *_) = out.held(number)
         for degree in self.rescaling.degrees(number):
+            if out.held(("scale", number, degree)):
+                continue
             suffix = "" if degree == 1 else str(degree).replace("-", "m")
             name = out.fresh(f"{out.names[number]}_scale{suffix}")
             scale = Value(name, peak.layout, F32)

@@ -30,6 +30,15 @@ class ThreadGraphs:
         self.rescaling = Rescaling(emission, need)
         # Products of halves of the group that is being written, and their operands.
         self._pairs: dict[int, tuple[Value, ...]] = {}
+        # Nodes whose values go, as floats that are not rounded yet, to registers that others have.
+        self.given: dict[int, Value] = {}
+
+    def computes(self, number: int) -> bool:
+        """Whether a node is one of a chain: no load or store, no product, no accumulator."""
+        node, facts = self.facts.block.nodes[number], self.facts
+        is_product = number in self.out.layouts.products or number in facts.fused_by
+        is_other = node.op == "load" or self._is_state(number) or self._reduces(number)
+        return number in facts.emitted and not is_product and not is_other
 
     def loop_layout(self, number: int) -> Layout:
         """Over which registers the text of a node goes."""
@@ -97,6 +106,8 @@ class ThreadGraphs:
     def _declared(self, number: int) -> Value:
         """The registers of a value that the group makes."""
         out, facts = self.out, self.facts
+        if number in self.given:
+            return self.given[number]
         dtype = facts.dtypes[number]
         node = facts.block.nodes[number]
         if self._reduces(number):
@@ -180,7 +191,8 @@ class ThreadGraphs:
         elif value is not None:
             word = value.word(value.place_for(self.text.layout, self.text.register))
             kind = "" if value.layout.registers else f"const {value.c_type} "
-            self.out.line(f"{kind}{word} = {self.text.rounded(number, text)};")
+            rounded = text if number in self.given else self.text.rounded(number, text)
+            self.out.line(f"{kind}{word} = {rounded};")
             self.text.scalars[number] = word
         elif is_read:
             kind = "bool" if dtype == BOOL else "float"

@@ -158,7 +158,12 @@ class EnginePipeline(Pipeline):
     def _produce(self, first_loop: int) -> None:
         """All that the producer does; the others go on behind it."""
         out, roles = self.out, self.roles
-        with out.indented(f"if (warp >= {out.options.num_warps})"):
+        fetches = f"warp >= {out.options.num_warps}"
+        if roles.registers is None:
+            # ptxas learns that a warp stays together behind this, which the same instruction for
+            # registers of whole groups would say: what it knows of a warp is in uniform registers.
+            fetches = f"__any_sync(0xffffffffu, {fetches})"
+        with out.indented(f"if ({fetches})"):
             if roles.registers is not None:
                 out.line(f"registers_decrease<{roles.registers[0]}>();")
             with out.indented(f"if ({roles.is_issuer})"):
@@ -275,13 +280,14 @@ class EnginePipeline(Pipeline):
         """Whether an iteration is being written."""
         return bool(self._now)
 
-    def give_back_before(self, condition: str = "") -> None:
-        """The stage of the iteration before may be filled again, where there was one."""
+    def give_back(self, count: int, condition: str) -> None:
+        """The stage of so many iterations ago may be filled again, where there was one."""
         if self.roles.has_producer:
             self.out.line("__syncwarp();")
             empty = self._empty[self._section]
-            who = f"lane == 0 && {condition}" if condition else "lane == 0"
-            self.out.line(f"if ({who}) mbarrier_arrive({empty} + ({self._back(1)}));")
+            back = self._back(count)
+            place = f"{empty} + {back if back.isidentifier() else f'({back})'}"
+            self.out.line(f"if (lane == 0 && {condition}) mbarrier_arrive({place});")
 
     def end_iteration(self, section: int, has_exchanged: bool) -> None:
         """At the end of an iteration: its stage is given back."""

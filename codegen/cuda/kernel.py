@@ -90,7 +90,9 @@ class KernelEmitter:
         self.products = Products(
             self.out, self.copies, self.exchange, self.staged, self.pipeline.tile_at, self.need
         )
-        self.overlap = Overlap(self.out, self.pipeline, self.products)
+        self.overlap = Overlap(
+            self.out, self.pipeline, self.products, self.accumulators, self.graphs
+        )
         self.pipeline.described = self.products.groups.tiles_read()
         self.stores = Stores(self.out, self.copies, self.exchange, self.graphs, self.need)
         self.cluster = None
@@ -253,23 +255,24 @@ class KernelEmitter:
             if is_overlapped:
                 with out.indented(""):
                     out.line(f"[[maybe_unused]] const {out.index_type} {variable} = {first};")
-                    self._iteration(number, dim, variable, first)
+                    self._iteration(number, dim, variable, (first, tile))
                 self.overlap.behind_first()
                 begin = added(first, str(tile))
             head = f"for ({out.index_type} {variable} = {begin}; {variable} < {stop}; "
             with out.indented(f"{head}{variable} += {tile})"):
-                self._iteration(number, dim, variable, first)
+                self._iteration(number, dim, variable, (first, tile))
             self.overlap.finish()
         self.accumulators.finish(states)
 
-    def _iteration(self, number: int, dim: str, variable: str, first: str) -> None:
+    def _iteration(self, number: int, dim: str, variable: str, bounds: tuple[str, int]) -> None:
         out = self.out
         with out.scope():
             out.starts[dim] = variable
+            self.overlap.begin_iteration(variable, bounds)
             self.pipeline.begin_iteration(number)
             self._phases(self.meetings.phases(self.block.sections[number].nodes))
             self.products.groups.settle()
-            self.overlap.end_iteration(f"{variable} > {atom(first)}")
+            self.overlap.end_iteration(f"{variable} > {atom(bounds[0])}")
             self.pipeline.end_iteration(number, out.has_exchanged)
 
     def _hoist(self, nodes: Sequence[int]) -> None:
@@ -436,6 +439,7 @@ class KernelEmitter:
         by_groups = out.layouts.products[number].by_warp_groups
         out.line(value.declaration("" if by_groups else "0.0f"))
         whole = out.layouts.own[number]
+        self.overlap.before_early(number)
         if self.products.begin(number, number, value, adds=False):
             self.overlap.after_early(number)
             if whole != value.layout:
@@ -446,16 +450,13 @@ class KernelEmitter:
 
     def _fused(self, number: int, product: int) -> None:
         """A product that is added to its accumulator, which may be rescaled first."""
-        out = self.out
+        if self.overlap.is_late(number):
+            return  # at the head of the next iteration
         self.products.prepare(product)
-        (state, *_) = out.held(number)
-        is_late = self.overlap.is_late(number)
-        has_sums = not is_late or self.overlap.settle(number)
-        if has_sums and self.block.nodes[number].op == "accum_rescaled":
+        (state, *_) = self.out.held(number)
+        if self.block.nodes[number].op == "accum_rescaled":
             self.graphs.rescaling.rescale(number)
-        if is_late:
-            self.overlap.keep(number)
-        elif not self.products.begin(product, number, state, adds=True):
+        if not self.products.begin(product, number, state, adds=True):
             self.products.multiply(product, state)
 
     # -- values in the layouts that are asked for ------------------------------------------------

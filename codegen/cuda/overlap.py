@@ -5,15 +5,30 @@ So does FlashAttention-3 (Shah et al., 2024, section 3.2) inside of a warp group
 tile are under way with P V of this one. The launch option ``overlap`` asks for it; a loop has it
 whose tiles the copy engine fetches, two stages or more, with one product of warp groups that others
 read and others that take what was made of it from registers into their accumulators.
+
+The late products are waited for at the head of the next iteration, and not where the accumulator is
+rescaled: ptxas moves a wait up inside of straight code, in front of what was to run beside the
+products, but not from one turn of a loop to the turn before. Until then what they multiply next
+stays in floats, for the packed operand is still read.
+
+With the option ``turns`` (section 3.1 there) warp groups begin their products one after the other:
+while one has the tensor cores, another computes exponentials.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from mirage_py.codegen.cuda.accumulators import Accumulators
+from mirage_py.codegen.cuda.c_text import added
+from mirage_py.codegen.cuda.elementwise import ThreadGraphs
 from mirage_py.codegen.cuda.emission import Emission
 from mirage_py.codegen.cuda.engine_pipeline import EnginePipeline
 from mirage_py.codegen.cuda.pipeline import Pipeline
 from mirage_py.codegen.cuda.products import Products
+from mirage_py.codegen.cuda.turns import Turns
 from mirage_py.codegen.cuda.value import Value
+from mirage_py.ugraph.dtypes import F32
 
 OVERLAP, ON = "overlap", "on"
 
@@ -21,14 +36,26 @@ OVERLAP, ON = "overlap", "on"
 class Overlap:
     """Products that are begun an iteration late."""
 
-    def __init__(self, emission: Emission, pipeline: Pipeline, products: Products) -> None:
+    def __init__(
+        self,
+        emission: Emission,
+        pipeline: Pipeline,
+        products: Products,
+        accumulators: Accumulators,
+        graphs: ThreadGraphs,
+    ) -> None:
         self.out = emission
         self.facts = emission.facts
         self.pipeline = pipeline
         self.products = products
+        self.states = accumulators
+        self.graphs = graphs
+        self.turns = Turns(emission)
         # Accumulators whose products are late in the loop that is being written, each with the
         # operand of the iteration before.
         self._before: dict[int, Value] = {}
+        # Factors of these accumulators.
+        self._scales: tuple[tuple[str, int, int], ...] = ()
         # Accumulators of a loop that only adds products of tiles up.
         self._chained: tuple[int, ...] = ()
         self._early = -1
@@ -55,10 +82,23 @@ class Overlap:
         for product in late:
             plan = layouts.products[product]
             left = facts.root(plan.left)
-            is_made = facts.section(left) == section and facts.block.nodes[left].op != "load"
-            if not is_made or not plan.dtype.is_half:
+            if not self._stays_in_floats(left, late) or not plan.dtype.is_half:
+                return -1, []
+            own = layouts.own[left]
+            is_read = any(facts.fused[product] in facts.inputs(n) for n in nodes)
+            if facts.section(left) != section or is_read:
+                return -1, []
+            if not own.registers or not own.has_same_threads(plan.fragments.left):
                 return -1, []
         return early[0], [facts.fused[n] for n in late]
+
+    def _stays_in_floats(self, operand: int, products: Sequence[int]) -> bool:
+        """Whether an operand is computed in thread graphs, and read by these products alone."""
+        facts = self.facts
+        if not self.graphs.computes(operand) or not facts.dtypes[operand].is_half:
+            return False
+        readers = [n for n in range(len(facts.block.nodes)) if operand in facts.inputs(n)]
+        return all(n in products or facts.fused_by.get(n) in products for n in readers)
 
     def _chain(self, section: int) -> tuple[int, ...]:
         """The accumulators of a loop that only adds products of tiles up: those of an iteration may
@@ -88,26 +128,66 @@ class Overlap:
         whether the first iteration differs from the others.
         """
         self._early, late = self.accumulators(section)
+        keys: dict[tuple[str, int, int], None] = {}
         for number in late:
             plan = self.out.layouts.products[self.facts.fused_by[number]]
             left = self.facts.root(plan.left)
+            if left not in self.graphs.given:
+                name = self.out.fresh(f"{self.out.names[left]}_floats")
+                made = Value(name, self.out.layouts.own[left], F32)
+                self.out.line(made.declaration())
+                self.graphs.given[left] = made
             name = self.out.fresh(f"{self.out.names[left]}_before")
             value = Value(name, plan.fragments.left, plan.dtype, is_packed=True)
             self.out.line(value.declaration())
             self._before[number] = value
+            if self.facts.block.nodes[number].op == "accum_rescaled":
+                keys.update((key, None) for key in self.states.rescaling.factors(number))
+        self._scales = tuple(keys)
+        for _, peak, _ in keys:
+            self.states.declare_scales(peak)
         self._chained = () if late else self._chain(section)
         self.products.groups.late = (*late, *self._chained)
         self._is_first = bool(late)
         if isinstance(self.pipeline, EnginePipeline):
             self.pipeline.lags = bool(self.products.groups.late)
+        self.turns.begin(bool(late))
         return bool(late)
+
+    def begin_iteration(self, variable: str, bounds: tuple[str, int]) -> None:
+        """At the head of an iteration, in front of its tiles: the late products that the iteration
+        before has begun are there, and what it has made of its own is packed for the next ones.
+        ``bounds``: the loop's first position, and the step to the next.
+        """
+        if not self._before or self._is_first:
+            return
+        assert isinstance(self.pipeline, EnginePipeline)
+        first, step = bounds
+        self.out.line("wgmma_wait<0>();")
+        for number in self._before:
+            self.out.line(f"keep({self.out.held(number)[0].name});")
+        self.pipeline.give_back(2, f"{variable} > {added(first, str(step))}")
+        self._take_over()
+
+    def _take_over(self) -> None:
+        """Accumulators are rescaled by what their running maxima have changed by since; what they
+        add next is packed.
+        """
+        for number, kept in self._before.items():
+            if self.facts.block.nodes[number].op == "accum_rescaled":
+                self.states.rescaling.rescale(number)
+            plan = self.out.layouts.products[self.facts.fused_by[number]]
+            made = self.graphs.given[self.facts.root(plan.left)]
+            with self.out.unrolled("r", kept.words) as r:
+                low, high = (made.read_by(kept.layout, f"(2 * {r} + {n})") for n in (0, 1))
+                self.out.line(f"{kept.word(r)} = pack_{kept.dtype.name}({low}, {high});")
 
     def end_iteration(self, has_one_before: str) -> None:
         """Products of tiles alone: those of the iteration before are there."""
         if self._chained:
             assert isinstance(self.pipeline, EnginePipeline)
             self.out.line(f"wgmma_wait<{len(self._chained)}>();")
-            self.pipeline.give_back_before(has_one_before)
+            self.pipeline.give_back(1, has_one_before)
 
     def behind_first(self) -> None:
         """The first iteration is written: from here on there is one before."""
@@ -117,43 +197,38 @@ class Overlap:
         """Whether the product of an accumulator is begun an iteration late."""
         return accumulator in self._before
 
+    def before_early(self, product: int) -> None:
+        """In front of the early product: it is this warp group's turn."""
+        if product == self._early:
+            self.turns.wait()
+
     def after_early(self, product: int) -> None:
         """The early product was begun: now those of the iteration before."""
-        if product == self._early and not self._is_first:
-            self._multiply()
-
-    def settle(self, accumulator: int) -> bool:
-        """The product of the iteration before is there, and the last one gives its stage back.
-        False in the first iteration, which has none before.
-        """
-        if self._is_first:
-            return False
-        groups = self.products.groups
-        groups.wait_for([accumulator])
-        assert isinstance(self.pipeline, EnginePipeline)
-        if not groups.is_under_way:
-            self.pipeline.give_back_before()
-        return True
-
-    def keep(self, accumulator: int) -> None:
-        """What this iteration has made, for the next one."""
-        kept = self._before[accumulator]
-        product = self.facts.fused_by[accumulator]
-        left = self.products.left_value(product)
-        self.out.line(f"hand_over({kept.name}, {left.name});")
+        if product == self._early:
+            if not self._is_first:
+                self._multiply()
+            self.turns.pass_on()
 
     def finish(self) -> None:
         """Behind the loop: the products of the last iteration."""
         if self._before:
             self.out.comment("The products of the last iteration.")
+            assert isinstance(self.pipeline, EnginePipeline)
+            with self.pipeline.stage_before():
+                self.products.groups.wait()
+            self._take_over()
             self._multiply()
+            self.turns.end()
         if self._chained:
             assert isinstance(self.pipeline, EnginePipeline)
             with self.pipeline.stage_before():
                 self.products.groups.wait()
-        self._chained = ()
+        for key in self._scales:
+            self.out.drop(key)
+        self._chained, self._scales = (), ()
         self._before = {}
         self._early = -1
+        self.graphs.given.clear()
         self.products.groups.late = ()
 
     def _multiply(self) -> None:

@@ -8,6 +8,7 @@ namespace on_cpu {
 
 struct Barrier {
     int wanted = 0;
+    int arrived = 0;  // of those that do not wait
     std::vector<Thread*> here;
     Times times;
 };
@@ -40,17 +41,21 @@ inline void pass(Barrier& barrier) {
         if (t != current) wake(t);
     }
     barrier.here.clear();
-    barrier.wanted = 0;
+    barrier.wanted = barrier.arrived = 0;
+}
+
+// The barrier for so many threads; whether this thread, which waits or has just arrived, is the last.
+inline bool is_last_at(Barrier& barrier, int count, const char* what) {
+    if (barrier.wanted && barrier.wanted != count)
+        die("is at %s for %d threads, where another one is for %d", what, count, barrier.wanted);
+    barrier.wanted = count;
+    return static_cast<int>(barrier.here.size()) + barrier.arrived == count;
 }
 
 inline void come_to(int id, int count, const char* what) {
     Barrier& barrier = barriers[current->block * 16 + id];
-    if (barrier.wanted && barrier.wanted != count)
-        die("is at %s for %d threads, where thread %d is for %d", what, count, barrier.here[0]->number,
-            barrier.wanted);
-    barrier.wanted = count;
     barrier.here.push_back(current);
-    if (static_cast<int>(barrier.here.size()) == count) pass(barrier);
+    if (is_last_at(barrier, count, what)) pass(barrier);
     else wait(std::string("at ") + what + (id ? " " + std::to_string(id) : ""));
 }
 
@@ -145,10 +150,22 @@ inline bool has_arrived() { return arrived_at_cluster[current - threads.data()];
 
 using namespace on_cpu;
 
-void named_barrier(int id, int threads) {
+inline void check_barrier(int id, int threads) {
     if (id < 0 || id > 15 || threads % 32 || threads <= 0 || threads > launch.threads)
         die("there is no barrier %d of %d threads", id, threads);
+}
+
+void named_barrier(int id, int threads) {
+    check_barrier(id, threads);
     come_to(id, threads, id ? "named_barrier" : "__syncthreads");
+}
+
+void named_arrive(int id, int threads) {
+    check_barrier(id, threads);
+    Barrier& barrier = barriers[current->block * 16 + id];
+    publish(barrier.times);
+    ++barrier.arrived;
+    if (is_last_at(barrier, threads, "named_arrive")) pass(barrier);
 }
 
 void mbarrier_init(unsigned long long* bar, unsigned count) {

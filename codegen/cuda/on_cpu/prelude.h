@@ -93,6 +93,7 @@ inline float max_nan(float a, float b) { return a != a || b != b ? __uint_as_flo
 // --- threads, memory barriers
 
 void named_barrier(int id, int threads);
+void named_arrive(int id, int threads);
 inline float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 inline unsigned shuffle_xor(unsigned x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 void mbarrier_init(unsigned long long* bar, unsigned count);
@@ -167,10 +168,6 @@ void wgmma_wait() {
 }
 template <int N>
 void keep(float (&)[N]) {}
-template <int N>
-void hand_over(unsigned (&to)[N], const unsigned (&from)[N]) {
-    for (int i = 0; i < N; ++i) to[i] = from[i];
-}
 unsigned long long shared_descriptor(const void* p, unsigned leading_bytes, unsigned stride_bytes,
                                      unsigned swizzle_bytes);
 template <int N>

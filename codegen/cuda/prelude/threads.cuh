@@ -3,6 +3,11 @@ __device__ __forceinline__ void named_barrier(int id, int threads) {
     asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory");
 }
 
+// Counts among those that such a barrier waits for, and goes on.
+__device__ __forceinline__ void named_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(threads) : "memory");
+}
+
 // What the lane holds whose number differs in the bits of `mask`.
 __device__ __forceinline__ float shuffle_xor(float x, int mask) {
     return __shfl_xor_sync(0xffffffffu, x, mask);

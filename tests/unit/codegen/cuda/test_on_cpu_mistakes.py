@@ -22,8 +22,13 @@ MISTAKES = {
     # Barriers and lanes.
     "if (thread != 70) __syncthreads();": r"deadlock(.|\n)*threads 70 to 70 have ended",
     "if (warp == 1) named_barrier(2, 96); else if (warp == 2) named_barrier(2, 64);": (
-        r"named_barrier for 64 threads, where thread 32 is for 96"
+        r"named_barrier for 64 threads, where another one is for 96"
     ),
+    "if (warp == 1) named_arrive(2, 64); else if (warp == 0) named_barrier(2, 96);": (
+        r"named_barrier for 96 threads, where another one is for 64|named_arrive for 64"
+    ),
+    "if (warp == 0) named_barrier(3, 64);": r"threads 0 to 31 wait at named_barrier 3",
+    "if (warp < 2) named_arrive(3, 64);": None,
     "if (warp < 2) named_barrier(2, 96);": r"threads 0 to 63 wait at named_barrier 2",
     "if (lane < 9) shuffle_xor(1.0f, 1); else __syncwarp();": (
         r"thread 9.*__syncwarp while thread 0"
@@ -71,6 +76,12 @@ MISTAKES = {
         r"without a barrier"
     ),
     "if (warp < 2) { f[thread] = 1; named_barrier(1, 64); Y[thread] = f[thread ^ 32]; }": None,
+    "if (warp == 0) { f[thread] = 1; named_arrive(1, 64); } else if (warp == 1) {"
+    "named_barrier(1, 64); Y[thread] = f[thread - 32]; }": None,
+    "if (warp == 0) { named_arrive(1, 64); f[thread] = 1; } else if (warp == 1) {"
+    "named_barrier(1, 64); Y[thread] = f[thread - 32]; }": r"without a barrier",
+    "if (warp < 2) { f[thread] = 1; named_arrive(1, 128); Y[thread] = f[thread ^ 32]; } else "
+    "named_barrier(1, 128);": r"without a barrier",
     "if (warp < 3) { f[thread] = 1; if (warp < 2) named_barrier(1, 64); Y[thread] = f[95 "
     "- thread]; }": (
         r"without a barrier"

@@ -33,6 +33,7 @@ CALLS_80 = """
     f[0] = low_f16(r[0]) + high_f16(r[0]) + low_bf16(r[1]) + high_bf16(r[1]);
     r[2] = mul_f16x2(r[0], r[1]) + mul_bf16x2(r[0], r[1]);
     f[1] = exp2_fast(x) + exp_fast(x) + rsqrt_fast(x) + max_nan(x, f[0]);
+    named_arrive(1, 64);
     named_barrier(1, 32);
     f[2] = shuffle_xor(f[2], 1);
     r[3] = shuffle_xor(r[3], 2);
@@ -79,9 +80,6 @@ CALLS_90 = """
     wgmma_commit();
     wgmma_wait<0>();
     keep(d);
-    unsigned other[4];
-    hand_over(other, r);
-    r[0] ^= other[1];
     float4* four = reinterpret_cast<float4*>(shared);
     float* one = reinterpret_cast<float*>(shared);
     wait_for_kernel_before();

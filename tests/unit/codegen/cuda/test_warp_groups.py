@@ -161,6 +161,18 @@ def test_sums_of_products_are_under_way_from_one_iteration_to_the_next():
     )
 
 
+def test_late_products_are_waited_for_at_the_head_of_the_next_iteration():
+    """ptxas moves a wait up inside of straight code, in front of the exponentials."""
+    body = kernel_of(CASES["two groups"]).body
+    loop = body[body.index("for (int s_start = 64") :]
+    head = loop[: loop.index("wgmma_fence")]
+    assert head.index("wgmma_wait<0>") < head.index("pack_f16") < head.index("mbarrier_wait(")
+    between = loop[loop.index("wgmma_wait<1>") : loop.index("The products of the last")]
+    assert "exp2_fast" in between
+    assert "wgmma_wait<0>" not in between
+    assert "pack_f16" not in between
+
+
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
 def test_products_run_side_by_side(tmp_path: Path) -> None:
     """ptxas says so where it makes them wait for one another (C7510 and its neighbours)."""
