@@ -23,9 +23,9 @@ from mirage_py.partition.optimize_parts import PartJob, optimize_parts
 from mirage_py.partition.partition import Partition, partition
 from mirage_py.result import Result
 from mirage_py.runtime.emission import BACKENDS
-from mirage_py.search.normalised_parts import with_normalised_parts
-from mirage_py.search.search import SearchLimits, search
-from mirage_py.search.stabilize import stabilized
+from mirage_py.search.made_operands import with_made_operands
+from mirage_py.search.safe import safe_families
+from mirage_py.search.search import SearchLimits, SearchResult, search
 from mirage_py.search_pool import SearchPool
 from mirage_py.selection import Baselines, Progress, Ranking, Verified
 from mirage_py.settings import Settings
@@ -212,36 +212,38 @@ def rank_plans(
 
     progress("searching")
     pool = SearchPool(Settings.from_env().workers, patience_s=_ALONE_S)
-    try:
-        found = search(
-            normal,
+
+    def searched(what: Program, kept_in: Path | None = None) -> SearchResult:
+        return search(
+            what,
             seed=seed,
             limits=limits,
             deadline=searched_by,
             should_stop=should_stop,
-            journal=journal,
+            journal=kept_in,
             runner=pool,
         )
+
+    try:
+        found = searched(normal, journal)
+        dump("families", lambda: "\n".join(format_ugraph(f.ugraph) for f in found.families))
+        # What may overflow where the program does not is left out.
+        safe = safe_families(found.families)
+        made = with_made_operands(normal, lambda p: safe_families(searched(p).families).ugraphs)
     finally:
         pool.close()
-    dump("families", lambda: "\n".join(format_ugraph(f.ugraph) for f in found.families))
 
-    progress(f"ranking the instances of {len(found.families)} families")
-    stable = [stabilized(f.ugraph) for f in found.families]
-    # With a fault it may overflow where the program does not.
-    faults = [fault for s in stable for fault in s.faults[:1]]
-    safe = [s.ugraph for s in stable if not s.faults]
-    normalised = [n for u in safe if (n := with_normalised_parts(u)) is not None]
-    ranked = rank_for(chosen, [*safe, *normalised], target, _PLANS[effort])
+    families = [*safe.ugraphs, *made]
+    progress(f"ranking the instances of {len(families)} families")
+    ranked = rank_for(chosen, families, target, _PLANS[effort])
     dump(
         "plans",
         lambda: "\n".join(f"# {i.estimate}\n{format_ugraph(i.plan.ugraph)}" for i in ranked),
     )
 
     progress("verifying")
-    families = [i.family for i in ranked]
     verified = verify_families(
-        normal, families, seed=seed, deadline=verified_by, should_stop=should_stop
+        normal, [i.family for i in ranked], seed=seed, deadline=verified_by, should_stop=should_stop
     )
     dump("verified", lambda: "\n".join(format_ugraph(v.family) for v in verified.values()))
     return Ranking(
@@ -250,7 +252,7 @@ def rank_plans(
         target,
         found,
         verified,
-        faults,
+        safe.faults,
         ranked,
         seed,
         limits,

@@ -9,6 +9,7 @@ from mirage_py.search.closure import given_access
 from mirage_py.search.family import ATOMIC, LIBRARY, SPLIT, TWO_KERNELS, Family, Origin
 from mirage_py.search.handover import Candidate, Handover, library_us
 from mirage_py.search.hits import replay
+from mirage_py.search.layouts_in_memory import axes_as_read
 from mirage_py.search.libraries import lies_as
 from mirage_py.search.loops import Arrangement
 from mirage_py.search.lower import lower, output_stores
@@ -193,7 +194,9 @@ class _Assembly:
         for candidate in self.read:
             if candidate.product is None:
                 # Parts first: what one block stores is then contiguous.
-                own = [d for d in candidate.dims if d not in self.variant.parts]
+                own = axes_as_read(
+                    self.program, [d for d in candidate.dims if d not in self.variant.parts]
+                )
                 layouts.setdefault(candidate.value, (*self.variant.parts, *own))
         return layouts
 

@@ -13,7 +13,7 @@ from mirage_py.search.diversity import diverse
 from mirage_py.search.forms import Form, form_of, parts_worth_trying
 from mirage_py.search.instance import Instance, PlanEstimate
 from mirage_py.search.kernel_choices import KernelRanker
-from mirage_py.search.launches import BackEnd, starting_early
+from mirage_py.search.launches import BackEnd, keeping_for_later, starting_early
 from mirage_py.search.shortlist import HOPELESS, shortlist
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import Plan
@@ -96,7 +96,7 @@ def _of_form(form: Form, ranker: KernelRanker, limit: int) -> list[Instance]:
         choices = combination.choices
         ugraph = replace(form.ugraph, kernels=tuple(c.kernel for c in choices))
         options = tuple(c.options for c in choices)
-        options = starting_early(ugraph, options, ranker.target)
+        options = starting_early(ugraph, keeping_for_later(ugraph, options), ranker.target)
         plan = Plan(ugraph, options, ranker.backend)
         predicted = PlanEstimate(tuple(c.estimate for c in choices))
         tilings = tuple(c.tiling for c in choices)

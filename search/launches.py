@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from typing import Literal
 
@@ -10,6 +11,7 @@ from mirage_py.codegen.axis_order import REVERSED
 from mirage_py.codegen.triton.launch_order import DEPENDENT_LAUNCH, EARLY, START
 from mirage_py.search.footprint import WARP_GROUP_ROWS, is_warp_group_dot
 from mirage_py.search.hopper_paths import pipelined
+from mirage_py.search.residency import tensors_of
 from mirage_py.search.tiled_kernel import TiledKernel
 from mirage_py.search.tilings import has_product
 from mirage_py.targets import Target
@@ -26,6 +28,7 @@ STAGES = (3, 4, 2, 6)
 _MAX_LIGHT_STAGES = 3
 _USUAL = ((4, 3), (8, 2))
 _STREAMED_BYTES = 2 << 20
+_EVICT = "evict:"
 
 
 def launch_options(
@@ -70,6 +73,18 @@ def starting_early(
     )
 
 
+def keeping_for_later(
+    ugraph: UGraph, options: tuple[LaunchOptions, ...]
+) -> tuple[LaunchOptions, ...]:
+    """The options of all kernels, where none has the L2 give up what a later one reads again."""
+    found = []
+    for number, chosen in enumerate(options):
+        later = dict.fromkeys(t for k in ugraph.kernels[number + 1 :] for t in tensors_of(k))
+        flags = tuple((n, v) for n, v in chosen.flags if n.removeprefix(_EVICT) not in later)
+        found.append(replace(chosen, flags=flags))
+    return tuple(found)
+
+
 def usual_options(kernel: TiledKernel) -> Iterator[LaunchOptions]:
     """The few that tell tilings apart: something near the best for many kernels, and what takes
     fewest registers a thread and buffers.
@@ -107,5 +122,5 @@ def _cache_hints(kernel: TiledKernel) -> tuple[tuple[str, str], ...]:
         once = all(d in node.access.dims() for d in gridded)
         reads = sum(n.access.tensor == tensor.name for _, n in block.loads())
         if once and reads == 1:
-            flags[f"evict:{tensor.name}"] = "evict_first"
+            flags[f"{_EVICT}{tensor.name}"] = "evict_first"
     return tuple(sorted(flags.items()))

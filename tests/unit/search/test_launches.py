@@ -6,7 +6,7 @@ import pytest
 import several_kernels
 
 from mirage_py.codegen.triton.launch_order import EARLY, START
-from mirage_py.search.launches import starting_early
+from mirage_py.search.launches import keeping_for_later, starting_early
 from mirage_py.targets import target
 from mirage_py.ugraph.plan import LaunchOptions
 
@@ -38,3 +38,12 @@ def test_other_flags_stay() -> None:
     options = (first, LaunchOptions(second.num_warps, (), (("evict:A", "evict_first"),)))
     _, found = starting_early(plan.ugraph, options, target("h200"))
     assert found.flags == (("evict:A", "evict_first"), (START, EARLY))
+
+
+def test_what_a_later_kernel_reads_stays_in_the_cache() -> None:
+    plan = several_kernels.plan("split_attention")
+    hints = (("evict:A", "evict_first"), ("evict:K", "evict_first"))
+    options = tuple(LaunchOptions(o.num_warps, o.num_stages, hints) for o in plan.options)
+    first, second = keeping_for_later(plan.ugraph, options)
+    assert first.flags == (("evict:K", "evict_first"),)
+    assert second.flags == hints

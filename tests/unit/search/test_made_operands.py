@@ -1,0 +1,98 @@
+"""Operands of products made by kernels in front of what is found for the rest."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from unit.search import programs
+
+from mirage_py.search.finished import finished
+from mirage_py.search.kinds import CLUSTER, ONE_KERNEL, SPLIT, kind_of
+from mirage_py.search.made_operands import with_made_operands
+from mirage_py.search.safe import safe_families
+from mirage_py.search.search import SearchLimits, search
+from mirage_py.ugraph.composites import rms_norm, softmax
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ugraph import BlockGraph, UGraph
+from mirage_py.ugraph.validate import validate_ugraph
+from mirage_py.verify.families import FamilyTests
+
+LIMITS = SearchLimits(rings=("factored",), max_cluster_blocks=8)
+
+
+def qknorm(h: int = 2, t: int = 64, s: int = 1024, d: int = 64, e: int = 64) -> Program:
+    """Attention whose queries and keys are normalised."""
+    p = programs.Spec("qknorm", h=h, t=t, d=d, s=s, e=e)
+    q = rms_norm(p.b, p.load("Q", "htd"), "d", 1e-6)
+    k = rms_norm(p.b, p.load("K", "hsd"), "d", 1e-6)
+    weights = softmax(p.b, p.contract(q, k, "d"), "s")
+    p.output("O", p.contract(weights, p.load("V", "hse"), "s"), "hte")
+    return p.b.build()
+
+
+@cache
+def found() -> tuple[Program, tuple[UGraph, ...]]:
+    from mirage_py.pipeline import normalise
+
+    program = normalise(qknorm())
+    return program, tuple(with_made_operands(program, families))
+
+
+def families(program: Program) -> tuple[UGraph, ...]:
+    return safe_families(search(program, limits=LIMITS).families).ugraphs
+
+
+def stored(ugraph: UGraph) -> list[tuple[tuple[int, ...], str]]:
+    return [(t.shape, t.dtype.name) for t in ugraph.intermediates if t.name.startswith("operand")]
+
+
+def test_keys_are_stored_as_they_lie_and_in_half_precision() -> None:
+    _, ugraphs = found()
+    assert [((2, 1024, 64), "f16")] in [stored(u) for u in ugraphs]
+
+
+def test_so_are_queries_and_keys_and_the_norms_alone() -> None:
+    _, ugraphs = found()
+    made = [stored(u) for u in ugraphs]
+    assert [((2, 64, 64), "f16"), ((2, 1024, 64), "f16")] in made
+    assert [((2, 1024), "f32")] in made
+
+
+@pytest.mark.parametrize("kind", [SPLIT, CLUSTER])
+def test_the_rest_may_share_out_a_reduction(kind: str) -> None:
+    program, ugraphs = found()
+    able = [u for u in ugraphs if kind_of(u) == kind and "s_part" in u.program.sizes]
+    few = able[:2]
+    assert few
+    tests = FamilyTests(program, trials=1, seed=0)
+    for u in few:
+        validate_ugraph(u)
+        assert tests.run(u).equal
+        assert finished(u) == u
+
+
+def test_the_rest_is_attention() -> None:
+    """With keys and queries made in front, what is left is what attention itself gives."""
+    _, ugraphs = found()
+    both = [u for u in ugraphs if len(stored(u)) == 2 and len(u.kernels) == 3]
+    blocks = [k for u in both for k in u.kernels[2:] if isinstance(k, BlockGraph)]
+    assert any([s.loop for s in b.sections] == [None, "s", None] for b in blocks)
+    assert all("sqrt" not in [n.op for n in b.nodes] for b in blocks)
+
+
+@pytest.mark.parametrize("name", ["attention", "lora", "gated_mlp"])
+def test_inputs_alone_are_no_operands_to_make(name: str) -> None:
+    def never(program: Program) -> tuple[UGraph, ...]:
+        raise AssertionError(f"searched {program.name}")
+
+    assert with_made_operands(programs.PROGRAMS[name](), never) == []
+
+
+def test_a_row_that_no_block_holds_is_made_in_loops() -> None:
+    wide = programs.rmsnorm_matmul(b=16, d=16384, n=64)
+    made = with_made_operands(wide, families)
+    fronts = [u.kernels[0] for u in made if stored(u) == [((16, 16384), "f16")]]
+    assert fronts
+    assert all(any(s.loop == "d" for s in k.sections) for k in fronts if isinstance(k, BlockGraph))
+    assert all(kind_of(u) in (ONE_KERNEL, SPLIT, CLUSTER) or len(u.kernels) == 2 for u in made)
