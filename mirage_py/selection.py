@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mirage_py.errors import UnsupportedError
+from mirage_py.errors import UnsupportedError, VerificationError
 from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
 from mirage_py.search.baseline_model import eager_model_us
 from mirage_py.search.cost_model import lower_bound_us
@@ -28,6 +28,9 @@ from mirage_py.verify.families import FamilyTests
 from mirage_py.verify.field_test import FieldEvidence
 from mirage_py.verify.float_gate import MAX_REFERENCE_WORK
 from mirage_py.verify.sampled_test import sampled_test
+
+if TYPE_CHECKING:
+    from mirage_py.runtime.stand_in import Rehearsal
 
 Progress = Callable[[str], None]
 Baselines = Mapping[str, Callable[..., Any]]
@@ -82,8 +85,8 @@ class Ranking:
         """The plan the cost model likes best among those that agree with float64.
 
         Each is run on the CPU at a reduced size and compiled for the target, best first, until one
-        passes. After ``deadline`` (of time.monotonic), or when ``should_stop``
-        says so, none is begun but the first.
+        passes, the sampled test of its real tiles too. After ``deadline`` (of time.monotonic), or
+        when ``should_stop`` says so, none is begun but the first.
         """
         result = self._modelled(progress, deadline, should_stop)
         return replace(result, interrupted=should_stop())
@@ -109,18 +112,27 @@ class Ranking:
                 seed=self.seed,
                 progress=lambda text, name=name: progress(f"{name}: {text}"),  # type: ignore[misc]
             )
-            if not done.fault:
-                judged, source = done.evidence, done.source
-                evidence = self.evidence(instance.plan, judged.max_rel_error, judged.bound, source)
+            evidence, fault = self._rehearsed(instance.plan, done)
+            if evidence is not None:
                 note = "no GPU was used: times are predictions of the cost model"
                 if timing.time_us > baseline.time_us:
                     note += "; it predicts the original program to be faster: measure before use"
                 candidates = [*dropped, *self._next_best(len(dropped))]
                 notes = (*done.notes, note)
                 return self._result(baseline, timing, instance.plan, evidence, candidates, notes)
-            dropped.append(Candidate(instance.plan, timing, False, done.fault, instance.name))
+            dropped.append(Candidate(instance.plan, timing, False, fault, instance.name))
         nothing = (self._why_nothing(),)
         return self._result(baseline, baseline, None, None, dropped, nothing)
+
+    def _rehearsed(self, plan: Plan, done: Rehearsal) -> tuple[Evidence | None, str]:
+        """The evidence for a plan that ran on the CPU, or what is wrong with it."""
+        if done.fault:
+            return None, done.fault
+        judged = done.evidence
+        try:
+            return self.evidence(plan, judged.max_rel_error, judged.bound, done.source), ""
+        except VerificationError as error:
+            return None, str(error)
 
     def _next_best(self, rank: int) -> list[Candidate]:
         """The plan at a place of the ranking, and the predictions for those after it."""
@@ -139,7 +151,8 @@ class Ranking:
         progress: Progress,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> Result:
-        """Compile, check and time the candidates beside the baselines; the fastest wins.
+        """Compile, check and time the candidates beside the baselines; the fastest wins of which
+        there is evidence, its real tiles at the real sizes.
 
         ``deadline`` is of time.monotonic. Where ``should_stop`` says so before anything was timed,
         the result is what the cost model likes best. The baselines are eager PyTorch, torch.compile
@@ -152,6 +165,7 @@ class Ranking:
         given = dict(baselines or {})
         against = {**usual_baselines(self.program, given.get("eager"), effort=effort), **given}
         climb = _Climb(self.target)
+        found = _Found(self, climb)
         report = tune(
             self.program,
             [i.plan for i in self.instances],
@@ -161,6 +175,7 @@ class Ranking:
             climbs=CLIMBS.get(effort, 0),
             seed=self.seed,
             max_work=_REFERENCE_WORK.get(effort, MAX_REFERENCE_WORK),
+            vouch=found.evidence,
             budget_s=None if deadline is None else max(0.0, deadline - time.monotonic()),
             progress=progress,
             should_stop=should_stop,
@@ -184,10 +199,12 @@ class Ranking:
         evidence = None
         notes: tuple[str, ...] = (self._why_nothing(),)
         if plan is not None:
-            source = float_source(report.best, self.target.name)
-            origin = climb.origin(plan)
-            error, bound = report.best.max_rel_error, report.best.bound
-            evidence = self.evidence(plan, error, bound, source, origin=origin)
+            evidence = replace(
+                found.evidence(plan),
+                max_rel_error=report.best.max_rel_error,
+                float_bound=report.best.bound,
+                float_source=float_source(report.best, self.target.name),
+            )
             notes = ()
         result = self._result(baseline, best, plan, evidence, candidates, notes)
         return replace(result, notes=(*result.notes, *report.notes), interrupted=report.interrupted)
@@ -318,6 +335,22 @@ class _Climb:
     def origin(self, plan: Plan) -> Plan:
         """The plan itself where it is of the ranking."""
         return self._origins.get(plan, plan)
+
+
+class _Found:
+    """The evidence for plans that a tuner asked about, without what the float gate found."""
+
+    def __init__(self, ranking: Ranking, climb: _Climb) -> None:
+        self._ranking = ranking
+        self._climb = climb
+        self._known: dict[Plan, Evidence] = {}
+
+    def evidence(self, plan: Plan) -> Evidence:
+        """As ``Ranking.evidence``."""
+        if plan not in self._known:
+            origin = self._climb.origin(plan)
+            self._known[plan] = self._ranking.evidence(plan, 0.0, 0.0, "", origin=origin)
+        return self._known[plan]
 
 
 def _numbers(limits: SearchLimits) -> dict[str, int]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from mirage_py.errors import UnsupportedError
+from mirage_py.errors import UnsupportedError, VerificationError
 from mirage_py.partition.compose import compose, own_dims
 from mirage_py.partition.joint import joint_evidence, joint_summary
 from mirage_py.partition.partition import Partition
@@ -69,7 +69,7 @@ def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: Part
     cost model's, run on the CPU; with one it is the fastest measured of each back end. Then the
     composites, one for each, pass the float gate and are timed as plans of the whole program: one
     is returned only where it is faster. ``notes`` say where the program was cut and why, and which
-    part had no plan. Raises VerificationError as Ranking does.
+    part had no plan. A composite that a sample finds to be another program is left out.
     """
     share = None if job.budget is None else job.budget / (len(whole.parts) + 1)
     started = time.monotonic()
@@ -81,10 +81,16 @@ def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: Part
             notes.append(f"the original program is the result: {part.name} has no plan")
             notes += [f"{part.name}: {chosen[-1].why}"] if chosen[-1].why else []
             break
-    composites = _composites(whole, chosen)
-    for composite in composites:
+    composites = []
+    for composite in _composites(whole, chosen):
         # Mixed up names would show here, where the program is small enough to sample.
-        sampled_test(whole.program, composite.ugraph, samples=1, seed=job.seed).require()
+        try:
+            sampled_test(whole.program, composite.ugraph, samples=1, seed=job.seed).require()
+        except VerificationError as error:
+            what = str(error).splitlines()[0]
+            notes.append(f"the parts together ({composite.backend}) were refused: {what}")
+        else:
+            composites.append(composite)
     if composites:
         words = "each part was compared with its own program; together they are the program by"
         notes.append(f"verified part by part: {words} the way it was cut")
@@ -143,7 +149,11 @@ def _fastest(ranking: Ranking, found: Result) -> _Chosen:
         plan, time_us = timed.plan, timed.timing.time_us
         if not timed.passed or plan is None or plan.backend in picked or time_us == inf:
             continue
-        picked[plan.backend] = _Picked(plan, time_us, ranking.evidence(plan, 0.0, 0.0, ""))
+        try:
+            evidence = ranking.evidence(plan, 0.0, 0.0, "")
+        except VerificationError:
+            continue
+        picked[plan.backend] = _Picked(plan, time_us, evidence)
     return _Chosen(found, picked, "" if picked else "; ".join(found.notes))
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mirage_py.errors import CompileError, InputError, MirageError
+from mirage_py.errors import CompileError, InputError, MirageError, VerificationError
 from mirage_py.runtime.ahead_of_time import memory_fault
 from mirage_py.runtime.compile_pool import CompileOutcome, CompilePool
 from mirage_py.runtime.gate import FloatGate
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import torch
 
 Progress = Callable[[str], None]
+# Raises VerificationError for a plan that does not compute the program.
+Vouch = Callable[[Plan], object]
 # What is a step from a plan.
 Neighbours = Callable[[Plan], Iterable[Plan]]
 
@@ -62,6 +64,7 @@ def tune(
     neighbours: Neighbours = lambda _: (),
     climbs: int = CLIMBS["quick"],
     max_work: float = MAX_REFERENCE_WORK,
+    vouch: Vouch = lambda _: None,
     progress: Progress = lambda _: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> TuneReport:
@@ -71,7 +74,8 @@ def tune(
     ``budget_s`` bounds compiling and timing: what has not begun by then is left out, and the best
     so far is returned, as it is when ``should_stop`` says so and after Ctrl-C. ``neighbours`` says
     what to try beside the fastest, at most ``climbs`` times over. Of the reference of an input set
-    no more is evaluated than ``max_work`` element operations, and than there is time for.
+    no more is evaluated than ``max_work`` element operations, and than there is time for. A plan
+    that ``vouch`` refuses does not win: the next one is asked about.
 
     Raises InputError without a GPU, and CompileError when no baseline runs.
     """
@@ -96,7 +100,7 @@ def tune(
         rest_by=tried_by,
     ) as gate:
         warm_up = WarmUp(program, baselines, _device())
-        tuner = _Tuner(program, plans, baselines, gate, deadline, progress, should_stop)
+        tuner = _Tuner(program, plans, baselines, gate, deadline, progress, should_stop, vouch)
         with CompilePool(compile_workers) as pool:
             tuner.compile(tuner.candidates, pool, target, compiled_by)
             progress("waiting for the baselines to compile")
@@ -121,6 +125,7 @@ class _Tuner:
         deadline: float | None,
         progress: Progress,
         should_stop: Callable[[], bool] = lambda: False,
+        vouch: Vouch = lambda _: None,
     ) -> None:
         self.program = program
         self.functions = dict(baselines)
@@ -130,6 +135,7 @@ class _Tuner:
         self.deadline = deadline
         self.progress = progress
         self.should_stop = should_stop
+        self.vouch = vouch
         self.runners: dict[str, PlanRunner] = {}
         self.notes: list[str] = []
         self.interrupted = False
@@ -345,6 +351,17 @@ class _Tuner:
             contender.reason = f"after timing: {contender.reason}"
         return contender.alive
 
+    def _is_vouched_for(self, contender: Contender) -> bool:
+        """The winner has to be the program for other inputs than the gate's too."""
+        assert contender.plan is not None
+        try:
+            self.vouch(contender.plan)
+        except VerificationError as error:
+            contender.reason = str(error)
+            what = str(error).splitlines()[0]
+            self.notes.append(f"the fastest, {contender.name}, was refused: {what}")
+        return contender.alive
+
     # -- result ----------------------------------------------------------------------------------
 
     def report(self) -> TuneReport:
@@ -362,7 +379,7 @@ class _Tuner:
         ):
             if contender.time_us >= (1.0 - MARGIN) * baseline.time_us:
                 break
-            if self._is_still_right(contender):
+            if self._is_still_right(contender) and self._is_vouched_for(contender):
                 best = contender
                 break
         late = sum(c.alive and c.time is None for c in self.candidates)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,16 +12,22 @@ import several_kernels
 from mirage_py import selection
 from mirage_py.errors import UnsupportedError, VerificationError
 from mirage_py.pipeline import normalise, save, verify_families
+from mirage_py.runtime import baselines as baselines_module
+from mirage_py.runtime import tuner
 from mirage_py.runtime.artifact import load_artifact
+from mirage_py.runtime.measured import Measured, TuneReport
 from mirage_py.search.counters import Counter
 from mirage_py.search.instantiate import rank
 from mirage_py.search.search import SearchResult
 from mirage_py.selection import Ranking
 from mirage_py.targets import H200
 from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.split_dim import parts_of
 from mirage_py.ugraph.ugraph import UGraph
 from mirage_py.verify import families as families_module
+from mirage_py.verify.difference import Mismatch
+from mirage_py.verify.sampled_test import SampleEvidence, sampled_test
 
 NOTHING_SEARCHED = SearchResult((), Counter().freeze(), True, (), (), 0.0)
 
@@ -56,6 +63,58 @@ def test_from_ranking_to_artifact(
     # Candidates say what kind of kernels they are.
     names = {i.name for i in rank([several_kernels.ugraph(name)], H200, 8)}
     assert {c.kind for c in result.candidates} <= names
+
+
+@pytest.fixture
+def one_is_wrong(monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """The best plan of ``library_epilogue``, which the sampled test refuses."""
+    best = ranking("library_epilogue").instances[0].plan
+
+    def sampled(program: Program, graph: UGraph, **options: int) -> SampleEvidence:
+        found = sampled_test(program, graph, **options)
+        if graph == best.ugraph:
+            return replace(found, equal=False, mismatch=Mismatch("Y", (3,)))
+        return found
+
+    monkeypatch.setattr(selection, "sampled_test", sampled)
+    return best
+
+
+def test_a_plan_that_a_sample_refuses_is_replaced(one_is_wrong: Plan) -> None:
+    result = ranking("library_epilogue").modelled(lambda _: None)
+    assert result.plan is not None
+    assert result.plan != one_is_wrong
+    assert result.evidence is not None
+    refused = result.candidates[0]
+    assert (refused.plan, refused.passed) == (one_is_wrong, False)
+    assert "Y[3]" in refused.reason
+
+
+def test_so_is_a_winner_on_a_gpu(one_is_wrong: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = ranking("library_epilogue")
+    refused = []
+
+    def tune(program: Program, plans: Sequence[Plan], baselines: object, *, vouch, **_: object):
+        with pytest.raises(VerificationError):
+            vouch(plans[0])
+        refused.append(plans[0])
+        other = next(p for p in plans if p.ugraph != plans[0].ugraph)
+        vouch(other)
+        best, eager = Measured("another", other, time_us=2.0), Measured("eager", time_us=3.0)
+        best = replace(best, max_rel_error=1e-4, bound=1e-3)
+        return TuneReport((best, eager), best, eager, ("the fastest, plan 0, was refused",))
+
+    monkeypatch.setattr(tuner, "tune", tune)
+    monkeypatch.setattr(baselines_module, "baselines", lambda *_, **__: {})
+    result = found.measured(None, effort="quick", progress=lambda _: None)
+    assert refused == [one_is_wrong]
+    assert result.plan is not None
+    assert result.plan.ugraph != one_is_wrong.ugraph
+    assert result.evidence is not None
+    assert result.evidence.samples > 0
+    assert (result.evidence.max_rel_error, result.evidence.float_bound) == (1e-4, 1e-3)
+    assert result.evidence.float_source == "h200, full size"
+    assert "the fastest, plan 0, was refused" in result.notes
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,14 @@ import pytest
 
 from mirage_py import pipeline
 from mirage_py.backends import for_cuda
-from mirage_py.errors import UnsupportedError
+from mirage_py.errors import UnsupportedError, VerificationError
 from mirage_py.frontend.spec import parse
+from mirage_py.partition import optimize_parts as optimize_parts_module
 from mirage_py.partition.limits import PartitionLimits, fits
 from mirage_py.partition.optimize_parts import PartJob, optimize_parts
 from mirage_py.partition.partition import Partition, partition
 from mirage_py.pipeline import normalise, optimize, rank_plans, save
-from mirage_py.result import Result
+from mirage_py.result import Evidence, Result
 from mirage_py.runtime import baselines as baselines_module
 from mirage_py.runtime import tuner
 from mirage_py.runtime.artifact import load_artifact
@@ -24,7 +25,10 @@ from mirage_py.runtime.interpreted import check_interpreted
 from mirage_py.runtime.measured import Measured, TuneReport
 from mirage_py.selection import Ranking
 from mirage_py.targets import H200
+from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
+from mirage_py.verify.difference import Mismatch
+from mirage_py.verify.sampled_test import SampleEvidence
 
 LIMITS = PartitionLimits(operators=3, reduced_dims=1)
 SMALL = """
@@ -166,3 +170,45 @@ def test_a_composite_of_each_back_end_is_timed(
     assert (result.backend, result.plan.backend) == (faster, faster)
     assert result.evidence is not None
     assert result.evidence.samples > 0
+
+
+def test_a_composite_that_is_another_program_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, program: Program, whole: Partition
+):
+    def sampled(*_: object, **__: object) -> SampleEvidence:
+        return SampleEvidence(False, 1, 1, mismatch=Mismatch("Y", (3,)))
+
+    monkeypatch.setattr(optimize_parts_module, "sampled_test", sampled)
+    result = optimize_parts(program, whole, rank, PartJob(H200, False, "none", 0))
+    assert result.plan is None
+    assert result.best == result.baseline
+    assert any("were refused" in note for note in result.notes)
+
+
+def test_a_plan_of_a_part_that_is_another_program_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, program: Program, whole: Partition
+):
+    def tune(tuned: Program, plans, against, **_):
+        eager = Measured("eager", time_us=1.0)
+        found = [Measured(f"plan {n}", p, time_us=5.0 + n) for n, p in enumerate(plans)]
+        return TuneReport((*found, eager), eager, eager, ())
+
+    refused = []
+
+    def evidence(ranking: Ranking, plan: Plan, *args: object, **more: object) -> Evidence:
+        if len(refused) < 2:
+            refused.append(plan)
+            raise VerificationError("Y[3] differs")
+        return of_ranking(ranking, plan, *args, **more)
+
+    of_ranking = Ranking.evidence
+    monkeypatch.setattr(Ranking, "evidence", evidence)
+    monkeypatch.setattr(tuner, "tune", tune)
+    monkeypatch.setattr(baselines_module, "baselines", lambda *_, **__: {"eager": abs})
+    result = optimize_parts(program, whole, rank, PartJob(H200, True, "none", 0))
+    (composite,) = result.candidates
+    assert composite.plan is not None
+    assert len(refused) == 2
+    # Plans of one part differ in their options at least.
+    first = composite.plan.options[: len(refused[0].options)]
+    assert first not in [plan.options for plan in refused]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from plans import scale_program, two_kernel_plan
 
-from mirage_py.errors import CompileError, InputError
+from mirage_py.errors import CompileError, InputError, VerificationError
 from mirage_py.runtime import tuner as tuner_module
 from mirage_py.runtime.compile_pool import CompileOutcome
 from mirage_py.runtime.compiled_facts import CompiledFacts
@@ -144,10 +144,12 @@ class Scene:
         neighbours=lambda _: (),
         climbs: int = 2,
         made=numbered,
+        vouch=lambda _: None,
     ) -> TuneReport:
         plans = [made(n) for n in range(count)]
         functions = {name: lambda *_: "baseline" for name in baselines}
-        tuner = _Tuner(PROGRAM, plans, functions, self.gate, None, lambda _: None, self.stop)
+        quiet = lambda _: None  # noqa: E731
+        tuner = _Tuner(PROGRAM, plans, functions, self.gate, None, quiet, self.stop, vouch)
         pool = Pool(self.outcomes)
         tuner.compile(tuner.candidates, pool, H200, None)
         self.gate.times = self.times
@@ -175,6 +177,29 @@ def test_the_fastest_right_plan_wins(monkeypatch: pytest.MonkeyPatch):
     ]  # fmt: skip
     assert report.best.max_rel_error == RIGHT.max_rel_error
     assert report.best.bound == RIGHT.bound
+
+
+def test_a_winner_that_is_another_program_is_replaced(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0, "plan 1": 9.0, "plan 2": 9.5})
+    asked = []
+
+    def vouch(plan: Plan) -> None:
+        asked.append(number_of(plan))
+        if number_of(plan) != 0:
+            raise VerificationError("Y[3] differs", why="a tail is read twice")
+
+    report = scene.run(3, top_k=3, vouch=vouch)
+    assert winner(report) == "plan 0"
+    assert asked == [1, 2, 0]
+    reasons = [(m.passed, m.reason.splitlines()[:1]) for m in report.measured[:3]]
+    assert reasons == [(True, []), (False, ["Y[3] differs"]), (False, ["Y[3] differs"])]
+    refused = [note for note in report.notes if "refused" in note]
+    assert len(refused) == 2
+    assert "plan 1" in refused[0]
+    # None is left: what the user has wins, and slower plans are not asked about.
+    scene.times["plan 0"] = 14.9
+    assert winner(scene.run(3, top_k=3, vouch=vouch)) == "compile"
+    assert asked[3:] == [1, 2]
 
 
 def beside(plan: Plan) -> list[Plan]:
