@@ -102,6 +102,26 @@ def mean_iterations(tiling: Tiling, section: int) -> float:
     return total / prod(blocks)
 
 
+def always_iterates(tiling: Tiling, section: int) -> bool:
+    """Whether the loop of a section has an iteration in every block; False where blocks are too
+    many to look at, or sizes not known.
+    """
+    loop = tiling.block.sections[section].loop
+    found = live_range(tiling, section)
+    if loop is None or not found:
+        return loop is not None
+    axes = [d for d in found.dims() if d in tiling.block.grid_tiles]
+    blocks = [tiling.blocks(d) for d in axes]
+    if prod(blocks) > _MOST_COUNTED or any(d in tiling.run_time for d in (loop, *found.dims())):
+        return False
+    tile = tiling.padded(loop, section)
+    ranges = (
+        _tiles(tiling, loop, tile, found, dict(zip(axes, numbers, strict=True)))
+        for numbers in product(*map(range, blocks))
+    )
+    return all(first < stop for first, stop in ranges)
+
+
 def _tiles(
     tiling: Tiling, loop: str, tile: int, found: LiveRange, numbers: Mapping[str, int]
 ) -> tuple[int, int]:

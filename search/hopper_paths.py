@@ -1,6 +1,7 @@
 """Ways that a CUDA kernel may take on sm_90: products by warps or by warp groups, tiles by
-asynchronous copies or by the copy engine, with or without a warp that fetches for the others, and
-products that overlap. The model sees no difference between them; the clock does.
+asynchronous copies or by the copy engine, with or without a warp that fetches for the others,
+products that overlap, and groups that take turns at them. The model sees no difference between
+them; the clock does.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ from collections.abc import Iterator
 
 from mirage_py.codegen.cuda.overlap import ON, OVERLAP
 from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
+from mirage_py.codegen.cuda.turns import TURNS
 from mirage_py.codegen.cuda.warpgroup_plan import PRODUCTS, WARPS
 from mirage_py.codegen.triton.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.ugraph import BlockGraph
+
+# Warps of two warp groups.
+_TWO_GROUPS = 8
 
 
 def pipelined(options: LaunchOptions) -> LaunchOptions:
@@ -38,6 +43,8 @@ def other_paths(
     yield _turned(options, PRODUCER, PRODUCER_WARPS)
     if multiplies and by_engine:
         yield _turned(options, OVERLAP, ON)
+    if multiplies and options.flag(OVERLAP) == ON and options.num_warps >= _TWO_GROUPS:
+        yield _turned(options, TURNS, ON)
 
 
 def _turned(options: LaunchOptions, flag: str, value: str) -> LaunchOptions:

@@ -28,6 +28,7 @@ from mirage_py.codegen.cuda.pipeline import Pipeline
 from mirage_py.codegen.cuda.products import Products
 from mirage_py.codegen.cuda.turns import Turns
 from mirage_py.codegen.cuda.value import Value
+from mirage_py.codegen.live_tiles import always_iterates
 from mirage_py.ugraph.dtypes import F32
 
 OVERLAP, ON = "overlap", "on"
@@ -71,8 +72,8 @@ class Overlap:
             return -1, []
         if section not in pipeline.loops or pipeline.depths[section] < 2:
             return -1, []
-        if pipeline.live[section].firsts or pipeline.live[section].stops:
-            return -1, []  # it may have no iteration at all
+        if not always_iterates(facts.tiling, section):
+            return -1, []
         nodes = facts.block.sections[section].nodes
         here = [n for n in nodes if n in layouts.products]
         early = [n for n in here if n not in facts.fused]

@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mirage_py.codegen.live_tiles import LiveRange, live_range, mean_iterations
+from mirage_py.codegen.live_tiles import (
+    LiveRange,
+    always_iterates,
+    live_range,
+    mean_iterations,
+)
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.frontend.spec import parse
@@ -94,6 +99,20 @@ def test_no_tile_that_is_alive_is_left_out(name, tiles):
         high = -(-min([70, *(b.value(ends) for b in found.stops)]) // tiles[1])
         visited = [n for n in range(len(row)) if low <= n < high]
         assert set(np.flatnonzero(row)) <= set(visited)
+
+
+@pytest.mark.parametrize("tiles", [(16, 16), (16, 32), (1, 16)])
+@pytest.mark.parametrize("name", SEEN)
+def test_a_loop_that_iterates_in_every_block(name, tiles):
+    tiling = tiling_of(masked_attention(SEEN[name], tiles))
+    if alive(SEEN[name], tiles).any(1).all():
+        assert always_iterates(tiling, 1)
+    assert not always_iterates(tiling, 0)
+
+
+def test_a_loop_that_a_mask_leaves_empty_somewhere():
+    late = Predicate("and", args=(ix.compare("ge", T, 16), ix.compare("le", S, T - 16)))
+    assert not always_iterates(tiling_of(masked_attention(late, (16, 16))), 1)
 
 
 @pytest.mark.parametrize("name", ["s <= t", "t - 20 < s <= t", "s < t + 1", "not s > t"])

@@ -10,6 +10,7 @@ from plans import rms_plan
 
 from mirage_py.codegen.triton.descriptors import COPIES
 from mirage_py.runtime.emission import emit_kernels
+from mirage_py.search.hopper_paths import other_paths
 from mirage_py.search.neighbours import neighbours
 from mirage_py.targets import target
 from mirage_py.ugraph.plan import LaunchOptions, Plan
@@ -122,3 +123,11 @@ def test_other_paths_of_cuda_kernels_on_hopper_alone():
 
     assert {("products",), ("copies",), ("producer",)} <= paths("h200")
     assert not {("products",), ("copies",), ("producer",)} & paths("a100")
+
+
+@pytest.mark.parametrize(("warps", "overlap", "there"), [(8, "on", 1), (8, "", 0), (4, "on", 0)])
+def test_turns_where_products_of_two_groups_overlap(warps, overlap, there):
+    plan = split_attention()
+    options = replace(plan.options[0], num_warps=warps).with_flag("overlap", overlap)
+    paths = list(other_paths(block_of(plan), options, H200))
+    assert sum(o.flag("turns") == "on" for o in paths) == there
