@@ -11,8 +11,8 @@ import torch
 Call = Callable[..., Any]
 
 
-def compiled(function: Call, *, mode: str | None = None) -> Call:
-    """A compilation of its own for static shapes, done at the first call.
+def compiled(function: Call, *, mode: str | None = None, **more: Any) -> Call:
+    """A compilation of its own for static shapes, done at the first call; ``more`` is handed on.
 
     torch keeps eight compilations of one code object, and runs eager PyTorch without a word after
     that: a process that measures many workloads would come to it, so each gets a copy of the code.
@@ -26,5 +26,5 @@ def compiled(function: Call, *, mode: str | None = None) -> Call:
         function.__defaults__,
         function.__closure__,
     )
-    found: Call = torch.compile(copy, dynamic=False, mode=mode)
+    found: Call = torch.compile(copy, dynamic=False, mode=mode, **more)
     return found

@@ -1,28 +1,32 @@
-"""Tables of result files in the documents: docs/h200.md, docs/cuda.md and the README.
+"""Tables of result files in the documents: docs/h200.md, docs/cuda.md, docs/torch_compile.md and
+the README.
 
 python -m benchmarks.page benchmarks/results
 
 What stands between ``<!-- suite -->`` and ``<!-- /suite -->`` of docs/h200.md (h200-suite.json),
 ``<!-- ahead -->`` there (from ahead.json), and ``<!-- results -->`` of the README is written anew;
-so are the tables of docs/cuda.md (``benchmarks/cuda_page.py``).
+so are the tables of docs/cuda.md (``benchmarks/cuda_page.py``), and ``<!-- whole-models -->`` of
+docs/torch_compile.md where there is a h200-whole-models.json.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import ahead, cuda_page, marks
 from benchmarks.record import read_document
 from benchmarks.summary import BEST, best_peer, floor_share, geomean, key_of, peers_of, ratio
+from benchmarks.whole_models_table import whole_models_table
 from benchmarks.workloads import suites
 
 Row = Mapping[str, Any]
 
 ROOT = Path(__file__).resolve().parent.parent
+WHOLE_MODELS_FILE = "h200-whole-models.json"
 # Program by program, each with its batches.
 _CELLS = suites()["paper"]
 PAPER = tuple(
@@ -127,6 +131,13 @@ def _plan(kernel: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
+def _whole_models(results: Path) -> Iterator[tuple[Path, str, str]]:
+    path = results / WHOLE_MODELS_FILE
+    if path.exists():
+        document = json.loads(path.read_text(encoding="utf-8"))
+        yield ROOT / "docs/torch_compile.md", "whole-models", whole_models_table(document)
+
+
 def _us(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}" if value < 10 else f"{value:.1f}"
 
@@ -148,6 +159,7 @@ def main(results: Path) -> None:
         (ROOT / "docs/h200.md", "ahead", ahead.table(winners["lines"])),
         (ROOT / "README.md", "results", summary_table(document)),
         *((ROOT / "docs/cuda.md", mark, text) for mark, text in cuda_page.tables(results)),
+        *_whole_models(results),
     ):
         path.write_text(
             marks.filled(path.read_text(encoding="utf-8"), mark, text), encoding="utf-8"

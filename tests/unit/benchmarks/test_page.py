@@ -9,8 +9,9 @@ import pytest
 
 from benchmarks import ahead
 from benchmarks.marks import filled
-from benchmarks.page import PAPER, ROOT, suite_table, summary_table
+from benchmarks.page import PAPER, ROOT, WHOLE_MODELS_FILE, suite_table, summary_table
 from benchmarks.record import read_document
+from benchmarks.whole_models_table import whole_models_table
 
 RESULTS = ROOT / "benchmarks/results"
 
@@ -27,6 +28,16 @@ def test_the_documents_show_the_committed_results():
     assert between(ROOT / "README.md", "results") == summary_table(document)
     winners = json.loads((RESULTS / "ahead.json").read_text(encoding="utf-8"))
     assert between(ROOT / "docs/h200.md", "ahead") == ahead.table(winners["lines"])
+
+
+def test_the_table_of_whole_models():
+    page = between(ROOT / "docs/torch_compile.md", "whole-models")
+    path = RESULTS / WHOLE_MODELS_FILE
+    if path.exists():
+        document = json.loads(path.read_text(encoding="utf-8"))
+        assert page == whole_models_table(document)
+    else:
+        assert page == "Not measured yet."
 
 
 def row(name: str, batch: int, ours: float | None, **peers: float) -> dict[str, object]:

@@ -1,0 +1,183 @@
+"""Models of ``transformers`` at the sizes of published ones, with few layers and random weights.
+
+Nothing is downloaded. Every layer of a kind is the same to a compiler, so a few stand for all;
+embedding and head are whole, and weigh more than they do in the published model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+Json = Mapping[str, Any]
+
+# Of the cache, so many tokens are left free: what is timed between two rewinds writes them.
+MARGIN = 32
+_WINDOW_EVERY = 6
+
+
+@dataclass(frozen=True, slots=True)
+class WholeModel:
+    """``context``: tokens in the cache of a decode step; 0: a forward pass over images.
+
+    ``config(sizes)`` makes the configuration; ``sizes`` are the published ones, ``layers`` and
+    ``batches`` those that are measured.
+    """
+
+    name: str
+    words: str
+    batches: tuple[int, ...]
+    layers: int
+    context: int
+    sizes: Json
+    config: Callable[[Json, int], Any]
+    make: Callable[[Any], torch.nn.Module]
+
+
+_LLAMA_8B = {
+    "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256, "rope_theta": 500000.0,
+    "rms_norm_eps": 1e-5, "max_position_embeddings": 8192,
+}  # fmt: skip
+_QWEN3_8B = {
+    **_LLAMA_8B, "intermediate_size": 12288, "vocab_size": 151936, "rope_theta": 1e6,
+    "rms_norm_eps": 1e-6,
+}  # fmt: skip
+_GEMMA3_12B = {
+    "hidden_size": 3840, "intermediate_size": 15360, "num_attention_heads": 16,
+    "num_key_value_heads": 8, "head_dim": 256, "vocab_size": 262208, "sliding_window": 1024,
+    "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-6, "max_position_embeddings": 8192,
+}  # fmt: skip
+_MIXTRAL = {
+    **_LLAMA_8B, "vocab_size": 32000, "rope_theta": 1e6, "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+}  # fmt: skip
+_VIT_L = {
+    "hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 16, "image_size": 224,
+    "patch_size": 16, "num_labels": 1000, "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}  # fmt: skip
+# What the sizes become where nothing is measured.
+_TINY = {
+    "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 8, "vocab_size": 61, "sliding_window": 8, "query_pre_attn_scalar": 8,
+    "num_local_experts": 4, "image_size": 16, "patch_size": 4, "num_labels": 5,
+}  # fmt: skip
+
+
+def _llama_config(sizes: Json, layers: int) -> Any:
+    from transformers import LlamaConfig
+
+    return LlamaConfig(**sizes, num_hidden_layers=layers)
+
+
+def _llama(config: Any) -> torch.nn.Module:
+    from transformers import LlamaForCausalLM
+
+    return LlamaForCausalLM(config)
+
+
+def _qwen3_config(sizes: Json, layers: int) -> Any:
+    from transformers import Qwen3Config
+
+    return Qwen3Config(**sizes, num_hidden_layers=layers)
+
+
+def _qwen3(config: Any) -> torch.nn.Module:
+    from transformers import Qwen3ForCausalLM
+
+    return Qwen3ForCausalLM(config)
+
+
+def _gemma3_config(sizes: Json, layers: int) -> Any:
+    from transformers import Gemma3TextConfig
+
+    # Five layers see a window and one sees all, and the last here always does.
+    kinds = [
+        "full_attention" if n % _WINDOW_EVERY == 0 or n == layers else "sliding_attention"
+        for n in range(1, layers + 1)
+    ]
+    return Gemma3TextConfig(**sizes, num_hidden_layers=layers, layer_types=kinds)
+
+
+def _gemma3(config: Any) -> torch.nn.Module:
+    from transformers import Gemma3ForCausalLM
+
+    return Gemma3ForCausalLM(config)
+
+
+def _mixtral_config(sizes: Json, layers: int) -> Any:
+    from transformers import MixtralConfig
+
+    return MixtralConfig(**sizes, num_hidden_layers=layers)
+
+
+def _mixtral(config: Any) -> torch.nn.Module:
+    from transformers import MixtralForCausalLM
+
+    return MixtralForCausalLM(config)
+
+
+def _lora(config: Any) -> torch.nn.Module:
+    from peft import LoraConfig, get_peft_model
+
+    adapters = LoraConfig(
+        r=16, lora_alpha=32, lora_dropout=0.0, target_modules=["q_proj", "v_proj", "up_proj"],
+        init_lora_weights=False,
+    )  # fmt: skip
+    # Float32 adapters are for training.
+    adapted: torch.nn.Module = get_peft_model(
+        _llama(config), adapters, autocast_adapter_dtype=False
+    )
+    return adapted
+
+
+def _vit_config(sizes: Json, layers: int) -> Any:
+    from transformers import ViTConfig
+
+    return ViTConfig(**sizes, num_hidden_layers=layers)
+
+
+def _vit(config: Any) -> torch.nn.Module:
+    from transformers import ViTForImageClassification
+
+    return ViTForImageClassification(config)
+
+
+_ALL = (
+    WholeModel("llama8b", "Llama-3-8B", (1, 16), 8, 1024, _LLAMA_8B, _llama_config, _llama),
+    WholeModel("qwen3", "Qwen3-8B", (1,), 2, 1024, _QWEN3_8B, _qwen3_config, _qwen3),
+    WholeModel("gemma3", "Gemma-3-12B", (1,), 2, 2048, _GEMMA3_12B, _gemma3_config, _gemma3),
+    WholeModel("mixtral", "Mixtral-8x7B", (1,), 2, 1024, _MIXTRAL, _mixtral_config, _mixtral),
+    WholeModel("lora", "Llama-3-8B, LoRA", (1,), 2, 1024, _LLAMA_8B, _llama_config, _lora),
+    WholeModel("vit", "ViT-L/16", (8,), 4, 0, _VIT_L, _vit_config, _vit),
+)
+WHOLE_MODELS = {model.name: model for model in _ALL}
+
+
+def built(model: WholeModel, layers: int, device: str, *, tiny: bool) -> tuple[Any, Any]:
+    """The model for inference, in bfloat16, and its configuration; ``tiny``: in float32."""
+    import torch
+
+    sizes = {name: _TINY.get(name, size) for name, size in model.sizes.items()}
+    config = model.config(sizes if tiny else model.sizes, layers)
+    torch.manual_seed(0)
+    with _default_dtype(torch.float32 if tiny else torch.bfloat16), torch.device(device):
+        return model.make(config).eval().requires_grad_(False), config
+
+
+@contextlib.contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    import torch
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
