@@ -136,6 +136,34 @@ def _tiles(
     return first // tile, -(-stop // tile)
 
 
+def whole_below(tiling: Tiling, section: int) -> tuple[Bound, ...]:
+    """Positions of the section's loop below which all of its masks hold, wherever a block is along
+    other dimensions: whole tiles there need no mask. Empty where there is no such range.
+    """
+    loop = tiling.block.sections[section].loop
+    if loop is None:
+        return ()
+    found: list[Bound] = []
+    for number in loop_masks(tiling.block, section):
+        mask = tiling.block.nodes[number].attr
+        forms = _conjunction(mask) if isinstance(mask, Predicate) else None
+        if forms is None:
+            return ()
+        for scales, offset in forms:
+            bound = _held(tiling, loop, scales, offset)
+            if bound is None:
+                return ()
+            found.append(bound)
+    return tuple(dict.fromkeys(found))
+
+
+def loop_masks(block: BlockGraph, section: int) -> tuple[int, ...]:
+    """The masks of a section that change along its loop."""
+    found = block.sections[section]
+    masks = (n for n in found.nodes if block.nodes[n].op == "mask")
+    return tuple(n for n in masks if found.loop in block.nodes[n].dims)
+
+
 # -- which masks empty a tile --------------------------------------------------------------------
 
 
@@ -247,6 +275,38 @@ def _at_most_zero(predicate: Predicate) -> Iterator[tuple[dict[str, int], int]]:
     if op in ("gt", "ge", "eq"):
         scales, offset = _combined(({}, 0), difference, -1)
         yield scales, offset + strict
+
+
+def _conjunction(predicate: Predicate) -> list[tuple[dict[str, int], int]] | None:
+    """Affine forms that are all at most 0 where it holds and only there; None if it is no such
+    condition.
+    """
+    if predicate.op == "and":
+        parts = [_conjunction(part) for part in predicate.args]
+        return None if None in parts else [form for part in parts for form in part or ()]
+    forms = list(_at_most_zero(predicate))
+    is_not = predicate.op == "not" and predicate.args[0].op in _OPPOSITE
+    return forms if forms and (is_not or predicate.op in _OPPOSITE) else None
+
+
+def _held(tiling: Tiling, loop: str, scales: Mapping[str, int], offset: int) -> Bound | None:
+    """scale * position + rest <= 0 for the loop's position, the rest as large as a block has it;
+    None where that is no upper bound.
+    """
+    scale = scales.get(loop, 0)
+    if scale <= 0:
+        return None
+    terms: list[tuple[str, int, int]] = []
+    for dim, factor in scales.items():
+        if dim == loop:
+            continue
+        if dim in tiling.run_time:
+            return None
+        if dim in tiling.block.grid_tiles:
+            terms.append((dim, -factor, int(factor > 0)))
+        elif factor > 0:
+            offset += factor * (tiling.program.sizes[dim] - 1)
+    return Bound(tuple(terms), scale - offset, scale)
 
 
 def _affine(expr: IndexExpr) -> tuple[dict[str, int], int] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from mirage_py.codegen.cuda.block_facts import BlockFacts
@@ -49,6 +49,8 @@ class Emission:
         self.barrier_text = "__syncthreads();"
         # Whether threads have exchanged data in the loop that is being written.
         self.has_exchanged = False
+        # Masks that hold all over the tiles of the loop that is being written.
+        self.held_masks: Collection[int] = ()
 
     # -- lines -----------------------------------------------------------------------------------
 

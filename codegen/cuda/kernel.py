@@ -16,7 +16,7 @@ from mirage_py.codegen.cuda.engine_pipeline import EnginePipeline
 from mirage_py.codegen.cuda.exchange import Exchange, Parts
 from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.layout_modes import decided_layouts
-from mirage_py.codegen.cuda.loop_text import loop_bounds
+from mirage_py.codegen.cuda.loop_text import loop_bounds, whole_stop
 from mirage_py.codegen.cuda.meetings import Meetings
 from mirage_py.codegen.cuda.memory import MEMORY
 from mirage_py.codegen.cuda.overlap import Overlap
@@ -27,7 +27,7 @@ from mirage_py.codegen.cuda.staging import staged_loads
 from mirage_py.codegen.cuda.stores import Stores
 from mirage_py.codegen.cuda.value import Value
 from mirage_py.codegen.cuda.warp_shifts import own_shifts
-from mirage_py.codegen.live_tiles import live_range
+from mirage_py.codegen.live_tiles import live_range, loop_masks, whole_below
 from mirage_py.codegen.precision import TypedBlock
 from mirage_py.codegen.triton.block_order import ORDER, block_numbers
 from mirage_py.codegen.triton.descriptors import COPIES, DESCRIPTORS
@@ -258,8 +258,19 @@ class KernelEmitter:
                     self._iteration(number, dim, variable, (first, tile))
                 self.overlap.behind_first()
                 begin = added(first, str(tile))
-            head = f"for ({out.index_type} {variable} = {begin}; {variable} < {stop}; "
-            with out.indented(f"{head}{variable} += {tile})"):
+            whole = whole_below(self.tiling, number)
+            if whole:
+                out.line(f"{out.index_type} {variable} = {begin};")
+                begin = ""
+                out.comment("Tiles all over which the masks hold, then the others.")
+                edge = whole_stop(self.tiling, whole, stop, out.starts)
+                out.held_masks = loop_masks(self.block, number)
+                head = f"for (; {variable} + {tile} <= {edge}; {variable} += {tile})"
+                with out.indented(head):
+                    self._iteration(number, dim, variable, (first, tile))
+                out.held_masks = ()
+            start = f"{out.index_type} {variable} = {begin}" if begin else ""
+            with out.indented(f"for ({start}; {variable} < {stop}; {variable} += {tile})"):
                 self._iteration(number, dim, variable, (first, tile))
             self.overlap.finish()
         self.accumulators.finish(states)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mirage_py.codegen.live_tiles import Bound, LiveRange
 from mirage_py.codegen.tiles import Tiling
@@ -25,6 +25,13 @@ def loop_bounds(
     for bound in found.stops:
         stop = f"min({_text(bound, tiling, starts)}, {stop})"
     return f"{first} / {tile} * {tile}" if found.firsts and tile > 1 else first, stop
+
+
+def whole_stop(tiling: Tiling, found: Sequence[Bound], stop: str, starts: Mapping[str, str]) -> str:
+    """Where the positions end below which no mask is false, at the latest where the loop does."""
+    for bound in found:
+        stop = f"min({_text(bound, tiling, starts)}, {stop})"
+    return stop
 
 
 def _text(bound: Bound, tiling: Tiling, starts: Mapping[str, str]) -> str:

@@ -165,6 +165,7 @@ class Overlap:
         assert isinstance(self.pipeline, EnginePipeline)
         first, step = bounds
         self.out.line("wgmma_wait<0>();")
+        self.products.groups.forget()
         for number in self._before:
             self.out.line(f"keep({self.out.held(number)[0].name});")
         self.pipeline.give_back(2, f"{variable} > {added(first, str(step))}")

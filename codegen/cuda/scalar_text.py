@@ -115,6 +115,8 @@ class ScalarText:
     def _position_value(self, number: int) -> str:
         out, facts = self.out, self.facts
         node = facts.block.nodes[number]
+        if number in out.held_masks:
+            return "true"
         names = out.positions({self.register: self.layout})
         if node.op == "mask":
             assert isinstance(node.attr, Predicate)

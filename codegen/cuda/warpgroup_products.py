@@ -182,6 +182,10 @@ class WarpGroupProducts:
         if self._under_way:
             self._wait(len(self._under_way))
 
+    def forget(self) -> None:
+        """All that was under way has been waited for by another text."""
+        self._under_way = []
+
     def _wait(self, count: int) -> None:
         done, self._under_way = self._under_way[:count], self._under_way[count:]
         self.out.line(f"wgmma_wait<{len(self._under_way)}>();")

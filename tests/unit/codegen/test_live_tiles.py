@@ -10,6 +10,7 @@ from mirage_py.codegen.live_tiles import (
     always_iterates,
     live_range,
     mean_iterations,
+    whole_below,
 )
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.module import emit_triton
@@ -99,6 +100,25 @@ def test_no_tile_that_is_alive_is_left_out(name, tiles):
         high = -(-min([70, *(b.value(ends) for b in found.stops)]) // tiles[1])
         visited = [n for n in range(len(row)) if low <= n < high]
         assert set(np.flatnonzero(row)) <= set(visited)
+
+
+UPPER = {"s <= t", "t >= s", "s < t + 1", "2 * s <= t", "s <= 9", "not s > t"}
+
+
+@pytest.mark.parametrize("rows", [16, 1])
+@pytest.mark.parametrize("name", SEEN)
+def test_where_masks_hold_all_over(name, rows):
+    """Below the bound everywhere, and right above it not everywhere."""
+    found = whole_below(tiling_of(masked_attention(SEEN[name], (rows, 16))), 1)
+    assert len(found) == (name in UPPER)
+    for bound in found:
+        for first in range(0, 50, rows):
+            t = np.arange(first, first + rows)[:, None]
+            stop = bound.value({"t": (first, first + rows - 1)})
+            s = np.arange(max(stop, 0) + 1)
+            holds = np.broadcast_to(SEEN[name].evaluate({"t": t, "s": s}), (rows, s.size)).all(0)
+            assert holds[: max(stop, 0)].all()
+            assert stop < 0 or not holds[stop]
 
 
 @pytest.mark.parametrize("tiles", [(16, 16), (16, 32), (1, 16)])
