@@ -3,9 +3,10 @@
     python -m benchmarks.launch_overhead [-o OUT.json]
 
 The kernel is so small that the processor that launches it is what is measured: thousands of calls
-in a row, waited for once. Each row is a way to call it; those behind the first two allocate their
-result, as ``bare and its result`` does. Without a GPU the launch itself is left out: what remains
-is the Python part of each way, in time of the thread.
+in a row, waited for once. Each row is a way to call it; all but the first and ``addresses known``
+allocate their result. ``bare triton_op`` is the same kernel as an operator that torch makes, to be
+compared with ``torch op``. Without a GPU the launch itself is left out: what remains is the Python
+part of each way, in time of the thread.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -27,6 +29,7 @@ from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction
 from mirage_py.frontend.torch.trace import trace
 from mirage_py.runtime import launch
 from mirage_py.runtime.launch import PlanRunner
+from mirage_py.runtime.launch_triton import triton_launcher
 from mirage_py.runtime.modules import load_module
 from mirage_py.runtime.sized_launch import SizedRunner
 from mirage_py.torch_ops.register import as_torch_op
@@ -68,26 +71,36 @@ def ways(device: str) -> Iterator[tuple[str, Call]]:
     sized_plan = with_run_time_sizes(plan, program.dim_names[:1])
     runner = PlanRunner(plan)
     if device == "cuda":
-        yield from _bare(runner.steps[0], x, w)
+        yield from _bare(runner, x, w)
         sized = SizedRunner(sized_plan)
     else:
         runner._launches[None] = (lambda memory, stream: None,)  # type: ignore[index]  # noqa: SLF001
         sized = SizedRunner(sized_plan, lambda *_: lambda *_: None)
-    decorated = SuperoptimizedFunction(scaled, CallOptions(), lambda *_: runner)
-    dynamic = SuperoptimizedFunction(
-        scaled, CallOptions(dynamic={"x": {0: "rows"}}), None, lambda *_: sized
-    )
-    dynamic._needs_gpu = False  # noqa: SLF001
+    yield "function itself", lambda: scaled(x, w)
     yield "loaded artifact", lambda: runner(x, w)
-    yield "decorated function", lambda: decorated(x, w)
+    yield "decorated function", _decorated(runner, x, w)
     yield "loaded artifact, size at run time", lambda: sized(x, w)
+    dynamic = SuperoptimizedFunction(
+        scaled, CallOptions(dynamic={"x": {0: "rows"}}), lambda *_: runner, lambda *_: sized
+    )
     yield "decorated function, size at run time", lambda: dynamic(x, w)
     if device == "cuda":
         op = as_torch_op("mirage_py_benchmarks::scaled", program, plan).default
         yield "torch op", lambda: op(x, w)
+        sized_op = as_torch_op("mirage_py_benchmarks::sized", program, sized_plan).default
+        yield "torch op, size at run time", lambda: sized_op(x, w)
+        compiled = PlanRunner(replace(plan, backend="cuda"))
+        yield "loaded artifact, CUDA", lambda: compiled(x, w)
+        yield "decorated function, CUDA", _decorated(compiled, x, w)
 
 
-def _bare(kernel: Any, x: torch.Tensor, w: torch.Tensor) -> Iterator[tuple[str, Call]]:
+def _decorated(runner: PlanRunner, x: torch.Tensor, w: torch.Tensor) -> Call:
+    function = SuperoptimizedFunction(scaled, CallOptions(), lambda *_: runner)
+    return lambda: function(x, w)
+
+
+def _bare(runner: PlanRunner, x: torch.Tensor, w: torch.Tensor) -> Iterator[tuple[str, Call]]:
+    (kernel,) = runner.steps
     assert isinstance(kernel, TritonKernel)
     function = getattr(load_module(kernel.source, kernel.name), kernel.name)
     names = {x.dim(): x, w.dim(): w}
@@ -98,12 +111,27 @@ def _bare(kernel: Any, x: torch.Tensor, w: torch.Tensor) -> Iterator[tuple[str, 
     def arguments(result: torch.Tensor) -> list[torch.Tensor]:
         return [result if t.name == written else names[len(t.shape)] for t in kernel.pointers]
 
+    def through_torch(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        given = {2: x, 1: w}
+        result = torch.empty_like(x)
+        launch = torch.library.wrap_triton(function)[grid]
+        launch(*(result if t.name == written else given[len(t.shape)] for t in kernel.pointers),
+               num_warps=warps)  # fmt: skip
+        return result
+
+    through_torch.__annotations__ = dict.fromkeys(("x", "w", "return"), torch.Tensor)
     held = arguments(out)
     yield "bare Triton launch", lambda: function[grid](*held, num_warps=warps)
     yield (
         "bare Triton launch and its result",
         lambda: function[grid](*arguments(torch.empty_like(x)), num_warps=warps),
     )
+    torch.library.triton_op("mirage_py_benchmarks::bare", through_torch, mutates_args=())
+    op = torch.ops.mirage_py_benchmarks.bare.default
+    yield "bare triton_op", lambda: op(x, w)
+    start = triton_launcher(kernel, (), x.device.index)
+    addresses = [t.data_ptr() for t in held]
+    yield "compiled Triton kernel, addresses known", lambda: start(grid[0], 0, addresses)
 
 
 def measured(call: Call, *, on_gpu: bool) -> dict[str, float]:
@@ -132,7 +160,7 @@ def _stand_in(on_gpu: bool) -> Iterator[None]:
     nothing, nowhere = (lambda *_: None), (lambda: lambda _: 0)  # quicker than mocks
     with (
         mock.patch.object(launch, "check_device", nothing),
-        mock.patch.object(launch, "_stream_function", nowhere),
+        mock.patch.object(launch, "stream_function", nowhere),
         mock.patch.object(torch.cuda, "current_device", nothing),
     ):
         yield

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.codegen.triton.module import TritonKernel
-from mirage_py.errors import CompileError, InputError
+from mirage_py.errors import InputError
 from mirage_py.runtime import library
-from mirage_py.runtime.compile import KernelSource, compiled_handle
 from mirage_py.runtime.emission import Step, ZeroFill, emit_steps
 from mirage_py.runtime.input_check import ExpectedInput, check_detached, check_device
 from mirage_py.runtime.interpreted import run_interpreted
+from mirage_py.runtime.known_calls import KnownCalls
 from mirage_py.runtime.launch_cuda import Launch, Places, cuda_launch
+from mirage_py.runtime.launch_triton import arguments_of, triton_launcher
 from mirage_py.runtime.poison import poison
+from mirage_py.runtime.repeated_launch import empty, repeated, stream_function
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Tensor
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["PlanRunner", "run_interpreted"]
 
 
-class PlanRunner:
+class PlanRunner(KnownCalls):
     """A plan as a function of torch tensors, in the order of ``program.inputs``.
 
     Returns one tensor, or a tuple for several outputs. The first call on a device compiles; so that
@@ -37,23 +38,12 @@ class PlanRunner:
         self.plan = plan
         program = plan.ugraph.program
         self.steps = emit_steps(plan)
+        super().__init__(len(program.inputs))
         self.inputs = tuple(ExpectedInput(t) for t in program.inputs)
         self.outputs = tuple(o.tensor for o in program.outputs)
         self.memory = (*program.inputs, *self.outputs, *plan.ugraph.intermediates)
         self._place = {t.name: n for n, t in enumerate(self.memory)}
         self._launches: dict[int, tuple[Launch, ...]] = {}
-
-    def __call__(self, *inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """Compute the outputs in fresh tensors.
-
-        A tensor that lies otherwise than the kernels expect is copied first. Raises InputError for
-        a wrong number, shape, type or device, or for an input whose gradient would be lost, and
-        CompileError when the GPU does not take a kernel.
-        """
-        accepted, device = self._accept(inputs)
-        outputs = tuple(self._empty(t, device) for t in self.outputs)
-        self._run(accepted, outputs, device)
-        return outputs[0] if len(outputs) == 1 else outputs
 
     def run_into(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Compute into ``outputs``, row-major tensors of the right shapes, types and device.
@@ -82,6 +72,24 @@ class PlanRunner:
 
     # -- inside ----------------------------------------------------------------------------------
 
+    def _first_call(self, inputs: Sequence[torch.Tensor]) -> Any:
+        accepted, device = self._accept(tuple(inputs))
+        result = self._launched(accepted, device)
+        if all(a is x for a, x in zip(accepted, inputs, strict=True)):
+            fresh = (*self.outputs, *self.plan.ugraph.intermediates)
+            launches = self._launches[device.index]
+            call = repeated(launches, fresh, len(self.outputs), device, self._checked_call)
+            self._remember(inputs, call)
+        return result
+
+    def _checked_call(self, inputs: Sequence[torch.Tensor]) -> Any:
+        return self._launched(*self._accept(tuple(inputs)))
+
+    def _launched(self, accepted: Sequence[torch.Tensor], device: torch.device) -> Any:
+        outputs = tuple(empty(t, device) for t in self.outputs)
+        self._run(accepted, outputs, device)
+        return outputs[0] if len(outputs) == 1 else outputs
+
     def _accept(
         self, inputs: tuple[torch.Tensor, ...]
     ) -> tuple[tuple[torch.Tensor, ...], torch.device]:
@@ -109,14 +117,8 @@ class PlanRunner:
         )
         return accepted, device
 
-    def _empty(self, tensor: Tensor, device: torch.device) -> torch.Tensor:
-        import torch
-
-        dtype = getattr(torch, tensor.dtype.torch_name)
-        return torch.empty_strided(tensor.shape, tensor.element_strides, dtype=dtype, device=device)
-
     def _poisoned(self, tensor: Tensor, device: torch.device) -> torch.Tensor:
-        fresh = self._empty(tensor, device)
+        fresh = empty(tensor, device)
         return fresh.fill_(poison(fresh.dtype))
 
     def _run(
@@ -129,10 +131,10 @@ class PlanRunner:
         import torch
 
         if between is None:
-            between = [self._empty(t, device) for t in self.plan.ugraph.intermediates]
+            between = [empty(t, device) for t in self.plan.ugraph.intermediates]
         memory = (*inputs, *outputs, *between)
         index = device.index
-        stream_of = _stream_function()
+        stream_of = stream_function()
         launches = self._launches.get(index) or self._prepare(index)
         if index == torch.cuda.current_device():
             stream = stream_of(index)
@@ -154,21 +156,16 @@ class PlanRunner:
                 why="kernels are compiled and loaded at the first call",
                 repair="call it once, or warmup() it, before the capture",
             )
-        major, minor = torch.cuda.get_device_capability(index)
         with torch.cuda.device(index):
-            launches = tuple(self._loaded(step, 10 * major + minor, index) for step in self.steps)
+            launches = tuple(self._loaded(step, index) for step in self.steps)
         self._launches[index] = launches
         return launches
 
-    def _loaded(self, step: Step, capability: int, index: int) -> Launch:
+    def _loaded(self, step: Step, index: int) -> Launch:
         if isinstance(step, TritonKernel):
-            return _triton_launch(step, capability, [self._place[t.name] for t in step.pointers])
+            return self._triton(step, index)
         if isinstance(step, CudaKernel):
-            pointers = [self._place[t.name] for t in step.pointers]
-            mapped = [self._place[m.tensor] for m in step.tensor_maps]
-            types = [self.memory[place].dtype for place in mapped]
-            places = Places(pointers, tuple(zip(mapped, types, strict=True)))
-            return cuda_launch(step, capability, index, places)
+            return self._cuda(step, index)
         if isinstance(step, ZeroFill):
             zeroed = self._place[step.tensor]
 
@@ -185,62 +182,22 @@ class PlanRunner:
 
         return call
 
+    def _triton(self, step: TritonKernel, index: int) -> Launch:
+        facts = [(list(t.shape), list(t.element_strides)) for t in step.pointers]
+        arguments = arguments_of(step, [self._place[t.name] for t in step.pointers], facts)
+        start, grid = triton_launcher(step, (), index), step.text.grid
 
-@cache
-def _stream_function() -> Callable[[int], int]:
-    """The current stream of a device as a number: torch's own short cut, or the long way."""
-    try:
-        from torch._C import _cuda_getCurrentRawStream as current
-    except ImportError:  # a torch without CUDA
+        def launch(memory: Sequence[torch.Tensor], stream: int) -> None:
+            start(grid, stream, arguments(memory))
+
+        return launch
+
+    def _cuda(self, step: CudaKernel, index: int) -> Launch:
         import torch
 
-        return lambda index: int(torch.cuda.current_stream(index).cuda_stream)
-    found: Callable[[int], int] = current
-    return found
-
-
-def _triton_launch(kernel: TritonKernel, capability: int, places: Sequence[int]) -> Launch:
-    """The kernel, loaded on the current device, with as little as possible left to do in a call."""
-    from triton import knobs
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    compiled = compiled_handle(KernelSource.of(kernel), capability)
-    grid = kernel.text.grid
-    try:
-        with_hooks: Callable[..., None] = compiled[(grid, 1, 1)]
-    except Exception as error:
-        raise CompileError(
-            f"the GPU does not take it: {error}",
-            where=kernel.name,
-            why=f"it asks for {compiled.metadata.shared} bytes of shared memory a block "
-            f"and {kernel.options.num_warps} warps",
-            repair="choose a plan with smaller tiles or fewer stages",
-        ) from error
-    run: Callable[..., None] = compiled.run
-    function: Any = compiled.function
-    metadata: Any = compiled.packed_metadata
-
-    def is_watched() -> bool:
-        # A chain of hooks since triton 3.5, one function or None before.
-        hook = knobs.runtime.launch_enter_hook
-        return bool(getattr(hook, "calls", hook))
-
-    tiles = kernel.text.tiles
-    # Strides as the kernel knows them: torch may say anything of an axis of one element.
-    described = [
-        (n, list(t.shape), list(t.element_strides), list(tiles[t.name]))
-        for n, t in enumerate(kernel.pointers)
-        if t.name in tiles
-    ]
-
-    def launch(memory: Sequence[torch.Tensor], stream: int) -> None:
-        # Addresses as integers: for tensors triton asks the driver about every pointer.
-        pointers: list[Any] = [memory[p].data_ptr() for p in places]
-        for number, shape, strides, tile in described:
-            pointers[number] = TensorDescriptor(memory[places[number]], shape, strides, tile)
-        if is_watched():  # a profiler wants to know of every launch
-            with_hooks(*pointers, stream=stream)
-        else:
-            run(grid, 1, 1, stream, function, metadata, None, None, None, *pointers)
-
-    return launch
+        major, minor = torch.cuda.get_device_capability(index)
+        pointers = [self._place[t.name] for t in step.pointers]
+        mapped = [self._place[m.tensor] for m in step.tensor_maps]
+        types = [self.memory[place].dtype for place in mapped]
+        places = Places(pointers, tuple(zip(mapped, types, strict=True)))
+        return cuda_launch(step, 10 * major + minor, index, places)

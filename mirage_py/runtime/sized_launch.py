@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 from mirage_py.codegen.triton.descriptors import GRANULE_BYTES
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.codegen.valid_sizes import largest_sizes
-from mirage_py.errors import CompileError, InputError
+from mirage_py.errors import InputError
 from mirage_py.runtime import library
-from mirage_py.runtime.compile import KernelSource, compiled_handle
 from mirage_py.runtime.emission import Step, ZeroFill, emit_steps
 from mirage_py.runtime.input_check import ExpectedInput, check_detached, check_device
-from mirage_py.runtime.launch import PlanRunner, _stream_function
+from mirage_py.runtime.known_calls import KnownCalls
+from mirage_py.runtime.launch import PlanRunner
+from mirage_py.runtime.launch_triton import Launcher, arguments_of, triton_launcher
+from mirage_py.runtime.repeated_launch import Action, empty, repeated, stream_function
 from mirage_py.shapes.policy import LARGEST_SIZE
 from mirage_py.shapes.predicate import SizePredicate
 from mirage_py.ugraph.plan import Plan
@@ -36,12 +38,8 @@ if TYPE_CHECKING:
 _MOST_KEPT = 4096
 _ALIGNED = 16
 
-# A loaded kernel: blocks, stream, pointers and scalars to a launch.
-Launcher = Callable[[int, int, Sequence[Any]], None]
 # (kernel, scalars that are multiples of 16, device) -> a loaded kernel
 Loader = Callable[[TritonKernel, tuple[int, ...], int], Launcher]
-# A step of a call: every tensor of the plan and a stream to a launch.
-Action = Callable[[Sequence["torch.Tensor"], int], None]
 
 
 def runner_of(plan: Plan) -> PlanRunner | SizedRunner:
@@ -64,7 +62,7 @@ class _SizedCall:
     actions: dict[int, tuple[Action, ...]] = field(default_factory=dict)
 
 
-class SizedRunner:
+class SizedRunner(KnownCalls):
     """A plan with run-time sizes as a function of torch tensors, in the order of
     ``program.inputs``.
 
@@ -83,6 +81,7 @@ class SizedRunner:
         self.source = "loaded"
         self.report: Mapping[str, Any] = {}
         program = plan.ugraph.program
+        super().__init__(len(program.inputs))
         self.dims = run_time_dims(plan)
         largest = largest_sizes(plan, LARGEST_SIZE)
         self.validity = SizePredicate.ranges({d: (1, largest[d]) for d in self.dims})
@@ -94,7 +93,7 @@ class SizedRunner:
         names = (*program.inputs, *(o.tensor for o in program.outputs), *plan.ugraph.intermediates)
         self._place = {t.name: n for n, t in enumerate(names)}
         self._calls: dict[Hashable, _SizedCall] = {}
-        self._load = load or _triton_launcher
+        self._load = load or triton_launcher
         self._is_stand_in = load is not None
         self._launchers: dict[Hashable, Launcher] = {}
 
@@ -108,20 +107,6 @@ class SizedRunner:
         """How many kernels were compiled."""
         return len(self._launchers)
 
-    def __call__(self, *inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """Compute the outputs in fresh tensors.
-
-        A tensor that lies otherwise than the kernels can read is copied first. Raises InputError
-        for a wrong number, shape, type or device, for sizes that the kernels do not reach, and for
-        an input whose gradient would be lost.
-        """
-        device, call = self._call(inputs)
-        accepted = [e.accept(v, device) for e, v in zip(call.inputs, inputs, strict=True)]
-        outputs = tuple(_empty(t, device) for t in call.outputs)
-        memory = (*accepted, *outputs, *(_empty(t, device) for t in call.between))
-        self._run(call, memory, device)
-        return outputs[0] if len(outputs) == 1 else outputs
-
     def warmup(self, *inputs: torch.Tensor) -> None:
         """Compile and load what a call with these inputs needs."""
         device, call = self._call(inputs)
@@ -134,6 +119,28 @@ class SizedRunner:
         return {d: shapes[place][axis] for d, (place, axis) in self._sources.items()}
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _first_call(self, inputs: Sequence[torch.Tensor]) -> Any:
+        accepted, result, call, device = self._launched(inputs)
+        if all(a is x for a, x in zip(accepted, inputs, strict=True)):
+            actions = call.actions[_index(device)]
+            fresh = (*call.outputs, *call.between)
+            again = repeated(actions, fresh, len(call.outputs), device, self._checked_call)
+            self._remember(inputs, again)
+        return result
+
+    def _checked_call(self, inputs: Sequence[torch.Tensor]) -> Any:
+        return self._launched(inputs)[1]
+
+    def _launched(
+        self, inputs: Sequence[torch.Tensor]
+    ) -> tuple[Sequence[torch.Tensor], Any, _SizedCall, torch.device]:
+        device, call = self._call(inputs)
+        accepted = [e.accept(v, device) for e, v in zip(call.inputs, inputs, strict=True)]
+        outputs = tuple(empty(t, device) for t in call.outputs)
+        memory = (*accepted, *outputs, *(empty(t, device) for t in call.between))
+        self._run(call, memory, device)
+        return accepted, outputs[0] if len(outputs) == 1 else outputs, call, device
 
     def _source(self, dim: str) -> tuple[int, int]:
         program = self.plan.ugraph.program
@@ -221,21 +228,25 @@ class SizedRunner:
             rows = zip(self.steps, call.grids, call.scalars, strict=True)
             actions = tuple(self._action(call, *row, index) for row in rows)
             call.actions[index] = actions
-        stream = 0 if self._is_stand_in else _stream_function()(index)
-        for action in actions:
-            action(memory, stream)
+        if self._is_stand_in:
+            _run_all(actions, memory, 0)
+            return
+        import torch
+
+        with torch.cuda.device(index):
+            _run_all(actions, memory, stream_function()(index))
 
     def _action(
         self, call: _SizedCall, step: Step, grid: int, scalars: tuple[int, ...], index: int
     ) -> Action:
         if isinstance(step, TritonKernel):
             launch = self._launcher(step, scalars, index)
-            places = [self._place[t.name] for t in step.pointers]
-            if step.text.tiles:
-                return _launch_with_descriptors(step, call, launch, places, grid, scalars)
+            tensors = [call.tensors[t.name] for t in step.pointers]
+            facts = [(list(t.shape), list(t.element_strides)) for t in tensors]
+            arguments = arguments_of(step, [self._place[t.name] for t in tensors], facts)
 
             def kernel(memory: Sequence[torch.Tensor], stream: int) -> None:
-                launch(grid, stream, [*[memory[p].data_ptr() for p in places], *scalars])
+                launch(grid, stream, [*arguments(memory), *scalars])
 
             return kernel
         if isinstance(step, ZeroFill):
@@ -268,31 +279,9 @@ class SizedRunner:
         return found
 
 
-def _launch_with_descriptors(
-    step: TritonKernel,
-    call: _SizedCall,
-    launch: Launcher,
-    places: Sequence[int],
-    grid: int,
-    scalars: tuple[int, ...],
-) -> Action:
-    """A launch that hands some tensors over with their shapes and strides."""
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    tensors = [call.tensors[t.name] for t in step.pointers]
-    tiles = [step.text.tiles.get(t.name) for t in tensors]
-    # Strides as the kernel knows them: torch may say anything of an axis of one element.
-    facts = [(list(t.shape), list(t.element_strides)) for t in tensors]
-
-    def kernel(memory: Sequence[torch.Tensor], stream: int) -> None:
-        arguments: list[Any] = []
-        for place, tile, (shape, strides) in zip(places, tiles, facts, strict=True):
-            value = memory[place]
-            described = tile is not None and TensorDescriptor(value, shape, strides, list(tile))
-            arguments.append(described or value.data_ptr())
-        launch(grid, stream, [*arguments, *scalars])
-
-    return kernel
+def _run_all(actions: Sequence[Action], memory: Sequence[torch.Tensor], stream: int) -> None:
+    for action in actions:
+        action(memory, stream)
 
 
 def _blocks(step: Step, sizes: Mapping[str, int]) -> int:
@@ -305,13 +294,6 @@ def _scalars(
     if not isinstance(step, TritonKernel):
         return ()
     return tuple(scalar.value(sizes, strides) for scalar in step.text.scalars)
-
-
-def _empty(tensor: Tensor, device: torch.device) -> torch.Tensor:
-    import torch
-
-    dtype = getattr(torch, tensor.dtype.torch_name)
-    return torch.empty_strided(tensor.shape, tensor.element_strides, dtype=dtype, device=device)
 
 
 def _index(device: torch.device) -> int:
@@ -328,28 +310,3 @@ def _refuse_in_capture(index: int) -> None:
             why="kernels are compiled and loaded at the first call",
             repair="call it once with these shapes, or warmup(...) it, before the capture",
         )
-
-
-def _triton_launcher(kernel: TritonKernel, aligned: tuple[int, ...], index: int) -> Launcher:
-    """The kernel, compiled for a device and loaded there."""
-    import torch
-
-    major, minor = torch.cuda.get_device_capability(index)
-    compiled = compiled_handle(KernelSource.of(kernel, aligned), 10 * major + minor)
-    with torch.cuda.device(index):
-        try:
-            compiled[(1, 1, 1)]  # loads it
-        except Exception as error:
-            raise CompileError(
-                f"the GPU does not take it: {error}",
-                where=kernel.name,
-                repair="choose a plan with smaller tiles or fewer stages",
-            ) from error
-    run: Callable[..., None] = compiled.run
-    function: Any = compiled.function
-    metadata: Any = compiled.packed_metadata
-
-    def launch(grid: int, stream: int, arguments: Sequence[Any]) -> None:
-        run(grid, 1, 1, stream, function, metadata, None, None, None, *arguments)
-
-    return launch

@@ -22,6 +22,7 @@ from mirage_py.errors import InputError
 from mirage_py.runtime.emission import Step, ZeroFill, emit_steps
 from mirage_py.runtime.modules import load_module
 from mirage_py.runtime.sized_launch import runner_of
+from mirage_py.torch_ops.direct import register_direct
 from mirage_py.torch_ops.meaning import OperatorMeaning
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program, Tensor
@@ -80,18 +81,17 @@ def is_all_triton(steps: Sequence[Step]) -> bool:
 def _register(name: str, program: Program, plan: Plan, backward: Backward | None) -> None:
     meaning = OperatorMeaning(program, plan)
     steps = emit_steps(plan)
-    runner = runner_of(plan)
-    kernel = _signed(_detached(runner), program)
     operator: Any
     if is_all_triton(steps):
         body = _signed(_launches(plan, steps, meaning), program)
         operator = torch.library.triton_op(name, body, mutates_args=())
-        # Outside of compiled graphs: the same kernels with less to do in a call.
-        operator.register_kernel("cuda")(kernel)
     else:
-        operator = torch.library.custom_op(name, kernel, mutates_args=(), device_types="cuda")
+        plain = _signed(lambda *x: _results(meaning.reference(x)), program)
+        operator = torch.library.custom_op(name, plain, mutates_args=())
         operator.register_fake(_signed(lambda *x: _results(meaning.empty(x)), program))
-    operator.register_kernel("cpu")(_signed(lambda *x: _results(meaning.reference(x)), program))
+    # Outside of compiled graphs: the same kernels with less to do in a call.
+    register_direct(operator, name, "CUDA", runner_of(plan))
+    register_direct(operator, name, "CPU", lambda *x: _results(meaning.reference(x)))
     _register_gradient(operator, meaning, backward)
 
 
@@ -109,16 +109,6 @@ def _register_gradient(operator: Any, meaning: OperatorMeaning, backward: Backwa
         )
 
     operator.register_autograd(backward_of, setup_context=setup_context)
-
-
-def _detached(runner: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernels; torch has seen to gradients before an operator's body runs."""
-
-    def run(*inputs: torch.Tensor) -> Any:
-        with torch.no_grad():
-            return runner(*inputs)
-
-    return run
 
 
 def _launches(plan: Plan, steps: Sequence[Step], meaning: OperatorMeaning) -> Callable[..., Any]:

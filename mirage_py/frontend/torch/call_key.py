@@ -99,7 +99,7 @@ class CallReader:
 
 def call_key(call: Call) -> Hashable:
     """Equal for calls that one kernel can serve; its hash fails where an argument has none."""
-    return tuple([_leaf_key(leaf) for leaf in call.leaves]), call.structure, *_ambient()
+    return tuple([_leaf_key(leaf) for leaf in call.leaves]), call.structure, *ambient()
 
 
 def tensor_key(tensor: torch.Tensor) -> Hashable:
@@ -132,7 +132,7 @@ def _leaf_key(leaf: Any) -> Hashable:
     return type(leaf), leaf, isinstance(leaf, torch.nn.Module) and leaf.training
 
 
-def _ambient() -> tuple[Hashable, ...]:
+def ambient() -> tuple[Hashable, ...]:
     """State of torch that changes what a function computes."""
     on_gpu = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
     on_cpu = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None

@@ -68,9 +68,13 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
 # On top of all: the command line and the package's own face.
 TOP = ("cli", "__init__", "__main__")
 
-# The decorator turns a function into a kernel: the one file of a front end that needs all of it.
+# The decorator turns a function into a kernel: the files of a front end that need more than it.
 EXCEPTIONS: dict[str, tuple[str, ...]] = {
-    "frontend/decorator.py": ("runtime", "shapes", "torch_ops"),
+    "frontend/superoptimized.py": ("shapes", "torch_ops"),
+    "frontend/preparation.py": ("shapes",),
+    "frontend/entry_tables.py": ("shapes",),
+    # Calls like earlier ones, past the tables: the guards and launches of the run time.
+    "frontend/repeated_calls.py": ("runtime", "shapes"),
     "frontend/searches.py": ("pipeline", "known_results", "sized_kernels", "shapes"),
     # What it found, kept; and what it serves many sizes with.
     "frontend/kept_kernels.py": ("runtime",),

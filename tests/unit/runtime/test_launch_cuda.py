@@ -189,7 +189,7 @@ def test_a_runner_launches_plans_of_the_cuda_back_end(
     driver: CudaDriver, library: FakeLibrary, monkeypatch: pytest.MonkeyPatch, kind: str
 ):
     emitting(monkeypatch, lambda _: kind)
-    monkeypatch.setattr(launch, "_stream_function", lambda: lambda _index: 5)
+    monkeypatch.setattr(launch, "stream_function", lambda: lambda _index: 5)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "device", lambda _index: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)

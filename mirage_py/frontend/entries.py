@@ -1,0 +1,43 @@
+"""What serves a signature, and whether it still may."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from mirage_py.frontend.searches import Kernel
+from mirage_py.frontend.torch.call_key import tensor_key
+from mirage_py.frontend.torch.trace import TracedCall
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What serves a signature: a kernel, or the function itself and the reason."""
+
+    signature: str
+    served_by: str
+    kernel: Kernel | None = None
+    traced: TracedCall | None = None
+    captured: tuple[Hashable, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """Where it came from, in a word."""
+        if self.kernel is None or not hasattr(self.kernel, "plan"):
+            return "fallback"
+        return str(getattr(self.kernel, "source", "searched"))
+
+    def __str__(self) -> str:
+        source = getattr(self.kernel, "source", "")
+        return f"({self.signature}) -> {self.served_by}{f' ({source})' if source else ''}"
+
+
+def is_current(entry: Entry) -> bool:
+    """Whether the tensors that the function takes from elsewhere still look as they did."""
+    if entry.traced is None or not entry.captured:
+        return True
+    try:
+        found = tuple(tensor_key(origin.fetch()) for origin in entry.traced.captured)
+    except (AttributeError, LookupError, TypeError):  # it is gone, or no tensor any more
+        return False
+    return found == entry.captured

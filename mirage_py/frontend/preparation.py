@@ -1,0 +1,112 @@
+"""From a call to what serves it: traced, searched for, or taken from a saved plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from mirage_py.frontend.dynamic_axes import DynamicAxis
+from mirage_py.frontend.entries import Entry
+from mirage_py.frontend.kept_kernels import Pinned, described
+from mirage_py.frontend.refused_calls import check_servable
+from mirage_py.frontend.searches import (
+    CallOptions,
+    Kernel,
+    Optimizer,
+    SizedOptimizer,
+    cached_report,
+    default_optimizer,
+    default_sized_optimizer,
+)
+from mirage_py.frontend.sized_calls import sized_program
+from mirage_py.frontend.torch.call_key import Call, CallReader, tensor_key
+from mirage_py.frontend.torch.trace import TracedCall, trace_call
+from mirage_py.shapes.predicate import SizePredicate
+
+
+class Preparation:
+    """Makes the kernels of one function. ``optimizer`` replaces the pipeline that ``options``
+    describe, ``sized_optimizer`` the one for dimensions whose size changes from call to call.
+    """
+
+    def __init__(
+        self,
+        reader: CallReader,
+        options: CallOptions,
+        optimizer: Optimizer | None = None,
+        sized_optimizer: SizedOptimizer | None = None,
+    ) -> None:
+        self.reader = reader
+        self.options = options
+        self.pinned = Pinned(options.plan)
+        self._optimizer = optimizer
+        self._sized_optimizer = sized_optimizer
+        self._has_pipeline = optimizer is None
+        self._needs_gpu = optimizer is None and options.backend != "interpret"
+
+    def ensure_optimizers(self, *, sized: bool) -> None:
+        """Raises InputError for an option that does not exist: that is the caller's mistake, and no
+        reason to run the function itself.
+        """
+        self._optimizer = self._optimizer or default_optimizer(self.options)
+        if sized:
+            self._sized_optimizer = self._sized_optimizer or default_sized_optimizer(self.options)
+
+    def check(self, call: Call) -> None:
+        """UnsupportedError for calls that no kernel can serve."""
+        check_servable(call.tensors, needs_gpu=self._needs_gpu)
+
+    def exactly(self, call: Call) -> Entry:
+        """What serves calls with this signature, ``ensure_optimizers`` having been called."""
+        assert self._optimizer is not None
+        traced = self._traced(call)
+        inputs = traced.inputs(call.leaves)
+        kernel: Kernel | None = self.pinned.kernel_for(traced.program)
+        if kernel is None:
+            kernel = self._optimizer(traced.program, inputs, self._reference(call, traced))
+        return _entry(self.reader.describe(call), kernel, traced, call)
+
+    def for_sizes(
+        self, call: Call, axes: Sequence[DynamicAxis], sizes: Mapping[str, int]
+    ) -> tuple[Entry, SizePredicate]:
+        """What serves calls of many sizes, and which sizes those are."""
+        assert self._sized_optimizer is not None
+        found = sized_program(call, axes, sizes, self.options.policy, self._traced)
+        kernel: Kernel | None = self.pinned.kernel_for(found.traced.program)
+        if kernel is None:
+            reference = self._reference(found.call, found.traced)
+            kernel = self._sized_optimizer(found.traced.program, tuple(found.dims), reference)
+        entry = _entry(self.reader.describe(call, axes), kernel, found.traced, found.call)
+        return entry, found.validity(getattr(kernel, "validity", None))
+
+    def report(self, entry: Entry) -> Mapping[str, Any]:
+        """What is known of a kernel: by itself, or by the cache that its search was kept in."""
+        report = getattr(entry.kernel, "report", None)
+        if report is None and entry.traced is not None and self._has_pipeline:
+            return cached_report(entry.traced.program, self.options)
+        return report or {}
+
+    def _traced(self, call: Call) -> TracedCall:
+        return trace_call(self.reader.signature, self.reader.arguments(call))
+
+    def _reference(self, call: Call, traced: TracedCall) -> Kernel:
+        """The function itself, from the program's inputs to its outputs."""
+
+        def reference(*inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+            leaves = list(call.leaves)
+            for place, tensor in zip(traced.arguments, inputs, strict=False):
+                leaves[place] = tensor
+            arguments = self.reader.arguments(Call(tuple(leaves), call.structure))
+            outputs = traced.unpack(self.reader.signature.call(arguments))
+            return outputs[0] if len(outputs) == 1 else outputs
+
+        return reference
+
+
+def _entry(signature: str, kernel: Kernel, traced: TracedCall, call: Call) -> Entry:
+    inputs = traced.inputs(call.leaves)
+    served_by = getattr(kernel, "description", None) or described(kernel)
+    captured = tuple(tensor_key(t) for t in inputs[len(traced.arguments) :])
+    return Entry(signature, served_by, kernel, traced, captured)

@@ -1,0 +1,69 @@
+"""Why the function itself runs: reasons that a call gives, and where a warning points to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+from mirage_py.errors import UnsupportedError
+
+_OWN_FILES = str(Path(__file__).parent)
+
+
+def is_capturing() -> bool:
+    """Whether a CUDA graph is being captured."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def in_cuda_graph() -> UnsupportedError:
+    """The first call of a signature is where nothing may be prepared."""
+    return UnsupportedError(
+        "this signature is met for the first time inside a CUDA graph",
+        why="nothing is searched, compiled or timed during capture",
+        repair="call it once before capture, or call .prepare(...) with the same arguments",
+    )
+
+
+def unhashable(error: TypeError) -> UnsupportedError:
+    """An argument has no hash."""
+    return UnsupportedError(
+        f"an argument cannot be part of a signature: {error}",
+        why="kernels are kept by the values of all arguments that are not tensors",
+        repair="pass plain values: numbers, strings, tuples of them",
+    )
+
+
+def check_servable(tensors: Sequence[torch.Tensor], *, needs_gpu: bool) -> None:
+    """UnsupportedError for arguments that no kernel can serve."""
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        raise UnsupportedError(
+            "an argument requires grad",
+            why="kernels compute forward only, and the gradient would be lost",
+            repair="call it under torch.no_grad() where no gradient is needed",
+        )
+    devices = list(dict.fromkeys(t.device for t in tensors))
+    if len(devices) > 1:
+        raise UnsupportedError(
+            f"the arguments are on several devices: {', '.join(map(str, devices))}",
+            why="a kernel runs on one",
+            repair=f"move all of them to {devices[0]}",
+        )
+    if needs_gpu and devices and devices[0].type != "cuda":
+        raise UnsupportedError(
+            f"the arguments are on {devices[0]}",
+            why="kernels run on an NVIDIA GPU",
+            repair="move the arguments to one, or search without one: mirage-py superoptimize",
+        )
+
+
+def callers_level() -> int:
+    """How far above the caller of this function the first frame outside the front end is."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+    level = 1
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
+        frame, level = frame.f_back, level + 1
+    return level

@@ -1,0 +1,204 @@
+"""A call like an earlier one, served without a look at the tables of the decorated function.
+
+Whether it is like that one is a question to torch (``runtime/tensor_guard.py``) and a few
+comparisons, which cover all that a signature consists of. Where one fails nothing is decided: the
+tables are asked as at the first call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from mirage_py.frontend.dynamic_axes import marks_of
+from mirage_py.frontend.entries import Entry
+from mirage_py.frontend.torch.call_key import Call, ambient
+from mirage_py.frontend.torch.trace import TracedCall
+from mirage_py.runtime.known_calls import Again, ByShapes
+from mirage_py.runtime.tensor_guard import alike
+from mirage_py.shapes.dispatch import Row
+
+# What a repeat gives for a call that is another.
+ANOTHER = object()
+
+# The arguments of a call to its result, or to ANOTHER.
+Repeat = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
+
+
+class RepeatedCalls:
+    """Repeats of one function's calls: the last one, and others by the shapes of tensors."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all: a kernel has failed."""
+        self.last: Repeat = _another
+        self._known: ByShapes[Repeat] = ByShapes()
+
+    def serve(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """The result of a call, ``last`` having been asked; ANOTHER for one that is new."""
+        for repeat in self._known.at(_tensors(args, kwargs)):
+            result = repeat(args, kwargs)
+            if result is not ANOTHER:
+                self.last = repeat
+                return result
+        return ANOTHER
+
+    def add(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], repeat: Repeat) -> None:
+        """Serve calls like this one by ``repeat``."""
+        self.last = repeat
+        self._known.add(_tensors(args, kwargs), repeat)
+
+
+def repeat_of(
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    call: Call,
+    names: Sequence[str],
+    entry: Entry,
+    row: Row[Entry] | None,
+    mode: Callable[[], object] | None,
+    *,
+    with_marks: bool,
+) -> Repeat | None:
+    """How calls like this one are served, that has just been served by the kernel of ``entry``.
+
+    ``names`` are those of the leaves. ``mode`` is asked where it is given, marks of dynamic axes
+    ``with_marks``. None where an argument is no leaf (tensors in a list), and where there is no
+    tensor among them.
+    """
+    if call.structure is not None or entry.kernel is None or entry.traced is None:
+        return None
+    leaf_of = [*range(len(args)), *(names.index(name) for name in kwargs)]
+    defaults = [x for n, x in enumerate(call.leaves) if n not in leaf_of]
+    values = (*args, *kwargs.values())
+    places = [n for n, value in enumerate(values) if isinstance(value, torch.Tensor)]
+    if not places or any(isinstance(x, torch.Tensor | torch.nn.Module) for x in defaults):
+        return None
+    traced = entry.traced
+    given = [values[n] for n in places]
+    tensors_of = _reader(values, places, tuple(kwargs), traced, mode)
+    tensors = tensors_of(args, kwargs)
+    if tensors is None:
+        return None
+    fits, is_same_state = alike(tensors), _state()
+    is_marked_so = _marking(given) if with_marks else None
+    read = [places.index(leaf_of.index(n)) for n in traced.arguments]
+    read += range(len(places), len(tensors))
+    is_in_order = read == list(range(len(tensors)))
+    run, pack = _run_of(entry, [tensors[n] for n in read]), _packer(traced)
+
+    def repeat(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        tensors = tensors_of(args, kwargs)
+        if tensors is None or not fits(*tensors) or not is_same_state():
+            return ANOTHER
+        if is_marked_so is not None and not is_marked_so(tensors):
+            return ANOTHER
+        if row is not None:
+            row.calls += 1
+        result = run(tensors if is_in_order else [tensors[n] for n in read])
+        return result if pack is None else pack(result)
+
+    return repeat
+
+
+def _reader(
+    values: Sequence[Any],
+    places: Sequence[int],
+    names: tuple[str, ...],
+    traced: TracedCall,
+    mode: Callable[[], object] | None,
+) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Sequence[torch.Tensor] | None]:
+    """The tensors of a call, those that the function takes from elsewhere behind; None where what
+    is no tensor, or how the call is spelled (the last ones by ``names``), is not as it was.
+    """
+    count = len(values)
+    others = [(n, v, _training(v)) for n, v in enumerate(values) if n not in places]
+    fetches = [origin.fetch for origin in traced.captured]
+    mode_then = mode() if mode is not None else None
+
+    def tensors_alone(
+        args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Sequence[torch.Tensor] | None:
+        return None if kwargs or len(args) != count else args
+
+    if not others and not fetches and not names and mode is None:
+        return tensors_alone
+
+    def tensors(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[torch.Tensor] | None:
+        if len(args) + len(kwargs) != count or tuple(kwargs) != names:
+            return None
+        values = (*args, *kwargs.values())
+        for place, value, training in others:
+            given = values[place]
+            # 1, 1.0 and True are equal in Python and different in a program.
+            if given is not value and (type(given) is not type(value) or given != value):
+                return None
+            if training is not None and given.training is not training:
+                return None
+        if mode is not None and mode() != mode_then:
+            return None
+        return [*[values[n] for n in places], *[fetch() for fetch in fetches]]
+
+    return tensors
+
+
+def _marking(given: Sequence[torch.Tensor]) -> Callable[[Sequence[torch.Tensor]], bool]:
+    """Whether the arguments, which are the first tensors, are marked as these are."""
+    marks, count = marks_of(given), len(given)
+
+    def is_marked_so(tensors: Sequence[torch.Tensor]) -> bool:
+        for tensor in tensors:
+            # Marks are attributes, which a tensor rarely has any of.
+            if marks or tensor.__dict__:
+                return marks_of(tensors[:count]) == marks
+        return True
+
+    return is_marked_so
+
+
+def _another(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ARG001
+    return ANOTHER
+
+
+def _tensors(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    values = (*args, *kwargs.values()) if kwargs else args
+    return [x for x in values if isinstance(x, torch.Tensor)]
+
+
+def _training(value: Any) -> bool | None:
+    return value.training if isinstance(value, torch.nn.Module) else None
+
+
+def _state() -> Callable[[], bool]:
+    """Whether the state of torch that is part of a signature is what it is now: grad mode,
+    autocast, the default type. torch's own guard asks for a little more, in one call.
+    """
+    try:
+        from torch._C._dynamo.guards import GlobalStateGuard
+    except ImportError:
+        then = ambient()
+        return lambda: ambient() == then
+    check: Callable[[], bool] = GlobalStateGuard().check
+    return check
+
+
+def _run_of(entry: Entry, inputs: Sequence[torch.Tensor]) -> Again:
+    """The kernel, without its own guard where it has one and these inputs passed it."""
+    kernel: Any = entry.kernel
+    ask = getattr(kernel, "again", None)
+    again: Again | None = ask(inputs) if ask is not None else None
+    return again or (lambda inputs: kernel(*inputs))
+
+
+def _packer(traced: TracedCall) -> Callable[[Any], Any] | None:
+    """What makes of a kernel's result what the function returns; None where they are the same."""
+    count = len(traced.program.outputs)
+    probe: Any = tuple(object() for _ in range(count))
+    packed = traced.pack(probe)
+    if packed is probe[0] if count == 1 else type(packed) is tuple and packed == probe:
+        return None
+    return lambda result: traced.pack(result if isinstance(result, tuple) else (result,))

@@ -1,0 +1,175 @@
+"""A function that is served by the fastest kernel found for each call.
+
+The first call of a signature traces the function and has it optimised; later ones look the kernel
+up. Whatever stands in the way (something unsupported, a gradient, no GPU) means that the function
+itself runs, with one warning per signature that says why.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+import torch
+from torch.compiler import is_compiling
+
+from mirage_py.frontend import refused_calls
+from mirage_py.frontend.entries import Entry
+from mirage_py.frontend.entry_tables import EntryTables, Found
+from mirage_py.frontend.kept_kernels import explained, operands_of, save_entry
+from mirage_py.frontend.preparation import Preparation
+from mirage_py.frontend.repeated_calls import ANOTHER, RepeatedCalls, repeat_of
+from mirage_py.frontend.searches import CallOptions, Optimizer, SizedOptimizer
+from mirage_py.frontend.torch.call_key import Call, CallReader, is_watched
+from mirage_py.frontend.torch.calls import Signature
+from mirage_py.shapes.policy import STATIC
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class SuperoptimizedFunction(Generic[P, R]):
+    """A function that calls kernels; made by ``superoptimize``. Safe to call from many threads."""
+
+    __wrapped__: Callable[P, R]
+
+    def __init__(
+        self,
+        fn: Callable[P, R],
+        options: CallOptions | None = None,
+        optimizer: Optimizer | None = None,
+        sized_optimizer: SizedOptimizer | None = None,
+    ) -> None:
+        """``optimizer`` replaces the pipeline that ``options`` describe, ``sized_optimizer`` the
+        one for dimensions whose size changes from call to call.
+        """
+        is_module = isinstance(fn, torch.nn.Module)
+        functools.update_wrapper(self, fn, updated=() if is_module else ("__dict__",))
+        self.options = options or CallOptions()
+        self._name = getattr(fn, "__name__", type(fn).__name__)
+        self._reader = CallReader(Signature.of(fn))
+        self._preparation = Preparation(self._reader, self.options, optimizer, sized_optimizer)
+        self._tables = EntryTables(self._name, self._preparation, self._mode)
+        self._repeated = RepeatedCalls()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the kernel for these arguments; prepare it first if there is none."""
+        # First of all, and readable to torch.compile: inside it there is only the function.
+        if is_compiling():
+            return self.__wrapped__(*args, **kwargs)
+        repeated = self._repeated
+        try:
+            result = repeated.last(args, kwargs)
+            if result is ANOTHER:
+                result = repeated.serve(args, kwargs)
+        except Exception:  # noqa: BLE001  as below, where it is tried once more
+            repeated.clear()
+        else:
+            if result is not ANOTHER:
+                return cast("R", result)
+        call = self._reader.read(args, kwargs)
+        if is_watched(call.leaves):
+            return self.__wrapped__(*args, **kwargs)
+        found = self._tables.find(call)
+        entry = found.entry
+        if entry.kernel is None or entry.traced is None:
+            return self.__wrapped__(*args, **kwargs)
+        try:
+            outputs = entry.kernel(*entry.traced.inputs(call.leaves))
+        except Exception as error:  # noqa: BLE001  the kernel is at fault, not the call
+            repeated.clear()
+            refused = self._tables.refused(call, found.key, error)
+            if not refused_calls.is_capturing():  # there it may be that it was not compiled before
+                self._tables.replace(entry, refused)
+            return self.__wrapped__(*args, **kwargs)
+        self._remember(args, kwargs, call, found)
+        packed = entry.traced.pack(outputs if isinstance(outputs, tuple) else (outputs,))
+        return cast("R", packed)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Callable[..., R]:
+        """As a method, ``self`` is the first argument."""
+        return self if instance is None else types.MethodType(self, instance)
+
+    def prepare(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Do for these arguments what their first call would do, without calling anything.
+
+        Inside a CUDA graph nothing is prepared, so prepare before capture.
+        """
+        call = self._reader.read(args, kwargs)
+        entry = self._tables.find(call).entry
+        warmup = getattr(entry.kernel, "warmup", None)
+        if warmup is None or entry.traced is None:
+            return
+        inputs = entry.traced.inputs(call.leaves)
+        if hasattr(entry.kernel, "validity"):  # what is compiled depends on the sizes
+            warmup(*inputs)
+        else:
+            warmup(inputs[0].device)
+
+    def dispatch_table(self) -> str:
+        """One line for each signature met so far, and what serves it."""
+        return str(self._tables)
+
+    def entry(self, *args: P.args, **kwargs: P.kwargs) -> Entry:
+        """What serves these arguments, prepared if need be."""
+        return self._tables.find(self._reader.read(args, kwargs)).entry
+
+    def explain(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Why these arguments are served as they are: kernel, tiles, evidence, and how to have the
+        same again without a search.
+        """
+        entry = self.entry(*args, **kwargs)
+        return explained(self._name, entry, self._preparation.report(entry))
+
+    def save(self, folder: Path | str, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Write what serves these arguments as an artifact, which ``load`` and ``mirage_py.load``
+        take.
+
+        Raises InputError where the function itself serves them, for another reason than speed.
+        """
+        entry = self.entry(*args, **kwargs)
+        save_entry(folder, self._name, entry, self._preparation.report(entry))
+
+    def load(self, plan: Path | str) -> None:
+        """Serve the program of a saved artifact, or of the text of a plan, without a search.
+
+        Raises FormatError, and VerificationError for a plan that does not compute its program.
+        """
+        self._preparation.pinned.add(str(plan))
+
+    def as_torch_op(self, name: str, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """What serves these arguments as ``torch.ops.NAMESPACE.NAME``; see ``torch_ops``."""
+        from mirage_py.torch_ops.register import as_torch_op
+
+        entry = self.entry(*args, **kwargs)
+        return as_torch_op(name, *operands_of(self._name, entry))
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _remember(self, args: Any, kwargs: Any, call: Call, found: Found) -> None:
+        """Let the next call like this one be served without a look at the tables."""
+        repeat = repeat_of(
+            args,
+            kwargs,
+            call,
+            self._reader.names,
+            found.entry,
+            found.row,
+            self._mode if self._has_mode() else None,
+            with_marks=self.options.policy.kind != STATIC,
+        )
+        if repeat is not None:
+            self._repeated.add(args, kwargs, repeat)
+
+    def _mode(self) -> bool:
+        """Whether the module behind the function is in training mode."""
+        return bool(getattr(self._owner(), "training", False))
+
+    def _has_mode(self) -> bool:
+        return not isinstance(self._owner(), types.FunctionType)
+
+    def _owner(self) -> object:
+        return getattr(self.__wrapped__, "__self__", self.__wrapped__)

@@ -1,0 +1,50 @@
+"""Whether tensors are like those of an earlier call, in one question to torch.
+
+A tensor has a dozen properties that a kernel was made for, and each costs Python 0.1 us to read.
+torch.compile asks the same of its graphs at every call, in C++; its guards are used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+# Asked with as many values as there were tensors; TypeError for another number.
+Fits = Callable[..., bool]
+
+
+def never(*_: object) -> bool:
+    """Fits nothing."""
+    return False
+
+
+def alike(tensors: Sequence[torch.Tensor]) -> Fits:
+    """Whether others have, place by place, the class, element type, device, shape and strides of
+    these, want a gradient as these do (where grad mode is on), and are dispatched as these are.
+
+    How torch dispatches says the rest: layout, negation as it is read, and whether a dispatch mode,
+    tracing or a transform like vmap watches the call. Not asked: values, addresses.
+    """
+    try:
+        from torch._C._dynamo.guards import TensorGuards
+    except ImportError:  # another torch than those that are known: everything is asked in Python
+        return never
+
+    def guard(*of: torch.Tensor) -> Fits:
+        made: Any = TensorGuards(*of, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+        check: Fits = made.check
+        return check
+
+    together = guard(*tensors)
+    if together(*tensors):
+        return together
+    # One tensor twice is refused there: one guard for each place.
+    each = [guard(t) for t in tensors]
+
+    def one_by_one(*values: torch.Tensor) -> bool:
+        return all(check(v) for check, v in zip(each, values, strict=True))
+
+    return one_by_one
