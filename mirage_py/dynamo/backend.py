@@ -7,6 +7,7 @@ first model is compiled; the search is loaded when the first region is optimised
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -43,25 +44,26 @@ def _left_to_rest(
 ) -> Callable[..., Any]:
     if options.rest == "eager":
         return module.forward
-    from torch._dynamo.backends.registry import lookup_backend
+    from mirage_py.dynamo.rest import inductor_settings, left_to_torch
 
-    patches = {"max_autotune": True} if options.effort == "full" else None
-    inductor: Callable[..., Any] = lookup_backend("inductor")
-    compiled: Callable[..., Any] = inductor(module, list(inputs), config_patches=patches)
-    return compiled
+    return left_to_torch(module, inputs, inductor_settings(options))
 
 
 def _compiled(
     module: GraphModule, inputs: Sequence[Any], options: BackendOptions
 ) -> Callable[..., Any]:
-    from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
-
     from mirage_py.dynamo.compiler import GraphCompiler
-    from mirage_py.dynamo.decompositions import decompositions
     from mirage_py.dynamo.graph_target import graph_target
 
     compiler = GraphCompiler(options, graph_target(options.target))
+    if options.rest == "inductor":
+        from mirage_py.dynamo.inductor_graphs import compiled_by_inductor
+
+        return compiled_by_inductor(compiler, module, inputs)
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    from mirage_py.dynamo.decompositions import decompositions
 
     def compiles(name: str) -> Callable[..., Any]:
         return lambda graph, example: compiler.compile(name, graph, example)
@@ -75,3 +77,13 @@ def _compiled(
     )
     compiled: Callable[..., Any] = backend(module, inputs)
     return compiled
+
+
+def _reset() -> None:
+    trees = sys.modules.get("torch._inductor.cudagraph_trees")
+    if trees is not None:
+        trees.reset_cudagraph_trees()
+
+
+# torch._dynamo.reset() calls it: the memory of CUDA graphs is given back.
+mirage_py.reset = _reset  # type: ignore[attr-defined]

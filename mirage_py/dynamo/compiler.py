@@ -1,18 +1,18 @@
-"""Compiles the graphs of a model: cut into regions, each served once for its content, and the rest.
+"""Cuts the graphs of a model into regions, each served once for its content, and the rest.
 
 ATen graph -> cut -> region graphs -> programs -> served -> fused graph -> Inductor
-              regions  region_graph   region_program  servers  fused_graph   rest
+              regions  region_graph   region_program  servers  fused_graph   inductor_graphs, rest
 """
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._dispatch.python import no_python_dispatcher
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -23,18 +23,28 @@ from mirage_py.dynamo.options import BackendOptions
 from mirage_py.dynamo.region_call import Entry, RegionCall, Served, Server, layouts_of
 from mirage_py.dynamo.region_graph import RegionGraph, region_graph
 from mirage_py.dynamo.region_op import register
-from mirage_py.dynamo.regions import Region, cut
-from mirage_py.dynamo.rest import BoxedCall, eager_rest, inductor_rest
+from mirage_py.dynamo.regions import Cut, Region, cut
+from mirage_py.dynamo.rest import BoxedCall, eager_rest
 from mirage_py.dynamo.servers import server_for
+from mirage_py.dynamo.writes import put_writes, take_writes
 from mirage_py.frontend.warnings import MirageWarning
 from mirage_py.targets import Target
 
-log = logging.getLogger("mirage_py.dynamo")
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What becomes of a graph: its cut, the regions that something serves, and a row of the log for
+    each distinct region: the first of it, how many there are, what serves it.
+    """
+
+    cut: Cut
+    served: tuple[RegionGraph, ...]
+    rows: tuple[tuple[Region, int, Entry], ...]
 
 
 @dataclass
 class GraphCompiler:
-    """Compiles forward and backward graphs; regions of the same content share one ``RegionCall``.
+    """Cuts forward and backward graphs; regions of the same content share one ``RegionCall``.
 
     ``server`` replaces what ``options`` and the device of the inputs would choose.
     """
@@ -46,24 +56,18 @@ class GraphCompiler:
     lines: list[str] = field(default_factory=list)
 
     def compile(self, name: str, module: GraphModule, inputs: Sequence[Any]) -> BoxedCall:
-        """The graph ``name`` as a callable of a list of inputs."""
+        """The graph ``name`` as a callable of a list of inputs, with torch's operators around."""
         try:
             fused = self.fused(name, module)
         # The model works without us, so it goes on working.
         except Exception as error:  # noqa: BLE001
-            text = (
-                f"the {name} graph is left to {self.options.rest}: {type(error).__name__}: {error}"
-            )
+            text = f"the {name} graph is left to eager: {type(error).__name__}: {error}"
             warnings.warn(text, MirageWarning, stacklevel=2)
             fused = module
-        if self.options.rest == "eager":
-            run = eager_rest(fused)
-        else:
-            run = inductor_rest(fused, inputs, max_autotune=self.options.effort == "full")
+        run = eager_rest(fused)
         if self.options.cuda_graphs:
             run = captured(name, run, fused, inputs)
-        # Inductor's code knows a region by its key alone: this keeps the region.
-        held = list(self.calls.values())
+        held = self.held()
 
         def call(values: list[Any]) -> Sequence[Any]:
             assert held is not None
@@ -72,8 +76,39 @@ class GraphCompiler:
         call._boxed_call = True  # type: ignore[attr-defined]  # noqa: SLF001  torch's protocol
         return call
 
+    def held(self) -> Sequence[RegionCall]:
+        """The regions: who keeps a compiled graph keeps them, for it knows their keys alone."""
+        return tuple(self.calls.values())
+
     def fused(self, name: str, module: GraphModule) -> GraphModule:
-        """The graph with a call in the place of each region that something serves."""
+        """The graph with a call in the place of each region that something serves; ``module``
+        itself where nothing does.
+        """
+        writes = take_writes(module.graph)
+        try:
+            plan = self._planned(module)
+            fused = fused_graph(module, plan.cut, plan.served) if plan.served else None
+        finally:
+            put_writes(module.graph, writes)
+        self.report(name, plan)
+        if fused is None:
+            return module
+        put_writes(fused.graph, writes)
+        return fused
+
+    def plan(self, module: GraphModule) -> Plan:
+        """What becomes of the graph."""
+        writes = take_writes(module.graph)
+        try:
+            return self._planned(module)
+        finally:
+            put_writes(module.graph, writes)
+
+    def report(self, name: str, plan: Plan) -> None:
+        """Write down what becomes of the graph ``name``."""
+        self.lines += report(name, plan.cut, plan.rows, self.options.rest)
+
+    def _planned(self, module: GraphModule) -> Plan:
         found = cut(
             module.graph,
             self.target,
@@ -83,10 +118,8 @@ class GraphCompiler:
         )
         graphs = [region_graph(r, found.facts) for r in found.regions]
         entries = self._entries(found.regions, graphs)
-        served = [g for g in graphs if entries[g.key].served.kernel is not None]
-        rows = _distinct(found.regions, graphs, entries)
-        self.lines += report(name, found, rows, self.options.rest)
-        return fused_graph(module, found, served)
+        served = tuple(g for g in graphs if entries[g.key].served.kernel is not None)
+        return Plan(found, served, tuple(_distinct(found.regions, graphs, entries)))
 
     def _entries(
         self, regions: Sequence[Region], graphs: Sequence[RegionGraph]
@@ -113,7 +146,8 @@ class GraphCompiler:
             server = self.server or server_for(self.options, devices[0] if devices else "cpu")
             call = self.calls[graph.key] = RegionCall(graph.key, graph.module, server)
             register(call)
-        with _disable_current_modes():
+        # Kernels are measured on real tensors, and their programs are nobody's trace.
+        with _disable_current_modes(), no_python_dispatcher():
             return call.prepare(layouts_of(values))
 
 

@@ -1,8 +1,9 @@
-"""A compiled graph captured in CUDA graphs, by torch's own cudagraph trees.
+"""A graph that runs operator by operator, captured in CUDA graphs by torch's own cudagraph trees.
 
-Everything is optimised and compiled before the first call; the trees warm up, record and replay. A
-graph that cannot be captured (tensors on a CPU, inputs that are written to) runs as it is, and the
-log says why. ``torch.compiler.cudagraph_mark_step_begin()`` separates iterations as with Inductor.
+Where Inductor runs the rest, it captures too. Everything is optimised before the first call; the
+trees warm up, record and replay. A graph that cannot be captured (tensors on a CPU, inputs that are
+written to) runs as it is, and the log says why. ``torch.compiler.cudagraph_mark_step_begin()``
+separates iterations as with Inductor.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from mirage_py.errors import InputError
@@ -23,6 +23,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "cuda_graphs": (bool,),
     "max_regions": (int, type(None)),
     "min_gain": (int, float),
+    "inductor": (Mapping,),
 }
 
 
@@ -36,6 +37,7 @@ class BackendOptions:
     * ``on_cpu``: what CPU tensors get, for which there are no kernels. ``rest`` leaves the whole
       graph to ``rest``. ``reference`` cuts regions all the same and runs the program of each as
       plain PyTorch, so that everything but the kernels can be tested without a GPU.
+    * ``inductor``: settings of Inductor (``torch._inductor.config``), over those of the mode.
     * ``max_regions``: how many distinct regions are optimised at most, the most valuable first.
     * ``min_gain``: the share of its modelled time that a region has to save.
     * ``cuda_graphs``: whether the compiled graph is captured.
@@ -49,6 +51,7 @@ class BackendOptions:
     seed: int = 0
     cache: bool = True
     rest: str = "inductor"
+    inductor: Mapping[str, Any] = field(default_factory=dict)
     on_cpu: str = "rest"
     max_regions: int | None = None
     min_gain: float = 0.05

@@ -17,7 +17,8 @@ import torch
 
 from mirage_py.dynamo.region_call import RegionCall, Value
 
-_CALLS: weakref.WeakValueDictionary[str, RegionCall] = weakref.WeakValueDictionary()
+# All that are held, the newest last: two models with equal layers have a region each.
+_CALLS: dict[str, tuple[weakref.ref[RegionCall], ...]] = {}
 _SCHEMA = "region(Tensor[] tensors, SymInt[] sizes, str kinds, str key) -> Tensor[]"
 
 
@@ -41,20 +42,25 @@ def _library() -> Any:
 
 def register(call: RegionCall) -> None:
     """Make a region known to the operator for as long as somebody holds it."""
-    _CALLS[call.key] = call
+    living = (r for r in _CALLS.get(call.key, ()) if r() is not None)
+    _CALLS[call.key] = (*living, weakref.ref(call))
+
+
+def _known(key: str) -> RegionCall:
+    return next(call for r in reversed(_CALLS[key]) if (call := r()) is not None)
 
 
 def _call(
     tensors: Sequence[torch.Tensor], sizes: Sequence[int], kinds: str, key: str
 ) -> list[torch.Tensor]:
-    return list(_CALLS[key](*_dealt(tensors, sizes, kinds)))
+    return list(_known(key)(*_dealt(tensors, sizes, kinds)))
 
 
 def _describe(
     tensors: Sequence[torch.Tensor], sizes: Sequence[int], kinds: str, key: str
 ) -> list[torch.Tensor]:
     """On tensors without data: the region's own operators say what comes out."""
-    return list(_CALLS[key].module(*_dealt(tensors, sizes, kinds)))
+    return list(_known(key).module(*_dealt(tensors, sizes, kinds)))
 
 
 def _dealt(tensors: Sequence[torch.Tensor], sizes: Sequence[int], kinds: str) -> list[Value]:

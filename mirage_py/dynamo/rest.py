@@ -1,15 +1,19 @@
-"""Who runs the graph around the regions: Inductor, or torch's own operators one by one."""
+"""Who runs the graph around the regions: Inductor, or torch's own operators one by one.
+
+What Inductor gets it compiles as in torch.compile with the same mode: ``inductor_settings``.
+"""
 
 from __future__ import annotations
 
-import logging
+import difflib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
-log = logging.getLogger("mirage_py.dynamo")
+from mirage_py.dynamo.options import BackendOptions
+from mirage_py.errors import InputError
 
 # Takes a list of inputs, which it may empty; returns a list or tuple of results.
 BoxedCall = Callable[[list[Any]], Sequence[Any]]
@@ -24,30 +28,50 @@ def eager_rest(module: GraphModule) -> BoxedCall:
     return boxed
 
 
-def inductor_rest(module: GraphModule, inputs: Sequence[Any], *, max_autotune: bool) -> BoxedCall:
-    """The graph compiled by Inductor, to which a region is one opaque operator.
+def inductor_settings(options: BackendOptions) -> dict[str, Any]:
+    """What torch.compile sets in Inductor for the mode that the options amount to.
 
-    Where Inductor fails, its error is logged and the graph runs as it is.
+    Raises InputError for a setting that Inductor does not have.
     """
-    try:
-        return compiled_graph(module, inputs, max_autotune=max_autotune)
-    # Inductor has many ways to fail, and the graph runs without it.
-    except Exception as error:  # noqa: BLE001
-        log.warning("Inductor does not take the rest, which runs as it is: %s", error)
-        return eager_rest(module)
+    from torch._inductor import list_mode_options, list_options
+
+    known = list_options()
+    for key in options.inductor:
+        if key not in known:
+            close = difflib.get_close_matches(key, known, 1)
+            raise InputError(
+                f"Inductor has no setting '{key}'",
+                where="torch.compile",
+                repair=f"did you mean '{close[0]}'?" if close else "see torch._inductor.config",
+            )
+    if options.effort == "full":
+        mode = "max-autotune" if options.cuda_graphs else "max-autotune-no-cudagraphs"
+    else:
+        mode = "reduce-overhead" if options.cuda_graphs else "default"
+    return {**list_mode_options(mode), **dict(options.inductor)}
+
+
+def left_to_torch(
+    module: GraphModule, inputs: Sequence[Any], settings: dict[str, Any]
+) -> Callable[..., Any]:
+    """What torch.compile itself would make of a graph of dynamo's."""
+    from torch._dynamo.backends.registry import lookup_backend
+
+    inductor: Callable[..., Any] = lookup_backend("inductor")
+    compiled: Callable[..., Any] = inductor(module, list(inputs), config_patches=settings)
+    return compiled
 
 
 def compiled_graph(module: GraphModule, inputs: Sequence[Any], *, max_autotune: bool) -> BoxedCall:
-    """The graph compiled by Inductor, without dynamo; ``inputs`` are fake tensors."""
+    """An ATen graph compiled by Inductor, without dynamo; ``inputs`` are fake tensors."""
     from torch._guards import TracingContext, detect_fake_mode, tracing
     from torch._inductor.compile_fx import compile_fx
 
     # A compilation of its own: what AOTAutograd noted about the graph around is not about this one.
     context = TracingContext(detect_fake_mode(inputs))
-    patches = {"max_autotune": True} if max_autotune else None
-    # The gradient has been dealt with: this graph is forward or backward already.
+    settings = inductor_settings(BackendOptions(effort="full" if max_autotune else "quick"))
     with tracing(context), torch.no_grad():
-        compiled: Any = compile_fx(module, list(inputs), config_patches=patches)
+        compiled: Any = compile_fx(module, list(inputs), config_patches=settings)
 
     def run(values: list[Any]) -> Sequence[Any]:
         taken = list(values)
@@ -55,5 +79,4 @@ def compiled_graph(module: GraphModule, inputs: Sequence[Any], *, max_autotune: 
         results: Sequence[Any] = compiled(*taken)
         return results
 
-    run._boxed_call = True  # type: ignore[attr-defined]  # noqa: SLF001  torch's protocol
     return run
