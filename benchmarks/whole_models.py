@@ -34,6 +34,8 @@ from mirage_py.runtime.atomic import write_text
 Json = dict[str, Any]
 
 _ROW_S = 540.0
+# Of a row, for the clock.
+_TIMING_S = 20.0
 _SHARED = ("MIRAGE_PY_WORKERS", "TORCHINDUCTOR_COMPILE_THREADS")
 
 
@@ -112,7 +114,7 @@ def run_on_gpus(asked: dict[str, Json], document: Document, seconds: float | Non
     workers = max(1, len(os.sched_getaffinity(0)) // len(visible))
 
     def ready(gpu: str, found: Json) -> None:
-        del gpu
+        click.echo(f"GPU {gpu}: {found['machine']['gpu']}")
         document.machine = {**found["machine"], **gpus.driver_facts(), "gpus": len(visible)}
 
     def outcome(outcome: Outcome) -> None:
@@ -162,20 +164,24 @@ def run_smoke(asked: dict[str, Json], document: Document) -> None:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write a JSON file.")
 @click.option("--layers", type=click.IntRange(min=1), help="Layers of every model.")
 @click.option("--budget", type=float, default=25.0, help="Seconds for each distinct region.")
+@click.option("--max-regions", type=int, help="Distinct regions that are optimised.")
 @click.option("--effort", type=click.Choice(["none", "quick", "full"]), default="full")
 @click.option("--peers", default=",".join(PEERS), help="Rivals besides eager, with commas.")
 @click.option("--seconds", type=float, help="Seconds for the whole run.")
 @click.option("--commit", default="", help="What is measured, where there is no checkout.")
+@click.option("--logs", type=click.Path(path_type=Path), help="Folder for what processes print.")
 @click.option("--smoke", is_flag=True, help="Tiny models on the CPU: nothing is measured.")
 def main(
     only: str,
     output: Path | None,
     layers: int | None,
     budget: float,
+    max_regions: int | None,
     effort: str,
     peers: str,
     seconds: float | None,
     commit: str,
+    logs: Path | None,
     smoke: bool,
 ) -> None:
     """Measure whole models with torch.compile, ours beside eager and Inductor."""
@@ -184,12 +190,16 @@ def main(
         raise click.UsageError(f"there is no peer {', '.join(unknown)}; there are {list(PEERS)}")
     options = {
         "budget": budget,
+        "max_regions": max_regions,
         "effort": effort,
         "peers": rivals,
         "tiny": smoke,
         "device": "cpu" if smoke else "cuda",
-        "timing_s": 20.0,
+        "timing_s": _TIMING_S,
+        "logs": None if logs is None else str(logs.resolve()),
     }
+    if logs is not None:
+        logs.mkdir(parents=True, exist_ok=True)
     asked = tasks(tuple(filter(None, only.split(","))), 1 if smoke else layers, options)
     if not smoke and not gpus.visible():
         click.echo("no NVIDIA GPU here: nothing was measured (--smoke runs all but the clock)")

@@ -66,7 +66,8 @@ class Bench:
         options: Json = {"effort": self.task["effort"], "cuda_graphs": True}
         if self.task["device"] == "cpu":
             options = {"on_cpu": "reference", "rest": "eager", "target": "h200"}
-        return self.steps(backend=mirage_py, options={**options, "budget": self.task["budget"]})
+        asked = {name: self.task[name] for name in ("budget", "max_regions")}
+        return self.steps(backend=mirage_py, options=options | asked)
 
     def started(self, steps: Steps) -> float:
         """Seconds to the first result; afterwards everything is captured."""
@@ -97,11 +98,8 @@ def first_start(task: Task) -> Json:
 
 def second_start(task: Task) -> Json:
     """Ours with the caches that the first start left, then all contestants in turns."""
-    from torch._dynamo.utils import counters
-
     bench = Bench(task)
     ours, answer = _start(bench)
-    counters.clear()
     contestants = {EAGER: bench.steps(), OURS: ours}
     start_s: Json = {}
     faults: Json = {}
@@ -133,6 +131,9 @@ def second_start(task: Task) -> Json:
 
 
 def _start(bench: Bench) -> tuple[Steps, Json]:
+    from torch._dynamo.utils import counters
+
+    counters.clear()
     with start_counts() as counts, _log_lines() as lines:
         steps = bench.ours()
         seconds = bench.started(steps)
@@ -140,6 +141,8 @@ def _start(bench: Bench) -> tuple[Steps, Json]:
         "seconds": round(seconds, 1),
         "build_s": round(bench.build_s, 1),
         "counts": counts,
+        # Inductor's own caches: graphs that it looked up, and those that it compiled.
+        "inductor": {name: n for name, n in counters["inductor"].items() if "cache" in name},
         "log": lines,
     }
 
@@ -154,13 +157,15 @@ def _errors(bench: Bench, contestants: Mapping[str, Steps]) -> dict[str, float]:
 
 @contextmanager
 def _log_lines() -> Iterator[list[str]]:
-    """What the backend logs."""
+    """What the backend logs; printed too, for whoever reads along."""
     lines: list[str] = []
 
     class Keep(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             lines.append(record.getMessage())
+            print(f"{time.perf_counter() - begin:6.1f} s  {lines[-1]}", flush=True)
 
+    begin = time.perf_counter()
     log = logging.getLogger("mirage_py.dynamo")
     handler, level = Keep(), log.level
     log.addHandler(handler)

@@ -35,12 +35,14 @@ def measure(task: Task) -> Json:
     stage_file = Path(task["stage_file"])
     answers: dict[str, Json] = {}
     fault = ""
-    with tempfile.TemporaryDirectory(prefix="mirage_py_model_") as name:
+    # Beside the stage file: the farm removes that folder even where this process is killed.
+    with tempfile.TemporaryDirectory(dir=stage_file.parent) as name:
         folder = Path(name)
+        logs = Path(task["logs"] or folder)
         for phase in ("first_start", "second_start"):
             stage_file.write_text(phase, encoding="utf-8")
             try:
-                answers[phase] = _process(phase, task, folder)
+                answers[phase] = _process(phase, task, folder, logs)
             except RuntimeError as error:
                 fault = f"{phase}: {error}"
                 break
@@ -73,6 +75,7 @@ def row_of(task: Task, answers: Mapping[str, Json], fault: str) -> Json:
         "peers_failed": second.get("peers_failed", {}),
         "first_start": first.get("counts", {}),
         "second_start": second.get("counts", {}),
+        "inductor": {name: found.get("inductor", {}) for name, found in answers.items()},
         "log": log,
         "faults": [text for text in (fault, *_faults(second, errors)) if text],
     }
@@ -99,9 +102,10 @@ def _times_of(line: str) -> int:
     return int(found.group(1)) if found else 1
 
 
-def _process(phase: str, task: Task, folder: Path) -> Json:
+def _process(phase: str, task: Task, folder: Path, logs: Path) -> Json:
     """Raises RuntimeError with the last words of a process that gives no answer."""
-    asked, answer, log = folder / "task.json", folder / f"{phase}.json", folder / f"{phase}.log"
+    asked, answer = folder / "task.json", folder / f"{phase}.json"
+    log = logs / f"{task['model']}-b{task['batch']}-{phase}.log"
     asked.write_text(json.dumps(dict(task)), encoding="utf-8")
     caches = {name: str(folder / name.lower()) for name in _CACHES}
     paths = os.pathsep.join(path for path in sys.path if path)
