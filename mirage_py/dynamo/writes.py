@@ -33,12 +33,15 @@ def take_writes(graph: Graph) -> tuple[Write, ...]:
             writes.append(Write(inputs[target], node.meta))
             values.append(value)
             graph.erase_node(node)
-    _set_results(graph, (*_results(graph), *values))
+    if writes:
+        _set_results(graph, (*_results(graph), *values))
     return tuple(writes)
 
 
 def put_writes(graph: Graph, writes: Sequence[Write]) -> None:
     """What ``take_writes`` has taken, back in its place; ``graph`` has the same inputs."""
+    if not writes:
+        return
     inputs = graph.find_nodes(op="placeholder")
     results = _results(graph)
     first = len(results) - len(writes)
