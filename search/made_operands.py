@@ -17,13 +17,12 @@ from dataclasses import replace
 from math import prod
 
 from mirage_py.search.abstraction import reduced_dims
-from mirage_py.search.finished import finished
 from mirage_py.search.kinds import CLUSTER, ONE_KERNEL, SPLIT, kind_of
 from mirage_py.search.layouts_in_memory import axes_as_read
 from mirage_py.search.parts import split_dims
 from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dtypes import F32, DType
+from mirage_py.ugraph.dtypes import DType
 from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.program import Output, Program, Tensor
 from mirage_py.ugraph.rewrite.rebuild import copied
@@ -36,6 +35,8 @@ _RESTS = 30
 _KINDS = (ONE_KERNEL, SPLIT, CLUSTER)
 # A value is made row by row where a block can hold a row, else in loops.
 _WHOLE_ELEMENTS = 8192
+# Of the largest operand, how large others have to be.
+_LARGE = 0.25
 
 Search = Callable[[Program], Sequence[UGraph]]
 
@@ -44,38 +45,25 @@ def with_made_operands(program: Program, search: Search) -> list[UGraph]:
     """Families in which operands of products are made by kernels in front; none where there is no
     such operand. ``search`` finds the safe families of a program, cheapest first.
     """
-    found: dict[str, UGraph] = {}
-    for chosen in _cuts(program):
-        tensors = {v: _tensor(program, v, n) for n, v in enumerate(chosen)}
-        makers = [_maker(program, v, t, search) for v, t in tensors.items()]
-        front = [m for m in makers if m is not None]
-        if len(front) < len(makers):
-            continue
-        for rest in _kept(search(_rest(program, tensors))):
-            whole = _together(program, rest, front, tuple(tensors.values()))
-            if whole is not None:
-                found.setdefault(whole.digest, whole)
-    return [finished(u) for u in found.values()]
+    dtype, chosen = _half_type(program), _cut(program)
+    if dtype is None or not chosen:
+        return []
+    tensors = {v: _tensor(program, v, n, dtype) for n, v in enumerate(chosen)}
+    makers = [_maker(program, v, t, search) for v, t in tensors.items()]
+    front = [m for m in makers if m is not None]
+    if len(front) < len(makers):
+        return []
+    rests = _kept(search(_rest(program, tensors)))
+    whole = (_together(program, rest, front, tuple(tensors.values())) for rest in rests)
+    return list({u.digest: u for u in whole if u is not None}.values())
 
 
-def _cuts(program: Program) -> tuple[tuple[int, ...], ...]:
-    """Values to make in front: the largest operand, all operands, the largest one's divisor."""
-    operands = _operands(program)
-    if not operands or _half_type(program) is None:
-        return ()
-    largest = _largest(program, operands)
-    divisors = _divisors(program, largest)
-    return tuple(dict.fromkeys(((largest,), operands, *((d,) for d in divisors))))
-
-
-def _divisors(program: Program, operand: int) -> tuple[int, ...]:
-    """What an operand that is a quotient is divided by, if that is smaller: then products can be
-    divided by it instead.
+def _cut(program: Program) -> tuple[int, ...]:
+    """The values to make in front: the largest operands. A small one costs its blocks less than
+    another kernel (queries beside keys, on an H200: 1.2 us).
     """
-    node = program.nodes[operand]
-    if node.op != "div" or program.nodes[node.args[1]].dims in ((), node.dims):
-        return ()
-    return node.args[1:]
+    sizes = {v: prod(program.sizes[d] for d in program.nodes[v].dims) for v in _operands(program)}
+    return tuple(v for v, size in sizes.items() if size >= _LARGE * max(sizes.values()))
 
 
 def _operands(program: Program) -> tuple[int, ...]:
@@ -108,10 +96,6 @@ def _cone(program: Program, node: int) -> tuple[int, ...]:
     return tuple(sorted(seen))
 
 
-def _largest(program: Program, operands: Sequence[int]) -> int:
-    return max(operands, key=lambda v: prod(program.sizes[d] for d in program.nodes[v].dims))
-
-
 def _half_type(program: Program) -> DType | None:
     """The one type of all inputs, if it is a half: products round what they read to it anyway."""
     types = {t.dtype.name: t.dtype for t in program.inputs}
@@ -119,10 +103,7 @@ def _half_type(program: Program) -> DType | None:
     return found if not others and found.is_half else None
 
 
-def _tensor(program: Program, value: int, number: int) -> Tensor:
-    """Where a value is stored: what products read as they round it, all else in float32."""
-    read = any(n.op == "matmul" and value in n.args for n in program.nodes)
-    dtype = (_half_type(program) if read else None) or F32
+def _tensor(program: Program, value: int, number: int, dtype: DType) -> Tensor:
     stem = "operand"
     while any(name.startswith(stem) for name in program.tensors):
         stem += "_"
