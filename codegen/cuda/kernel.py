@@ -58,7 +58,6 @@ class KernelEmitter:
     ) -> None:
         self.options = options
         self.order = order
-        self._is_trigger_due = order.lets_next_start
         cut = cluster_plan(program, typed, tensors)
         self.facts = BlockFacts(program, typed, tensors, options.flag("axes"), in_base_two, cut)
         self.block = self.facts.block
@@ -140,6 +139,9 @@ class KernelEmitter:
 
     def emit(self) -> None:
         """Write all of it to ``out``."""
+        if self.order.lets_next_start:
+            # The GPU places the next kernel's blocks behind all of this one's, where there is room.
+            self.out.line("next_kernel_may_start();")
         self._grid_positions()
         if self.order.starts_early:
             self.out.line("wait_for_kernel_before();")
@@ -423,7 +425,6 @@ class KernelEmitter:
     def _single(self, number: int) -> None:
         node, out = self.block.nodes[number], self.out
         if node.op in STORES:
-            self._let_next_start(number)
             self.stores.store(number)
         elif number in self.facts.fused_by:
             self._fused(number, self.facts.fused_by[number])
@@ -433,15 +434,6 @@ class KernelEmitter:
                 out.hold(number, self.copies.loaded(number, out.layouts.own[number]))
         else:
             self._product(number)
-
-    def _let_next_start(self, number: int) -> None:
-        """In front of the last stores. Earlier, blocks that only wait would take the place of
-        blocks that work.
-        """
-        is_last = self.block.section_of[number] == len(self.block.sections) - 1
-        if self._is_trigger_due and is_last and self.block.sections[-1].loop is None:
-            self.out.line("next_kernel_may_start();")
-            self._is_trigger_due = False
 
     def _product(self, number: int) -> None:
         out, facts = self.out, self.facts
