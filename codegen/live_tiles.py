@@ -224,7 +224,9 @@ class _Emptied:
         """Which masks make it a constant that is very low, and that constant."""
         if node.op == "where":
             low = self._constant(node.args[2])
-            return self._zeros(node.args[0]), 0.0 if low is None else low
+            # A lower one is a logit like others where a row has nothing else.
+            is_ours = low is not None and low >= LOWEST_SHIFT
+            return (self._zeros(node.args[0]), low or 0.0) if is_ours else _NEVER
         if node.op in ("max", "cast"):
             return self.lowest.get(node.args[0], _NEVER)
         if node.op == "mul" and (factor := self._constant(node.args[1])) is not None:

@@ -24,7 +24,7 @@ def lowered(ugraph: UGraph, blocks: Sequence[BlockGraph]) -> Lowered:
     """The block graphs of a µGraph, given in order, as back ends emit them."""
     cheaper = [reduce_strength(with_late_scales(b)) for b in blocks]
     typed = tuple(insert_casts(ugraph.program, b, ugraph.tensors) for b in cheaper)
-    return Lowered(typed, stored_in_base_two([t.block for t in typed], _between_blocks(ugraph)))
+    return Lowered(typed, stored_in_base_two(typed, _between_blocks(ugraph)))
 
 
 def _between_blocks(ugraph: UGraph) -> list[str]:

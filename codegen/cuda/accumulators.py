@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import e, log2
 
 from mirage_py.codegen.cuda.c_text import float_text
 from mirage_py.codegen.cuda.emission import Emission
@@ -15,7 +14,6 @@ from mirage_py.codegen.cuda.rescaling import Rescaling
 from mirage_py.codegen.cuda.value import Value
 from mirage_py.codegen.cuda.wants import later_layouts
 from mirage_py.ugraph.dtypes import F32
-from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
 
 
 class Accumulators:
@@ -38,7 +36,7 @@ class Accumulators:
         out, node = self.out, self.facts.block.nodes[number]
         start = "0.0f"
         if node.op == "accum_max":
-            lowest = LOWEST_SHIFT * (log2(e) if number in self.facts.shifts.shifts else 1.0)
+            lowest = self.facts.shifts.start(number)
             start = float_text(lowest if node.attr == "shift" else float("-inf"))
         state = Value(out.names[number], self._state_layout(number), F32)
         if start == "0.0f" or state.words == 1:

@@ -45,7 +45,7 @@ class BlockFacts:
         self.tensors = tensors
         self.tiling = Tiling(program, typed.block) if cut is None else cut.tiling
         self.order = self.tiling.axis_order(axes)
-        self.shifts = BaseTwoShifts(self.block, in_base_two, "f")
+        self.shifts = BaseTwoShifts(self.block, self.dtypes, in_base_two, "f")
 
     # -- extents ---------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ class Slices:
             tiling,
             self.made,
             sources,
-            in_base_two(block, sources),
+            in_base_two(TypedBlock(block, dtypes), sources),
             tuple(slices.items()),
             first,
             prod(self.parts.values()),
@@ -286,14 +286,15 @@ class Slices:
         return Tensor(name, shape, F32), Access(name, tuple(ix.dim(d) for d in dims))
 
 
-def in_base_two(block: BlockGraph, sources: Mapping[int, int]) -> frozenset[str]:
+def in_base_two(typed: TypedBlock, sources: Mapping[int, int]) -> frozenset[str]:
     """Which of the tensors of what arrives hold shifts in base 2: the senders have them so, and
     the readers take them so.
     """
+    block = typed.block
     loads = {block.nodes[n].access.tensor: (n, s) for n, s in sources.items()}
     chosen: Collection[str] = {t for t, (_, s) in loads.items() if is_shift(block.nodes[s])}
     while chosen:
-        found = BaseTwoShifts(block, chosen)
+        found = BaseTwoShifts(block, typed.dtypes, chosen)
         kept = {t for t in chosen if found.agrees(t) and loads[t][1] in found.shifts}
         if kept == chosen:
             break

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import e, log2
 
 from mirage_py.codegen.triton.contraction import ContractionText, ValueText, reduced
 from mirage_py.codegen.triton.shifts import BaseTwoShifts
 from mirage_py.codegen.triton.tile_text import TileText
 from mirage_py.codegen.writer import CodeWriter
-from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
 from mirage_py.ugraph.ugraph import BlockGraph
 
 
@@ -62,7 +60,7 @@ class AccumulatorText:
         name = self.names[number]
         start = "0.0"
         if node.op == "accum_max":
-            lowest = LOWEST_SHIFT * (log2(e) if number in self.shifts.shifts else 1.0)
+            lowest = self.shifts.start(number)
             start = repr(lowest) if node.attr == "shift" else 'float("-inf")'
         if not axes:
             # A Python number would change its type in the loop.

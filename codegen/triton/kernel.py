@@ -107,7 +107,7 @@ class KernelEmitter:
         self.names = self._value_names()
         precision = options.flag("precision", "ieee")
         self.contraction = ContractionText(typed, self.tiling, self.tiles, self._value, precision)
-        self.shifts = BaseTwoShifts(self.block, in_base_two)
+        self.shifts = BaseTwoShifts(self.block, typed.dtypes, in_base_two)
         self.accumulators = AccumulatorText(
             self.block,
             self.names,

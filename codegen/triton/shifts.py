@@ -4,6 +4,10 @@ The hardware's exponential is 2^x, so exp(z - m) is emitted as exp2(z * log2(e) 
 kept as M = m * log2(e): one fused multiply-add an element. Any shift is legal (stabilize.py),
 and since M itself is what is stored, subtracted and rescaled by, its rounding cancels.
 
+Logits of masks may be as low as float32 goes (torch.finfo(dtype).min for what is masked), and a row
+that has nothing else is a softmax of equal values: eager gives their mean. In base 2 they would be
+minus infinity. So shifts of what may be that low are kept as they are, and start as low.
+
 A shift that goes to another kernel is stored as M where every kernel can take it so. That is a
 property of the whole µGraph (``stored_in_base_two``), which all its kernels are emitted with.
 """
@@ -11,25 +15,39 @@ property of the whole µGraph (``stored_in_base_two``), which all its kernels ar
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from math import e, log2
+from math import e, inf, log2
 
+from mirage_py.codegen.precision import TypedBlock
+from mirage_py.ugraph.dtypes import F32, DType
 from mirage_py.ugraph.node import ACCESSES, Node
+from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
 from mirage_py.ugraph.ugraph import BlockGraph
 
 ValueOf = Callable[[int], str]
 
 LOG2_E = "1.4426950408889634"
 _LN_2 = "0.6931471805599453"
+# What hands on how low its operands are.
+_PASSING = ("add", "sub", "mul", "div", "neg", "maximum", "minimum", "where", "cast", "max",
+            "accum_max", "shift")  # fmt: skip
 
 
 class BaseTwoShifts:
     """Which shifts of a block graph are kept in base 2, and which subtractions vanish into exp2.
 
-    ``tensors`` are the tensors that hold shifts in base 2; ``suffix`` ends every literal.
+    ``dtypes`` are the types of the nodes, ``tensors`` the tensors that hold shifts in base 2;
+    ``suffix`` ends every literal.
     """
 
-    def __init__(self, block: BlockGraph, tensors: Collection[str] = (), suffix: str = "") -> None:
+    def __init__(
+        self,
+        block: BlockGraph,
+        dtypes: Sequence[DType],
+        tensors: Collection[str] = (),
+        suffix: str = "",
+    ) -> None:
         self._nodes = block.nodes
+        self._dtypes = dtypes
         self._suffix = suffix
         self._tensors = tensors
         self._users: list[list[int]] = [[] for _ in block.nodes]
@@ -47,6 +65,12 @@ class BaseTwoShifts:
         for number, node in enumerate(block.nodes):
             if is_shift(node) or (node.op == "load" and number in self.given):
                 self._take(number)
+
+    def start(self, number: int) -> float:
+        """A running maximum before its first value: nothing that it sees is lower."""
+        if number in self.shifts:
+            return LOWEST_SHIFT * log2(e)
+        return -F32.max_finite if self._is_low(number) else LOWEST_SHIFT
 
     def scaled(self, number: int, text: str) -> str:
         """A value, ``text``, in base 2."""
@@ -86,6 +110,8 @@ class BaseTwoShifts:
         rescale sums, to be stored in base 2, to be added to a logarithm, and to be turned into
         another shift.
         """
+        if self._is_low(number):
+            return
         differences = [u for u in self._users[number] if self._subtracts(u, number)]
         exps = [u for d in differences for u in self._users[d]]
         if any(self._nodes[u].op != "exp" for u in exps):
@@ -102,6 +128,27 @@ class BaseTwoShifts:
                 self.factors[source] = factor
             for exponential in self._users[d]:
                 self.exponents[exponential] = (source, number)
+
+    def _is_low(self, number: int) -> bool:
+        """Whether a value may be finite and below what a shift starts from, because it is read so,
+        or a constant is; what matrix products and functions compute is not.
+        """
+        todo, seen = [number], {number}
+        while todo:
+            current = todo.pop()
+            node = self._nodes[current]
+            if current in self.given:
+                continue
+            if node.op == "load" and self._dtypes[current].max_finite > -LOWEST_SHIFT:
+                return True
+            constant = node.attr if isinstance(node.attr, float) else 0.0
+            if node.op == "const" and -inf < constant < LOWEST_SHIFT:
+                return True
+            if node.op in _PASSING:
+                fresh = [a for a in node.args if a not in seen]
+                seen.update(fresh)
+                todo.extend(fresh)
+        return False
 
     def _factor(self, number: int) -> tuple[int, float] | None:
         """The operand and the constant of a product that nothing but one subtraction reads."""
@@ -149,13 +196,14 @@ def is_shift(node: Node) -> bool:
     return node.op == "shift" or (node.op == "accum_max" and node.attr == "shift")
 
 
-def stored_in_base_two(blocks: Sequence[BlockGraph], between: Iterable[str]) -> frozenset[str]:
+def stored_in_base_two(typed: Sequence[TypedBlock], between: Iterable[str]) -> frozenset[str]:
     """The tensors of ``between``, which only these blocks read and write, that hold shifts in base
     2: nothing else is stored to them, and each of these kernels can take them so.
     """
+    blocks = [t.block for t in typed]
     chosen = {t for t in between if _holds_shifts(blocks, t)}
     while chosen:
-        found = [BaseTwoShifts(block, chosen) for block in blocks]
+        found = [BaseTwoShifts(t.block, t.dtypes, chosen) for t in typed]
         refused = {t for t in chosen if not all(shifts.agrees(t) for shifts in found)}
         if not refused:
             break

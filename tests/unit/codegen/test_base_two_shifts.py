@@ -14,7 +14,7 @@ from mirage_py.ugraph.rewrite.split_dim import split_dim
 
 LOG_SUM = """
 B = 4, N = 96
-X[B, N] : f32
+X[B, N] : f16
 Y[b] : f32 = log(sum[n](exp(X[b, n])))
 """
 
@@ -55,7 +55,7 @@ kernel combine {
 # The second kernel computes the exponential again, with the shift that the first one stored.
 SOFTMAX = """
 B = 4, N = 96
-X[B, N] : f32
+X[B, N] : f16
 Y[b, n] : f32 = exp(X[b, n]) / sum[n](exp(X[b, n]))
 """
 
