@@ -62,14 +62,14 @@ class SuperoptimizedFunction(Generic[P, R]):
             return self.__wrapped__(*args, **kwargs)
         repeated = self._repeated
         try:
-            result = repeated.last(args, kwargs)
+            result: Any = repeated.last(args, kwargs)
             if result is ANOTHER:
                 result = repeated.serve(args, kwargs)
         except Exception:  # noqa: BLE001  as below, where it is tried once more
             repeated.clear()
         else:
             if result is not ANOTHER:
-                return cast("R", result)
+                return result  # type: ignore[no-any-return]
         call = self._reader.read(args, kwargs)
         if is_watched(call.leaves):
             return self.__wrapped__(*args, **kwargs)

@@ -7,12 +7,13 @@ torch.compile asks the same of its graphs at every call, in C++; its guards are 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
-# Asked with as many values as there were tensors; TypeError for another number.
+# Asked with as many values as there were tensors; another number of them is an error.
 Fits = Callable[..., bool]
 
 
@@ -23,11 +24,14 @@ def never(*_: object) -> bool:
 
 def alike(tensors: Sequence[torch.Tensor]) -> Fits:
     """Whether others have, place by place, the class, element type, device, shape and strides of
-    these, want a gradient as these do (where grad mode is on), and are dispatched as these are.
+    these, require a gradient as these do (in the grad mode there is now, where one does), and are
+    dispatched as these are.
 
     How torch dispatches says the rest: layout, negation as it is read, and whether a dispatch mode,
     tracing or a transform like vmap watches the call. Not asked: values, addresses.
     """
+    import torch
+
     try:
         from torch._C._dynamo.guards import TensorGuards
     except ImportError:  # another torch than those that are known: everything is asked in Python
@@ -38,13 +42,20 @@ def alike(tensors: Sequence[torch.Tensor]) -> Fits:
         check: Fits = made.check
         return check
 
-    together = guard(*tensors)
-    if together(*tensors):
-        return together
-    # One tensor twice is refused there: one guard for each place.
-    each = [guard(t) for t in tensors]
+    fits = guard(*tensors)
+    if not fits(*tensors):
+        # One tensor twice is refused there: one guard for each place.
+        each = [guard(t) for t in tensors]
+        fits = partial(_one_by_one, each)
+    if any(t.requires_grad for t in tensors):
+        # The guard knows the tensors' own wish alone.
+        return partial(_in_grad_mode, fits, torch.is_grad_enabled, torch.is_grad_enabled())
+    return fits
 
-    def one_by_one(*values: torch.Tensor) -> bool:
-        return all(check(v) for check, v in zip(each, values, strict=True))
 
-    return one_by_one
+def _one_by_one(each: Sequence[Fits], *values: torch.Tensor) -> bool:
+    return all(fits(v) for fits, v in zip(each, values, strict=True))
+
+
+def _in_grad_mode(fits: Fits, mode: Callable[[], bool], then: bool, *values: torch.Tensor) -> bool:
+    return mode() is then and fits(*values)

@@ -1,0 +1,350 @@
+"""Calls like earlier ones go past the tables of a decorated function, and no others do."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction
+from mirage_py.frontend.repeated_calls import ANOTHER
+from mirage_py.frontend.warnings import MirageWarning
+
+X = torch.randn(4, 6)
+W = torch.randn(6, 3)
+
+
+class Counted(SuperoptimizedFunction):
+    """Counts the calls for which the tables are asked; its kernels are the function itself, and
+    say so by their number of calls.
+    """
+
+    def __init__(self, fn, **options):
+        self.programs, self.kernel_calls, self.asked = [], [], 0
+        super().__init__(fn, CallOptions(**options), self._exactly, self._for_sizes)
+        find = self._tables.find
+
+        def counted(call):
+            self.asked += 1
+            return find(call)
+
+        self._tables.find = counted
+
+    def _exactly(self, program, inputs, reference):
+        self.programs.append(program)
+        number = len(self.programs)
+
+        def kernel(*tensors):
+            self.kernel_calls.append(number)
+            return reference(*tensors)
+
+        return kernel
+
+    def _for_sizes(self, program, dims, reference):
+        return self._exactly(program, (), reference)
+
+
+def layer(x, w, scale=2.0):
+    return torch.relu(x @ w) * scale
+
+
+def test_the_second_call_asks_nothing():
+    fn = Counted(layer)
+    for _ in range(3):
+        torch.testing.assert_close(fn(X, W), layer(X, W))
+        torch.testing.assert_close(fn(torch.randn(4, 6), W).shape, (4, 3))
+    assert fn.asked == 1
+    assert fn.kernel_calls == [1] * 6
+
+
+def test_each_spelling_is_remembered():
+    fn = Counted(layer)
+    spellings = [
+        lambda: fn(X, W),
+        lambda: fn(X, w=W),
+        lambda: fn(w=W, x=X),
+        lambda: fn(X, W, 2.0),
+        lambda: fn(X, scale=2.0, w=W),
+    ]
+    for _ in range(3):
+        for call in spellings:
+            torch.testing.assert_close(call(), layer(X, W))
+    assert len(fn.programs) == 1
+    # Of calls of the same shapes the newest four are kept: the fifth spelling drives out the first.
+    before = fn.asked
+    for call in spellings[1:4]:
+        call()
+        call()
+    assert fn.asked <= before + 3
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(1, 1.0), (1, True), (0.0, False), (2.0, 3.0), (None, 2.0)]
+)
+def test_numbers_that_are_equal_in_python_are_not_in_a_program(first, second):
+    def fn(x, w, scale):
+        return x @ w if scale is None else (x @ w) * scale
+
+    counted = Counted(fn)
+    for value in (first, second) * 3:
+        torch.testing.assert_close(counted(X, W, value), fn(X, W, value))
+    assert (len(counted.programs), counted.asked) == (2, 2)
+
+
+def others():
+    return {
+        "shape": (torch.randn(5, 6), W),
+        "strides": (X, torch.randn(3, 6).T),
+        "type": (X.half(), W.half()),
+        "parameter": (X, nn.Parameter(W, requires_grad=False)),
+    }
+
+
+@pytest.mark.parametrize("name", others())
+def test_other_tensors_are_other_calls(name):
+    fn, (x, w) = Counted(layer), others()[name]
+    for _ in range(3):
+        torch.testing.assert_close(fn(X, W), layer(X, W))
+        torch.testing.assert_close(fn(x, w), layer(x, w))
+    # A parameter is asked about once, and served by the kernel there is.
+    assert (fn.asked, len(fn.programs)) == (2, 1 if name == "parameter" else 2)
+
+
+def test_a_gradient_goes_through_the_function():
+    fn = Counted(layer)
+    w = W.clone().requires_grad_()
+    with torch.no_grad():
+        for _ in range(2):
+            fn(X, w)
+    with pytest.warns(MirageWarning, match="requires grad"):
+        fn(X, w).sum().backward()
+    assert w.grad is not None
+    with torch.no_grad():
+        fn(X, w)
+    assert fn.kernel_calls == [1] * 3
+
+
+class Wrapper(nn.Module):
+    def __init__(self, fn):
+        super().__init__()
+        self.fn = fn
+
+    def forward(self, x, w):
+        return self.fn(x, w)
+
+
+class Watching(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def test_whoever_watches_sees_the_function():
+    fn = Counted(layer)
+    fn(X, W)
+    fn(X, W)
+    with Watching() as mode:
+        fn(X, W)
+    assert torch.ops.aten.relu.default in mode.seen
+    batch = torch.randn(2, 4, 6)
+    torch.testing.assert_close(torch.vmap(fn, (0, None))(batch, W), layer(batch, W))
+    traced = torch.fx.symbolic_trace(Wrapper(fn)).graph
+    assert torch.relu in [node.target for node in traced.nodes]
+    assert torch.jit.trace(Wrapper(fn), (X, W), check_trace=False).graph.findNode("aten::relu")
+    assert fn.kernel_calls == [1] * 2
+
+
+def test_the_state_of_torch_is_asked():
+    fn = Counted(layer)
+    for _ in range(2):
+        fn(X, W)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert fn(X, W).dtype == torch.bfloat16
+        with torch.no_grad():
+            fn(X, W)
+    assert len(fn.programs) == 3
+    asked = fn.asked
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        fn(X, W)
+    finally:
+        torch.set_default_dtype(before)
+    assert fn.asked == asked + 1
+
+
+def test_training_mode_is_asked():
+    model = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5)).requires_grad_(False).eval()
+    fn = Counted(model)
+    for _ in range(3):
+        torch.testing.assert_close(fn(X), model(X))
+    assert fn.asked == 1
+    model.train()
+    with pytest.warns(MirageWarning, match="dropout"):
+        fn(X)
+    model.eval()
+    fn(X)
+    assert fn.kernel_calls == [1] * 4
+
+
+def test_a_method_is_remembered_for_each_instance():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(6, 6)
+
+        def forward(self, x):
+            return self.linear(x) + (1 if self.training else 2)
+
+    fn = Model.fast = Counted(Model.forward)
+    models = [Model().requires_grad_(False).eval() for _ in range(2)]
+    for _ in range(2):
+        for model in models:
+            torch.testing.assert_close(model.fast(X), model(X))
+    assert fn.asked == 2
+    models[0].train()
+    torch.testing.assert_close(models[0].fast(X), models[0](X))
+    assert fn.asked == 3
+
+
+def test_captured_tensors_are_read_and_asked():
+    held = {"w": torch.randn(6, 3)}
+
+    def product(x):
+        return x @ held["w"]
+
+    fn = Counted(product)
+    for _ in range(2):
+        torch.testing.assert_close(fn(X), product(X))
+        held["w"] = torch.randn(6, 3)
+        torch.testing.assert_close(fn(X), product(X))
+    assert fn.asked == 1
+    held["w"] = torch.randn(6, 5)
+    torch.testing.assert_close(fn(X), product(X))
+    assert len(fn.programs) == 2
+    del held["w"]
+    with pytest.warns(MirageWarning, match="cannot be traced"), pytest.raises(KeyError):
+        fn(X)
+
+
+def test_marks_of_dynamic_axes_are_asked():
+    fn = Counted(layer)
+    fn(X, W)
+    marked = torch.randn(4, 6)
+    torch._dynamo.mark_dynamic(marked, 0)
+    for _ in range(2):
+        fn(marked, W)
+        fn(X, W)
+    assert fn.asked == 2
+    table = fn.dispatch_table()
+    assert "x_0" in table
+    assert table.splitlines()[-1].split()[-1] == "2"  # calls of the row, repeats among them
+    torch._dynamo.mark_static(marked, 0)
+    fn(marked, W)
+    assert fn.asked == 3
+
+
+def test_structures_come_back_as_the_function_gives_them():
+    def pair(x):
+        return x * 2, x + 1
+
+    def mapping(x):
+        return {"twice": x * 2, "more": (x + 1, None, 7)}
+
+    def alone(x):
+        return (x * 2,)
+
+    for fn in (pair, mapping, alone):
+        counted, want = Counted(fn), fn(X)
+        for _ in range(3):
+            got = counted(X)
+            torch.testing.assert_close(got, want)
+            assert type(got) is type(want)
+        assert counted.asked == 1
+
+
+def test_tensors_in_lists_ask_every_time():
+    fn = Counted(lambda xs: xs[0] + xs[1])
+    for _ in range(3):
+        torch.testing.assert_close(fn([X, X]), X + X)
+    assert (fn.asked, len(fn.programs)) == (3, 1)
+
+
+def test_a_default_that_is_a_tensor_asks_every_time():
+    shift = torch.ones(6)
+
+    def moved(x, by=shift):
+        return x + by
+
+    fn = Counted(moved)
+    for _ in range(3):
+        torch.testing.assert_close(fn(X), X + 1)
+    assert fn.asked == 3
+
+
+def test_a_kernel_that_fails_later_costs_a_warning_and_is_forgotten():
+    fn = Counted(layer)
+    fn(X, W)
+    fn(X, W)
+
+    def broken(*_):
+        raise RuntimeError("illegal access")
+
+    (entry,) = fn._tables._entries.values()
+    object.__setattr__(entry, "kernel", broken)
+    fn._repeated.clear()
+    with pytest.warns(MirageWarning, match="illegal access"):
+        torch.testing.assert_close(fn(X, W), layer(X, W))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fn(X, W)
+    assert fn._repeated.last((X, W), {}) is ANOTHER
+
+
+def test_a_repeat_that_fails_is_tried_as_a_new_call():
+    fails = []
+
+    class Once(Counted):
+        def _exactly(self, program, inputs, reference):
+            def kernel(*tensors):
+                if fails and fails.pop():
+                    raise RuntimeError("only once")
+                return reference(*tensors)
+
+            return kernel
+
+    fn = Once(layer)
+    fn(X, W)
+    fails.append(True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.testing.assert_close(fn(X, W), layer(X, W))
+    assert fn.asked == 2
+
+
+def test_threads_share_the_repeats():
+    fn, errors = Counted(layer), []
+    shapes = [torch.randn(n, 6) for n in range(2, 8)]
+
+    def work():
+        with torch.enable_grad():
+            for n in range(60):
+                x = shapes[n % len(shapes)]
+                if not torch.allclose(fn(x, W), layer(x, W)):
+                    errors.append(n)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert len(fn.programs) == len(shapes)
