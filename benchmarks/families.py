@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,15 @@ from benchmarks.suites import ALL, named
 from benchmarks.workload import Workload
 from mirage_py.errors import InputError
 from mirage_py.search.instance import PlanEstimate
+from mirage_py.search.kinds import describe
 from mirage_py.targets import Target
 from mirage_py.targets import target as target_named
 from mirage_py.ugraph.json_form import from_json, to_json
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
+
+# Predicted to take this many times as long as the best: too long for a turn.
+_NEAR = 1.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,8 @@ def write(searched: Searched, path: Path) -> None:
 
 
 def read(path: Path, limit: int | None = None, backend: str = "auto") -> Searched:
-    """The file's content, with its best ``limit`` plans of a back end, or of any.
+    """The file's content, with ``limit`` plans of a back end, or of any: the best ones, and some of
+    each kind.
 
     Raises FormatError where it is not one of ours, FileNotFoundError where there is none.
     """
@@ -119,12 +125,29 @@ def read(path: Path, limit: int | None = None, backend: str = "auto") -> Searche
         for row in zip(document["plans"], document["predicted_us"], kernels, strict=True)
         if backend in ("auto", row[0].get("backend", "triton"))
     ]
-    candidates = tuple(
+    candidates = [
         Candidate(plan, predicted_us, tuple(of_each))
-        for held, predicted_us, of_each in rows[:limit]
+        for held, predicted_us, of_each in (rows if limit != 0 else ())
         if isinstance(plan := from_json(held), Plan)
-    )
-    return Searched(program, candidates, document["search_s"], document["verify_s"])
+    ]
+    kept = candidates if limit is None else some_of_each(candidates, limit)
+    return Searched(program, tuple(kept), document["search_s"], document["verify_s"])
+
+
+def some_of_each(candidates: Sequence[Candidate], limit: int) -> list[Candidate]:
+    """At most ``limit`` of them in their order: half by their prediction, the others by turns among
+    back ends, kinds and numbers of kernels and parts. Between those the model errs by more than the
+    plans differ; what it puts far behind comes last.
+    """
+    ranks = range(len(candidates))
+    groups: dict[tuple[str, str], list[int]] = {}
+    for n in ranks[limit // 2 :]:
+        plan = candidates[n].plan
+        if candidates[n].predicted_us <= _NEAR * candidates[0].predicted_us:
+            groups.setdefault((plan.backend, describe(plan.ugraph)), []).append(n)
+    turns = (n for turn in zip_longest(*groups.values()) for n in turn if n is not None)
+    chosen = dict.fromkeys((*ranks[: limit // 2], *turns, *ranks))
+    return [candidates[n] for n in sorted(list(chosen)[:limit])]
 
 
 def main(arguments: Sequence[str]) -> None:
