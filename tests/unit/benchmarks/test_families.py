@@ -39,7 +39,7 @@ def test_plans_of_both_back_ends_in_one_file(tmp_path: Path):
     path = tmp_path / "gqa-b8.json"
     families.write(families.Searched(PLAN.ugraph.program, found, 1.0, 0.5), path)
     assert families.read(path).plans == tuple(plans)
-    assert families.read(path, 3).predicted_us == (5.0, 6.0, 7.0)
+    assert families.read(path, 3).predicted_us == (5.0, 6.0, 8.0)
     assert families.read(path, 1, "cuda").candidates == (found[1],)
     assert families.read(path, None, "triton").predicted_us == (5.0, 8.0)
 
