@@ -1,7 +1,7 @@
-"""Ways that a CUDA kernel may take on sm_90: products by warps or by warp groups, tiles by
-asynchronous copies or by the copy engine, with or without a warp that fetches for the others,
-products that overlap, and groups that take turns at them. The model sees no difference between
-them; the clock does.
+"""Ways that a CUDA kernel may take: sums rescaled at once or lazily; on sm_90 products by warps or
+by warp groups, tiles by asynchronous copies or by the copy engine, with or without a warp that
+fetches for the others, products that overlap, and groups that take turns at them. The model sees
+no difference between them; the clock does.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mirage_py.codegen.cuda.overlap import ON, OVERLAP
+from mirage_py.codegen.cuda.rescaling import LAZY, RESCALING
 from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.turns import TURNS
 from mirage_py.codegen.cuda.warpgroup_plan import PRODUCTS, WARPS
@@ -30,6 +31,8 @@ def other_paths(
     block: BlockGraph, options: LaunchOptions, target: Target
 ) -> Iterator[LaunchOptions]:
     """The options with one choice made otherwise, where the target and the kernel leave one."""
+    if any(n.op == "accum_rescaled" for n in block.nodes):
+        yield _turned(options, RESCALING, LAZY)
     if target.capability != COPY_ENGINE:
         return
     multiplies = any(n.op == "matmul" for n in block.nodes)

@@ -108,6 +108,8 @@ class Accumulators:
             scale = Value(name, peak.layout, F32)
             out.line(scale.declaration())
             out.hold(("scale", number, degree), scale)
+        if self.rescaling.is_lazy(number):
+            self.rescaling.declare_rise(number)
 
 
 def of_one_warp(value: Value, dims: Sequence[str]) -> Value:

@@ -232,7 +232,10 @@ class ThreadGraphs:
             return
         old = f"{out.names[number]}_old"
         out.line(f"const float {old} = {word};")
-        out.line(f"{word} = {larger}({word}, {top});")
+        if self.rescaling.is_lazy(number):
+            self.rescaling.raise_lazily(number, word, top)
+        else:
+            out.line(f"{word} = {larger}({word}, {top});")
         power = "exp2_fast" if in_base_two else "exp_fast"
         for degree in degrees:
             scale = self._outside_scale(number, degree)

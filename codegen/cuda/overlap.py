@@ -227,6 +227,7 @@ class Overlap:
                 self.products.groups.wait()
         for key in self._scales:
             self.out.drop(key)
+            self.out.drop(("rises", key[1], 0))
         self._chained, self._scales = (), ()
         self._before = {}
         self._early = -1

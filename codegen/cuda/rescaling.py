@@ -1,13 +1,26 @@
-"""Rescaled sums: the factors by which running maxima change them."""
+"""Rescaled sums: the factors by which running maxima change them.
+
+With the launch option ``rescaling lazy`` a running maximum that only shifts exponents stays what it
+was until a position is above it by more than 2^8, and sums are multiplied only where a maximum of
+the warp has moved: after the first tiles hardly ever. So does FlashAttention-4 (Zadouri et al.,
+2026). Exponentials are then at most 2^8, which halves hold as precisely as 1.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from mirage_py.codegen.cuda.emission import Emission, Key
-from mirage_py.codegen.cuda.layout import Layout
+from mirage_py.codegen.cuda.layout import LANE_BITS, Layout
 from mirage_py.codegen.cuda.value import Value
-from mirage_py.ugraph.dtypes import F32
+from mirage_py.ugraph.dtypes import BOOL, F32
+
+RESCALING, LAZY = "rescaling", "lazy"
+# How far positions may be above a lazy maximum, as exponents of 2 and of e.
+_SLACK_BASE_TWO, _SLACK = 8.0, 5.5
+# Sums of a thread from which on it is cheaper to ask whether they change.
+_WORDS_WORTH_A_VOTE = 8
+_ONE = Layout((), (None,) * LANE_BITS, ())
 
 # Gives a node's value in a layout.
 Need = Callable[[Key, Layout], Value]
@@ -48,9 +61,51 @@ class Rescaling:
         ]
         if not scales:
             return
-        with out.unrolled("r", state.words) as r:
+        condition = self._change(number, state, scales) if only is None else ""
+        with out.only(condition), out.unrolled("r", state.words) as r:
             factors = " * ".join(s.read_by(state.layout, r) for s in scales)
             out.line(f"{state.word(r)} *= {factors};")
+
+    def _change(self, number: int, state: Value, scales: Sequence[Value]) -> str:
+        """C condition that a factor of the warp is not 1; empty where that is not known, or costs
+        more than it saves.
+        """
+        if state.words < _WORDS_WORTH_A_VOTE:
+            return ""
+        names: dict[str, None] = {}
+        for (_, peak, _), scale in zip(self.factors(number), scales, strict=True):
+            rises, (value, *_) = self.out.held(("rises", peak, 0)), self.out.held(peak)
+            if not rises or scale.layout != value.layout:
+                return ""
+            names[rises[0].name] = None
+        return f"__any_sync(0xffffffffu, {' || '.join(names)})"
+
+    # -- lazy maxima -----------------------------------------------------------------------------
+
+    def is_lazy(self, peak: int) -> bool:
+        """Whether a running maximum may stay behind what it is the maximum of."""
+        is_shift = self.facts.block.nodes[peak].attr == "shift"
+        is_asked = self.out.options.flag(RESCALING) == LAZY
+        return is_asked and is_shift and self.degrees(peak) == [1]
+
+    def declare_rise(self, peak: int) -> None:
+        """A variable that says whether a lazy maximum moves in this iteration."""
+        held = self.out.held(("rises", peak, 0))
+        if held:
+            self.out.line(f"{held[0].name} = false;")
+            return
+        value = Value(self.out.fresh(f"{self.out.names[peak]}_rises"), _ONE, BOOL)
+        self.out.line(value.declaration("false"))
+        self.out.hold(("rises", peak, 0), value)
+
+    def raise_lazily(self, peak: int, word: str, top: str) -> None:
+        """The running maximum ``word`` and a position ``top`` that may be far above it."""
+        slack = _SLACK_BASE_TWO if peak in self.facts.shifts.shifts else _SLACK
+        name = f"{self.out.names[peak]}_top"
+        self.out.line(f"const float {name} = {top};")
+        with self.out.indented(f"if ({name} > {word} + {slack}f)"):
+            self.out.line(f"{word} = {name};")
+            self.out.line(f"{self.out.held(('rises', peak, 0))[0].name} = true;")
 
     def shift_again(self, peak: int, value: Value, whole: Value) -> None:
         """The factors from a running maximum of one warp to that of all."""

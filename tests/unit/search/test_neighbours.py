@@ -125,6 +125,13 @@ def test_other_paths_of_cuda_kernels_on_hopper_alone():
     assert not {("products",), ("copies",), ("producer",)} & paths("a100")
 
 
+@pytest.mark.parametrize("gpu", ["h200", "a100"])
+def test_lazy_rescaling_where_sums_are_rescaled(gpu):
+    for plan, there in ((split_attention(), True), (rms(), False)):
+        paths = other_paths(block_of(plan), plan.options[0], target(gpu))
+        assert any(o.flag("rescaling") == "lazy" for o in paths) == there
+
+
 @pytest.mark.parametrize(("warps", "overlap", "there"), [(8, "on", 1), (8, "", 0), (4, "on", 0)])
 def test_turns_where_products_of_two_groups_overlap(warps, overlap, there):
     plan = split_attention()

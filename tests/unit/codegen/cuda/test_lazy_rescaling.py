@@ -1,0 +1,90 @@
+"""Running maxima that stay behind, and sums that are rescaled only where one has moved."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from plans import relative_error
+from several_kernels import over
+
+from mirage_py.codegen.cuda.module import emit_cuda
+from mirage_py.frontend.spec import parse
+from mirage_py.runtime.emulated import run_emulated
+from mirage_py.runtime.stand_in import cpp_compiler
+from mirage_py.ugraph.plan import LaunchOptions, Plan
+
+ATTENTION = """
+Q[64, 64], K[64, 224], V[224, 64] : f16
+let A[q, s] = sum[c](Q[q, c] * K[c, s])
+O[q, e] = sum[s](softmax[s](A[q, s]) * V[s, e])
+"""
+
+KERNEL = """
+kernel attention {
+  grid q by 64
+  %0 = load Q[q, c]
+  loop s by 32 {
+    %1 = load K[c, s]
+    %2 = matmul[c] %0, %1
+    %3 = max[s] %2
+    %4 = accum_max[SHIFT] %3
+    %5 = sub %2, %4
+    %6 = exp %5
+    %7 = sum[s] %6
+    %8 = accum_rescaled[1] %7, %4
+    %9 = load V[s, e]
+    %10 = matmul[s] %6, %9
+    %11 = accum_rescaled[1] %10, %4
+  }
+  %12 = div %11, %8
+  store O[q, e] = %12
+}
+"""
+WARPS = {"rescaling": "lazy"}
+GROUPS = {**WARPS, "arch": "sm_90a", "producer": "warps", "overlap": "on"}
+
+
+def attention(kind: str = "[shift]", **flags: str) -> Plan:
+    options = LaunchOptions(4, (3,))
+    for name, value in flags.items():
+        options = options.with_flag(name, value)
+    graph = over(parse(ATTENTION), KERNEL.replace("[SHIFT]", kind))
+    return Plan(graph, (options,), backend="cuda")
+
+
+@pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("slope", [0.0, 0.05, 0.6, -0.6], ids="slope {}".format)
+@pytest.mark.parametrize("flags", [WARPS, GROUPS], ids=["sm_80", "sm_90a, overlap"])
+def test_agrees_with_numpy(flags, slope):
+    """Maxima that do not rise, rise by less than the slack, and by more in some rows."""
+    random = np.random.default_rng(0)
+    x = {
+        "Q": random.standard_normal((64, 64)) / 8,
+        "K": random.standard_normal((64, 224)),
+        "V": random.standard_normal((224, 64)),
+    }
+    x["Q"][:, 0] = slope * np.arange(64) / 32
+    x["K"][0] = np.arange(224)
+    x = {name: a.astype("float16").astype("float64") for name, a in x.items()}
+    scores = x["Q"] @ x["K"]
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    want = weights / weights.sum(1, keepdims=True) @ x["V"]
+    assert relative_error(run_emulated(attention(**flags), x)["O"], want) < 2e-3
+
+
+@pytest.mark.parametrize("flags", [WARPS, GROUPS], ids=["sm_80", "sm_90a, overlap"])
+def test_sums_are_multiplied_where_a_maximum_of_the_warp_has_moved(flags):
+    (kernel,) = emit_cuda(attention(**flags))
+    assert "_top > peak4[r] + 8.0f" in kernel.body
+    voted = re.findall(
+        r"if \(__any_sync\(0xffffffffu, peak4_rises\)\) \{\s*#pragma[^}]*\*= peak4", kernel.body
+    )
+    assert voted
+    assert "fmaxf(peak4" not in kernel.body
+
+
+def test_a_maximum_that_is_a_result_is_exact():
+    (kernel,) = emit_cuda(attention("", **WARPS))
+    assert "_rises" not in kernel.body
