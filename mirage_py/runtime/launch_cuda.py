@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.errors import CompileError
 from mirage_py.runtime.compile_cuda import CudaSource, machine_code
+from mirage_py.runtime.configured_launch import ConfiguredLaunch
 from mirage_py.runtime.cuda_driver import INVALID_CONTEXT, CudaDriver, cuda_driver
-from mirage_py.runtime.early_launch import EarlyLaunch
 from mirage_py.runtime.tensor_maps import TensorMaps
 from mirage_py.ugraph.dtypes import DType
 
@@ -42,7 +42,7 @@ def cuda_launch(kernel: CudaKernel, capability: int, device: int, places: Places
     tensors of a plan and a stream.
 
     Raises CompileError where the compiler or the GPU does not take it. The text says how large
-    clusters are (``__cluster_dims__``), so the driver's plain launch is enough.
+    clusters are (``__cluster_dims__``), so the launch need not.
     """
     cubin = machine_code(CudaSource.of(kernel), capability).cubin
     driver = cuda_driver()
@@ -62,13 +62,11 @@ def launcher(
     # Where the driver finds each parameter; it copies them before its call returns.
     parameters = (ctypes.c_void_p * max(1, count + len(maps)))()
     parameters[:count] = [first + 8 * n for n in range(count)]
-    handle = ctypes.c_void_p(function)
-    shape = [ctypes.c_uint(n) for n in (kernel.grid, 1, 1, kernel.threads, 1, 1, kernel.smem_bytes)]
-    parameter_list, nothing = ctypes.c_void_p(ctypes.addressof(parameters)), ctypes.c_void_p()
+    shape = (kernel.grid, 1, 1, kernel.threads, 1, 1, kernel.smem_bytes)
+    where, early = ctypes.addressof(parameters), kernel.starts_early
+    start = ConfiguredLaunch(driver, function, shape, where, starts_early=early)
     pack = struct.Struct(f"{count}Q").pack_into
-    start = EarlyLaunch(driver) if kernel.starts_early else driver.launch
     pointers = tuple(places.pointers)
-    as_stream = ctypes.c_void_p
     # Threads share the buffers.
     lock = threading.Lock()
 
@@ -77,10 +75,10 @@ def launcher(
             pack(addresses, 0, *[memory[p].data_ptr() for p in pointers])
             for number, (known, place) in enumerate(maps, count):
                 parameters[number] = known.at(memory[place].data_ptr())
-            status = start(handle, *shape, as_stream(stream), parameter_list, nothing)
+            status = start(stream)
             if status == INVALID_CONTEXT:  # this thread has not used the GPU yet
                 driver.enter(device)
-                status = start(handle, *shape, as_stream(stream), parameter_list, nothing)
+                status = start(stream)
         if status:
             raise CompileError(f"the launch fails: {driver.words(status)}", where=kernel.name)
 

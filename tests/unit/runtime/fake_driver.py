@@ -55,9 +55,8 @@ int cuTensorMapEncodeTiled(void* map, int kind, unsigned rank, void* data, const
     memcpy(map, &data, sizeof data);
     return done();
 }
-int cuLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+static int launched(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
     unsigned bz, unsigned smem, void* stream, void** parameters, void** extra) {
-    if (!entered) return 201;
     int s = done();
     if (s) return s;
     SAY("launch %d grid %u,%u,%u block %u,%u,%u smem %u stream %d\n", (int)(uintptr_t)f, gx, gy, gz,
@@ -82,8 +81,9 @@ struct configuration {
 };
 int cuLaunchKernelEx(struct configuration* c, void* f, void** parameters, void** extra) {
     if (!entered) return 201;
-    SAY("attribute %d is %d of %u\n", c->attributes->id, c->attributes->value, c->count);
-    return cuLaunchKernel(f, c->g[0], c->g[1], c->g[2], c->b[0], c->b[1], c->b[2], c->smem,
+    if (c->count)
+        SAY("attribute %d is %d of %u\n", c->attributes->id, c->attributes->value, c->count);
+    return launched(f, c->g[0], c->g[1], c->g[2], c->b[0], c->b[1], c->b[2], c->smem,
         c->stream, parameters, extra);
 }
 int cuGetErrorName(int s, const char** text) { *text = "CUDA_ERROR_FAKE"; return 0; }
