@@ -2,8 +2,8 @@
 
 With the launch option ``rescaling lazy`` a running maximum that only shifts exponents stays what it
 was until a position is above it by more than 2^8, and sums are multiplied only where a maximum of
-the warp has moved: after the first tiles hardly ever. So does FlashAttention-4 (Zadouri et al.,
-2026). Exponentials are then at most 2^8, which halves hold as precisely as 1.
+the warp has moved: after the first tiles hardly ever. The kernels of FlashAttention-4 (2025) do so
+too. Exponentials are then at most 2^8, which halves hold as precisely as 1.
 """
 
 from __future__ import annotations
