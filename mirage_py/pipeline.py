@@ -37,8 +37,8 @@ from mirage_py.ugraph.printing import format_program, format_ugraph
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.ugraph.ugraph import UGraph
-from mirage_py.verify.families import FamilyTests
 from mirage_py.verify.shift_free import remove_free_shifts
+from mirage_py.verify_pool import findings
 
 if TYPE_CHECKING:
     from mirage_py.known_results import Question
@@ -233,7 +233,7 @@ def rank_plans(
     finally:
         pool.close()
 
-    families = [*safe.ugraphs, *made]
+    families = list({u.digest: u for u in (*safe.ugraphs, *made)}.values())
     progress(f"ranking the instances of {len(families)} families")
     ranked = rank_for(chosen, families, target, _PLANS[effort])
     dump(
@@ -243,7 +243,12 @@ def rank_plans(
 
     progress("verifying")
     verified = verify_families(
-        normal, [i.family for i in ranked], seed=seed, deadline=verified_by, should_stop=should_stop
+        normal,
+        [i.family for i in ranked],
+        seed=seed,
+        processes=Settings.from_env().workers,
+        deadline=verified_by,
+        should_stop=should_stop,
     )
     dump("verified", lambda: "\n".join(format_ugraph(v.family) for v in verified.values()))
     return Ranking(
@@ -281,6 +286,7 @@ def verify_families(
     families: Sequence[UGraph],
     *,
     seed: int,
+    processes: int = 1,
     deadline: float | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Verified]:
@@ -292,19 +298,21 @@ def verify_families(
     """
     kept: dict[str, Verified] = {}
     refused: list[UnsupportedError] = []
-    tests = FamilyTests(program, trials=_TRIALS, seed=seed)
-    for family in {f.digest: f for f in families}.values():
-        late = deadline is not None and time.monotonic() > deadline
-        if kept and (late or should_stop()):
-            break
-        try:
-            evidence = tests.run(family)
-        except UnsupportedError as error:
-            refused.append(error)
-            continue
-        if evidence.equal:
-            kept[family.digest] = Verified(family, evidence)
-    if refused and len(refused) == len({f.digest for f in families}):
+    distinct = list({f.digest: f for f in families}.values())
+    for family, found in findings(
+        program,
+        distinct,
+        trials=_TRIALS,
+        seed=seed,
+        processes=processes,
+        deadline=deadline,
+        stop=should_stop,
+    ):
+        if isinstance(found, UnsupportedError):
+            refused.append(found)
+        elif found.equal:
+            kept[family.digest] = Verified(family, found)
+    if refused and len(refused) == len(distinct):
         raise refused[0]
     return kept
 

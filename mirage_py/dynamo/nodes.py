@@ -159,7 +159,8 @@ def _cannot_be_taken(node: Node, known: Mapping[Node, Facts], float64: bool) -> 
     operands = [n for n in node.all_input_nodes if tensors_of(n)]
     constant = all(known[n].kind == CONSTANT for n in operands)
     # Of several results those that nobody reads do not matter.
-    results = [n for n in node.users if n.target is operator.getitem] or [node]
+    parts = [n for n in node.users if n.target is operator.getitem]
+    results = [n for n in parts if n.users] or [node]
     for tensor in (t for n in results for t in tensors_of(n)):
         if 0 in shape_of(tensor):
             return "it makes an empty tensor"

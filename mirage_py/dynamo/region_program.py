@@ -11,6 +11,8 @@ from torch._subclasses import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
+from mirage_py.dynamo.common_dims import with_common_dims
+from mirage_py.dynamo.nodes import base_name, tensors_of
 from mirage_py.frontend.torch.capture import Capture
 from mirage_py.frontend.torch.inputs import check_input, declare_inputs, drop_unread
 from mirage_py.frontend.torch.lowering import Lowering
@@ -109,7 +111,7 @@ def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) ->
     capture = Capture(graph, tuple(placeholders), {}, tuple(nodes), structure)
     declare_outputs(lowering, capture, arrays)
     drop_unread(lowering.builder, _NAME)
-    program = tidy_dims(lowering.builder.build())
+    program = tidy_dims(with_common_dims(lowering.builder.build()))
     place = {name: int(str(n.target)[2:]) for n, name in names.items()}
     return RegionProgram(program, tuple(place[t.name] for t in program.inputs), tuple(results))
 
@@ -137,8 +139,10 @@ def _concrete(graph: Graph, inputs: Sequence[TensorLayout | int]) -> Graph:
             else:
                 args, kwargs = _single((node.args, node.kwargs))
                 values[node] = _computed(node, args, kwargs, values)
+                if _only_rounds(node):
+                    kwargs = {}
                 copy = new.call_function(
-                    node.target,
+                    torch.ops.aten.alias.default if _only_rounds(node) else node.target,
                     torch.fx.map_arg(args, made.__getitem__),
                     torch.fx.map_arg(kwargs, made.__getitem__),
                 )
@@ -153,6 +157,14 @@ def _computed(node: Node, args: Any, kwargs: Any, values: dict[Node, Any]) -> An
     return target(
         *torch.fx.map_arg(args, values.__getitem__), **torch.fx.map_arg(kwargs, values.__getitem__)
     )
+
+
+def _only_rounds(node: Node) -> bool:
+    """Whether it turns floats into others. Inside of a region they are float32, as inside of a
+    kernel of Inductor; a result is rounded when it is written.
+    """
+    kinds = [t.dtype for n in (node, *node.all_input_nodes) for t in tensors_of(n)]
+    return base_name(node) == "_to_copy" and all(k.is_floating_point for k in kinds)
 
 
 def _single(arguments: Any) -> Any:

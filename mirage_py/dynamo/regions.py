@@ -16,6 +16,7 @@ from math import inf, prod
 import torch
 from torch.fx import Node
 
+from mirage_py.dynamo.common_dims import common_columns
 from mirage_py.dynamo.costs import Costs
 from mirage_py.dynamo.flow import Element, Flow, flows
 from mirage_py.dynamo.nodes import (
@@ -164,7 +165,8 @@ class _Run:
     it needs all of it, so it would wait for a kernel of its own; unless rows of it are short, or
     they go through a softmax, which is computed online. So would a reduction. What a product made
     is not read at two places in one kernel: that would compute it twice. All products of a kernel
-    have the same rows, and sums over rows stand apart from whatever works on one row.
+    have the same rows, and columns that one grid goes over, where they stand side by side; and sums
+    over rows stand apart from whatever works on one row.
     """
 
     def __init__(self, flow: Flow, start: int) -> None:
@@ -174,6 +176,7 @@ class _Run:
         self._busy: dict[Node, bool] = {}
         self._online: dict[Node, bool] = {}
         self._rows: tuple[int, ...] | None = None
+        self._columns: list[int] = []
         self._works: dict[bool, None] = {}
         self._fits = True
 
@@ -201,6 +204,8 @@ class _Run:
         self._online[node] = softmax or passes
         if (busy and waits and not held) or not self._same_grid(element):
             return False
+        if not busy and not self._beside(element):
+            return False
         return self._weight <= MAX_WEIGHT and not any(r.moved for r in busy)
 
     def _same_grid(self, element: Element) -> bool:
@@ -213,6 +218,14 @@ class _Run:
         if _is_product(element) or element.facts.kind == REDUCTION:
             self._works[sums_rows(element.node)] = None
         return len(self._works) < 2
+
+    def _beside(self, element: Element) -> bool:
+        """Whether the columns of a product can be gone through with those of the others."""
+        width = element.shape[-1] if element.facts.kind == PRODUCT and element.shape else 0
+        if width > NARROW:
+            self._columns.append(width)
+        one_row = prod(self._rows or ()) == 1
+        return not self._columns or common_columns(self._columns, one_row=one_row) > 0
 
     def _stays(self, element: Element, source: Node) -> bool:
         """Whether a value that a product is behind can stay where it is for the next one."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch._subclasses import FakeTensorMode
 
+from mirage_py.dynamo.measured_words import measured_words
 from mirage_py.dynamo.options import BackendOptions
 from mirage_py.dynamo.region_call import Kernel, Served, Server
 from mirage_py.dynamo.region_program import RegionProgram
@@ -36,8 +37,9 @@ def optimizing(options: BackendOptions) -> Server:
         question = pipeline.question_of(region.program, asked)
         with_cache = options.cache and not Settings.from_env().no_cache
         known = known_artifact(question) if with_cache else None
-        plan = known.plan if known is not None else None
-        if known is None:
+        if known is not None:
+            plan, report = known.plan, known.report
+        else:
             result = pipeline.optimize(
                 region.program,
                 target=options.target,
@@ -46,12 +48,14 @@ def optimizing(options: BackendOptions) -> Server:
                 seed=options.seed,
                 baselines=baselines(region, own, options.effort) if question.measured else None,
             )
-            plan = result.plan
+            plan, report = result.plan, result.document()
             if with_cache:
                 keep(question, result)
+        measured = measured_words(report)
         if plan is None:
-            return Served(None, "nothing was found that is faster")
-        return Served(PlanRunner(plan), f"{len(plan.ugraph.kernels)} kernels of {plan.backend}")
+            return Served(None, f"nothing was found that is faster: {measured}")
+        count = len(plan.ugraph.kernels)
+        return Served(PlanRunner(plan), f"{count} kernels of {plan.backend}: {measured}")
 
     return serve
 
@@ -73,9 +77,10 @@ def baselines(region: RegionProgram, own: Kernel, effort: str) -> dict[str, Kern
 def _by_inductor(region: RegionProgram, own: Kernel, *, max_autotune: bool) -> Kernel:
     from torch.fx.experimental.proxy_tensor import make_fx
 
+    # Numbers that the region makes are tensors without data, too.
     with FakeTensorMode():
         inputs = [_fake(t) for t in region.program.inputs]
-    graph = make_fx(lambda *given: _tupled(own(*given)))(*inputs)
+        graph = make_fx(lambda *given: _tupled(own(*given)))(*inputs)
     run = compiled_graph(graph, inputs, max_autotune=max_autotune)
 
     def baseline(*given: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:

@@ -10,14 +10,17 @@ import torch
 import torch.nn.functional as F
 
 from mirage_py.dynamo.region_call import RegionCall, Served, layouts_of
+from mirage_py.dynamo.region_graph import region_graph
 from mirage_py.dynamo.region_program import (
     RegionProgram,
     RegionResult,
     TensorLayout,
     region_program,
 )
+from mirage_py.dynamo.regions import cut
 from mirage_py.dynamo.servers import reference
 from mirage_py.errors import UnsupportedError
+from mirage_py.targets import target
 
 Trace = Callable[..., torch.fx.GraphModule]
 
@@ -116,3 +119,52 @@ def test_a_kernel_gets_the_regions_own_operators_as_its_baseline(traced: Trace):
     torch.testing.assert_close(result, (x + y.T).T * 2)
     assert baselines[0](x, y).is_contiguous()
     assert call.prepare([TensorLayout.of(x), TensorLayout.of(y)]).served.words == "slower"
+
+
+def test_values_inside_are_not_rounded(traced: Trace):
+    def normed(x: torch.Tensor) -> torch.Tensor:
+        return (x.float() * 3).to(torch.bfloat16) * x
+
+    x = torch.randn(3, 4, dtype=torch.bfloat16)
+    program = region_program(tupled(traced(normed, x)), layouts_of([x])).program
+    assert not any(node.op == "cast" for node in program.nodes)
+    assert str(program.outputs[0].tensor.dtype) == "bf16"
+
+
+def test_heads_of_queries_share_keys_and_values_under_a_mask():
+    """What a graph for a GPU has where a static cache is read: heads repeated by copies, and a mask
+    of numbers made beside them.
+    """
+    aten = torch.ops.aten
+
+    def attention(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: torch.Tensor
+    ) -> torch.Tensor:
+        def repeated(x: torch.Tensor) -> torch.Tensor:
+            x = aten.expand(aten.unsqueeze(x, 2), [1, 2, 4, 64, 32])
+            x = aten.clone(x, memory_format=torch.contiguous_format)
+            return aten._unsafe_view(x, [1, 8, 64, 32])
+
+        low = aten.scalar_tensor(-65504.0, dtype=q.dtype, device=q.device)
+        bias = aten.where(seen, aten.scalar_tensor(0.0, dtype=q.dtype, device=q.device), low)
+        found = aten._scaled_dot_product_cudnn_attention(
+            q, repeated(k), repeated(v), bias, False, scale=0.125
+        )
+        return found[0]
+
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    kinds = {"dtype": torch.bfloat16, "device": "cuda"}
+    with FakeTensorMode():
+        inputs = [torch.empty(1, h, n, 32, **kinds) for h, n in ((8, 1), (2, 64), (2, 64))]
+        inputs.append(torch.empty(1, 1, 1, 64, dtype=torch.bool, device="cuda"))
+        module = make_fx(attention)(*inputs)
+    module.graph.eliminate_dead_code()
+    (region,) = (found := cut(module.graph, target("h200"), rest_fuses=True)).regions
+    graph = region_graph(region, found.facts)
+    layouts = layouts_of([n.meta["val"] for n in graph.inputs])
+    made = region_program(graph.module, layouts)
+    shapes = sorted(t.shape for t in made.program.inputs)
+    assert shapes == [(1, 1, 1, 64), (1, 2, 64, 32), (1, 2, 64, 32), (1, 8, 1, 32)]
+    assert sorted(made.program.sizes.values()) == [2, 4, 32, 32, 64]
