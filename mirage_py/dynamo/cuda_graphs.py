@@ -42,9 +42,16 @@ def captured(name: str, run: BoxedCall, module: GraphModule, inputs: Sequence[An
     if skip:
         log.info("%s: not captured in a CUDA graph: %s", name, skip)
         return run
+
+    def emptying(values: list[Any]) -> Sequence[Any]:
+        # The trees count on it: nobody else may keep an input.
+        taken = list(values)
+        values.clear()
+        return run(taken)
+
     record: Any = cudagraphify_impl
     taken: BoxedCall = record(
-        run,
+        emptying,
         [x if isinstance(x, torch.Tensor) else 0 for x in inputs],
         tuple(still),
         device_index=get_device_index(module),

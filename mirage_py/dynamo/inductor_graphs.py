@@ -44,6 +44,9 @@ def compiled_by_inductor(
     from torch._dynamo.exc import RestartAnalysis
 
     settings = inductor_settings(compiler.options)
+    if _has_nested_regions(module):
+        log.info("a graph with torch.compiler.nested_compile_region is left to Inductor")
+        return left_to_torch(module, inputs, settings)
     attempt = _Attempt(compiler, settings)
     try:
         return attempt.compiled(module, inputs)
@@ -135,7 +138,7 @@ class _Attempt:
             raise _NothingServedError
         with config.patch({**self._before, **self._settings}):
             whole = taken_apart(fused, inputs)
-            device = next(x.device for x in inputs if isinstance(x, torch.Tensor))
+            device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), None)
             graph = _recursive_joint_graph_passes(whole, input_device=device)
             graph.graph.output_node().meta.update(module.graph.output_node().meta)
             if "get_decomp_fn" in asked:  # since torch 2.12
@@ -152,6 +155,12 @@ class _Attempt:
 
         with config.patch(self._before):
             yield
+
+
+def _has_nested_regions(module: GraphModule) -> bool:
+    """Whether parts of the graph are compiled once for many places: torch traces them once, too."""
+    kind = getattr(torch.ops.higher_order, "invoke_subgraph", None)
+    return kind is not None and any(n.target is kind for n in module.graph.nodes)
 
 
 def _name_of(asked: dict[str, Any]) -> str:

@@ -8,7 +8,9 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch.fx import GraphModule, Interpreter
+from torch.fx import GraphModule, Interpreter, Node
+
+from mirage_py.dynamo.region_op import region_operator
 
 
 def taken_apart(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
@@ -22,7 +24,7 @@ def taken_apart(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
     from torch.fx.traceback import preserve_node_meta
 
     mode: Any = detect_fake_mode(inputs)
-    tracer: Any = make_fx(Interpreter(module).run, select_decomp_table())
+    tracer: Any = make_fx(_Interpreter(module).run, select_decomp_table())
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         stack.enter_context(preserve_node_meta())
@@ -42,6 +44,17 @@ def taken_apart(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
     graph.recompile()
     graph.meta.update(module.meta)
     return graph
+
+
+class _Interpreter(Interpreter):
+    """Runs a graph; a constant that a region reads is made a value of the graph first."""
+
+    def run_node(self, n: Node) -> Any:
+        value = super().run_node(n)
+        is_read = any(u.target is region_operator() for u in n.users)
+        if n.op == "get_attr" and is_read and isinstance(value, torch.Tensor):
+            return torch.ops.aten.lift_fresh_copy.default(value)
+        return value
 
 
 def settled(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
