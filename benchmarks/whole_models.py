@@ -50,9 +50,19 @@ class Document:
         self.failed: dict[str, str] = {}
         self.not_run: dict[str, str] = {}
 
+    def take(self, kept: Json) -> None:
+        """Go on from a document: rows without faults stay, and the run that made them is named."""
+        known = ("command", "commit", "date", "options")
+        self.head["runs"] = [*kept.get("runs", []), {name: kept[name] for name in known}]
+        self.rows = {
+            f"{row['workload']}-b{row['batch']}": row for row in kept["rows"] if not row["faults"]
+        }
+        self.failed = dict(kept["failed"])
+
     def add(self, key: str, row: Json) -> None:
         """A row, which counts as failed where it has faults; its figures are kept all the same."""
         self.rows[key] = row
+        self.failed.pop(key, None)
         if row["faults"]:
             self.failed[key] = "; ".join(row["faults"])
         self.write()
@@ -169,6 +179,7 @@ def run_smoke(asked: dict[str, Json], document: Document) -> None:
 @click.option("--peers", default=",".join(PEERS), help="Rivals besides eager, with commas.")
 @click.option("--seconds", type=float, help="Seconds for the whole run.")
 @click.option("--commit", default="", help="What is measured, where there is no checkout.")
+@click.option("--resume", is_flag=True, help="Keep the rows of the file that is there.")
 @click.option("--logs", type=click.Path(path_type=Path), help="Folder for what processes print.")
 @click.option("--smoke", is_flag=True, help="Tiny models on the CPU: nothing is measured.")
 def main(
@@ -182,6 +193,7 @@ def main(
     seconds: float | None,
     commit: str,
     logs: Path | None,
+    resume: bool,
     smoke: bool,
 ) -> None:
     """Measure whole models with torch.compile, ours beside eager and Inductor."""
@@ -209,6 +221,9 @@ def main(
         output,
         {"command": command, "commit": commit or commit_here(), "options": options},
     )
+    if resume and output is not None and output.exists():
+        document.take(json.loads(output.read_text(encoding="utf-8")))
+        asked = {key: task for key, task in asked.items() if key not in document.rows}
     if smoke:
         run_smoke(asked, document)
         click.echo("nothing was measured: times are null")

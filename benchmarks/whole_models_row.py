@@ -63,6 +63,7 @@ def row_of(task: Task, answers: Mapping[str, Json], fault: str) -> Json:
         "batch": task["batch"],
         "layers": task["layers"],
         "context": task["context"],
+        "budget": task["budget"],
         "ours_us": ours,
         "peers_us": peers,
         "times": times,

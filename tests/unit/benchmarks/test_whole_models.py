@@ -26,7 +26,7 @@ ALONE = (
     "left alone: nothing was found that is faster"
 )
 LOG = [SERVED, ALONE, "inference: 3 x aten.mm.default left to inductor: it would save nothing"]
-TASK = {"model": "llama8b", "batch": 16, "layers": 8, "context": 1024}
+TASK = {"model": "llama8b", "batch": 16, "layers": 8, "context": 1024, "budget": 25.0}
 
 
 def answers(**second: Any) -> dict[str, Any]:
@@ -114,6 +114,19 @@ def test_only_known_rows_are_taken():
     result = CliRunner().invoke(whole_models.main, ["--only", "llama"])
     assert result.exit_code == 2
     assert "there is no llama; there are llama8b, llama8b-b1," in result.output
+
+
+def test_a_run_goes_on_from_another():
+    old = whole_models.Document(None, {"command": "first", "commit": "a", "options": {}})
+    old.add("llama8b-b16", row_of(TASK, answers(), ""))
+    old.add("llama8b-b1", row_of({**TASK, "batch": 1}, {}, "killed"))
+    new = whole_models.Document(None, {"command": "second", "commit": "b", "options": {}})
+    new.take(old.json())
+    assert list(new.rows) == ["llama8b-b16"]
+    assert new.json()["runs"][0]["command"] == "first"
+    assert new.json()["failed"] == {"llama8b-b1": "killed"}
+    new.add("llama8b-b1", row_of({**TASK, "batch": 1}, answers(), ""))
+    assert new.json()["failed"] == {}
 
 
 def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch):
