@@ -154,6 +154,26 @@ def test_a_region_in_the_backward_graph_alone(
     assert "region.default" in backward
 
 
+def test_a_region_may_read_a_constant_of_the_model(compiled: Compiled, generated: Any):
+    def scaled(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.silu(F.rms_norm(x, (64,)) @ w) * torch.tensor([1.0, 2.0]).repeat(32)
+
+    (code,) = generated(compiled(scaled, rest="inductor"), torch.randn(5, 64), torch.randn(64, 64))
+    assert "region.default" in code
+
+
+def test_nested_regions_of_torch_are_left_to_it(compiled: Compiled, generated: Any, lines: Lines):
+    layer = torch.compiler.nested_compile_region(lambda x: F.silu(F.rms_norm(x, (64,)) @ x.t()))
+
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return layer(layer(x))
+
+    x = torch.randn(64, 64)
+    mine = generated(compiled(twice, rest="inductor"), x)
+    assert lines("nested_compile_region") != []
+    assert mine == generated(by_torch(twice), x)
+
+
 def test_what_fails_in_a_cut_leaves_the_graph_to_torch(
     compiled: Compiled, generated: Any, monkeypatch: pytest.MonkeyPatch
 ):
