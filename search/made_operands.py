@@ -104,7 +104,7 @@ def _half_type(program: Program) -> DType | None:
 
 
 def _tensor(program: Program, value: int, number: int, dtype: DType) -> Tensor:
-    stem = "operand"
+    stem = "mid"
     while any(name.startswith(stem) for name in program.tensors):
         stem += "_"
     shape = tuple(program.sizes[d] for d in axes_as_read(program, program.nodes[value].dims))
@@ -171,7 +171,7 @@ def _maker(program: Program, value: int, tensor: Tensor, search: Search) -> Bloc
     straight = [b for b in blocks if all(s.loop is None for s in b.sections)]
     looped = [b for b in blocks if b not in straight]
     chosen = (*straight, *looped) if row <= _WHOLE_ELEMENTS else (*looped, *straight)
-    return next((replace(b, name=f"{program.name}_{tensor.name}") for b in chosen), None)
+    return next(iter(chosen), None)
 
 
 def _kept(families: Sequence[UGraph]) -> list[UGraph]:
@@ -202,7 +202,14 @@ def _together(
         kernels = [_split(k, whole, dim) for k in kernels]
     if whole.dim_names != rest.program.dim_names:
         return None
-    return UGraph(whole, (*kernels, *rest.kernels), (*made, *rest.intermediates))
+    every = (*kernels, *rest.kernels)
+    names = [f"{program.name}_made{n}" for n in range(len(kernels))]
+    names += [k.name for k in rest.kernels]
+    if len(every) == 2:
+        # As chains.py calls them, so that a pair that is found there is not found twice.
+        names = [f"{program.name}_first", f"{program.name}_last"]
+    named = (replace(k, name=name) for k, name in zip(every, names, strict=True))
+    return UGraph(whole, tuple(named), (*made, *rest.intermediates))
 
 
 def _split(block: BlockGraph, program: Program, dim: str) -> BlockGraph:

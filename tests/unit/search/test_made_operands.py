@@ -43,7 +43,7 @@ def families(program: Program) -> tuple[UGraph, ...]:
 
 
 def stored(ugraph: UGraph) -> list[tuple[tuple[int, ...], str]]:
-    return [(t.shape, t.dtype.name) for t in ugraph.intermediates if t.name.startswith("operand")]
+    return [(t.shape, t.dtype.name) for t in ugraph.intermediates if t.name.startswith("mid")]
 
 
 def test_keys_are_stored_as_they_lie_and_in_half_precision() -> None:
