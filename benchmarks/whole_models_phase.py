@@ -106,6 +106,7 @@ def second_start(task: Task) -> Json:
     for name in task["peers"]:
         steps = bench.steps(**(PEERS[name] or {"mode": "default"}))
         try:
+            # With what the first start of ours left in Inductor's caches.
             start_s[name] = round(bench.started(steps), 1)
         # A rival that fails is shown as such, and the others are measured.
         except Exception as error:  # noqa: BLE001

@@ -28,7 +28,8 @@ _HEAD = (
 def whole_models_table(document: Mapping[str, Any]) -> str:
     """Microseconds a step; losses in bold; rows that failed, and those not run, by name."""
     lines = [_line(_HEAD), _line(("---", *["---:"] * (len(_HEAD) - 1)))]
-    lines += [_line(_cells(row)) for row in document["rows"] if row["ours_us"] is not None]
+    counted = [row for row in document["rows"] if row["ours_us"] and not row["faults"]]
+    lines += [_line(_cells(row)) for row in counted]
     for title, rows in (("Failed", document["failed"]), ("Not run", document["not_run"])):
         if rows:
             said = "; ".join(f"{key}: {_short(why)}" for key, why in rows.items())

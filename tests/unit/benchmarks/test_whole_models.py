@@ -90,7 +90,12 @@ def test_losses_are_bold_and_what_is_missing_is_named():
     times = {"ours": {"us": 125.0}, "compile_max_autotune": {"us": 100.0}}
     lost = row_of({**TASK, "batch": 1}, answers(times=times), "")
     document = {
-        "rows": [row_of(TASK, answers(), ""), lost, row_of(TASK, {}, "first_start: killed")],
+        "rows": [
+            row_of(TASK, answers(), ""),
+            lost,
+            row_of(TASK, {}, "first_start: killed"),
+            row_of(TASK, answers(errors={"ours": 1.0}), ""),
+        ],
         "failed": {"qwen3-b1": "first_start: killed"},
         "not_run": {"vit-b8": "out of time"},
     }
