@@ -6,7 +6,7 @@ What Inductor gets it compiles as in torch.compile with the same mode: ``inducto
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -62,14 +62,25 @@ def left_to_torch(
     return compiled
 
 
-def compiled_graph(module: GraphModule, inputs: Sequence[Any], *, max_autotune: bool) -> BoxedCall:
-    """An ATen graph compiled by Inductor, without dynamo; ``inputs`` are fake tensors."""
+def compiled_graph(
+    module: GraphModule,
+    inputs: Sequence[Any],
+    *,
+    max_autotune: bool,
+    inductor: Mapping[str, Any],
+) -> BoxedCall:
+    """An ATen graph compiled by Inductor, without dynamo and without a CUDA graph; ``inputs`` are
+    fake tensors, ``inductor`` settings over those of the mode.
+    """
     from torch._guards import TracingContext, detect_fake_mode, tracing
     from torch._inductor.compile_fx import compile_fx
 
     # A compilation of its own: what AOTAutograd noted about the graph around is not about this one.
     context = TracingContext(detect_fake_mode(inputs))
-    settings = inductor_settings(BackendOptions(effort="full" if max_autotune else "quick"))
+    effort = "full" if max_autotune else "quick"
+    settings = inductor_settings(BackendOptions(effort=effort, inductor=inductor))
+    # Whoever measures it captures it.
+    settings["triton.cudagraphs"] = False
     with tracing(context), torch.no_grad():
         compiled: Any = compile_fx(module, list(inputs), config_patches=settings)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -46,7 +46,9 @@ def optimizing(options: BackendOptions) -> Server:
                 effort=options.effort,
                 budget=options.budget,
                 seed=options.seed,
-                baselines=baselines(region, own, options.effort) if question.measured else None,
+                baselines=baselines(region, own, options.effort, options.inductor)
+                if question.measured
+                else None,
             )
             plan, report = result.plan, result.document()
             if with_cache:
@@ -60,28 +62,33 @@ def optimizing(options: BackendOptions) -> Server:
     return serve
 
 
-def baselines(region: RegionProgram, own: Kernel, effort: str) -> dict[str, Kernel]:
-    """What a kernel has to beat: the region's own operators, one by one and compiled by Inductor.
+def baselines(
+    region: RegionProgram, own: Kernel, effort: str, inductor: Mapping[str, Any] | None = None
+) -> dict[str, Kernel]:
+    """What a kernel has to beat: the region's own operators, one by one and compiled by Inductor,
+    with the settings that the rest has.
 
     The tuner would use torch.compile. But it calls baselines in a thread of its own, while this
     one holds dynamo's lock: they would wait for each other. So Inductor is called here, directly.
     """
     found = {"eager": own}
     if effort != "none":
-        found["compile"] = _by_inductor(region, own, max_autotune=False)
+        found["compile"] = _by_inductor(region, own, inductor, max_autotune=False)
     if effort == "full":
-        found["compile_max_autotune"] = _by_inductor(region, own, max_autotune=True)
+        found["compile_max_autotune"] = _by_inductor(region, own, inductor, max_autotune=True)
     return found
 
 
-def _by_inductor(region: RegionProgram, own: Kernel, *, max_autotune: bool) -> Kernel:
+def _by_inductor(
+    region: RegionProgram, own: Kernel, inductor: Mapping[str, Any] | None, *, max_autotune: bool
+) -> Kernel:
     from torch.fx.experimental.proxy_tensor import make_fx
 
     # Numbers that the region makes are tensors without data, too.
     with FakeTensorMode():
         inputs = [_fake(t) for t in region.program.inputs]
         graph = make_fx(lambda *given: _tupled(own(*given)))(*inputs)
-    run = compiled_graph(graph, inputs, max_autotune=max_autotune)
+    run = compiled_graph(graph, inputs, max_autotune=max_autotune, inductor=inductor or {})
 
     def baseline(*given: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         results = tuple(run(list(given)))
