@@ -13,9 +13,20 @@ from mirage_py.dynamo.flow import Element, Flow
 from mirage_py.dynamo.nodes import ATTENTION, PRODUCT
 from mirage_py.targets import Target
 
-# Of the rates, what a library's product reaches, and what it takes besides, in microseconds: fitted
-# with the rest of the cost model (mirage_py/search/model_constants.py).
-_LIBRARY_MEMORY, _LIBRARY_TENSOR, _LIBRARY_US = 0.957, 0.925, 1.8
+# Measured on an H200 with a cold L2: bf16, 1 and 16 rows, weights of 17 to 235 MB as checkpoints
+# hold them (docs/torch_compile.md). Weights are read at 4.3 TB/s, by us and by the library, where
+# the target's rate is 3.45: a factor of that.
+_WEIGHTS = 1.25
+# What a kernel with a product takes besides that and its launch, in microseconds: ours 2.8 in all,
+# with a norm in front or not (10.1 us for 34 MB, 29.5 for 117, 57.2 for 235), the library's 3.8.
+_OWN_US, _LIBRARY_US = 1.7, 2.7
+# Where the library has fewer tiles than the GPU has SMs it cuts the sum and adds up in a second
+# kernel (15.9 us for 34 MB, 34.8 for 117). Columns and rows of its tiles.
+_PARTS_US = 3.2
+_LIBRARY_TILE = (64, 128)
+# Of the tensor cores' rate, what a library's product reaches: fitted with the rest of the cost
+# model (mirage_py/search/model_constants.py).
+_LIBRARY_TENSOR = 0.925
 # Of the tensor cores' rate, what a product in a kernel of ours reaches, and an attention anywhere.
 _OWN_TENSOR, _ATTENTION_TENSOR = 0.75, 0.6
 # Products of float32 run on the plain cores.
@@ -40,10 +51,11 @@ class Costs:
         members = self.flow.elements[start:end]
         moved = self.flow.border_bytes(start, end)
         work = sum(self._compute_us(e, _OWN_TENSOR) for e in members)
-        # What a product takes besides is in every kernel that has one, ours or the library's.
-        has_product = any(e.facts.kind in (PRODUCT, ATTENTION) for e in members)
-        time_us = max(moved / self.target.dram_bytes_per_us, work) + self.target.launch_us
-        time_us += _LIBRARY_US if has_product else 0.0
+        memory_us = moved / self.target.dram_bytes_per_us
+        other_us = self.target.launch_us
+        if any(e.facts.kind in (PRODUCT, ATTENTION) for e in members):
+            memory_us, other_us = memory_us / _WEIGHTS, other_us + _OWN_US
+        time_us = max(memory_us, work) + other_us
         weight = sum(e.facts.weight for e in members)
         return time_us / (1.0 - self.min_gain) + _OPERATOR_US * weight
 
@@ -65,11 +77,13 @@ class Costs:
     def _library_us(self, place: int) -> float:
         element = self.flow.elements[place]
         moved = self.flow.border_bytes(place, place + 1)
-        memory_us = moved / self.target.dram_bytes_per_us / _LIBRARY_MEMORY
+        memory_us = moved / self.target.dram_bytes_per_us / _WEIGHTS
+        other_us = self.target.launch_us + _LIBRARY_US
         if element.facts.kind == ATTENTION:
             memory_us /= min(1.0, _attention_blocks(element) / self.target.sms)
-        compute_us = self._compute_us(element, _LIBRARY_TENSOR)
-        return max(memory_us, compute_us) + self.target.launch_us + _LIBRARY_US
+        elif element.is_half and _library_tiles(element) < self.target.sms:
+            other_us += _PARTS_US
+        return max(memory_us, self._compute_us(element, _LIBRARY_TENSOR)) + other_us
 
     def _compute_us(self, element: Element, share: float) -> float:
         if element.facts.kind == ATTENTION:
@@ -82,3 +96,9 @@ class Costs:
 def _attention_blocks(element: Element) -> int:
     *batch, queries, _ = element.shape
     return prod(batch) * -(-queries // _QUERIES)
+
+
+def _library_tiles(element: Element) -> int:
+    *rows, columns = element.shape or (1,)
+    width, height = _LIBRARY_TILE
+    return -(-prod(rows) // height) * -(-columns // width)

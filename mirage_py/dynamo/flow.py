@@ -76,11 +76,12 @@ class Flow:
                 total += element.facts.bytes
         return total + sum(read.values())
 
-    def pieces(self, start: int, end: int) -> int:
+    def pieces(self, start: int, end: int, *, beside: bool = False) -> int:
         """How many groups of the elements from one place to another have nothing to do with each
-        other: no value of one is read in another.
+        other: no value of one is read in another, nor, with ``beside``, one value in both.
         """
         group = {number: number for number in range(start, end)}
+        first_reader: dict[Node, int] = {}
 
         def root(number: int) -> int:
             while group[number] != number:
@@ -90,6 +91,8 @@ class Flow:
         for number in range(start, end):
             for read in self.elements[number].reads:
                 source = self.place.get(read.source, -1)
+                if source < start and beside:
+                    source = first_reader.setdefault(read.source, number)
                 if source >= start:
                     group[root(source)] = root(number)
         return sum(group[n] == n for n in group)

@@ -189,7 +189,9 @@ class _Run:
         """Whether its members hang together and kernels can write all that it leaves."""
         outputs = self._flow.outputs(self._start, end)
         floats = all(e.dtype is not None and e.dtype.is_floating_point for e in outputs)
-        return floats and self._flow.pieces(self._start, end) == 1
+        # Products of one value are one kernel; other work the rest puts together as well.
+        beside = self._rows is not None
+        return floats and self._flow.pieces(self._start, end, beside=beside) == 1
 
     def _takes(self, element: Element) -> bool:
         node = element.node

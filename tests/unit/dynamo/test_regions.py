@@ -46,8 +46,29 @@ def test_large_products_are_left_to_the_library(traced: Trace):
     assert ("aten.mm.default", 2, "a kernel of ours would save nothing") in left_alone(found)
 
 
-def test_one_product_alone_is_none(traced: Trace):
-    assert names(cut_of(traced(torch.mm, half(4, 4096), half(4096, 4096)))) == []
+def test_one_product_alone_is_one_where_the_library_would_cut_its_sum(traced: Trace):
+    narrow = traced(torch.mm, half(4, 4096), half(4096, 4096))
+    assert names(cut_of(narrow)) == ["mm"]
+    assert names(cut_of(traced(torch.mm, half(4, 4096), half(4096, 14336)))) == []
+    assert names(cut_of(traced(torch.mm, half(512, 4096), half(4096, 4096)))) == []
+
+
+def test_a_residual_goes_with_the_product_that_is_added_to_it(traced: Trace):
+    module = traced(lambda r, x, w: r + x @ w, half(16, 4096), half(16, 14336), half(14336, 4096))
+    assert names(cut_of(module)) == ["mm add"]
+
+
+def test_products_of_one_value_are_a_region_if_one_grid_does_for_both(traced: Trace):
+    def beside(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x @ a, x @ b
+
+    def found(rows: int, *widths: int) -> list[str]:
+        weights = [half(4096, width) for width in widths]
+        return names(cut_of(traced(beside, half(rows, 4096), *weights)))
+
+    assert found(16, 1024, 1024) == ["mm mm"]
+    assert found(16, 4096, 1024) == ["mm", "mm"]
+    assert found(1, 4096, 1024) == ["mm mm"]
 
 
 def test_pointwise_runs_are_a_region_only_where_the_rest_does_not_fuse(traced: Trace):

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from test_region_program import tupled
 
 from mirage_py.dynamo import servers
 from mirage_py.dynamo.region_call import layouts_of
@@ -24,6 +23,9 @@ def test_numbers_that_a_region_makes_are_traced_without_data(
     def chosen(x: torch.Tensor) -> torch.Tensor:
         return torch.where(x > 0, aten.scalar_tensor(0.0), aten.scalar_tensor(-65504.0))
 
+    def tupled(x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (chosen(x),)
+
     graphs: list[torch.fx.GraphModule] = []
 
     def compiled_graph(graph: torch.fx.GraphModule, *_: Any, **__: Any) -> Any:
@@ -32,7 +34,10 @@ def test_numbers_that_a_region_makes_are_traced_without_data(
 
     monkeypatch.setattr(servers, "compiled_graph", compiled_graph)
     x = torch.randn(3)
-    region = region_program(tupled(traced(chosen, x)), layouts_of([x]))
+    module = traced(tupled, x)
+    (given,) = (n for n in module.graph.nodes if n.op == "placeholder")
+    given.target = given.name = "in0"  # as regions have them
+    region = region_program(module, layouts_of([x]))
     found = servers.baselines(region, chosen, "quick")
     assert len(graphs) == 1
     torch.testing.assert_close(found["compile"](x), chosen(x))
