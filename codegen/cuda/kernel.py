@@ -27,7 +27,7 @@ from mirage_py.codegen.cuda.staging import staged_loads
 from mirage_py.codegen.cuda.stores import Stores
 from mirage_py.codegen.cuda.value import Value
 from mirage_py.codegen.cuda.warp_shifts import own_shifts
-from mirage_py.codegen.live_tiles import live_range, loop_masks, whole_below
+from mirage_py.codegen.live_tiles import always_iterates, live_range, loop_masks, whole_below
 from mirage_py.codegen.precision import TypedBlock
 from mirage_py.codegen.triton.block_order import ORDER, block_numbers
 from mirage_py.codegen.triton.descriptors import COPIES, DESCRIPTORS
@@ -114,10 +114,12 @@ class KernelEmitter:
         )
 
     def _refuse_types(self, tensors: Mapping[str, Tensor]) -> None:
-        for name in self.pointers:
-            if tensors[name].dtype.name not in C_TYPES:
+        types = {f"tensor {name}": tensors[name].dtype for name in self.pointers}
+        types |= {f"cast %{n}": dtype for n, dtype in enumerate(self.facts.dtypes)}
+        for what, dtype in types.items():
+            if dtype.name not in C_TYPES:
                 raise ScheduleError(
-                    f"tensor {name} is of type {tensors[name].dtype}",
+                    f"{what} is of type {dtype}",
                     where=self.block.name,
                     why=f"the CUDA back end knows {', '.join(C_TYPES)}",
                 )
@@ -246,7 +248,7 @@ class KernelEmitter:
         tile = self.tiling.padded(dim, number)
         first, stop = loop_bounds(self.tiling, number, self.live[number], out.starts)
         variable = out.fresh(f"{identifier(dim)}_start")
-        with out.memory.loop(may_be_empty=bool(self.live[number])):
+        with out.memory.loop(may_be_empty=not always_iterates(self.tiling, number)):
             self.pipeline.begin_loop(number, dim, (first, stop, tile), section.nodes)
             self._hoist(section.nodes)
             if self.live[number]:

@@ -9,7 +9,7 @@ from mirage_py.codegen.cuda.emission import Emission, Key
 from mirage_py.codegen.cuda.expressions import elementwise
 from mirage_py.codegen.cuda.layout import LANE_BITS, Layout
 from mirage_py.codegen.cuda.value import Value
-from mirage_py.ugraph.dtypes import BOOL
+from mirage_py.ugraph.dtypes import BOOL, I8
 from mirage_py.ugraph.index import IndexExpr, Predicate
 
 
@@ -76,6 +76,16 @@ class ScalarText:
         value = node.attr if node.op == "const" else float(self.facts.program.sizes[str(node.attr)])
         assert isinstance(value, float)
         return float_text(value)
+
+    def constant(self, number: int) -> str | None:
+        """The text of a number, also behind casts; None of what is none."""
+        if self.facts.is_literal(number):
+            return self.literal(number)
+        node = self.facts.block.nodes[number]
+        inner = self.constant(node.args[0]) if node.op == "cast" else None
+        if inner is None:
+            return None
+        return self.rounded(number, atom(self._converted(number, node.args[0], inner)))
 
     def operand(self, number: int) -> str:
         """The text of a value at the register that is being written."""
@@ -156,8 +166,16 @@ class ScalarText:
 
     def _cast(self, number: int) -> str:
         (source,) = self.facts.block.nodes[number].args
-        text = self.operand(source)
+        return self._converted(number, source, self.operand(source))
+
+    def _converted(self, number: int, source: int, text: str) -> str:
+        """What a cast makes of the text of its operand, but for rounding to a half."""
         to, have = self.facts.dtypes[number], self.facts.dtypes[source]
         if to == BOOL:
             return text if have == BOOL else f"{atom(text)} != 0.0f"
-        return f"{atom(text)} ? 1.0f : 0.0f" if have == BOOL else text
+        if have == BOOL:
+            return f"{atom(text)} ? 1.0f : 0.0f"
+        if to.is_float or to == have:
+            return text
+        # Values are floats here; eight bits are the lowest ones of the whole number.
+        return f"(float){'(signed char)' if to == I8 else ''}(int){atom(text)}"

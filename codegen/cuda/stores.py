@@ -50,8 +50,8 @@ class Stores:
             axes = (d for d, _ in self.facts.tiling.cluster_axes if d not in node.dims)
             firsts += [f"{self.out.block_names[d]} == 0" for d in axes]
         condition = " && ".join(firsts)
-        if facts.is_literal(source) or facts.is_literal(self._uncast(source)):
-            text = self.graphs.text.literal(self._uncast(source))
+        text = self.graphs.text.constant(source)
+        if text is not None:
             self.stored(number, text, self.store_layout(number, None), condition)
             return
         summed = tuple(d for d in facts.live(source) if d in self.facts.block.summed_axes(node))
@@ -67,11 +67,6 @@ class Stores:
         if value.layout.registers != layout.registers and value.layout.has_same_threads(layout):
             layout = value.layout
         self.stored(number, value, layout, condition)
-
-    def _uncast(self, number: int) -> int:
-        while self.facts.block.nodes[number].op == "cast":
-            number = self.facts.block.nodes[number].args[0]
-        return number
 
     def _summed(self, source: int, summed: Sequence[str]) -> Value:
         """What the block adds: its tile summed over grid axes."""

@@ -7,6 +7,7 @@ import pytest
 from plans import random_inputs, relative_error
 from several_kernels import over
 
+from mirage_py.codegen.cuda.module import emit_cuda
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.emulated import run_emulated
 from mirage_py.ugraph.plan import LaunchOptions, Plan
@@ -100,3 +101,15 @@ def test_tiles_have_arrived(producer):
     x = halves(plan)
     want = masked(x["Q"] @ x["K"].T * 0.125) @ x["V"] + (x["Q"] ** 2).sum(1, keepdims=True)
     assert relative_error(run_emulated(plan, x)["O"], want) < 1e-3
+
+
+def test_memory_used_before_a_loop_that_always_has_an_iteration_is_free_behind_it():
+    """Causal: each row sees itself."""
+
+    def bytes_of(ahead: int) -> int:
+        spec, kernel = (t.replace("q - 70", f"q - {ahead}") for t in (SUMS, SUMS_KERNEL))
+        plan = Plan(over(parse(spec), kernel), (LaunchOptions(4, (2,)),), backend="cuda")
+        (emitted,) = emit_cuda(plan)
+        return emitted.smem_bytes
+
+    assert bytes_of(0) < bytes_of(70)
