@@ -2,6 +2,8 @@
 
     python -m benchmarks.launch_overhead [-o OUT.json]
 
+``table`` writes the rows of docs/torch_ops.md from such a file.
+
 The kernel is so small that the processor that launches it is what is measured: thousands of calls
 in a row, waited for once. Each row is a way to call it; all but the first and ``addresses known``
 allocate their result. ``bare triton_op`` is the same kernel as an operator that torch makes, to be
@@ -15,7 +17,7 @@ import contextlib
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,8 @@ from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
 _CALLS = 2000
 _REPEATS = 15
 _ROWS, _COLUMNS = 32, 64
+# The row that the others are compared with.
+_FLOOR = "bare Triton launch"
 
 Call = Callable[[], Any]
 
@@ -121,7 +125,7 @@ def _bare(runner: PlanRunner, x: torch.Tensor, w: torch.Tensor) -> Iterator[tupl
 
     through_torch.__annotations__ = dict.fromkeys(("x", "w", "return"), torch.Tensor)
     held = arguments(out)
-    yield "bare Triton launch", lambda: function[grid](*held, num_warps=warps)
+    yield _FLOOR, lambda: function[grid](*held, num_warps=warps)
     yield (
         "bare Triton launch and its result",
         lambda: function[grid](*arguments(torch.empty_like(x)), num_warps=warps),
@@ -166,6 +170,16 @@ def stand_in(on_gpu: bool) -> Iterator[None]:
         yield
 
 
+def table(document: Mapping[str, Any]) -> str:
+    """The rows of a file as a table in Markdown, beside the bare Triton launch."""
+    floor = document["rows"][_FLOOR]["median_us"]
+    rows = [
+        f"| {name} | {row['median_us']:.1f} | {row['median_us'] - floor:+.1f} |"
+        for name, row in document["rows"].items()
+    ]
+    return "\n".join(["| a call by way of | us | beside the first |", "|---|---|---|", *rows])
+
+
 @click.command()
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write a JSON file.")
 def main(output: Path | None) -> None:
@@ -175,7 +189,7 @@ def main(output: Path | None) -> None:
     with stand_in(on_gpu), torch.no_grad():
         for name, call in ways("cuda" if on_gpu else "cpu"):
             rows[name] = measured(call, on_gpu=on_gpu)
-    floor = rows.get("bare Triton launch", {}).get("median_us")
+    floor = rows.get(_FLOOR, {}).get("median_us")
     for name, row in rows.items():
         more = "" if floor is None else f"  {row['median_us'] - floor:+7.2f} us"
         print(f"{name:40s} {row['median_us']:7.2f} us{more}")

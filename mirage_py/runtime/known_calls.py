@@ -86,5 +86,7 @@ class KnownCalls:
 
     def _remember(self, inputs: Sequence[torch.Tensor], call: Again) -> None:
         """Keep how inputs like these are served, that were taken as they are."""
+        if not inputs:  # nothing to guard
+            return
         self._last = alike(inputs), call
         self._known.add(inputs, self._last)

@@ -5,6 +5,7 @@ Those of the bare ways are counted by the same rule: it is the distance that is 
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 
@@ -86,3 +87,10 @@ def test_the_command_prints_every_way(tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     assert all(name in done.output for name in MOST)
     assert '"machine": "no GPU' in (tmp_path / "o.json").read_text()
+
+
+def test_the_page_has_the_figures_that_were_measured(request):
+    root = request.config.rootpath
+    measured = (root / "benchmarks/results/h200-launch-overhead.json").read_text(encoding="utf-8")
+    page = (root / "docs/torch_ops.md").read_text(encoding="utf-8")
+    assert launch_overhead.table(json.loads(measured)) in page
