@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from mirage_py.codegen.cuda.c_text import added, float_text
 from mirage_py.codegen.cuda.copies import VECTORS
 from mirage_py.codegen.cuda.emission import Emission
-from mirage_py.codegen.cuda.layout import Layout
+from mirage_py.codegen.cuda.layout import Bit, Layout
 from mirage_py.codegen.cuda.linear_text import (
     Places,
     is_only_copy,
@@ -20,6 +20,8 @@ from mirage_py.codegen.cuda.shared_tile import TILE_ALIGNMENT_BYTES, SharedTile
 from mirage_py.codegen.cuda.turning import read_vector, turning_tile, written_vector
 from mirage_py.codegen.cuda.value import Value
 from mirage_py.ugraph.dtypes import BOOL
+
+_REDUCTIONS = ("sum", "max", "matmul")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +137,18 @@ class Exchange:
         layout = parts.value.layout
         warps = _parts_of_warps(layout, parts)
         kept = [b for n, b in enumerate(layout.warps) if n not in warps]
-        bits = [b for b in (*layout.lanes, *layout.registers, *kept) if b is not None]
+        read = [b for b in layout.registers if not self._is_padding(b)]
+        bits = [b for b in (*layout.lanes, *read, *kept) if b is not None]
         return linear_places(tuple(bits)), 1 << len(bits), warps
+
+    def _is_padding(self, bit: Bit) -> bool:
+        """Whether a position with this bit is behind the end of a dimension that nobody sums over:
+        what a thread has there may be anything, as nobody stores it.
+        """
+        dim, power = bit
+        facts = self.out.facts
+        summed = any(dim in n.reduced for n in facts.block.nodes if n.op in _REDUCTIONS)
+        return not summed and 1 << power >= facts.program.sizes[dim]
 
     def _written(self, parts: Parts) -> str:
         value, layout = parts.value, parts.value.layout
@@ -150,9 +162,11 @@ class Exchange:
         places = {**places, **part_bits}
         thread = self.out.interned("part_at", thread_part(source, places))
         self.out.comment(f"Each warp has a part of {value.name}.")
+        padding = sum(1 << n for n, b in enumerate(layout.registers) if b not in places)
         with self.out.only(is_only_copy(source)), self.out.unrolled("r", value.words) as r:
             place = added(thread, register_part(source, places, r))
-            self.out.line(f"{buffer}[{place}] = {value.word(r)};")
+            with self.out.only(f"({r} & {padding}) == 0" if padding else ""):
+                self.out.line(f"{buffer}[{place}] = {value.word(r)};")
         return buffer
 
     def _read(self, parts: Parts, buffer: str) -> Value:
