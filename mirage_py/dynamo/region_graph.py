@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from mirage_py.dynamo.nodes import CONSTANT, VIEW, Facts
+from mirage_py.dynamo.nodes import CONSTANT, VIEW, Facts, shape_of, tensors_of
 from mirage_py.dynamo.regions import Region
 
 
@@ -33,15 +33,17 @@ def region_graph(region: Region, facts: Mapping[Node, Facts]) -> RegionGraph:
     inputs: dict[Node, Node] = {}
     made: dict[Node, Node] = {}
     inside = dict.fromkeys(region.nodes)
+    reshaped = _reshaped(region, facts, inside)
 
     def value(node: Node) -> Node:
+        node = reshaped.get(node, node)
         if node in made:
             return made[node]
-        if node in inside or _comes_along(node, facts, inside):
+        if node in inside or (node not in reshaped and _comes_along(node, facts, inside)):
             # Operands first: an input is declared where it is read first.
             for operand in node.all_input_nodes:
                 value(operand)
-            made[node] = graph.node_copy(node, made.__getitem__)
+            made[node] = graph.node_copy(node, lambda n: made[reshaped.get(n, n)])
             return made[node]
         made[node] = inputs[node] = _placeholder(graph, node, len(inputs))
         return made[node]
@@ -63,6 +65,51 @@ def _comes_along(node: Node, facts: Mapping[Node, Facts], inside: Mapping[Node, 
     # One of several results of an operator outside is an input as it is.
     part = node.target is operator.getitem and facts[whole].kind != VIEW
     return not part or whole in inside
+
+
+def _reshaped(
+    region: Region, facts: Mapping[Node, Facts], inside: Mapping[Node, None]
+) -> dict[Node, Node]:
+    """Views that are inputs themselves: what they stand for has its elements in the order in which
+    the tensor outside has them, and the region reads that tensor in no other shape. Its own axes
+    are none of the region's business, and a sum over two of them would be two loops.
+
+    Views of one tensor stand for the first of them.
+    """
+    read: dict[Node, list[Node]] = {}
+    for node in region.nodes:
+        for operand in node.all_input_nodes:
+            whole = _whole(operand, facts)
+            if whole not in inside and facts[whole].kind != CONSTANT and tensors_of(operand):
+                read.setdefault(whole, []).append(operand)
+    found: dict[Node, Node] = {}
+    for whole, views in read.items():
+        alike = all(_same_elements(whole, v) and _shape(v) == _shape(views[0]) for v in views)
+        if alike and views[0] is not whole:
+            found.update(dict.fromkeys(views, views[0]))
+    return found
+
+
+def _whole(node: Node, facts: Mapping[Node, Facts]) -> Node:
+    """The tensor that a chain of views begins at."""
+    while facts[node].kind == VIEW and node.target is not operator.getitem:
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _same_elements(whole: Node, view: Node) -> bool:
+    """Whether both are row-major and of the same elements, whatever the sizes turn out to be."""
+    tensors = [*tensors_of(whole), *tensors_of(view)]
+    sizes = [size for t in tensors for size in (*t.shape, *t.stride(), t.storage_offset())]
+    if len(tensors) != 2 or not all(isinstance(size, int) for size in sizes):
+        return False
+    one, other = tensors
+    where = one.storage_offset() == other.storage_offset() and one.dtype == other.dtype
+    return where and one.numel() == other.numel() and all(t.is_contiguous() for t in tensors)
+
+
+def _shape(node: Node) -> tuple[int, ...]:
+    return shape_of(tensors_of(node)[0])
 
 
 def content_key(module: GraphModule) -> str:

@@ -207,3 +207,27 @@ def test_attention_of_torch_takes_its_prologue_along(traced: Trace):
     (region,) = found.regions
     inner = region_graph(region, found.facts).module
     torch.testing.assert_close(inner(q, k, v)[0], attention(q, k, v))
+
+
+def test_axes_of_a_tensor_outside_are_not_those_of_the_region(traced: Trace):
+    """A product over heads that lie one after the other is over one dimension."""
+
+    def projected(heads: torch.Tensor, r: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return r + heads.transpose(1, 2).reshape(1, 4096) @ w
+
+    module = traced(projected, half(1, 32, 1, 128), half(1, 4096), half(4096, 4096))
+    found = cut_of(module)
+    (region,) = found.regions
+    graph = region_graph(region, found.facts)
+    shapes = [tuple(n.meta["val"].shape) for n in graph.inputs]
+    assert (1, 4096) in shapes
+    assert (1, 32, 1, 128) not in shapes
+
+
+def test_a_tensor_that_is_read_in_two_shapes_is_one_input(traced: Trace):
+    def twice(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x + (x.view(4, 4096) @ w).view(1, 4, 4096)
+
+    found = cut_of(traced(twice, half(1, 4, 4096), half(4096, 4096)))
+    (region,) = found.regions
+    assert len(region_graph(region, found.facts).inputs) == 2
