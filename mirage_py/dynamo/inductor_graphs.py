@@ -124,12 +124,12 @@ class _Attempt:
     def _compiled_graph(
         self, module: GraphModule, inputs: Sequence[Any], asked: dict[str, Any]
     ) -> Any:
+        from torch._dispatch.python import enable_python_dispatcher
+        from torch._guards import detect_fake_mode
         from torch._inductor import config
-        from torch._inductor.compile_fx import (
-            _recursive_joint_graph_passes,
-            compile_fx_inner,
-        )
+        from torch._inductor.compile_fx import _recursive_joint_graph_passes, compile_fx_inner
         from torch._inductor.decomposition import select_decomp_table
+        from torch._inductor.virtualized import V
 
         name = _name_of(asked)
         with self._as_before():
@@ -137,9 +137,11 @@ class _Attempt:
         if name == "inference" and fused is module:
             raise _NothingServedError
         with config.patch({**self._before, **self._settings}):
-            whole = taken_apart(fused, inputs)
             device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), None)
-            graph = _recursive_joint_graph_passes(whole, input_device=device)
+            # As compile_fx has it, which a backward graph at its first call is not inside of.
+            with V.set_fake_mode(detect_fake_mode(inputs)), enable_python_dispatcher():
+                apart = taken_apart(fused, inputs)
+                graph = _recursive_joint_graph_passes(apart, input_device=device)
             graph.graph.output_node().meta.update(module.graph.output_node().meta)
             if "get_decomp_fn" in asked:  # since torch 2.12
                 asked = {**asked, "get_decomp_fn": select_decomp_table}

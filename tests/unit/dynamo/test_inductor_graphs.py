@@ -154,6 +154,18 @@ def test_a_region_in_the_backward_graph_alone(
     assert "region.default" in backward
 
 
+def test_a_backward_graph_at_its_first_call(compiled: Compiled, generated: Any, lines: Lines):
+    def classified(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        # Of its gradient Inductor's passes make something else, for which they trace.
+        return F.cross_entropy(F.silu(F.rms_norm(x, (64,)) @ w), torch.arange(5))
+
+    inputs = torch.randn(5, 64, requires_grad=True), torch.randn(64, 64, requires_grad=True)
+    found = generated(compiled(classified, rest="inductor"), *inputs, backward=True)
+    assert lines("Inductor does not take") == []
+    assert len(found) == 2
+    assert "region.default" in found[1]
+
+
 def test_a_region_may_read_a_constant_of_the_model(compiled: Compiled, generated: Any):
     def scaled(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return F.silu(F.rms_norm(x, (64,)) @ w) * torch.tensor([1.0, 2.0]).repeat(32)
