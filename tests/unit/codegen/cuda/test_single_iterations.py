@@ -84,7 +84,7 @@ def body(plan: Plan) -> list[str]:
 
 
 def loops(plan: Plan) -> list[str]:
-    return [line for line in body(plan) if line.startswith("for (int") and "_start" in line]
+    return [line for line in body(plan) if line.startswith("for (") and "_start" in line]
 
 
 @pytest.mark.parametrize("s", [64, 50])
