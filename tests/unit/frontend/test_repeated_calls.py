@@ -82,6 +82,14 @@ def test_each_spelling_is_remembered():
     assert fn.asked <= before + 3
 
 
+def test_names_in_another_order_are_no_other_tensors():
+    fn, a, b = Counted(lambda x, y: x - y), torch.randn(3, 3), torch.randn(3, 3)
+    for _ in range(2):
+        torch.testing.assert_close(fn(x=a, y=b), a - b)
+        torch.testing.assert_close(fn(y=b, x=a), a - b)
+        torch.testing.assert_close(fn(a, y=b), a - b)
+
+
 @pytest.mark.parametrize(
     ("first", "second"), [(1, 1.0), (1, True), (0.0, False), (2.0, 3.0), (None, 2.0)]
 )
