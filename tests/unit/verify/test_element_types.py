@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from mirage_py.ugraph.dtypes import ALL_DTYPES, BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I32
 from mirage_py.verify.element_types import (
+    _FORMATS,
+    _by_places,
     _rounded,
     round_to,
     smallest_normal,
@@ -67,3 +69,20 @@ def test_near_zero():
     assert underflow_step(F16) == 2.0**-24
     assert underflow_step(F32) == 2.0**-126
     assert all(underflow_step(d) > 0 for d in ALL_DTYPES)
+
+
+@pytest.mark.parametrize("dtype", [BF16, F8E4M3, F8E5M2], ids=str)
+@pytest.mark.parametrize("scale", [1e-45, 1e-38, 1.0, 1e3, 1e38])
+def test_rounding_on_the_bits_is_rounding_to_the_last_place(dtype, scale):
+    """In more pieces than one; ties among them, and what is not finite."""
+    values = np.random.default_rng(0).normal(size=(2, 20_000)) * scale
+    values[0, :6] = 0.0, -0.0, np.inf, -np.inf, np.nan, dtype.max_finite * 1.001
+    values[1, :1000] = np.round(values[1, :1000] / scale * 512) / 512 * scale
+    form = _FORMATS[dtype.name]
+    with np.errstate(invalid="ignore"):
+        expected = _by_places(values, form)
+        outside = np.abs(expected) > dtype.max_finite
+        expected[outside] = np.sign(values[outside]) * form.beyond
+    found = round_to(values, dtype)
+    np.testing.assert_array_equal(found, expected)
+    assert np.array_equal(np.signbit(found), np.signbit(expected))
