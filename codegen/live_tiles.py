@@ -24,6 +24,8 @@ from mirage_py.ugraph.ugraph import BlockGraph
 _KEEPS_ZERO = ("neg", "cast", "abs", "square", "sqrt", "relu", "silu", "tanh", "gelu", "gelu_tanh")
 _OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 _NEVER: tuple[frozenset[int], float] = (frozenset(), 0.0)
+# Late factors (scales.py) leave a mask's constant twice as low, and rounded.
+_SLACK = 1.001
 # More grids of blocks than this are not counted one by one.
 _MOST_COUNTED = 4096
 
@@ -224,9 +226,7 @@ class _Emptied:
         """Which masks make it a constant that is very low, and that constant."""
         if node.op == "where":
             low = self._constant(node.args[2])
-            # A lower one is a logit like others where a row has nothing else.
-            is_ours = low is not None and low >= LOWEST_SHIFT
-            return (self._zeros(node.args[0]), low or 0.0) if is_ours else _NEVER
+            return self._zeros(node.args[0]), 0.0 if low is None else low
         if node.op in ("max", "cast"):
             return self.lowest.get(node.args[0], _NEVER)
         if node.op == "mul" and (factor := self._constant(node.args[1])) is not None:
@@ -239,7 +239,8 @@ class _Emptied:
             return self._zeros(node.args[0])
         if node.op == "accum_max" and node.attr == "shift":
             masks, low = self.lowest.get(node.args[0], _NEVER)
-            return masks if low <= LOWEST_SHIFT else frozenset()
+            # A lower one is a logit like others where a row has nothing else.
+            return masks if 2 * _SLACK * LOWEST_SHIFT <= low <= LOWEST_SHIFT else frozenset()
         if node.op == "accum_rescaled":
             peak = self.neutral.get(node.args[1], frozenset())
             return self._zeros(node.args[0]) & peak
