@@ -52,6 +52,8 @@ class Overlap:
         self.states = accumulators
         self.graphs = graphs
         self.turns = Turns(emission)
+        # 168 registers a thread are the most that leave room for two blocks of five warps.
+        products.groups.spares_registers = emission.options.flag(OVERLAP) == ON
         # Accumulators whose products are late in the loop that is being written, each with the
         # operand of the iteration before.
         self._before: dict[int, Value] = {}

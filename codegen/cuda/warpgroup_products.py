@@ -47,6 +47,8 @@ class WarpGroupProducts:
         self._under_way: list[_UnderWay] = []
         # Whose sums are under way from one phase to the next, on purpose.
         self.late: Collection[int] = ()
+        # Whether left operands stay out of registers where they have tiles.
+        self.spares_registers = False
 
     def left_matrix(self, product: int, plan: ProductPlan) -> Matrix | None:
         """The left operand where it is read from shared memory; None: from registers."""
@@ -54,7 +56,8 @@ class WarpGroupProducts:
         found = matrix_of(facts, left, plan.fragments.shape.rows, plan.fragments.shape.inner)
         is_here = facts.section(left) == facts.section(product)
         words = plan.fragments.left.register_count // 2
-        return found if is_here or words > _MOST_WORDS else None
+        most = 0 if self.spares_registers else _MOST_WORDS
+        return found if is_here or words > most else None
 
     def reads_from_tile(self, product: int, operand: int) -> bool:
         """Whether a product of warp groups reads an operand from shared memory."""
