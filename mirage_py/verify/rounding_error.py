@@ -37,6 +37,9 @@ _APPROXIMATED = (
     "erf",
 )  # fmt: skip
 _APPROXIMATE_ULPS = 4.0
+# Of those, the ones that divide: the reciprocal of more than 2^126 is flushed to 0 before it is
+# multiplied by the numerator.
+_DIVIDING = ("div", "sigmoid", "silu")
 # Products that a tensor core adds to its accumulator at a time, and cuts the sum off.
 _PRODUCTS_AT_A_TIME = 16
 # Inputs below so many of the smallest normal number count as imprecise.
@@ -89,6 +92,8 @@ class RoundingMeaning:
         # the result.
         scale = values[0] if op in ("gelu", "gelu_tanh") else value
         error = _share(roundoff, scale)
+        if op in _DIVIDING:
+            error = error + _flushed(np.asarray(1.0 if op == "sigmoid" else values[0]), value)
         errors = [a.error for a in args]
         for place, own in enumerate(errors):
             if own is not None:
@@ -203,6 +208,15 @@ def _share(roundoff: float, scale: FloatArray) -> FloatArray:
     with np.errstate(all="ignore"):
         error = roundoff * np.abs(scale)
         return error if np.isfinite(error.sum()) else np.where(np.isinf(scale), 0.0, error)
+
+
+def _flushed(numerator: FloatArray, quotient: FloatArray) -> FloatArray:
+    """What a quotient of this numerator loses with its reciprocal.
+
+    Nothing where it is infinite, or 0 because its divisor is.
+    """
+    is_number = np.isfinite(quotient) & (quotient != 0)
+    return np.where(is_number, _share(smallest_normal(F32), numerator), 0.0)
 
 
 def _summed(
