@@ -28,6 +28,7 @@ def optimizing(options: BackendOptions) -> Server:
         # Here and not above: the search is loaded when the first kernel is wanted.
         from mirage_py import pipeline
         from mirage_py.known_results import keep, known_artifact
+        from mirage_py.runtime.compile_pool import keep_compile_workers
         from mirage_py.runtime.launch import PlanRunner
         from mirage_py.settings import Settings
 
@@ -40,6 +41,8 @@ def optimizing(options: BackendOptions) -> Server:
         if known is not None:
             plan, report = known.plan, known.report
         else:
+            if question.measured:
+                keep_compile_workers()  # beside the search, and for the next region
             result = pipeline.optimize(
                 region.program,
                 target=options.target,

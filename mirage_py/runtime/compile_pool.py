@@ -12,8 +12,9 @@ from mirage_py.runtime.compile import KernelSource
 from mirage_py.runtime.compile_cuda import CudaSource
 from mirage_py.runtime.compiled_facts import CompiledFacts
 from mirage_py.runtime.emission import EmittedKernel, emit_kernels
+from mirage_py.runtime.kept_workers import KEPT
 from mirage_py.runtime.worker_pool import DEFAULT_MEMORY_BYTES, Reply, Task, WorkerPool
-from mirage_py.settings import Settings
+from mirage_py.settings import DEFAULT_COMPILE_TIMEOUT_S, Settings
 from mirage_py.ugraph.plan import Plan
 
 Source = KernelSource | CudaSource
@@ -48,13 +49,11 @@ class CompilePool:
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
     ) -> None:
         settings = Settings.from_env()
-        self._pool = WorkerPool(
-            workers or settings.workers,
-            timeout_s=timeout_s or settings.compile_timeout_s,
-            # Compiling needs no GPU: no worker may take memory on one.
-            environment={"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "0"},
-            memory_bytes=memory_bytes,
-        )
+        self._count = workers or settings.workers
+        self._timeout_s = timeout_s or settings.compile_timeout_s
+        self._is_usual = memory_bytes == DEFAULT_MEMORY_BYTES
+        kept = KEPT.take(self._count) if self._is_usual else None
+        self._pool = kept or _workers(self._count, memory_bytes)
 
     def compile(
         self,
@@ -78,12 +77,16 @@ class CompilePool:
             on_reply=lambda number, reply: work.compiled(number, _outcome(reply)),
             deadline=deadline,
             stop=stop,
+            timeout_s=self._timeout_s,
         )
         return [work.outcomes[number] for number in range(len(plans))]
 
     def close(self) -> None:
-        """Stop the workers."""
-        self._pool.close()
+        """Stop the workers, or leave them to the next pool if they are kept."""
+        if self._is_usual:
+            KEPT.give(self._count, self._pool)
+        else:
+            self._pool.close()
 
     def __enter__(self) -> CompilePool:
         return self
@@ -143,6 +146,24 @@ class _Work:
     def _settle(self, number: int, outcome: CompileOutcome) -> None:
         self.outcomes[number] = outcome
         self._on_outcome(number, outcome)
+
+
+def keep_compile_workers() -> None:
+    """Start as many workers as a pool has, and keep those of every pool for the next one, until
+    none has been made for a minute.
+    """
+    count = Settings.from_env().workers
+    KEPT.keep(count, lambda: _workers(count, DEFAULT_MEMORY_BYTES))
+
+
+def _workers(count: int, memory_bytes: int) -> WorkerPool:
+    return WorkerPool(
+        count,
+        timeout_s=DEFAULT_COMPILE_TIMEOUT_S,
+        # Compiling needs no GPU: no worker may take memory on one.
+        environment={"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "0"},
+        memory_bytes=memory_bytes,
+    )
 
 
 def _source(kernel: EmittedKernel) -> Source:

@@ -27,7 +27,7 @@ from mirage_py.ugraph.buffers import FloatArray, Index
 from mirage_py.ugraph.dtypes import F32, DType
 from mirage_py.ugraph.interpret import evaluate_at
 from mirage_py.ugraph.meaning import FloatMeaning
-from mirage_py.ugraph.node import Attr
+from mirage_py.ugraph.node import Attr, Node
 from mirage_py.ugraph.program import Program, Tensor
 from mirage_py.verify.element_types import round_to, smallest_normal
 from mirage_py.verify.labels import label_ranges
@@ -161,14 +161,29 @@ def _shares_memory(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def _contracted_terms(program: Program) -> dict[str, int]:
-    """For inputs that are read as second operands of matrix products, how many terms those sum."""
+    """For inputs that are read as second operands of matrix products, how many terms those sum.
+
+    A product of one row is a sum of products, of which the matrix is the one with more dimensions.
+    """
     terms: dict[str, int] = {}
     for node in program.nodes:
-        if node.op == "matmul":
+        matrix = node.args[1] if node.op == "matmul" else _matrix_of_row(program, node)
+        if matrix is not None:
             count = prod(program.sizes[d] for d in node.reduced)
-            for tensor in _inputs_below(program, node.args[1]):
+            for tensor in _inputs_below(program, matrix):
                 terms[tensor] = max(terms.get(tensor, 1), count)
     return terms
+
+
+def _matrix_of_row(program: Program, node: Node) -> int | None:
+    product = program.nodes[node.args[0]] if node.op == "sum" else node
+    if node.op != "sum" or product.op != "mul":
+        return None
+    one, other = product.args
+    more, less = sorted((one, other), key=lambda n: -len(program.nodes[n].dims))
+    both = set(node.reduced) <= set(program.nodes[less].dims)
+    wider = len(program.nodes[more].dims) > len(program.nodes[less].dims)
+    return more if both and wider else None
 
 
 def _inputs_below(program: Program, position: int) -> list[str]:

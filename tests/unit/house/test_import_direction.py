@@ -37,6 +37,8 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "known_results": ("ugraph", "search", "runtime", "result", "stored_result"),
     # A search over the worker processes of the run time.
     "search_pool": ("search", "runtime"),
+    # The field test over the same.
+    "verify_pool": ("ugraph", "verify", "runtime"),
     # The two pages that run every stage: pipeline in order, selection the last ones.
     "selection": ("ugraph", "targets", "verify", "search", "runtime", "result"),
     # Programs that are too large: cut, each part through every stage, and put together again.
@@ -53,6 +55,7 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
         "dump",
         "selection",
         "search_pool",
+        "verify_pool",
         "partition",
         "backends",
         "known_results",

@@ -6,6 +6,7 @@ from plans import rms_plan
 
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.interpreted import run_interpreted
+from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.builder import ProgramBuilder
 from mirage_py.ugraph.dtypes import BF16, F16, F32
 from mirage_py.verify.element_types import round_to
@@ -132,3 +133,22 @@ def test_large_inputs_may_be_multiplied_before_they_are_divided():
     assert all(np.abs(x).max() > 1e6 for x in inputs.arrays.values())
     found = judge(program, reference(program, inputs.arrays), run_interpreted(plan, inputs.arrays))
     assert found.passed, found.reason
+
+
+def test_the_matrix_of_one_row_is_scaled_as_that_of_many():
+    def program(rows):
+        builder = ProgramBuilder("rows")
+        dims = [builder.dim("b", rows)] if rows > 1 else []
+        builder.dim("d", 256)
+        builder.dim("m", 64)
+        builder.input("X", (rows, 256), BF16)
+        builder.input("W", (64, 256), BF16)
+        row = "b" if dims else ix.const(0)
+        product = builder.apply("mul", builder.load("X", [row, "d"]), builder.load("W", ["m", "d"]))
+        builder.output("Y", builder.sum(product, ["d"]), [row, "m"], BF16)
+        return builder.build()
+
+    one, many = (next(iter(drawn_sets(program(n), 0, ["random"]))).arrays for n in (1, 4))
+    np.testing.assert_array_equal(one["W"], many["W"])
+    assert 0.9 < one["X"].std() < 1.1
+    assert 0.9 < one["W"].std() * 16 < 1.1
