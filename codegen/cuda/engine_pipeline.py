@@ -158,12 +158,7 @@ class EnginePipeline(Pipeline):
     def _produce(self, first_loop: int) -> None:
         """All that the producer does; the others go on behind it."""
         out, roles = self.out, self.roles
-        fetches = f"warp >= {out.options.num_warps}"
-        if roles.registers is None:
-            # ptxas learns that a warp stays together behind this, which the same instruction for
-            # registers of whole groups would say: what it knows of a warp is in uniform registers.
-            fetches = f"__any_sync(0xffffffffu, {fetches})"
-        with out.indented(f"if ({fetches})"):
+        with out.indented(f"if (warp >= {out.options.num_warps})"):
             if roles.registers is not None:
                 out.line(f"registers_decrease<{roles.registers[0]}>();")
             with out.indented(f"if ({roles.is_issuer})"):

@@ -38,6 +38,9 @@ _CAPABILITY = {"sm_80": 80, "sm_90a": 90}
 # The first architecture with clusters, and the largest cluster that it can run.
 _CLUSTER_ARCH = "sm_90a"
 _MAX_CLUSTER_BLOCKS = 16
+# Read from one lane, so that ptxas knows it for the same in all: what follows from it, descriptors
+# of warp groups too, is computed once a warp, in uniform registers.
+_UNIFORM_WARP = "__shfl_sync(0xffffffffu, (int)threadIdx.x >> 5, 0)"
 
 
 def emit_cuda(plan: Plan) -> tuple[CudaKernel, ...]:
@@ -206,9 +209,10 @@ def _kernel(
         block.name, roles.bounds, emitter.cluster_blocks, emitter.parameters(written)
     )
     used = "\n".join([*head, *emitter.out.body()])
+    warp = _UNIFORM_WARP if "wgmma_m64" in used else "threadIdx.x >> 5"
     thread = [
         f"const int {name} = {text};"
-        for name, text in (("lane", "threadIdx.x & 31"), ("warp", "threadIdx.x >> 5"))
+        for name, text in (("lane", "threadIdx.x & 31"), ("warp", warp))
         if re.search(rf"\b{name}\b", used)
     ]
     first = ["    " + part for line in [*thread, *head] for part in wrapped(line, LINE - 4)]
