@@ -27,10 +27,12 @@ _LINEAR = {
     "div": ("over",),
 }
 # Operators that are as good as straight within four spreads of this size, and those where that is
-# the size relative to the operand: what exp is off by there is 2 % of what is carried on.
+# the size relative to the operand: exp is off by a fifth of what is carried on, a quotient by half,
+# and four spreads leave more than that. So softmax, whose numerator and divisor err alike, keeps
+# the bound that it has where both are straight.
 _SMOOTH = ("exp", "sigmoid", "silu", "tanh", "gelu", "gelu_tanh", "erf")
 _SCALE_FREE = ("log", "sqrt", "rsqrt", "square", "div")
-_STRAIGHT = 0.01
+_STRAIGHT = 1 / 12
 
 _FLOATS = FloatMeaning()
 
@@ -88,16 +90,21 @@ def _scaled(
         return None
     factor = _LINEAR[op][place]
     other = np.abs(values[1 - place])
-    moves = errors[1] if place == 0 and factor != "one" else None
     with np.errstate(all="ignore"):
         if factor == "one":
             found = np.broadcast_to(error, np.broadcast_shapes(error.shape, other.shape))
-        elif factor == "times":
-            found = np.asarray(error * (other if moves is None else other + SPREAD * moves))
         else:
-            least = other if moves is None else np.minimum(other, abs(other - SPREAD * moves))
-            found = np.asarray(error / least)
+            moves = errors[1] if place == 0 else None
+            if moves is not None and not (moves <= _STRAIGHT * other).all():
+                other = _worse_end(factor, other, SPREAD * moves)
+            found = np.asarray(error * other if factor == "times" else error / other)
         return found if np.isfinite(found.sum()) else None
+
+
+def _worse_end(factor: str, other: FloatArray, moves: FloatArray) -> FloatArray:
+    """The magnitude of a factor that may move so far, at the end where it carries more on."""
+    end = other + moves if factor == "times" else np.minimum(other, np.abs(other - moves))
+    return np.where(moves > SPREAD * _STRAIGHT * other, end, other)
 
 
 def _moved(
