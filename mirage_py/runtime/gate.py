@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 # Of the driver, which other processes may keep busy.
 _READY_TIMEOUT_S = 900.0
 _GATE_TIMEOUT_S = 60.0
+# Some trials take place however late it is: what was compiled would have been for nothing.
+_LEAST_TRIALS_S = 2.0
 # CUDA maps address space far beyond what it uses.
 _MEMORY_BYTES = 64 << 30
 # The sets that every candidate must pass before any is timed; finalists pass all.
@@ -100,10 +102,13 @@ class FloatGate:
         """Judge on the first input sets, random ones among them, and time what passes with a cold
         L2 and ``reps`` replays.
 
-        What has not begun at ``deadline`` (of ``time.monotonic``) or when ``stop`` says so is
-        skipped. Raises CompileError when the gate itself cannot be set up.
+        What has not begun at ``deadline`` (of ``time.monotonic``), but two seconds after there was
+        something to compare with, or when ``stop`` says so is skipped. Raises CompileError when the
+        gate itself cannot be set up.
         """
         self._wait(_FIRST_SETS)
+        if deadline is not None:
+            deadline = max(deadline, time.monotonic() + _LEAST_TRIALS_S)
         timing = {"l2_bytes": l2_bytes, "reps": reps}
         replies = self._pool.map(
             self._tasks(plans, _FIRST_SETS, timing),
