@@ -47,6 +47,9 @@ class KnownCalls:
     """A function of ``count`` tensors that remembers calls; threads may share it."""
 
     def __init__(self, count: int) -> None:
+        from torch.compiler import is_compiling
+
+        self._is_compiling = is_compiling
         self._count = count
         self._last: tuple[Fits, Again] = (never, self._first_call)
         self._known: ByShapes[tuple[Fits, Again]] = ByShapes()
@@ -58,6 +61,8 @@ class KnownCalls:
         a wrong number, shape, type or device, for sizes that the kernels do not reach, or for an
         input whose gradient would be lost, and CompileError when the GPU does not take a kernel.
         """
+        if self._is_compiling():  # torch.compile reads this, and has guards of its own
+            return self._checked_call(inputs)  # type: ignore[no-any-return]
         if len(inputs) == self._count:
             fits, call = self._last
             if fits(*inputs):
@@ -82,6 +87,10 @@ class KnownCalls:
 
     def _first_call(self, inputs: Sequence[torch.Tensor]) -> Any:
         """A call of whose inputs nothing is known."""
+        raise NotImplementedError
+
+    def _checked_call(self, inputs: Sequence[torch.Tensor]) -> Any:
+        """The same, without remembering it."""
         raise NotImplementedError
 
     def _remember(self, inputs: Sequence[torch.Tensor], call: Again) -> None:

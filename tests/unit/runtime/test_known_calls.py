@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from plans import two_kernel_plan
@@ -33,13 +35,13 @@ class Doubling(KnownCalls):
         self.looked_at.append(inputs)
         (x,) = inputs
         out = Tensor("Y", tuple(x.shape), F32)
-        call = repeated([self._launch], [out], 1, CPU, self._otherwise)
+        call = repeated([self._launch], [out], 1, CPU, self._checked_call)
         if x.data_ptr() % 16 == 0:
             self._remember(inputs, call)
         return x + x
 
-    def _otherwise(self, inputs):
-        self.looked_at.append("otherwise")
+    def _checked_call(self, inputs):
+        self.looked_at.append("checked")
         return inputs[0] * 2
 
 
@@ -61,7 +63,7 @@ def test_an_address_is_asked_at_every_call():
     f(torch.randn(4, 6))
     odd = torch.randn(25)[1:].view(4, 6)
     assert torch.equal(f(odd), odd * 2)
-    assert f.looked_at[1:] == ["otherwise"]
+    assert f.looked_at[1:] == ["checked"]
     f(torch.randn(4, 6))
     assert f.launched == 1
 
@@ -118,3 +120,14 @@ def test_a_kernel_of_many_sizes_asks_on():
     assert 128 in launched[-2]
     f(torch.zeros(20, 64).half())
     assert 128 not in launched[-2]
+
+
+def test_inside_torch_compile_there_is_no_guard():
+    f, x = Doubling(), torch.randn(4, 6)
+    f(x)
+    compiled = torch.compile(lambda x: f(x) + 1, backend="eager", fullgraph=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            assert torch.equal(compiled(x), x * 2 + 1)
+    assert f.looked_at[1:] == ["checked"] * 2
