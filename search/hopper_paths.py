@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mirage_py.codegen.cuda.overlap import ON, OVERLAP
+from mirage_py.codegen.cuda.overlap import ACROSS, ON, OVERLAP
 from mirage_py.codegen.cuda.rescaling import LAZY, RESCALING
 from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.turns import TURNS
@@ -31,7 +31,7 @@ def other_paths(
     block: BlockGraph, options: LaunchOptions, target: Target
 ) -> Iterator[LaunchOptions]:
     """The options with one choice made otherwise, where the target and the kernel leave one."""
-    if any(n.op == "accum_rescaled" for n in block.nodes):
+    if _rescales(block):
         yield _turned(options, RESCALING, LAZY)
     if target.capability != COPY_ENGINE:
         return
@@ -45,9 +45,15 @@ def other_paths(
         yield _turned(options, COPIES, DESCRIPTORS)
     yield _turned(options, PRODUCER, PRODUCER_WARPS)
     if multiplies and by_engine:
-        yield _turned(options, OVERLAP, ON)
-    if multiplies and options.flag(OVERLAP) == ON and options.num_warps >= _TWO_GROUPS:
+        now = options.flag(OVERLAP)
+        modes = ("", ON, ACROSS) if _rescales(block) else ("", ON)
+        yield from (options.with_flag(OVERLAP, mode) for mode in modes if mode != now)
+    if multiplies and options.flag(OVERLAP) and options.num_warps >= _TWO_GROUPS:
         yield _turned(options, TURNS, ON)
+
+
+def _rescales(block: BlockGraph) -> bool:
+    return any(n.op == "accum_rescaled" for n in block.nodes)
 
 
 def _turned(options: LaunchOptions, flag: str, value: str) -> LaunchOptions:

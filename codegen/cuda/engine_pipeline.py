@@ -276,13 +276,16 @@ class EnginePipeline(Pipeline):
         return bool(self._now)
 
     def give_back(self, count: int, condition: str) -> None:
-        """The stage of so many iterations ago may be filled again, where there was one."""
+        """The stage of so many iterations ago may be filled again, where there was one; without a
+        ``condition`` there was.
+        """
         if self.roles.has_producer:
             self.out.line("__syncwarp();")
             empty = self._empty[self._section]
             back = self._back(count)
             place = f"{empty} + {back if back.isidentifier() else f'({back})'}"
-            self.out.line(f"if (lane == 0 && {condition}) mbarrier_arrive({place});")
+            who = f"lane == 0 && {condition}" if condition else "lane == 0"
+            self.out.line(f"if ({who}) mbarrier_arrive({place});")
 
     def end_iteration(self, section: int, has_exchanged: bool) -> None:
         """At the end of an iteration: its stage is given back."""

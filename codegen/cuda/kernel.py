@@ -456,7 +456,8 @@ class KernelEmitter:
     def _fused(self, number: int, product: int) -> None:
         """A product that is added to its accumulator, which may be rescaled first."""
         if self.overlap.is_late(number):
-            return  # at the head of the next iteration
+            self.overlap.late(number)
+            return
         self.products.prepare(product)
         (state, *_) = self.out.held(number)
         if self.block.nodes[number].op == "accum_rescaled":

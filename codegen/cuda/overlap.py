@@ -6,10 +6,11 @@ tile are under way with P V of this one. The launch option ``overlap`` asks for 
 whose tiles the copy engine fetches, two stages or more, with one product of warp groups that others
 read and others that take what was made of it from registers into their accumulators.
 
-The late products are waited for at the head of the next iteration, and not where the accumulator is
-rescaled: ptxas moves a wait up inside of straight code, in front of what was to run beside the
-products, but not from one turn of a loop to the turn before. Until then what they multiply next
-stays in floats, for the packed operand is still read.
+With ``overlap on`` a late product is waited for where its accumulator is rescaled, and what it
+multiplies next is copied, for it still reads its operand. ptxas moves that wait up inside of the
+iteration, in front of the exponentials that were to run beside the product. With ``overlap across``
+it is waited for at the head of the next iteration, where ptxas leaves it; until then what is
+multiplied next stays in floats. Which of the two is faster only the clock tells.
 
 With the option ``turns`` (section 3.1 there) warp groups begin their products one after the other:
 while one has the tensor cores, another computes exponentials.
@@ -24,6 +25,7 @@ from mirage_py.codegen.cuda.c_text import added
 from mirage_py.codegen.cuda.elementwise import ThreadGraphs
 from mirage_py.codegen.cuda.emission import Emission
 from mirage_py.codegen.cuda.engine_pipeline import EnginePipeline
+from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.pipeline import Pipeline
 from mirage_py.codegen.cuda.products import Products
 from mirage_py.codegen.cuda.turns import Turns
@@ -31,7 +33,7 @@ from mirage_py.codegen.cuda.value import Value
 from mirage_py.codegen.live_tiles import always_iterates
 from mirage_py.ugraph.dtypes import F32
 
-OVERLAP, ON = "overlap", "on"
+OVERLAP, ON, ACROSS = "overlap", "on", "across"
 
 
 class Overlap:
@@ -52,8 +54,12 @@ class Overlap:
         self.states = accumulators
         self.graphs = graphs
         self.turns = Turns(emission)
+        mode = emission.options.flag(OVERLAP)
+        self._is_on = mode in (ON, ACROSS)
+        # Whether late products are waited for at the head of the next iteration.
+        self._is_across = mode == ACROSS
         # 168 registers a thread are the most that leave room for two blocks of five warps.
-        products.groups.spares_registers = emission.options.flag(OVERLAP) == ON
+        products.groups.spares_registers = self._is_across
         # Accumulators whose products are late in the loop that is being written, each with the
         # operand of the iteration before.
         self._before: dict[int, Value] = {}
@@ -70,7 +76,7 @@ class Overlap:
         """
         facts, layouts = self.facts, self.out.layouts
         pipeline = self.pipeline
-        if self.out.options.flag(OVERLAP) != ON or not isinstance(pipeline, EnginePipeline):
+        if not self._is_on or not isinstance(pipeline, EnginePipeline):
             return -1, []
         if section not in pipeline.loops or pipeline.depths[section] < 2:
             return -1, []
@@ -85,30 +91,32 @@ class Overlap:
         for product in late:
             plan = layouts.products[product]
             left = facts.root(plan.left)
-            if not self._stays_in_floats(left, late) or not plan.dtype.is_half:
-                return -1, []
-            own = layouts.own[left]
+            is_made = facts.section(left) == section and facts.block.nodes[left].op != "load"
             is_read = any(facts.fused[product] in facts.inputs(n) for n in nodes)
-            if facts.section(left) != section or is_read:
+            if not is_made or is_read or not plan.dtype.is_half:
                 return -1, []
-            if not own.registers or not own.has_same_threads(plan.fragments.left):
+            if self._is_across and not self._stays_in_floats(left, late, plan.fragments.left):
                 return -1, []
         return early[0], [facts.fused[n] for n in late]
 
-    def _stays_in_floats(self, operand: int, products: Sequence[int]) -> bool:
-        """Whether an operand is computed in thread graphs, and read by these products alone."""
+    def _stays_in_floats(self, operand: int, products: Sequence[int], want: Layout) -> bool:
+        """Whether an operand is computed in thread graphs where its products want it, and read by
+        these alone.
+        """
         facts = self.facts
         if not self.graphs.computes(operand) or not facts.dtypes[operand].is_half:
             return False
+        own = self.out.layouts.own[operand]
         readers = [n for n in range(len(facts.block.nodes)) if operand in facts.inputs(n)]
-        return all(n in products or facts.fused_by.get(n) in products for n in readers)
+        are_late = all(n in products or facts.fused_by.get(n) in products for n in readers)
+        return are_late and bool(own.registers) and own.has_same_threads(want)
 
     def _chain(self, section: int) -> tuple[int, ...]:
         """The accumulators of a loop that only adds products of tiles up: those of an iteration may
         be under way in the next one.
         """
         facts, layouts, pipeline = self.facts, self.out.layouts, self.pipeline
-        if self.out.options.flag(OVERLAP) != ON or not isinstance(pipeline, EnginePipeline):
+        if not self._is_on or not isinstance(pipeline, EnginePipeline):
             return ()
         if section not in pipeline.loops or pipeline.depths[section] < 2:
             return ()
@@ -135,7 +143,7 @@ class Overlap:
         for number in late:
             plan = self.out.layouts.products[self.facts.fused_by[number]]
             left = self.facts.root(plan.left)
-            if left not in self.graphs.given:
+            if self._is_across and left not in self.graphs.given:
                 name = self.out.fresh(f"{self.out.names[left]}_floats")
                 made = Value(name, self.out.layouts.own[left], F32)
                 self.out.line(made.declaration())
@@ -144,7 +152,7 @@ class Overlap:
             value = Value(name, plan.fragments.left, plan.dtype, is_packed=True)
             self.out.line(value.declaration())
             self._before[number] = value
-            if self.facts.block.nodes[number].op == "accum_rescaled":
+            if self._is_across and self.facts.block.nodes[number].op == "accum_rescaled":
                 keys.update((key, None) for key in self.states.rescaling.factors(number))
         self._scales = tuple(keys)
         for _, peak, _ in keys:
@@ -162,7 +170,7 @@ class Overlap:
         before has begun are there, and what it has made of its own is packed for the next ones.
         ``bounds``: the loop's first position, and the step to the next.
         """
-        if not self._before or self._is_first:
+        if not self._is_across or not self._before or self._is_first:
             return
         assert isinstance(self.pipeline, EnginePipeline)
         first, step = bounds
@@ -201,6 +209,25 @@ class Overlap:
         """Whether the product of an accumulator is begun an iteration late."""
         return accumulator in self._before
 
+    def late(self, accumulator: int) -> None:
+        """The place of a late product in its iteration. The one of the iteration before is there,
+        its accumulator is rescaled, and what this iteration has made is kept for the next one.
+        """
+        if self._is_across:
+            return  # all of this at the head of the next iteration
+        product = self.facts.fused_by[accumulator]
+        self.products.prepare(product)
+        if not self._is_first:
+            groups = self.products.groups
+            groups.wait_for([accumulator])
+            assert isinstance(self.pipeline, EnginePipeline)
+            if not groups.is_under_way:
+                self.pipeline.give_back(1, "")
+            if self.facts.block.nodes[accumulator].op == "accum_rescaled":
+                self.states.rescaling.rescale(accumulator)
+        left = self.products.left_value(product)
+        self.out.line(f"hand_over({self._before[accumulator].name}, {left.name});")
+
     def before_early(self, product: int) -> None:
         """In front of the early product: it is this warp group's turn."""
         if product == self._early:
@@ -217,10 +244,11 @@ class Overlap:
         """Behind the loop: the products of the last iteration."""
         if self._before:
             self.out.comment("The products of the last iteration.")
-            assert isinstance(self.pipeline, EnginePipeline)
-            with self.pipeline.stage_before():
-                self.products.groups.wait()
-            self._take_over()
+            if self._is_across:
+                assert isinstance(self.pipeline, EnginePipeline)
+                with self.pipeline.stage_before():
+                    self.products.groups.wait()
+                self._take_over()
             self._multiply()
             self.turns.end()
         if self._chained:

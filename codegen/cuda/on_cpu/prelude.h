@@ -168,6 +168,10 @@ void wgmma_wait() {
 }
 template <int N>
 void keep(float (&)[N]) {}
+template <int N>
+void hand_over(unsigned (&to)[N], const unsigned (&from)[N]) {
+    for (int i = 0; i < N; ++i) to[i] = from[i];
+}
 unsigned long long shared_descriptor(const void* p, unsigned leading_bytes, unsigned stride_bytes,
                                      unsigned swizzle_bytes);
 template <int N>

@@ -19,6 +19,16 @@ __device__ __forceinline__ void keep(float (&d)[N]) {
     for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
+// The same in registers of its own, written here and not before: those that products under way read
+// are not free. The compiler does not know that tid.y is 0.
+template <int N>
+__device__ __forceinline__ void hand_over(unsigned (&to)[N], const unsigned (&from)[N]) {
+    unsigned zero;
+    asm volatile("mov.u32 %0, %%tid.y;" : "=r"(zero));
+#pragma unroll
+    for (int i = 0; i < N; ++i) asm volatile("xor.b32 %0, %1, %2;" : "=r"(to[i]) : "r"(from[i]), "r"(zero));
+}
+
 // Describes a matrix in shared memory to wgmma: where it begins, its two steps, its swizzle (0, 32, 64, 128).
 __device__ __forceinline__ unsigned long long shared_descriptor(
     const void* p, unsigned leading_bytes, unsigned stride_bytes, unsigned swizzle_bytes) {

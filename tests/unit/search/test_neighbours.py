@@ -132,9 +132,20 @@ def test_lazy_rescaling_where_sums_are_rescaled(gpu):
         assert any(o.flag("rescaling") == "lazy" for o in paths) == there
 
 
-@pytest.mark.parametrize(("warps", "overlap", "there"), [(8, "on", 1), (8, "", 0), (4, "on", 0)])
+@pytest.mark.parametrize(
+    ("warps", "overlap", "there"), [(8, "on", 1), (8, "across", 1), (8, "", 0), (4, "on", 0)]
+)
 def test_turns_where_products_of_two_groups_overlap(warps, overlap, there):
     plan = split_attention()
     options = replace(plan.options[0], num_warps=warps).with_flag("overlap", overlap)
     paths = list(other_paths(block_of(plan), options, H200))
     assert sum(o.flag("turns") == "on" for o in paths) == there
+
+
+def test_both_ways_to_overlap_and_none_are_steps_of_one_another():
+    plan = split_attention()
+    fetched = plan.options[0].with_flag("producer", "warps")
+    for mode in ("", "on", "across"):
+        options = fetched.with_flag("overlap", mode)
+        near = {o.flag("overlap") for o in other_paths(block_of(plan), options, H200)}
+        assert near == {"", "on", "across"}

@@ -43,7 +43,7 @@ kernel attention {
 }
 """
 WARPS = {"rescaling": "lazy"}
-GROUPS = {**WARPS, "arch": "sm_90a", "producer": "warps", "overlap": "on"}
+GROUPS = {**WARPS, "arch": "sm_90a", "producer": "warps", "overlap": "across"}
 
 
 def attention(kind: str = "[shift]", **flags: str) -> Plan:

@@ -48,7 +48,7 @@ kernel causal {
   store O[q, e] = %18
 }
 """
-HOPPER = {"arch": "sm_90a", "producer": "warps", "overlap": "on"}
+HOPPER = {"arch": "sm_90a", "producer": "warps", "overlap": "across"}
 
 
 def causal(**flags: str) -> Plan:

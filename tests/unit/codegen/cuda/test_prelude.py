@@ -80,6 +80,9 @@ CALLS_90 = """
     wgmma_commit();
     wgmma_wait<0>();
     keep(d);
+    unsigned other[4];
+    hand_over(other, r);
+    r[0] ^= other[1];
     float4* four = reinterpret_cast<float4*>(shared);
     float* one = reinterpret_cast<float*>(shared);
     wait_for_kernel_before();

@@ -32,8 +32,12 @@ def body_of(plan: Plan) -> str:
 @pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize(
     "plan",
-    [in_turn(128, 192, 8, 3), in_turn(256, 128, 16, 2, producer="", copies="descriptors")],
-    ids=["two groups", "four groups, no producer"],
+    [
+        in_turn(128, 192, 8, 3),
+        in_turn(128, 192, 8, 3, overlap="across"),
+        in_turn(256, 128, 16, 2, producer="", copies="descriptors"),
+    ],
+    ids=["two groups", "two groups, across", "four groups, no producer"],
 )
 def test_agrees_with_float64(plan: Plan) -> None:
     """Races and deadlocks would be errors."""

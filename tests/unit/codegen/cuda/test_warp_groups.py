@@ -24,6 +24,7 @@ from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
 
 PIPELINED = {"producer": "warps", "overlap": "on"}
+ACROSS = {"producer": "warps", "overlap": "across"}
 
 
 def for_hopper(plan: Plan, warps: int = 4, stages: int = 2, **flags: str) -> Plan:
@@ -94,6 +95,7 @@ CASES = {
     "copy engine": for_hopper(ATTENTION, stages=3, copies="descriptors", overlap="on"),
     "producer, keys in rows": for_hopper(rows_of_keys(ATTENTION), **PIPELINED),
     "two groups": for_hopper(attention_plan(1, 128, 192, 64, (128, 64)), 8, 2, **PIPELINED),
+    "two groups, across": for_hopper(attention_plan(1, 128, 192, 64, (128, 64)), 8, 2, **ACROSS),
     "gated": for_hopper(gated_plan(70, 328, 72), stages=3, **PIPELINED),
     "epilogue": for_hopper(rms_plan(70, 200, 80, (64, 64, 64), BF16), copies="descriptors"),
 }
@@ -163,7 +165,7 @@ def test_sums_of_products_are_under_way_from_one_iteration_to_the_next():
 
 def test_late_products_are_waited_for_at_the_head_of_the_next_iteration():
     """ptxas moves a wait up inside of straight code, in front of the exponentials."""
-    body = kernel_of(CASES["two groups"]).body
+    body = kernel_of(CASES["two groups, across"]).body
     loop = body[body.index("for (int s_start = 64") :]
     head = loop[: loop.index("wgmma_fence")]
     assert head.index("wgmma_wait<0>") < head.index("pack_f16") < head.index("mbarrier_wait(")
@@ -176,7 +178,7 @@ def test_late_products_are_waited_for_at_the_head_of_the_next_iteration():
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
 def test_products_run_side_by_side(tmp_path: Path) -> None:
     """ptxas says so where it makes them wait for one another (C7510 and its neighbours)."""
-    for number, name in enumerate(("copy engine", "two groups", "gated")):
+    for number, name in enumerate(("copy engine", "two groups", "two groups, across", "gated")):
         file = tmp_path / f"{number}.cu"
         file.write_text(kernel_of(CASES[name]).source)
         code = "-gencode=arch=compute_90a,code=sm_90a"
