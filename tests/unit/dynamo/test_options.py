@@ -50,6 +50,7 @@ def test_an_unknown_key_names_the_known_ones():
         ("cache", 1),
         ("max_regions", "all"),
         ("shapes", "symbolic"),
+        ("inductor", "max_autotune"),
     ],
 )
 def test_wrong_values_are_refused(key: str, value: object):
