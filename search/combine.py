@@ -36,20 +36,22 @@ def combinations_of(ranked: Sequence[Sequence[KernelChoice]], limit: int) -> lis
         return [Combination((choice,)) for choice in ranked[0][:limit]]
     best_us = sum(r[0].estimate.time_us for r in ranked)
     kept = [r[: max(_LEAST, ceil(limit * r[0].estimate.time_us / best_us))] for r in ranked]
-    picks = dict.fromkeys(_picks([len(k) for k in kept]))
+    # Of plans that the model does not tell apart those come first that vary what takes longest.
+    longest_first = sorted(range(len(ranked)), key=lambda k: -ranked[k][0].estimate.time_us)
+    picks = dict.fromkeys(_picks([len(k) for k in kept], longest_first))
     found = [Combination(tuple(k[n] for k, n in zip(kept, pick, strict=True))) for pick in picks]
     found.sort(key=lambda c: c.time_us)
     return found[:limit]
 
 
-def _picks(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Positions among the choices of each kernel."""
+def _picks(counts: Sequence[int], order: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Positions among the choices of each kernel; kernels are varied in this order."""
 
     def pick(changed: dict[int, int]) -> tuple[int, ...]:
         return tuple(changed.get(k, 0) for k in range(len(counts)))
 
-    for kernel, count in enumerate(counts):
-        for n in range(count):
+    for kernel in order:
+        for n in range(counts[kernel]):
             yield pick({kernel: n})
     for one, other in combinations(range(len(counts)), 2):
         for n in range(1, min(_PAIRED, counts[one])):

@@ -59,3 +59,9 @@ def test_a_short_kernel_gets_few_variants() -> None:
     variants = {f.choices[1].options for f in found}
     assert len(variants) <= 3
     assert len({f.choices[0].options for f in found}) > 40
+
+
+def test_of_equal_times_those_come_first_that_vary_the_longest_kernel() -> None:
+    found = combinations_of([choices("a", 1.0, 1.0), choices("b", 9.0, 9.0)], 3)
+    warps = [tuple(c.options.num_warps for c in one.choices) for one in found]
+    assert warps == [(1, 1), (1, 2), (2, 1)]

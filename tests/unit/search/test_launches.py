@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import islice
+
 import pytest
 import several_kernels
 
+from mirage_py.codegen.axis_order import axis_order
+from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.launch_order import EARLY, START
-from mirage_py.search.launches import keeping_for_later, starting_early
+from mirage_py.search.launches import keeping_for_later, launch_options, starting_early
+from mirage_py.search.tiled_kernel import TiledKernel
 from mirage_py.targets import target
 from mirage_py.ugraph.plan import LaunchOptions
+from mirage_py.ugraph.ugraph import BlockGraph
 
 
 def starts(name: str, on: str) -> list[str]:
@@ -47,3 +54,19 @@ def test_what_a_later_kernel_reads_stays_in_the_cache() -> None:
     first, second = keeping_for_later(plan.ugraph, options)
     assert first.flags == (("evict:K", "evict_first"),)
     assert second.flags == hints
+
+
+def test_in_cuda_tiles_of_attention_are_fetched_by_a_warp_of_their_own_first() -> None:
+    plan = several_kernels.plan("split_attention")
+    block = plan.ugraph.kernels[0]
+    assert isinstance(block, BlockGraph)
+    sections = tuple(replace(s, tile=64) if s.loop else s for s in block.sections)
+    grid = tuple(replace(a, tile=64 if a.dim in ("q", "t", "e") else 1) for a in block.grid)
+    tiling = Tiling(plan.ugraph.scope, replace(block, grid=grid, sections=sections))
+    kernel = TiledKernel(tiling, axis_order(plan.ugraph.scope, block))
+    h200 = target("h200")
+    first, second, third = islice(launch_options(kernel, "cuda", h200), 3)
+    assert [o.flag("producer") for o in (first, second, third)] == ["warps", "warps", ""]
+    assert [o.flag("overlap") for o in (first, second, third)] == ["", "on", ""]
+    assert all(not o.flag("producer") for o in launch_options(kernel, "cuda", target("a100")))
+    assert all(not o.flag("producer") for o in launch_options(kernel, "triton", h200))
