@@ -38,9 +38,6 @@ Baselines = Mapping[str, Callable[..., Any]]
 _SAMPLES = 3
 # Of each input set's reference in float64, for efforts with more than the usual few seconds.
 _REFERENCE_WORK = {"full": 10 * MAX_REFERENCE_WORK}
-# Seconds that measuring gets if the stages before it took all the time: they would have been for
-# nothing.
-_LEAST_MEASURING_S = 5.0
 # Plans behind the best that a result without measurements still lists.
 _NEXT_BEST = 8
 
@@ -179,9 +176,7 @@ class Ranking:
             seed=self.seed,
             max_work=_REFERENCE_WORK.get(effort, MAX_REFERENCE_WORK),
             vouch=found.evidence,
-            budget_s=None
-            if deadline is None
-            else max(_LEAST_MEASURING_S, deadline - time.monotonic()),
+            budget_s=None if deadline is None else max(0.0, deadline - time.monotonic()),
             progress=progress,
             should_stop=should_stop,
         )
