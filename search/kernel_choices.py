@@ -14,6 +14,7 @@ from mirage_py.search.cost_model import Estimate, KernelModel
 from mirage_py.search.forms import Form
 from mirage_py.search.launches import BackEnd, launch_options, usual_options
 from mirage_py.search.library_model import clearing_us, library_estimate
+from mirage_py.search.parts_a_thread import sharing_us
 from mirage_py.search.residency import tensors_of
 from mirage_py.search.tilings import tilings
 from mirage_py.targets import Target
@@ -107,7 +108,10 @@ class KernelRanker:
             for options in launch_options(model.kernel, self.backend, self.target):
                 predicted = model.estimate(options)
                 if predicted.time_us < inf:
-                    predicted = replace(predicted, time_us=predicted.time_us + clearing_us)
+                    extra_us = clearing_us
+                    if self.backend == "cuda":
+                        extra_us += sharing_us(model.kernel, options, form.parts)
+                    predicted = replace(predicted, time_us=predicted.time_us + extra_us)
                     found.append(KernelChoice(model.kernel.block, options, predicted))
         found.sort(key=lambda c: c.estimate.time_us)
         return tuple(_without_copies(found))
@@ -126,7 +130,8 @@ class KernelRanker:
     def _models(
         self, form: Form, number: int, block: BlockGraph, *, few: bool
     ) -> Iterable[KernelModel]:
-        for tiled in tilings(form.ugraph.scope, block, form.parts, few=few):
+        scope, parts = form.ugraph.scope, form.parts
+        for tiled in tilings(scope, block, parts, few=few, backend=self.backend):
             yield KernelModel(tiled, self.target, form.in_cache[number])
 
     def _library(self, form: Form, number: int, call: LibraryCall) -> Estimate:

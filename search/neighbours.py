@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import permutations
 
 from mirage_py.codegen.axis_order import REVERSED, axis_order
 from mirage_py.codegen.live_tiles import live_range
@@ -22,11 +23,12 @@ from mirage_py.search.forms import most_parts
 from mirage_py.search.hopper_paths import other_paths
 from mirage_py.search.launches import STAGES, WARPS, BackEnd
 from mirage_py.search.parts import at_parts, part_counts, split_dims
-from mirage_py.search.roles import grid_tiles, loop_tiles, roles_of
+from mirage_py.search.roles import Roles, grid_tiles, loop_tiles, roles_of
 from mirage_py.search.tiled_kernel import TiledKernel
 from mirage_py.search.tilings import has_product, is_sensible
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import LaunchOptions, Plan
+from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.split_dim import part_dim, parts_of
 from mirage_py.ugraph.threads import with_threads
 from mirage_py.ugraph.ugraph import BlockGraph, UGraph
@@ -51,8 +53,8 @@ def neighbours(plan: Plan, target: Target) -> Iterator[Plan]:
         else:
             for other in other_paths(kernel, options, target):
                 yield _with_kernel(plan, number, kernel, other)
-        warps = WARPS[_back_end(plan)]
-        for block, options in _steps(plan.ugraph, kernel, plan.options[number], warps):
+        backend = _back_end(plan)
+        for block, options in _steps(plan.ugraph, kernel, plan.options[number], backend):
             if _fits(plan.ugraph, block, options, target):
                 yield _with_kernel(plan, number, block, options)
 
@@ -95,11 +97,11 @@ def _back_end(plan: Plan) -> BackEnd:
 
 
 def _steps(
-    ugraph: UGraph, block: BlockGraph, options: LaunchOptions, numbers_of_warps: Sequence[int]
+    ugraph: UGraph, block: BlockGraph, options: LaunchOptions, backend: BackEnd
 ) -> Iterator[tuple[BlockGraph, LaunchOptions]]:
-    for tiled in (*_grids(ugraph, block), *_loops(ugraph, block)):
+    for tiled in (*_grids(ugraph, block, backend), *_loops(ugraph, block)):
         yield tiled, options
-    for warps in _beside(options.num_warps, numbers_of_warps):
+    for warps in _beside(options.num_warps, WARPS[backend]):
         yield block, replace(options, num_warps=warps)
     for place, depth in enumerate(options.num_stages):
         for other in _beside(depth, STAGES):
@@ -122,16 +124,36 @@ def _by_copy_engine(
         yield fetched if fetched != options else options.with_flag(COPIES, "")
 
 
-def _grids(ugraph: UGraph, block: BlockGraph) -> Iterator[BlockGraph]:
+def _grids(ugraph: UGraph, block: BlockGraph, backend: BackEnd) -> Iterator[BlockGraph]:
     """Other tiles of one grid axis."""
     scope = ugraph.scope
     parts = tuple(part_dim(d) for d in split_dims(ugraph.program))
-    roles = roles_of(scope, block, parts)
+    roles = roles_of(scope, block, parts, backend)
     for place, axis in enumerate(block.grid):
         assert axis.tile is not None
         for tile in _beside(axis.tile, grid_tiles(scope, roles, axis.dim)):
             grid = (*block.grid[:place], replace(axis, tile=tile), *block.grid[place + 1 :])
             yield replace(block, grid=grid)
+    if not any(n.op == "matmul" for n in block.nodes):
+        yield from _other_shapes(scope, roles, block)
+
+
+def _other_shapes(scope: Program, roles: Roles, block: BlockGraph) -> Iterator[BlockGraph]:
+    """Tiles of two grid axes of which one is narrower and the other as much wider. Without products
+    shapes of one size differ in how they lie in memory alone, and a step between them is no slope.
+    """
+    for one, other in permutations(range(len(block.grid)), 2):
+        narrow, wide = block.grid[one], block.grid[other]
+        assert narrow.tile is not None
+        assert wide.tile is not None
+        wider = grid_tiles(scope, roles, wide.dim)
+        for tile in grid_tiles(scope, roles, narrow.dim):
+            factor = narrow.tile // tile
+            if factor > 1 and wide.tile * factor in wider:
+                grid = list(block.grid)
+                grid[one] = replace(narrow, tile=tile)
+                grid[other] = replace(wide, tile=wide.tile * factor)
+                yield replace(block, grid=tuple(grid))
 
 
 def _loops(ugraph: UGraph, block: BlockGraph) -> Iterator[BlockGraph]:

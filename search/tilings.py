@@ -24,14 +24,19 @@ _MOST_GRIDS = 1024
 
 
 def tilings(
-    scope: Program, block: BlockGraph, parts: tuple[str, ...], *, few: bool = False
+    scope: Program,
+    block: BlockGraph,
+    parts: tuple[str, ...],
+    *,
+    few: bool = False,
+    backend: str = "triton",
 ) -> Iterator[TiledKernel]:
     """Every sensible tiling of a block graph, or a ``few`` spread over them.
 
     ``scope`` is the program with all tensors the kernel may refer to; ``parts`` are dimensions that
     number the parts of split ones.
     """
-    roles = roles_of(scope, block, parts)
+    roles = roles_of(scope, block, parts, backend)
     order = axis_order(scope, block)
     grid = _grid_order(scope, block)
     shared = block.cluster_dims
