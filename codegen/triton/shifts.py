@@ -6,7 +6,9 @@ and since M itself is what is stored, subtracted and rescaled by, its rounding c
 
 Logits of masks may be as low as float32 goes (torch.finfo(dtype).min for what is masked), and a row
 that has nothing else is a softmax of equal values: eager gives their mean. In base 2 they would be
-minus infinity. So shifts of what may be that low are kept as they are, and start as low.
+minus infinity. So shifts of what may be that low are kept as they are, and start as low. As they
+are stay those that a constant of some millions may be, such as -1e9: all that base 2 would leave of
+it is its rounding.
 
 A shift that goes to another kernel is stored as M where every kernel can take it so. That is a
 property of the whole µGraph (``stored_in_base_two``), which all its kernels are emitted with.
@@ -14,7 +16,7 @@ property of the whole µGraph (``stored_in_base_two``), which all its kernels ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from math import e, inf, log2
 
 from mirage_py.codegen.precision import TypedBlock
@@ -27,6 +29,8 @@ ValueOf = Callable[[int], str]
 
 LOG2_E = "1.4426950408889634"
 _LN_2 = "0.6931471805599453"
+# exp2(z * log2(e) - M) of the largest z is 2^0.04 there, not 1; of 1e9 it is no half any more.
+_COARSE = 2.0**20
 # What hands on how low its operands are.
 _PASSING = ("add", "sub", "mul", "div", "neg", "maximum", "minimum", "where", "cast", "max",
             "accum_max", "shift")  # fmt: skip
@@ -110,7 +114,7 @@ class BaseTwoShifts:
         rescale sums, to be stored in base 2, to be added to a logarithm, and to be turned into
         another shift.
         """
-        if self._is_low(number):
+        if any(_is_coarse(value, lowest) for value, lowest in self._floors(number)):
             return
         differences = [u for u in self._users[number] if self._subtracts(u, number)]
         exps = [u for d in differences for u in self._users[d]]
@@ -130,8 +134,12 @@ class BaseTwoShifts:
                 self.exponents[exponential] = (source, number)
 
     def _is_low(self, number: int) -> bool:
-        """Whether a value may be finite and below what a shift starts from, because it is read so,
-        or a constant is; what matrix products and functions compute is not.
+        """Whether a value may be finite and below what a shift starts from."""
+        return any(-inf < value < lowest for value, lowest in self._floors(number))
+
+    def _floors(self, number: int) -> Iterator[tuple[float, float]]:
+        """What a value may be because it is read so or a constant is, each with what the constants
+        of our own masks are there; what matrix products and functions compute is not that low.
         """
         todo, seen = [(number, 1.0)], {number}
         while todo:
@@ -140,18 +148,15 @@ class BaseTwoShifts:
             if current in self.given:
                 continue
             if node.op == "load" and self._dtypes[current].max_finite > -LOWEST_SHIFT:
-                return True
-            constant = node.attr if node.op == "const" and isinstance(node.attr, float) else 0.0
-            # In front of a late factor (scales.py) a mask's constant is twice as low as it was.
-            lowest = LOWEST_SHIFT if factor == 1.0 else 2.002 * LOWEST_SHIFT
-            if -inf < constant * factor < lowest:
-                return True
+                yield -F32.max_finite, LOWEST_SHIFT
+            if node.op == "const" and isinstance(node.attr, float):
+                # In front of a late factor (scales.py) a mask's constant is twice as low as it was.
+                yield node.attr * factor, LOWEST_SHIFT if factor == 1.0 else 2.002 * LOWEST_SHIFT
             if node.op in _PASSING:
                 times = self._late_factor(node)
                 fresh = [a for a in node.args if a not in seen]
                 seen.update(fresh)
                 todo.extend((a, factor * times) for a in fresh)
-        return False
 
     def _late_factor(self, node: Node) -> float:
         """What an operand is multiplied by, if that is a constant."""
@@ -197,6 +202,14 @@ class BaseTwoShifts:
 
     def _writes(self, store: Node) -> bool:
         return store.op == "store" and store.args[0] in self.shifts
+
+
+def _is_coarse(value: float, lowest: float) -> bool:
+    """Whether the rounding of a shift as large as this number would show: the multiply-add does not
+    round what it subtracts the shift from. That of our own masks is multiplied by 0 behind it.
+    """
+    is_ours = lowest <= value <= 0.999 * LOWEST_SHIFT
+    return _COARSE < abs(value) < inf and not is_ours
 
 
 def is_shift(node: Node) -> bool:

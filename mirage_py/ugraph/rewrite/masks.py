@@ -147,7 +147,7 @@ def _refusal(program: Program, value: str, place: str, node: int) -> Unsupported
         where=f"{program.name}, output {reached}",
         why="the finite field in which programs are compared has no infinity; where(mask, x, -inf) "
         "is known only under exp, sigmoid, relu, softmax and max",
-        repair=f"mask with a large number such as {sign}1e30, or mask the result: "
+        repair=f"mask with a large number such as {sign}1e9, or mask the result: "
         "where(mask, f(x), 0)",
     )
 

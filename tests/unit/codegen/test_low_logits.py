@@ -11,6 +11,7 @@ import pytest
 import several_kernels
 import torch
 
+from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.emulated import run_emulated
 from mirage_py.runtime.interpreted import run_interpreted
@@ -169,3 +170,13 @@ def test_the_maximum_in_a_loop_of_its_own(backend: str, kind: str, lowest: float
     want = torch.softmax(torch.from_numpy(np.where(mask, x, lowest)).float(), 1).numpy()
     got = run(backend, Plan(graph, (LaunchOptions(2, (1, 1, 1)),)), {"X": x})["Y"]
     np.testing.assert_allclose(got, want, atol=0.02)
+
+
+@pytest.mark.parametrize(("lowest", "is_base_two"), [(-1e4, True), (-1e9, False), (-1e38, False)])
+def test_what_rounding_would_show_of_is_not_kept_in_base_two(lowest: float, is_base_two: bool):
+    """A GPU multiplies and adds at once: 2^(x log2(e) - M) of x = -1e9 is 2^18 where M is rounded,
+    which no half holds. The interpreter rounds in between.
+    """
+    masked = [line.format(lowest=lowest) for line in CHOOSES]
+    (kernel,) = emit_triton(attend(CHOSEN.format(lowest=lowest), masked))
+    assert ("1.4426950408889634" in kernel.text.source) == is_base_two

@@ -257,5 +257,5 @@ def test_what_is_left_is_refused(form, what: str):
         lower_masks(b.program(form(b)))
     assert what in caught.value.what
     assert caught.value.where == "masked, output Y"
-    assert "1e30" in caught.value.repair
+    assert "1e9" in caught.value.repair
     assert caught.value.exit_code == 5
