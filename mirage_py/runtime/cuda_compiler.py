@@ -85,7 +85,7 @@ def _nvrtc() -> CudaCompiler:
         compiler = CudaCompiler("nvrtc", version, include=str(include))
         # Headers of another version may be there too, and NVRTC may not take them.
         with contextlib.suppress(CompileError):
-            compiler.compile(_PROBE, "probe", _PROBED)
+            _by_nvrtc(compiler, _PROBE, "probe", _PROBED)
             return compiler
     raise CompileError(f"there are no headers of CUDA ({_HEADER}) that NVRTC takes")
 
