@@ -14,7 +14,7 @@ import torch
 
 from mirage_py.frontend.dynamic_axes import marks_of
 from mirage_py.frontend.entries import Entry
-from mirage_py.frontend.torch.call_key import Call, ambient
+from mirage_py.frontend.torch.call_key import Call, ambient, sign
 from mirage_py.frontend.torch.trace import TracedCall
 from mirage_py.runtime.known_calls import Again, ByShapes
 from mirage_py.runtime.tensor_guard import alike
@@ -135,7 +135,9 @@ def _reader(
         for place, value, training in others:
             given = values[place]
             # 1, 1.0 and True are equal in Python and different in a program.
-            if given is not value and (type(given) is not type(value) or given != value):
+            if given is not value and (
+                type(given) is not type(value) or given != value or sign(given) != sign(value)
+            ):
                 return None
             if training is not None and given.training is not training:
                 return None

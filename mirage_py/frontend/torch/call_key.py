@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from math import copysign
 from inspect import Parameter
 from typing import Any, Protocol
 
@@ -71,7 +72,9 @@ class CallReader:
             else:
                 return Call(values, None)
         leaves, structure = pytree.tree_flatten(self.signature.bind(args, kwargs))
-        flat = structure.num_leaves == structure.num_children == len(self.names)
+        # A list of one tensor is one leaf, too, and the function wants the list.
+        leaves_alone = structure.num_nodes == structure.num_leaves + 1
+        flat = leaves_alone and structure.num_children == len(self.names)
         return Call(tuple(leaves), None if flat else structure)
 
     def arguments(self, call: Call) -> dict[str, Any]:
@@ -129,7 +132,12 @@ def _leaf_key(leaf: Any) -> Hashable:
     if isinstance(leaf, torch.Tensor):
         return tensor_key(leaf)
     # 1, 1.0 and True are equal in Python and different in a program.
-    return type(leaf), leaf, isinstance(leaf, torch.nn.Module) and leaf.training
+    return type(leaf), leaf, sign(leaf), isinstance(leaf, torch.nn.Module) and leaf.training
+
+
+def sign(value: Any) -> float:
+    """That of a float: 0.0 equals -0.0, and what is divided by them does not."""
+    return copysign(1.0, value) if isinstance(value, float) else 0.0
 
 
 def ambient() -> tuple[Hashable, ...]:

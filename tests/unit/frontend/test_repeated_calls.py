@@ -103,6 +103,16 @@ def test_numbers_that_are_equal_in_python_are_not_in_a_program(first, second):
     assert (len(counted.programs), counted.asked) == (2, 2)
 
 
+def test_zeros_of_both_signs_are_other_calls():
+    def fn(x, scale):
+        return x / scale
+
+    counted = Counted(fn)
+    for value in (0.0, -0.0, float("-0.0"), float("0.0")) * 2:
+        torch.testing.assert_close(counted(X, value), fn(X, value))
+    assert (len(counted.programs), counted.asked) == (2, 2)
+
+
 def others():
     return {
         "shape": (torch.randn(5, 6), W),
@@ -284,6 +294,19 @@ def test_tensors_in_lists_ask_every_time():
     for _ in range(3):
         torch.testing.assert_close(fn([X, X]), X + X)
     assert (fn.asked, len(fn.programs)) == (3, 1)
+
+
+def test_a_list_of_one_tensor_is_no_tensor():
+    def first(x, *others):
+        return x - others[0]
+
+    def listed(x, others):
+        return x - others[0]
+
+    for fn, more in ((first, X + 1), (listed, [X + 1]), (listed, {0: X + 1})):
+        counted = Counted(fn)
+        for _ in range(2):
+            torch.testing.assert_close(counted(X, more), fn(X, more))
 
 
 def test_a_default_that_is_a_tensor_asks_every_time():
