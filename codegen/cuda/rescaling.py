@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from mirage_py.codegen.cuda.emission import Emission, Key
 from mirage_py.codegen.cuda.layout import LANE_BITS, Layout
+from mirage_py.codegen.cuda.lazy_maxima import has_room
 from mirage_py.codegen.cuda.value import Value
 from mirage_py.ugraph.dtypes import BOOL, F32
 
@@ -86,7 +87,9 @@ class Rescaling:
         """Whether a running maximum may stay behind what it is the maximum of."""
         is_shift = self.facts.block.nodes[peak].attr == "shift"
         is_asked = self.out.options.flag(RESCALING) == LAZY
-        return is_asked and is_shift and self.degrees(peak) == [1]
+        if not is_asked or not is_shift or self.degrees(peak) != [1]:
+            return False
+        return has_room(self.facts, peak)
 
     def declare_rise(self, peak: int) -> None:
         """A variable that says whether a lazy maximum moves in this iteration."""

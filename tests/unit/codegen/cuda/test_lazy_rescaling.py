@@ -88,3 +88,51 @@ def test_sums_are_multiplied_where_a_maximum_of_the_warp_has_moved(flags):
 def test_a_maximum_that_is_a_result_is_exact():
     (kernel,) = emit_cuda(attention("", **WARPS))
     assert "_rises" not in kernel.body
+
+
+WEIGHTED = """
+B[16, 64], G[64], V[64, 16] : TYPE
+O[q, e] = sum[s](softmax[s](B[q, s]) * G[s] * V[s, e])
+"""
+
+WEIGHTED_KERNEL = """
+kernel weighted {
+  grid q by 16
+  loop s by 16 {
+    %0 = load B[q, s]
+    %1 = max[s] %0
+    %2 = accum_max[shift] %1
+    %3 = sub %0, %2
+    %4 = exp %3
+    %5 = sum[s] %4
+    %6 = accum_rescaled[1] %5, %2
+    %7 = load G[s]
+    %8 = mul %4, %7
+    %9 = load V[s, e]
+    %10 = matmul[s] %8, %9
+    %11 = accum_rescaled[1] %10, %2
+  }
+  %12 = div %11, %6
+  store O[q, e] = %12
+}
+"""
+
+
+def weighted(dtype: str) -> Plan:
+    options = LaunchOptions(4, (2,)).with_flag("rescaling", "lazy")
+    graph = over(parse(WEIGHTED.replace("TYPE", dtype)), WEIGHTED_KERNEL)
+    return Plan(graph, (options,), backend="cuda")
+
+
+@pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_no_half_overflows_where_exponentials_are_multiplied(dtype):
+    """800 times 2^7 is more than a float16 holds."""
+    x = {
+        "B": np.broadcast_to(np.arange(64) / 16 * 1.25, (16, 64)),
+        "G": np.full(64, 800.0),
+        "V": np.ones((64, 16)),
+    }
+    assert relative_error(run_emulated(weighted(dtype), x)["O"], np.full((16, 16), 800.0)) < 8e-3
+    (kernel,) = emit_cuda(weighted(dtype))
+    assert ("_rises" in kernel.body) == (dtype == "bf16")
