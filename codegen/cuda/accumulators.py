@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from mirage_py.codegen.cuda.c_text import float_text
 from mirage_py.codegen.cuda.emission import Emission
-from mirage_py.codegen.cuda.exchange import Exchange, Parts
+from mirage_py.codegen.cuda.exchange import Exchange
 from mirage_py.codegen.cuda.layout import Layout
+from mirage_py.codegen.cuda.partial_results import Parts
 from mirage_py.codegen.cuda.pipeline import Pipeline
 from mirage_py.codegen.cuda.rescaling import Rescaling
 from mirage_py.codegen.cuda.value import Value
@@ -58,7 +59,7 @@ class Accumulators:
             whole = out.layouts.own[number]
             also = later_layouts(self.facts, out.layouts, self.pipeline.staged, number)
             parts.append(Parts(value, "sum", self.facts.live(number), whole, also))
-        crossing = any(map(self.exchange.crosses_warps, parts))
+        crossing = any(map(self.exchange.partial.crosses_warps, parts))
         if crossing and not shared and self.pipeline.has_tiles and out.memory.mode != "off":
             out.barrier("the loop's tiles are read: their memory is free")
         for number, values in zip(waiting, self.exchange.finished_in_all(parts), strict=True):

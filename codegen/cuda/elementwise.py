@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from mirage_py.codegen.cuda.c_text import atom, float_text
 from mirage_py.codegen.cuda.emission import Emission, Key
-from mirage_py.codegen.cuda.exchange import combined
 from mirage_py.codegen.cuda.layout import Layout
+from mirage_py.codegen.cuda.partial_results import combined
 from mirage_py.codegen.cuda.rescaling import Need, Rescaling
 from mirage_py.codegen.cuda.scalar_text import ScalarText
 from mirage_py.codegen.cuda.value import Value

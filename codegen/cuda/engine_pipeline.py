@@ -19,6 +19,7 @@ from mirage_py.codegen.cuda.emission import Emission
 from mirage_py.codegen.cuda.loop_text import loop_bounds
 from mirage_py.codegen.cuda.pipeline import Pipeline
 from mirage_py.codegen.cuda.roles import Roles
+from mirage_py.codegen.cuda.stage_text import advance_stage, stage_ago
 from mirage_py.codegen.cuda.staging import Staged
 from mirage_py.codegen.live_tiles import LiveRange
 
@@ -188,15 +189,7 @@ class EnginePipeline(Pipeline):
         with out.indented(head):
             out.line(f"mbarrier_wait({self._empty[section]} + {stage}, {parity});")
             out.line(f"{self._fetch[section]}({start}, {stage});")
-            self._next_stage(stage, parity, depth)
-
-    def _next_stage(self, stage: str, parity: str, depth: int) -> None:
-        if depth == 1:
-            self.out.line(f"{parity} ^= 1;")
-        else:
-            with self.out.indented(f"if (++{stage} == {depth})"):
-                self.out.line(f"{stage} = 0;")
-                self.out.line(f"{parity} ^= 1;")
+            advance_stage(out, stage, parity, depth)
 
     # -- loops -----------------------------------------------------------------------------------
 
@@ -253,11 +246,7 @@ class EnginePipeline(Pipeline):
 
     def _back(self, count: int) -> str:
         """The number of the stage of so many iterations ago."""
-        depth = self.depths[self._section]
-        if depth <= count:
-            return self._stage if depth == count else "0"
-        stage = self._stage
-        return f"{stage} < {count} ? {stage} + {depth - count} : {stage} - {count}"
+        return stage_ago(self._stage, count, self.depths[self._section])
 
     @contextmanager
     def stage_before(self) -> Iterator[None]:
@@ -299,5 +288,5 @@ class EnginePipeline(Pipeline):
                 out.line(f"if (lane == 0) mbarrier_arrive({self._empty[section]} + {self._stage});")
             if has_exchanged:
                 out.barrier("what threads have exchanged is read")
-        self._next_stage(self._stage, self._parity, self.depths[section])
+        advance_stage(out, self._stage, self._parity, self.depths[section])
         self._now = {}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mirage_py.codegen.cuda.c_text import added, float_text
+from mirage_py.codegen.cuda.c_text import added
 from mirage_py.codegen.cuda.copies import VECTORS
 from mirage_py.codegen.cuda.emission import Emission
-from mirage_py.codegen.cuda.layout import Bit, Layout
+from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.linear_text import (
     Places,
     is_only_copy,
@@ -16,25 +16,11 @@ from mirage_py.codegen.cuda.linear_text import (
     register_part,
     thread_part,
 )
+from mirage_py.codegen.cuda.partial_results import PartialResults, Parts
 from mirage_py.codegen.cuda.shared_tile import TILE_ALIGNMENT_BYTES, SharedTile
 from mirage_py.codegen.cuda.turning import read_vector, turning_tile, written_vector
 from mirage_py.codegen.cuda.value import Value
 from mirage_py.ugraph.dtypes import BOOL
-
-_REDUCTIONS = ("sum", "max", "matmul")
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """A value in parts, which ``op`` (sum, max or max_nan) combines, and the layout of the whole.
-    ``dims`` are those of the whole, ``also`` other layouts in which it is wanted.
-    """
-
-    value: Value
-    op: str
-    dims: tuple[str, ...]
-    whole: Layout
-    also: tuple[Layout, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +37,12 @@ class Turn:
     tile: SharedTile | None = None
 
 
-def combined(op: str, left: str, right: str) -> str:
-    """The sum or the larger one of two parts."""
-    if op == "sum":
-        return f"{left} + {right}"
-    return f"{'fmaxf' if op == 'max' else 'max_nan'}({left}, {right})"
-
-
-def neutral(op: str) -> str:
-    """What changes nothing when it is combined."""
-    return "0.0f" if op == "sum" else float_text(float("-inf"))
-
-
 class Exchange:
-    """Writes shuffles and ways through shared memory."""
+    """Writes the ways through shared memory: sums and turns behind one barrier."""
 
     def __init__(self, emission: Emission) -> None:
         self.out = emission
+        self.partial = PartialResults(emission)
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -79,10 +54,10 @@ class Exchange:
 
     def finished_in_all(self, parts: Sequence[Parts]) -> list[list[Value]]:
         """The same; of what warps have parts of, also in the other layouts that are wanted."""
-        shuffled = [self.over_lanes(p) for p in parts]
-        wholes, _ = self.exchanged([p for p in shuffled if self.crosses_warps(p)], ())
+        shuffled = [self.partial.over_lanes(p) for p in parts]
+        wholes, _ = self.exchanged([p for p in shuffled if self.partial.crosses_warps(p)], ())
         rest = iter(wholes)
-        return [next(rest) if self.crosses_warps(p) else [p.value] for p in shuffled]
+        return [next(rest) if self.partial.crosses_warps(p) else [p.value] for p in shuffled]
 
     def exchanged(
         self,
@@ -97,7 +72,7 @@ class Exchange:
         """
         if not sums and not turns:
             return [], []
-        buffers = [self._written(p) for p in sums]
+        buffers = [self.partial.written(p) for p in sums]
         begun = [self._begun(value, want) for value, want in turns]
         if not sums and not meets and all(_stays_in_warp(value, want) for value, want in turns):
             self.out.line("__syncwarp();")
@@ -105,92 +80,10 @@ class Exchange:
             self.out.barrier()
         self.out.has_exchanged = True
         wholes = [
-            [self._read(replace(p, whole=layout), buffer) for layout in (p.whole, *p.also)]
+            [self.partial.read(replace(p, whole=layout), buffer) for layout in (p.whole, *p.also)]
             for p, buffer in zip(sums, buffers, strict=True)
         ]
         return wholes, [self._read_turned(turn) for turn in begun]
-
-    def crosses_warps(self, parts: Parts) -> bool:
-        """Whether each warp has a part."""
-        return bool(_parts_of_warps(parts.value.layout, parts))
-
-    def over_lanes(self, parts: Parts) -> Parts:
-        """What is left after lanes have combined their parts by shuffles."""
-        value, layout = parts.value, parts.value.layout
-        lanes = [n for n, b in enumerate(layout.lanes) if b is not None and b[0] not in parts.dims]
-        kept = tuple(None if n in lanes else b for n, b in enumerate(layout.lanes))
-        if lanes:
-            with self.out.unrolled("r", value.words) as r:
-                place = value.word(r)
-                for n in reversed(lanes):
-                    other = f"shuffle_xor({place}, {1 << n})"
-                    if parts.op == "sum":
-                        self.out.line(f"{place} += {other};")
-                    else:
-                        self.out.line(f"{place} = {combined(parts.op, place, other)};")
-        return replace(parts, value=replace(value, layout=replace(layout, lanes=kept)))
-
-    def _places(self, parts: Parts) -> tuple[Places, int, list[int]]:
-        """Where each element of a part lies, how many elements a part has, and which bits of the
-        warp's number count parts.
-        """
-        layout = parts.value.layout
-        warps = _parts_of_warps(layout, parts)
-        kept = [b for n, b in enumerate(layout.warps) if n not in warps]
-        read = [b for b in layout.registers if not self._is_padding(b)]
-        bits = [b for b in (*layout.lanes, *read, *kept) if b is not None]
-        return linear_places(tuple(bits)), 1 << len(bits), warps
-
-    def _is_padding(self, bit: Bit) -> bool:
-        """Whether a position with this bit is behind the end of a dimension that nobody sums over:
-        what a thread has there may be anything, as nobody stores it.
-        """
-        dim, power = bit
-        facts = self.out.facts
-        summed = any(dim in n.reduced for n in facts.block.nodes if n.op in _REDUCTIONS)
-        return not summed and 1 << power >= facts.program.sizes[dim]
-
-    def _written(self, parts: Parts) -> str:
-        value, layout = parts.value, parts.value.layout
-        places, elements, warps = self._places(parts)
-        size = 4 * elements << len(warps)
-        buffer = self.out.memory.new(f"{value.name}_parts", size, 16, "float")
-        # Bits of the warp's number that count parts become the highest of the place.
-        part_bits = {("part", n): elements.bit_length() - 1 + i for i, n in enumerate(warps)}
-        marked = tuple(("part", n) if n in warps else b for n, b in enumerate(layout.warps))
-        source = Layout(layout.registers, layout.lanes, marked)
-        places = {**places, **part_bits}
-        thread = self.out.interned("part_at", thread_part(source, places))
-        self.out.comment(f"Each warp has a part of {value.name}.")
-        padding = sum(1 << n for n, b in enumerate(layout.registers) if b not in places)
-        with self.out.only(is_only_copy(source)), self.out.unrolled("r", value.words) as r:
-            place = added(thread, register_part(source, places, r))
-            with self.out.only(f"({r} & {padding}) == 0" if padding else ""):
-                self.out.line(f"{buffer}[{place}] = {value.word(r)};")
-        return buffer
-
-    def _read(self, parts: Parts, buffer: str) -> Value:
-        places, elements, warps = self._places(parts)
-        name = self.out.fresh(f"{parts.value.name}_whole")
-        whole = Value(name, parts.whole, parts.value.dtype)
-        self.out.memory.use(buffer)
-        thread = self.out.interned("part_at", thread_part(parts.whole, places))
-        self.out.line(whole.declaration())
-        with self.out.unrolled("r", whole.words) as r:
-            place = added(thread, register_part(parts.whole, places, r))
-            self.out.line(f"{whole.word(r)} = {buffer}[{place}];")
-            self._add_parts(whole.word(r), buffer, place, elements, len(warps), parts.op)
-        return whole
-
-    def _add_parts(
-        self, word: str, buffer: str, place: str, elements: int, bits: int, op: str
-    ) -> None:
-        for part in range(1, 1 << bits):
-            other = f"{buffer}[{added(place, str(part * elements))}]"
-            if op == "sum":
-                self.out.line(f"{word} += {other};")
-            else:
-                self.out.line(f"{word} = {combined(op, word, other)};")
 
     # -- layouts ---------------------------------------------------------------------------------
 
@@ -308,10 +201,6 @@ class Exchange:
             target = f"*reinterpret_cast<{kind}*>(&{first})"
             self.out.line(f"{target} = *reinterpret_cast<const {kind}*>({place});")
         return found
-
-
-def _parts_of_warps(layout: Layout, parts: Parts) -> list[int]:
-    return [n for n, b in enumerate(layout.warps) if b is not None and b[0] not in parts.dims]
 
 
 def _stays_in_warp(value: Value, want: Layout) -> bool:

@@ -11,8 +11,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from mirage_py.codegen.cuda.emission import Emission
-from mirage_py.codegen.cuda.exchange import Exchange, Parts
+from mirage_py.codegen.cuda.exchange import Exchange
 from mirage_py.codegen.cuda.layout import Layout
+from mirage_py.codegen.cuda.partial_results import Parts
 from mirage_py.codegen.cuda.pipeline import Pipeline
 from mirage_py.codegen.cuda.section_order import section_phases
 from mirage_py.codegen.cuda.value import Value
@@ -58,8 +59,8 @@ class Meetings:
         next meeting.
         """
         for number, parts in sums:
-            shuffled = self.exchange.over_lanes(parts)
-            if self.exchange.crosses_warps(shuffled):
+            shuffled = self.exchange.partial.over_lanes(parts)
+            if self.exchange.partial.crosses_warps(shuffled):
                 self._waiting.append((number, shuffled))
             else:
                 self.out.hold(number, shuffled.value)

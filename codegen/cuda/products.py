@@ -28,6 +28,7 @@ class Products:
         emission: Emission,
         copies: Copies,
         exchange: Exchange,
+        groups: WarpGroupProducts,
         staged: dict[int, Staged],
         tile_at: TileAt,
         need: Callable[[Key, Layout], Value],
@@ -39,7 +40,7 @@ class Products:
         self.tile_at = tile_at
         self.need = need
         self.fma = FmaProducts(emission, copies, staged, tile_at)
-        self.groups = WarpGroupProducts(emission, tile_at)
+        self.groups = groups
 
     def prepare(self, number: int) -> None:
         """Bring operands that are not multiplied from shared memory into registers."""

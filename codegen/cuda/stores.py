@@ -9,9 +9,10 @@ from mirage_py.codegen.cuda.c_text import C_TYPES, added, identifier
 from mirage_py.codegen.cuda.copies import VECTORS, Copies, vector_of
 from mirage_py.codegen.cuda.elementwise import ThreadGraphs
 from mirage_py.codegen.cuda.emission import Emission
-from mirage_py.codegen.cuda.exchange import Exchange, Parts
+from mirage_py.codegen.cuda.exchange import Exchange
 from mirage_py.codegen.cuda.layout import LANE_BITS, Layout, bits_of
 from mirage_py.codegen.cuda.linear_text import is_only_copy
+from mirage_py.codegen.cuda.partial_results import Parts
 from mirage_py.codegen.cuda.rescaling import Need
 from mirage_py.codegen.cuda.staging import vector_run
 from mirage_py.codegen.cuda.value import Value

@@ -1,0 +1,158 @@
+"""The text of the nodes of a phase: thread graphs of what joins, everything else one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from mirage_py.codegen.cuda.accumulators import of_one_warp
+from mirage_py.codegen.cuda.partial_results import Parts
+from mirage_py.codegen.cuda.value import Value
+from mirage_py.codegen.cuda.writers import Writers
+from mirage_py.ugraph.dtypes import F32
+from mirage_py.ugraph.node import STORES
+
+
+class PhaseText:
+    """Writes nodes. Without ``has_threads`` every elementwise result goes through shared memory."""
+
+    def __init__(self, writers: Writers, has_threads: bool) -> None:
+        self.facts = writers.facts
+        self.block = writers.facts.block
+        self.out = writers.out
+        self.staged = writers.staged
+        self.has_threads = has_threads
+        self.exchange = writers.exchange
+        self.copies = writers.copies
+        self.meetings = writers.meetings
+        self.graphs = writers.graphs
+        self.accumulators = writers.accumulators
+        self.products = writers.products
+        self.overlap = writers.overlap
+        self.stores = writers.stores
+
+    def write(self, phases: Sequence[Sequence[int]]) -> None:
+        """The text of a section's nodes, phase by phase."""
+        for phase in phases:
+            self.products.groups.settle()
+            self.meetings.meet(phase)
+            self._phase(phase)
+        self.products.groups.settle()
+        self.meetings.meet(())
+
+    def _phase(self, nodes: Sequence[int]) -> None:
+        """The text of nodes: groups of what is elementwise, everything else one by one."""
+        pending = list(nodes)
+        waiting = set(pending)
+        while pending:
+            group = self._group(pending, waiting) or [pending[0]]
+            self.products.groups.wait_for([a for n in group for a in self.facts.inputs(n)])
+            self.meetings.arrive([n for n in group if self.block.nodes[n].op != "load"])
+            if self._joins(group[0]):
+                self._write_group(group)
+            else:
+                self.single(group[0])
+            waiting.difference_update(group)
+            pending = [n for n in pending if n not in group]
+
+    def _joins(self, number: int) -> bool:
+        node = self.block.nodes[number]
+        if number in self.out.layouts.products or number in self.facts.fused_by:
+            return False
+        return node.op != "load" and node.op not in STORES
+
+    def _group(self, pending: Sequence[int], waiting: Collection[int]) -> list[int]:
+        """The first node, if it is elementwise or a reduction, with all that can join it."""
+        first = pending[0]
+        if not self._joins(first):
+            return []
+        if not self.has_threads:
+            return [first]
+        layout = self.graphs.loop_layout(first)
+        group = [first]
+        for number in pending[1:]:
+            ready = all(
+                a not in waiting or (a in group and not self._ends_group(a))
+                for a in self.facts.inputs(number)
+            )
+            if ready and self._joins(number) and self.graphs.loop_layout(number) == layout:
+                group.append(number)
+        return group
+
+    def _ends_group(self, number: int) -> bool:
+        op = self.block.nodes[number].op
+        return op in ("sum", "max", "matmul") or op.startswith("accum")
+
+    def _write_group(self, group: Sequence[int]) -> None:
+        facts, out = self.facts, self.out
+        for number in group:
+            self.accumulators.declare_scales(number)
+        inner = set(group)
+        kept = [
+            n for n in group if any(u not in inner for u in self._users(n)) or self._ends_group(n)
+        ]
+        made = self.graphs.write(group, kept)
+        sums = []
+        for number, value in made.items():
+            if self._ends_group(number):
+                if number in out.layouts.own_shifts.values():
+                    value = of_one_warp(value, facts.live(number))
+                whole = value.layout.of_dims(facts.live(number))
+                op = self.graphs.reduction(number)
+                sums.append((number, Parts(value, op, facts.live(number), whole)))
+            elif self.has_threads:
+                out.hold(number, value)
+            else:
+                out.hold(number, self.exchange.turned(value, value.layout))
+        self.meetings.finish(sums)
+
+    def _users(self, number: int) -> list[int]:
+        """Who reads a node's registers."""
+        nodes = range(len(self.block.nodes))
+        sent = [load for load, n in self.facts.sources.items() if self.facts.root(n) == number]
+        return sent + [
+            n for n in nodes
+            if (n in self.facts.emitted or self.block.nodes[n].op in STORES)
+            and number in self.facts.inputs(n)
+        ]  # fmt: skip
+
+    def single(self, number: int) -> None:
+        """The text of one node; nothing where others write it or it is there."""
+        node, out = self.block.nodes[number], self.out
+        if node.op in STORES:
+            self.stores.store(number)
+        elif number in self.facts.fused_by:
+            self._fused(number, self.facts.fused_by[number])
+        elif node.op == "load":
+            is_due = number not in self.staged and not out.held(number)
+            if is_due and self.facts.reads_in_registers(number):
+                out.hold(number, self.copies.loaded(number, out.layouts.own[number]))
+        else:
+            self._product(number)
+
+    def _product(self, number: int) -> None:
+        out, facts = self.out, self.facts
+        self.products.prepare(number)
+        value = Value(out.names[number], out.layouts.parts[number], F32)
+        by_groups = out.layouts.products[number].by_warp_groups
+        out.line(value.declaration("" if by_groups else "0.0f"))
+        whole = out.layouts.own[number]
+        self.overlap.before_early(number)
+        if self.products.begin(number, number, value, adds=False):
+            self.overlap.after_early(number)
+            if whole != value.layout:
+                self.products.groups.wait_for([number])
+        else:
+            self.products.multiply(number, value)
+        self.meetings.finish([(number, Parts(value, "sum", facts.live(number), whole))])
+
+    def _fused(self, number: int, product: int) -> None:
+        """A product that is added to its accumulator, which may be rescaled first."""
+        if self.overlap.is_late(number):
+            self.overlap.late(number)
+            return
+        self.products.prepare(product)
+        (state, *_) = self.out.held(number)
+        if self.block.nodes[number].op == "accum_rescaled":
+            self.graphs.rescaling.rescale(number)
+        if not self.products.begin(product, number, state, adds=True):
+            self.products.multiply(product, state)

@@ -1,0 +1,78 @@
+"""Sections without a loop: all that they read of memory is on its way before one waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mirage_py.codegen.cuda.clusters import Clusters
+from mirage_py.codegen.cuda.phase_text import PhaseText
+from mirage_py.codegen.cuda.writers import Writers
+
+# Registers of a thread that may hold what is needed behind the first wait only.
+_WORDS_AHEAD = 64
+
+
+class StraightCode:
+    """Writes sections without a loop, meetings of a cluster's blocks among them."""
+
+    def __init__(self, writers: Writers, text: PhaseText) -> None:
+        self.facts = writers.facts
+        self.block = writers.facts.block
+        self.out = writers.out
+        self.staged = writers.staged
+        self.received = writers.received
+        self.pipeline = writers.pipeline
+        self.meetings = writers.meetings
+        self.text = text
+
+    def write(self, nodes: Sequence[int]) -> None:
+        """The text of a section's nodes."""
+        phases = self.meetings.phases(nodes)
+        order = [n for p in phases for n in p]
+        self._issue(order)
+        self._load_ahead(order)
+        self.text.write(phases)
+
+    def _issue(self, nodes: Sequence[int]) -> None:
+        """Start the copies of straight code that are not under way yet."""
+        loads = self._order_of_use(nodes)
+        self.pipeline.issue_straight([n for n in loads if not self.pipeline.is_under_way(n)])
+
+    def _load_ahead(self, nodes: Sequence[int]) -> None:
+        """Loads to registers come while tiles are on their way, as far as they are few."""
+        if not any(self.pipeline.is_under_way(n) for n in nodes):
+            return
+        words = 0
+        for n in nodes:
+            is_due = self.block.nodes[n].op == "load" and n not in self.staged
+            if is_due and not self.out.held(n) and self.facts.reads_in_registers(n):
+                words += self.out.layouts.own[n].register_count
+                if words <= _WORDS_AHEAD:
+                    self.text.single(n)
+
+    def issue_ahead(self, cluster: Clusters) -> None:
+        """Tiles that a meeting reads come while blocks work for it."""
+        with cluster.positions():
+            for number in cluster.cut.meetings:
+                self._issue(self.block.sections[number].nodes)
+
+    def meet(self, cluster: Clusters, number: int) -> None:
+        """A meeting of a cluster's blocks; what it loads to registers comes while they wait."""
+        nodes = self.block.sections[number].nodes
+        with cluster.positions():
+            for n in nodes if cluster.all_have_slices else ():
+                if self.block.nodes[n].op == "load":
+                    self.text.single(n)
+        with cluster.meeting(number):
+            self.write(nodes)
+
+    def _order_of_use(self, nodes: Sequence[int]) -> list[int]:
+        """Staged loads of a section, those that are needed first in front; those that only later
+        sections read at the end.
+        """
+        loads: dict[int, None] = {}
+        for number in nodes:
+            used = self.facts.inputs(number) if self.block.nodes[number].op != "load" else ()
+            loads.update((n, None) for n in used if n in self.staged and n in nodes)
+        loads.update((n, None) for n in nodes if n in self.staged)
+        return [n for n in loads if n not in self.received]
