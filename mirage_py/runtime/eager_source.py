@@ -168,6 +168,8 @@ class _Writer:
             return self._cast(args[0], node.attr)
         if node.op == "where":
             return self._where(node, args)
+        # Of two masks + would be "or"; in a program they are numbers.
+        args = [self._cast(a, F32) if a.dtype == BOOL else a for a in args]
         if node.op in _WIDENED:
             args = [
                 self._cast(a, F32) if a.dtype and a.dtype.bytes < F32.bytes else a for a in args

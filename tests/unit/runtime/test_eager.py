@@ -14,7 +14,7 @@ from mirage_py.runtime.eager import torch_function
 from mirage_py.runtime.eager_source import eager_source
 from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dtypes import BF16, F16, F32
+from mirage_py.ugraph.dtypes import BF16, BOOL, F16, F32
 from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.meaning import FloatMeaning
 from mirage_py.ugraph.program import Program
@@ -193,3 +193,17 @@ def test_it_is_differentiable_and_takes_other_strides():
     torch_function(scale_program())(x).float().sum().backward()
     assert x.grad is not None
     assert np.isfinite(x.grad.numpy()).all()
+
+
+def test_masks_are_numbers():
+    """+ of two masks would be "or" in PyTorch, and - an error."""
+    b = ProgramBuilder("masks")
+    b.dim("m", 6)
+    x, y = (b.load(b.input(n, (6,), BOOL).name, [ix.dim("m")]) for n in "XY")
+    both, neither = b.apply("add", x, y), b.apply("sub", b.const(1.0), x)
+    b.output("S", b.apply("mul", both, both), [ix.dim("m")], F32)
+    b.output("N", neither, [ix.dim("m")], F32)
+    one, other = torch.arange(6) % 2 == 0, torch.arange(6) % 3 == 0
+    total, rest = torch_function(b.build())(one, other)
+    assert torch.equal(total, (one.float() + other.float()) ** 2)
+    assert torch.equal(rest, 1 - one.float())
