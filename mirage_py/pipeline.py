@@ -9,6 +9,7 @@ set (MIRAGE_PY_DUMP) each is written to a numbered text file.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -49,12 +50,18 @@ _PLANS = {"none": 8, "quick": 160, "full": 640}
 # Seconds that an optimisation on a GPU takes where no budget is given: with what comes after
 # measuring, under one minute and under five.
 _BUDGET_S = {"quick": 50.0, "full": 280.0}
+# Of a smaller budget, plans for each second (those of "quick"), but not fewer than so many: more
+# are not compiled by its end, and would be ranked and emitted for nothing.
+_PLANS_PER_S = 3.2
+_LEAST_PLANS = 40
 _TRIALS = 4
 # Of a time budget, by when the search and the verification have to be over.
 _SEARCH_SHARE = 0.25
 # Seconds that a search takes before it is spread over processes, which start in about as long.
 _ALONE_S = 3.0
 _VERIFY_SHARE = 0.4
+# What verification gets of it even if search and ranking took longer, best families first.
+_LEAST_VERIFY_SHARE = 0.1
 # What measuring gets of it even if the stages before it took longer: they would have been for
 # nothing.
 _MEASURING_SHARE = 0.3
@@ -208,7 +215,6 @@ def rank_plans(
     """
     started = time.monotonic()
     searched_by = None if budget is None else started + _SEARCH_SHARE * budget
-    verified_by = None if budget is None else started + _VERIFY_SHARE * budget
     chosen, notes = usable(backend)
     limits = limits_for(chosen, limits or SearchLimits(), target)
     dump = Dump(Settings.from_env().dump_dir)
@@ -240,13 +246,17 @@ def rank_plans(
 
     families = list({u.digest: u for u in (*safe.ugraphs, *made)}.values())
     progress(f"ranking the instances of {len(families)} families")
-    ranked = rank_for(chosen, families, target, _PLANS[effort])
+    ranked = rank_for(chosen, families, target, plan_count(effort, budget))
     dump(
         "plans",
         lambda: "\n".join(f"# {i.estimate}\n{format_ugraph(i.plan.ugraph)}" for i in ranked),
     )
 
     progress("verifying")
+    verified_by = None
+    if budget is not None:
+        least = time.monotonic() + _LEAST_VERIFY_SHARE * budget
+        verified_by = max(started + _VERIFY_SHARE * budget, least)
     verified = verify_families(
         normal,
         [i.family for i in ranked],
@@ -268,6 +278,15 @@ def rank_plans(
         limits,
         notes,
     )
+
+
+def plan_count(effort: str, budget: float | None) -> int:
+    """How many plans are ranked: those of the effort, or as many as ``budget`` (in seconds) has
+    time for.
+    """
+    if budget is None or budget == math.inf:
+        return _PLANS[effort]
+    return min(_PLANS[effort], max(_LEAST_PLANS, round(_PLANS_PER_S * budget)))
 
 
 def partition_of(program: Program, *, seed: int = 0) -> Partition | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from types import TracebackType
@@ -13,11 +14,22 @@ from mirage_py.runtime.compile_cuda import CudaSource
 from mirage_py.runtime.compiled_facts import CompiledFacts
 from mirage_py.runtime.emission import EmittedKernel, emit_kernels
 from mirage_py.runtime.kept_workers import KEPT
-from mirage_py.runtime.worker_pool import DEFAULT_MEMORY_BYTES, Reply, Task, WorkerPool
+from mirage_py.runtime.worker_pool import (
+    DEFAULT_MEMORY_BYTES,
+    INTERRUPTED,
+    OUT_OF_TIME,
+    Reply,
+    Task,
+    WorkerPool,
+)
 from mirage_py.settings import DEFAULT_COMPILE_TIMEOUT_S, Settings
 from mirage_py.ugraph.plan import Plan
 
 Source = KernelSource | CudaSource
+
+# Plans of the first round for each worker; every round has twice as many as the one before, so that
+# workers wait for the end of few.
+_FIRST_ROUND = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +78,35 @@ class CompilePool:
     ) -> list[CompileOutcome]:
         """Compile every plan for sm_``capability``; outcomes in the order of the plans.
 
-        Kernels that several plans have in common are compiled once. Plans whose kernels have not
-        all begun at ``deadline`` (of ``time.monotonic``), or when ``stop`` says so, are given up.
-        Raises CompileError when worker processes cannot start.
+        Kernels that several plans have in common are compiled once. They are emitted in rounds, the
+        first plans first: emitting hundreds takes longer than a small budget. Plans whose kernels
+        have not all begun at ``deadline`` (of ``time.monotonic``) are given up, but for those of
+        the first round, two for each worker; all are when ``stop`` says so. Raises CompileError
+        when worker processes cannot start.
         """
-        work = _Work(plans, on_outcome)
-        tasks = [_task(kernel, capability) for kernel in work.kernels]
-        self._pool.map(
-            tasks,
-            on_reply=lambda number, reply: work.compiled(number, _outcome(reply)),
-            deadline=deadline,
-            stop=stop,
-            timeout_s=self._timeout_s,
-        )
+        work = _Work(on_outcome)
+        begun, count = 0, _FIRST_ROUND * self._count
+        while begun < len(plans):
+            late = deadline is not None and time.monotonic() > deadline
+            if stop() or (begun and late):
+                reason = INTERRUPTED if stop() else OUT_OF_TIME
+                work.give_up(range(begun, len(plans)), reason)
+                break
+            ending = min(begun + count, len(plans))
+            kernels = work.emit(plans, range(begun, ending))
+            tasks = [_task(work.kernels[k], capability) for k in kernels]
+
+            def reply_of(place: int, reply: Reply, kernels: Sequence[int] = kernels) -> None:
+                work.compiled(kernels[place], _outcome(reply))
+
+            self._pool.map(
+                tasks,
+                on_reply=reply_of,
+                deadline=deadline if begun else None,
+                stop=stop,
+                timeout_s=self._timeout_s,
+            )
+            begun, count = ending, 2 * count
         return [work.outcomes[number] for number in range(len(plans))]
 
     def close(self) -> None:
@@ -103,17 +131,19 @@ class CompilePool:
 class _Work:
     """The distinct kernels of some plans, and what became of the plans whose kernels are done."""
 
-    def __init__(
-        self, plans: Sequence[Plan], on_outcome: Callable[[int, CompileOutcome], None]
-    ) -> None:
+    def __init__(self, on_outcome: Callable[[int, CompileOutcome], None]) -> None:
         self.outcomes: dict[int, CompileOutcome] = {}
         self._on_outcome = on_outcome
         self._numbers: dict[Source, int] = {}
         self._kernels_of: dict[int, tuple[int, ...]] = {}
         self._done: dict[int, CompileOutcome] = {}
-        for number, plan in enumerate(plans):
+
+    def emit(self, plans: Sequence[Plan], numbers: range) -> Sequence[int]:
+        """Emit some of the plans; the kernels that none had before, in the order of the plans."""
+        known = len(self._numbers)
+        for number in numbers:
             try:
-                sources = [_source(k) for k in emit_kernels(plan)]
+                sources = [_source(k) for k in emit_kernels(plans[number])]
             except MirageError as error:
                 self._settle(number, CompileOutcome(reason=str(error)))
                 continue
@@ -125,8 +155,13 @@ class _Work:
             self._kernels_of[number] = tuple(
                 self._numbers.setdefault(s, len(self._numbers)) for s in sources
             )
-            if not sources:
-                self._settle(number, CompileOutcome())
+            self._settle_if_done(number)
+        return range(known, len(self._numbers))
+
+    def give_up(self, numbers: range, reason: str) -> None:
+        """These plans are not begun."""
+        for number in numbers:
+            self._settle(number, CompileOutcome(reason=reason))
 
     @property
     def kernels(self) -> tuple[Source, ...]:
@@ -137,11 +172,16 @@ class _Work:
         """Take in what became of one kernel."""
         self._done[kernel] = outcome
         for number, kernels in self._kernels_of.items():
-            if kernel in kernels and all(k in self._done for k in kernels):
-                found = [self._done[k] for k in kernels]
-                reason = next((o.reason for o in found if o.reason), "")
-                facts = () if reason else tuple(f for o in found for f in o.facts)
-                self._settle(number, CompileOutcome(facts, reason))
+            if kernel in kernels:
+                self._settle_if_done(number)
+
+    def _settle_if_done(self, number: int) -> None:
+        kernels = self._kernels_of[number]
+        if all(k in self._done for k in kernels):
+            found = [self._done[k] for k in kernels]
+            reason = next((o.reason for o in found if o.reason), "")
+            facts = () if reason else tuple(f for o in found for f in o.facts)
+            self._settle(number, CompileOutcome(facts, reason))
 
     def _settle(self, number: int, outcome: CompileOutcome) -> None:
         self.outcomes[number] = outcome

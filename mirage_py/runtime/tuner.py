@@ -72,7 +72,8 @@ def tune(
 
     ``plans`` are plans of ``program``; ``baselines`` are functions of its inputs in order.
     ``budget_s`` bounds compiling and timing: what has not begun by then is left out, and the best
-    so far is returned, as it is when ``should_stop`` says so and after Ctrl-C. ``neighbours`` says
+    so far is returned, as it is when ``should_stop`` says so and after Ctrl-C. Baselines compile
+    beside the plans; how long they are waited for afterwards does not count. ``neighbours`` says
     what to try beside the fastest, at most ``climbs`` times over. Of the reference of an input set
     no more is evaluated than ``max_work`` element operations, and than there is time for. A plan
     that ``vouch`` refuses does not win: the next one is asked about.
@@ -103,9 +104,7 @@ def tune(
         tuner = _Tuner(program, plans, baselines, gate, deadline, progress, should_stop, vouch)
         with CompilePool(compile_workers) as pool:
             tuner.compile(tuner.candidates, pool, target, compiled_by)
-            progress("waiting for the baselines to compile")
-            tuner.seconds["baselines"] = warm_up.wait()
-            tuner.first_calls = dict(warm_up.seconds)
+            tried_by = tuner.wait_for_baselines(warm_up, tried_by)
             tuner.try_all(target.l2_bytes, tried_by)
             tuner.climb(neighbours, climbs, pool, target, tried_by)
         with torch.no_grad():
@@ -169,6 +168,19 @@ class _Tuner:
             contender.facts = outcome.facts
             for facts in outcome.facts:
                 contender.reason = memory_fault(facts, target) or contender.reason
+
+    def wait_for_baselines(self, warm_up: WarmUp, tried_by: float | None) -> float | None:
+        """Both deadlines are as much later as this takes: the plans' time is not the baselines'.
+
+        Returns the new ``tried_by`` (of ``time.monotonic``).
+        """
+        self.progress("waiting for the baselines to compile")
+        start = time.monotonic()
+        self.seconds["baselines"] = warm_up.wait()
+        self.first_calls = dict(warm_up.seconds)
+        waited_s = time.monotonic() - start
+        self.deadline = None if self.deadline is None else self.deadline + waited_s
+        return None if tried_by is None else tried_by + waited_s
 
     def try_all(self, l2_bytes: int, deadline: float | None) -> None:
         """Run every candidate on the first input sets, drop the wrong ones, time the others."""

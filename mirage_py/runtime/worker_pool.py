@@ -41,6 +41,9 @@ _MOST_STDERR_BYTES = 64 << 20
 _MOST_ANSWER_BYTES = 256 << 20
 # How often a worker is looked at that says nothing.
 _LOOK_S = 0.5
+# Why what was not begun was not.
+OUT_OF_TIME = "the time budget was used up"
+INTERRUPTED = "it was interrupted before this began"
 
 # The first line names the process group. A second one comes when the group is gone; if the stream
 # ends before, the parent is gone.
@@ -196,8 +199,8 @@ class WorkerPool:
 def _why_not(deadline: float | None, stop: Callable[[], bool]) -> str:
     """Why a task is not begun any more; empty where it may be."""
     if deadline is not None and time.monotonic() > deadline:
-        return "the time budget was used up"
-    return "it was interrupted before this began" if stop() else ""
+        return OUT_OF_TIME
+    return INTERRUPTED if stop() else ""
 
 
 class _Worker:

@@ -6,16 +6,19 @@ import json
 import math
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from mirage_py import pipeline
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.frontend.spec import parse
-from mirage_py.pipeline import Options, normalise, optimize, save
+from mirage_py.pipeline import Options, normalise, optimize, plan_count, save
 from mirage_py.result import Result
 from mirage_py.runtime.artifact import load_artifact
 from mirage_py.runtime.measured import Measured, TuneReport
+from mirage_py.search.instance import Instance
 from mirage_py.ugraph.text import parse_program, parse_ugraph
 from mirage_py.ugraph.validate import validate_ugraph
 from mirage_py.verify.field_test import field_test
@@ -241,6 +244,36 @@ def test_the_function_of_the_user_is_the_eager_baseline(on_h200):
     optimize(parse(SPECS["softmax"]), effort="full", baselines={"eager": mine, "vendor": mine})
     assert seen["baselines"]["eager"] is mine
     assert list(seen["baselines"]) == ["eager", "compile", "compile_max_autotune", "vendor"]
+
+
+@pytest.mark.parametrize(
+    ("effort", "budget", "plans"),
+    [
+        ("quick", None, 160), ("quick", 50.0, 160), ("quick", 20.0, 64), ("quick", 0.0, 40),
+        ("full", math.inf, 640), ("full", 280.0, 640), ("full", 20.0, 64), ("none", 1.0, 8),
+    ],
+)  # fmt: skip
+def test_a_small_budget_ranks_fewer_plans(effort: str, budget: float | None, plans: int):
+    assert plan_count(effort, budget) == plans
+
+
+def test_verification_has_time_after_a_long_search(on_h200, monkeypatch: pytest.MonkeyPatch):
+    on_h200(10.0)
+    left: list[float] = []
+
+    def slow(*given: object, rank=pipeline.rank_for) -> list[Instance]:
+        monkeypatch.setattr(pipeline.time, "monotonic", lambda: now() + 100.0)
+        return rank(*given)
+
+    def verify(*given: object, deadline: float, do=pipeline.verify_families, **named: object):
+        left.append(deadline - pipeline.time.monotonic())
+        return do(*given, deadline=deadline, **named)
+
+    now = time.monotonic
+    monkeypatch.setattr(pipeline, "rank_for", slow)
+    monkeypatch.setattr(pipeline, "verify_families", verify)
+    assert optimize(parse(SPECS["softmax"]), budget=50.0).plan is not None
+    assert 4.0 < left[0] <= 5.0
 
 
 def test_without_time_there_is_still_a_result(on_h200):

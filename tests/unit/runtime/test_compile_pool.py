@@ -15,11 +15,12 @@ import several_kernels
 from plans import attention_plan, rms_plan, two_kernel_plan
 
 from mirage_py.errors import CompileError
+from mirage_py.runtime import compile_pool
 from mirage_py.runtime.compile import KernelSource, compile_kernel
 from mirage_py.runtime.compile_pool import CompilePool
 from mirage_py.runtime.compiled_facts import CompiledFacts
 from mirage_py.runtime.emission import emit_kernels
-from mirage_py.runtime.worker_pool import Reply, WorkerPool
+from mirage_py.runtime.worker_pool import OUT_OF_TIME, Reply, WorkerPool
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.ugraph import UGraph
 
@@ -158,6 +159,54 @@ def test_a_kernel_that_plans_share_is_compiled_once(monkeypatch: pytest.MonkeyPa
     ]  # fmt: skip
     assert [o.reason for o in outcomes] == ["", "", "", "it hung"]
     assert sorted(done) == [0, 1, 2, 3]
+
+
+class Rounds:
+    """Compiling takes ten seconds a round, of a clock of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.emitted, self.sizes = 100.0, 0, list[int]()
+        monkeypatch.setattr(compile_pool.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(WorkerPool, "map", self.compiles)
+        monkeypatch.setattr(compile_pool, "emit_kernels", self.emits)
+
+    def emits(self, plan: Plan):
+        self.emitted += 1
+        return emit_kernels(plan)
+
+    def compiles(self, tasks, *, on_reply, deadline, **_):
+        self.sizes.append(len(tasks))
+        for number, (kernel,) in enumerate(t["kernels"] for t in tasks):
+            late = deadline is not None and self.now > deadline
+            facts = [asdict(CompiledFacts(kernel["name"], 90, 0, None, None, 0, 0.0))]
+            on_reply(number, Reply("skipped", reason=OUT_OF_TIME) if late else Reply("done", facts))
+        self.now += 10.0
+
+
+@pytest.mark.parametrize(("budget_s", "compiled"), [(-5.0, 2), (5.0, 2), (15.0, 6), (99.0, 9)])
+def test_the_first_plans_are_compiled_before_others_are_emitted(
+    monkeypatch: pytest.MonkeyPatch, budget_s: float, compiled: int
+):
+    rounds = Rounds(monkeypatch)
+    plans = [rms_plan(5, 64, 32 * (n + 1)) for n in range(9)]
+    done: list[int] = []
+    with CompilePool(1) as pool:
+        outcomes = pool.compile(
+            plans, 90, deadline=rounds.now + budget_s, on_outcome=lambda n, _: done.append(n)
+        )
+    assert [o.compiled for o in outcomes] == [n < compiled for n in range(9)]
+    assert rounds.emitted == compiled
+    assert rounds.sizes == [2, 4, 3][: len(rounds.sizes)]
+    assert done == list(range(9))
+    assert {o.reason for o in outcomes[compiled:]} <= {OUT_OF_TIME}
+
+
+def test_a_kernel_of_an_earlier_round_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch):
+    rounds = Rounds(monkeypatch)
+    with CompilePool(1) as pool:
+        outcomes = pool.compile([rms_plan()] * 5, 90)
+    assert all(o.compiled for o in outcomes)
+    assert rounds.sizes == [1, 0]
 
 
 def _without_tiles(plan: Plan):

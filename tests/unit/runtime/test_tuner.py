@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -243,6 +244,28 @@ def test_what_took_how_long(monkeypatch: pytest.MonkeyPatch):
     assert report.seconds["references"] == 0.25
     # Without what was waited for.
     assert 0.0 <= report.seconds["finals"] < 0.2
+
+
+def test_waiting_for_baselines_takes_no_time_of_the_plans(monkeypatch: pytest.MonkeyPatch):
+    now = 100.0
+
+    class SlowBaselines:
+        seconds: ClassVar = {"compile_max_autotune": 30.0}
+
+        def wait(self) -> float:
+            nonlocal now
+            now += 20.0
+            return 30.0
+
+    monkeypatch.setattr(tuner_module.time, "monotonic", lambda: now)
+    tuner = _Tuner(PROGRAM, [], {}, Gate({}, {}), 115.0, lambda _: None)
+    assert tuner.wait_for_baselines(SlowBaselines(), 110.0) == 130.0
+    assert tuner.deadline == 135.0
+    assert tuner.seconds == {"baselines": 30.0}
+    assert tuner.first_calls == SlowBaselines.seconds
+    tuner.deadline = None
+    assert tuner.wait_for_baselines(SlowBaselines(), None) is None
+    assert tuner.deadline is None
 
 
 def test_what_was_not_compared_is_said(monkeypatch: pytest.MonkeyPatch):
