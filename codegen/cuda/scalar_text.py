@@ -149,9 +149,11 @@ class ScalarText:
             argument = shifts.exponent(source, lambda n: atom(self.operand(n)))
             return f"exp2_fast({argument} - {self.operand(shift)})"
         if node.op == "shift":
+            text = self.operand(node.args[0])
             if number in shifts.shifts:
-                return shifts.scaled(node.args[0], atom(self.operand(node.args[0])))
-            return self.operand(node.args[0])
+                text = shifts.scaled(node.args[0], atom(text))
+            floor = shifts.floor(number)
+            return text if floor is None else f"fmaxf({text}, {float_text(floor)})"
         if node.op == "cast":
             return self._cast(number)
         operands = [atom(shifts.natural(a, self.operand(a))) for a in node.args]

@@ -350,8 +350,12 @@ class KernelEmitter:
             source, shift = self.shifts.exponents[number]
             argument = self.shifts.exponent(source, lambda n: self._value(n, axes, section))
             return f"tl.exp2({argument} - {self._value(shift, axes, section)})"
-        if node.op == "shift" and number in self.shifts.shifts:
-            return self.shifts.scaled(node.args[0], self._value(node.args[0], axes, section))
+        if node.op == "shift":
+            text = self._value(node.args[0], axes, section)
+            if number in self.shifts.shifts:
+                text = self.shifts.scaled(node.args[0], text)
+            floor = self.shifts.floor(number)
+            return text if floor is None else f"tl.maximum({text}, {floor!r})"
         if operator(node.op).kind == ELEMENTWISE:
             return self._elementwise(node, axes, section)
         raise ScheduleError(f"Triton has no emission for '{node.op}'", where=self.block.name)

@@ -76,6 +76,13 @@ class BaseTwoShifts:
             return LOWEST_SHIFT * log2(e)
         return -F32.max_finite if self._is_low(number) else LOWEST_SHIFT
 
+    def floor(self, number: int) -> float | None:
+        """Below what a shift of straight code must not be, as a running maximum is never: where all
+        it covers is minus infinity, exponentials of differences are 0 then, not NaN. None where it
+        follows from shifts.
+        """
+        return None if self._nodes[number].args[0] in self.given else self.start(number)
+
     def scaled(self, number: int, text: str) -> str:
         """A value, ``text``, in base 2."""
         if number in self.given or number in self.shifts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import plans
 import pytest
 from plans import attention_plan, attention_reference
@@ -13,7 +14,10 @@ from mirage_py.codegen.cuda.module import emit_cuda
 from mirage_py.codegen.cuda.single_iterations import straightened
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.emulated import run_emulated
+from mirage_py.runtime.interpreted import run_interpreted
 from mirage_py.ugraph.plan import LaunchOptions, Plan
+from mirage_py.ugraph.rewrite.split_dim import split_dim
+from mirage_py.ugraph.ugraph import BlockGraph
 
 HALF = 1e-3
 
@@ -165,3 +169,70 @@ def test_tiles_that_do_not_fit_at_once_come_one_after_the_other():
     """128 KB each: the loop gives the first one's memory back."""
     plan = Plan(over(parse(IN_TURN), IN_TURN_KERNEL), (LaunchOptions(4, (1, 1)),))
     assert len(loops(for_cuda(plan, arch="sm_90a"))) == 2
+
+
+SPLIT = """
+B[20, 96], V[96, 32] : f16
+O[q, e] = sum[s](exp(B[q, s]) * V[s, e]) / sum[s](exp(B[q, s]))
+"""
+SPLIT_KERNELS = """
+tensor M[2, 20] : f32
+tensor L[2, 20] : f32
+tensor A[2, 20, 32] : f32
+kernel partial {{
+  grid q by 16, s_part by 1
+  loop s by {s} {{
+    %0 = load B[q, s_part * 48 + s]
+    %1 = max[s] %0
+    %2 = accum_max[shift] %1
+    %3 = sub %0, %2
+    %4 = exp %3
+    %5 = sum[s] %4
+    %6 = accum_rescaled[1] %5, %2
+    %7 = load V[s_part * 48 + s, e]
+    %8 = matmul[s] %4, %7
+    %9 = accum_rescaled[1] %8, %2
+  }}
+  store M[s_part, q] = %2
+  store L[s_part, q] = %6
+  store A[s_part, q, e] = %9
+}}
+kernel combine {{
+  grid q by 8
+  %0 = load M[s_part, q]
+  %1 = max[s_part] %0
+  %2 = shift %1
+  %3 = sub %0, %2
+  %4 = exp %3
+  %5 = load L[s_part, q]
+  %6 = mul %5, %4
+  %7 = sum[s_part] %6
+  %8 = load A[s_part, q, e]
+  %9 = mul %8, %4
+  %10 = sum[s_part] %9
+  %11 = div %10, %7
+  store O[q, e] = %11
+}}
+"""
+
+
+@pytest.mark.parametrize("s", [32, 64])
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+def test_a_part_of_minus_infinities_has_a_shift(dtype: str, s: int):
+    """A row that has all its numbers in other parts is no NaN."""
+    graph = over(split_dim(parse(SPLIT.replace("f16", dtype)), "s", 2), SPLIT_KERNELS.format(s=s))
+    plan = for_cuda(Plan(graph, (LaunchOptions(4, (2,)), LaunchOptions(4))))
+    x = plans.random_inputs(plan.ugraph.program)
+    x["B"][3, 48:], x["B"][5, :48] = -np.inf, -np.inf
+    weights = np.exp(x["B"])
+    want = weights @ x["V"] / weights.sum(1, keepdims=True)
+    assert plans.relative_error(run_emulated(plan, x)["O"], want) < HALF
+    if s == 64 and dtype == "f16":
+        straight = [
+            straightened(graph.program, k, o)
+            for k, o in zip(graph.kernels, plan.options, strict=True)
+            if isinstance(k, BlockGraph)
+        ]
+        kernels, options = zip(*straight, strict=True)
+        in_triton = Plan(replace(graph, kernels=kernels), options)
+        assert plans.relative_error(run_interpreted(in_triton, x)["O"], want) < HALF
