@@ -17,7 +17,7 @@ from mirage_py.frontend.entries import Entry
 from mirage_py.frontend.torch.call_key import Call, ambient, sign
 from mirage_py.frontend.torch.trace import TracedCall
 from mirage_py.runtime.known_calls import Again, ByShapes
-from mirage_py.runtime.tensor_guard import alike
+from mirage_py.runtime.tensor_guard import alike, in_dual_level
 from mirage_py.shapes.dispatch import Row
 
 # What a repeat gives for a call that is another.
@@ -183,9 +183,9 @@ def _state() -> Callable[[], bool]:
         from torch._C._dynamo.guards import GlobalStateGuard
     except ImportError:
         then = ambient()
-        return lambda: ambient() == then
+        return lambda: ambient() == then and not in_dual_level()
     check: Callable[[], bool] = GlobalStateGuard().check
-    return check
+    return lambda: check() and not in_dual_level()
 
 
 def _run_of(entry: Entry, inputs: Sequence[torch.Tensor]) -> Again:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mirage_py.errors import InputError
 from mirage_py.runtime.compile import POINTER_ALIGNMENT_BYTES
 from mirage_py.runtime.layouts import write_once
+from mirage_py.runtime.tensor_guard import has_tangents
 from mirage_py.ugraph.program import Tensor
 
 if TYPE_CHECKING:
@@ -111,6 +112,14 @@ def check_detached(inputs: tuple[torch.Tensor, ...], expected: tuple[ExpectedInp
     """InputError when a gradient would be lost without a word."""
     import torch
 
+    if has_tangents(inputs):
+        raise InputError(
+            "an input carries a tangent of forward-mode gradients, which would be lost",
+            where="kernel input",
+            why="the kernels compute the forward direction only",
+            repair="pass forward_ad.unpack_dual(x).primal, or use @mirage_py.superoptimize, "
+            "which falls back to the original function",
+        )
     if not torch.is_grad_enabled():
         return
     for value, spec in zip(inputs, expected, strict=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from mirage_py.runtime.tensor_guard import Fits, alike, never
+from mirage_py.runtime.tensor_guard import Fits, alike, in_dual_level, never
 
 if TYPE_CHECKING:
     import torch
@@ -62,6 +62,8 @@ class KnownCalls:
         input whose gradient would be lost, and CompileError when the GPU does not take a kernel.
         """
         if self._is_compiling():  # torch.compile reads this, and has guards of its own
+            return self._checked_call(inputs)  # type: ignore[no-any-return]
+        if in_dual_level():  # of which guards know nothing
             return self._checked_call(inputs)  # type: ignore[no-any-return]
         if len(inputs) == self._count:
             fits, call = self._last

@@ -7,7 +7,7 @@ torch.compile asks the same of its graphs at every call, in C++; its guards are 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,6 +15,28 @@ if TYPE_CHECKING:
 
 # Asked with as many values as there were tensors; another number of them is an error.
 Fits = Callable[..., bool]
+
+
+def has_tangents(tensors: Sequence[object]) -> bool:
+    """Whether some tensor carries a tangent of forward-mode gradients (``forward_ad``)."""
+    import torch
+
+    if not in_dual_level():
+        return False
+    of = _forward_ad().unpack_dual
+    return any(isinstance(t, torch.Tensor) and of(t).tangent is not None for t in tensors)
+
+
+def in_dual_level() -> bool:
+    """Whether tensors may carry tangents now, which torch's guards do not see."""
+    return getattr(_forward_ad(), "_current_level", -1) >= 0
+
+
+@cache
+def _forward_ad() -> Any:
+    from torch.autograd import forward_ad
+
+    return forward_ad
 
 
 def never(*_: object) -> bool:

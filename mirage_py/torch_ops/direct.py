@@ -14,6 +14,9 @@ from typing import Any
 
 import torch
 
+from mirage_py.errors import InputError
+from mirage_py.runtime.tensor_guard import has_tangents, in_dual_level
+
 # Registrations last as long as the library object that made them.
 _LIBRARIES: dict[str, Any] = {}
 
@@ -43,6 +46,13 @@ def register_direct(operator: Any, name: str, device: str, kernel: Callable[...,
     is_plain: dict[int, bool] = {}
 
     def dispatched(keys: Any, *inputs: torch.Tensor) -> Any:
+        if in_dual_level() and has_tangents(inputs):
+            raise InputError(
+                f"an input of {name} carries a tangent of forward-mode gradients",
+                where="torch operator",
+                why="it has gradients in reverse mode alone, and the tangent would be lost",
+                repair="use torch.autograd.grad, or call the function that it was made of",
+            )
         number = keys.raw_repr()
         plain = is_plain.get(number)
         if plain is None:

@@ -8,6 +8,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction
@@ -144,6 +145,18 @@ def test_a_gradient_goes_through_the_function():
     with torch.no_grad():
         fn(X, w)
     assert fn.kernel_calls == [1] * 3
+
+
+def test_a_tangent_goes_through_the_function():
+    fn, tangent = Counted(layer), torch.ones_like(X)
+    wanted = torch.func.jvp(lambda x: layer(x, W), (X,), (tangent,))[1]
+    for calls in (0, 2):
+        for _ in range(calls):
+            fn(X, W)
+        with forward_ad.dual_level():
+            result = fn(forward_ad.make_dual(X, tangent), W)
+            torch.testing.assert_close(forward_ad.unpack_dual(result).tangent, wanted)
+        assert fn.kernel_calls == [1] * calls
 
 
 class Wrapper(nn.Module):

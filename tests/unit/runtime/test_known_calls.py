@@ -7,8 +7,10 @@ import warnings
 import pytest
 import torch
 from plans import two_kernel_plan
+from torch.autograd import forward_ad
 
 from mirage_py.errors import InputError
+from mirage_py.runtime.input_check import ExpectedInput, check_detached
 from mirage_py.runtime.known_calls import ByShapes, KnownCalls
 from mirage_py.runtime.repeated_launch import repeated
 from mirage_py.runtime.sized_launch import SizedRunner
@@ -43,6 +45,19 @@ class Doubling(KnownCalls):
     def _checked_call(self, inputs):
         self.looked_at.append("checked")
         return inputs[0] * 2
+
+
+def test_where_there_may_be_tangents_every_call_is_looked_at():
+    f, x = Doubling(), torch.randn(4, 6)
+    f(x)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones(4, 6))
+        assert torch.equal(forward_ad.unpack_dual(f(dual)).tangent, torch.full((4, 6), 2.0))
+        expected = (ExpectedInput(Tensor("X", (4, 6), F32)),)
+        check_detached((x,), expected)
+        with torch.no_grad(), pytest.raises(InputError, match="tangent"):
+            check_detached((dual,), expected)
+    assert f.launched == 0
 
 
 def test_a_call_is_looked_at_once():

@@ -6,8 +6,10 @@ from itertools import count
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mirage_py.errors import InputError
 from mirage_py.torch_ops.direct import register_direct
 
 _NUMBER = count()
@@ -60,6 +62,14 @@ def test_plain_tensors_go_straight_to_the_kernel(product):
         assert torch.equal(got, X * W)
         assert not got.requires_grad
     assert len(product.calls) == 3
+
+
+def test_a_tangent_is_refused_and_not_lost(product):
+    with forward_ad.dual_level():
+        assert torch.equal(product.op(X, W), X * W)
+        dual = forward_ad.make_dual(X, X)
+        with torch.no_grad(), pytest.raises(InputError, match="tangent"):
+            product.op(dual, W)
 
 
 def test_gradients_are_the_operators_own(product):
