@@ -63,7 +63,14 @@ def _compiled(
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
+    from mirage_py.dynamo.compared_values import keep_compared
     from mirage_py.dynamo.decompositions import decompositions
+
+    def partition(joint: GraphModule, *args: Any, **kwargs: Any) -> tuple[GraphModule, GraphModule]:
+        keep_compared(joint)
+        parts: tuple[GraphModule, GraphModule]
+        parts = min_cut_rematerialization_partition(joint, *args, **kwargs)
+        return parts
 
     def compiles(name: str) -> Callable[..., Any]:
         return lambda graph, example: compiler.compile(name, graph, example)
@@ -73,7 +80,7 @@ def _compiled(
         bw_compiler=compiles("backward"),
         inference_compiler=compiles("inference"),
         decompositions=decompositions(),
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=partition,
     )
     compiled: Callable[..., Any] = backend(module, inputs)
     return compiled

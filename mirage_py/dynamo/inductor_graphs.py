@@ -21,6 +21,7 @@ from typing import Any, cast
 import torch
 from torch.fx import GraphModule
 
+from mirage_py.dynamo.compared_values import keep_compared
 from mirage_py.dynamo.compiler import GraphCompiler
 from mirage_py.dynamo.decompositions import decompositions
 from mirage_py.dynamo.rest import eager_rest, inductor_settings, left_to_torch
@@ -180,6 +181,7 @@ def _partitioner(attempt: _Attempt, users: Any) -> Any:
         def __call__(
             self, gm: GraphModule, joint_inputs: Sequence[object], **kwargs: Any
         ) -> tuple[GraphModule, GraphModule]:
+            keep_compared(gm)
             split: Any = users or min_cut_rematerialization_partition
             forward, backward = split(gm, joint_inputs, **kwargs)
             attempt.check_served([("forward", forward), ("backward", backward)])

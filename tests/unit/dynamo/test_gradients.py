@@ -127,3 +127,20 @@ def test_a_second_backward_through_a_kept_graph(compiled: Compiled):
     (first,) = torch.autograd.grad(y, x, retain_graph=True)
     (second,) = torch.autograd.grad(y, x)
     torch.testing.assert_close(first, second)
+
+
+def test_the_gradient_of_a_maximum_finds_it(compiled: Compiled):
+    """It goes to where x == max(x), and x computed anew is rounded otherwise."""
+
+    def fn(x: torch.Tensor, w: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        y = torch.softmax(x @ w, -1)
+        z = torch.where(mask, y, y * 2) * x
+        return z.clone() + z.amax(-1, keepdim=True)
+
+    mask = torch.randn(8, 16) > 0
+    x, w = (torch.randn(s, requires_grad=True) for s in ((8, 16), (16, 16)))
+    got, want = (
+        torch.autograd.grad(f(x, w, mask).pow(2).sum(), (x, w))
+        for f in (compiled(fn, min_gain=0), fn)
+    )
+    torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
