@@ -25,8 +25,10 @@ def has_room(facts: BlockFacts, peak: int) -> bool:
     for number, node in enumerate(nodes):
         have = [powers.get(a, 0) for a in node.args]
         if node.op == "exp" and peak in nodes[node.args[0]].args:
-            powers[number] = 1
-            plain.add(number)
+            is_shifted = nodes[node.args[0]].args[0] != peak
+            powers[number] = 1 if is_shifted else -1  # exp(peak - y) takes the factor out again
+            if is_shifted:
+                plain.add(number)
             continue
         if not any(have):
             continue
