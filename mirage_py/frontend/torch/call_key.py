@@ -9,12 +9,12 @@ from math import copysign
 from typing import Any, Protocol
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from mirage_py.frontend.torch.calls import Signature
 from mirage_py.frontend.torch.lowering import program_dtype
-from mirage_py.runtime.tensor_guard import in_dual_level
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 _CONTAINERS = (tuple, list, dict)
@@ -116,7 +116,7 @@ def is_watched(leaves: Sequence[Any]) -> bool:
     """Whether something records or transforms the call: it must see the function itself."""
     if _get_current_dispatch_mode() is not None or torch._C._is_tracing():  # noqa: SLF001
         return True
-    if in_dual_level():  # a kernel would lose tangents
+    if getattr(forward_ad, "_current_level", -1) >= 0:  # a kernel would lose tangents
         return True
     # Inside vmap, grad and the like a tensor looks plain, yet stands for many.
     if torch._C._functorch.maybe_current_level() is not None:  # noqa: SLF001
