@@ -16,37 +16,31 @@ class PhaseText:
     """Writes nodes. Without ``has_threads`` every elementwise result goes through shared memory."""
 
     def __init__(self, writers: Writers, has_threads: bool) -> None:
+        self.writers = writers
         self.facts = writers.facts
         self.block = writers.facts.block
         self.out = writers.out
-        self.staged = writers.staged
         self.has_threads = has_threads
-        self.exchange = writers.exchange
-        self.copies = writers.copies
-        self.meetings = writers.meetings
-        self.graphs = writers.graphs
-        self.accumulators = writers.accumulators
-        self.products = writers.products
-        self.overlap = writers.overlap
-        self.stores = writers.stores
 
     def write(self, phases: Sequence[Sequence[int]]) -> None:
         """The text of a section's nodes, phase by phase."""
+        writers = self.writers
         for phase in phases:
-            self.products.groups.settle()
-            self.meetings.meet(phase)
+            writers.products.groups.settle()
+            writers.meetings.meet(phase)
             self._phase(phase)
-        self.products.groups.settle()
-        self.meetings.meet(())
+        writers.products.groups.settle()
+        writers.meetings.meet(())
 
     def _phase(self, nodes: Sequence[int]) -> None:
         """The text of nodes: groups of what is elementwise, everything else one by one."""
+        writers = self.writers
         pending = list(nodes)
         waiting = set(pending)
         while pending:
             group = self._group(pending, waiting) or [pending[0]]
-            self.products.groups.wait_for([a for n in group for a in self.facts.inputs(n)])
-            self.meetings.arrive([n for n in group if self.block.nodes[n].op != "load"])
+            writers.products.groups.wait_for([a for n in group for a in self.facts.inputs(n)])
+            writers.meetings.arrive([n for n in group if self.block.nodes[n].op != "load"])
             if self._joins(group[0]):
                 self._write_group(group)
             else:
@@ -62,19 +56,20 @@ class PhaseText:
 
     def _group(self, pending: Sequence[int], waiting: Collection[int]) -> list[int]:
         """The first node, if it is elementwise or a reduction, with all that can join it."""
+        writers = self.writers
         first = pending[0]
         if not self._joins(first):
             return []
         if not self.has_threads:
             return [first]
-        layout = self.graphs.loop_layout(first)
+        layout = writers.graphs.loop_layout(first)
         group = [first]
         for number in pending[1:]:
             ready = all(
                 a not in waiting or (a in group and not self._ends_group(a))
                 for a in self.facts.inputs(number)
             )
-            if ready and self._joins(number) and self.graphs.loop_layout(number) == layout:
+            if ready and self._joins(number) and writers.graphs.loop_layout(number) == layout:
                 group.append(number)
         return group
 
@@ -83,27 +78,27 @@ class PhaseText:
         return op in ("sum", "max", "matmul") or op.startswith("accum")
 
     def _write_group(self, group: Sequence[int]) -> None:
-        facts, out = self.facts, self.out
+        facts, out, writers = self.facts, self.out, self.writers
         for number in group:
-            self.accumulators.declare_scales(number)
+            writers.accumulators.declare_scales(number)
         inner = set(group)
         kept = [
             n for n in group if any(u not in inner for u in self._users(n)) or self._ends_group(n)
         ]
-        made = self.graphs.write(group, kept)
+        made = writers.graphs.write(group, kept)
         sums = []
         for number, value in made.items():
             if self._ends_group(number):
                 if number in out.layouts.own_shifts.values():
                     value = of_one_warp(value, facts.live(number))
                 whole = value.layout.of_dims(facts.live(number))
-                op = self.graphs.reduction(number)
+                op = writers.graphs.reduction(number)
                 sums.append((number, Parts(value, op, facts.live(number), whole)))
             elif self.has_threads:
                 out.hold(number, value)
             else:
-                out.hold(number, self.exchange.turned(value, value.layout))
-        self.meetings.finish(sums)
+                out.hold(number, writers.exchange.turned(value, value.layout))
+        writers.meetings.finish(sums)
 
     def _users(self, number: int) -> list[int]:
         """Who reads a node's registers."""
@@ -117,42 +112,43 @@ class PhaseText:
 
     def single(self, number: int) -> None:
         """The text of one node; nothing where others write it or it is there."""
-        node, out = self.block.nodes[number], self.out
+        node, out, writers = self.block.nodes[number], self.out, self.writers
         if node.op in STORES:
-            self.stores.store(number)
+            writers.stores.store(number)
         elif number in self.facts.fused_by:
             self._fused(number, self.facts.fused_by[number])
         elif node.op == "load":
-            is_due = number not in self.staged and not out.held(number)
+            is_due = number not in writers.staged and not out.held(number)
             if is_due and self.facts.reads_in_registers(number):
-                out.hold(number, self.copies.loaded(number, out.layouts.own[number]))
+                out.hold(number, writers.copies.loaded(number, out.layouts.own[number]))
         else:
             self._product(number)
 
     def _product(self, number: int) -> None:
-        out, facts = self.out, self.facts
-        self.products.prepare(number)
+        out, facts, writers = self.out, self.facts, self.writers
+        writers.products.prepare(number)
         value = Value(out.names[number], out.layouts.parts[number], F32)
         by_groups = out.layouts.products[number].by_warp_groups
         out.line(value.declaration("" if by_groups else "0.0f"))
         whole = out.layouts.own[number]
-        self.overlap.before_early(number)
-        if self.products.begin(number, number, value, adds=False):
-            self.overlap.after_early(number)
+        writers.overlap.before_early(number)
+        if writers.products.begin(number, number, value, adds=False):
+            writers.overlap.after_early(number)
             if whole != value.layout:
-                self.products.groups.wait_for([number])
+                writers.products.groups.wait_for([number])
         else:
-            self.products.multiply(number, value)
-        self.meetings.finish([(number, Parts(value, "sum", facts.live(number), whole))])
+            writers.products.multiply(number, value)
+        writers.meetings.finish([(number, Parts(value, "sum", facts.live(number), whole))])
 
     def _fused(self, number: int, product: int) -> None:
         """A product that is added to its accumulator, which may be rescaled first."""
-        if self.overlap.is_late(number):
-            self.overlap.late(number)
+        writers = self.writers
+        if writers.overlap.is_late(number):
+            writers.overlap.late(number)
             return
-        self.products.prepare(product)
+        writers.products.prepare(product)
         (state, *_) = self.out.held(number)
         if self.block.nodes[number].op == "accum_rescaled":
-            self.graphs.rescaling.rescale(number)
-        if not self.products.begin(product, number, state, adds=True):
-            self.products.multiply(product, state)
+            writers.graphs.rescaling.rescale(number)
+        if not writers.products.begin(product, number, state, adds=True):
+            writers.products.multiply(product, state)

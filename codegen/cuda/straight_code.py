@@ -16,18 +16,15 @@ class StraightCode:
     """Writes sections without a loop, meetings of a cluster's blocks among them."""
 
     def __init__(self, writers: Writers, text: PhaseText) -> None:
+        self.writers = writers
         self.facts = writers.facts
         self.block = writers.facts.block
         self.out = writers.out
-        self.staged = writers.staged
-        self.received = writers.received
-        self.pipeline = writers.pipeline
-        self.meetings = writers.meetings
         self.text = text
 
     def write(self, nodes: Sequence[int]) -> None:
         """The text of a section's nodes."""
-        phases = self.meetings.phases(nodes)
+        phases = self.writers.meetings.phases(nodes)
         order = [n for p in phases for n in p]
         self._issue(order)
         self._load_ahead(order)
@@ -35,16 +32,18 @@ class StraightCode:
 
     def _issue(self, nodes: Sequence[int]) -> None:
         """Start the copies of straight code that are not under way yet."""
+        writers = self.writers
         loads = self._order_of_use(nodes)
-        self.pipeline.issue_straight([n for n in loads if not self.pipeline.is_under_way(n)])
+        writers.pipeline.issue_straight([n for n in loads if not writers.pipeline.is_under_way(n)])
 
     def _load_ahead(self, nodes: Sequence[int]) -> None:
         """Loads to registers come while tiles are on their way, as far as they are few."""
-        if not any(self.pipeline.is_under_way(n) for n in nodes):
+        writers = self.writers
+        if not any(writers.pipeline.is_under_way(n) for n in nodes):
             return
         words = 0
         for n in nodes:
-            is_due = self.block.nodes[n].op == "load" and n not in self.staged
+            is_due = self.block.nodes[n].op == "load" and n not in writers.staged
             if is_due and not self.out.held(n) and self.facts.reads_in_registers(n):
                 words += self.out.layouts.own[n].register_count
                 if words <= _WORDS_AHEAD:
@@ -70,9 +69,10 @@ class StraightCode:
         """Staged loads of a section, those that are needed first in front; those that only later
         sections read at the end.
         """
+        writers = self.writers
         loads: dict[int, None] = {}
         for number in nodes:
             used = self.facts.inputs(number) if self.block.nodes[number].op != "load" else ()
-            loads.update((n, None) for n in used if n in self.staged and n in nodes)
-        loads.update((n, None) for n in nodes if n in self.staged)
-        return [n for n in loads if n not in self.received]
+            loads.update((n, None) for n in used if n in writers.staged and n in nodes)
+        loads.update((n, None) for n in nodes if n in writers.staged)
+        return [n for n in loads if n not in writers.received]
