@@ -15,7 +15,7 @@ from itertools import permutations
 from mirage_py.codegen.axis_order import REVERSED, axis_order
 from mirage_py.codegen.live_tiles import live_range
 from mirage_py.codegen.tiles import Tiling
-from mirage_py.codegen.triton.block_order import BACKWARDS, GROUPED, ORDER, can_group
+from mirage_py.codegen.triton.block_order import BACKWARDS, GROUPED, LONGEST, ORDER, can_group
 from mirage_py.codegen.triton.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS, described_tiles
 from mirage_py.search.clusters import in_a_cluster
 from mirage_py.search.cost_model import KernelModel
@@ -186,7 +186,7 @@ def _other_orders(tiling: Tiling, options: LaunchOptions) -> Iterator[str]:
     orders = (
         "",
         *((GROUPED,) if can_group(tiling.axes) else ()),
-        *((BACKWARDS,) if uneven else ()),
+        *((BACKWARDS, LONGEST) if uneven else ()),
     )
     yield from (order for order in orders if order != options.flag(ORDER))
 

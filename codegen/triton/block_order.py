@@ -5,7 +5,10 @@ find in the L2 what one of them has read. By itself the first axis runs fastest.
 takes eight places of the second axis for each of the first, as matrix products do whose operands
 are both large. ``order backwards`` begins at the end of the axes along which a mask leaves blocks
 unequal work: of a causal mask the last rows have most, and a long block that starts last is waited
-for.
+for. ``order longest`` has these axes run slowest as well, so that all the longest blocks come
+first: eight places along the others side by side, down to their shortest blocks, then the next
+eight, whose long blocks fill the gaps that these leave. FlashAttention-3 goes about it in the same
+way.
 """
 
 from __future__ import annotations
@@ -18,7 +21,10 @@ from mirage_py.codegen.triton.tile_text import atom
 ORDER = "order"
 GROUPED = "grouped"
 BACKWARDS = "backwards"
+LONGEST = "longest"
 _GROUP = 8
+# Levels of a number along several axes; no dimension is called so.
+_INNER, _OUTER = "(inner)", "(outer)"
 
 
 def can_group(axes: Sequence[tuple[str, int]]) -> bool:
@@ -38,6 +44,8 @@ def block_numbers(
     depends on the size at run time, ``counts`` has its name; the second axis is not grouped then.
     """
     names = counts or {}
+    if order == LONGEST:
+        return _longest_first(axes, uneven, names)
     numbers: dict[str, str] = {}
     before: list[tuple[str, int]] = []
     for dim, blocks in axes:
@@ -59,6 +67,24 @@ def block_numbers(
                 last = f"{names[dim]} - 1" if dim in names else str(blocks - 1)
                 numbers[dim] = f"{last} - {atom(numbers[dim])}"
     return numbers
+
+
+def _longest_first(
+    axes: Sequence[tuple[str, int]], uneven: Collection[str], names: Mapping[str, str]
+) -> dict[str, str]:
+    """The ``uneven`` axes from their ends, slower than groups of eight places along the others;
+    slower than all of these where they do not fall into such groups, or have names.
+    """
+    even = [axis for axis in axes if axis[0] not in uneven]
+    slow = [axis for axis in axes if axis[0] in uneven]
+    places = prod(blocks for _, blocks in even)
+    if places <= _GROUP or places % _GROUP or any(dim in names for dim, _ in even):
+        return block_numbers((*even, *slow), BACKWARDS, uneven, names)
+    levels = ((_INNER, _GROUP), *slow, (_OUTER, places // _GROUP))
+    numbers = block_numbers(levels, BACKWARDS, uneven, names)
+    place = f"{numbers.pop(_OUTER)} * {_GROUP} + {numbers.pop(_INNER)}"
+    found = {dim: text.replace("pid", f"({place})") for dim, text in block_numbers(even).items()}
+    return found | numbers
 
 
 def _blocks(axes: Sequence[tuple[str, int]], names: Mapping[str, str]) -> str:

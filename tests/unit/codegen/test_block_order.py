@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from unit.codegen.test_live_tiles import SEEN, masked_attention
 
-from mirage_py.codegen.triton.block_order import BACKWARDS, GROUPED, block_numbers, can_group
+from mirage_py.codegen.triton.block_order import (
+    BACKWARDS,
+    GROUPED,
+    LONGEST,
+    block_numbers,
+    can_group,
+)
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.runtime.interpreted import run_interpreted
 from mirage_py.search.neighbours import neighbours
@@ -35,20 +41,20 @@ def places(axes: tuple[tuple[str, int], ...], **how: object) -> list[tuple[int, 
     ]
 
 
-@pytest.mark.parametrize("order", ["", GROUPED, BACKWARDS])
+@pytest.mark.parametrize("order", ["", GROUPED, BACKWARDS, LONGEST])
 @pytest.mark.parametrize("axes", AXES)
 def test_every_block_is_visited_once(axes, order):
     found = places(axes, order=order, uneven=("b",))
     assert sorted(found) == sorted(product(*(range(n) for _, n in axes)))
 
 
-@pytest.mark.parametrize("order", ["", GROUPED, BACKWARDS])
+@pytest.mark.parametrize("order", ["", GROUPED, BACKWARDS, LONGEST])
 @pytest.mark.parametrize("axes", AXES)
 @pytest.mark.parametrize("named", ["a", "b", "ab"])
 def test_numbers_of_blocks_may_have_names(axes, order, named):
     counts = {d: f"{d}_blocks" for d, _ in axes if d in named}
     found = places(axes, order=order, uneven=("b",), counts=counts)
-    if order == GROUPED and "b" in named:
+    if (order == GROUPED and "b" in named) or (order == LONGEST and set(named) & {"a", "c"}):
         assert sorted(found) == sorted(product(*(range(n) for _, n in axes)))
     else:
         assert found == places(axes, order=order, uneven=("b",))
@@ -67,6 +73,17 @@ def test_backwards_turns_only_what_is_uneven():
     assert places((("a", 2), ("b", 3)), order=BACKWARDS, uneven=("b",))[:3] == [
         (0, 2), (1, 2), (0, 1),
     ]  # fmt: skip
+
+
+def test_the_longest_of_eight_places_side_by_side_come_first():
+    found = places((("t", 3), ("h", 16)), order=LONGEST, uneven=("t",))
+    assert found[:9] == [(2, h) for h in range(8)] + [(1, 0)]
+    assert found[23:25] == [(0, 7), (2, 8)]
+
+
+def test_the_longest_of_all_places_come_first_where_they_are_no_multiple_of_eight():
+    found = places((("t", 3), ("b", 3), ("h", 4)), order=LONGEST, uneven=("t",))
+    assert [t for t, _, _ in found] == [2] * 12 + [1] * 12 + [0] * 12
 
 
 PRODUCT = """
@@ -101,7 +118,7 @@ def ordered(plan: Plan, order: str) -> Plan:
     return Plan(plan.ugraph, (LaunchOptions(4, options.num_stages, (("order", order),)),))
 
 
-@pytest.mark.parametrize("order", [GROUPED, BACKWARDS])
+@pytest.mark.parametrize("order", [GROUPED, BACKWARDS, LONGEST])
 def test_a_product_is_the_same(order):
     plan = ordered(Plan(parse_ugraph(PRODUCT), (LaunchOptions(4, (2,)),)), order)
     rng = np.random.default_rng(0)
@@ -133,4 +150,5 @@ def test_the_tuner_is_offered_both():
     grouped = ordered(plan, GROUPED)
     assert "" in {p.options[0].flag("order") for p in neighbours(grouped, h200)}
     masked = masked_attention(SEEN["s <= t"], (16, 16))
-    assert BACKWARDS in {p.options[0].flag("order") for p in neighbours(masked, h200)}
+    offered = {p.options[0].flag("order") for p in neighbours(masked, h200)}
+    assert offered >= {BACKWARDS, LONGEST}
