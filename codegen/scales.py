@@ -101,9 +101,18 @@ class _Scales:
         does not hold makes no difference then.
         """
         differences = [u for u in self.users[where] if self.nodes[u].op == "sub"]
-        exps = [x for d in differences for x in self.users[d]]
-        readers = [self.nodes[u] for x in exps for u in self.users[x]]
-        return all(n.op == "mul" and condition in n.args for n in readers)
+        return all(self._is_masked(x, condition) for d in differences for x in self.users[d])
+
+    def _is_masked(self, number: int, condition: int) -> bool:
+        """Whether all that reads a value multiplies it by the mask, or divides it before that."""
+        for user in self.users[number]:
+            node = self.nodes[user]
+            is_divided = node.op == "div" and node.args[0] == number and number != node.args[1]
+            if node.op == "mul" and condition in node.args:
+                continue
+            if not is_divided or not self._is_masked(user, condition):
+                return False
+        return True
 
 
 class _Rewriter:

@@ -123,6 +123,46 @@ def test_a_query_that_is_scaled_first_is_rounded_once_less():
     np.testing.assert_allclose(run_interpreted(plan(BEFORE), arrays)["O"], want, atol=0.1)
 
 
+TWICE = """
+kernel attend {
+  grid t by 16
+  %q = load Q[t, d]
+  %c = const 7.0
+  %r = div %q, %c
+  loop s by 32 {
+    %k = load K[s, d]
+    %z = matmul[d] %r, %k
+    %x = exp %z
+    %m = mask (s <= t + 40)
+    %p = mul %m, %x
+    %l = sum[s] %p
+    %total = accum_sum %l
+  }
+  loop s by 32 {
+    %k2 = load K[s, d]
+    %z2 = matmul[d] %r, %k2
+    %x2 = exp %z2
+    %n2 = div %x2, %total
+    %m2 = mask (s <= t + 40)
+    %p2 = mul %m2, %n2
+    %v = load V[s, e]
+    %w = matmul[s] %p2, %v
+    %sum = accum_sum %w
+  }
+  store O[t, e] = %sum
+}
+"""
+
+
+def test_logits_that_are_computed_twice_have_their_factor_in_one_place():
+    """Scaled queries in one loop alone: the shift of one loop was not the maximum of the other."""
+    names = re.findall(r"%(\w+) =", TWICE)
+    kernel = re.sub(r"%(\w+)", lambda found: f"%{names.index(found[1])}", TWICE)
+    text = source(kernel)
+    assert text.count("tl.dot(q_tile, ") == 2
+    assert "/ 7" not in text
+
+
 def test_a_factor_that_something_else_sees_stays():
     text = "B = 4, D = 16, N = 8\nX[B, D], W[D, N] : f16\nY[b, n] = sum[d](X[b, d] / 3 * W[d, n])\n"
     kernel = """
