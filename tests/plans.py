@@ -190,9 +190,13 @@ def rms_reference(arrays: Arrays) -> NDArray[np.float64]:
     return np.asarray((normal * arrays["G"]) @ arrays["W"])
 
 
-def attention_reference(arrays: Arrays) -> NDArray[np.float64]:
-    """What attention_plan computes, in float64."""
+def attention_reference(
+    arrays: Arrays, seen: NDArray[np.bool_] | None = None
+) -> NDArray[np.float64]:
+    """What attention_plan computes, in float64; ``seen`` are the keys that each row sees."""
     scores = arrays["Q"] @ arrays["K"]
+    if seen is not None:
+        scores = np.where(seen, scores, -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     return np.asarray(weights / weights.sum(-1, keepdims=True) @ arrays["V"])
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cuda_plans import for_cuda, kernel_of
 
-from mirage_py.codegen.cuda.module import emit_cuda
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.frontend.spec import parse_file
 from mirage_py.pipeline import normalise, verify_families
@@ -91,25 +90,21 @@ def test_odd_sizes(name: str) -> None:
     assert judged.passed, judged.reason
 
 
-def for_cuda(name: str, arch: str = "sm_90a") -> Plan:
+def cuda_plan(name: str, arch: str = "sm_90a") -> Plan:
     """The best plan, with the CUDA back end."""
-    plan = ranked(name, "h200")[0].plan
-    options = tuple(o.with_flag("arch", arch) for o in plan.options)
-    return replace(plan, backend="cuda", options=options)
+    return for_cuda(ranked(name, "h200")[0].plan, arch=arch)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_emitted_cuda_kernel(name: str, golden) -> None:  # type: ignore[no-untyped-def]
-    (kernel,) = emit_cuda(for_cuda(name))
-    golden.check(kernel.body, f"cuda/{name}.cu.txt")
+    golden.check(kernel_of(cuda_plan(name)).body, f"cuda/{name}.cu.txt")
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_cuda_kernels_compile(arch: str, tmp_path: Path) -> None:
     for name in NAMES:
-        (kernel,) = emit_cuda(for_cuda(name, arch))
-        (tmp_path / f"{name}.cu").write_text(kernel.source)
+        (tmp_path / f"{name}.cu").write_text(kernel_of(cuda_plan(name, arch)).source)
     code = f"-gencode=arch=compute_{arch[3:]},code={arch}"
     command = ["nvcc", code, "-cubin", "-Werror=all-warnings", "--threads=2"]
     files = [f"{name}.cu" for name in NAMES]
@@ -121,5 +116,5 @@ def test_cuda_kernels_compile(arch: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_agrees_with_float64_in_the_cuda_stand_in(name: str) -> None:
-    judged = check_emulated(program_of(name), for_cuda(name), seed=3)
+    judged = check_emulated(program_of(name), cuda_plan(name), seed=3)
     assert judged.passed, judged.reason

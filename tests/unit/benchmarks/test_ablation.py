@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from cuda_plans import for_cuda
 from plans import attention_plan, rms_plan
 
 from benchmarks import ablation, families
@@ -19,19 +20,11 @@ from mirage_py.runtime.cuda_compiler import cuda_compiler
 from mirage_py.runtime.gate import Trial
 from mirage_py.runtime.timing import Timed
 from mirage_py.targets import target
-from mirage_py.ugraph.plan import Plan
 from mirage_py.verify.float_gate import FloatEvidence
 
 (WORKLOAD,) = named("smoke", ["smoke_rmsnorm-b1"])
 FOUR = ["thread graphs off", "layouts naive", "memory plan off", "these four off"]
-
-
-def cuda(plan: Plan, stages: int = 2) -> Plan:
-    options = tuple(replace(o, num_stages=(stages,) * len(o.num_stages)) for o in plan.options)
-    return replace(plan, backend="cuda", options=options)
-
-
-ATTENTION = cuda(attention_plan())
+ATTENTION = for_cuda(attention_plan(), num_stages=2)
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +49,13 @@ def test_each_decision_shows_in_the_text(described):
 
 
 def test_stages_that_shared_memory_had_no_room_for_are_not_counted():
-    deep = cuda(rms_plan(64, 4096, 512, (64, 64, 64)), stages=8)
+    deep = for_cuda(rms_plan(64, 4096, 512, (64, 64, 64)), num_stages=8)
     found = {v.name: structure(v, ())[0]["stages"] for v in variants(deep) if v.name != FOUR[0]}
     assert found["these four off"] < found[FULL] < 8
 
 
 def test_a_variant_that_does_not_fit_says_so():
-    wide = cuda(rms_plan(128, 4096, 512, (128, 128, 256)), stages=1)
+    wide = for_cuda(rms_plan(128, 4096, 512, (128, 128, 256)), num_stages=1)
     full, *others = variants(wide)
     assert not full.fault
     (off,) = (v for v in others if v.name == "these four off")
@@ -71,7 +64,7 @@ def test_a_variant_that_does_not_fit_says_so():
 
 
 def test_what_a_plan_has_of_hopper_is_switched_off_too():
-    plan = cuda(rms_plan(64, 256, 128, (64, 64, 64)))
+    plan = for_cuda(rms_plan(64, 256, 128, (64, 64, 64)), num_stages=2)
     flags = {"arch": "sm_90a", "copies": "descriptors", "producer": "warps"}
     options = replace(plan.options[0], flags=tuple(sorted(flags.items())))
     found = {v.name: v for v in variants(replace(plan, options=(options,)))}
@@ -127,7 +120,8 @@ class Gpu:
 
 @pytest.fixture(scope="module")
 def measured():
-    ranked = [ATTENTION, cuda(attention_plan(), 1), cuda(attention_plan(tiles=(16, 64)))]
+    others = (attention_plan(), 1), (attention_plan(tiles=(16, 64)), 2)
+    ranked = [ATTENTION, *(for_cuda(plan, num_stages=stages) for plan, stages in others)]
     gpu = Gpu(ranked)
     bench = Bench(gpu.first, gpu.rest, gpu.race)
     row = ablation_row(WORKLOAD, ranked, target("h200"), emitted_only, bench)

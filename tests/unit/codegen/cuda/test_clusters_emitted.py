@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import clusters
 import numpy as np
 import plans
 import pytest
-from several_kernels import over
+from cuda_plans import cuda_plan, error_of, for_cuda, kernel_of
 
-from mirage_py.codegen.cuda.module import emit_cuda
 from mirage_py.errors import ScheduleError
-from mirage_py.frontend.spec import parse
-from mirage_py.runtime.emulated import run_emulated
-from mirage_py.ugraph.plan import LaunchOptions, Plan
 
 HALF = 2e-3
 ATTENTION = {
@@ -49,30 +43,15 @@ SHARED_ROWS = [(5, 512, 128, 2), (3, 2048, 128, 1), (9, 256, 128, 8)]
 
 
 def attention_reference(arrays, causal):
-    z = np.einsum("hqc,hsc->hqs", arrays["Q"], arrays["K"]) * 0.125
-    p = np.exp(z)
-    if causal:
-        rows, keys = z.shape[1:]
-        p *= np.arange(keys) <= np.arange(rows)[:, None] + keys - rows
-    return np.einsum("hqs,hse->hqe", p, arrays["V"]) / p.sum(-1)[..., None]
-
-
-def rms_reference(arrays):
-    x = arrays["X"]
-    norm = np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6)
-    return (x * arrays["G"]) @ arrays["W"] / norm
+    rows, keys = arrays["Q"].shape[1], arrays["K"].shape[1]
+    seen = np.tri(rows, keys, keys - rows, dtype=bool) if causal else None
+    scaled = {"Q": arrays["Q"] * 0.125, "K": arrays["K"].swapaxes(1, 2), "V": arrays["V"]}
+    return plans.attention_reference(scaled, seen)
 
 
 def lora_reference(arrays):
     x = arrays["X"]
     return x @ arrays["W"] + x @ arrays["A"] @ arrays["C"]
-
-
-def error_of(plan, reference):
-    arrays = plans.random_inputs(plan.ugraph.program)
-    rounded = {n: a.astype("float16").astype("float64") for n, a in arrays.items()}
-    (found,) = run_emulated(plan, rounded).values()
-    return plans.relative_error(found, reference(rounded))
 
 
 @pytest.mark.parametrize("sizes", ATTENTION.values(), ids=ATTENTION)
@@ -84,7 +63,7 @@ def test_attention(sizes):
 
 @pytest.mark.parametrize("sizes", SPLIT_K.values(), ids=SPLIT_K)
 def test_split_norm_and_product(sizes):
-    assert error_of(clusters.cluster_rms_norm_matmul(**sizes), rms_reference) < HALF
+    assert error_of(clusters.cluster_rms_norm_matmul(**sizes), plans.rms_reference) < HALF
 
 
 @pytest.mark.parametrize("sizes", SPLIT_K.values(), ids=SPLIT_K)
@@ -96,10 +75,9 @@ def test_product_behind_a_sum_over_the_cluster(sizes):
 def test_blocks_share_rows(sizes):
     b, n, tile, rows = sizes
     lines = f"B = {b}, N = {n}\nX[B, N] : f16\nlet E[b, n] = exp(X[b, n])\n"
-    program = parse(f"{lines}Y[b, n] = E[b, n] / sum[n](E[b, n])")
-    graph = over(program, SOFTMAX.format(tile=tile, rows=rows))
-    plan = Plan(graph, (LaunchOptions(4, ()),), backend="cuda")
-    (kernel,) = emit_cuda(plan)
+    spec = f"{lines}Y[b, n] = E[b, n] / sum[n](E[b, n])"
+    plan = cuda_plan(spec, SOFTMAX.format(tile=tile, rows=rows))
+    kernel = kernel_of(plan)
     assert kernel.cluster == n // tile
     # Once to know that all have begun, once for the maximum, once for the sum.
     assert kernel.body.count("cluster_wait();") == 3
@@ -113,12 +91,11 @@ def softmax(x):
 
 @pytest.mark.parametrize("name", ["cluster_attention", "cluster_lora"])
 def test_text(name, golden):
-    (kernel,) = emit_cuda(getattr(clusters, name)())
-    golden.check(kernel.body, f"cuda/{name}.cu.txt")
+    golden.check(kernel_of(getattr(clusters, name)()).body, f"cuda/{name}.cu.txt")
 
 
 def test_blocks_meet_once():
-    (kernel,) = emit_cuda(clusters.cluster_attention())
+    kernel = kernel_of(clusters.cluster_attention())
     assert kernel.cluster == 4
     assert kernel.capability == 90
     assert "__cluster_dims__(4, 1, 1)" in kernel.source
@@ -127,12 +104,11 @@ def test_blocks_meet_once():
 
 
 def test_no_clusters_on_older_gpus():
-    plan = clusters.cluster_lora()
-    options = tuple(o.with_flag("arch", "sm_80") for o in plan.options)
+    plan = for_cuda(clusters.cluster_lora(), arch="sm_80")
     with pytest.raises(ScheduleError, match="no clusters"):
-        emit_cuda(replace(plan, options=options))
+        kernel_of(plan)
 
 
 def test_clusters_have_a_limit():
     with pytest.raises(ScheduleError, match="at most 16"):
-        emit_cuda(clusters.cluster_lora(parts=20))
+        kernel_of(clusters.cluster_lora(parts=20))

@@ -2,86 +2,65 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import plans
 import pytest
+from cuda_plans import error_of, for_cuda, kernel_of
 from plans import attention_plan, attention_reference, rms_plan, rms_reference
 
-from mirage_py.codegen.cuda.module import emit_cuda
 from mirage_py.errors import ScheduleError
-from mirage_py.runtime.emulated import run_emulated
 from mirage_py.ugraph.dtypes import F32
 from mirage_py.ugraph.plan import Plan
 
 HALF, SINGLE = 1e-3, 1e-6
 
 
-def for_cuda(plan: Plan, **flags: str) -> Plan:
-    options = plan.options
-    for name, value in flags.items():
-        options = tuple(o.with_flag(name, value) for o in options)
-    return replace(plan, backend="cuda", options=options)
-
-
-def error_of(plan: Plan, reference, output: str) -> float:  # type: ignore[no-untyped-def]
-    arrays = plans.random_inputs(plan.ugraph.program)
-    halves = {t.name for t in plan.ugraph.program.inputs if t.dtype.is_half}
-    rounded = {n: a.astype("float16") if n in halves else a for n, a in arrays.items()}
-    want = reference({n: a.astype("float64") for n, a in rounded.items()})
-    return plans.relative_error(run_emulated(plan, rounded)[output], want)
-
-
 @pytest.mark.parametrize("sizes", [(1, 96, 50), (17, 50, 33)], ids=str)
 def test_norm_and_product(sizes):
-    assert error_of(for_cuda(rms_plan(*sizes)), rms_reference, "Y") < HALF
+    assert error_of(for_cuda(rms_plan(*sizes)), rms_reference) < HALF
 
 
 def test_rows_on_the_other_side():
-    assert error_of(for_cuda(rms_plan(5, 33, 17), axes="reversed"), rms_reference, "Y") < HALF
+    assert error_of(for_cuda(rms_plan(5, 33, 17), axes="reversed"), rms_reference) < HALF
 
 
 def test_attention_with_tails():
-    assert error_of(for_cuda(attention_plan(1, 33, 7, 32)), attention_reference, "O") < HALF
+    assert error_of(for_cuda(attention_plan(1, 33, 7, 32)), attention_reference) < HALF
 
 
 def test_padding_whose_exponential_is_infinite():
     """Scores below -11 beside padding: exp(0 + 12) is no half."""
-    assert error_of(for_cuda(attention_plan(1, 70, 1, 64)), attention_reference, "O") < HALF
+    assert error_of(for_cuda(attention_plan(1, 70, 1, 64)), attention_reference) < HALF
 
 
 def test_float32_without_tensor_cores():
     plan = for_cuda(plans.two_kernel_plan(33, 70, F32))
-    assert error_of(plan, plans.scale_reference, "Y") < SINGLE
+    assert error_of(plan, plans.scale_reference) < SINGLE
 
 
 def test_strides():
     plan = for_cuda(plans.two_kernel_plan(33, 70, strides=(1, 40)))
-    assert error_of(plan, plans.scale_reference, "Y") < HALF
+    assert error_of(plan, plans.scale_reference) < HALF
 
 
 def test_fewer_stages_where_memory_is_short():
-    plan = for_cuda(attention_plan(2, 64, 2048, 64, tiles=(64, 128)))
-    deep = replace(plan, options=tuple(replace(o, num_stages=(6,)) for o in plan.options))
-    (kernel,) = emit_cuda(deep)
-    assert 100 * 1024 < kernel.smem_bytes <= 163 * 1024
+    plan = for_cuda(attention_plan(2, 64, 2048, 64, tiles=(64, 128)), num_stages=6)
+    assert 100 * 1024 < kernel_of(plan).smem_bytes <= 163 * 1024
 
 
 def test_unknown_architecture():
     with pytest.raises(ScheduleError, match="sm_70"):
-        emit_cuda(for_cuda(rms_plan(), arch="sm_70"))
+        kernel_of(for_cuda(rms_plan(), arch="sm_70"))
 
 
 @pytest.mark.parametrize(("precision", "bound"), [("ieee", SINGLE), ("tf32", HALF)])
 def test_products_of_float32(precision, bound):
     plan = for_cuda(rms_plan(17, 50, 33, dtype=F32), precision=precision)
-    assert error_of(plan, rms_reference, "Y") < bound
+    assert error_of(plan, rms_reference) < bound
 
 
 def loop_of(plan: Plan) -> str:
     """The text of the only loop over tiles."""
-    (kernel,) = emit_cuda(plan)
-    return kernel.body.partition("int s_start")[2].partition("\n    }\n")[0]
+    return kernel_of(plan).body.partition("int s_start")[2].partition("\n    }\n")[0]
 
 
 def test_warps_keep_their_own_running_maxima():
@@ -94,20 +73,19 @@ def test_without_thread_graphs_every_result_changes_hands():
     plan = attention_plan(1, 20, 64, 16)
     text = loop_of(for_cuda(plan, threads="off"))
     assert text.count("changes hands") > loop_of(for_cuda(plan)).count("changes hands")
-    assert error_of(for_cuda(plan, threads="off"), attention_reference, "O") < HALF
+    assert error_of(for_cuda(plan, threads="off"), attention_reference) < HALF
 
 
 def test_warps_as_asked():
     plan = rms_plan(16, 128, 64, tiles=(16, 64, 64))
-    (along_n,) = emit_cuda(for_cuda(plan, warps="1x4x1"))
-    (along_k,) = emit_cuda(for_cuda(plan, warps="1x1x4"))
-    assert "Each warp has a part of acc" not in along_n.body
-    assert "Each warp has a part of acc" in along_k.body
+    along_n, along_k = (kernel_of(for_cuda(plan, warps=w)).body for w in ("1x4x1", "1x1x4"))
+    assert "Each warp has a part of acc" not in along_n
+    assert "Each warp has a part of acc" in along_k
     with pytest.raises(ScheduleError, match="3x1x1"):
-        emit_cuda(for_cuda(plan, warps="3x1x1"))
+        kernel_of(for_cuda(plan, warps="3x1x1"))
 
 
 def test_tiles_that_no_thread_can_hold():
-    plan = for_cuda(attention_plan(1, 256, 1024, 16, tiles=(256, 512)))
+    plan = for_cuda(attention_plan(1, 256, 1024, 16, tiles=(256, 512)), num_warps=1)
     with pytest.raises(ScheduleError, match="elements of a tile in each thread"):
-        emit_cuda(replace(plan, options=tuple(replace(o, num_warps=1) for o in plan.options)))
+        kernel_of(plan)

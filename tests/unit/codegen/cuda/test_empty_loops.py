@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from plans import random_inputs, relative_error
-from several_kernels import over
-
-from mirage_py.codegen.cuda.module import emit_cuda
-from mirage_py.frontend.spec import parse
-from mirage_py.runtime.emulated import run_emulated
-from mirage_py.ugraph.plan import LaunchOptions, Plan
+from cuda_plans import cuda_plan, error_of, kernel_of
 
 # The first rows see no column.
 AHEAD = 70
@@ -46,20 +40,12 @@ def masked(a: np.ndarray) -> np.ndarray:
     return a * (np.arange(columns) <= np.arange(rows)[:, None] - AHEAD)
 
 
-def halves(plan: Plan) -> dict[str, np.ndarray]:
-    arrays = random_inputs(plan.ugraph.program)
-    return {n: a.astype("float16").astype("float64") for n, a in arrays.items()}
-
-
 @pytest.mark.parametrize("flags", [{}, {"arch": "sm_90a", "copies": "descriptors"}], ids=str)
 def test_memory_used_before_is_not_written_behind(flags):
-    options = LaunchOptions(4, (2,))
-    for name, value in flags.items():
-        options = options.with_flag(name, value)
-    plan = Plan(over(parse(SUMS), SUMS_KERNEL), (options,), backend="cuda")
-    x = halves(plan)
-    want = (masked(x["A"]) @ x["V"]).T + x["G"].sum(0)
-    assert relative_error(run_emulated(plan, x)["O"], want) < 1e-3
+    def reference(x):
+        return (masked(x["A"]) @ x["V"]).T + x["G"].sum(0)
+
+    assert error_of(cuda_plan(SUMS, SUMS_KERNEL, 2, **flags), reference) < 1e-3
 
 
 SCORES = """
@@ -94,13 +80,11 @@ kernel scores {
 
 @pytest.mark.parametrize("producer", ["", "warps"])
 def test_tiles_have_arrived(producer):
-    options = LaunchOptions(4, (2,)).with_flag("arch", "sm_90a")
-    if producer:
-        options = options.with_flag("producer", producer)
-    plan = Plan(over(parse(SCORES), SCORES_KERNEL), (options,), backend="cuda")
-    x = halves(plan)
-    want = masked(x["Q"] @ x["K"].T * 0.125) @ x["V"] + (x["Q"] ** 2).sum(1, keepdims=True)
-    assert relative_error(run_emulated(plan, x)["O"], want) < 1e-3
+    def reference(x):
+        return masked(x["Q"] @ x["K"].T * 0.125) @ x["V"] + (x["Q"] ** 2).sum(1, keepdims=True)
+
+    plan = cuda_plan(SCORES, SCORES_KERNEL, 2, arch="sm_90a", producer=producer)
+    assert error_of(plan, reference) < 1e-3
 
 
 def test_memory_used_before_a_loop_that_always_has_an_iteration_is_free_behind_it():
@@ -108,8 +92,6 @@ def test_memory_used_before_a_loop_that_always_has_an_iteration_is_free_behind_i
 
     def bytes_of(ahead: int) -> int:
         spec, kernel = (t.replace("q - 70", f"q - {ahead}") for t in (SUMS, SUMS_KERNEL))
-        plan = Plan(over(parse(spec), kernel), (LaunchOptions(4, (2,)),), backend="cuda")
-        (emitted,) = emit_cuda(plan)
-        return emitted.smem_bytes
+        return kernel_of(cuda_plan(spec, kernel, 2)).smem_bytes
 
     assert bytes_of(0) < bytes_of(70)

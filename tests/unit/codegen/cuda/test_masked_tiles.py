@@ -6,14 +6,10 @@ import re
 
 import numpy as np
 import pytest
-from plans import random_inputs, relative_error
-from several_kernels import over
+from cuda_plans import cuda_plan, error_of, kernel_of
+from plans import attention_reference
 
-from mirage_py.codegen.cuda.module import emit_cuda
-from mirage_py.frontend.spec import parse
-from mirage_py.runtime.emulated import run_emulated
 from mirage_py.runtime.stand_in import cpp_compiler
-from mirage_py.ugraph.plan import LaunchOptions, Plan
 
 CAUSAL = """
 Q[128, 64], K[64, 224], V[224, 64] : f16
@@ -48,36 +44,26 @@ kernel causal {
   store O[q, e] = %18
 }
 """
-HOPPER = {"arch": "sm_90a", "producer": "warps", "overlap": "across"}
-
-
-def causal(**flags: str) -> Plan:
-    options = LaunchOptions(4, (3,))
-    for name, value in flags.items():
-        options = options.with_flag(name, value)
-    return Plan(over(parse(CAUSAL), KERNEL), (options,), backend="cuda")
+FLAGS = [{}, {"arch": "sm_90a", "producer": "warps", "overlap": "across"}]
+IDS = ["sm_80", "sm_90a, overlap"]
 
 
 @pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
-@pytest.mark.parametrize("flags", [{}, HOPPER], ids=["sm_80", "sm_90a, overlap"])
+@pytest.mark.parametrize("flags", FLAGS, ids=IDS)
 def test_agrees_with_numpy(flags):
-    plan = causal(**flags)
-    x = {
-        n: a.astype("float16").astype("float64")
-        for n, a in random_inputs(plan.ugraph.program).items()
-    }
-    scores = 0.125 * x["Q"] @ x["K"]
-    scores = np.where(np.arange(224) <= np.arange(128)[:, None] + 90, scores, -np.inf)
-    weights = np.exp(scores - scores.max(1, keepdims=True))
-    want = weights / weights.sum(1, keepdims=True) @ x["V"]
-    assert relative_error(run_emulated(plan, x)["O"], want) < 2e-3
+    seen = np.arange(224) <= np.arange(128)[:, None] + 90
+
+    def reference(x):
+        return attention_reference(x | {"Q": 0.125 * x["Q"]}, seen)
+
+    assert error_of(cuda_plan(CAUSAL, KERNEL, 3, **flags), reference) < 2e-3
 
 
-@pytest.mark.parametrize("flags", [{}, HOPPER], ids=["sm_80", "sm_90a, overlap"])
+@pytest.mark.parametrize("flags", FLAGS, ids=IDS)
 def test_only_the_last_tiles_are_masked(flags):
-    (kernel,) = emit_cuda(causal(**flags))
-    whole, *_ = re.findall(r"for \(; s_start \+ 32 <= min\(.*\); s_start \+= 32\)", kernel.body)
-    rest = kernel.body[kernel.body.index(whole) :]
+    body = kernel_of(cuda_plan(CAUSAL, KERNEL, 3, **flags)).body
+    whole, *_ = re.findall(r"for \(; s_start \+ 32 <= min\(.*\); s_start \+= 32\)", body)
+    rest = body[body.index(whole) :]
     inside, behind = rest.split("for (; s_start < min(", 1)
     masks = re.compile(r"const bool mask\d+ = .*<=.*q_start")
     assert not masks.search(inside)

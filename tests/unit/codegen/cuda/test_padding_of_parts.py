@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from plans import random_inputs, relative_error
-from several_kernels import over
+from cuda_plans import cuda_plan, error_of, kernel_of
 
-from mirage_py.codegen.cuda.module import emit_cuda
-from mirage_py.frontend.spec import parse
-from mirage_py.runtime.emulated import run_emulated
-from mirage_py.ugraph.plan import LaunchOptions, Plan
+from mirage_py.ugraph.plan import Plan
 
 HALF = 1e-3
 
@@ -36,24 +32,20 @@ kernel product {
 
 
 def plan_of(text: str, kernel: str, rows: int) -> Plan:
-    options = LaunchOptions(4).with_flag("warps", "1x1x4")
-    return Plan(over(parse(text.format(rows=rows)), kernel), (options,), backend="cuda")
+    return cuda_plan(text.format(rows=rows), kernel, warps="1x1x4")
 
 
 def skips(plan: Plan) -> bool:
-    (kernel,) = emit_cuda(plan)
-    assert "Each warp has a part of" in kernel.body
-    return "& 2) == 0) {" in kernel.body
+    body = kernel_of(plan).body
+    assert "Each warp has a part of" in body
+    return "& 2) == 0) {" in body
 
 
 @pytest.mark.parametrize("rows", [1, 8])
 def test_eight_rows_of_sixteen(rows: int):
     plan = plan_of(PRODUCT, PRODUCT_KERNEL, rows)
     assert skips(plan)
-    x = random_inputs(plan.ugraph.program)
-    halves = {n: a.astype("float16").astype("float64") for n, a in x.items()}
-    found = run_emulated(plan, halves)["Y"]
-    assert relative_error(found, halves["X"] @ halves["W"]) < HALF
+    assert error_of(plan, lambda x: x["X"] @ x["W"]) < HALF
 
 
 def test_nine_rows_of_sixteen():
@@ -63,7 +55,4 @@ def test_nine_rows_of_sixteen():
 def test_rows_that_are_summed_are_all_there():
     plan = plan_of(TOTAL, TOTAL_KERNEL, 8)
     assert not skips(plan)
-    x = random_inputs(plan.ugraph.program)
-    halves = {n: a.astype("float16").astype("float64") for n, a in x.items()}
-    found = run_emulated(plan, halves)["Y"]
-    assert relative_error(found, (halves["X"] @ halves["W"]).sum(0)) < HALF
+    assert error_of(plan, lambda x: (x["X"] @ x["W"]).sum(0)) < HALF

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import plans
 import pytest
+from cuda_plans import cuda_plan, error_of, for_cuda, kernel_of
 from plans import attention_plan, attention_reference
 from several_kernels import over
 
-from mirage_py.codegen.cuda.module import emit_cuda
 from mirage_py.codegen.cuda.single_iterations import straightened
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.emulated import run_emulated
@@ -63,28 +63,13 @@ kernel masked {
 """
 
 
-def for_cuda(plan: Plan, **flags: str) -> Plan:
-    options = plan.options
-    for name, value in flags.items():
-        options = tuple(o.with_flag(name, value) for o in options)
-    return replace(plan, backend="cuda", options=options)
-
-
 def product(k: int, **flags: str) -> Plan:
-    return for_cuda(
-        Plan(over(parse(TWO), TWO_KERNEL.format(k=k)), (LaunchOptions(4, (3,)),)), **flags
-    )
-
-
-def error_of(plan: Plan, reference, output: str = "O") -> float:  # type: ignore[no-untyped-def]
-    arrays = plans.random_inputs(plan.ugraph.program)
-    halves = {n: a.astype("float16").astype("float64") for n, a in arrays.items()}
-    return plans.relative_error(run_emulated(plan, halves)[output], reference(halves))
+    return cuda_plan(TWO, TWO_KERNEL.format(k=k), 3, **flags)
 
 
 def body(plan: Plan) -> list[str]:
-    (kernel,) = emit_cuda(plan)
-    return [line.strip() for line in kernel.body.splitlines() if not line.startswith("//")]
+    lines = kernel_of(plan).body.splitlines()
+    return [line.strip() for line in lines if not line.startswith("//")]
 
 
 def loops(plan: Plan) -> list[str]:
@@ -122,8 +107,7 @@ def test_the_copy_engine_serves_loops(flags: dict[str, str]):
 
 
 def test_a_loop_that_some_blocks_skip_stays():
-    plan = for_cuda(Plan(over(parse(MASKED), MASKED_KERNEL), (LaunchOptions(4, (2,)),)))
-    assert loops(plan)
+    assert loops(cuda_plan(MASKED, MASKED_KERNEL, 2))
 
 
 def test_the_options_of_other_loops_stay():
@@ -167,8 +151,7 @@ kernel in_turn {
 
 def test_tiles_that_do_not_fit_at_once_come_one_after_the_other():
     """128 KB each: the loop gives the first one's memory back."""
-    plan = Plan(over(parse(IN_TURN), IN_TURN_KERNEL), (LaunchOptions(4, (1, 1)),))
-    assert len(loops(for_cuda(plan, arch="sm_90a"))) == 2
+    assert len(loops(cuda_plan(IN_TURN, IN_TURN_KERNEL, 1, 1, arch="sm_90a"))) == 2
 
 
 SPLIT = """

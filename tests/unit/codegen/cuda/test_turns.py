@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from cuda_plans import for_cuda, kernel_of
 from plans import attention_plan
 
-from mirage_py.codegen.cuda.module import emit_cuda
 from mirage_py.runtime.emulated import check_emulated
 from mirage_py.runtime.stand_in import cpp_compiler
 from mirage_py.ugraph.plan import Plan
@@ -17,16 +15,11 @@ FLAGS = {"arch": "sm_90a", "producer": "warps", "overlap": "on", "turns": "on"}
 
 def in_turn(rows: int, keys: int, warps: int, stages: int, **flags: str) -> Plan:
     plan = attention_plan(1, rows, keys, 64, (rows, 64))
-    (options,) = plan.options
-    options = replace(options, num_warps=warps, num_stages=(stages,))
-    for name, value in {**FLAGS, **flags}.items():
-        options = options.with_flag(name, value)
-    return replace(plan, backend="cuda", options=(options,))
+    return for_cuda(plan, num_warps=warps, num_stages=stages, **FLAGS | flags)
 
 
 def body_of(plan: Plan) -> str:
-    (kernel,) = emit_cuda(plan)
-    return kernel.body
+    return kernel_of(plan).body
 
 
 @pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cuda_plans import for_cuda, kernel_of
 from plans import attention_plan, rms_plan
 
-from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
-from mirage_py.codegen.cuda.module import emit_cuda
 from mirage_py.errors import ScheduleError
 from mirage_py.runtime.emulated import check_emulated
 from mirage_py.ugraph import index as ix
@@ -28,18 +26,7 @@ ACROSS = {"producer": "warps", "overlap": "across"}
 
 
 def for_hopper(plan: Plan, warps: int = 4, stages: int = 2, **flags: str) -> Plan:
-    options = []
-    for o in plan.options:
-        o = replace(o, num_warps=warps, num_stages=(stages,) * len(o.num_stages))
-        for name, value in {"arch": "sm_90a", **flags}.items():
-            o = o.with_flag(name, value)
-        options.append(o)
-    return replace(plan, backend="cuda", options=tuple(options))
-
-
-def kernel_of(plan: Plan) -> CudaKernel:
-    (kernel,) = emit_cuda(plan)
-    return kernel
+    return for_cuda(plan, num_warps=warps, num_stages=stages, **{"arch": "sm_90a"} | flags)
 
 
 def rows_of_keys(plan: Plan) -> Plan:
