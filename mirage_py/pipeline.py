@@ -24,7 +24,7 @@ from mirage_py.partition.optimize_parts import PartJob, optimize_parts
 from mirage_py.partition.partition import Partition, partition
 from mirage_py.result import Result
 from mirage_py.runtime.emission import BACKENDS
-from mirage_py.search.made_operands import with_made_operands
+from mirage_py.search.rewrites import with_rewrites
 from mirage_py.search.safe import safe_families
 from mirage_py.search.search import SearchLimits, SearchResult, search
 from mirage_py.search_pool import SearchPool
@@ -224,11 +224,13 @@ def rank_plans(
     progress("searching")
     pool = SearchPool(Settings.from_env().workers, patience_s=_ALONE_S)
 
-    def searched(what: Program, kept_in: Path | None = None) -> SearchResult:
+    def searched(
+        what: Program, kept_in: Path | None = None, max_kernels: int = limits.max_kernels
+    ) -> SearchResult:
         return search(
             what,
             seed=seed,
-            limits=limits,
+            limits=replace(limits, max_kernels=max_kernels),
             deadline=searched_by,
             should_stop=should_stop,
             journal=kept_in,
@@ -240,11 +242,15 @@ def rank_plans(
         dump("families", lambda: "\n".join(format_ugraph(f.ugraph) for f in found.families))
         # What may overflow where the program does not is left out.
         safe = safe_families(found.families)
-        made = with_made_operands(normal, lambda p: safe_families(searched(p).families).ugraphs)
+        others = with_rewrites(
+            normal,
+            lambda p: safe_families(searched(p).families).ugraphs,
+            lambda p: safe_families(searched(p, max_kernels=1).families).ugraphs,
+        )
     finally:
         pool.close()
 
-    families = list({u.digest: u for u in (*safe.ugraphs, *made)}.values())
+    families = list({u.digest: u for u in (*safe.ugraphs, *others)}.values())
     progress(f"ranking the instances of {len(families)} families")
     ranked = rank_for(chosen, families, target, plan_count(effort, budget))
     dump(

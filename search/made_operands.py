@@ -25,9 +25,10 @@ from mirage_py.ugraph.builder import ProgramBuilder
 from mirage_py.ugraph.dtypes import DType
 from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.program import Output, Program, Tensor
+from mirage_py.ugraph.rewrite.inner_scales import with_inner_scales
 from mirage_py.ugraph.rewrite.rebuild import copied
 from mirage_py.ugraph.rewrite.split_dim import part_dim, parts_of, split_attr, split_dim
-from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, UGraph
+from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
 
 # Families of the rest that are put together with kernels in front, of each of these kinds: a rest
 # that hands over values of its own is found without a cut.
@@ -41,19 +42,28 @@ _LARGE = 0.25
 Search = Callable[[Program], Sequence[UGraph]]
 
 
-def with_made_operands(program: Program, search: Search) -> list[UGraph]:
+def with_made_operands(
+    program: Program, search: Search, apart: Search = lambda _: ()
+) -> list[UGraph]:
     """Families in which operands of products are made by kernels in front; none where there is no
-    such operand. ``search`` finds the safe families of a program, cheapest first.
+    such operand. ``search`` finds the safe families of a program, cheapest first, and ``apart``
+    those in which outputs have kernels of their own.
     """
-    dtype, chosen = _half_type(program), _cut(program)
+    dtype, cut = _half_type(program), program
+    chosen = _cut(program)
+    if not chosen:
+        # What scales several products is worth making once; a scale behind one is found anyway.
+        cut = with_inner_scales(program)
+        chosen = tuple(v for v in _cut(cut) if _products(cut, v) > 1)
     if dtype is None or not chosen:
         return []
-    tensors = {v: _tensor(program, v, n, dtype) for n, v in enumerate(chosen)}
-    makers = [_maker(program, v, t, search) for v, t in tensors.items()]
+    tensors = {v: _tensor(cut, v, n, dtype) for n, v in enumerate(chosen)}
+    makers = [_maker(cut, v, t, search) for v, t in tensors.items()]
     front = [m for m in makers if m is not None]
     if len(front) < len(makers):
         return []
-    rests = _kept(search(_rest(program, tensors)))
+    left = _rest(cut, tensors)
+    rests = [*_kept(search(left)), *apart(left)]
     whole = (_together(program, rest, front, tuple(tensors.values())) for rest in rests)
     return list({u.digest: u for u in whole if u is not None}.values())
 
@@ -83,6 +93,11 @@ def _operands(program: Program) -> tuple[int, ...]:
             if reduces and plain and repeated and nodes[mine].op not in ("sum", "max"):
                 found[mine] = None
     return tuple(sorted(found))
+
+
+def _products(program: Program, value: int) -> int:
+    """How many products read a value."""
+    return sum(n.op == "matmul" and value in n.args for n in program.nodes)
 
 
 def _cone(program: Program, node: int) -> tuple[int, ...]:
@@ -217,13 +232,29 @@ def _split(block: BlockGraph, program: Program, dim: str) -> BlockGraph:
     outer = part_dim(dim)
     exprs = {dim: ix.dim(outer) * program.sizes[dim] + ix.dim(dim)}
     nodes: list[Node] = []
-    for node in block.nodes:
-        attr = split_attr(node, dim, exprs)
-        dims = tuple(x for d in node.dims for x in ((outer, d) if d == dim else (d,)))
-        nodes.append(replace(node, attr=attr, dims=program.order(dims)))
+    place: list[int] = []
+    sections: list[Section] = []
+    # A kernel without loops over the dimension may have loops over others.
+    for section in block.sections:
+        first = len(nodes)
+        for number in section.nodes:
+            node = block.nodes[number]
+            place += [0] * (number + 1 - len(place))
+            if node.op == "size" and node.attr == dim:
+                nodes += [Node("size", (), outer, ()), Node("size", (), dim, ())]
+                nodes.append(Node("mul", (len(nodes) - 2, len(nodes) - 1), None, ()))
+            else:
+                attr = split_attr(node, dim, exprs)
+                dims = tuple(x for d in node.dims for x in ((outer, d) if d == dim else (d,)))
+                args = tuple(place[a] for a in node.args)
+                nodes.append(replace(node, args=args, attr=attr, dims=program.order(dims)))
+            place[number] = len(nodes) - 1
+        sections.append(replace(section, nodes=tuple(range(first, len(nodes)))))
     grid: list[GridAxis] = []
     for axis in block.grid:
         if axis.dim == dim:
             grid.append(GridAxis(outer))
         grid.append(axis)
-    return replace(block, nodes=tuple(nodes), grid=tuple(grid), threads=())
+    return replace(
+        block, nodes=tuple(nodes), sections=tuple(sections), grid=tuple(grid), threads=()
+    )

@@ -24,6 +24,7 @@ class Roles:
     ``batch`` dimensions are in both operands and the result of a matmul, ``sides`` in one operand,
     ``contracted`` are summed over. ``parts`` number the parts of split dimensions. Along ``fast``
     dimensions neighbours lie side by side in memory, ``least`` of which are worth an access.
+    ``outer`` ones are gridded sides of a product beside another one that blocks have whole.
     """
 
     batch: tuple[str, ...]
@@ -32,6 +33,7 @@ class Roles:
     parts: tuple[str, ...] = ()
     fast: tuple[str, ...] = ()
     least: int = _COALESCED_BYTES // 2
+    outer: tuple[str, ...] = ()
 
 
 def roles_of(
@@ -44,6 +46,7 @@ def roles_of(
     batch: dict[str, None] = {}
     sides: dict[str, None] = {}
     contracted: dict[str, None] = {}
+    outer: dict[str, None] = {}
     for node in block.nodes:
         if node.op != "matmul":
             continue
@@ -53,18 +56,31 @@ def roles_of(
             if d in node.reduced:
                 continue
             (batch if d in left and d in right else sides)[d] = None
+        outer.update(dict.fromkeys(_outer_sides(block, left, right)))
     fast = _fast_dims(scope, block)
     widest = max((scope.tensors[n.access.tensor].dtype.bytes for _, n in block.loads()), default=2)
     least = _COALESCED_BYTES // (max(2, widest) if backend == "cuda" else 2)
-    return Roles(tuple(batch), tuple(sides), tuple(contracted), parts, fast, least)
+    return Roles(tuple(batch), tuple(sides), tuple(contracted), parts, fast, least, tuple(outer))
+
+
+def _outer_sides(
+    block: BlockGraph, left: tuple[str, ...], right: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Gridded dimensions of a side of a product that has another one, of which blocks have all."""
+    found: list[str] = []
+    for mine, others in ((left, right), (right, left)):
+        side = [d for d in mine if d not in others]
+        if any(d not in block.grid_tiles for d in side):
+            found += [d for d in side if d in block.grid_tiles]
+    return tuple(found)
 
 
 def grid_tiles(program: Program, roles: Roles, dim: str) -> tuple[int, ...]:
     """Tiles worth trying for a gridded dimension, smallest first."""
     size = program.sizes[dim]
-    if dim in roles.batch or dim in roles.parts:
-        # A batch dimension inside a tile would make a three-dimensional product, and a part
-        # beside another one would be no split.
+    if dim in roles.batch or dim in roles.parts or dim in roles.outer:
+        # A batch dimension inside a tile would make a three-dimensional product, a part beside
+        # another one would be no split, and tensor cores want a side in one dimension.
         return (1,)
     whole = next_power_of_two(size)
     if dim in roles.sides:

@@ -13,18 +13,15 @@ value depends on two of them, they are names of one loop, and a kernel can go th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from math import gcd
 
 from mirage_py.ugraph import index as ix
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.index import IndexExpr, Predicate
-from mirage_py.ugraph.node import Node
-from mirage_py.ugraph.program import Output, Program
-from mirage_py.ugraph.rewrite.rebuild import copied
+from mirage_py.ugraph.index import IndexExpr
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.rewrite.dims import fresh_dim, meet, own_columns, reduced_dims, with_dims
 
-_REDUCTIONS = ("sum", "max", "matmul")
 # Fewer columns in common than this would leave the GPU too few blocks, and more shares than that
 # too many results in each.
 _FEWEST, _MOST_SHARES = 256, 16
@@ -45,25 +42,25 @@ def common_columns(widths: Sequence[int], *, one_row: bool) -> int:
 
 def _with_common_sums(program: Program) -> Program:
     exprs: dict[str, IndexExpr] = {}
-    for kept, gone in combinations(_reduced(program), 2):
+    for kept, gone in combinations(reduced_dims(program), 2):
         free = kept not in exprs and gone not in exprs
         same = free and program.sizes[kept] == program.sizes[gone]
-        if same and _read_alike(program, kept, gone) and not _meet(program, kept, gone):
+        if same and _read_alike(program, kept, gone) and not meet(program, kept, gone):
             exprs[gone] = ix.dim(kept)
-            program = _renamed(program, {gone: ix.dim(kept)}, {})
+            program = with_dims(program, {gone: ix.dim(kept)}, {})
     return program
 
 
 def _with_common_columns(program: Program) -> Program:
-    columns = _columns(program)
-    if len(columns) < 2 or any(_meet(program, a, b) for a, b in combinations(columns, 2)):
+    columns = own_columns(program)
+    if len(columns) < 2 or any(meet(program, a, b) for a, b in combinations(columns, 2)):
         return program
     one_row = not any(n.op == "matmul" and d in n.dims for n in program.nodes for d in columns)
     common = common_columns([program.sizes[d] for d in columns], one_row=one_row)
     if not common:
         return program
     # One that is no wider than what is common keeps its name.
-    base = next((d for d in columns if program.sizes[d] == common), _fresh(program, "m"))
+    base = next((d for d in columns if program.sizes[d] == common), fresh_dim(program, "m"))
     exprs: dict[str, IndexExpr] = {}
     shares: dict[str, int] = {base: common}
     for d in columns:
@@ -71,44 +68,7 @@ def _with_common_columns(program: Program) -> Program:
         exprs[d] = ix.dim(base) * share + ix.dim(d) if share > 1 else ix.dim(base)
         if share > 1:
             shares[d] = share
-    return _renamed(program, exprs, shares)
-
-
-def _reduced(program: Program) -> list[str]:
-    nodes = [n for n in program.nodes if n.op in _REDUCTIONS]
-    return list(dict.fromkeys(d for n in nodes for d in n.reduced))
-
-
-def _columns(program: Program) -> list[str]:
-    """Of each output that has such a dimension, the one that no other output has: not reduced
-    anywhere, and with data of its own to be multiplied with.
-    """
-    reduced = dict.fromkeys(_reduced(program))
-    found = []
-    for output in program.outputs:
-        others = [program.nodes[o.node].dims for o in program.outputs if o is not output]
-        own = [
-            d
-            for d in program.nodes[output.node].dims
-            if d not in reduced and not any(d in dims for dims in others)
-        ]
-        if len(own) == 1 and _is_multiplied(program, own[0], reduced):
-            found += own
-    return found
-
-
-def _is_multiplied(program: Program, dim: str, reduced: Mapping[str, None]) -> bool:
-    loads = [n for n in program.nodes if n.op == "load" and dim in n.dims]
-    return any(d in reduced for n in loads for d in n.dims)
-
-
-def _meet(program: Program, a: str, b: str) -> bool:
-    """Whether some value depends on both dimensions: as one they would be its diagonal."""
-    for node in program.nodes:
-        seen = {*node.dims, *(d for x in node.args for d in program.nodes[x].dims)}
-        if a in seen and b in seen:
-            return True
-    return False
+    return with_dims(program, exprs, shares)
 
 
 def _read_alike(program: Program, a: str, b: str) -> bool:
@@ -120,49 +80,3 @@ def _read_alike(program: Program, a: str, b: str) -> bool:
         for x, y in combinations([*loads, *loads[::-1]], 2)
         if any(a in e.dims() for e in x.index) and any(b in e.dims() for e in y.index)
     )
-
-
-def _fresh(program: Program, name: str) -> str:
-    taken = [*program.sizes, *program.tensors]
-    return next(n for n in (name, *(f"{name}_{k}" for k in range(len(taken)))) if n not in taken)
-
-
-def _renamed(program: Program, exprs: Mapping[str, IndexExpr], sizes: Mapping[str, int]) -> Program:
-    """Each dimension d of ``exprs`` is ``exprs[d]``; ``sizes`` has those that are new or change."""
-    builder = ProgramBuilder(program.name)
-    for d in program.dims:
-        for name in (*exprs[d.name].dims(), d.name) if d.name in exprs else (d.name,):
-            size = sizes.get(name, d.size if name == d.name and d.name not in exprs else 0)
-            if size and name not in builder.sizes:
-                builder.dim(name, size)
-    for tensor in program.inputs:
-        builder.input(tensor.name, tensor.shape, tensor.dtype, tensor.strides)
-    new: list[int] = []
-    for node in program.nodes:
-        new.append(_substituted(builder, node, [new[a] for a in node.args], exprs))
-    builder.outputs.extend(
-        Output(o.tensor, new[o.node], tuple(e.substitute(exprs) for e in o.index))
-        for o in program.outputs
-    )
-    return builder.build()
-
-
-def _substituted(
-    builder: ProgramBuilder, node: Node, args: Sequence[int], exprs: Mapping[str, IndexExpr]
-) -> int:
-    attr = node.attr
-    if node.op == "load":
-        return builder.load(node.access.tensor, [e.substitute(exprs) for e in node.access.index])
-    if isinstance(attr, IndexExpr):
-        return builder.index(attr.substitute(exprs))
-    if isinstance(attr, Predicate):
-        return builder.mask(attr.substitute(exprs))
-    if node.op == "size":
-        # The sums that were merged are over dimensions of one size.
-        return builder.size(exprs[str(attr)].dims()[0] if str(attr) in exprs else str(attr))
-    if node.op not in _REDUCTIONS:
-        return copied(builder, node, args)
-    over = [exprs[d].dims()[0] if d in exprs else d for d in node.reduced]
-    if node.op == "matmul":
-        return builder.matmul(args[0], args[1], over)
-    return (builder.sum if node.op == "sum" else builder.max)(args[0], over)

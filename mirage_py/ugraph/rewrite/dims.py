@@ -1,0 +1,104 @@
+"""Dimensions of a program written as others: two that are one loop, or one that is counted in two.
+
+Inputs and outputs keep their names and shapes, so a µGraph of the new program implements the old
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mirage_py.ugraph.builder import ProgramBuilder
+from mirage_py.ugraph.index import IndexExpr, Predicate
+from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.program import Output, Program
+from mirage_py.ugraph.rewrite.rebuild import copied
+
+_REDUCTIONS = ("sum", "max", "matmul")
+
+
+def with_dims(
+    program: Program, exprs: Mapping[str, IndexExpr], sizes: Mapping[str, int]
+) -> Program:
+    """Each dimension d of ``exprs`` is ``exprs[d]``; ``sizes`` has those that are new or change."""
+    builder = ProgramBuilder(program.name)
+    for d in program.dims:
+        for name in (*exprs[d.name].dims(), d.name) if d.name in exprs else (d.name,):
+            size = sizes.get(name, d.size if name == d.name and d.name not in exprs else 0)
+            if size and name not in builder.sizes:
+                builder.dim(name, size)
+    for tensor in program.inputs:
+        builder.input(tensor.name, tensor.shape, tensor.dtype, tensor.strides)
+    new: list[int] = []
+    for node in program.nodes:
+        new.append(_substituted(builder, node, [new[a] for a in node.args], exprs))
+    builder.outputs.extend(
+        Output(o.tensor, new[o.node], tuple(e.substitute(exprs) for e in o.index))
+        for o in program.outputs
+    )
+    return builder.build()
+
+
+def reduced_dims(program: Program) -> list[str]:
+    """The dimensions that some node reduces, in the order of the nodes."""
+    nodes = [n for n in program.nodes if n.op in _REDUCTIONS]
+    return list(dict.fromkeys(d for n in nodes for d in n.reduced))
+
+
+def own_columns(program: Program) -> list[str]:
+    """Of each output that has such a dimension, the one that no other output has: not reduced
+    anywhere, and with data of its own to be multiplied with.
+    """
+    reduced = dict.fromkeys(reduced_dims(program))
+    found = []
+    for output in program.outputs:
+        others = [program.nodes[o.node].dims for o in program.outputs if o is not output]
+        own = [
+            d
+            for d in program.nodes[output.node].dims
+            if d not in reduced and not any(d in dims for dims in others)
+        ]
+        if len(own) == 1 and _is_multiplied(program, own[0], reduced):
+            found += own
+    return found
+
+
+def meet(program: Program, a: str, b: str) -> bool:
+    """Whether some value depends on both dimensions: as one they would be its diagonal."""
+    for node in program.nodes:
+        seen = {*node.dims, *(d for x in node.args for d in program.nodes[x].dims)}
+        if a in seen and b in seen:
+            return True
+    return False
+
+
+def fresh_dim(program: Program, name: str) -> str:
+    """The name, with a number behind it where a dimension or tensor is called so."""
+    taken = [*program.sizes, *program.tensors]
+    return next(n for n in (name, *(f"{name}_{k}" for k in range(len(taken)))) if n not in taken)
+
+
+def _substituted(
+    builder: ProgramBuilder, node: Node, args: Sequence[int], exprs: Mapping[str, IndexExpr]
+) -> int:
+    attr = node.attr
+    if node.op == "load":
+        return builder.load(node.access.tensor, [e.substitute(exprs) for e in node.access.index])
+    if isinstance(attr, IndexExpr):
+        return builder.index(attr.substitute(exprs))
+    if isinstance(attr, Predicate):
+        return builder.mask(attr.substitute(exprs))
+    if node.op == "size":
+        # The sums that were merged are over dimensions of one size.
+        return builder.size(exprs[str(attr)].dims()[0] if str(attr) in exprs else str(attr))
+    if node.op not in _REDUCTIONS:
+        return copied(builder, node, args)
+    over = [exprs[d].dims()[0] if d in exprs else d for d in node.reduced]
+    if node.op == "matmul":
+        return builder.matmul(args[0], args[1], over)
+    return (builder.sum if node.op == "sum" else builder.max)(args[0], over)
+
+
+def _is_multiplied(program: Program, dim: str, reduced: Mapping[str, None]) -> bool:
+    loads = [n for n in program.nodes if n.op == "load" and dim in n.dims]
+    return any(d in reduced for n in loads for d in n.dims)

@@ -1,0 +1,41 @@
+"""Families that are found of other programs than the one given: with operands made in front, with
+outputs apart, and with products side by side. All of them are verified against the program itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mirage_py.search.kinds import ONE_KERNEL, kind_of
+from mirage_py.search.made_operands import with_made_operands
+from mirage_py.search.outputs_apart import with_outputs_apart
+from mirage_py.search.side_by_side import of_whole_columns, side_by_side
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ugraph import UGraph
+
+Search = Callable[[Program], Sequence[UGraph]]
+
+# Families of one kernel that has products side by side and all else, cheapest first.
+_FUSED = 12
+
+
+def with_rewrites(program: Program, search: Search, of_one_kernel: Search) -> list[UGraph]:
+    """All such families. ``search`` finds the safe families of a program, ``of_one_kernel`` those
+    of one kernel alone, both cheapest first.
+    """
+
+    def apart(rest: Program) -> list[UGraph]:
+        return with_outputs_apart(rest, search)
+
+    found = [*apart(program), *with_made_operands(program, search, apart)]
+    for beside in side_by_side(program):
+        fused = [u for u in of_one_kernel(beside.program) if kind_of(u) == ONE_KERNEL][:_FUSED]
+        if beside.whole:
+            made = with_made_operands(beside.program, of_one_kernel)
+        else:
+            made = [
+                *apart(beside.program),
+                *with_made_operands(beside.program, of_one_kernel, apart),
+            ]
+        found += [of_whole_columns(u, beside) for u in (*fused, *made)]
+    return found
