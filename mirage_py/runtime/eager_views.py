@@ -52,9 +52,10 @@ class Views:
                 steps[d] = step if steps[d] == "0" else f"{steps[d]} + {step}"
             if form.constant:
                 offset.append(f"{form.constant} * {name}.stride({axis})")
+        # Lists, as one element read by itself has no axes, and "(,)" is no tuple.
         shape = ", ".join(str(self.sizes[d]) for d in dims)
         strides = ", ".join(steps[d] for d in dims)
-        return f"{name}.as_strided(({shape},), ({strides},), {' + '.join(offset)})"
+        return f"{name}.as_strided([{shape}], [{strides}], {' + '.join(offset)})"
 
     def positions(self, expr: IndexExpr, dims: Sequence[str], device: str) -> str:
         """The index as an integer tensor that broadcasts over axes ``dims``."""

@@ -135,6 +135,17 @@ def test_views_and_gathers():
     check(program, 1e-6)
 
 
+def test_one_element_is_read_by_itself():
+    b = ProgramBuilder("element")
+    b.dim("d", 6)
+    b.input("X", (1, 1), F32)
+    b.input("Y", (6,), F32)
+    zero, d = ix.const(0), ix.dim("d")
+    product = b.apply("mul", b.load("X", (zero, zero)), b.load("Y", (d,)))
+    b.output("Z", product, (zero, d), F32)
+    check(b.build(), 1e-6)
+
+
 def test_every_elementwise_operator():
     b = ProgramBuilder("operators")
     b.dim("i", 4), b.dim("j", 6)
