@@ -13,11 +13,8 @@ Only factors of which nothing but a softmax sees the result move.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-
-from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
+from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block
 from mirage_py.ugraph.ugraph import BlockGraph
 
 # Factors beyond these would take a masked logit out of the range of float32.
@@ -27,7 +24,7 @@ _SMALLEST, _LARGEST = 1e-6, 1e6
 def with_late_scales(block: BlockGraph) -> BlockGraph:
     """The block graph with factors of logits where they cost nothing; positions of nodes change."""
     scaled = _Scales(block)
-    return _Rewriter(block, scaled).run() if scaled.roots else block
+    return rebuild_block(block, _Rule(block, scaled)) if scaled.roots else block
 
 
 class _Scales:
@@ -115,73 +112,50 @@ class _Scales:
         return True
 
 
-class _Rewriter:
+class _Rule:
     def __init__(self, block: BlockGraph, scales: _Scales) -> None:
         self.block = block
         self.scales = scales
-        self.nodes: list[Node] = []
-        self.map: dict[int, int] = {}
         # Nodes without their factor, and the factor.
         self.bare: dict[int, tuple[int, float]] = {}
 
-    def run(self) -> BlockGraph:
-        sections = []
-        for section in self.block.sections:
-            first = len(self.nodes)
-            for number in section.nodes:
-                self._copy(number)
-            sections.append(replace(section, nodes=tuple(range(first, len(self.nodes)))))
-        return replace(self.block, nodes=tuple(self.nodes), sections=tuple(sections), threads=())
-
-    def _add(self, op: str, args: Sequence[int], attr: object, dims: tuple[str, ...]) -> int:
-        self.nodes.append(Node(op, tuple(args), attr, dims))  # type: ignore[arg-type]
-        return len(self.nodes) - 1
-
-    def _copy(self, number: int) -> None:
+    def __call__(self, new: NewNodes, number: int) -> int | None:
         node = self.block.nodes[number]
         if number in self.scales.roots:
-            self._root(number, node)
-        elif node.op == "where" and node.args[1] in self.bare:
+            self.bare[number] = self._root(new, number), self.scales.roots[number]
+            return None
+        if node.op == "where" and node.args[1] in self.bare:
             bare, factor = self.bare[node.args[1]]
             # Twice as low: rounded, the product with the factor is no higher than it was.
-            low = self._add("const", (), 2.0 * self._constant(node.args[2]) / factor, ())
-            condition = self.map[node.args[0]]
-            self.bare[number] = self._add("where", (condition, bare, low), None, node.dims), factor
-        elif node.op == "max" and node.args[0] in self.bare:
+            low = new.add("const", (), 2.0 * self._constant(node.args[2]) / factor)
+            args = (new.place[node.args[0]], bare, low)
+            self.bare[number] = new.add("where", args, None, node.dims), factor
+            return None
+        if node.op == "max" and node.args[0] in self.bare:
             bare, factor = self.bare[node.args[0]]
-            self.map[number] = self._times(self._add("max", (bare,), node.attr, node.dims), factor)
-        else:
-            self.map[number] = self._add(
-                node.op, tuple(self._whole(node.args)), node.attr, node.dims
-            )
+            return _times(new, new.add("max", (bare,), node.attr, node.dims), factor)
+        scaled = dict.fromkeys(a for a in node.args if a in self.bare)
+        return new.copy(number, {a: _times(new, *self.bare[a]) for a in scaled})
 
-    def _root(self, number: int, node: Node) -> None:
-        factor = self.scales.roots[number]
+    def _root(self, new: NewNodes, number: int) -> int:
+        """The node without its factor."""
+        node = self.block.nodes[number]
         if node.op != "matmul":
             found = self.scales.scaled(number)
             assert found is not None
-            self.bare[number] = self.map[found[0]], factor
-            return
+            return new.place[found[0]]
         operand = self.scales.operand(number)
         assert operand is not None
-        args = [self.map[a] for a in node.args]
-        args[operand[0]] = self.map[operand[1]]
-        self.bare[number] = self._add("matmul", args, node.attr, node.dims), factor
-
-    def _whole(self, args: Sequence[int]) -> Iterator[int]:
-        """Operands with their factors."""
-        for argument in args:
-            if argument in self.bare:
-                bare, factor = self.bare[argument]
-                yield self._times(bare, factor)
-            else:
-                yield self.map[argument]
-
-    def _times(self, number: int, factor: float) -> int:
-        constant = self._add("const", (), factor, ())
-        return self._add("mul", (number, constant), None, self.nodes[number].dims)
+        args = [new.place[a] for a in node.args]
+        args[operand[0]] = new.place[operand[1]]
+        return new.add("matmul", args, node.attr, node.dims)
 
     def _constant(self, number: int) -> float:
         value = self.block.nodes[number].attr
         assert isinstance(value, float)
         return value
+
+
+def _times(new: NewNodes, number: int, factor: float) -> int:
+    constant = new.add("const", (), factor)
+    return new.add("mul", (number, constant), None, new.nodes[number].dims)

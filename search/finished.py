@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from mirage_py.ugraph.dims import reads_of
 from mirage_py.ugraph.node import Attr, Node
 from mirage_py.ugraph.operators import ELEMENTWISE, LEAF, operator
-from mirage_py.ugraph.ugraph import BlockGraph, Section, UGraph
+from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block, without_unread
+from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
 # Exponentials and what shifts them belong together: the stabiliser sees to both.
 _STAYS = ("exp", "log", "shift", "cast")
@@ -138,56 +139,30 @@ def _reading(block: BlockGraph, tensor: str) -> BlockGraph:
     if not loads:
         return block
     nodes = [replace(n, args=tuple(instead.get(a, a) for a in n.args)) for n in nodes]
-    return _without_unread(replace(block, nodes=tuple(nodes), threads=()))
+    return without_unread(replace(block, nodes=tuple(nodes), threads=()))
 
 
 def _finishing(block: BlockGraph, tensor: str, chain: Sequence[_Step]) -> BlockGraph:
     """The block with the chain in front of its store."""
     if all(n.access.tensor != tensor for _, n in block.stores()):
         return block
-    nodes: list[Node] = []
-    place: dict[int, int] = {}
-    sections: list[Section] = []
-    for section in block.sections:
-        first = len(nodes)
-        for old in section.nodes:
-            node = block.nodes[old]
-            args = tuple(place[a] for a in node.args)
-            if node.op == "store" and node.access.tensor == tensor:
-                args = (_appended(nodes, args[0], chain),)
-            nodes.append(replace(node, args=args))
-            place[old] = len(nodes) - 1
-        sections.append(replace(section, nodes=tuple(range(first, len(nodes)))))
-    return replace(block, nodes=tuple(nodes), sections=tuple(sections), threads=())
+
+    def rule(new: NewNodes, number: int) -> int:
+        node = block.nodes[number]
+        if node.op != "store" or node.access.tensor != tensor:
+            return new.copy(number)
+        (value,) = node.args
+        return new.copy(number, {value: _appended(new, new.place[value], chain)})
+
+    return rebuild_block(block, rule)
 
 
-def _appended(nodes: list[Node], value: int, chain: Sequence[_Step]) -> int:
+def _appended(new: NewNodes, value: int, chain: Sequence[_Step]) -> int:
     """The last node of the chain, made of a value."""
-    dims = nodes[value].dims
+    dims = new.nodes[value].dims
     for step in chain:
-        first = len(nodes)
-        nodes += step.scalars
-        args = tuple(value if a == _SELF else first + a for a in step.args)
-        nodes.append(Node(step.op, args, step.attr, dims))
-        value = len(nodes) - 1
+        first = len(new.nodes)
+        new.nodes += step.scalars
+        args = [value if a == _SELF else first + a for a in step.args]
+        value = new.add(step.op, args, step.attr, dims)
     return value
-
-
-def _without_unread(block: BlockGraph) -> BlockGraph:
-    """The block without nodes that nothing needs any more."""
-    needed: dict[int, None] = {}
-    todo = [n for n, _ in block.stores()]
-    while todo:
-        number = todo.pop()
-        if number not in needed:
-            needed[number] = None
-            todo += block.nodes[number].args
-    kept = [n for n in range(len(block.nodes)) if n in needed]
-    place = {old: new for new, old in enumerate(kept)}
-    nodes = tuple(
-        replace(block.nodes[n], args=tuple(place[a] for a in block.nodes[n].args)) for n in kept
-    )
-    sections = tuple(
-        replace(s, nodes=tuple(place[n] for n in s.nodes if n in place)) for s in block.sections
-    )
-    return replace(block, nodes=nodes, sections=sections)

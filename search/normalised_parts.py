@@ -12,15 +12,14 @@ exp(m - shift): the field test takes any value for it, so the form is verified l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mirage_py.ugraph.dtypes import DType
 from mirage_py.ugraph.node import STORES, Node
 from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import BlockGraph, Kernel, Section, UGraph
-
-_Add = Callable[[str, tuple[int, ...], float | None, tuple[str, ...]], int]
+from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block
+from mirage_py.ugraph.ugraph import BlockGraph, Kernel, UGraph
 
 # The log of a sum of nothing, where a part is masked as a whole: its weight is 0 anyway.
 _SMALLEST = 1e-37
@@ -61,13 +60,12 @@ def with_normalised_parts(ugraph: UGraph) -> UGraph | None:
 @dataclass(frozen=True, slots=True)
 class _Parts:
     """Positions in a block graph: its running maximum, the sum of exponentials that is stored, and
-    all stored sums that scale with it. ``section`` is the straight one that stores them.
+    all stored sums that scale with it. One straight section stores them.
     """
 
     shift: int
     total: int
     sums: tuple[int, ...]
-    section: int
     dims: tuple[str, ...]
     nodes: tuple[Node, ...]
 
@@ -106,7 +104,7 @@ def _parts(block: BlockGraph, between: set[str]) -> _Parts | None:
     ]
     if not totals:
         return None
-    return _Parts(shift, totals[0], tuple(sums), max(sections), dims, nodes)
+    return _Parts(shift, totals[0], tuple(sums), dims, nodes)
 
 
 def _averages(ugraph: UGraph, parts: _Parts, half: DType) -> bool:
@@ -155,41 +153,29 @@ def _is_sum_of_exps(nodes: Sequence[Node], node: Node) -> bool:
 
 def _normalised(block: BlockGraph, parts: _Parts) -> BlockGraph:
     """The kernel with its parts scaled before they are stored."""
-    nodes: list[Node] = []
-    place: dict[int, int] = {}
-    sections: list[Section] = []
+    scaled: dict[int, int] = {}
 
-    def add(op: str, args: tuple[int, ...], attr: float | None, dims: tuple[str, ...]) -> int:
-        nodes.append(Node(op, args, attr, dims))
-        return len(nodes) - 1
+    def rule(new: NewNodes, number: int) -> int:
+        if block.nodes[number].op not in STORES:
+            return new.copy(number)
+        if not scaled:
+            scaled.update(_scaled(new, parts))
+        return new.copy(number, scaled)
 
-    for number, section in enumerate(block.sections):
-        first = len(nodes)
-        scaled: dict[int, int] = {}
-        for old in section.nodes:
-            node = block.nodes[old]
-            if node.op in STORES and number == parts.section and not scaled:
-                scaled = _scaled(add, place, parts)
-            args = tuple(
-                scaled.get(a, place[a]) if node.op in STORES else place[a] for a in node.args
-            )
-            nodes.append(replace(node, args=args))
-            place[old] = len(nodes) - 1
-        sections.append(replace(section, nodes=tuple(range(first, len(nodes)))))
-    return replace(block, nodes=tuple(nodes), sections=tuple(sections), threads=())
+    return rebuild_block(block, rule)
 
 
-def _scaled(add: _Add, place: dict[int, int], parts: _Parts) -> dict[int, int]:
+def _scaled(new: NewNodes, parts: _Parts) -> dict[int, int]:
     """What is stored instead of the maximum and of each sum."""
     dims = parts.dims
-    shift = place[parts.shift]
-    smallest = add("const", (), _SMALLEST, ())
-    total = add("maximum", (place[parts.total], smallest), None, dims)
-    moved = add("add", (shift, add("log", (total,), None, dims)), None, dims)
-    normal = add("shift", (moved,), None, dims)
-    factor = add("exp", (add("sub", (shift, normal), None, dims),), None, dims)
+    shift = new.place[parts.shift]
+    smallest = new.add("const", (), _SMALLEST)
+    total = new.add("maximum", (new.place[parts.total], smallest), None, dims)
+    moved = new.add("add", (shift, new.add("log", (total,), None, dims)), None, dims)
+    normal = new.add("shift", (moved,), None, dims)
+    factor = new.add("exp", (new.add("sub", (shift, normal), None, dims),), None, dims)
     found = {parts.shift: normal}
     for number in parts.sums:
-        node = parts.nodes[number]
-        found[number] = add("mul", (place[number], factor), None, node.dims)
+        dims_of_sum = parts.nodes[number].dims
+        found[number] = new.add("mul", (new.place[number], factor), None, dims_of_sum)
     return found
