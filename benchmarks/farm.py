@@ -18,7 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from mirage_py.runtime.worker_pool import Reply, Task, WorkerPool
+from mirage_py.runtime.worker_pool import WorkerPool
+from mirage_py.runtime.worker_process import Reply, Task
 
 _PREPARE_S = 240.0
 _ATTEMPTS = 2

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from mirage_py.errors import MirageError
-from mirage_py.runtime.worker_pool import Reply, WorkerPool
+from mirage_py.runtime.worker_pool import WorkerPool
+from mirage_py.runtime.worker_process import Reply
 from mirage_py.search.collector import never_collecting, rarely_collecting
 from mirage_py.search.jobs import Job, Setting, Stop
 from mirage_py.search.outcome_json import (

@@ -18,10 +18,9 @@ from mirage_py.runtime.worker_pool import (
     DEFAULT_MEMORY_BYTES,
     INTERRUPTED,
     OUT_OF_TIME,
-    Reply,
-    Task,
     WorkerPool,
 )
+from mirage_py.runtime.worker_process import Reply, Task
 from mirage_py.settings import DEFAULT_COMPILE_TIMEOUT_S, Settings
 from mirage_py.ugraph.plan import Plan
 

@@ -18,7 +18,8 @@ from mirage_py.runtime import gate_judge
 from mirage_py.runtime.gate_store import GateStore
 from mirage_py.runtime.references import Known, References
 from mirage_py.runtime.timing import Timed
-from mirage_py.runtime.worker_pool import Reply, WorkerPool
+from mirage_py.runtime.worker_pool import WorkerPool
+from mirage_py.runtime.worker_process import Reply
 from mirage_py.ugraph.json_form import dump_text
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from mirage_py.errors import CompileError
-from mirage_py.runtime.worker_pool import Reply, WorkerPool
+from mirage_py.runtime.worker_pool import WorkerPool
+from mirage_py.runtime.worker_process import Reply
 from mirage_py.ugraph.program import Program
 
 # Inputs and references of a large program take minutes on a slow machine.

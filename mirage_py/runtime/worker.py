@@ -1,9 +1,9 @@
 """The inside of a worker process: a line of JSON in, a line of JSON out, until the input ends.
 
-Started by ``worker_pool`` in a session and process group of its own. A task names its ``service``
-and carries what that needs; the reply is ``{"value": ...}`` or ``{"error": text}``, ``spoiled``
-where the process is of no more use, and carries the number of its task. Nothing is pickled, and
-whatever a kernel's source or a compiler prints goes to the error stream.
+Started by ``worker_process`` in a session and process group of its own. A task names its
+``service`` and carries what that needs; the reply is ``{"value": ...}`` or ``{"error": text}``,
+``spoiled`` where the process is of no more use, and carries the number of its task. Nothing is
+pickled, and whatever a kernel's source or a compiler prints goes to the error stream.
 """
 
 from __future__ import annotations

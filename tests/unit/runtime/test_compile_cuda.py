@@ -16,7 +16,8 @@ from mirage_py.runtime.compile_pool import CompilePool
 from mirage_py.runtime.compiled_facts import CompiledFacts, Resources, said_by_ptxas
 from mirage_py.runtime.cuda_compiler import CudaCompiler, nvcc
 from mirage_py.runtime.stand_in import rehearse
-from mirage_py.runtime.worker_pool import Reply, WorkerPool
+from mirage_py.runtime.worker_pool import WorkerPool
+from mirage_py.runtime.worker_process import Reply
 from mirage_py.targets import target
 from mirage_py.ugraph.plan import Plan
 

@@ -20,7 +20,8 @@ from mirage_py.runtime.compile import KernelSource, compile_kernel
 from mirage_py.runtime.compile_pool import CompilePool
 from mirage_py.runtime.compiled_facts import CompiledFacts
 from mirage_py.runtime.emission import emit_kernels
-from mirage_py.runtime.worker_pool import OUT_OF_TIME, Reply, WorkerPool
+from mirage_py.runtime.worker_pool import OUT_OF_TIME, WorkerPool
+from mirage_py.runtime.worker_process import Reply
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.ugraph import UGraph
 
@@ -102,7 +103,7 @@ def test_an_interrupt_ends_the_workers(request: pytest.FixtureRequest):
 
 
 def test_workers_that_cannot_start_are_an_error(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("mirage_py.runtime.worker_pool._BOOT", "raise SystemExit('no luck')")
+    monkeypatch.setattr("mirage_py.runtime.worker_process._BOOT", "raise SystemExit('no luck')")
     with WorkerPool(2, timeout_s=5.0) as pool:
         with pytest.raises(CompileError, match="does not start") as raised:
             pool.map([task(GOOD)] * 3)

@@ -83,8 +83,8 @@ def test_what_is_printed_is_no_answer(pool: WorkerPool):
 
 
 def test_endless_messages_do_not_fill_the_disk(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("mirage_py.runtime.worker_pool._MOST_STDERR_BYTES", 1 << 20)
-    monkeypatch.setattr("mirage_py.runtime.worker_pool._LOOK_S", 0.05)
+    monkeypatch.setattr("mirage_py.runtime.worker_process._MOST_STDERR_BYTES", 1 << 20)
+    monkeypatch.setattr("mirage_py.runtime.worker_process._LOOK_S", 0.05)
     with WorkerPool(1, timeout_s=30.0, imports=()) as pool:
         (reply,) = pool.map([task("print_without_end")])
     assert (reply.kind, reply.reason) == ("crash", "it printed more than 1048576 bytes")

@@ -17,7 +17,7 @@ from mirage_py.runtime.gate_service import gate, prepare
 from mirage_py.runtime.interpreted import run_interpreted
 from mirage_py.runtime.measured import Contender, float_source
 from mirage_py.runtime.timing import Timed
-from mirage_py.runtime.worker_pool import Reply
+from mirage_py.runtime.worker_process import Reply
 from mirage_py.ugraph.json_form import dump_text
 from mirage_py.ugraph.plan import Plan
 from mirage_py.verify.float_gate import MAX_REFERENCE_WORK
