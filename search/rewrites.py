@@ -11,12 +11,13 @@ from mirage_py.search.made_operands import with_made_operands
 from mirage_py.search.outputs_apart import with_outputs_apart
 from mirage_py.search.side_by_side import of_whole_columns, side_by_side
 from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
 Search = Callable[[Program], Sequence[UGraph]]
 
-# Families of one kernel that has products side by side and all else, cheapest first.
-_FUSED = 12
+# Families of one kernel for products side by side and all else, cheapest first: with loops, and
+# without, of which long sums fit none.
+_LOOPED, _STRAIGHT = 8, 2
 
 
 def with_rewrites(program: Program, search: Search, of_one_kernel: Search) -> list[UGraph]:
@@ -29,7 +30,7 @@ def with_rewrites(program: Program, search: Search, of_one_kernel: Search) -> li
 
     found = [*apart(program), *with_made_operands(program, search, apart)]
     for beside in side_by_side(program):
-        fused = [u for u in of_one_kernel(beside.program) if kind_of(u) == ONE_KERNEL][:_FUSED]
+        fused = _fused(of_one_kernel(beside.program))
         if beside.whole:
             made = with_made_operands(beside.program, of_one_kernel)
         else:
@@ -39,3 +40,16 @@ def with_rewrites(program: Program, search: Search, of_one_kernel: Search) -> li
             ]
         found += [of_whole_columns(u, beside) for u in (*fused, *made)]
     return found
+
+
+def _fused(families: Sequence[UGraph]) -> list[UGraph]:
+    """The cheapest families of one kernel."""
+    ours = [u for u in families if kind_of(u) == ONE_KERNEL]
+    looped = [u for u in ours if _loops(u)]
+    straight = [u for u in ours if not _loops(u)]
+    return [*looped[:_LOOPED], *straight[:_STRAIGHT]]
+
+
+def _loops(ugraph: UGraph) -> bool:
+    blocks = [k for k in ugraph.kernels if isinstance(k, BlockGraph)]
+    return any(s.loop is not None for b in blocks for s in b.sections)

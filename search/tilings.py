@@ -21,6 +21,10 @@ _LIGHT_LOOP_ELEMENTS = 8192
 _MIN_LIGHT_TILE = 32
 # Programs have few dimensions for a grid; one with a dozen would have millions of grids.
 _MOST_GRIDS = 1024
+# Columns of one product are computed again for other columns of another one at most so often, where
+# that can be; else that many grids are tried.
+_MOST_REPEATS = 4
+_LEAST_REPEATING = 64
 
 
 def tilings(
@@ -47,7 +51,8 @@ def tilings(
     dims = tuple(dict.fromkeys(d for i in heavy if (d := block.sections[i].loop) is not None))
     # Over the parts of a split dimension a product only combines what another kernel summed.
     loop_choices = [spread(loop_tiles(scope, d, has_dot=d not in roles.parts)) for d in dims]
-    for tiles in product(*_few_enough([spread(grid_tiles(scope, roles, d)) for d in grid])):
+    grids = product(*_few_enough([spread(grid_tiles(scope, roles, d)) for d in grid]))
+    for tiles in _without_repetition(scope, block, grid, tuple(grids)):
         axes = tuple(GridAxis(d, t, d in shared) for d, t in zip(grid, tiles, strict=True))
         tiled = replace(block, grid=axes)
         for chosen in product(*loop_choices):
@@ -70,6 +75,42 @@ def _few_enough(choices: Sequence[Sequence[int]]) -> list[Sequence[int]]:
         longest = max(range(len(kept)), key=lambda n: len(kept[n]))
         kept[longest] = kept[longest][1::2]
     return kept
+
+
+def _without_repetition(
+    scope: Program, block: BlockGraph, dims: Sequence[str], grids: Sequence[Sequence[int]]
+) -> Sequence[Sequence[int]]:
+    """Grids whose blocks repeat hardly anything; where there are none, some that repeat least.
+
+    Along axes that no value has in common, each block computes for one what others compute too.
+    """
+    groups = _apart(block, dims)
+    if not groups:
+        return grids
+
+    def repeats(tiles: Sequence[int]) -> int:
+        blocks = {d: -(-scope.sizes[d] // t) for d, t in zip(dims, tiles, strict=True)}
+        return prod(prod(sorted(blocks[d] for d in group)[:-1]) for group in groups)
+
+    counts = [repeats(tiles) for tiles in grids]
+    kept = [tiles for tiles, n in zip(grids, counts, strict=True) if n <= _MOST_REPEATS]
+    least = sorted(range(len(grids)), key=counts.__getitem__)[:_LEAST_REPEATING]
+    return kept or [grids[n] for n in sorted(least)]
+
+
+def _apart(block: BlockGraph, dims: Sequence[str]) -> list[list[str]]:
+    """Gridded dimensions of which no value has two, group by group."""
+    values = [{*n.dims, *n.reduced} if n.op == "matmul" else {*n.dims} for n in block.nodes]
+    groups: list[list[str]] = []
+    for d in dims:
+        strangers = [g for g in groups if any(not _meet(values, d, e) for e in g)]
+        groups = [g for g in groups if g not in strangers]
+        groups.append([*(e for g in strangers for e in g), d])
+    return [g for g in groups if len(g) > 1]
+
+
+def _meet(values: Sequence[set[str]], one: str, other: str) -> bool:
+    return any(one in dims and other in dims for dims in values)
 
 
 def _spread(tiles: Sequence[int]) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from mirage_py.frontend.spec import parse
 from mirage_py.pipeline import normalise
 from mirage_py.search.instantiate import rank
 from mirage_py.search.search import SearchLimits, search
-from mirage_py.search.tilings import _few_enough
+from mirage_py.search.tilings import _few_enough, tilings
 from mirage_py.targets import H200
 
 ALONE = SearchLimits(rings=("factored",), max_kernels=1)
@@ -36,3 +36,18 @@ def test_a_program_of_many_dimensions_is_ranked_in_seconds():
     families = search(normalise(program), limits=ALONE).families
     assert rank([f.ugraph for f in families], H200, 8)
     assert time.process_time() - begun < 20.0
+
+
+@pytest.mark.parametrize(("n", "k", "most"), [(1024, 64, 1), (4096, 4096, 16 * 16)])
+def test_blocks_along_columns_of_two_products_repeat_little(n: int, k: int, most: int):
+    program = parse(
+        f"B = 64, D = 512, N = {n}, K = {k}\nX[B, D], W[D, N], U[D, K] : f16\n"
+        "Y[b, n] = sum[d](X[b, d] * W[d, n])\nZ[b, k] = sum[d](X[b, d] * U[d, k])\n"
+    )
+    found = search(normalise(program), limits=ALONE).families
+    (block,) = next(f.ugraph.kernels for f in found if len(f.ugraph.kernels[0].sections) == 2)
+    grids = [t.block.grid_tiles for t in tilings(program, block, ())]
+    repeats = [min(n // tiles["n"], k // tiles["k"]) for tiles in grids]
+    assert grids
+    assert max(repeats) <= max(4, most)
+    assert min(repeats) in (1, 16)
