@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from mirage_py.codegen.cuda.block_facts import BlockFacts
 from mirage_py.codegen.cuda.c_text import added, atom, identifier
 from mirage_py.codegen.cuda.copies import Copies
 from mirage_py.codegen.cuda.copy_engine import CopyEngine, engine_box
@@ -42,10 +43,11 @@ class EnginePipeline(Pipeline):
         self.engine = CopyEngine(emission)
         self.live = live
         # The loads of each loop that the engine serves.
-        self.loops = self._served()
-        loops = [n for n, s in enumerate(emission.facts.block.sections) if s.loop is not None]
-        all_served = all(n in self.loops or not self._loads(n) for n in loops)
-        self.roles = Roles(emission.options.num_warps, wants_producer and all_served and self.loops)
+        self.loops = served_loops(emission.facts, staged)
+        for loads in self.loops.values():
+            self._describe(loads)
+        is_fed = wants_producer and can_be_fed(emission.facts, staged)
+        self.roles = Roles(emission.options.num_warps, is_fed)
         if self.roles.has_producer:
             emission.barrier_text = self.roles.barrier_text
         self._bounds: dict[int, tuple[str, str, int]] = {}
@@ -63,22 +65,12 @@ class EnginePipeline(Pipeline):
         """Parameters of the kernel, behind its pointers."""
         return tuple(self.engine.maps.values())
 
-    def _loads(self, section: int) -> list[int]:
-        return [n for n in self.out.facts.block.sections[section].nodes if n in self.staged]
-
-    def _served(self) -> dict[int, list[int]]:
-        found = {}
-        for number, section in enumerate(self.out.facts.block.sections):
-            if section.loop is None:
-                continue
-            loads = self._loads(number)
-            boxes = {n: engine_box(self.out.facts, self.staged[n]) for n in loads}
-            if loads and all(boxes.values()):
-                found[number] = loads
-                for load, box in boxes.items():
-                    assert box is not None
-                    self.engine.describe(self.staged[load], box)
-        return found
+    def _describe(self, loads: Sequence[int]) -> None:
+        """Tell the engine of the tensors of loads."""
+        for load in loads:
+            box = engine_box(self.out.facts, self.staged[load])
+            assert box is not None
+            self.engine.describe(self.staged[load], box)
 
     # -- the kernel's head -----------------------------------------------------------------------
 
@@ -191,6 +183,11 @@ class EnginePipeline(Pipeline):
             out.line(f"{self._fetch[section]}({start}, {stage});")
             advance_stage(out, stage, parity, depth)
 
+    def give_rest_back(self, count: int, condition: str = "") -> None:
+        """Behind a loop: the stage of so many iterations ago, which is not filled again where the
+        block ends with the kernel.
+        """
+
     # -- loops -----------------------------------------------------------------------------------
 
     def begin_loop(
@@ -290,3 +287,21 @@ class EnginePipeline(Pipeline):
                 out.barrier("what threads have exchanged is read")
         advance_stage(out, self._stage, self._parity, self.depths[section])
         self._now = {}
+
+
+def served_loops(facts: BlockFacts, staged: Mapping[int, Staged]) -> dict[int, list[int]]:
+    """The loads of each section with a loop all of whose tiles the engine can fetch."""
+    found = {}
+    for number, section in enumerate(facts.block.sections):
+        loads = [n for n in section.nodes if n in staged]
+        are_served = all(engine_box(facts, staged[n]) for n in loads)
+        if section.loop is not None and loads and are_served:
+            found[number] = loads
+    return found
+
+
+def can_be_fed(facts: BlockFacts, staged: Mapping[int, Staged]) -> bool:
+    """Whether a warp of its own can fetch all that loops read."""
+    loops = (s for s in facts.block.sections if s.loop is not None)
+    reading = [s for s in loops if any(n in staged for n in s.nodes)]
+    return bool(reading) and len(served_loops(facts, staged)) == len(reading)

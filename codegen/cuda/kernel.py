@@ -15,6 +15,7 @@ from mirage_py.codegen.cuda.loops import Loops
 from mirage_py.codegen.cuda.memory import MEMORY
 from mirage_py.codegen.cuda.phase_text import PhaseText
 from mirage_py.codegen.cuda.staging import staged_loads
+from mirage_py.codegen.cuda.staying_pipeline import StayingPipeline
 from mirage_py.codegen.cuda.straight_code import StraightCode
 from mirage_py.codegen.cuda.warp_shifts import own_shifts
 from mirage_py.codegen.cuda.writers import Writers
@@ -107,7 +108,10 @@ class KernelEmitter:
         if self.order.lets_next_start:
             # The GPU places the next kernel's blocks behind all of this one's, where there is room.
             self.out.line("next_kernel_may_start();")
-        grid_positions(self.out, {d for found in self.writers.live for d in found.dims()})
+        if isinstance(self.pipeline, StayingPipeline):
+            self._emit_places(self.pipeline, straight, loops)
+            return
+        grid_positions(self.out, self.writers.uneven)
         if self.order.starts_early:
             self.out.line("wait_for_kernel_before();")
         if self.cluster is not None:
@@ -115,6 +119,19 @@ class KernelEmitter:
             if self.cluster.all_have_slices:
                 straight.issue_ahead(self.cluster)
         self.pipeline.begin_kernel()
+        self._sections(straight, loops)
+        self.pipeline.end_kernel()
+
+    def _emit_places(self, pipeline: StayingPipeline, straight: StraightCode, loops: Loops) -> None:
+        if self.order.starts_early:
+            self.out.line("wait_for_kernel_before();")
+        with self.out.memory.loop():
+            pipeline.begin_kernel()
+            with pipeline.each_place():
+                self._sections(straight, loops)
+        pipeline.end_kernel()
+
+    def _sections(self, straight: StraightCode, loops: Loops) -> None:
         for number, section in enumerate(self.block.sections):
             whole_positions(self.out, number)
             if section.loop is not None:
@@ -123,13 +140,14 @@ class KernelEmitter:
                 straight.meet(self.cluster, number)
             else:
                 straight.write(section.nodes)
-        self.pipeline.end_kernel()
 
     # -- facts -----------------------------------------------------------------------------------
 
     @property
     def grid(self) -> int:
         """Blocks of the grid."""
+        if isinstance(self.pipeline, StayingPipeline):
+            return self.pipeline.places.blocks
         return self.tiling.grid_blocks
 
     @property

@@ -60,7 +60,8 @@ class Loops:
             start = f"{out.index_type} {variable} = {begin}" if begin else ""
             with out.indented(f"for ({start}; {variable} < {stop}; {variable} += {tile})"):
                 self._iteration(number, dim, variable, (first, tile))
-            writers.overlap.finish()
+            writers.pipeline.end_loop(number)
+            writers.overlap.finish(f"{added(first, str(tile))} < {stop}")
         writers.accumulators.finish(states)
 
     def _iteration(self, number: int, dim: str, variable: str, bounds: tuple[str, int]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from mirage_py.codegen.cuda.memory_plan import Buffer, MemoryPlan, plan_memory, plan_without_reuse
@@ -42,6 +42,11 @@ class SharedMemory:
         self._lives[name][1] = self.phase
         for loop in self._loops:
             loop.append(name)
+
+    @property
+    def names(self) -> Collection[str]:
+        """All buffers so far."""
+        return self._sizes.keys()
 
     @contextmanager
     def loop(self, may_be_empty: bool = False) -> Iterator[None]:

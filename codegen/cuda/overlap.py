@@ -240,14 +240,17 @@ class Overlap:
                 self._multiply()
             self.turns.pass_on()
 
-    def finish(self) -> None:
-        """Behind the loop: the products of the last iteration."""
+    def finish(self, has_two: str) -> None:
+        """Behind the loop: the products of the last iteration. ``has_two`` is the C condition of
+        two iterations or more.
+        """
         if self._before:
             self.out.comment("The products of the last iteration.")
             if self._is_across:
                 assert isinstance(self.pipeline, EnginePipeline)
                 with self.pipeline.stage_before():
                     self.products.groups.wait()
+                self.pipeline.give_rest_back(2, has_two)
                 self._take_over()
             self._multiply()
             self.turns.end()
@@ -255,6 +258,9 @@ class Overlap:
             assert isinstance(self.pipeline, EnginePipeline)
             with self.pipeline.stage_before():
                 self.products.groups.wait()
+        if self.products.groups.late:
+            assert isinstance(self.pipeline, EnginePipeline)
+            self.pipeline.give_rest_back(1)
         for key in self._scales:
             self.out.drop(key)
             self.out.drop(("rises", key[1], 0))

@@ -206,6 +206,9 @@ class Pipeline:
             out.line(f"unsigned char* const {name} = {ring} + {self._stage} * {size};")
             self._now[load] = name
 
+    def end_loop(self, section: int) -> None:
+        """Behind the last iteration of a loop, whose early products are there."""
+
     def end_iteration(self, section: int, has_exchanged: bool) -> None:
         """At the end of an iteration."""
         out, depth = self.out, self.depths[section]

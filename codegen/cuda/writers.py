@@ -8,7 +8,7 @@ from mirage_py.codegen.cuda.accumulators import Accumulators
 from mirage_py.codegen.cuda.copies import Copies
 from mirage_py.codegen.cuda.elementwise import ThreadGraphs
 from mirage_py.codegen.cuda.emission import Emission
-from mirage_py.codegen.cuda.engine_pipeline import EnginePipeline
+from mirage_py.codegen.cuda.engine_pipeline import EnginePipeline, can_be_fed
 from mirage_py.codegen.cuda.exchange import Exchange
 from mirage_py.codegen.cuda.meetings import Meetings
 from mirage_py.codegen.cuda.operands import Operands
@@ -17,6 +17,8 @@ from mirage_py.codegen.cuda.pipeline import Pipeline
 from mirage_py.codegen.cuda.products import Products
 from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.staging import Staged
+from mirage_py.codegen.cuda.staying_blocks import BLOCKS, Places, blocks_asked
+from mirage_py.codegen.cuda.staying_pipeline import StayingPipeline
 from mirage_py.codegen.cuda.stores import Stores
 from mirage_py.codegen.cuda.warpgroup_products import WarpGroupProducts
 from mirage_py.codegen.live_tiles import live_range
@@ -43,6 +45,8 @@ class Writers:
         self.depths = depths
         sections = self.facts.block.sections
         self.live = tuple(live_range(self.facts.tiling, n) for n in range(len(sections)))
+        # Dimensions along which blocks have loops of different lengths.
+        self.uneven = {d for found in self.live for d in found.dims()}
         self.exchange = Exchange(out)
         self.copies = Copies(out)
         self.pipeline = self._pipeline()
@@ -71,6 +75,14 @@ class Writers:
         meetings = {self.facts.section(n): None for n in self.received}
         is_last = len(meetings) == 1 and min(meetings) > max(self.depths, default=-1)
         wants_producer &= is_last or not self.facts.block.cluster_dims
+        can_stay = wants_producer and not self.facts.block.cluster_dims
+        blocks = blocks_asked(options.flag(BLOCKS))
+        is_less = 0 < blocks < self.facts.tiling.grid_blocks
+        if can_stay and is_less and can_be_fed(self.facts, self.staged):
+            places = Places(self.out, blocks, self.uneven)
+            return StayingPipeline(
+                self.out, self.copies, self.staged, self.depths, self.live, places
+            )
         return EnginePipeline(
             self.out, self.copies, self.staged, self.depths, self.live, wants_producer
         )

@@ -1,0 +1,146 @@
+"""Blocks that take one place of the grid after another (launch option ``blocks``)."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from cuda_plans import cuda_plan, error_of, for_cuda, kernel_of
+from plans import attention_plan, attention_reference
+
+from mirage_py.errors import ScheduleError
+from mirage_py.runtime.emulated import check_emulated
+from mirage_py.runtime.stand_in import cpp_compiler
+from mirage_py.ugraph.plan import Plan
+
+FLAGS = {"arch": "sm_90a", "producer": "warps"}
+needs_compiler = pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
+
+CAUSAL = """
+Q[2, 256, 64], K[2, 64, 256], V[2, 256, 64] : f16
+let A[h, q, s] = where(s <= q, 0.125 * sum[c](Q[h, q, c] * K[h, c, s]), -1e30)
+O[h, q, e] = sum[s](softmax[s](A[h, q, s]) * V[h, s, e])
+"""
+
+KERNEL = """
+kernel causal {
+  grid q by 64, h by 1
+  %0 = load Q[h, q, c]
+  %1 = const 0.125
+  %2 = const -1e+30
+  loop s by 32 {
+    %3 = load K[h, c, s]
+    %4 = matmul[c] %0, %3
+    %5 = mul %4, %1
+    %6 = mask (s <= q)
+    %7 = where %6, %5, %2
+    %8 = max[s] %7
+    %9 = accum_max[shift] %8
+    %10 = sub %7, %9
+    %11 = exp %10
+    %12 = mul %11, %6
+    %13 = sum[s] %12
+    %14 = accum_rescaled[1] %13, %9
+    %15 = load V[h, s, e]
+    %16 = matmul[s] %12, %15
+    %17 = accum_rescaled[1] %16, %9
+  }
+  %18 = div %17, %14
+  store O[h, q, e] = %18
+}
+"""
+
+PRODUCT = """
+X[256, 128], W[128, 128] : f16
+Y[m, n] = sum[k](X[m, k] * W[k, n])
+"""
+
+PRODUCT_KERNEL = """
+kernel product {
+  grid m by 64, n by 64
+  loop k by 32 {
+    %0 = load X[m, k]
+    %1 = load W[k, n]
+    %2 = matmul[k] %0, %1
+    %3 = accum_sum %2
+  }
+  store Y[m, n] = %3
+}
+"""
+
+
+def staying(blocks: int, warps: int = 4, **flags: str) -> Plan:
+    """Attention of four places, without masks."""
+    plan = attention_plan(2, 32 * warps, 192, 64, (16 * warps, 64))
+    return for_cuda(plan, warps, 3, blocks=str(blocks), **FLAGS | flags)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "plan",
+    [
+        staying(3),
+        staying(1, overlap="on"),
+        staying(3, overlap="across", rescaling="lazy"),
+        staying(3, 8, overlap="on", turns="on"),
+    ],
+    ids=["no overlap", "overlap", "across", "turns"],
+)
+def test_agrees_with_float64(plan: Plan) -> None:
+    """Races and deadlocks would be errors."""
+    judged = check_emulated(plan.ugraph.program, plan, seed=3)
+    assert judged.passed, judged.reason
+
+
+@needs_compiler
+@pytest.mark.parametrize("flags", [{}, {"overlap": "on"}, {"overlap": "across"}])
+def test_places_with_unequal_work(flags):
+    seen = np.arange(256) <= np.arange(256)[:, None]
+
+    def reference(x):
+        heads = [{n: a[h] for n, a in x.items()} for h in range(2)]
+        return np.stack([attention_reference(one | {"Q": 0.125 * one["Q"]}, seen) for one in heads])
+
+    plan = cuda_plan(CAUSAL, KERNEL, 3, blocks="3", **FLAGS | flags)
+    assert error_of(plan, reference) < 2e-3
+
+
+@needs_compiler
+@pytest.mark.parametrize("overlap", ["", "on"])
+def test_a_product(overlap):
+    plan = cuda_plan(PRODUCT, PRODUCT_KERNEL, 3, blocks="3", overlap=overlap, **FLAGS)
+    assert error_of(plan, lambda x: x["X"] @ x["W"]) < 2e-3
+
+
+def test_the_places_with_most_work_come_first_and_every_second_round_goes_back():
+    kernel = kernel_of(cuda_plan(CAUSAL, KERNEL, 3, blocks="3", **FLAGS))
+    assert kernel.grid == 3
+    (place,) = set(re.findall(r"const int place = (.*);", kernel.body))
+    round_ = "(round & 1 ? 2 - (int)blockIdx.x : (int)blockIdx.x)"
+    assert place == f"round * 3 + {round_}"
+    text = re.search(r"const int q_block = (.*);", kernel.body)[1]
+    blocks = [eval(text.replace("/", "//"), {"place": n}) for n in range(8)]
+    assert blocks == [3, 3, 2, 2, 1, 1, 0, 0]
+
+
+def test_queries_of_the_next_place_are_fetched_while_results_are_stored():
+    body = kernel_of(staying(3, overlap="across")).body
+    behind = body[body.index("mbarrier_arrive(inputs_empty)") :]
+    assert "The products of the last iteration." in behind
+    assert "cp_async" not in body
+
+
+def test_without_a_warp_that_fetches_each_block_has_one_place():
+    plan = attention_plan(2, 128, 192, 64, (64, 64))
+    plain = for_cuda(plan, 4, 3, arch="sm_90a", copies="descriptors")
+    asked = for_cuda(plan, 4, 3, arch="sm_90a", copies="descriptors", blocks="3")
+    assert kernel_of(asked).body == kernel_of(plain).body
+    assert kernel_of(staying(4)).grid == 4
+    assert "place" not in kernel_of(staying(4)).body
+
+
+def test_something_else_than_a_number_is_refused():
+    plan = for_cuda(attention_plan(2, 128, 192, 64, (64, 64)), 4, 3, **FLAGS, blocks="all")
+    with pytest.raises(ScheduleError, match="blocks 'all'"):
+        kernel_of(plan)
