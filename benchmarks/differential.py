@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,10 +28,14 @@ from mirage_py.errors import MirageError
 from mirage_py.runtime.compile_pool import CompilePool
 from mirage_py.runtime.emulated import run_emulated
 from mirage_py.runtime.gate_store import laid_out
-from mirage_py.runtime.launch import PlanRunner, run_interpreted
+from mirage_py.runtime.interpreted import run_interpreted
+from mirage_py.runtime.launch import PlanRunner
 from mirage_py.ugraph.buffers import FloatArray
 from mirage_py.verify.float_gate import cases as output_cases
 from mirage_py.verify.float_gate import reference
+
+if TYPE_CHECKING:
+    import torch
 
 _CAPABILITY = 90
 
@@ -103,10 +108,9 @@ def on_gpu(case: Case, arrays: Mapping[str, FloatArray]) -> Mapping[str, FloatAr
     }
 
 
-def _bits(tensor: object) -> object:
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
     import torch
 
-    assert isinstance(tensor, torch.Tensor)
     return tensor.view(torch.uint8) if tensor.dim() else tensor.reshape(1).view(torch.uint8)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mirage_py.errors import InputError
@@ -96,6 +97,38 @@ class ExpectedInput:
         )
 
 
+def check_tensors(values: Sequence[object], names: Sequence[str]) -> None:
+    """InputError unless there is a tensor for each name."""
+    import torch
+
+    if len(values) != len(names):
+        raise InputError(
+            f"{len(values)} tensors for {len(names)} inputs",
+            where="kernel input",
+            repair=f"pass {', '.join(names)}",
+        )
+    for value, name in zip(values, names, strict=True):
+        if not isinstance(value, torch.Tensor):
+            raise InputError(
+                f"'{name}' is a {type(value).__name__}, not a tensor",
+                where="kernel input",
+                repair="pass torch tensors on the GPU",
+            )
+
+
+def check_outside_capture(index: int, repair: str) -> None:
+    """InputError inside a CUDA graph capture on a device, where nothing can be loaded."""
+    import torch
+
+    if torch.cuda.is_current_stream_capturing():
+        raise InputError(
+            "the first call of this kind is inside a CUDA graph capture",
+            where=f"cuda:{index}",
+            why="kernels are compiled and loaded at the first call",
+            repair=repair,
+        )
+
+
 def check_device(device: torch.device) -> None:
     """InputError unless tensors there can be read by a CUDA kernel."""
     if device.type != "cuda":
@@ -108,7 +141,7 @@ def check_device(device: torch.device) -> None:
         )
 
 
-def check_detached(inputs: tuple[torch.Tensor, ...], expected: tuple[ExpectedInput, ...]) -> None:
+def check_detached(inputs: Sequence[torch.Tensor], expected: Sequence[ExpectedInput]) -> None:
     """InputError when a gradient would be lost without a word."""
     import torch
 

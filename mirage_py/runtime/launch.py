@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.codegen.triton.module import TritonKernel
-from mirage_py.errors import InputError
-from mirage_py.runtime import library
-from mirage_py.runtime.emission import Step, ZeroFill, emit_steps
-from mirage_py.runtime.input_check import ExpectedInput, check_detached, check_device
-from mirage_py.runtime.interpreted import run_interpreted
+from mirage_py.runtime.actions import Action, run_all, torch_action
+from mirage_py.runtime.emission import Step, emit_steps
+from mirage_py.runtime.input_check import (
+    ExpectedInput,
+    check_detached,
+    check_device,
+    check_outside_capture,
+    check_tensors,
+)
 from mirage_py.runtime.known_calls import KnownCalls
-from mirage_py.runtime.launch_cuda import Launch, Places, cuda_launch
+from mirage_py.runtime.launch_cuda import Places, cuda_launch
 from mirage_py.runtime.launch_triton import arguments_of, triton_launcher
 from mirage_py.runtime.poison import poison
 from mirage_py.runtime.repeated_launch import empty, repeated, stream_function
@@ -22,8 +26,6 @@ from mirage_py.ugraph.program import Tensor
 
 if TYPE_CHECKING:
     import torch
-
-__all__ = ["PlanRunner", "run_interpreted"]
 
 
 class PlanRunner(KnownCalls):
@@ -43,7 +45,7 @@ class PlanRunner(KnownCalls):
         self.outputs = tuple(o.tensor for o in program.outputs)
         self.memory = (*program.inputs, *self.outputs, *plan.ugraph.intermediates)
         self._place = {t.name: n for n, t in enumerate(self.memory)}
-        self._launches: dict[int, tuple[Launch, ...]] = {}
+        self._launches: dict[int, tuple[Action, ...]] = {}
 
     def run_into(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         """Compute into ``outputs``, row-major tensors of the right shapes, types and device.
@@ -93,22 +95,9 @@ class PlanRunner(KnownCalls):
     def _accept(
         self, inputs: tuple[torch.Tensor, ...]
     ) -> tuple[tuple[torch.Tensor, ...], torch.device]:
-        if len(inputs) != len(self.inputs):
-            names = ", ".join(e.tensor.name for e in self.inputs)
-            raise InputError(
-                f"{len(inputs)} tensors for {len(self.inputs)} inputs",
-                where="kernel input",
-                repair=f"pass {names}",
-            )
         import torch
 
-        for value, spec in zip(inputs, self.inputs, strict=True):
-            if not isinstance(value, torch.Tensor):
-                raise InputError(
-                    f"'{spec.tensor.name}' is a {type(value).__name__}, not a tensor",
-                    where="kernel input",
-                    repair="pass torch tensors on the GPU",
-                )
+        check_tensors(inputs, [e.tensor.name for e in self.inputs])
         device = inputs[0].device if inputs else torch.device("cuda", torch.cuda.current_device())
         check_device(device)
         check_detached(inputs, self.inputs)
@@ -137,52 +126,28 @@ class PlanRunner(KnownCalls):
         stream_of = stream_function()
         launches = self._launches.get(index) or self._prepare(index)
         if index == torch.cuda.current_device():
-            stream = stream_of(index)
-            for launch in launches:
-                launch(memory, stream)
+            run_all(launches, memory, stream_of(index))
             return
         with torch.cuda.device(index):
-            stream = stream_of(index)
-            for launch in launches:
-                launch(memory, stream)
+            run_all(launches, memory, stream_of(index))
 
-    def _prepare(self, index: int) -> tuple[Launch, ...]:
+    def _prepare(self, index: int) -> tuple[Action, ...]:
         import torch
 
-        if torch.cuda.is_current_stream_capturing():
-            raise InputError(
-                "the first call on this device is inside a CUDA graph capture",
-                where=f"cuda:{index}",
-                why="kernels are compiled and loaded at the first call",
-                repair="call it once, or warmup() it, before the capture",
-            )
+        check_outside_capture(index, "call it once, or warmup() it, before the capture")
         with torch.cuda.device(index):
             launches = tuple(self._loaded(step, index) for step in self.steps)
         self._launches[index] = launches
         return launches
 
-    def _loaded(self, step: Step, index: int) -> Launch:
+    def _loaded(self, step: Step, index: int) -> Action:
         if isinstance(step, TritonKernel):
             return self._triton(step, index)
         if isinstance(step, CudaKernel):
             return self._cuda(step, index)
-        if isinstance(step, ZeroFill):
-            zeroed = self._place[step.tensor]
+        return torch_action(step, self._place)
 
-            def zero(memory: Sequence[torch.Tensor], stream: int) -> None:  # noqa: ARG001
-                memory[zeroed].zero_()
-
-            return zero
-        function = library.library_function(step.op)
-        arguments = [self._place[name] for name in step.args]
-        result = self._place[step.result]
-
-        def call(memory: Sequence[torch.Tensor], stream: int) -> None:  # noqa: ARG001
-            function(*(memory[a] for a in arguments), out=memory[result])
-
-        return call
-
-    def _triton(self, step: TritonKernel, index: int) -> Launch:
+    def _triton(self, step: TritonKernel, index: int) -> Action:
         facts = [(list(t.shape), list(t.element_strides)) for t in step.pointers]
         arguments = arguments_of(step, [self._place[t.name] for t in step.pointers], facts)
         start, grid = triton_launcher(step, (), index), step.text.grid
@@ -192,7 +157,7 @@ class PlanRunner(KnownCalls):
 
         return launch
 
-    def _cuda(self, step: CudaKernel, index: int) -> Launch:
+    def _cuda(self, step: CudaKernel, index: int) -> Action:
         import torch
 
         major, minor = torch.cuda.get_device_capability(index)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.errors import CompileError
+from mirage_py.runtime.actions import Action
 from mirage_py.runtime.compile_cuda import CudaSource, machine_code
 from mirage_py.runtime.configured_launch import ConfiguredLaunch
 from mirage_py.runtime.cuda_driver import INVALID_CONTEXT, CudaDriver, cuda_driver
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 # Blocks of a cluster that every GPU with clusters takes.
 _PORTABLE_CLUSTER = 8
 
-# What a step does with every tensor of the plan on a stream.
-Launch = Callable[[Sequence["torch.Tensor"], int], None]
-
 
 @dataclass(frozen=True, slots=True)
 class Places:
@@ -37,7 +35,7 @@ class Places:
     mapped: Sequence[tuple[int, DType]] = ()
 
 
-def cuda_launch(kernel: CudaKernel, capability: int, device: int, places: Places) -> Launch:
+def cuda_launch(kernel: CudaKernel, capability: int, device: int, places: Places) -> Action:
     """The kernel, compiled for sm_``capability`` and loaded on ``device``, as a function of all
     tensors of a plan and a stream.
 
@@ -52,7 +50,7 @@ def cuda_launch(kernel: CudaKernel, capability: int, device: int, places: Places
 
 def launcher(
     kernel: CudaKernel, driver: CudaDriver, function: int, device: int, places: Places
-) -> Launch:
+) -> Action:
     """A loaded ``function`` with as little as possible left to do in a call."""
     pairs = zip(kernel.tensor_maps, places.mapped, strict=True)
     maps = [(TensorMaps(driver, m, dtype, device), place) for m, (place, dtype) in pairs]

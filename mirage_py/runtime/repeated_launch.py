@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+from mirage_py.runtime.actions import Action
 from mirage_py.runtime.compile import POINTER_ALIGNMENT_BYTES
 from mirage_py.runtime.known_calls import Again
 from mirage_py.ugraph.program import Tensor
 
 if TYPE_CHECKING:
     import torch
-
-# A step of a plan: every tensor of the plan and a stream to a launch.
-Action = Callable[[Sequence["torch.Tensor"], int], None]
 
 
 def repeated(

@@ -101,10 +101,22 @@ def test_what_does_not_fit(launches):
         runner(q, k, attention_inputs(4, 6)[2])
     with pytest.raises(InputError, match="2 tensors for 3 inputs"):
         runner(q, k)
+    with pytest.raises(InputError, match="'K' is a list, not a tensor"):
+        runner(q, [k], v)
     with pytest.raises(InputError, match="takes 3 axes"):
         runner(q[0], k, v)
     with pytest.raises(InputError, match=r"has type torch\.float32"):
         runner(q.float(), k, v)
+
+
+def test_tensors_elsewhere_are_refused_at_every_call(launches):
+    """Also of shapes that are known: the kernel would read addresses of another memory."""
+    runner = attention(launches)
+    inputs = attention_inputs(4, 5)
+    runner(*inputs)
+    runner._is_stand_in = False
+    with pytest.raises(InputError, match="the inputs are on cpu"):
+        runner._first_call(inputs)
 
 
 def test_sizes_that_no_tile_holds(launches):
@@ -112,7 +124,7 @@ def test_sizes_that_no_tile_holds(launches):
     plan = with_run_time_sizes(rms_plan(d=96, tiles=(16, 32, 64)), ("b", "n"))
     runner = SizedRunner(plan, launches)
     assert "b" in str(runner.validity)
-    runner.validity = type(runner.validity).ranges({"b": (1, 8)})
+    runner.calls.validity = type(runner.validity).ranges({"b": (1, 8)})
     with pytest.raises(InputError, match="the kernel is right for 1 <= b <= 8"):
         runner(*(torch.zeros(s).half() for s in ((9, 96), (96,), (96, 50))))
 
