@@ -14,6 +14,7 @@ import numpy as np
 
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.ugraph import index as ix
+from mirage_py.ugraph.decided_masks import without_mask
 from mirage_py.ugraph.dtypes import DType
 from mirage_py.ugraph.index import IndexExpr, Predicate
 from mirage_py.ugraph.node import Access, Attr, Node
@@ -330,7 +331,7 @@ class ProgramBuilder:
             return args[0]
         if (op, values[0]) in (("add", 0.0), ("mul", 1.0)):
             return args[1]
-        return None
+        return without_mask(self.nodes, op, args)
 
     def _factors(self, x: int) -> list[int]:
         """The factors of a product from left to right; some are products where there are many."""

@@ -259,3 +259,26 @@ def test_what_is_left_is_refused(form, what: str):
     assert caught.value.where == "masked, output Y"
     assert "1e9" in caught.value.repair
     assert caught.value.exit_code == 5
+
+
+def test_a_mask_that_holds_everywhere_is_none():
+    """An attention to everything: torch writes it as positions that are not negative."""
+    b = Expression()
+    penalty = b.where(b.mask(ix.compare("ge", Q, 0)), b.const(0.0), b.minus_infinity)
+    plain = Expression()
+    assert (
+        lower_masks(b.program(b.ratio(b.apply("exp", b.apply("add", b.x, penalty))))).digest
+        == plain.program(plain.ratio(plain.apply("exp", plain.x))).digest
+    )
+    assert b.where(b.mask(ix.compare("lt", Q, 0)), b.minus_infinity, b.x) == b.x
+
+
+def test_a_mask_that_holds_everywhere_keeps_its_dimensions():
+    """How many there are is a sum of nothing but the mask."""
+    b = Expression()
+    held = b.mask(ix.compare("ge", S, 0))
+    count = b.sum(b.apply("mul", b.const(2.0), held), ["s"])
+    program = b.program(b.apply("div", b.x, count))
+    x = np.ones((ROWS, COLUMNS))
+    got = evaluate_program(program, {"X": x}, FloatMeaning())["Y"]
+    np.testing.assert_allclose(got, x / (2.0 * COLUMNS))

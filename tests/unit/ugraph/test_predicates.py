@@ -3,7 +3,14 @@ from __future__ import annotations
 import itertools
 
 from mirage_py.ugraph import index as ix
-from mirage_py.ugraph.predicates import FALSE, TRUE, conjunction, disjunction, negation
+from mirage_py.ugraph.predicates import (
+    FALSE,
+    TRUE,
+    conjunction,
+    decided,
+    disjunction,
+    negation,
+)
 
 P = ix.compare("lt", ix.dim("i"), 2)
 Q = ix.compare("ge", ix.dim("j"), ix.dim("i"))
@@ -39,3 +46,25 @@ def test_forms_are_simple():
     assert disjunction(P, TRUE) == TRUE
     assert negation(conjunction(P, Q)) == disjunction(negation(P), negation(Q))
     assert "not" not in str(negation(disjunction(P, Q)))
+
+
+def test_what_indices_decide_by_themselves():
+    i, j = ix.dim("i"), ix.dim("j")
+    always = ix.compare("ge", i, 0)
+    never = ix.compare("lt", i + j, 0)
+    for predicate, wanted in [
+        (always, True),
+        (never, False),
+        (ix.compare("eq", i, -1), False),
+        (ix.compare("gt", i, -1), True),
+        (TRUE, True),
+        (FALSE, False),
+        (ix.Predicate("and", args=(P, never)), False),
+        (ix.Predicate("or", args=(P, always)), True),
+        (ix.Predicate("not", args=(never,)), True),
+    ]:
+        assert decided(predicate) is wanted
+        assert decided(negation(predicate)) is not wanted
+    assert decided(ix.Predicate("or", args=(P, never))) is None
+    # Not even where the size that there is would say so: kernels may learn sizes at launch.
+    assert [decided(p) for p in (P, Q, ix.Predicate("not", args=(P,)))] == [None] * 3
