@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -137,3 +137,21 @@ class Contender:
             spread=self.spread,
             facts=self.facts,
         )
+
+
+def fastest(contenders: Sequence[Contender], count: int) -> list[Contender]:
+    """The fastest ``count`` of those that have a time."""
+    timed = [c for c in contenders if c.time_us < inf]
+    return sorted(timed, key=lambda c: c.time_us)[:count]
+
+
+def leading(contenders: Sequence[Contender], count: int) -> list[Contender]:
+    """The fastest ``count``, and the fastest of each back end that has none among them: what the
+    other one can do is worth knowing.
+    """
+    ordered = fastest(contenders, len(contenders))
+    found = ordered[:count]
+    for contender in ordered[count:]:
+        if contender.backend not in {c.backend for c in found}:
+            found.append(contender)
+    return found

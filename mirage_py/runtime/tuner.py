@@ -2,27 +2,24 @@
 
 Compilation, checking and a first timing happen in workers, so a candidate that crashes or hangs
 costs only itself. From the fastest of a first timing it climbs: what is a step from them is
-compiled and timed too, as long as something gets faster. Timing goes by successive halving: all
-with few replays, the fastest quarter with more, a handful with many (Jamieson and Talwalkar 2016).
-In the later rounds, which are in this process, the baselines run between the candidates.
+compiled and timed too, as long as something gets faster. The fastest quarter goes on to the later
+rounds (``race.py``), which are in this process.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mirage_py.errors import CompileError, InputError, MirageError, VerificationError
+from mirage_py.errors import CompileError, InputError, VerificationError
 from mirage_py.runtime.ahead_of_time import memory_fault
 from mirage_py.runtime.compile_pool import CompileOutcome, CompilePool
 from mirage_py.runtime.gate import FloatGate
-from mirage_py.runtime.gate_store import RANDOM
-from mirage_py.runtime.launch import PlanRunner
-from mirage_py.runtime.measured import MARGIN, Contender, Measured, TuneReport
-from mirage_py.runtime.rotation import InputSet, rotated_inputs
-from mirage_py.runtime.timing import Entry, time_interleaved
+from mirage_py.runtime.measured import MARGIN, Contender, Measured, TuneReport, fastest, leading
+from mirage_py.runtime.race import Race
+from mirage_py.runtime.rotation import rotated_inputs
+from mirage_py.runtime.stages import Stages
 from mirage_py.runtime.warm_up import WarmUp
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import Plan
@@ -38,9 +35,8 @@ Vouch = Callable[[Plan], object]
 # What is a step from a plan.
 Neighbours = Callable[[Plan], Iterable[Plan]]
 
-_REPS = (3, 9, 31)
-_SURVIVORS = 4  # one in four goes on after the first round, but not more than so many
-_MOST_SURVIVORS = 20
+# Replays of a launch in the first round.
+_REPS = 3
 _TOP_K = 6
 # How often it climbs at most, by effort.
 CLIMBS = {"quick": 2, "full": 8}
@@ -135,10 +131,9 @@ class _Tuner:
         self.progress = progress
         self.should_stop = should_stop
         self.vouch = vouch
-        self.runners: dict[str, PlanRunner] = {}
         self.notes: list[str] = []
         self.interrupted = False
-        self.seconds: dict[str, float] = {}
+        self.stages = Stages(gate)
         self.first_calls: dict[str, float] = {}
 
     # -- before timing ---------------------------------------------------------------------------
@@ -159,7 +154,7 @@ class _Tuner:
             done += 1
             self.progress(f"compiled {done} of {len(plans)}")
 
-        with self._stage("compile"):
+        with self.stages.timed("compile"):
             outcomes = pool.compile(
                 plans, target.capability, on_outcome=count, deadline=deadline, stop=self.should_stop
             )
@@ -176,7 +171,7 @@ class _Tuner:
         """
         self.progress("waiting for the baselines to compile")
         start = time.monotonic()
-        self.seconds["baselines"] = warm_up.wait()
+        self.stages.seconds["baselines"] = warm_up.wait()
         self.first_calls = dict(warm_up.seconds)
         waited_s = time.monotonic() - start
         self.deadline = None if self.deadline is None else self.deadline + waited_s
@@ -200,7 +195,7 @@ class _Tuner:
         """Compile, check and time what is a step from the fastest, until nothing gets faster."""
         known = {c.plan for c in self.candidates}
         for _ in range(climbs):
-            top = self._leading([c for c in self.candidates if c.alive], _CLIMBERS)
+            top = leading([c for c in self.candidates if c.alive], _CLIMBERS)
             late = deadline is not None and time.monotonic() > deadline
             if not top or late or self.should_stop():
                 return
@@ -214,18 +209,18 @@ class _Tuner:
             self.candidates += added
             self.compile(added, pool, target, deadline)
             self._try(added, target.l2_bytes, deadline)
-            best = self._fastest([c for c in added if c.alive], 1)
+            best = fastest([c for c in added if c.alive], 1)
             if not best or best[0].time_us > (1.0 - _GAIN) * top[0].time_us:
                 return
 
     def _try(self, contenders: Sequence[Contender], l2_bytes: int, deadline: float | None) -> None:
         alive = [c for c in contenders if c.alive]
-        self.progress(f"checking {len(alive)} candidates against float64, {_REPS[0]} replays")
-        with self._stage("first round"):
+        self.progress(f"checking {len(alive)} candidates against float64, {_REPS} replays")
+        with self.stages.timed("first round"):
             trials = self.gate.first(
                 [c.plan for c in alive if c.plan is not None],
                 l2_bytes=l2_bytes,
-                reps=_REPS[0],
+                reps=_REPS,
                 deadline=deadline,
                 stop=self.should_stop,
             )
@@ -235,133 +230,23 @@ class _Tuner:
             if trial.time is not None:
                 contender.timed(trial.time)
 
-    def _judge(
-        self, contenders: Sequence[Contender], judge: Callable[[Sequence[Plan]], list[Any]]
-    ) -> None:
-        plans = [c.plan for c in contenders if c.plan is not None]
-        for contender, evidence in zip(contenders, judge(plans), strict=True):
-            contender.judged(evidence)
-
-    @contextlib.contextmanager
-    def _stage(self, name: str) -> Iterator[None]:
-        """Note how long it takes, without what it waits for references."""
-        start, waited = time.monotonic(), self.gate.waited_s
-        try:
-            yield
-        finally:
-            waited = self.gate.waited_s - waited
-            spent = time.monotonic() - start - waited
-            self.seconds[name] = self.seconds.get(name, 0.0) + spent
-            self.seconds["references"] = self.seconds.get("references", 0.0) + waited
-
     # -- timing ----------------------------------------------------------------------------------
 
     def race(self, l2_bytes: int, top_k: int) -> None:
-        """Time in rounds, with ever fewer candidates and ever more replays."""
-        sets = rotated_inputs(self.gate.store, l2_bytes, _device())
-        self._check_baselines(sets[0])
-        tried = [c for c in self.candidates if c.alive]
-        share = min(_MOST_SURVIVORS, len(tried) // _SURVIVORS)
-        racing = self._leading(tried, max(top_k, share))
-        try:
-            with self._stage("race"):
-                self._round(racing, sets, _REPS[1])
-            with self._stage("finals"):
-                self._round(self._finalists(racing, top_k), sets, _REPS[2])
-        except KeyboardInterrupt:
-            if not any(c.time_us < float("inf") for c in self.baselines):
-                raise
-            self.interrupted = True
-
-    def _leading(self, contenders: Sequence[Contender], count: int) -> list[Contender]:
-        """The fastest ``count``, and the fastest of each back end that has none among them: what
-        the other one can do is worth knowing.
-        """
-        fastest = self._fastest(contenders, len(contenders))
-        leading = fastest[:count]
-        for contender in fastest[count:]:
-            if contender.backend not in {c.backend for c in leading}:
-                leading.append(contender)
-        return leading
-
-    def _finalists(self, racing: Sequence[Contender], count: int) -> list[Contender]:
-        """The fastest ``count`` that are proven, and one of each back end that has none of them."""
-        finalists = self._proven(racing, count)
-        for backend in dict.fromkeys(c.backend for c in racing):
-            if any(c.backend == backend for c in finalists) or self._is_late():
-                continue
-            finalists += self._proven([c for c in racing if c.backend == backend and c.alive], 1)
-        return finalists
-
-    def _proven(self, racing: Sequence[Contender], count: int) -> list[Contender]:
-        """The fastest ``count`` that pass the other input sets too; wrong ones are replaced."""
-        waiting = self._fastest(racing, len(racing))
-        proven: list[Contender] = []
-        while waiting and len(proven) < count and not (proven and self._is_late()):
-            batch = waiting[: count - len(proven)]
-            waiting = waiting[len(batch) :]
-            self.progress(f"checking {len(batch)} finalists on ugly inputs")
-            self._judge(batch, self.gate.rest)
-            for contender in batch:
-                contender.proven = contender.alive
-            proven += [c for c in batch if c.proven]
-        return proven
-
-    def _round(self, racing: Sequence[Contender], sets: Sequence[InputSet], reps: int) -> None:
-        racing = [c for c in racing if c.alive]
-        if self._is_late() and all(c.time is not None for c in self.baselines):
-            return
-        self.progress(f"timing {len(racing)} candidates, {reps} replays")
-        entries: dict[str, Entry] = {}
-        for contender in (*self.baselines, *racing):
-            function = self._function(contender)
-            if contender.alive and function is not None:
-                entries[contender.name] = _on_sets(function, sets)
-        times = time_interleaved(
-            entries, len(sets), reps=reps, deadline=self.deadline, stop=self.should_stop
+        """Time what is left beside the baselines."""
+        device = _device()
+        self.rounds = Race(
+            self.baselines,
+            self.functions,
+            self.gate,
+            rotated_inputs(self.gate.store, l2_bytes, device),
+            device,
+            deadline=self.deadline,
+            should_stop=self.should_stop,
+            progress=self.progress,
+            stages=self.stages,
         )
-        for contender in (*self.baselines, *racing):
-            if contender.name in times:
-                contender.timed(times[contender.name])
-
-    def _function(self, contender: Contender) -> Callable[..., Any] | None:
-        if contender.plan is None:
-            return self.functions[contender.name]
-        if contender.name not in self.runners:
-            try:
-                self.runners[contender.name] = PlanRunner(contender.plan)
-            except MirageError as error:
-                contender.reason = str(error)
-                return None
-        return self.runners[contender.name]
-
-    def _fastest(self, contenders: Sequence[Contender], count: int) -> list[Contender]:
-        alive = [c for c in contenders if c.time_us < float("inf")]
-        return sorted(alive, key=lambda c: c.time_us)[:count]
-
-    def _is_late(self) -> bool:
-        late = self.deadline is not None and time.monotonic() > self.deadline
-        return late or self.should_stop()
-
-    def _check_baselines(self, inputs: InputSet) -> None:
-        """How far what the user has is from float64: for the report, it is never dropped for it."""
-        for contender in self.baselines:
-            try:
-                found = self.functions[contender.name](*inputs)
-                outputs = found if isinstance(found, tuple) else (found,)
-                contender.evidence = self.gate.judge(RANDOM, outputs)
-            except Exception as error:  # noqa: BLE001
-                # A baseline is the user's code: whatever it raises is why it is not timed.
-                contender.reason = f"it does not run: {type(error).__name__}: {error}"
-
-    def _is_still_right(self, contender: Contender) -> bool:
-        """The winner is checked once more after it was timed, in the process that timed it."""
-        inputs = self.gate.store.inputs(RANDOM, _device())
-        outputs = self.runners[contender.name].run_poisoned(*inputs)
-        contender.judged(self.gate.judge(RANDOM, outputs))
-        if not contender.alive:
-            contender.reason = f"after timing: {contender.reason}"
-        return contender.alive
+        self.interrupted = self.rounds.run([c for c in self.candidates if c.alive], top_k)
 
     def _is_vouched_for(self, contender: Contender) -> bool:
         """The winner has to be the program for other inputs than the gate's too."""
@@ -381,17 +266,15 @@ class _Tuner:
         self.interrupted |= self.should_stop()
         if self.interrupted:
             self.notes.append("interrupted: the best so far")
-        standing = self._fastest(self.baselines, 1)
+        standing = fastest(self.baselines, 1)
         if not standing:
             reasons = "; ".join(f"{c.name}: {c.reason}" for c in self.baselines)
             raise CompileError("the original program does not run", why=reasons)
         best = baseline = standing[0]
-        for contender in self._fastest(
-            [c for c in self.candidates if c.proven], len(self.candidates)
-        ):
+        for contender in fastest([c for c in self.candidates if c.proven], len(self.candidates)):
             if contender.time_us >= (1.0 - MARGIN) * baseline.time_us:
                 break
-            if self._is_still_right(contender) and self._is_vouched_for(contender):
+            if self.rounds.is_still_right(contender) and self._is_vouched_for(contender):
                 best = contender
                 break
         late = sum(c.alive and c.time is None for c in self.candidates)
@@ -405,7 +288,7 @@ class _Tuner:
             found[baseline.name],
             tuple(self.notes),
             self.interrupted,
-            dict(self.seconds),
+            dict(self.stages.seconds),
             self.first_calls,
         )
 
@@ -413,10 +296,6 @@ class _Tuner:
 def _name(number: int, plan: Plan) -> str:
     kernels = " + ".join(k.name for k in plan.ugraph.kernels)
     return f"plan {number}: {kernels}" + (" (CUDA)" if plan.backend == "cuda" else "")
-
-
-def _on_sets(function: Callable[..., Any], sets: Sequence[InputSet]) -> Entry:
-    return lambda number: function(*sets[number])
 
 
 def _device() -> torch.device:

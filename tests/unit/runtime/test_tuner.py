@@ -12,6 +12,7 @@ import torch
 from plans import scale_program, two_kernel_plan
 
 from mirage_py.errors import CompileError, InputError, VerificationError
+from mirage_py.runtime import race
 from mirage_py.runtime import tuner as tuner_module
 from mirage_py.runtime.compile_pool import CompileOutcome
 from mirage_py.runtime.compiled_facts import CompiledFacts
@@ -123,8 +124,8 @@ class Scene:
         self.stop_in_round = 0
         self.gate = Gate({}, {})
         self.outcomes: dict[int, CompileOutcome] = {}
-        monkeypatch.setattr(tuner_module, "time_interleaved", self.clock)
-        monkeypatch.setattr(tuner_module, "PlanRunner", Runner)
+        monkeypatch.setattr(race, "time_interleaved", self.clock)
+        monkeypatch.setattr(race, "PlanRunner", Runner)
         monkeypatch.setattr(tuner_module, "rotated_inputs", lambda *_: [("x",), ("x",)])
         monkeypatch.setattr(tuner_module, "_device", lambda: torch.device("cpu"))
 
@@ -261,7 +262,7 @@ def test_waiting_for_baselines_takes_no_time_of_the_plans(monkeypatch: pytest.Mo
     tuner = _Tuner(PROGRAM, [], {}, Gate({}, {}), 115.0, lambda _: None)
     assert tuner.wait_for_baselines(SlowBaselines(), 110.0) == 130.0
     assert tuner.deadline == 135.0
-    assert tuner.seconds == {"baselines": 30.0}
+    assert tuner.stages.seconds == {"baselines": 30.0}
     assert tuner.first_calls == SlowBaselines.seconds
     tuner.deadline = None
     assert tuner.wait_for_baselines(SlowBaselines(), None) is None
