@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mirage_py.errors import CompileError
-from mirage_py.runtime.machine_code import unwritten_registers
+from mirage_py.runtime.machine_code import unwritten_in
+from mirage_py.runtime.sass import disassembled
+from mirage_py.runtime.shared_registers import shared_in
 
 _TIMEOUT_S = 30
 
@@ -88,23 +90,27 @@ def said_by_ptxas(log: str) -> Resources:
 
 
 def check_registers(cubin: bytes, where: str, *, of_triton: bool) -> None:
-    """CompileError where code reads a register that nothing has written; see ``machine_code``.
+    """CompileError where code reads a register that nothing has written (``machine_code``), or one
+    in which two products of warp groups keep their operands (``shared_registers``).
 
     Where no tool reads the code nothing is known, and nothing is refused.
     """
     for tool in cuda_tools("nvdisasm", of_triton=of_triton):
         try:
-            found = unwritten_registers(cubin, tool)
+            sass = disassembled(cubin, tool)
         except (OSError, subprocess.SubprocessError):
             continue
-        if found:
-            raise CompileError(
-                f"ptxas made code that reads registers nothing has written: {found[0]}",
-                where=where,
-                why="a fault of the assembler: the launch would fail, or give something else "
-                "each time",
-                repair="other tiles or warps avoid it, or another version of the compiler",
-            )
+        for found, what in (
+            (unwritten_in(sass), "reads registers nothing has written"),
+            (shared_in(sass), "has the operands of two products in the same registers"),
+        ):
+            if found:
+                raise CompileError(
+                    f"ptxas made code that {what}: {found[0]}",
+                    where=where,
+                    why="a fault of the assembler: the launch would fail, or give something else",
+                    repair="other tiles or warps avoid it, or another version of the compiler",
+                )
         return
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from unit.runtime.sass_lines import sass
 
 from mirage_py.errors import CompileError
 from mirage_py.runtime import compiled_facts
@@ -12,16 +13,10 @@ from mirage_py.runtime.compiled_facts import check_registers, cuda_tools
 from mirage_py.runtime.machine_code import unwritten_in
 
 # Of a kernel that failed on an H200: UR14 and UR15 should have been UR10 and UR11.
-FORGOTTEN = (Path(__file__).parents[2] / "data/sass/forgotten_descriptor.sass").read_text()
+DATA = Path(__file__).parents[2] / "data/sass"
+FORGOTTEN = (DATA / "forgotten_descriptor.sass").read_text()
+SHARED = (DATA / "shared_operand.sass").read_text()
 READS = "UIADD3 UR14, UP0, UR14, 0x20, URZ"
-
-
-def sass(*lines):
-    """Instructions as nvdisasm prints them; what ends with a colon is a label."""
-    return "\n".join(
-        line if line.endswith(":") else f"        /*{16 * n:04x}*/                   {line} ;"
-        for n, line in enumerate(lines)
-    )
 
 
 def test_the_descriptor_that_ptxas_forgot():
@@ -56,6 +51,11 @@ def test_as_it_should_have_been():
         # computed addresses: no verdict
         ("BRX R4 -0x10", "MOV R1, UR4", "EXIT"),
         ("R2UR UR4, R3", "S2UR UR5, SR_CTAID.X", "IADD3 R1, UR4, UR5, RZ", "EXIT"),
+        # written in a function of the compiler's own, which is called
+        ("CALL.REL.NOINC `($divides)", "MOV R1, UR4", "EXIT", "$divides:", "UMOV UR4, 0x1",
+         "RET.REL.NODEC R2 `(kernel)"),
+        # called where the text does not say
+        ("CALL.ABS.NOINC R4", "MOV R1, UR4", "EXIT"),
         (),
     ],
 )  # fmt: skip
@@ -73,31 +73,50 @@ def test_no_fault(lines):
          "UISETP.NE.AND UP0, UPT, UR4, 0x1, UPT"),
         (("UMOV UR4, 0x1", "UMOV UR5, 0x1", "HGMMA.64x16x16.F32 R24, gdesc[UR4], RZ, !UPT", "EXIT"),
          "HGMMA.64x16x16.F32 R24, gdesc[UR4], RZ, !UPT"),
+        # a call of a function that divides hides nothing
+        (("CALL.REL.NOINC `($divides)", "MOV R1, UR4", "EXIT", "$divides:", "MUFU.RCP R3, R2",
+          "RET.REL.NODEC R2 `(kernel)"), "MOV R1, UR4"),
+        # the condition of a jump is an operand: what is behind it is reached
+        (("UMOV UR5, 0x1", "BRA.DIV UR5, `(.L_x_0)", "MOV R1, UR4", ".L_x_0:", "EXIT"),
+         "MOV R1, UR4"),
+        (("BRA.DIV UR5, `(.L_x_0)", ".L_x_0:", "EXIT"), "BRA.DIV UR5, `(.L_x_0)"),
     ],
 )  # fmt: skip
 def test_a_fault(lines, found):
     assert unwritten_in(sass(*lines)) == (found,)
 
 
+def _prints(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(compiled_facts, "cuda_tools", lambda *_, **__: ("a", "b"))
+    monkeypatch.setattr(compiled_facts, "disassembled", lambda *_: text)
+
+
 @pytest.mark.parametrize("of_triton", [True, False])
 def test_such_a_kernel_does_not_compile(monkeypatch, of_triton: bool):
-    monkeypatch.setattr(compiled_facts, "cuda_tools", lambda *_, **__: ("a", "b"))
-    monkeypatch.setattr(compiled_facts, "unwritten_registers", lambda *_: (READS,))
+    _prints(monkeypatch, FORGOTTEN)
     with pytest.raises(CompileError, match="nothing has written"):
         check_registers(b"", "kernel for sm_90", of_triton=of_triton)
+
+
+def test_a_kernel_whose_operands_share_registers_does_not_compile(monkeypatch):
+    _prints(monkeypatch, SHARED)
+    # The data are shortened: its uniform registers are written elsewhere.
+    monkeypatch.setattr(compiled_facts, "unwritten_in", lambda _: ())
+    with pytest.raises(CompileError, match="same registers"):
+        check_registers(b"", "kernel for sm_90", of_triton=False)
 
 
 def test_a_tool_that_does_not_read_the_code_gives_way_to_the_next(monkeypatch):
     asked = []
 
-    def one_reads(_cubin: bytes, tool: str) -> tuple[str, ...]:
+    def one_reads(_cubin: bytes, tool: str) -> str:
         asked.append(tool)
         if tool != "c":
             raise FileNotFoundError("nvdisasm")
-        return ()
+        return ""
 
     monkeypatch.setattr(compiled_facts, "cuda_tools", lambda *_, **__: ("a", "b", "c", "d"))
-    monkeypatch.setattr(compiled_facts, "unwritten_registers", one_reads)
+    monkeypatch.setattr(compiled_facts, "disassembled", one_reads)
     check_registers(b"", "kernel for sm_90", of_triton=True)
     assert asked == ["a", "b", "c"]
 
