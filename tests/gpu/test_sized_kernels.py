@@ -62,6 +62,8 @@ def test_303_lengths_without_a_compilation_each(change):
     assert runner.compiled <= 6  # patterns of multiples of 16 among q, s and a row of keys
 
 
+# Torch's own word on a capture that failed, as it should here.
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")
 def test_in_a_graph():
     runner = SizedRunner(with_run_time_sizes(attention_plan(2, 128, 512, 64, (64, 64)), ("q", "s")))
     inputs = attention_inputs(33, 75)
