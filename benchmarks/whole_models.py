@@ -10,7 +10,6 @@ measured: ``--smoke`` runs tiny models on the CPU, regions as their programs in 
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import os
 import sys
@@ -23,13 +22,12 @@ import torch
 
 from benchmarks import gpus
 from benchmarks.farm import Farm, Job, Outcome
-from benchmarks.record import SCHEMA
 from benchmarks.run_suite import commit as commit_here
+from benchmarks.whole_models_document import Document
 from benchmarks.whole_models_phase import PEERS, first_start, second_start
 from benchmarks.whole_models_row import row_of
 from benchmarks.whole_models_table import row_line
 from benchmarks.whole_models_zoo import WHOLE_MODELS
-from mirage_py.runtime.atomic import write_text
 
 Json = dict[str, Any]
 
@@ -37,59 +35,6 @@ _ROW_S = 540.0
 # Of a row, for the clock.
 _TIMING_S = 20.0
 _SHARED = ("MIRAGE_PY_WORKERS", "TORCHINDUCTOR_COMPILE_THREADS")
-
-
-class Document:
-    """The result file, written after every row so that a run that is killed keeps what it has."""
-
-    def __init__(self, path: Path | None, head: Json) -> None:
-        self.path = path
-        self.head = head
-        self.machine: Json = {}
-        self.rows: dict[str, Json] = {}
-        self.failed: dict[str, str] = {}
-        self.not_run: dict[str, str] = {}
-
-    def take(self, kept: Json) -> None:
-        """Go on from a document: rows without faults stay, and the run that made them is named."""
-        known = ("command", "commit", "date", "options")
-        self.head["runs"] = [*kept.get("runs", []), {name: kept[name] for name in known}]
-        self.rows = {
-            f"{row['workload']}-b{row['batch']}": row for row in kept["rows"] if not row["faults"]
-        }
-        self.failed = dict(kept["failed"])
-
-    def add(self, key: str, row: Json) -> None:
-        """A row, which counts as failed where it has faults; its figures are kept all the same."""
-        self.rows[key] = row
-        self.failed.pop(key, None)
-        if row["faults"]:
-            self.failed[key] = "; ".join(row["faults"])
-        self.write()
-
-    def fail(self, key: str, reason: str) -> None:
-        """A row of which nothing is left."""
-        self.failed[key] = reason
-        self.write()
-
-    def json(self) -> Json:
-        """The whole file; rows in the order of ``WHOLE_MODELS``."""
-        keys = [f"{model.name}-b{batch}" for model in WHOLE_MODELS.values() for batch in
-                model.batches]  # fmt: skip
-        return {
-            "schema": SCHEMA,
-            "machine": self.machine,
-            **self.head,
-            "date": dt.datetime.now(tz=dt.UTC).strftime("%Y-%m-%d"),
-            "rows": [self.rows[key] for key in keys if key in self.rows],
-            "failed": self.failed,
-            "not_run": self.not_run,
-        }
-
-    def write(self) -> None:
-        """Write the file, if there is to be one."""
-        if self.path is not None:
-            write_text(self.path, json.dumps(self.json(), indent=1) + "\n")
 
 
 def tasks(only: tuple[str, ...], layers: int | None, options: Json) -> dict[str, Json]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ _GEMMA3_12B = {
     "num_key_value_heads": 8, "head_dim": 256, "vocab_size": 262208, "sliding_window": 1024,
     "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-6, "max_position_embeddings": 8192,
 }  # fmt: skip
-_MIXTRAL = {
+_MIXTRAL_8X7B = {
     **_LLAMA_8B, "vocab_size": 32000, "rope_theta": 1e6, "num_local_experts": 8,
     "num_experts_per_tok": 2,
 }  # fmt: skip
@@ -70,57 +71,26 @@ _TINY = {
 }  # fmt: skip
 
 
-def _llama_config(sizes: Json, layers: int) -> Any:
-    from transformers import LlamaConfig
+def _config(kind: str, sizes: Json, layers: int) -> Any:
+    import transformers
 
-    return LlamaConfig(**sizes, num_hidden_layers=layers)
-
-
-def _llama(config: Any) -> torch.nn.Module:
-    from transformers import LlamaForCausalLM
-
-    return LlamaForCausalLM(config)
+    return getattr(transformers, kind)(**sizes, num_hidden_layers=layers)
 
 
-def _qwen3_config(sizes: Json, layers: int) -> Any:
-    from transformers import Qwen3Config
+def _module(kind: str, config: Any) -> torch.nn.Module:
+    import transformers
 
-    return Qwen3Config(**sizes, num_hidden_layers=layers)
-
-
-def _qwen3(config: Any) -> torch.nn.Module:
-    from transformers import Qwen3ForCausalLM
-
-    return Qwen3ForCausalLM(config)
+    module: torch.nn.Module = getattr(transformers, kind)(config)
+    return module
 
 
 def _gemma3_config(sizes: Json, layers: int) -> Any:
-    from transformers import Gemma3TextConfig
-
     # Five layers see a window and one sees all, and the last here always does.
     kinds = [
         "full_attention" if n % _WINDOW_EVERY == 0 or n == layers else "sliding_attention"
         for n in range(1, layers + 1)
     ]
-    return Gemma3TextConfig(**sizes, num_hidden_layers=layers, layer_types=kinds)
-
-
-def _gemma3(config: Any) -> torch.nn.Module:
-    from transformers import Gemma3ForCausalLM
-
-    return Gemma3ForCausalLM(config)
-
-
-def _mixtral_config(sizes: Json, layers: int) -> Any:
-    from transformers import MixtralConfig
-
-    return MixtralConfig(**sizes, num_hidden_layers=layers)
-
-
-def _mixtral(config: Any) -> torch.nn.Module:
-    from transformers import MixtralForCausalLM
-
-    return MixtralForCausalLM(config)
+    return _config("Gemma3TextConfig", {**sizes, "layer_types": kinds}, layers)
 
 
 def _lora(config: Any) -> torch.nn.Module:
@@ -132,30 +102,25 @@ def _lora(config: Any) -> torch.nn.Module:
     )  # fmt: skip
     # Float32 adapters are for training.
     adapted: torch.nn.Module = get_peft_model(
-        _llama(config), adapters, autocast_adapter_dtype=False
+        _module("LlamaForCausalLM", config), adapters, autocast_adapter_dtype=False
     )
     return adapted
 
 
-def _vit_config(sizes: Json, layers: int) -> Any:
-    from transformers import ViTConfig
-
-    return ViTConfig(**sizes, num_hidden_layers=layers)
-
-
-def _vit(config: Any) -> torch.nn.Module:
-    from transformers import ViTForImageClassification
-
-    return ViTForImageClassification(config)
-
+# Where the classes of transformers are all there is to it.
+_LLAMA = partial(_config, "LlamaConfig"), partial(_module, "LlamaForCausalLM")
+_QWEN3 = partial(_config, "Qwen3Config"), partial(_module, "Qwen3ForCausalLM")
+_MIXTRAL = partial(_config, "MixtralConfig"), partial(_module, "MixtralForCausalLM")
+_VIT = partial(_config, "ViTConfig"), partial(_module, "ViTForImageClassification")
+_GEMMA3 = _gemma3_config, partial(_module, "Gemma3ForCausalLM")
 
 _ALL = (
-    WholeModel("llama8b", "Llama-3-8B", (1, 16), 8, 1024, _LLAMA_8B, _llama_config, _llama),
-    WholeModel("qwen3", "Qwen3-8B", (1,), 2, 1024, _QWEN3_8B, _qwen3_config, _qwen3),
-    WholeModel("gemma3", "Gemma-3-12B", (1,), 2, 2048, _GEMMA3_12B, _gemma3_config, _gemma3),
-    WholeModel("mixtral", "Mixtral-8x7B", (1,), 2, 1024, _MIXTRAL, _mixtral_config, _mixtral),
-    WholeModel("lora", "Llama-3-8B, LoRA", (1,), 2, 1024, _LLAMA_8B, _llama_config, _lora),
-    WholeModel("vit", "ViT-L/16", (8,), 4, 0, _VIT_L, _vit_config, _vit),
+    WholeModel("llama8b", "Llama-3-8B", (1, 16), 8, 1024, _LLAMA_8B, *_LLAMA),
+    WholeModel("qwen3", "Qwen3-8B", (1,), 2, 1024, _QWEN3_8B, *_QWEN3),
+    WholeModel("gemma3", "Gemma-3-12B", (1,), 2, 2048, _GEMMA3_12B, *_GEMMA3),
+    WholeModel("mixtral", "Mixtral-8x7B", (1,), 2, 1024, _MIXTRAL_8X7B, *_MIXTRAL),
+    WholeModel("lora", "Llama-3-8B, LoRA", (1,), 2, 1024, _LLAMA_8B, _LLAMA[0], _lora),
+    WholeModel("vit", "ViT-L/16", (8,), 4, 0, _VIT_L, *_VIT),
 )
 WHOLE_MODELS = {model.name: model for model in _ALL}
 
