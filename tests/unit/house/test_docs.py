@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,9 @@ FOLDERS = (
     "examples",
     "mirage_py",
     "mirage_py/cli",
+    "mirage_py/dynamo",
     "mirage_py/frontend",
+    "mirage_py/partition",
     "mirage_py/runtime",
     "mirage_py/ugraph",
     "mirage_py/verify",
@@ -91,6 +94,18 @@ def missing_files(page: str) -> Iterator[str]:
 def test_every_folder_has_a_short_readme(folder: str):
     lines = (ROOT / folder / "README.md").read_text(encoding="utf-8").count("\n")
     assert lines <= MAX_README_LINES
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_readme_names_every_module(folder: str):
+    named = CODE.findall(prose(f"{folder}/README.md"))
+    modules = [p for p in sorted((ROOT / folder).glob("*.py")) if not p.name.startswith("_")]
+    unnamed = [
+        p.name
+        for p in modules
+        if p.stem not in named and not any(fnmatch(p.name, pattern) for pattern in named)
+    ]
+    assert unnamed == []
 
 
 @pytest.mark.parametrize("page", PAGES)
