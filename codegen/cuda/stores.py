@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mirage_py.codegen.cuda.blocked import blocked
 from mirage_py.codegen.cuda.c_text import C_TYPES, added, identifier
@@ -10,6 +11,7 @@ from mirage_py.codegen.cuda.copies import VECTORS, Copies, vector_of
 from mirage_py.codegen.cuda.elementwise import ThreadGraphs
 from mirage_py.codegen.cuda.emission import Emission
 from mirage_py.codegen.cuda.exchange import Exchange
+from mirage_py.codegen.cuda.lane_swaps import BY_LANES, STORES, lane_swaps, write_swaps
 from mirage_py.codegen.cuda.layout import LANE_BITS, Layout, bits_of
 from mirage_py.codegen.cuda.linear_text import is_only_copy
 from mirage_py.codegen.cuda.partial_results import Parts
@@ -67,7 +69,26 @@ class Stores:
             value = self.need(source, layout.of_dims(facts.live(source)))
         if value.layout.registers != layout.registers and value.layout.has_same_threads(layout):
             layout = value.layout
+        wide = self._widened(number, value) if value.layout == layout else None
+        if wide is not None:
+            value, layout = wide, wide.layout
         self.stored(number, value, layout, condition)
+
+    def _widened(self, store: int, value: Value) -> Value | None:
+        """What lanes make of a value by swaps where that is asked for and each stores more at once
+        then.
+        """
+        if self.out.options.flag(STORES) != BY_LANES or not value.is_packed:
+            return None
+        dim = value.layout.registers[0][0]
+        run = vector_run(self.facts, store, dim, self.facts.extents(store).get(dim, 1))
+        row = tuple((dim, power) for power in range(run.bit_length() - 1))
+        swaps = lane_swaps(value.layout, row)
+        if not swaps:
+            return None
+        found = write_swaps(self.out, value, swaps)
+        rest = (bit for bit in found.layout.registers if bit not in row)
+        return self.exchange.arranged(found, replace(found.layout, registers=(*row, *rest)))
 
     def _summed(self, source: int, summed: Sequence[str]) -> Value:
         """What the block adds: its tile summed over grid axes."""

@@ -96,6 +96,10 @@ void named_barrier(int id, int threads);
 void named_arrive(int id, int threads);
 inline float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 inline unsigned shuffle_xor(unsigned x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+inline void swap_with_lane(unsigned& first, unsigned& second, int mask) {
+    unsigned& given = threadIdx.x & mask ? first : second;
+    given = shuffle_xor(given, mask);
+}
 void mbarrier_init(unsigned long long* bar, unsigned count);
 void mbarrier_fence_init();
 void mbarrier_expect(unsigned long long* bar, unsigned bytes);

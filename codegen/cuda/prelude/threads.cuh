@@ -17,3 +17,11 @@ __device__ __forceinline__ float shuffle_xor(float x, int mask) {
 __device__ __forceinline__ unsigned shuffle_xor(unsigned x, int mask) {
     return __shfl_xor_sync(0xffffffffu, x, mask);
 }
+
+// Lanes whose numbers differ in the bit `mask` swap: the upper one gives its first word, the lower one its second.
+__device__ __forceinline__ void swap_with_lane(unsigned& first, unsigned& second, int mask) {
+    const bool is_upper = threadIdx.x & mask;
+    const unsigned got = shuffle_xor(is_upper ? first : second, mask);
+    first = is_upper ? got : first;
+    second = is_upper ? second : got;
+}

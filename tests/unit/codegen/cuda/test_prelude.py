@@ -37,6 +37,7 @@ CALLS_80 = """
     named_barrier(1, 32);
     f[2] = shuffle_xor(f[2], 1);
     r[3] = shuffle_xor(r[3], 2);
+    swap_with_lane(r[0], r[1], 2);
     uint4 u = load_16_evict_first(in);
     u.x += load_8_evict_first(in).y + load_4_evict_first(in);
     u.y += static_cast<unsigned>(evict_first_policy());
