@@ -10,6 +10,7 @@ from mirage_py.codegen.cuda.emission import Emission, Key
 from mirage_py.codegen.cuda.exchange import Exchange
 from mirage_py.codegen.cuda.fma_products import FmaProducts, TileAt
 from mirage_py.codegen.cuda.fragments import FMA, TF32
+from mirage_py.codegen.cuda.kept_operands import KeptOperands
 from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.product_plan import ProductPlan
 from mirage_py.codegen.cuda.staging import Staged
@@ -41,6 +42,7 @@ class Products:
         self.need = need
         self.fma = FmaProducts(emission, copies, staged, tile_at)
         self.groups = groups
+        self.kept = KeptOperands(emission, groups)
 
     def prepare(self, number: int) -> None:
         """Bring operands that are not multiplied from shared memory into registers."""
@@ -74,7 +76,9 @@ class Products:
             return False
         (operand, _), _ = plan.sides(self.out.facts)
         from_tile = self.groups.reads_from_tile(number, operand)
-        left = None if from_tile else self.left_value(number)
+        left = None
+        if not from_tile:
+            left = self.kept.in_iteration(number, self.left_value(number))
         self.groups.multiply(number, key, left, result, adds)
         return True
 

@@ -1,0 +1,69 @@
+"""Left operands of warp groups that a loop keeps in registers from one iteration to the next.
+
+ptxas 12.8 and 13.0 give such an operand the registers of one that the loop makes for another of its
+products, if both have as many and a branch lies between the two products: from the second iteration
+on the first product multiplies what was made for the second one, and nothing warns of it. With the
+launch option ``rescaling`` a warp votes there, which is a branch. So the operand is handed over to
+other registers in each iteration: those are written in the loop, and ptxas keeps them apart. On an
+H200 that costs less than reading it from shared memory again, by ``ldmatrix`` or by a descriptor.
+
+What has such code all the same is not compiled (``runtime/shared_registers.py``).
+"""
+
+from __future__ import annotations
+
+from mirage_py.codegen.cuda.emission import Emission
+from mirage_py.codegen.cuda.rescaling import RESCALING
+from mirage_py.codegen.cuda.value import Value
+from mirage_py.codegen.cuda.warpgroup_products import WarpGroupProducts
+
+
+class KeptOperands:
+    """Finds left operands whose registers another product would get, and writes the copy."""
+
+    def __init__(self, emission: Emission, groups: WarpGroupProducts) -> None:
+        self.out = emission
+        self.facts = emission.facts
+        self.groups = groups
+
+    def in_iteration(self, product: int, left: Value) -> Value:
+        """The left operand of a product of warp groups in registers that an iteration has for
+        itself where it would lose those it has, else as it is.
+        """
+        if not self._is_overwritten(product):
+            return left
+        value = Value(self.out.fresh(f"{left.name}_now"), left.layout, left.dtype, is_packed=True)
+        self.out.line(value.declaration())
+        self.out.line(f"hand_over({value.name}, {left.name});")
+        return value
+
+    def _is_overwritten(self, product: int) -> bool:
+        facts, products = self.facts, self.out.layouts.products
+        section = facts.section(product)
+        plan = products[product]
+        if facts.sums_at_end(product) or not self.out.options.flag(RESCALING):
+            return False
+        if facts.section(facts.root(plan.left)) == section:
+            return False
+        words = plan.fragments.left.register_count
+        return any(
+            facts.section(n) == section
+            and n != product
+            and products[n].fragments.left.register_count == words
+            and self._makes_its_own(n)
+            for n in products
+        )
+
+    def _makes_its_own(self, product: int) -> bool:
+        """Whether the left operand of a product of warp groups is made in its iteration, in
+        registers. That of a late product is made while the product before it is under way.
+        """
+        facts, plan = self.facts, self.out.layouts.products[product]
+        left = facts.root(plan.left)
+        is_late = facts.fused.get(product) in self.groups.late
+        return (
+            plan.by_warp_groups
+            and not is_late
+            and facts.section(left) == facts.section(product)
+            and not self.groups.reads_from_tile(product, left)
+        )
