@@ -1,18 +1,25 @@
 """Ways that a CUDA kernel may take: sums rescaled at once or lazily; on sm_90 products by warps or
 by warp groups, tiles by asynchronous copies or by the copy engine, with or without a warp that
-fetches for the others, products that overlap, and groups that take turns at them. The model sees
-no difference between them; the clock does.
+fetches for the others, products that overlap, groups that take turns at them, blocks that stay and
+results in wide stores. The model sees no difference between them; the clock does.
+
+What gains little alone gains more with the rest (causal attention on an H200: taking turns nothing
+by itself, 2 % with lazy rescaling), and a tuner climbs a few steps only: so one step is to take all
+of it at once, from where others lead back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mirage_py.codegen.cuda.lane_swaps import BY_LANES, STORES
 from mirage_py.codegen.cuda.overlap import ACROSS, ON, OVERLAP
 from mirage_py.codegen.cuda.rescaling import LAZY, RESCALING
 from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
+from mirage_py.codegen.cuda.staying_blocks import BLOCKS
 from mirage_py.codegen.cuda.turns import TURNS
 from mirage_py.codegen.cuda.warpgroup_plan import PRODUCTS, WARPS
+from mirage_py.codegen.triton.block_order import LONGEST, ORDER
 from mirage_py.codegen.triton.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import LaunchOptions
@@ -28,14 +35,24 @@ def pipelined(options: LaunchOptions) -> LaunchOptions:
 
 
 def other_paths(
-    block: BlockGraph, options: LaunchOptions, target: Target
+    block: BlockGraph,
+    options: LaunchOptions,
+    target: Target,
+    *,
+    blocks: int = 0,
+    is_uneven: bool = False,
 ) -> Iterator[LaunchOptions]:
-    """The options with one choice made otherwise, where the target and the kernel leave one."""
+    """The options with one choice made otherwise, where the target and the kernel leave one; and
+    with all of them made for what runs ahead. The kernel has so many ``blocks``, to which masks
+    leave unequal work if it ``is_uneven``.
+    """
+    multiplies = any(n.op == "matmul" for n in block.nodes)
     if _rescales(block):
         yield _turned(options, RESCALING, LAZY)
+    if multiplies:
+        yield _turned(options, STORES, BY_LANES)
     if target.capability != COPY_ENGINE:
         return
-    multiplies = any(n.op == "matmul" for n in block.nodes)
     if multiplies:
         yield _turned(options, PRODUCTS, WARPS)
     if not any(s.loop is not None for s in block.sections):
@@ -50,6 +67,30 @@ def other_paths(
         yield from (options.with_flag(OVERLAP, mode) for mode in modes if mode != now)
     if multiplies and options.flag(OVERLAP) and options.num_warps >= _TWO_GROUPS:
         yield _turned(options, TURNS, ON)
+    if options.flag(PRODUCER):
+        staying = _staying(block, options, target, blocks)
+        if staying:
+            yield _turned(options, BLOCKS, staying)
+        everything = _everything(block, options, is_uneven).with_flag(BLOCKS, staying)
+        if multiplies and everything != options:
+            yield everything
+
+
+def _staying(block: BlockGraph, options: LaunchOptions, target: Target, blocks: int) -> str:
+    """How many blocks may stay where there are more; empty for none. With two groups that compute
+    or more a block has an SM for itself.
+    """
+    is_alone = options.num_warps >= _TWO_GROUPS and not block.cluster_dims
+    return str(target.sms) if is_alone and blocks > target.sms else ""
+
+
+def _everything(block: BlockGraph, options: LaunchOptions, is_uneven: bool) -> LaunchOptions:
+    """With all that runs ahead but blocks that stay, and wide stores."""
+    found = options.with_flag(STORES, BY_LANES).with_flag(OVERLAP, ON)
+    if _rescales(block):
+        found = found.with_flag(OVERLAP, ACROSS).with_flag(RESCALING, LAZY)
+        found = found.with_flag(TURNS, ON if options.num_warps >= _TWO_GROUPS else "")
+    return found.with_flag(ORDER, LONGEST) if is_uneven else found
 
 
 def _rescales(block: BlockGraph) -> bool:

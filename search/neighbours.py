@@ -51,7 +51,12 @@ def neighbours(plan: Plan, target: Target) -> Iterator[Plan]:
             for other in _by_copy_engine(plan.ugraph, kernel, options, target):
                 yield _with_kernel(plan, number, kernel, other)
         else:
-            for other in other_paths(kernel, options, target):
+            tiling = Tiling(plan.ugraph.scope, kernel)
+            is_uneven = _is_uneven(tiling)
+            paths = other_paths(
+                kernel, options, target, blocks=tiling.grid_blocks, is_uneven=is_uneven
+            )
+            for other in paths:
                 yield _with_kernel(plan, number, kernel, other)
         backend = _back_end(plan)
         for block, options in _steps(plan.ugraph, kernel, plan.options[number], backend):
@@ -182,13 +187,17 @@ def _other_orders(tiling: Tiling, options: LaunchOptions) -> Iterator[str]:
     """
     if tiling.block.cluster_dims:
         return
-    uneven = any(live_range(tiling, n) for n in range(len(tiling.block.sections)))
     orders = (
         "",
         *((GROUPED,) if can_group(tiling.axes) else ()),
-        *((BACKWARDS, LONGEST) if uneven else ()),
+        *((BACKWARDS, LONGEST) if _is_uneven(tiling) else ()),
     )
     yield from (order for order in orders if order != options.flag(ORDER))
+
+
+def _is_uneven(tiling: Tiling) -> bool:
+    """Whether masks leave blocks unequal work."""
+    return any(live_range(tiling, n) for n in range(len(tiling.block.sections)))
 
 
 def _fits(ugraph: UGraph, block: BlockGraph, options: LaunchOptions, target: Target) -> bool:

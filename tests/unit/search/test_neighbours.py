@@ -149,3 +149,38 @@ def test_both_ways_to_overlap_and_none_are_steps_of_one_another():
         options = fetched.with_flag("overlap", mode)
         near = {o.flag("overlap") for o in other_paths(block_of(plan), options, H200)}
         assert near == {"", "on", "across"}
+
+
+def test_all_that_runs_ahead_is_one_step_for_kernels_that_are_fed():
+    plan = split_attention()
+    plain = replace(plan.options[0], num_warps=8)
+    fed = plain.with_flag("producer", "warps")
+
+    def steps(options: LaunchOptions, blocks: int, is_uneven: bool = False) -> list[LaunchOptions]:
+        found = other_paths(block_of(plan), options, H200, blocks=blocks, is_uneven=is_uneven)
+        return list(found)
+
+    everything = {
+        "overlap": "across", "rescaling": "lazy", "turns": "on", "stores": "lanes",
+        "order": "longest", "blocks": "132",
+    }  # fmt: skip
+    whole = fed
+    for name, value in everything.items():
+        whole = whole.with_flag(name, value)
+    assert whole in steps(fed, 133, is_uneven=True)
+    assert whole not in steps(whole, 133, is_uneven=True)
+    assert whole not in steps(plain, 133, is_uneven=True)
+    assert whole.with_flag("blocks", "").with_flag("order", "") in steps(fed, 132)
+    # From there each choice leads back alone.
+    near = [o for o in steps(whole, 133, is_uneven=True) if len(o.flags) == len(whole.flags) - 1]
+    gone = {name for name in everything if whole.with_flag(name, "") in near}
+    assert gone == {*everything} - {"order"}
+
+
+def test_blocks_stay_where_there_are_more_than_the_gpu_holds_at_once():
+    plan = split_attention()
+    for warps, blocks, there in ((8, 133, 1), (8, 132, 0), (4, 133, 0)):
+        options = replace(plan.options[0], num_warps=warps).with_flag("producer", "warps")
+        paths = other_paths(block_of(plan), options, H200, blocks=blocks)
+        alone = [o for o in paths if o == options.with_flag("blocks", "132")]
+        assert len(alone) == there
