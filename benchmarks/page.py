@@ -1,7 +1,7 @@
 """Tables of result files in the documents: docs/h200.md, docs/cuda.md, docs/torch_compile.md and
 the README.
 
-python -m benchmarks.page benchmarks/results
+python -m benchmarks.page   # or the folder of other results
 
 What stands between ``<!-- suite -->`` and ``<!-- /suite -->`` of docs/h200.md (h200-suite.json),
 ``<!-- ahead -->`` there (from ahead.json), and ``<!-- results -->`` of the README is written anew;
@@ -12,10 +12,11 @@ docs/torch_compile.md where there is a h200-whole-models.json.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import click
 
 from benchmarks import ahead, cuda_page, marks
 from benchmarks.record import read_document
@@ -150,8 +151,14 @@ def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+@click.command()
+@click.argument(
+    "results",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=ROOT / "benchmarks/results",
+)
 def main(results: Path) -> None:
-    """Write all tables."""
+    """Write all tables, from the files of a folder."""
     document = read_document(results / "h200-suite.json")
     winners = json.loads((results / "ahead.json").read_text(encoding="utf-8"))
     for path, mark, text in (
@@ -167,4 +174,4 @@ def main(results: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()
