@@ -16,6 +16,7 @@ from mirage_py.codegen.cuda.lane_swaps import BY_LANES, STORES
 from mirage_py.codegen.cuda.overlap import ACROSS, ON, OVERLAP
 from mirage_py.codegen.cuda.rescaling import LAZY, RESCALING
 from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
+from mirage_py.codegen.cuda.row_stores import IN_ROWS
 from mirage_py.codegen.cuda.staying_blocks import BLOCKS
 from mirage_py.codegen.cuda.turns import TURNS
 from mirage_py.codegen.cuda.warpgroup_plan import PRODUCTS, WARPS
@@ -50,7 +51,8 @@ def other_paths(
     if _rescales(block):
         yield _turned(options, RESCALING, LAZY)
     if multiplies:
-        yield _turned(options, STORES, BY_LANES)
+        ways = (way for way in ("", BY_LANES, IN_ROWS) if way != options.flag(STORES))
+        yield from (options.with_flag(STORES, way) for way in ways)
     if target.capability != COPY_ENGINE:
         return
     if multiplies:

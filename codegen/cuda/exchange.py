@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mirage_py.codegen.cuda.c_text import added
+from mirage_py.codegen.cuda.c_text import added, weighted
 from mirage_py.codegen.cuda.copies import VECTORS
 from mirage_py.codegen.cuda.emission import Emission
 from mirage_py.codegen.cuda.layout import Layout
@@ -16,9 +16,15 @@ from mirage_py.codegen.cuda.linear_text import (
     register_part,
     thread_part,
 )
+from mirage_py.codegen.cuda.matrix_stores import MatrixStore
 from mirage_py.codegen.cuda.partial_results import PartialResults, Parts
 from mirage_py.codegen.cuda.shared_tile import TILE_ALIGNMENT_BYTES, SharedTile
-from mirage_py.codegen.cuda.turning import read_vector, turning_tile, written_vector
+from mirage_py.codegen.cuda.turning import (
+    read_vector,
+    stored_as_matrices,
+    turning_tile,
+    written_vector,
+)
 from mirage_py.codegen.cuda.value import Value
 from mirage_py.ugraph.dtypes import BOOL
 
@@ -43,6 +49,8 @@ class Exchange:
     def __init__(self, emission: Emission) -> None:
         self.out = emission
         self.partial = PartialResults(emission)
+        # Whether there is an instruction for it.
+        self.has_matrices = emission.options.flag("arch") == "sm_90a"
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -112,7 +120,8 @@ class Exchange:
         self.out.comment(f"{value.name} changes hands: other threads need it.")
         tile = None
         if value.dtype != BOOL:
-            tile = turning_tile(value.layout, want, 2 if halves else 4, value.is_packed)
+            width = 2 if halves else 4
+            tile = turning_tile(value.layout, want, width, value.is_packed, self.has_matrices)
         if tile is not None:
             size, align = tile.size_bytes, TILE_ALIGNMENT_BYTES
             name = self.out.memory.new(f"{value.name}_turned", size, align, "unsigned char")
@@ -175,6 +184,10 @@ class Exchange:
 
     def _write_tile(self, turn: Turn, tile: SharedTile) -> None:
         value, layout = turn.value, turn.value.layout
+        store = stored_as_matrices(tile, layout, value.is_packed) if self.has_matrices else None
+        if store is not None:
+            self._write_matrices(turn, tile, store)
+            return
         vector = written_vector(tile, layout, value.is_packed)
         over = Layout(layout.registers[vector.bit_length() - 1 :], layout.lanes, layout.warps)
         with self.out.only(is_only_copy(layout)), self.out.unrolled("r", over.register_count) as r:
@@ -186,6 +199,15 @@ class Exchange:
                 kind = "unsigned short"
                 text = f"(unsigned short)pack_{value.dtype.name}({text}, 0.0f)"
             self.out.line(f"*reinterpret_cast<{kind}*>({place}) = {text};")
+
+    def _write_matrices(self, turn: Turn, tile: SharedTile, store: MatrixStore) -> None:
+        value = turn.value
+        name = "stmatrix_x4_trans" if store.is_transposed else "stmatrix_x4"
+        count = store.rows.register_count
+        with self.out.only(is_only_copy(value.layout)), self.out.unrolled("r", count) as r:
+            place = added(turn.buffer, *tile.offset({r: store.rows}, self.out.interned))
+            words = (value.word(weighted((r, 4), (str(i), 1))) for i in range(4))
+            self.out.line(f"{name}({place}, {', '.join(words)});")
 
     def _read_tile(self, turn: Turn, tile: SharedTile) -> Value:
         want, halves = turn.want, turn.value.dtype.is_half

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from mirage_py.codegen.cuda.added_sums import begun_sums
 from mirage_py.codegen.cuda.block_facts import BlockFacts
 from mirage_py.codegen.cuda.blocked import blocked
 from mirage_py.codegen.cuda.cluster_plan import ClusterPlan
@@ -73,7 +74,9 @@ class _Choice:
 
     def _product(self, number: int) -> None:
         found, facts = self.found, self.facts
-        plan = plan_product(facts, number, self.options, self._operand_warps(number))
+        plan = plan_product(
+            facts, number, self.options, self._operand_warps(number), self._first_sums(number)
+        )
         found.products[number] = plan
         result = plan.fragments.result
         final = spread_sums(result, facts.live(number))
@@ -93,6 +96,19 @@ class _Choice:
             if layout is not None and self.facts.comes_from_dot(argument):
                 return layout.warps
         return None
+
+    def _first_sums(self, number: int) -> ProductPlan | None:
+        """The plan of the product to whose sums this one is added, where it is less work to turn
+        the operand that a third product made than to turn sums.
+        """
+        facts, found = self.facts, self.found
+        begun = begun_sums(facts, number)
+        first = found.products.get(facts.fused_by.get(begun, begun)) if begun is not None else None
+        if begun is None or first is None or found.own[begun] != found.parts[begun]:
+            return None
+        made = [a for a in facts.block.nodes[number].args if facts.comes_from_dot(a)]
+        is_less = all(facts.elements(a) < facts.elements(number) for a in made)
+        return first if is_less else None
 
     # -- from value to value ---------------------------------------------------------------------
 

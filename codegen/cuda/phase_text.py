@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from mirage_py.codegen.cuda.accumulators import of_one_warp
+from mirage_py.codegen.cuda.added_products import added_products
 from mirage_py.codegen.cuda.partial_results import Parts
 from mirage_py.codegen.cuda.value import Value
 from mirage_py.codegen.cuda.writers import Writers
@@ -21,6 +22,7 @@ class PhaseText:
         self.block = writers.facts.block
         self.out = writers.out
         self.has_threads = has_threads
+        self.added = added_products(self.facts, self.out.layouts)
 
     def write(self, phases: Sequence[Sequence[int]]) -> None:
         """The text of a section's nodes, phase by phase."""
@@ -51,6 +53,8 @@ class PhaseText:
     def _joins(self, number: int) -> bool:
         node = self.block.nodes[number]
         if number in self.out.layouts.products or number in self.facts.fused_by:
+            return False
+        if number in self.added.by_addition:
             return False
         return node.op != "load" and node.op not in STORES
 
@@ -115,6 +119,8 @@ class PhaseText:
         node, out, writers = self.block.nodes[number], self.out, self.writers
         if node.op in STORES:
             writers.stores.store(number)
+        elif number in self.added.by_addition:
+            out.hold(number, out.held(self.added.by_addition[number])[0])
         elif number in self.facts.fused_by:
             self._fused(number, self.facts.fused_by[number])
         elif node.op == "load":
@@ -127,12 +133,18 @@ class PhaseText:
     def _product(self, number: int) -> None:
         out, facts, writers = self.out, self.facts, self.writers
         writers.products.prepare(number)
-        value = Value(out.names[number], out.layouts.parts[number], F32)
         by_groups = out.layouts.products[number].by_warp_groups
-        out.line(value.declaration("" if by_groups else "0.0f"))
+        first = self.added.first.get(number)
+        if first is None:
+            value = Value(out.names[number], out.layouts.parts[number], F32)
+            out.line(value.declaration("" if by_groups else "0.0f"))
+        else:
+            if not by_groups:
+                writers.products.groups.wait_for([first])
+            value = out.held(first)[0]
         whole = out.layouts.own[number]
         writers.overlap.before_early(number)
-        if writers.products.begin(number, number, value, adds=False):
+        if writers.products.begin(number, number, value, adds=first is not None):
             writers.overlap.after_early(number)
             if whole != value.layout:
                 writers.products.groups.wait_for([number])

@@ -50,9 +50,11 @@ def plan_product(
     number: int,
     options: LaunchOptions,
     given: tuple[Bit | None, ...] | None,
+    first: ProductPlan | None = None,
 ) -> ProductPlan:
     """The plan of the product at ``number``; ``given`` are the warps of an operand that another
-    product made, which stays where it is if it can.
+    product made, which stays where it is if it can, ``first`` is the plan of the product with whose
+    sums this one goes on.
     """
     node, roles = facts.block.nodes[number], facts.tiling.roles(number)
     left, right = node.args
@@ -65,6 +67,9 @@ def plan_product(
     if contracted_next:
         # The columns of a result that is multiplied again are its inner positions then.
         swap = set(rows) <= set(contracted_next)
+    elif first is not None:
+        swap = set(columns) == {b[0] for b in first.fragments.shape.rows}
+        given = first.fragments.result.warps
     elif len(made) == 1 and given is not None:
         # What stays its rows needs no other layout for what goes with them.
         swap = made[0] == right

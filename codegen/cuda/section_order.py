@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
+from mirage_py.codegen.cuda.added_products import added_products
 from mirage_py.codegen.cuda.block_facts import BlockFacts
 from mirage_py.codegen.cuda.layout_choice import Layouts
 from mirage_py.codegen.cuda.schedule import Item, plan_schedule
@@ -25,10 +26,15 @@ def section_phases(
     """
     order = [n for n in nodes if n in facts.emitted or facts.block.nodes[n].op in STORES]
     place = {n: number for number, n in enumerate(order)}
+    begun = added_products(facts, layouts).first
     items = []
     for n in order:
-        inputs = [a for a in dict.fromkeys(facts.inputs(n)) if a in place]
-        through = [a for a in inputs if _exchanges(facts, layouts, staged, n, a)]
+        read = [*facts.inputs(n), *([begun[n]] if n in begun else [])]
+        inputs = [a for a in dict.fromkeys(read) if a in place]
+        through = [
+            a for a in inputs
+            if a != begun.get(n) and _exchanges(facts, layouts, staged, n, a)
+        ]  # fmt: skip
         items.append(
             Item(
                 f"%{n} {facts.block.nodes[n].op}",

@@ -16,6 +16,7 @@ from mirage_py.codegen.cuda.layout import LANE_BITS, Layout, bits_of
 from mirage_py.codegen.cuda.linear_text import is_only_copy
 from mirage_py.codegen.cuda.partial_results import Parts
 from mirage_py.codegen.cuda.rescaling import Need
+from mirage_py.codegen.cuda.row_stores import IN_ROWS, in_rows
 from mirage_py.codegen.cuda.staging import vector_run
 from mirage_py.codegen.cuda.value import Value
 from mirage_py.ugraph.dtypes import BOOL, F32, DType
@@ -121,8 +122,12 @@ class Stores:
         if own is not None and sorted(own.bits()) == sorted(bits):
             have = vector_of(facts, store, own)
             size = self.facts.tensors[facts.block.nodes[store].access.tensor].dtype.bytes
-            if have * size >= 4 or have >= vector:
+            if have >= vector:
                 return own
+            if have * size >= 4:
+                turns = self.out.options.flag(STORES) == IN_ROWS
+                rows = in_rows(own, bits, (have, vector), size) if turns else None
+                return rows or own
         return blocked(bits, vector, self.out.warp_bits)
 
     def stored(self, store: int, value: Value | str, layout: Layout, condition: str) -> None:

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 from mirage_py.codegen.cuda.bank_conflicts import BANK_BYTES, trips
 from mirage_py.codegen.cuda.layout import Bit, Layout
+from mirage_py.codegen.cuda.matrix_stores import MatrixStore, matrix_store, matrix_store_trips
 from mirage_py.codegen.cuda.shared_tile import PIECE_BYTES, SharedTile
 
 
 def turning_tile(
-    given: Layout, want: Layout, element_bytes: int, in_pairs: bool
+    given: Layout, want: Layout, element_bytes: int, in_pairs: bool, has_matrices: bool = False
 ) -> SharedTile | None:
     """The tile by which a value is turned; None for the order of lanes.
 
-    ``in_pairs``: values are pairs of halves, and stay so where a pair lies along the tile's rows.
+    ``in_pairs``: values are pairs of halves, and stay so where a pair lies along the tile's rows;
+    ``has_matrices``: they may be stored as matrices.
     """
     tile = _tile(want, element_bytes)
     if tile is None:
         return None
     by_lanes = _linear_trips(given, want, element_bytes, in_pairs)
-    return tile if _turned_by(tile, given, want, in_pairs) < by_lanes else None
+    return tile if _turned_by(tile, given, want, in_pairs, has_matrices) < by_lanes else None
 
 
 def turning_trips(given: Layout, want: Layout, element_bytes: int, in_pairs: bool) -> int:
@@ -31,6 +33,15 @@ def turning_trips(given: Layout, want: Layout, element_bytes: int, in_pairs: boo
     by_lanes = _linear_trips(given, want, element_bytes, in_pairs)
     tile = _tile(want, element_bytes)
     return by_lanes if tile is None else min(by_lanes, _turned_by(tile, given, want, in_pairs))
+
+
+def stored_as_matrices(tile: SharedTile, given: Layout, in_pairs: bool) -> MatrixStore | None:
+    """How a value goes to the tile as matrices, where it can and that takes no more trips."""
+    store = matrix_store(tile, given) if in_pairs else None
+    if store is None:
+        return None
+    by_words = _tile_trips(tile, given, written_vector(tile, given, in_pairs))
+    return store if matrix_store_trips(tile, store) <= by_words else None
 
 
 def _tile(want: Layout, element_bytes: int) -> SharedTile | None:
@@ -43,8 +54,13 @@ def _tile(want: Layout, element_bytes: int) -> SharedTile | None:
     return SharedTile(columns, tuple(b for b in bits if b[0] != dim), element_bytes)
 
 
-def _turned_by(tile: SharedTile, given: Layout, want: Layout, in_pairs: bool) -> int:
+def _turned_by(
+    tile: SharedTile, given: Layout, want: Layout, in_pairs: bool, has_matrices: bool = False
+) -> int:
     written = _tile_trips(tile, given, written_vector(tile, given, in_pairs))
+    store = stored_as_matrices(tile, given, in_pairs) if has_matrices else None
+    if store is not None:
+        written = matrix_store_trips(tile, store)
     return written + _tile_trips(tile, want, read_vector(tile, want))
 
 
