@@ -8,6 +8,7 @@ from dataclasses import replace
 from mirage_py.codegen.cuda.c_text import float_text
 from mirage_py.codegen.cuda.emission import Emission
 from mirage_py.codegen.cuda.exchange import Exchange
+from mirage_py.codegen.cuda.joined_products import Joined, joined_sums
 from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.partial_results import Parts
 from mirage_py.codegen.cuda.pipeline import Pipeline
@@ -40,13 +41,29 @@ class Accumulators:
             lowest = self.facts.shifts.start(number)
             start = float_text(lowest if node.attr == "shift" else float("-inf"))
         state = Value(out.names[number], self._state_layout(number), F32)
-        if start == "0.0f" or state.words == 1:
+        joined = out.joined.get(self.facts.fused_by.get(number, -1))
+        if joined is not None:
+            self._declare_joined(state, number, joined)
+        elif start == "0.0f" or state.words == 1:
             out.line(state.declaration(start))
         else:
             out.line(state.declaration())
             with out.unrolled("r", state.words) as r:
                 out.line(f"{state.word(r)} = {start};")
         out.hold(number, state)
+
+    def _declare_joined(self, state: Value, number: int, joined: Joined) -> None:
+        """Sums that are a part of those of an instruction for several products."""
+        out = self.out
+        states = [self.facts.fused[p] for p in joined.products]
+        name = joined_sums(out.names, joined)
+        if not any(out.held(n) for n in states):
+            total = sum(joined.columns) // 2
+            out.line(f"alignas(16) float {name}[{total}] = {{}};")
+        place = sum(joined.columns[: states.index(number)]) // 2
+        kind = f"float (&{{}})[{state.words}]"
+        part = f"reinterpret_cast<{kind.format('')}>({name}[{place}])"
+        out.line(f"{kind.format(state.name)} = {part};")
 
     def finish(self, states: Sequence[int]) -> None:
         """Add up the parts of sums behind their loop."""

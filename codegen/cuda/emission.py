@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from mirage_py.codegen.cuda.block_facts import BlockFacts
 from mirage_py.codegen.cuda.c_text import LINE, added, atom, identifier, wrapped
+from mirage_py.codegen.cuda.joined_products import Joined
 from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.layout_choice import Layouts
 from mirage_py.codegen.cuda.linear_text import Places, register_part, thread_part
@@ -49,6 +50,8 @@ class Emission:
         self.barrier_text = "__syncthreads();"
         # Whether threads have exchanged data in the loop that is being written.
         self.has_exchanged = False
+        # Products that are one instruction, by each of them.
+        self.joined: dict[int, Joined] = {}
         # Masks that hold all over the tiles of the loop that is being written.
         self.held_masks: Collection[int] = ()
 

@@ -17,6 +17,7 @@ from mirage_py.codegen.cuda.copies import Copies
 from mirage_py.codegen.cuda.copy_engine import CopyEngine, engine_box
 from mirage_py.codegen.cuda.cuda_kernel import TensorMap
 from mirage_py.codegen.cuda.emission import Emission
+from mirage_py.codegen.cuda.joined_products import JOINS, joined_products
 from mirage_py.codegen.cuda.loop_text import loop_bounds
 from mirage_py.codegen.cuda.pipeline import Pipeline
 from mirage_py.codegen.cuda.roles import Roles
@@ -44,8 +45,12 @@ class EnginePipeline(Pipeline):
         self.live = live
         # The loads of each loop that the engine serves.
         self.loops = served_loops(emission.facts, staged)
-        for loads in self.loops.values():
+        # Where a load's tile lies: bytes from stage to stage, and from the begin of a stage.
+        self._slots = {n: (s.tile.size_bytes, 0) for n, s in staged.items()}
+        for section, loads in self.loops.items():
             self._describe(loads)
+            if emission.options.flag(JOINS) != "off":
+                self._join(section)
         is_fed = wants_producer and can_be_fed(emission.facts, staged)
         self.roles = Roles(emission.options.num_warps, is_fed)
         if self.roles.has_producer:
@@ -64,6 +69,15 @@ class EnginePipeline(Pipeline):
     def maps(self) -> tuple[TensorMap, ...]:
         """Parameters of the kernel, behind its pointers."""
         return tuple(self.engine.maps.values())
+
+    def _join(self, section: int) -> None:
+        """Give the tiles of products that are one instruction places side by side."""
+        out = self.out
+        for joined in joined_products(out.facts, out.layouts, self.staged, section):
+            sizes = [self.staged[n].tile.size_bytes for n in joined.loads]
+            for place, load in enumerate(joined.loads):
+                self._slots[load] = sum(sizes), sum(sizes[:place])
+            out.joined.update(dict.fromkeys(joined.products, joined))
 
     def _describe(self, loads: Sequence[int]) -> None:
         """Tell the engine of the tensors of loads."""
@@ -125,8 +139,7 @@ class EnginePipeline(Pipeline):
         first, stop = loop_bounds(facts.tiling, section, self.live[section], out.starts)
         self._bounds[section] = (first, stop, facts.tiling.padded(dim, section))
         loads = self.loops[section]
-        for load in loads:
-            self._all_rings[load] = self._buffer(self.staged[load], depth)
+        self._make_rings(loads, depth)
         name = self._fetch[section] = out.fresh("fetch_tiles")
         start = f"{identifier(dim)}_next"
         total = sum(self.staged[n].tile.size_bytes for n in loads)
@@ -135,11 +148,22 @@ class EnginePipeline(Pipeline):
             out.starts[dim] = start
             out.line(f"mbarrier_expect({full}, {total});")
             for load in loads:
-                size = self.staged[load].tile.size_bytes
-                self.engine.fetch(
-                    self.staged[load], f"{self._all_rings[load]} + stage * {size}", full
-                )
+                self.engine.fetch(self.staged[load], self._place(load, "stage"), full)
         del out.starts[dim]
+
+    def _make_rings(self, loads: Sequence[int], depth: int) -> None:
+        """Shared memory for all stages of each load; the first of those side by side has it all."""
+        sharing = [j.loads for j in dict.fromkeys(self.out.joined.values())]
+        for load in loads:
+            group = next((g for g in sharing if load in g), (load,))
+            if load not in self._all_rings:
+                ring = self._buffer(self.staged[load], depth * len(group))
+                self._all_rings.update(dict.fromkeys(group, ring))
+
+    def _place(self, load: int, stage: str) -> str:
+        """Where a load's tile of a stage begins."""
+        step, offset = self._slots[load]
+        return added(f"{self._all_rings[load]} + {stage} * {step}", str(offset))
 
     def _fetch_first(self, section: int) -> None:
         out, depth = self.out, self.depths[section]
@@ -233,11 +257,12 @@ class EnginePipeline(Pipeline):
             used = atom(first) if back == 1 else added(first, str(tile))
             condition = f"{self.roles.is_issuer} && {start} > {used} && {ahead} < {stop}"
             out.line(f"if ({condition}) {self._fetch[section]}({ahead}, {stage});")
-        for load, ring in self._rings.items():
-            size = self.staged[load].tile.size_bytes
+        for load in self._rings:
             name = out.fresh(f"{out.names[load]}_now")
-            unused = "[[maybe_unused]] " if self.lags else ""
-            out.line(f"{unused}unsigned char* const {name} = {ring} + {self._stage} * {size};")
+            is_later = self._slots[load][1] > 0
+            unused = "[[maybe_unused]] " if self.lags or is_later else ""
+            place = self._place(load, self._stage)
+            out.line(f"{unused}unsigned char* const {name} = {place};")
             self._now[load] = name
         out.line(f"mbarrier_wait({self._full[section]} + {self._stage}, {self._parity});")
 
@@ -250,9 +275,8 @@ class EnginePipeline(Pipeline):
         """Inside, tiles are those of the iteration before."""
         now = self._now
         self._now = {}
-        for load, ring in self._rings.items():
-            size = self.staged[load].tile.size_bytes
-            self._now[load] = f"{ring} + ({self._back(1)}) * {size}"
+        for load in self._rings:
+            self._now[load] = self._place(load, f"({self._back(1)})")
         yield
         self._now = now
 

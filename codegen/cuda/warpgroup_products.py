@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from mirage_py.codegen.cuda.c_text import added, weighted
 from mirage_py.codegen.cuda.emission import Emission
+from mirage_py.codegen.cuda.joined_products import joined_sums
 from mirage_py.codegen.cuda.layout import Bit, Layout
 from mirage_py.codegen.cuda.linear_text import register_part, thread_part
 from mirage_py.codegen.cuda.prelude import wgmma_function
@@ -45,6 +46,8 @@ class WarpGroupProducts:
         self.facts = emission.facts
         self.tile_at = tile_at
         self._under_way: list[_UnderWay] = []
+        # Products whose instruction is written with the last one of them, with who holds the sums.
+        self._waiting: dict[int, tuple[int, Value]] = {}
         # Whose sums are under way from one phase to the next, on purpose.
         self.late: Collection[int] = ()
         # Whether left operands stay out of registers where they have tiles.
@@ -85,7 +88,13 @@ class WarpGroupProducts:
         """Begin the product at ``number``, whose sums ``key`` holds: ``left`` in registers (None:
         from its tile) by its right operand's tile. What ``result`` held before counts if ``adds``.
         """
-        out, plan = self.out, self.out.layouts.products[number]
+        out, joined = self.out, self.out.joined.get(number)
+        if joined is not None:
+            self._waiting[number] = key, result
+            if len(self._waiting) < len(joined.products):
+                return  # with the last one of them
+            number = joined.products[0]
+        plan = out.layouts.products[number]
         fragments = plan.fragments
         right = self.facts.root(plan.right)
         tiles = [right]
@@ -96,7 +105,7 @@ class WarpGroupProducts:
             a = self.left_matrix(number, plan)
             assert a is not None
             tiles.insert(0, self.facts.root(plan.left))
-        for tile in tiles:
+        for tile in (*tiles, *(joined.loads if joined is not None else ())):
             self.tile_at(tile)  # any of them may end a phase: names come behind all waits
         texts = [
             self._descriptor(t, m, fragments.result.warps)
@@ -104,7 +113,7 @@ class WarpGroupProducts:
         ]
         rows = 1 << sum(1 for bit in fragments.left.registers if bit in self._row_bits(plan))
         steps = tuple(bit for bit in fragments.left.registers if bit in self._steps(plan))
-        columns = 8 * fragments.column_tiles
+        columns = 8 * fragments.column_tiles if joined is None else sum(joined.columns)
         name, _ = wgmma_function(
             columns,
             plan.dtype.name,
@@ -115,7 +124,7 @@ class WarpGroupProducts:
         sums = columns // 2
         out.line("wgmma_fence();")
         with out.unrolled("k", 1 << len(steps)) as k, out.unrolled("m", rows) as m:
-            sums_text = result.name
+            sums_text = result.name if joined is None else joined_sums(out.names, joined)
             if rows > 1:
                 place = result.word(weighted((m, sums)))
                 sums_text = f"reinterpret_cast<float (&)[{sums}]>({place})"
@@ -128,8 +137,12 @@ class WarpGroupProducts:
             second = self._at(texts[-1], b, {k: steps})
             flag = "true" if adds else ("false" if k == "0" else f"{k} > 0")
             out.line(f"{name}({sums_text}, {', '.join(first)}, {second}, {flag});")
-        out.line("wgmma_commit();")
-        self._under_way.append(_UnderWay(key, result, tuple(tiles)))
+        begun = [(key, result)] if joined is None else list(self._waiting.values())
+        self._waiting = {}
+        for holder, sums_of_one in begun:
+            # Waits count products: behind several in one instruction there are empty groups.
+            out.line("wgmma_commit();")
+            self._under_way.append(_UnderWay(holder, sums_of_one, tuple(tiles)))
 
     def _row_bits(self, plan: ProductPlan) -> tuple[Bit, ...]:
         return tuple(
