@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import inf
 
 import torch
@@ -213,8 +214,26 @@ def _products_together(elements: Sequence[Element]) -> list[Element]:
         others = {e.node: e for e in steps[step] if not _is_product(e)}
         ends = [n for n in others if not any(e.node in others for e in readers[n])]
         ends.sort(key=lambda n: (-needed[n], others[n].facts.kind != LEFT))
-        order += _operands_first(ends, others, blocked)
+        roots: list[Node] = []
+        for _, together in groupby(ends, needed.__getitem__):
+            group = list(together)
+            # Before all of them, so that it stands between no two of what the next products read.
+            roots += _left_behind(group, others)
+            roots += group
+        order += _operands_first(roots, others, blocked)
     return order
+
+
+def _left_behind(nodes: Sequence[Node], among: Mapping[Node, Element]) -> list[Node]:
+    """What is left alone of that which leads to the nodes."""
+    seen = dict.fromkeys(nodes)
+    todo = [*nodes]
+    while todo:
+        for read in among[todo.pop()].reads:
+            if read.source in among and read.source not in seen:
+                seen[read.source] = None
+                todo.append(read.source)
+    return [n for n in among if n in seen and among[n].facts.kind == LEFT]
 
 
 def _depth_first(elements: Sequence[Element], wanted: Sequence[Node]) -> list[Element]:

@@ -40,6 +40,7 @@ _MOVING = (
     "slice_backward", "select_backward", "constant_pad_nd",
 )  # fmt: skip
 _JOINING = ("cat", "stack")
+_PLAIN_PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,9 @@ def _facts(node: Node, known: Mapping[Node, Facts], float64: bool) -> Facts:
     weight = _WEIGHTS.get(base_name(node), 1)
     size = _bytes(node)
     if row.family == "contractions":
+        # A sum of one element: Inductor fuses it like any other multiplication.
+        if base_name(node) in _PLAIN_PRODUCTS and _inner(node) == 1:
+            return Facts(POINTWISE, "", size, 0.0, weight)
         return Facts(PRODUCT, "", size, _product_flops(node), weight)
     if row.family == "attention":
         return Facts(ATTENTION, "", size, _attention_flops(node), _ATTENTION_WEIGHT)
@@ -199,13 +203,17 @@ def _attention_reason(node: Node, results: Sequence[Node]) -> str:
 
 
 def _product_flops(node: Node) -> float:
+    return 2.0 * prod(shape_of(tensors_of(node)[0])) * _inner(node)
+
+
+def _inner(node: Node) -> int:
+    """What a product sums over."""
     left = next((a for a in node.args if isinstance(a, Node)), None)
     if base_name(node) in ("addmm", "baddbmm"):
         left = node.args[1] if isinstance(node.args[1], Node) else None
     if left is None or not tensors_of(left):  # an einsum: its operands are in a list
         left = node.all_input_nodes[0]
-    inner = shape_of(tensors_of(left)[0])[-1:]
-    return 2.0 * prod(shape_of(tensors_of(node)[0])) * prod(inner)
+    return prod(shape_of(tensors_of(left)[0])[-1:])
 
 
 def _attention_flops(node: Node) -> float:
