@@ -231,3 +231,43 @@ def test_a_tensor_that_is_read_in_two_shapes_is_one_input(traced: Trace):
     found = cut_of(traced(twice, half(1, 4, 4096), half(4096, 4096)))
     (region,) = found.regions
     assert len(region_graph(region, found.facts).inputs) == 2
+
+
+def test_writing_to_a_cache_stands_between_no_two_operands_of_attention(traced: Trace):
+    """Repeated keys are read where they lie, not copied outside of the region, as values are."""
+    heads, groups, tokens, size = 8, 4, 1024, 128
+
+    def repeated(x: torch.Tensor) -> torch.Tensor:
+        wide = x[:, :, None].expand(1, heads, groups, tokens, size)
+        return wide.reshape(1, heads * groups, tokens, size)
+
+    def normed(x: torch.Tensor) -> torch.Tensor:
+        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6)
+
+    def decode(
+        x: torch.Tensor, wq: torch.Tensor, wk: torch.Tensor, wv: torch.Tensor,
+        keys: torch.Tensor, values: torch.Tensor, at: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        # The norm of queries stands before the product of keys.
+        q = normed((x @ wq).view(1, heads * groups, 1, size))
+        k = normed((x @ wk).view(1, heads, 1, size))
+        keys = keys.index_copy(2, at, k)
+        values = values.index_copy(2, at, (x @ wv).view(1, heads, 1, size))
+        return F.scaled_dot_product_attention(q, repeated(keys), repeated(values))
+
+    def empty(*shape: int) -> torch.Tensor:
+        return torch.empty(shape, dtype=torch.bfloat16)
+
+    weights = [empty(4096, n * size) for n in (heads * groups, heads, heads)]
+    caches = [empty(1, heads, tokens, size) for _ in range(2)]
+    module = traced(decode, empty(1, 4096), *weights, *caches, torch.zeros(1, dtype=torch.int64))
+    first, second = names(cut_of(module))
+    assert first == "mm mm mm"
+    assert "clone clone _scaled_dot_product" in second
+
+
+def test_a_product_that_sums_nothing_up_is_one_of_other_operators(traced: Trace):
+    """Angles of rotary positions: torch writes them as a product, and Inductor fuses them."""
+    long = torch.randn((1, 64, 1), device="meta")
+    short = torch.randn((1, 1, 1), device="meta")
+    assert names(cut_of(traced(lambda a, b: (a @ b).transpose(1, 2), long, short))) == []
