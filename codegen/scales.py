@@ -40,10 +40,14 @@ class _Scales:
             for argument in node.args:
                 self.users[argument].append(number)
         self.roots: dict[int, float] = {}
+        stay: dict[int, None] = {}
         for number in range(len(self.nodes)):
             factor = self._factor(number)
             if factor is not None and self._is_absorbed(number):
                 self.roots[number] = factor
+            elif factor is not None:
+                stay[number] = None
+        self._keep_together(stay)
 
     def scaled(self, number: int) -> tuple[int, float] | None:
         """What a node multiplies by a constant, and the constant."""
@@ -92,6 +96,34 @@ class _Scales:
             exps = [self.nodes[u].op for u in self.users[user]]
             return node.args[0] == number and bool(exps) and set(exps) == {"exp"}
         return node.op == "max"
+
+    def _keep_together(self, stay: dict[int, None]) -> None:
+        """Logits that share a shift with some that ``stay`` as they are stay too: otherwise the
+        shift would be the maximum of logits that are rounded otherwise, and exponentials of large
+        ones could be infinite.
+        """
+        while stay:
+            shifts = {s for number in stay for s in self._shifts(number)}
+            stay = {n: None for n in self.roots if not shifts.isdisjoint(self._shifts(n))}
+            for number in stay:
+                del self.roots[number]
+
+    def _shifts(self, number: int) -> set[int]:
+        """The shifts of logits: maxima of them, and what is subtracted from them."""
+        found: set[int] = set()
+        todo = [number]
+        while todo:
+            at = todo.pop()
+            for user in self.users[at]:
+                node = self.nodes[user]
+                if node.op == "sub" and node.args[0] == at:
+                    found.add(node.args[1])
+                elif node.op in ("max", "accum_max"):
+                    found.add(user)
+                    todo.append(user)
+                elif node.op == "where":
+                    todo.append(user)
+        return found
 
     def _masks_again(self, where: int, condition: int) -> bool:
         """Whether every exponential of it is multiplied by the mask: how low it is where the mask
