@@ -104,6 +104,19 @@ def mean_iterations(tiling: Tiling, section: int) -> float:
     return total / prod(blocks)
 
 
+def iterations(tiling: Tiling, section: int, numbers: Mapping[str, int]) -> int:
+    """Iterations of a section's loop in the block with these ``numbers`` along axes of the grid; 1
+    where it has none.
+    """
+    loop = tiling.block.sections[section].loop
+    if loop is None:
+        return 1
+    found = live_range(tiling, section)
+    chosen = {d: numbers[d] for d in found.dims() if d in tiling.block.grid_tiles}
+    first, stop = _tiles(tiling, loop, tiling.padded(loop, section), found, chosen)
+    return max(0, stop - first)
+
+
 def always_iterates(tiling: Tiling, section: int) -> bool:
     """Whether the loop of a section has an iteration in every block; False where blocks are too
     many to look at, or sizes not known.

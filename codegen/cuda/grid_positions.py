@@ -6,18 +6,22 @@ from collections.abc import Collection
 
 from mirage_py.codegen.cuda.c_text import identifier
 from mirage_py.codegen.cuda.emission import Emission
-from mirage_py.codegen.triton.block_order import ORDER, block_numbers, longest_first
+from mirage_py.codegen.triton.block_order import ORDER, block_numbers
 
 
-def grid_positions(out: Emission, uneven: Collection[str], place: str = "") -> None:
+def grid_positions(
+    out: Emission, uneven: Collection[str], place: str = "(int)blockIdx.x", order: str | None = None
+) -> None:
     """Names for the block's number and first position along each dimension of the grid. Blocks that
     differ along an ``uneven`` dimension have loops of different lengths. ``place`` is the number
-    of one of many places that a block takes; empty: a block has one.
+    of the block, or of one of the many places that it takes; None: the ``order`` of these numbers
+    is the one that is asked for.
     """
     kind = out.index_type
-    for dim, number in _block_numbers(out, uneven, is_dealt=bool(place)).items():
+    order = out.options.flag(ORDER) if order is None else order
+    for dim, number in _block_numbers(out, uneven, order).items():
         tile = out.facts.tiling.padded(dim, 0)
-        text = number.replace("//", "/").replace("pid", place or "(int)blockIdx.x")
+        text = number.replace("//", "/").replace("pid", place)
         name = out.fresh(f"{identifier(dim)}_block")
         out.line(f"const int {name} = {text};")
         out.block_names[dim] = name
@@ -29,14 +33,9 @@ def grid_positions(out: Emission, uneven: Collection[str], place: str = "") -> N
         out.starts[dim] = start
 
 
-def _block_numbers(out: Emission, uneven: Collection[str], is_dealt: bool) -> dict[str, str]:
-    """Blocks of a cluster are neighbours; clusters have the order that is asked for. Places that
-    are dealt out have less work from first to last.
-    """
+def _block_numbers(out: Emission, uneven: Collection[str], order: str) -> dict[str, str]:
+    """Blocks of a cluster are neighbours; clusters have the order that is asked for."""
     tiling = out.facts.tiling
-    order = out.options.flag(ORDER)
-    if is_dealt and uneven:
-        return longest_first(tiling.axes, uneven)
     if out.facts.cut is None:
         return block_numbers(tiling.axes, order, uneven)
     inner = tiling.cluster_axes

@@ -3,8 +3,8 @@
 A block that begins makes its barriers and waits for its first tiles, and nothing else runs on the
 SM where it takes all of the memory. With the launch option ``blocks N`` the grid has N blocks, as
 many as the GPU holds at once, and the warps that fetch run ahead from one place to the next
-("persistent" kernels). The places are dealt out in rounds, every second one backwards, so that
-places whose work gets less from first to last make the same sum for all blocks.
+("persistent" kernels). Places are dealt out in turn; where masks leave them unequal work, by a
+table that is made with the text (``dealt_places.py``).
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
+from mirage_py.codegen.cuda.dealt_places import dealt_places
 from mirage_py.codegen.cuda.emission import Emission
 from mirage_py.codegen.cuda.grid_positions import grid_positions
 from mirage_py.errors import ScheduleError
 
 BLOCKS = "blocks"
+# Places of the largest table.
+_MOST_IN_TABLE = 4096
 
 
 def blocks_asked(value: str) -> int:
@@ -39,23 +42,41 @@ class Places:
         self.uneven = uneven
         # The number of the round, as text.
         self.round = ""
+        self._all = emission.facts.tiling.grid_blocks
+        self._table = ""
+
+    def begin(self) -> None:
+        """At the head of the kernel: who takes what, where that is no simple rule."""
+        if not self.uneven or self._all > _MOST_IN_TABLE:
+            return
+        dealt = dealt_places(self.out.facts.tiling, self.uneven, self.blocks)
+        rounds = range(max(map(len, dealt)) + 1)
+        numbers = [own[r] if r < len(own) else self._all for r in rounds for own in dealt]
+        self._table = self.out.fresh("places")
+        self.out.comment(
+            "The places of the blocks, round by round; behind its last a block has none."
+        )
+        text = ", ".join(map(str, numbers))
+        self.out.line(f"static const unsigned short {self._table}[] = {{{text}}};")
 
     @contextmanager
     def each(self) -> Iterator[None]:
         """What is written inside is done for each place, with its positions."""
         out = self.out
-        count, all_places = self.blocks, out.facts.tiling.grid_blocks
         self.round, place = out.fresh("round"), out.fresh("place")
-        number = f"{self.round} * {count} + "
-        if self.uneven:
-            number += f"({self.round} & 1 ? {count - 1} - (int)blockIdx.x : (int)blockIdx.x)"
-        else:
-            number += "(int)blockIdx.x"
-        rounds = -(-all_places // count)
+        step = f"{place} += {self.blocks}"
+        first, following = "(int)blockIdx.x", ""
+        if self._table:
+            first, following = f"{self._table}[(int)blockIdx.x]", out.fresh("next_place")
+            step = f"{place} = {following}"
+            out.line(f"int {following};")
+        out.line(f"int {self.round} = 0;")
         out.line("#pragma unroll 1")
-        with out.indented(f"for (int {self.round} = 0; {self.round} < {rounds}; ++{self.round})"):
-            out.line(f"const int {place} = {number};")
-            if all_places % count:
-                out.line(f"if ({place} >= {all_places}) break;")
-            grid_positions(out, self.uneven, place)
+        with out.indented(
+            f"for (int {place} = {first}; {place} < {self._all}; {step}, ++{self.round})"
+        ):
+            if following:
+                at = f"({self.round} + 1) * {self.blocks} + (int)blockIdx.x"
+                out.line(f"{following} = {self._table}[{at}];")
+            grid_positions(out, self.uneven, place, "" if self._table else None)
             yield

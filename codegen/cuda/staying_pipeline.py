@@ -64,6 +64,7 @@ class StayingPipeline(EnginePipeline):
     def begin_kernel(self) -> None:
         """Make the barriers; then all that the warps do that fetch."""
         out, roles = self.out, self.roles
+        self.places.begin()
         counts: list[tuple[str, int, int]] = []
         for section in self.loops:
             depth = self.depths[section]

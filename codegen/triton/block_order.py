@@ -45,7 +45,7 @@ def block_numbers(
     """
     names = counts or {}
     if order == LONGEST:
-        return _longest_of_groups(axes, uneven, names)
+        return _longest_first(axes, uneven, names)
     numbers: dict[str, str] = {}
     before: list[tuple[str, int]] = []
     for dim, blocks in axes:
@@ -69,20 +69,7 @@ def block_numbers(
     return numbers
 
 
-def longest_first(
-    axes: Sequence[tuple[str, int]],
-    uneven: Collection[str],
-    counts: Mapping[str, str] | None = None,
-) -> dict[str, str]:
-    """The same for blocks of which those with most work come first: the ``uneven`` axes run
-    slowest, from their ends.
-    """
-    even = (axis for axis in axes if axis[0] not in uneven)
-    slow = (axis for axis in axes if axis[0] in uneven)
-    return block_numbers((*even, *slow), BACKWARDS, uneven, counts)
-
-
-def _longest_of_groups(
+def _longest_first(
     axes: Sequence[tuple[str, int]], uneven: Collection[str], names: Mapping[str, str]
 ) -> dict[str, str]:
     """The ``uneven`` axes from their ends, slower than groups of eight places along the others;
@@ -92,7 +79,7 @@ def _longest_of_groups(
     slow = [axis for axis in axes if axis[0] in uneven]
     places = prod(blocks for _, blocks in even)
     if places <= _GROUP or places % _GROUP or any(dim in names for dim, _ in even):
-        return longest_first(axes, uneven, names)
+        return block_numbers((*even, *slow), BACKWARDS, uneven, names)
     levels = ((_INNER, _GROUP), *slow, (_OUTER, places // _GROUP))
     numbers = block_numbers(levels, BACKWARDS, uneven, names)
     place = f"{numbers.pop(_OUTER)} * {_GROUP} + {numbers.pop(_INNER)}"

@@ -9,10 +9,13 @@ import pytest
 from cuda_plans import cuda_plan, error_of, for_cuda, kernel_of
 from plans import attention_plan, attention_reference
 
+from mirage_py.codegen.cuda.dealt_places import dealt_places
+from mirage_py.codegen.tiles import Tiling
 from mirage_py.errors import ScheduleError
 from mirage_py.runtime.emulated import check_emulated
 from mirage_py.runtime.stand_in import cpp_compiler
 from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.ugraph import BlockGraph
 
 FLAGS = {"arch": "sm_90a", "producer": "warps"}
 needs_compiler = pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
@@ -113,15 +116,30 @@ def test_a_product(overlap):
     assert error_of(plan, lambda x: x["X"] @ x["W"]) < 2e-3
 
 
-def test_the_places_with_most_work_come_first_and_every_second_round_goes_back():
+def test_places_with_unequal_work_are_dealt_out_longest_first():
     kernel = kernel_of(cuda_plan(CAUSAL, KERNEL, 3, blocks="3", **FLAGS))
     assert kernel.grid == 3
-    (place,) = set(re.findall(r"const int place = (.*);", kernel.body))
-    round_ = "(round & 1 ? 2 - (int)blockIdx.x : (int)blockIdx.x)"
-    assert place == f"round * 3 + {round_}"
-    text = re.search(r"const int q_block = (.*);", kernel.body)[1]
-    blocks = [eval(text.replace("/", "//"), {"place": n}) for n in range(8)]
-    assert blocks == [3, 3, 2, 2, 1, 1, 0, 0]
+    text = re.search(r"places\[\] = \{([^}]*)\}", kernel.body)[1]
+    # Four tiles of queries for each head: the last ones first, both heads side by side; each place
+    # goes to the block that is free first, 8 is none.
+    rounds = [[int(n) for n in text.split(",")][first : first + 3] for first in range(0, 12, 3)]
+    assert rounds == [[3, 7, 2], [1, 5, 6], [0, 4, 8], [8, 8, 8]]
+
+
+def test_a_block_that_is_free_first_takes_the_next_place():
+    plan = cuda_plan(CAUSAL, KERNEL, 3, **FLAGS)
+    block = plan.ugraph.kernels[0]
+    assert isinstance(block, BlockGraph)
+    dealt = dealt_places(Tiling(plan.ugraph.program, block), {"q"}, 3)
+    assert sorted(place for own in dealt for place in own) == list(range(8))
+    # 2, 4, 6 or 8 iterations and two sections more.
+    work = [sum(place % 4 * 2 + 4 for place in own) for own in dealt]
+    assert max(work) - min(work) <= 4
+
+
+def test_places_with_equal_work_are_taken_in_turn():
+    body = kernel_of(staying(3)).body
+    assert "for (int place = (int)blockIdx.x; place < 4; place += 3, ++round)" in body
 
 
 def test_queries_of_the_next_place_are_fetched_while_results_are_stored():
