@@ -9,7 +9,6 @@ set (MIRAGE_PY_DUMP) each is written to a numbered text file.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from mirage_py.selection import Baselines, Progress, Ranking, Verified
 from mirage_py.settings import Settings
 from mirage_py.targets import Target
 from mirage_py.targets import target as target_named
+from mirage_py.time_budget import PLANS, USUAL_S, TimeBudget, plan_count
 from mirage_py.ugraph.dtypes import F64
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.printing import format_program, format_ugraph
@@ -45,26 +45,9 @@ if TYPE_CHECKING:
     from mirage_py.known_results import Question
 
 _DEFAULT_TARGET = "h200"
-# Plans measured (or ranked) for each effort.
-_PLANS = {"none": 8, "quick": 160, "full": 640}
-# Seconds that an optimisation on a GPU takes where no budget is given: with what comes after
-# measuring, under one minute and under five.
-_BUDGET_S = {"quick": 50.0, "full": 280.0}
-# Of a smaller budget, plans for each second (those of "quick"), but not fewer than so many: more
-# are not compiled by its end, and would be ranked and emitted for nothing.
-_PLANS_PER_S = 3.2
-_LEAST_PLANS = 40
 _TRIALS = 4
-# Of a time budget, by when the search and the verification have to be over.
-_SEARCH_SHARE = 0.25
 # Seconds that a search takes before it is spread over processes, which start in about as long.
 _ALONE_S = 3.0
-_VERIFY_SHARE = 0.4
-# What verification gets of it even if search and ranking took longer, best families first.
-_LEAST_VERIFY_SHARE = 0.1
-# What measuring gets of it even if the stages before it took longer: they would have been for
-# nothing.
-_MEASURING_SHARE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +64,7 @@ class Options:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.effort not in _PLANS:
+        if self.effort not in PLANS:
             raise InputError(f"unknown effort '{self.effort}'", repair="use none, quick or full")
         if self.backend not in (AUTO, *BACKENDS):
             raise InputError(
@@ -128,8 +111,8 @@ def optimize(
     whole = partition_of(program, seed=seed)
     if budget is None and measure:
         # The parts of a program and the whole of them share it.
-        budget = _BUDGET_S[effort] * (1 if whole is None else len(whole.parts) + 1)
-    deadline = None if budget is None else started + budget
+        budget = USUAL_S[effort] * (1 if whole is None else len(whole.parts) + 1)
+    time_budget = TimeBudget(budget, started)
     if whole is not None:
 
         def rank_part(number: int, part: Program, share: float | None) -> Ranking:
@@ -161,16 +144,14 @@ def optimize(
         journal=journal,
     )
     if measure and not should_stop():
-        if deadline is not None and budget is not None:
-            deadline = max(deadline, time.monotonic() + _MEASURING_SHARE * budget)
         return ranking.measured(
             baselines,
             effort=effort,
-            deadline=deadline,
+            deadline=time_budget.measured_by(),
             progress=progress,
             should_stop=should_stop,
         )
-    return ranking.modelled(progress, deadline=deadline, should_stop=should_stop)
+    return ranking.modelled(progress, deadline=time_budget.end, should_stop=should_stop)
 
 
 def _require_cuda() -> None:
@@ -213,8 +194,7 @@ def rank_plans(
 
     ``budget`` is in seconds, of the whole optimisation.
     """
-    started = time.monotonic()
-    searched_by = None if budget is None else started + _SEARCH_SHARE * budget
+    time_budget = TimeBudget(budget)
     chosen, notes = usable(backend)
     limits = limits_for(chosen, limits or SearchLimits(), target)
     dump = Dump(Settings.from_env().dump_dir)
@@ -231,7 +211,7 @@ def rank_plans(
             what,
             seed=seed,
             limits=replace(limits, max_kernels=max_kernels),
-            deadline=searched_by,
+            deadline=time_budget.searched_by,
             should_stop=should_stop,
             journal=kept_in,
             runner=pool,
@@ -259,16 +239,12 @@ def rank_plans(
     )
 
     progress("verifying")
-    verified_by = None
-    if budget is not None:
-        least = time.monotonic() + _LEAST_VERIFY_SHARE * budget
-        verified_by = max(started + _VERIFY_SHARE * budget, least)
     verified = verify_families(
         normal,
         [i.family for i in ranked],
         seed=seed,
         processes=Settings.from_env().workers,
-        deadline=verified_by,
+        deadline=time_budget.verified_by(),
         should_stop=should_stop,
     )
     dump("verified", lambda: "\n".join(format_ugraph(v.family) for v in verified.values()))
@@ -284,15 +260,6 @@ def rank_plans(
         limits,
         notes,
     )
-
-
-def plan_count(effort: str, budget: float | None) -> int:
-    """How many plans are ranked: those of the effort, or as many as ``budget`` (in seconds) has
-    time for.
-    """
-    if budget is None or budget == math.inf:
-        return _PLANS[effort]
-    return min(_PLANS[effort], max(_LEAST_PLANS, round(_PLANS_PER_S * budget)))
 
 
 def partition_of(program: Program, *, seed: int = 0) -> Partition | None:

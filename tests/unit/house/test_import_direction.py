@@ -18,6 +18,7 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "errors": (),
     "settings": (),
     "targets": (),
+    "time_budget": (),
     "ugraph": (),
     "axioms": ("ugraph",),
     "verify": ("ugraph",),
@@ -59,6 +60,7 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
         "partition",
         "backends",
         "known_results",
+        "time_budget",
     ),
     # A search at one size for a kernel of many.
     "sized_kernels": ("ugraph", "runtime", "result", "backends", "known_results", "pipeline"),

@@ -1,0 +1,65 @@
+"""What each stage of an optimisation gets of its time, and how many plans there is time for."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+
+# Plans measured (or ranked) for each effort.
+PLANS = {"none": 8, "quick": 160, "full": 640}
+# Seconds that an optimisation on a GPU takes where no budget is given: with what comes after
+# measuring, under one minute and under five.
+USUAL_S = {"quick": 50.0, "full": 280.0}
+# Of a smaller budget, plans for each second (those of "quick"), but not fewer than so many: more
+# are not compiled by its end, and would be ranked and emitted for nothing.
+_PLANS_PER_S = 3.2
+_LEAST_PLANS = 40
+# By when the search and the verification have to be over.
+_SEARCH_SHARE = 0.25
+_VERIFY_SHARE = 0.4
+# What verification gets even if search and ranking took longer, best families first.
+_LEAST_VERIFY_SHARE = 0.1
+# What measuring gets even if the stages before it took longer: they would have been for nothing.
+_MEASURING_SHARE = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBudget:
+    """``seconds`` from ``started`` on; None for no end. All times are of ``time.monotonic``."""
+
+    seconds: float | None
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def end(self) -> float | None:
+        """When all has to be over."""
+        return None if self.seconds is None else self.started + self.seconds
+
+    @property
+    def searched_by(self) -> float | None:
+        """When the search has to be over."""
+        return None if self.seconds is None else self.started + _SEARCH_SHARE * self.seconds
+
+    def verified_by(self) -> float | None:
+        """When the verification has to be over, which begins now."""
+        if self.seconds is None:
+            return None
+        least = time.monotonic() + _LEAST_VERIFY_SHARE * self.seconds
+        return max(self.started + _VERIFY_SHARE * self.seconds, least)
+
+    def measured_by(self) -> float | None:
+        """When measuring has to be over, which begins now."""
+        if self.seconds is None:
+            return None
+        least = time.monotonic() + _MEASURING_SHARE * self.seconds
+        return max(self.started + self.seconds, least)
+
+
+def plan_count(effort: str, budget: float | None) -> int:
+    """How many plans are ranked: those of the effort, or as many as ``budget`` (in seconds) has
+    time for.
+    """
+    if budget is None or budget == math.inf:
+        return PLANS[effort]
+    return min(PLANS[effort], max(_LEAST_PLANS, round(_PLANS_PER_S * budget)))
