@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 # Of the reasons why plans were dropped, so many are said, and so much of each.
 _REASONS, _LENGTH = 2, 100
+# Where a file lies says nothing to whoever reads the log, and is longer than the reason.
+_FOLDERS = re.compile(r"(?<!\w)(?:/[\w.+@=-]+)+/(?=[\w.+@=-])")
 
 
 def measured_words(report: Mapping[str, Any]) -> str:
@@ -29,8 +32,12 @@ def _words(report: Mapping[str, Any]) -> str:
     both = f"{ours}, {baseline['name']} {float(baseline['time_us']):.1f} us"
     if baseline["source"] != "measured":
         return f"{both} by the cost model"
-    dropped = Counter(str(c["reason"])[:_LENGTH] for c in candidates if not c["passed"])
+    dropped = Counter(_short(c["reason"]) for c in candidates if not c["passed"])
     reasons = [f"{count} x {why}" for why, count in dropped.most_common(_REASONS)]
     return "; ".join(
         [both, f"{len(timed)} of {len(candidates)} plans timed", *reasons, *report["notes"]]
     )
+
+
+def _short(reason: object) -> str:
+    return _FOLDERS.sub("", str(reason))[:_LENGTH]

@@ -41,6 +41,8 @@ def taken_apart(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
         node.meta = {**old.meta, **node.meta}
         node._rename(old.name)  # noqa: SLF001  torch goes by what inputs are called
         node.target = old.target
+    # As AOTAutograd does: what nobody reads would count as one more reader of its operands.
+    graph.graph.eliminate_dead_code()
     graph.recompile()
     graph.meta.update(module.meta)
     return graph

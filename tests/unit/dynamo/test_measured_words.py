@@ -35,5 +35,13 @@ def test_predictions_are_called_so():
     assert words == "ours 13.0 us, compile 12.0 us by the cost model"
 
 
+def test_a_reason_says_why_and_not_where():
+    path = "/tmp/cache_of-a.user/sources/18d05c6bdce6/region.cu"
+    words = measured_words(report(candidate(None, f"it did not run: {path}(12): no such symbol")))
+    assert "1 x it did not run: region.cu(12): no such symbol; a note" in words
+    shapes = "Y[0, 3] = 0.5 instead of 1/2, more than 3 us/row away"
+    assert shapes in measured_words(report(candidate(None, shapes)))
+
+
 def test_another_report_costs_no_kernel():
     assert measured_words({}) == "its report is not one of ours"
