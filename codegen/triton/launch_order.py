@@ -5,8 +5,11 @@ its blocks as soon as all blocks of the kernel before have come to their last st
 dependent launch). It computes positions and loads inputs of the program, and waits for all of the
 other kernel where it first touches what kernels write. So a launch costs no gap between the two.
 
-Inputs may be read before the wait: the first kernel of a plan is launched in the plain way, after
-everything that wrote them, and each later kernel waits for the one before it.
+In Triton inputs may be read before the wait: the first kernel of a plan is launched in the plain
+way, after everything that wrote them, and each later kernel waits for the one before it. A CUDA
+kernel waits before it reads anything, so there the first one may start early too, behind whatever
+kernel lies in front of the plan: its blocks are placed when those of that one have ended, and not
+only when the GPU has put away all that they wrote.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mirage_py.ugraph.plan import Plan
-from mirage_py.ugraph.ugraph import BlockGraph
+from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
 START = "start"
 EARLY = "early"
@@ -39,13 +42,19 @@ def launch_orders(plan: Plan) -> tuple[LaunchOrder, ...]:
     The option is without effect where the step before is no block graph: a library call, or a
     tensor that is made zero for this kernel to add to.
     """
-    kernels = plan.ugraph.kernels
-    early = [
-        number > 0
-        and options.flag(START) == EARLY
-        and isinstance(kernel, BlockGraph)
-        and isinstance(kernels[number - 1], BlockGraph)
-        and not kernel.added_tensors
-        for number, (kernel, options) in enumerate(zip(kernels, plan.options, strict=True))
-    ]
+    may = may_start_early(plan.ugraph, waits_first=plan.backend == "cuda")
+    early = [m and o.flag(START) == EARLY for m, o in zip(may, plan.options, strict=True)]
     return tuple(map(LaunchOrder, early, [*early[1:], False]))
+
+
+def may_start_early(ugraph: UGraph, *, waits_first: bool) -> tuple[bool, ...]:
+    """For each kernel whether it may. ``waits_first``: kernels read nothing before they wait, so
+    the first one may too.
+    """
+    kernels = ugraph.kernels
+    return tuple(
+        isinstance(kernel, BlockGraph)
+        and not kernel.added_tensors
+        and (isinstance(kernels[number - 1], BlockGraph) if number else waits_first)
+        for number, kernel in enumerate(kernels)
+    )

@@ -11,16 +11,21 @@ import several_kernels
 from mirage_py.codegen.axis_order import axis_order
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.launch_order import EARLY, START
-from mirage_py.search.launches import keeping_for_later, launch_options, starting_early
+from mirage_py.search.launches import (
+    BackEnd,
+    keeping_for_later,
+    launch_options,
+    starting_early,
+)
 from mirage_py.search.tiled_kernel import TiledKernel
 from mirage_py.targets import target
 from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.ugraph import BlockGraph
 
 
-def starts(name: str, on: str) -> list[str]:
+def starts(name: str, on: str, backend: BackEnd = "triton") -> list[str]:
     plan = several_kernels.plan(name)
-    options = starting_early(plan.ugraph, plan.options, target(on))
+    options = starting_early(plan.ugraph, plan.options, target(on), backend)
     return [o.flag(START) for o in options]
 
 
@@ -28,6 +33,12 @@ def starts(name: str, on: str) -> list[str]:
 def test_a_kernel_behind_another_starts_early(name: str) -> None:
     assert starts(name, "h200") == ["", EARLY]
     assert starts(name, "b200") == ["", EARLY]
+
+
+def test_in_cuda_the_first_one_does_too() -> None:
+    """Behind whatever lies in front of the plan: it reads nothing before it has waited."""
+    assert starts("split_attention", "h200", "cuda") == [EARLY, EARLY]
+    assert starts("split_attention", "a100", "cuda") == ["", ""]
 
 
 def test_not_where_the_hardware_cannot() -> None:

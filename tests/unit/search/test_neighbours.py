@@ -184,3 +184,24 @@ def test_blocks_stay_where_there_are_more_than_the_gpu_holds_at_once():
         paths = other_paths(block_of(plan), options, H200, blocks=blocks)
         alone = [o for o in paths if o == options.with_flag("blocks", "132")]
         assert len(alone) == there
+
+
+def test_the_first_cuda_kernel_may_start_early_or_not():
+    def starts(plan: Plan, gpu: str) -> set[str]:
+        first = {p.options[0].flag("start") for p in neighbours(plan, target(gpu))}
+        return first - {plan.options[0].flag("start")}
+
+    plan = split_attention()
+    early = replace(plan, options=(plan.options[0].with_flag("start", "early"), plan.options[1]))
+    assert starts(plan, "h200") == {"early"}
+    assert starts(early, "h200") == {""}
+    assert starts(plan, "a100") == set()
+    assert starts(replace(plan, backend="triton"), "h200") == set()
+
+
+@pytest.mark.parametrize("way", ["", "lanes", "rows"])
+def test_results_are_stored_in_three_ways(way: str):
+    plan = split_attention()
+    options = plan.options[0].with_flag("stores", way)
+    near = {o.flag("stores") for o in other_paths(block_of(plan), options, H200)}
+    assert near == {"", "lanes", "rows"}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import several_kernels
+from cuda_plans import for_cuda
 
 from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.codegen.cuda.module import emit_cuda
+from mirage_py.codegen.triton.launch_order import launch_orders
 
 WAIT, START = "wait_for_kernel_before();", "next_kernel_may_start();"
 
@@ -37,6 +39,26 @@ def test_the_second_waits_before_it_reads():
     assert not any(read in before for read in reads)
     assert any(read in after for read in reads)
     assert START not in second.body
+
+
+def test_the_first_one_waits_for_what_lies_in_front_of_the_plan():
+    plan = several_kernels.plan("split_attention")
+    flags = {"arch": "sm_90a", "start": "early"}
+    first, second = emit_cuda(for_cuda(plan, **flags))
+    assert first.starts_early
+    before, after = first.body.split("{\n", 1)[1].split(WAIT)
+    assert "reinterpret_cast<const" not in before
+    assert "cp_async" in after
+    assert START in before
+    assert second.starts_early
+
+
+def test_in_triton_the_first_one_does_not():
+    """It reads inputs before it waits."""
+    plan = several_kernels.plan("split_attention")
+    options = tuple(o.with_flag("start", "early") for o in plan.options)
+    orders = launch_orders(replace(plan, options=options))
+    assert [order.starts_early for order in orders] == [False, True]
 
 
 def test_older_gpus_have_no_early_start():
