@@ -1,8 +1,11 @@
-"""Whether the machine code of a kernel reads a uniform register that nothing has written.
+"""Whether the machine code of a kernel reads a register that nothing has written.
 
 ptxas 12.8 builds the descriptors of ``wgmma`` from such registers where two products share a
 shared-memory address: the launch fails, or the result is another one each time. Neither PTX nor an
-interpreter shows it, and a kernel that is compiled for another machine is never launched here.
+interpreter shows it, and a kernel that is compiled for another machine is never launched here. What
+was never put into a uniform register may also be taken from R1, which holds the stack pointer: a
+number that depends on the process, so that one may give the right result where the next one ends
+with an illegal memory access.
 """
 
 from __future__ import annotations
@@ -14,16 +17,23 @@ from mirage_py.runtime.sass import Code, Instruction, parsed
 
 _UNIFORM = re.compile(r"\bUR(\d+)\b")
 _PREDICATE = re.compile(r"!?U?P(?:\d+|T|R)$")
+# As a value: in brackets it is the address of something on the stack.
+_STACK_POINTER = re.compile(r"(?<![\w\[])R1\b")
+_CONSTANT = "c[0x0]["
 
 
 def unwritten_in(sass: str) -> tuple[str, ...]:
     """Instructions that read a uniform register which no path from the kernel's start has written,
-    in the text that nvdisasm prints of one kernel. None where the code calls or jumps to computed
-    addresses.
+    or the stack pointer as if it were a number, in the text that nvdisasm prints of one kernel.
+    None where the code calls or jumps to computed addresses.
     """
     code = parsed(sass)
     if code.is_opaque:
         return ()
+    return (*_unwritten_uniform(code), *_stack_pointer_read(code))
+
+
+def _unwritten_uniform(code: Code) -> tuple[str, ...]:
     facts = [_registers(x) for x in code.instructions]
     written = _may_be_written(code, [writes for _, writes in facts])
     return tuple(
@@ -31,6 +41,23 @@ def unwritten_in(sass: str) -> tuple[str, ...]:
         for x, (reads, _), before in zip(code.instructions, facts, written, strict=True)
         if before is not None and reads & ~before
     )
+
+
+def _stack_pointer_read(code: Code) -> tuple[str, ...]:
+    """Who takes R1 for a value. Without a stack frame nobody has a use for it; with one its address
+    is computed, but in no uniform register.
+    """
+    rows = [x for x in code.instructions if any(map(_STACK_POINTER.search, x.operands))]
+    # ``LDC R1, c[0x0][0x28]`` on sm_90; where R1 begins with something else it is like any other.
+    if not rows or not _writes_it(rows[0]) or not rows[0].operands[-1].startswith(_CONSTANT):
+        return ()
+    has_frame = any(map(_writes_it, rows[1:]))
+    readers = (x for x in rows[1:] if not _writes_it(x))
+    return tuple(x.text for x in readers if x.base == "R2UR" or not has_frame)
+
+
+def _writes_it(instruction: Instruction) -> bool:
+    return instruction.operands[0] == "R1"
 
 
 def _registers(instruction: Instruction) -> tuple[int, int]:

@@ -1,4 +1,6 @@
-"""What nvdisasm prints: registers that are read before anything can have written them."""
+"""What nvdisasm prints: registers that are read before anything can have written them, and the
+stack pointer taken for a number.
+"""
 
 from __future__ import annotations
 
@@ -56,6 +58,11 @@ def test_as_it_should_have_been():
          "RET.REL.NODEC R2 `(kernel)"),
         # called where the text does not say
         ("CALL.ABS.NOINC R4", "MOV R1, UR4", "EXIT"),
+        # a stack: room on it, what is kept there, the address of that
+        ("LDC R1, c[0x0][0x28]", "VIADD R1, R1, 0xfffffff0", "STL [R1+0x8], R4",
+         "LDL.LU R4, [R1+0x8]", "IADD3 R2, R1, 0x8, RZ", "EXIT"),
+        # a register like any other
+        ("MOV R1, 0x1", "R2UR UR4, R1", "MOV R2, UR4", "EXIT"),
         (),
     ],
 )  # fmt: skip
@@ -80,6 +87,14 @@ def test_no_fault(lines):
         (("UMOV UR5, 0x1", "BRA.DIV UR5, `(.L_x_0)", "MOV R1, UR4", ".L_x_0:", "EXIT"),
          "MOV R1, UR4"),
         (("BRA.DIV UR5, `(.L_x_0)", ".L_x_0:", "EXIT"), "BRA.DIV UR5, `(.L_x_0)"),
+        # of an attention kernel that ended with an illegal memory access on an H200: the descriptor
+        # should have come from UR6
+        (("LDC R1, c[0x0][0x28]", "R2UR UR10, R1.reuse", "UIADD3 UR10, UP0, UR10, 0x20, URZ",
+          "EXIT"), "R2UR UR10, R1.reuse"),
+        (("MOV R1, c[0x0][0x28]", "IADD3 R1, R1, -0x10, RZ", "STL [R1], R4", "R2UR UR4, R1",
+          "EXIT"), "R2UR UR4, R1"),
+        (("LDC R1, c[0x0][0x37c]", "FMNMX R4, R4, R1.reuse, !PT", "EXIT"),
+         "FMNMX R4, R4, R1.reuse, !PT"),
     ],
 )  # fmt: skip
 def test_a_fault(lines, found):
