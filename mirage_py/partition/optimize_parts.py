@@ -152,7 +152,7 @@ def _fastest(ranking: Ranking, found: Result) -> _Chosen:
         try:
             evidence = ranking.evidence(plan, 0.0, 0.0, "")
         except VerificationError:
-            continue
+            continue  # the next fastest of its back end is asked about
         picked[plan.backend] = _Picked(plan, time_us, evidence)
     return _Chosen(found, picked, "" if picked else "; ".join(found.notes))
 
