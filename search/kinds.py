@@ -33,10 +33,13 @@ def kind_of(ugraph: UGraph) -> str:
 
 
 def describe(ugraph: UGraph) -> str:
-    """The kind in words, with parts and kernels: ``split s x8: 2 kernels``."""
+    """The kind in words, with parts, library calls and kernels: ``split s x8: 2 kernels``,
+    ``library x3: 4 kernels``.
+    """
     words = [f"split {d} x{parts_of(ugraph.program, d)}" for d in split_dims(ugraph.program)]
     kind = kind_of(ugraph)
     if kind in (ATOMIC, LIBRARY, CLUSTER):
-        words.append(kind)
+        calls = sum(isinstance(k, LibraryCall) for k in ugraph.kernels)
+        words.append(f"{kind} x{calls}" if calls > 1 else kind)
     kernels = f"{len(ugraph.kernels)} kernels" if len(ugraph.kernels) != 1 else ONE_KERNEL
     return f"{', '.join(words)}: {kernels}" if words else kernels

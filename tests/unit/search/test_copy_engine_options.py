@@ -1,0 +1,40 @@
+"""In Triton: which kernels may fetch their tiles by descriptors from the start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from unit.search import programs
+
+from mirage_py.codegen.axis_order import axis_order
+from mirage_py.codegen.tiles import Tiling
+from mirage_py.codegen.triton.descriptors import COPIES, DESCRIPTORS
+from mirage_py.search.launches import launch_options
+from mirage_py.search.search import SearchLimits, search
+from mirage_py.search.tiled_kernel import TiledKernel
+from mirage_py.targets import target
+from mirage_py.ugraph.ugraph import BlockGraph, GridAxis
+
+
+@pytest.mark.parametrize(("name", "on", "fetched"), [
+    ("gated_mlp", "h200", True), ("gated_mlp", "a100", False), ("rmsnorm_matmul", "h200", False),
+])  # fmt: skip
+def test_in_triton_tiles_that_several_products_read_are_fetched_by_descriptors_too(
+    name: str, on: str, fetched: bool
+) -> None:
+    program = programs.PROGRAMS[name](b=256)
+    found = search(program, limits=SearchLimits(rings=("factored",), max_kernels=1)).families
+    family = next(f.ugraph for f in found if any(s.loop for s in f.ugraph.kernels[0].sections))
+    (kernel,) = family.kernels
+    assert isinstance(kernel, BlockGraph)
+    tiles = {"b": 128, "n": 128}
+    block = replace(
+        kernel,
+        grid=tuple(GridAxis(a.dim, tiles[a.dim]) for a in kernel.grid),
+        sections=tuple(replace(s, tile=64) if s.loop else s for s in kernel.sections),
+    )
+    tiled = TiledKernel(Tiling(program, block), axis_order(program, block))
+    options = list(launch_options(tiled, "triton", target(on)))
+    assert any(o.flag(COPIES) == DESCRIPTORS for o in options) == fetched
+    assert all(o.num_warps >= 4 for o in options if o.flag(COPIES))
