@@ -104,6 +104,11 @@ def mean_iterations(tiling: Tiling, section: int) -> float:
     return total / prod(blocks)
 
 
+def is_uneven(tiling: Tiling) -> bool:
+    """Whether masks leave blocks unequal work."""
+    return any(live_range(tiling, n) for n in range(len(tiling.block.sections)))
+
+
 def iterations(tiling: Tiling, section: int, numbers: Mapping[str, int]) -> int:
     """Iterations of a section's loop in the block with these ``numbers`` along axes of the grid; 1
     where it has none.

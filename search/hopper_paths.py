@@ -73,7 +73,7 @@ def other_paths(
         staying = _staying(block, options, target, blocks)
         if staying:
             yield _turned(options, BLOCKS, staying)
-        everything = _everything(block, options, is_uneven).with_flag(BLOCKS, staying)
+        everything = all_ahead(block, options, target, blocks, is_uneven=is_uneven)
         if multiplies and everything != options:
             yield everything
 
@@ -86,13 +86,17 @@ def _staying(block: BlockGraph, options: LaunchOptions, target: Target, blocks: 
     return str(target.sms) if is_alone and blocks > target.sms else ""
 
 
-def _everything(block: BlockGraph, options: LaunchOptions, is_uneven: bool) -> LaunchOptions:
-    """With all that runs ahead but blocks that stay, and wide stores."""
-    found = options.with_flag(STORES, BY_LANES).with_flag(OVERLAP, ON)
+def all_ahead(
+    block: BlockGraph, options: LaunchOptions, target: Target, blocks: int, *, is_uneven: bool
+) -> LaunchOptions:
+    """With all that runs ahead, and wide stores."""
+    found = pipelined(options).with_flag(STORES, BY_LANES)
     if _rescales(block):
         found = found.with_flag(OVERLAP, ACROSS).with_flag(RESCALING, LAZY)
         found = found.with_flag(TURNS, ON if options.num_warps >= _TWO_GROUPS else "")
-    return found.with_flag(ORDER, LONGEST) if is_uneven else found
+    if is_uneven:
+        found = found.with_flag(ORDER, LONGEST)
+    return found.with_flag(BLOCKS, _staying(block, options, target, blocks))
 
 
 def _rescales(block: BlockGraph) -> bool:

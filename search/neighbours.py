@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import permutations
 
 from mirage_py.codegen.axis_order import REVERSED, axis_order
-from mirage_py.codegen.live_tiles import live_range
+from mirage_py.codegen.live_tiles import is_uneven
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.block_order import BACKWARDS, GROUPED, LONGEST, ORDER, can_group
 from mirage_py.codegen.triton.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS, described_tiles
@@ -58,9 +58,9 @@ def neighbours(plan: Plan, target: Target) -> Iterator[Plan]:
                 yield _with_kernel(plan, number, kernel, other)
         else:
             tiling = Tiling(plan.ugraph.scope, kernel)
-            is_uneven = _is_uneven(tiling)
+            uneven = is_uneven(tiling)
             paths = other_paths(
-                kernel, options, target, blocks=tiling.grid_blocks, is_uneven=is_uneven
+                kernel, options, target, blocks=tiling.grid_blocks, is_uneven=uneven
             )
             for other in (*paths, *_start(plan, number, target)):
                 yield _with_kernel(plan, number, kernel, other)
@@ -204,14 +204,9 @@ def _other_orders(tiling: Tiling, options: LaunchOptions) -> Iterator[str]:
     orders = (
         "",
         *((GROUPED,) if can_group(tiling.axes) else ()),
-        *((BACKWARDS, LONGEST) if _is_uneven(tiling) else ()),
+        *((BACKWARDS, LONGEST) if is_uneven(tiling) else ()),
     )
     yield from (order for order in orders if order != options.flag(ORDER))
-
-
-def _is_uneven(tiling: Tiling) -> bool:
-    """Whether masks leave blocks unequal work."""
-    return any(live_range(tiling, n) for n in range(len(tiling.block.sections)))
 
 
 def _fits(ugraph: UGraph, block: BlockGraph, options: LaunchOptions, target: Target) -> bool:

@@ -7,6 +7,7 @@ from itertools import islice
 
 import pytest
 import several_kernels
+from cuda_plans import cuda_plan
 
 from mirage_py.codegen.axis_order import axis_order
 from mirage_py.codegen.tiles import Tiling
@@ -81,3 +82,51 @@ def test_in_cuda_tiles_of_attention_are_fetched_by_a_warp_of_their_own_first() -
     assert [o.flag("overlap") for o in (first, second, third)] == ["", "on", ""]
     assert all(not o.flag("producer") for o in launch_options(kernel, "cuda", target("a100")))
     assert all(not o.flag("producer") for o in launch_options(kernel, "triton", h200))
+
+
+CAUSAL = """
+Q[8, 2048, 64], K[8, 64, 2048], V[8, 2048, 64] : f16
+let A[h, q, s] = where(s <= q, sum[c](Q[h, q, c] * K[h, c, s]), -1e30)
+O[h, q, e] = sum[s](softmax[s](A[h, q, s]) * V[h, s, e])
+"""
+
+CAUSAL_KERNEL = """
+kernel causal {
+  grid q by 64, h by 1
+  %0 = load Q[h, q, c]
+  %1 = const -1e+30
+  loop s by 64 {
+    %2 = load K[h, c, s]
+    %3 = matmul[c] %0, %2
+    %4 = mask (s <= q)
+    %5 = where %4, %3, %1
+    %6 = max[s] %5
+    %7 = accum_max[shift] %6
+    %8 = sub %5, %7
+    %9 = exp %8
+    %10 = mul %9, %4
+    %11 = sum[s] %10
+    %12 = accum_rescaled[1] %11, %7
+    %13 = load V[h, s, e]
+    %14 = matmul[s] %10, %13
+    %15 = accum_rescaled[1] %14, %7
+  }
+  %16 = div %15, %12
+  store O[h, q, e] = %16
+}
+"""
+
+
+def test_where_masks_leave_unequal_work_all_that_runs_ahead_comes_first() -> None:
+    plan = cuda_plan(CAUSAL, CAUSAL_KERNEL, 3)
+    block = plan.ugraph.kernels[0]
+    assert isinstance(block, BlockGraph)
+    kernel = TiledKernel(Tiling(plan.ugraph.scope, block), axis_order(plan.ugraph.scope, block))
+    options = list(launch_options(kernel, "cuda", target("h200")))
+    first, second, third = options[:3]
+    assert (first.flag("order"), first.flag("rescaling")) == ("longest", "lazy")
+    assert first.flag("blocks") == ""  # two blocks of five warps share an SM
+    assert [o.flag("overlap") for o in (first, second, third)] == ["across", "on", ""]
+    assert all(o.flag("producer") for o in (first, second, third))
+    wide = next(o for o in options if o.num_warps == 8)
+    assert (wide.flag("blocks"), wide.flag("turns")) == ("132", "on")
