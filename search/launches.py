@@ -12,6 +12,12 @@ from mirage_py.codegen.cuda.lane_swaps import STORES
 from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.row_stores import IN_ROWS
 from mirage_py.codegen.live_tiles import is_uneven
+from mirage_py.codegen.triton.descriptors import (
+    COPIES,
+    COPY_ENGINE,
+    DESCRIPTORS,
+    described_tiles,
+)
 from mirage_py.codegen.triton.launch_order import DEPENDENT_LAUNCH, EARLY, START, may_start_early
 from mirage_py.search.footprint import WARP_GROUP_ROWS, is_warp_group_dot
 from mirage_py.search.hopper_paths import all_ahead, pipelined
@@ -59,6 +65,8 @@ def launch_options(
                 yield options.with_flag(STORES, IN_ROWS)
             else:
                 yield options
+                if backend == "triton" and loops and target is not None:
+                    yield from _by_copy_engine(kernel, options, target)
 
 
 def _paths(
@@ -83,6 +91,22 @@ def _paths(
         yield options.with_flag(PRODUCER, PRODUCER_WARPS)
         yield pipelined(options)
         yield options
+
+
+def _by_copy_engine(
+    kernel: TiledKernel, options: LaunchOptions, target: Target
+) -> Iterator[LaunchOptions]:
+    """In Triton the options with tiles fetched by descriptors, where one tile is multiplied by
+    several others: gated MLPs and queries, keys and values of long prompts were fastest so on an
+    H200, and single products without.
+    """
+    fetched = options.with_flag(COPIES, DESCRIPTORS)
+    groups = [d for d in kernel.dots.values() if is_warp_group_dot(d, options, target)]
+    operands = [a for dot in groups for a in dot.operands]
+    if target.capability < COPY_ENGINE or len({*operands}) == len(operands):
+        return
+    if described_tiles(kernel.block, kernel.tiling, kernel.scope.tensors, fetched):
+        yield fetched
 
 
 def starting_early(
