@@ -135,6 +135,15 @@ def test_code_that_the_assembler_spoilt_is_not_kept(
     assert len(list((tmp_path / "cubins").glob("*.cubin"))) == 1
 
 
+def test_code_that_was_kept_before_a_check_is_not_taken(
+    counted: Compiler, monkeypatch: pytest.MonkeyPatch
+):
+    machine_code(source(), 90)
+    monkeypatch.setattr(compile_cuda, "_CHECKS", 99)
+    machine_code(source(), 90)
+    assert len(counted.asked) == 2
+
+
 def test_reads_what_ptxas_says():
     log = "Function properties for k\n  256 bytes stack frame, 8 bytes spill stores\n"
     log += "ptxas info    : Used 32 registers, used 1 barriers, 1024 bytes smem\n"
