@@ -1,7 +1,8 @@
-"""Ways that a CUDA kernel may take: sums rescaled at once or lazily; on sm_90 products by warps or
-by warp groups, tiles by asynchronous copies or by the copy engine, with or without a warp that
-fetches for the others, products that overlap, groups that take turns at them, blocks that stay and
-results in wide stores. The model sees no difference between them; the clock does.
+"""Ways that a CUDA kernel may take: sums rescaled at once, lazily or only where they have to be; on
+sm_90 products by warps or by warp groups, tiles by asynchronous copies or by the copy engine, with
+or without a warp that fetches for the others, and a group of them that sums up rows, products that
+overlap, groups that take turns at them, blocks that stay and results in wide stores. The model sees
+no difference between them; the clock does.
 
 What gains little alone gains more with the rest (causal attention on an H200: taking turns nothing
 by itself, 2 % with lazy rescaling), and a tuner climbs a few steps only: so one step is to take all
@@ -10,13 +11,14 @@ of it at once, from where others lead back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from mirage_py.codegen.cuda.lane_swaps import BY_LANES, STORES
 from mirage_py.codegen.cuda.overlap import ACROSS, ON, OVERLAP
-from mirage_py.codegen.cuda.rescaling import LAZY, RESCALING
+from mirage_py.codegen.cuda.rescaling import LAZY, OPTIMISTIC, RESCALING
 from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.row_stores import IN_ROWS
+from mirage_py.codegen.cuda.row_sums import BY_PRODUCER, SUMS, has_row_sums
 from mirage_py.codegen.cuda.staying_blocks import BLOCKS
 from mirage_py.codegen.cuda.turns import TURNS
 from mirage_py.codegen.cuda.warpgroup_plan import PRODUCTS, WARPS
@@ -49,10 +51,9 @@ def other_paths(
     """
     multiplies = any(n.op == "matmul" for n in block.nodes)
     if _rescales(block):
-        yield _turned(options, RESCALING, LAZY)
+        yield from _others(options, RESCALING, ("", LAZY, OPTIMISTIC))
     if multiplies:
-        ways = (way for way in ("", BY_LANES, IN_ROWS) if way != options.flag(STORES))
-        yield from (options.with_flag(STORES, way) for way in ways)
+        yield from _others(options, STORES, ("", BY_LANES, IN_ROWS))
     if target.capability != COPY_ENGINE:
         return
     if multiplies:
@@ -64,18 +65,26 @@ def other_paths(
         yield _turned(options, COPIES, DESCRIPTORS)
     yield _turned(options, PRODUCER, PRODUCER_WARPS)
     if multiplies and by_engine:
-        now = options.flag(OVERLAP)
         modes = ("", ON, ACROSS) if _rescales(block) else ("", ON)
-        yield from (options.with_flag(OVERLAP, mode) for mode in modes if mode != now)
+        yield from _others(options, OVERLAP, modes)
     if multiplies and options.flag(OVERLAP) and options.num_warps >= _TWO_GROUPS:
         yield _turned(options, TURNS, ON)
     if options.flag(PRODUCER):
-        staying = _staying(block, options, target, blocks)
-        if staying:
-            yield _turned(options, BLOCKS, staying)
-        everything = all_ahead(block, options, target, blocks, is_uneven=is_uneven)
-        if multiplies and everything != options:
-            yield everything
+        if has_row_sums(block):
+            yield _turned(options, SUMS, BY_PRODUCER)
+        yield from _ahead(block, options, target, blocks, is_uneven=is_uneven)
+
+
+def _ahead(
+    block: BlockGraph, options: LaunchOptions, target: Target, blocks: int, *, is_uneven: bool
+) -> Iterator[LaunchOptions]:
+    """Blocks that stay, and all that runs ahead."""
+    staying = _staying(block, options, target, blocks)
+    if staying:
+        yield _turned(options, BLOCKS, staying)
+    everything = all_ahead(block, options, target, blocks, is_uneven=is_uneven)
+    if any(n.op == "matmul" for n in block.nodes) and everything != options:
+        yield everything
 
 
 def _staying(block: BlockGraph, options: LaunchOptions, target: Target, blocks: int) -> str:
@@ -101,6 +110,11 @@ def all_ahead(
 
 def _rescales(block: BlockGraph) -> bool:
     return any(n.op == "accum_rescaled" for n in block.nodes)
+
+
+def _others(options: LaunchOptions, flag: str, values: Sequence[str]) -> Iterator[LaunchOptions]:
+    """The options with every other value of a flag."""
+    return (options.with_flag(flag, v) for v in values if v != options.flag(flag))
 
 
 def _turned(options: LaunchOptions, flag: str, value: str) -> LaunchOptions:

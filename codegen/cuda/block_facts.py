@@ -31,9 +31,11 @@ class BlockFacts:
         axes: str,
         in_base_two: Collection[str],
         cut: ClusterPlan | None = None,
+        computed: Collection[str] = (),
     ) -> None:
         """``axes`` is the launch option of that name, ``in_base_two`` the tensors that hold shifts
-        in base 2, ``cut`` where the blocks of its cluster meet.
+        in base 2, ``cut`` where the blocks of its cluster meet, ``computed`` those of ``tensors``
+        that the kernel itself computes.
         """
         self.cut = cut
         if cut is not None:
@@ -45,7 +47,7 @@ class BlockFacts:
         self.tensors = tensors
         self.tiling = Tiling(program, typed.block) if cut is None else cut.tiling
         self.order = self.tiling.axis_order(axes)
-        self.shifts = BaseTwoShifts(self.block, self.dtypes, in_base_two, "f")
+        self.shifts = BaseTwoShifts(self.block, self.dtypes, in_base_two, "f", computed)
 
     # -- extents ---------------------------------------------------------------------------------
 

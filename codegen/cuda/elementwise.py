@@ -6,7 +6,7 @@ along a thread's own registers, and accumulators, end the chain inside the loop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mirage_py.codegen.cuda.c_text import atom, float_text
 from mirage_py.codegen.cuda.emission import Emission, Key
@@ -30,6 +30,8 @@ class ThreadGraphs:
         self.rescaling = Rescaling(emission, need)
         # Products of halves of the group that is being written, and their operands.
         self._pairs: dict[int, tuple[Value, ...]] = {}
+        # Registers that take what the group adds to accumulators, instead of these.
+        self._sums: Mapping[int, Value] = {}
         # Nodes whose values go, as floats that are not rounded yet, to registers that others have.
         self.given: dict[int, Value] = {}
 
@@ -47,15 +49,23 @@ class ThreadGraphs:
 
     # -- a group ---------------------------------------------------------------------------------
 
-    def write(self, group: Sequence[int], kept: Sequence[int]) -> dict[int, Value]:
+    def write(
+        self,
+        group: Sequence[int],
+        kept: Sequence[int],
+        given: Mapping[int, Value] | None = None,
+        sums: Mapping[int, Value] | None = None,
+    ) -> dict[int, Value]:
         """The nodes of a group, all over the same registers; ``kept`` are those that are read
-        behind it. What reductions give is in parts yet.
+        behind it. What reductions give is in parts yet. ``given``: registers for what is kept that
+        are declared already; ``sums``: those that take what is added to accumulators.
         """
         out = self.out
+        self._sums = sums or {}
         self.text.begin(self.loop_layout(group[0]))
         for number in group:
             self._prepare(number, group)
-        made = {n: self._declared(n) for n in group if n in kept and not self._is_state(n)}
+        made = dict(given or {}) or self.declared(group, kept)
         self.text.arrays = {n: v for n, v in made.items() if not self._reduces(n)}
         self._pairs = {n: t for n in self.text.arrays if (t := self._pair_product(n, group))}
         halves = [v for n, v in self.text.arrays.items() if v.is_packed and n not in self._pairs]
@@ -86,12 +96,17 @@ class ThreadGraphs:
                 self._lines(group, made)
         return made
 
+    def declared(self, group: Sequence[int], kept: Sequence[int]) -> dict[int, Value]:
+        """Registers for the values that a group makes and others read."""
+        self.text.layout = self.loop_layout(group[0])
+        return {n: self._declared(n) for n in group if n in kept and not self._is_state(n)}
+
     def _prepare(self, number: int, group: Sequence[int]) -> None:
         """Bring what the group reads from others into its layout."""
         for argument in self.facts.inputs(number):
             if argument not in group and argument not in self.text.outside:
                 self.text.outside[argument] = self._in_layout(argument, argument)
-        if self.facts.block.nodes[number].op == "accum_rescaled":
+        if self.facts.block.nodes[number].op == "accum_rescaled" and number not in self._sums:
             self.rescaling.rescale(number)
 
     def _in_layout(self, key: Key, number: int) -> Value:
@@ -207,6 +222,7 @@ class ThreadGraphs:
         facts, out = self.facts, self.out
         node = facts.block.nodes[number]
         (state, *_) = out.held(number)
+        state = self._sums.get(number, state)
         word = state.word(state.place_for(self.text.layout, self.text.register))
         if node.op == "accum_max":
             self._new_peak(number, word)
@@ -235,7 +251,7 @@ class ThreadGraphs:
         if self.rescaling.is_lazy(number):
             self.rescaling.raise_lazily(number, word, top)
         else:
-            out.line(f"{word} = {larger}({word}, {top});")
+            out.line(f"{word} = {larger}({word}, {self.rescaling.raised(number, top)});")
         power = "exp2_fast" if in_base_two else "exp_fast"
         for degree in degrees:
             scale = self._outside_scale(number, degree)

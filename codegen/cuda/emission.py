@@ -12,6 +12,7 @@ from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.layout_choice import Layouts
 from mirage_py.codegen.cuda.linear_text import Places, register_part, thread_part
 from mirage_py.codegen.cuda.memory import SharedMemory
+from mirage_py.codegen.cuda.row_sums import RowSum
 from mirage_py.codegen.cuda.value import Value
 from mirage_py.ugraph.plan import LaunchOptions
 
@@ -46,6 +47,8 @@ class Emission:
         self.names = self._value_names()
         self._taken: set[str] = set()
         self._scopes: list[dict[Key, list[Value]]] = [{}]
+        # Loads whose tiles the warps that fetch make of others.
+        self.row_sums: Mapping[int, RowSum] = {}
         # How the threads that compute meet.
         self.barrier_text = "__syncthreads();"
         # Whether threads have exchanged data in the loop that is being written.

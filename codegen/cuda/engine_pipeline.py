@@ -21,6 +21,8 @@ from mirage_py.codegen.cuda.joined_products import JOINS, joined_products
 from mirage_py.codegen.cuda.loop_text import loop_bounds
 from mirage_py.codegen.cuda.pipeline import Pipeline
 from mirage_py.codegen.cuda.roles import Roles
+from mirage_py.codegen.cuda.row_sum_text import RowSumText
+from mirage_py.codegen.cuda.row_sums import WARPS
 from mirage_py.codegen.cuda.stage_text import advance_stage, stage_ago
 from mirage_py.codegen.cuda.staging import Staged
 from mirage_py.codegen.live_tiles import LiveRange
@@ -52,13 +54,17 @@ class EnginePipeline(Pipeline):
             if emission.options.flag(JOINS) != "off":
                 self._join(section)
         is_fed = wants_producer and can_be_fed(emission.facts, staged)
-        self.roles = Roles(emission.options.num_warps, is_fed)
+        self.roles = Roles(emission.options.num_warps, is_fed, emission.row_sums)
         if self.roles.has_producer:
             emission.barrier_text = self.roles.barrier_text
         self._bounds: dict[int, tuple[str, str, int]] = {}
         self._all_rings: dict[int, str] = {}
         self._full: dict[int, str] = {}
         self._empty: dict[int, str] = {}
+        # Barriers of sums that the warps that fetch make, and those waited for in this iteration.
+        self._made: dict[int, str] = {}
+        self._awaited: set[int] = set()
+        self.row_text = RowSumText(emission, staged)
         self._fetch: dict[int, str] = {}
         self._parity = ""
         self._section = -1
@@ -79,9 +85,13 @@ class EnginePipeline(Pipeline):
                 self._slots[load] = sum(sizes), sum(sizes[:place])
             out.joined.update(dict.fromkeys(joined.products, joined))
 
+    def _fetched(self, loads: Sequence[int]) -> list[int]:
+        """Those that come from memory."""
+        return [n for n in loads if n not in self.out.row_sums]
+
     def _describe(self, loads: Sequence[int]) -> None:
         """Tell the engine of the tensors of loads."""
-        for load in loads:
+        for load in self._fetched(loads):
             box = engine_box(self.out.facts, self.staged[load])
             assert box is not None
             self.engine.describe(self.staged[load], box)
@@ -98,6 +108,8 @@ class EnginePipeline(Pipeline):
             self._full[section] = self._barriers("tiles_full", depth)
             if roles.has_producer:
                 self._empty[section] = self._barriers("tiles_empty", depth)
+            if len(self._fetched(self.loops[section])) < len(self.loops[section]):
+                self._made[section] = self._barriers("sums_made", depth)
         first = next(iter(self.loops))
         for section in self.loops if roles.has_producer else (first,):
             self._prepare(section)
@@ -108,6 +120,8 @@ class EnginePipeline(Pipeline):
                 counts = [(self._full[section], 1)]
                 if roles.has_producer:
                     counts.append((self._empty[section], out.options.num_warps))
+                if section in self._made:
+                    counts.append((self._made[section], WARPS))
                 with out.unrolled("i", self.depths[section]) as i:
                     for name, count in counts:
                         out.line(f"mbarrier_init({added(name, i)}, {count});")
@@ -120,7 +134,7 @@ class EnginePipeline(Pipeline):
 
     def end_kernel(self) -> None:
         """The barriers are in use until here."""
-        for name in (*self._full.values(), *self._empty.values()):
+        for name in (*self._full.values(), *self._empty.values(), *self._made.values()):
             self.out.memory.use(name)
 
     def _barriers(self, stem: str, depth: int) -> str:
@@ -142,12 +156,13 @@ class EnginePipeline(Pipeline):
         self._make_rings(loads, depth)
         name = self._fetch[section] = out.fresh("fetch_tiles")
         start = f"{identifier(dim)}_next"
-        total = sum(self.staged[n].tile.size_bytes for n in loads)
+        fetched = self._fetched(loads)
+        total = sum(self.staged[n].tile.size_bytes for n in fetched)
         full = f"{self._full[section]} + stage"
         with out.indented(f"auto {name} = [&]({out.index_type} {start}, int stage)", "};"):
             out.starts[dim] = start
             out.line(f"mbarrier_expect({full}, {total});")
-            for load in loads:
+            for load in fetched:
                 self.engine.fetch(self.staged[load], self._place(load, "stage"), full)
         del out.starts[dim]
 
@@ -183,6 +198,10 @@ class EnginePipeline(Pipeline):
                     if section != first_loop:
                         self._fetch_first(section)
                     self._fetch_rest(section)
+            if self._made:
+                with out.indented(f"if (warp > {out.options.num_warps})"):
+                    for section in self._made:
+                        self._sum_rows(section)
             if out.facts.block.cluster_dims:
                 # Blocks meet once, behind the loops, and a barrier of theirs waits for all threads.
                 out.line("__syncwarp();")
@@ -192,6 +211,38 @@ class EnginePipeline(Pipeline):
             out.line("return;")
         if roles.registers is not None:
             out.line(f"registers_increase<{roles.registers[1]}>();")
+
+    def _sum_rows(self, section: int) -> None:
+        """What the warps that do not fetch make of each tile of a loop."""
+        out, facts = self.out, self.out.facts
+        first, stop, tile = self._bounds[section]
+        dim = facts.block.sections[section].loop
+        assert dim is not None
+        stage, parity, start = (out.fresh(n) for n in ("sums_stage", "sums_parity", "sums_start"))
+        out.line(f"int {stage} = 0;")
+        out.line(f"unsigned {parity} = 0;")
+        out.line("#pragma unroll 1")
+        head = f"for ({out.index_type} {start} = {first}; {start} < {stop}; {start} += {tile})"
+        with out.indented(head):
+            out.line(f"mbarrier_wait({self._full[section]} + {stage}, {parity});")
+            for load, row in self.out.row_sums.items():
+                if load in self.loops[section]:
+                    thread = f"(int)threadIdx.x - {32 * (out.options.num_warps + 1)}"
+                    has_tail = facts.tiling.has_tail(dim, section)
+                    inside = f"{start} + row < {facts.program.sizes[dim]}" if has_tail else ""
+                    source, made = self._place(row.source, stage), self._place(load, stage)
+                    self.row_text.write(row, source, made, thread, inside)
+            out.line("__syncwarp();")
+            out.line(f"if (lane == 0) mbarrier_arrive({self._made[section]} + {stage});")
+            advance_stage(out, stage, parity, self.depths[section])
+
+    def tile_at(self, load: int) -> str:
+        """What points to a tile; where the warps that fetch make it, behind a wait for them."""
+        if load in self.out.row_sums and load not in self._awaited:
+            self._awaited.add(load)
+            made = self._made[self._section]
+            self.out.line(f"mbarrier_wait({made} + {self._stage}, {self._parity});")
+        return super().tile_at(load)
 
     def _fetch_rest(self, section: int) -> None:
         out, depth = self.out, self.depths[section]
@@ -245,6 +296,7 @@ class EnginePipeline(Pipeline):
             return
         out, depth = self.out, self.depths[section]
         first, stop, tile = self._bounds[section]
+        self._awaited = set()
         dim = out.facts.block.sections[section].loop
         assert dim is not None
         start = out.starts[dim]

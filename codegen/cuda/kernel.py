@@ -9,11 +9,13 @@ from mirage_py.codegen.cuda.c_text import C_TYPES, identifier
 from mirage_py.codegen.cuda.cluster_cut import cluster_plan
 from mirage_py.codegen.cuda.clusters import Clusters, received_loads
 from mirage_py.codegen.cuda.emission import Emission
+from mirage_py.codegen.cuda.engine_pipeline import EnginePipeline
 from mirage_py.codegen.cuda.grid_positions import grid_positions, whole_positions
 from mirage_py.codegen.cuda.layout_modes import decided_layouts
 from mirage_py.codegen.cuda.loops import Loops
 from mirage_py.codegen.cuda.memory import MEMORY
 from mirage_py.codegen.cuda.phase_text import PhaseText
+from mirage_py.codegen.cuda.row_sums import BY_PRODUCER, SUMS, RowSums, with_row_sums
 from mirage_py.codegen.cuda.staging import staged_loads
 from mirage_py.codegen.cuda.staying_pipeline import StayingPipeline
 from mirage_py.codegen.cuda.straight_code import StraightCode
@@ -44,8 +46,13 @@ class KernelEmitter:
     ) -> None:
         self.options = options
         self.order = order
-        cut = cluster_plan(program, typed, tensors)
-        self.facts = BlockFacts(program, typed, tensors, options.flag("axes"), in_base_two, cut)
+        made = RowSums(typed, {}, ())
+        if options.flag(SUMS) == BY_PRODUCER:
+            made = with_row_sums(program, typed, tensors)
+        typed, known = made.typed, {**tensors, **made.tensors}
+        cut = cluster_plan(program, typed, known)
+        axes = options.flag("axes")
+        self.facts = BlockFacts(program, typed, known, axes, in_base_two, cut, [*made.tensors])
         self.block = self.facts.block
         self.tiling = self.facts.tiling
         used = {n.access.tensor for n in self.block.nodes if n.op in ACCESSES}
@@ -63,8 +70,10 @@ class KernelEmitter:
             layouts.own_shifts.update(own_shifts(self.facts, layouts, self.staged))
         self.out = Emission(self.facts, layouts, options, is_wide)
         self.out.memory.mode = options.flag(MEMORY)
+        self.out.row_sums = {row.load: row for row in made.sums}
         self.writers = Writers(self.out, self.staged, self.received, self.depths)
         self.pipeline = self.writers.pipeline
+        self._refuse_sums()
         self.cluster = None
         if cut is not None:
             self.cluster = Clusters(
@@ -73,6 +82,25 @@ class KernelEmitter:
                 self.pipeline,
                 self.received,
                 self.writers.operands.made,
+            )
+
+    def _refuse_sums(self) -> None:
+        """Sums for the warps that fetch, where there is no group of these, or they cannot."""
+        sums, pipeline = self.out.row_sums, self.pipeline
+        is_possible = (
+            isinstance(pipeline, EnginePipeline)
+            and not isinstance(pipeline, StayingPipeline)
+            and pipeline.roles.has_producer
+            and pipeline.roles.registers is not None
+            and all(self.facts.section(n) in pipeline.loops for n in sums)
+            and all(map(pipeline.row_text.can_write, sums.values()))
+            and self.facts.cut is None
+        )
+        if sums and not is_possible:
+            raise ScheduleError(
+                f"{SUMS} '{BY_PRODUCER}'",
+                where=self.block.name,
+                why="a group of warps has to fetch all tiles of the loop, and rows be contiguous",
             )
 
     def _refuse_types(self, tensors: Mapping[str, Tensor]) -> None:

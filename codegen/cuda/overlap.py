@@ -201,6 +201,11 @@ class Overlap:
             self.out.line(f"wgmma_wait<{len(self._chained)}>();")
             self.pipeline.give_back(1, has_one_before)
 
+    @property
+    def is_first(self) -> bool:
+        """Whether the first iteration of a loop is being written, which differs from the others."""
+        return self._is_first
+
     def behind_first(self) -> None:
         """The first iteration is written: from here on there is one before."""
         self._is_first = False

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from mirage_py.codegen.cuda.accumulators import of_one_warp
 from mirage_py.codegen.cuda.added_products import added_products
+from mirage_py.codegen.cuda.optimistic import Guess
 from mirage_py.codegen.cuda.partial_results import Parts
 from mirage_py.codegen.cuda.value import Value
 from mirage_py.codegen.cuda.writers import Writers
@@ -41,14 +42,67 @@ class PhaseText:
         waiting = set(pending)
         while pending:
             group = self._group(pending, waiting) or [pending[0]]
+            guess = self._guess(group, pending)
+            if guess is not None:
+                group = [*guess.chain, *guess.readers]
             writers.products.groups.wait_for([a for n in group for a in self.facts.inputs(n)])
             writers.meetings.arrive([n for n in group if self.block.nodes[n].op != "load"])
-            if self._joins(group[0]):
+            if guess is not None:
+                self._write_guess(guess)
+            elif self._joins(group[0]):
                 self._write_group(group)
             else:
                 self.single(group[0])
             waiting.difference_update(group)
             pending = [n for n in pending if n not in group]
+
+    def _guess(self, group: Sequence[int], pending: Sequence[int]) -> Guess | None:
+        """The maximum of the first group, if exponentials may be taken before it is known."""
+        optimistic = self.writers.optimistic
+        chain = optimistic.chain(group, pending) if self.has_threads else ()
+        if not chain:
+            return None
+        # What the maximum is of is computed with the exponentials.
+        before = [n for n in group if n not in chain]
+        rest = [n for n in pending if n not in chain]
+        first = [n for n in rest if chain[-1] in self.facts.inputs(n)][:1]
+        waiting = [n for n in rest if n not in before]
+        if not first or any(a in waiting for a in self.facts.inputs(first[0])):
+            return None
+        order = dict.fromkeys([*before, *first, *rest])
+        readers = self._group(list(order), set(rest))
+        if any(n not in readers for n in (*before, *first)):
+            return None
+        return optimistic.guess(chain, before, readers)
+
+    def _write_guess(self, guess: Guess) -> None:
+        """Exponentials, and where they are too large the maximum, and exponentials again."""
+        writers, out = self.writers, self.out
+        optimistic, graphs, readers = writers.optimistic, writers.graphs, guess.readers
+        graphs.rescaling.guessed.add(guess.peak)
+        if writers.overlap.is_first:  # nothing is known yet
+            self._write_group([*guess.before, guess.chain[0]])
+            for number in guess.chain[1:]:
+                self._write_group([number])
+            self._write_group([n for n in readers if n not in guess.before])
+            return
+        writers.accumulators.declare_scales(guess.peak)
+        kept = self._kept(readers, guess.chain)
+        made = graphs.declared(readers, kept)
+        sums = optimistic.declare_sums(guess)
+        with out.scope():
+            graphs.write(readers, kept, made, sums)
+        with out.indented(f"if ({optimistic.vote(guess, sums)})"), out.scope():
+            self._write_group([*guess.before, guess.chain[0]], readers)
+            for number in guess.chain[1:]:
+                self._write_group([number])
+            for number in sums:
+                graphs.rescaling.rescale(number, only=[guess.peak])
+            optimistic.start_again(sums.values())
+            graphs.write(readers, kept, made, sums)
+        optimistic.add(sums)
+        for number, value in made.items():
+            out.hold(number, value)
 
     def _joins(self, number: int) -> bool:
         node = self.block.nodes[number]
@@ -81,15 +135,12 @@ class PhaseText:
         op = self.block.nodes[number].op
         return op in ("sum", "max", "matmul") or op.startswith("accum")
 
-    def _write_group(self, group: Sequence[int]) -> None:
+    def _write_group(self, group: Sequence[int], others: Sequence[int] = ()) -> None:
+        """The text of a group; ``others`` compute again what they want of it."""
         facts, out, writers = self.facts, self.out, self.writers
         for number in group:
             writers.accumulators.declare_scales(number)
-        inner = set(group)
-        kept = [
-            n for n in group if any(u not in inner for u in self._users(n)) or self._ends_group(n)
-        ]
-        made = writers.graphs.write(group, kept)
+        made = writers.graphs.write(group, self._kept(group, others))
         sums = []
         for number, value in made.items():
             if self._ends_group(number):
@@ -103,6 +154,13 @@ class PhaseText:
             else:
                 out.hold(number, writers.exchange.turned(value, value.layout))
         writers.meetings.finish(sums)
+
+    def _kept(self, group: Sequence[int], others: Sequence[int]) -> list[int]:
+        """What all but ``others`` read of a group."""
+        inner = {*group, *others}
+        return [
+            n for n in group if any(u not in inner for u in self._users(n)) or self._ends_group(n)
+        ]
 
     def _users(self, number: int) -> list[int]:
         """Who reads a node's registers."""

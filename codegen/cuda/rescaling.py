@@ -3,7 +3,8 @@
 With the launch option ``rescaling lazy`` a running maximum that only shifts exponents stays what it
 was until a position is above it by more than 2^8, and sums are multiplied only where a maximum of
 the warp has moved: after the first tiles hardly ever. The kernels of FlashAttention-4 (2025) do so
-too. Exponentials are then at most 2^8, which halves hold as precisely as 1.
+too. Exponentials are then at most 2^8, which halves hold as precisely as 1. With ``optimistic`` it
+is not even computed before a thread's sum of exponentials is large (``optimistic.py``).
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from mirage_py.codegen.cuda.lazy_maxima import has_room
 from mirage_py.codegen.cuda.value import Value
 from mirage_py.ugraph.dtypes import BOOL, F32
 
-RESCALING, LAZY = "rescaling", "lazy"
+RESCALING, LAZY, OPTIMISTIC = "rescaling", "lazy", "optimistic"
 # How far positions may be above a lazy maximum, as exponents of 2 and of e.
 _SLACK_BASE_TWO, _SLACK = 8.0, 5.5
 # Sums of a thread from which on it is cheaper to ask whether they change.
 _WORDS_WORTH_A_VOTE = 8
-_ONE = Layout((), (None,) * LANE_BITS, ())
+ONE = Layout((), (None,) * LANE_BITS, ())
+
+# How far above its positions an optimistic maximum is put, in the same two units.
+_HEADROOM_BASE_TWO, _HEADROOM = 8.0, 5.5
 
 # Gives a node's value in a layout.
 Need = Callable[[Key, Layout], Value]
@@ -34,6 +38,8 @@ class Rescaling:
         self.out = emission
         self.facts = emission.facts
         self.need = need
+        # Running maxima that are found only where they have to be.
+        self.guessed: set[int] = set()
 
     def factors(self, number: int) -> list[tuple[str, int, int]]:
         """The factors of a rescaled sum: running maxima and their degrees."""
@@ -71,9 +77,12 @@ class Rescaling:
         """C condition that a factor of the warp is not 1; empty where that is not known, or costs
         more than it saves.
         """
+        names: dict[str, None] = {}
+        for _, peak, _ in self.factors(number):
+            if peak in self.guessed and self.out.held(("rises", peak, 0)):
+                return self.out.held(("rises", peak, 0))[0].name
         if state.words < _WORDS_WORTH_A_VOTE:
             return ""
-        names: dict[str, None] = {}
         for (_, peak, _), scale in zip(self.factors(number), scales, strict=True):
             rises, (value, *_) = self.out.held(("rises", peak, 0)), self.out.held(peak)
             if not rises or scale.layout != value.layout:
@@ -85,11 +94,19 @@ class Rescaling:
 
     def is_lazy(self, peak: int) -> bool:
         """Whether a running maximum may stay behind what it is the maximum of."""
+        return self.out.options.flag(RESCALING) == LAZY and self._may_be_low(peak)
+
+    def is_optimistic(self, peak: int) -> bool:
+        """Whether exponentials may be taken before their running maximum is known. Not where sums
+        are rescaled an iteration later (``overlap across``): by then factors are gone.
+        """
+        flag = self.out.options.flag
+        is_asked = flag(RESCALING) == OPTIMISTIC and flag("overlap") != "across"
+        return is_asked and self._may_be_low(peak)
+
+    def _may_be_low(self, peak: int) -> bool:
         is_shift = self.facts.block.nodes[peak].attr == "shift"
-        is_asked = self.out.options.flag(RESCALING) == LAZY
-        if not is_asked or not is_shift or self.degrees(peak) != [1]:
-            return False
-        return has_room(self.facts, peak)
+        return is_shift and self.degrees(peak) == [1] and has_room(self.facts, peak)
 
     def declare_rise(self, peak: int) -> None:
         """A variable that says whether a lazy maximum moves in this iteration."""
@@ -97,7 +114,7 @@ class Rescaling:
         if held:
             self.out.line(f"{held[0].name} = false;")
             return
-        value = Value(self.out.fresh(f"{self.out.names[peak]}_rises"), _ONE, BOOL)
+        value = Value(self.out.fresh(f"{self.out.names[peak]}_rises"), ONE, BOOL)
         self.out.line(value.declaration("false"))
         self.out.hold(("rises", peak, 0), value)
 
@@ -109,6 +126,13 @@ class Rescaling:
         with self.out.indented(f"if ({name} > {word} + {slack}f)"):
             self.out.line(f"{word} = {name};")
             self.out.line(f"{self.out.held(('rises', peak, 0))[0].name} = true;")
+
+    def raised(self, peak: int, top: str) -> str:
+        """What a running maximum becomes at least, for a position ``top``."""
+        if peak not in self.guessed:
+            return top
+        room = _HEADROOM_BASE_TWO if peak in self.facts.shifts.shifts else _HEADROOM
+        return f"{top} + {room}f"
 
     def shift_again(self, peak: int, value: Value, whole: Value) -> None:
         """The factors from a running maximum of one warp to that of all."""

@@ -3,7 +3,8 @@
 With a producer the block has more threads than compute. Registers: an SM hands them out to whole
 groups of four warps, so one warp more takes as much as a group; from two groups that compute on, a
 whole group fetches, and gives most of its registers to the others (``setmaxnreg``, which a whole
-warp group does together).
+warp group does together). So it does beside one group that computes where its other warps have work
+too (``row_sums.py``); two such blocks lie on an SM.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ _GROUP_THREADS = 128
 
 
 class Roles:
-    """The threads of a block, for ``num_warps`` that compute."""
+    """The threads of a block, for ``num_warps`` that compute; ``has_work``: all warps of a group
+    that fetches have something to do.
+    """
 
-    def __init__(self, num_warps: int, has_producer: object) -> None:
+    def __init__(self, num_warps: int, has_producer: object, has_work: object = False) -> None:
         self.num_warps = num_warps
         self.has_producer = bool(has_producer)
+        self.has_work = bool(has_work)
 
     @property
     def groups(self) -> int:
@@ -38,10 +42,11 @@ class Roles:
     @property
     def registers(self) -> tuple[int, int] | None:
         """What a thread that fetches and one that computes keep; None: all have the same."""
-        if not self.has_producer or self.groups < 2:
+        if not self.has_producer or self.groups < (1 if self.has_work else 2):
             return None
-        each = _REGISTERS // (_GROUP_THREADS * (self.groups + 1)) // _GRANULE * _GRANULE
-        few = 40 if self.groups == 2 else 24
+        all_threads = _GROUP_THREADS * (self.groups + 1) * self.blocks
+        each = _REGISTERS // all_threads // _GRANULE * _GRANULE
+        few = 40 if self.groups <= 2 else 24
         many = (each * (self.groups + 1) - few) // self.groups // _GRANULE * _GRANULE
         return few, min(_MOST_REGISTERS, many)
 
@@ -50,7 +55,12 @@ class Roles:
         """Of ``__launch_bounds__``; registers change hands only where all blocks of an SM are
         known.
         """
-        return f"{self.threads}{'' if self.registers is None else ', 1'}"
+        return f"{self.threads}{'' if self.registers is None else f', {self.blocks}'}"
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of an SM where registers change hands."""
+        return 2 if self.groups == 1 else 1
 
     @property
     def is_issuer(self) -> str:

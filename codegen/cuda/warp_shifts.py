@@ -23,7 +23,7 @@ def own_shifts(facts: BlockFacts, layouts: Layouts, staged: Container[int]) -> d
     found = {}
     for number, node in enumerate(facts.block.nodes):
         if node.op == "accum_max" and node.attr == "shift":
-            chain = _chain(facts, number)
+            chain = chain_of(facts, number)
             # A warp with nothing but padding has no maximum: its exponentials would be infinite.
             is_full = chain and not _has_padding(facts, chain[0])
             if is_full and _stays_in_warps(facts, layouts, staged, chain):
@@ -36,7 +36,7 @@ def _has_padding(facts: BlockFacts, top: int) -> bool:
     return any(facts.tiling.has_tail(d, facts.section(top)) for d in reduced)
 
 
-def _chain(facts: BlockFacts, peak: int) -> list[int]:
+def chain_of(facts: BlockFacts, peak: int) -> list[int]:
     """From the maximum of an iteration to the running one, through multiples; empty if others read
     it on the way.
     """

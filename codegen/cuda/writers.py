@@ -12,6 +12,7 @@ from mirage_py.codegen.cuda.engine_pipeline import EnginePipeline, can_be_fed
 from mirage_py.codegen.cuda.exchange import Exchange
 from mirage_py.codegen.cuda.meetings import Meetings
 from mirage_py.codegen.cuda.operands import Operands
+from mirage_py.codegen.cuda.optimistic import Optimistic
 from mirage_py.codegen.cuda.overlap import Overlap
 from mirage_py.codegen.cuda.pipeline import Pipeline
 from mirage_py.codegen.cuda.products import Products
@@ -58,6 +59,7 @@ class Writers:
         )
         need = self.operands.need
         self.graphs = ThreadGraphs(out, need)
+        self.optimistic = Optimistic(out, self.graphs)
         self.accumulators = Accumulators(out, self.exchange, self.pipeline, self.graphs.rescaling)
         self.products = Products(out, self.copies, self.exchange, groups, staged, tile_at, need)
         self.overlap = Overlap(out, self.pipeline, self.products, self.accumulators, self.graphs)

@@ -40,7 +40,8 @@ class BaseTwoShifts:
     """Which shifts of a block graph are kept in base 2, and which subtractions vanish into exp2.
 
     ``dtypes`` are the types of the nodes, ``tensors`` the tensors that hold shifts in base 2;
-    ``suffix`` ends every literal.
+    ``suffix`` ends every literal. ``computed`` are tensors that stand for what the kernel itself
+    computes with functions.
     """
 
     def __init__(
@@ -49,7 +50,9 @@ class BaseTwoShifts:
         dtypes: Sequence[DType],
         tensors: Collection[str] = (),
         suffix: str = "",
+        computed: Collection[str] = (),
     ) -> None:
+        self._computed = computed
         self._nodes = block.nodes
         self._dtypes = dtypes
         self._suffix = suffix
@@ -154,7 +157,8 @@ class BaseTwoShifts:
             node = self._nodes[current]
             if current in self.given:
                 continue
-            if node.op == "load" and self._dtypes[current].max_finite > -LOWEST_SHIFT:
+            is_read = node.op == "load" and node.access.tensor not in self._computed
+            if is_read and self._dtypes[current].max_finite > -LOWEST_SHIFT:
                 yield -F32.max_finite, LOWEST_SHIFT
             if node.op == "const" and isinstance(node.attr, float):
                 # In front of a late factor (scales.py) a mask's constant is twice as low as it was.
