@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from mirage_py.search.family import ATOMIC, CLUSTER, LIBRARY, ONE_KERNEL, SPLIT
 from mirage_py.search.parts import split_dims
 from mirage_py.ugraph.rewrite.split_dim import parts_of
 from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, UGraph
 
-ONE_KERNEL = "one kernel"
-SPLIT = "split"
-ATOMIC = "atomic"
-LIBRARY = "library"
+__all__ = ["ATOMIC", "CHAIN", "CLUSTER", "LIBRARY", "ONE_KERNEL", "SPLIT", "describe", "kind_of"]
+
+# Two kernels of a family, and three where an operand is made in front of them.
 CHAIN = "several kernels"
-CLUSTER = "cluster"
-KINDS = (ONE_KERNEL, SPLIT, ATOMIC, LIBRARY, CHAIN, CLUSTER)
 
 
 def kind_of(ugraph: UGraph) -> str:
