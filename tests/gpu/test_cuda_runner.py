@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import cuda_plans
 import pytest
 import torch
 from cuda_kernels import doubling_plan, emitting
@@ -160,7 +161,23 @@ def test_what_the_gpu_does_not_take_is_said(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("name", EMITTED)
 def test_emitted_kernels_agree_with_float64(name: str):
     make, reference = EMITTED[name]
-    plan = in_cuda(make())
+    check_agreement(in_cuda(make()), reference)
+
+
+@pytest.mark.parametrize("overlap", ["", "on", "across"])
+@pytest.mark.parametrize("stores", ["", "lanes", "rows"])
+def test_blocks_that_stay_agree_with_float64(overlap: str, stores: str):
+    """Sixteen places for five blocks."""
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("the GPU lacks its instructions")
+    plan = attention_plan(8, 256, 512, 64, (128, 64))
+    flags = {"arch": "sm_90a", "producer": "warps", "overlap": overlap, "stores": stores}
+    flags |= {"turns": "on", "rescaling": "lazy", "blocks": "5"}
+    check_agreement(cuda_plans.for_cuda(plan, 8, 3, **flags), attention_reference)
+
+
+def check_agreement(plan: Plan, reference: cuda_plans.Reference) -> None:
+    """A plan makes of normally distributed inputs what ``reference`` makes, whenever it runs."""
     arrays = random_inputs(plan.ugraph.program, 0)
     tensors = []
     for t in plan.ugraph.program.inputs:
