@@ -44,8 +44,8 @@ class Rescaling:
     def factors(self, number: int) -> list[tuple[str, int, int]]:
         """The factors of a rescaled sum: running maxima and their degrees."""
         node = self.facts.block.nodes[number]
-        pairs = zip(node.args[1:], node.powers, strict=True)
-        return [("scale", peak, int(degree)) for peak, degree in pairs]
+        pairs = zip(node.args[1:], node.degrees, strict=True)
+        return [("scale", peak, degree) for peak, degree in pairs]
 
     def degrees(self, peak: int) -> list[int]:
         """The degrees in which sums are rescaled by a running maximum."""

@@ -108,10 +108,9 @@ class AccumulatorText:
             return
         state = name
         if node.op == "accum_rescaled":
-            degrees = [int(d) for d in node.powers]
             factors = [
                 self._scale(peak, degree, axes, section)
-                for peak, degree in zip(node.args[1:], degrees, strict=True)
+                for peak, degree in zip(node.args[1:], node.degrees, strict=True)
             ]
             state = " * ".join([name, *factors])
         if operand in self.fused:

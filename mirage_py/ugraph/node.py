@@ -51,12 +51,6 @@ class Node:
         return self.attr
 
     @property
-    def powers(self) -> tuple[int, ...]:
-        """The degrees of a rescaled accumulator, one for each running maximum."""
-        assert isinstance(self.attr, tuple)
-        return tuple(int(d) for d in self.attr)
-
-    @property
     def reduced(self) -> tuple[str, ...]:
         """The dimensions that a sum, max or matmul sums over."""
         assert isinstance(self.attr, tuple)

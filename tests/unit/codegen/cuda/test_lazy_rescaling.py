@@ -8,44 +8,14 @@ import numpy as np
 import pytest
 from cuda_plans import cuda_plan, kernel_of
 from plans import attention_reference, relative_error
+from rising_attention import attention, rising_inputs
 
 from mirage_py.runtime.emulated import run_emulated
 from mirage_py.runtime.stand_in import cpp_compiler
 from mirage_py.ugraph.plan import Plan
 
-ATTENTION = """
-Q[64, 64], K[64, 224], V[224, 64] : f16
-let A[q, s] = sum[c](Q[q, c] * K[c, s])
-O[q, e] = sum[s](softmax[s](A[q, s]) * V[s, e])
-"""
-
-KERNEL = """
-kernel attention {
-  grid q by 64
-  %0 = load Q[q, c]
-  loop s by 32 {
-    %1 = load K[c, s]
-    %2 = matmul[c] %0, %1
-    %3 = max[s] %2
-    %4 = accum_max[SHIFT] %3
-    %5 = sub %2, %4
-    %6 = exp %5
-    %7 = sum[s] %6
-    %8 = accum_rescaled[1] %7, %4
-    %9 = load V[s, e]
-    %10 = matmul[s] %6, %9
-    %11 = accum_rescaled[1] %10, %4
-  }
-  %12 = div %11, %8
-  store O[q, e] = %12
-}
-"""
 WARPS = {"rescaling": "lazy"}
 GROUPS = {**WARPS, "arch": "sm_90a", "producer": "warps", "overlap": "across"}
-
-
-def attention(kind: str = "[shift]", **flags: str) -> Plan:
-    return cuda_plan(ATTENTION, KERNEL.replace("[SHIFT]", kind), 3, **flags)
 
 
 @pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
@@ -53,15 +23,7 @@ def attention(kind: str = "[shift]", **flags: str) -> Plan:
 @pytest.mark.parametrize("flags", [WARPS, GROUPS], ids=["sm_80", "sm_90a, overlap"])
 def test_agrees_with_numpy(flags, slope):
     """Maxima that do not rise, rise by less than the slack, and by more in some rows."""
-    random = np.random.default_rng(0)
-    x = {
-        "Q": random.standard_normal((64, 64)) / 8,
-        "K": random.standard_normal((64, 224)),
-        "V": random.standard_normal((224, 64)),
-    }
-    x["Q"][:, 0] = slope * np.arange(64) / 32
-    x["K"][0] = np.arange(224)
-    x = {name: a.astype("float16").astype("float64") for name, a in x.items()}
+    x = rising_inputs(slope)
     found = run_emulated(attention(**flags), x)["O"]
     assert relative_error(found, attention_reference(x)) < 2e-3
 
@@ -76,7 +38,7 @@ def test_sums_are_multiplied_where_a_maximum_of_the_warp_has_moved(flags):
 
 
 def test_a_maximum_that_is_a_result_is_exact():
-    assert "_rises" not in kernel_of(attention("", **WARPS)).body
+    assert "_rises" not in kernel_of(attention(is_shift=False, **WARPS)).body
 
 
 WEIGHTED = """

@@ -8,58 +8,15 @@ import numpy as np
 import pytest
 from cuda_plans import cuda_plan, kernel_of
 from plans import attention_reference, relative_error
+from rising_attention import KERNEL, SPEC, attention, rising_inputs
 
 from mirage_py.runtime.emulated import run_emulated
 from mirage_py.runtime.stand_in import cpp_compiler
-from mirage_py.ugraph.plan import Plan
 
-ATTENTION = """
-Q[64, 64], K[64, 224], V[224, 64] : f16
-let A[q, s] = sum[c](Q[q, c] * K[c, s])
-O[q, e] = sum[s](softmax[s](A[q, s]) * V[s, e])
-"""
-
-KERNEL = """
-kernel attention {
-  grid q by 64
-  %0 = load Q[q, c]
-  loop s by 32 {
-    %1 = load K[c, s]
-    %2 = matmul[c] %0, %1
-    %3 = max[s] %2
-    %4 = accum_max[SHIFT] %3
-    %5 = sub %2, %4
-    %6 = exp %5
-    %7 = sum[s] %6
-    %8 = accum_rescaled[1] %7, %4
-    %9 = load V[s, e]
-    %10 = matmul[s] %6, %9
-    %11 = accum_rescaled[1] %10, %4
-  }
-  %12 = div %11, %8
-  store O[q, e] = %12
-}
-"""
 WARPS = {"rescaling": "optimistic"}
 GROUPS = {**WARPS, "arch": "sm_90a", "producer": "warps"}
 OVERLAP = {**GROUPS, "overlap": "on"}
 VOTE = r"bool peak4_rises = __any_sync\(0xffffffffu, !\(acc\d_tile\[0\] < 32768\.0f && "
-
-
-def attention(kind: str = "[shift]", **flags: str) -> Plan:
-    return cuda_plan(ATTENTION, KERNEL.replace("[SHIFT]", kind), 3, **flags)
-
-
-def inputs(slope: float) -> dict[str, np.ndarray]:
-    random = np.random.default_rng(0)
-    x = {
-        "Q": random.standard_normal((64, 64)) / 8,
-        "K": random.standard_normal((64, 224)),
-        "V": random.standard_normal((224, 64)),
-    }
-    x["Q"][:, 0] = slope * np.arange(64) / 32
-    x["K"][0] = np.arange(224)
-    return {name: a.astype("float16").astype("float64") for name, a in x.items()}
 
 
 @pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
@@ -67,7 +24,7 @@ def inputs(slope: float) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("flags", [WARPS, GROUPS, OVERLAP], ids=["sm_80", "sm_90a", "overlap"])
 def test_agrees_with_numpy(flags, slope):
     """Maxima that do not rise, rise by less than the room above them, and by more in some rows."""
-    x = inputs(slope)
+    x = rising_inputs(slope)
     found = run_emulated(attention(**flags), x)["O"]
     assert relative_error(found, attention_reference(x)) < 2e-3
 
@@ -75,7 +32,7 @@ def test_agrees_with_numpy(flags, slope):
 @pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("flags", [WARPS, OVERLAP], ids=["sm_80", "overlap"])
 def test_nan_comes_through(flags):
-    x = inputs(0.05)
+    x = rising_inputs(0.05)
     x["K"][3, 200] = np.nan
     assert np.isnan(run_emulated(attention(**flags), x)["O"]).all()
 
@@ -99,7 +56,7 @@ def test_late_products_are_waited_for_behind_the_vote():
 
 
 def test_a_maximum_that_is_a_result_is_exact():
-    body = kernel_of(attention("", **WARPS)).body
+    body = kernel_of(attention(is_shift=False, **WARPS)).body
     assert "_rises" not in body
     assert "+ 8.0f" not in body
 
@@ -164,11 +121,11 @@ def test_rows_without_a_position_in_the_first_tiles():
 
 def test_what_the_maximum_is_of_is_computed_with_the_exponentials():
     """A scale of each column: in the common way it is no more than a factor there."""
-    program = ATTENTION.replace("V[224, 64]", "V[224, 64], G[224]").replace(
+    program = SPEC.replace("V[224, 64]", "V[224, 64], G[224]").replace(
         "K[c, s])", "K[c, s]) * G[s]"
     )
     kernel = re.sub(r"%(\d+)", lambda m: f"%{int(m[1]) + (2 if int(m[1]) > 2 else 0)}", KERNEL)
-    kernel = kernel.replace("[SHIFT]", "[shift]").replace(
+    kernel = kernel.replace(
         "%5 = max[s] %2", "%3 = load G[s]\n    %4 = mul %2, %3\n    %5 = max[s] %4"
     )
     kernel = kernel.replace("%7 = sub %2, %6", "%7 = sub %4, %6")
