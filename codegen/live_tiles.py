@@ -9,7 +9,7 @@ known beforehand is treated so in FlashAttention (Dao 2023, section 3.1) and Fle
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -109,17 +109,21 @@ def is_uneven(tiling: Tiling) -> bool:
     return any(live_range(tiling, n) for n in range(len(tiling.block.sections)))
 
 
-def iterations(tiling: Tiling, section: int, numbers: Mapping[str, int]) -> int:
-    """Iterations of a section's loop in the block with these ``numbers`` along axes of the grid; 1
-    where it has none.
+def iterations(tiling: Tiling, section: int) -> Callable[[Mapping[str, int]], int]:
+    """Iterations of a section's loop, by the numbers of a block along axes of the grid; 1 where it
+    has none.
     """
     loop = tiling.block.sections[section].loop
     if loop is None:
-        return 1
-    found = live_range(tiling, section)
-    chosen = {d: numbers[d] for d in found.dims() if d in tiling.block.grid_tiles}
-    first, stop = _tiles(tiling, loop, tiling.padded(loop, section), found, chosen)
-    return max(0, stop - first)
+        return lambda _: 1
+    tile, found = tiling.padded(loop, section), live_range(tiling, section)
+    axes = [d for d in found.dims() if d in tiling.block.grid_tiles]
+
+    def count(numbers: Mapping[str, int]) -> int:
+        first, stop = _tiles(tiling, loop, tile, found, {d: numbers[d] for d in axes})
+        return max(0, stop - first)
+
+    return count
 
 
 def always_iterates(tiling: Tiling, section: int) -> bool:

@@ -27,7 +27,8 @@ def dealt_places(tiling: Tiling, uneven: Collection[str], blocks: int) -> list[l
 def _in_order(tiling: Tiling, uneven: Collection[str]) -> list[tuple[int, int]]:
     """All places with their work, in the order in which they are dealt out."""
     axes = tiling.axes
-    sections = range(len(tiling.block.sections))
+    # A section without a loop counts for an iteration.
+    counts = [iterations(tiling, s) for s in range(len(tiling.block.sections))]
     even_places: dict[tuple[int, ...], int] = {}
     found: list[tuple[tuple[int, int, int], int, int]] = []
     ranges = [range(blocks) for _, blocks in reversed(axes)]
@@ -35,8 +36,7 @@ def _in_order(tiling: Tiling, uneven: Collection[str]) -> list[tuple[int, int]]:
         numbers = {d: n for (d, _), n in zip(axes, reversed(backwards), strict=True)}
         even = tuple(n for d, n in numbers.items() if d not in uneven)
         beside = even_places.setdefault(even, len(even_places))
-        # A section without a loop counts for an iteration.
-        work = sum(iterations(tiling, s, numbers) for s in sections)
+        work = sum(count(numbers) for count in counts)
         found.append(((beside // _GROUP, -work, beside), place, work))
     return [(place, work) for _, place, work in sorted(found)]
 
