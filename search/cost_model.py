@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from mirage_py.codegen.axis_order import REVERSED
+from mirage_py.codegen.cuda.row_sums import SUMS
 from mirage_py.search.contraction_work import contraction_flops
 from mirage_py.search.footprint import (
     WARP_GROUP_ROWS,
@@ -120,7 +121,7 @@ class KernelModel:
         self.blocks = kernel.tiling.grid_blocks
         self._moved = moved_bytes(kernel.scope, kernel.block, in_cache, target)
         self.memory_us = self._moved / target.dram_bytes_per_us
-        self._registers: dict[int, int] = {}
+        self._registers: dict[tuple[int, str], int] = {}
 
     def estimate(self, options: LaunchOptions) -> Estimate:
         """The prediction; its time is infinite where the kernel does not fit the target."""
@@ -149,10 +150,10 @@ class KernelModel:
         )
 
     def _footprint(self, options: LaunchOptions) -> Footprint:
-        warps = options.num_warps
-        if warps not in self._registers:
-            self._registers[warps] = registers(self.kernel, warps)
-        own = self._registers[warps]
+        key = options.num_warps, options.flag(SUMS)
+        if key not in self._registers:
+            self._registers[key] = registers(self.kernel, options)
+        own = self._registers[key]
         fits = own <= self.target.max_registers_per_thread
         return Footprint(smem_bytes(self.kernel, options, self.target) if fits else 0, own)
 
@@ -160,7 +161,7 @@ class KernelModel:
         depths = iter(options.num_stages)
         deferred = self.kernel.deferred(options.num_warps)
         found = []
-        for work in self.kernel.sections:
+        for work in self.kernel.work(options):
             depth = next(depths, 1) if work.is_loop else 1
             late = sum(n in deferred for n in work.sums)
             found.append(_section_load(work, late, options, self.target, depth))

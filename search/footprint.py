@@ -46,7 +46,7 @@ def smem_bytes(kernel: TiledKernel, options: LaunchOptions, target: Target) -> i
     """Shared memory of one block."""
     peak = 0
     depths = iter(options.num_stages)
-    for number, work in enumerate(kernel.sections):
+    for number, work in enumerate(kernel.work(options)):
         # A computed operand may have to pass through shared memory to change its layout.
         ring = 2 * (work.computed - _in_registers(kernel, number, options, target))
         ring += work.exchanged_bytes
@@ -56,7 +56,7 @@ def smem_bytes(kernel: TiledKernel, options: LaunchOptions, target: Target) -> i
             slots = max(1, depth if wide else depth - 1)
             ring += slots * sum(b for b in work.loads if is_pipelined(b, options.num_warps))
         peak = max(peak, ring)
-    kept = sum(work.kept_bytes for work in kernel.sections)
+    kept = sum(work.kept_bytes for work in kernel.work(options))
     return kept + peak + _SCRATCH_BYTES_PER_WARP * options.num_warps
 
 
@@ -79,15 +79,16 @@ def _in_registers(kernel: TiledKernel, section: int, options: LaunchOptions, tar
     return sum(kernel.elements[n] for n in found)
 
 
-def registers(kernel: TiledKernel, num_warps: int) -> int:
+def registers(kernel: TiledKernel, options: LaunchOptions) -> int:
     """Registers of one thread.
 
     Accumulators live all through their loop; the largest values of each section come on top.
     """
     nodes, elements = kernel.block.nodes, kernel.elements
+    num_warps = options.num_warps
     summed = {a: nodes[s].args[0] for s, a in kernel.deferred(num_warps).items()}
     most = carried = 0
-    for work in kernel.sections:
+    for work in kernel.work(options):
         held = sum(elements[summed.get(a, a)] for a in work.accumulators)
         most = max(most, carried + held + work.largest)
         # After the loop a deferred sum shrinks to what it reduces to.

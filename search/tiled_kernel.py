@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mirage_py.codegen.axis_order import REVERSED
+from mirage_py.codegen.cuda.row_sums import BY_PRODUCER, SUMS, beside
 from mirage_py.codegen.deferral import deferred_sums
 from mirage_py.codegen.live_tiles import mean_iterations
 from mirage_py.codegen.tiles import Tiling
@@ -94,8 +95,21 @@ class TiledKernel:
     @cached_property
     def sections(self) -> tuple[SectionWork, ...]:
         """The work of each section."""
+        return self._works(frozenset())
+
+    @cached_property
+    def fed_sections(self) -> tuple[SectionWork, ...]:
+        """The same without what the warps that fetch sum up along rows (``sums producer``)."""
+        aside = beside(self.block)
+        return self._works(aside) if aside else self.sections
+
+    def work(self, options: LaunchOptions) -> tuple[SectionWork, ...]:
+        """The work of each section for the warps that compute."""
+        return self.fed_sections if options.flag(SUMS) == BY_PRODUCER else self.sections
+
+    def _works(self, aside: frozenset[int]) -> tuple[SectionWork, ...]:
         operands = frozenset(a for d in self.dots for a in self.block.nodes[d].args)
-        return tuple(self._section(n, operands) for n in range(len(self.block.sections)))
+        return tuple(self._section(n, operands, aside) for n in range(len(self.block.sections)))
 
     def deferred(self, num_warps: int) -> Mapping[int, int]:
         """Sums that wait for the end of their loop: {sum: accumulator}."""
@@ -106,13 +120,15 @@ class TiledKernel:
 
     # -- counting --------------------------------------------------------------------------------
 
-    def _section(self, number: int, operands: frozenset[int]) -> SectionWork:
+    def _section(self, number: int, operands: frozenset[int], aside: frozenset[int]) -> SectionWork:
         section = self.block.sections[number]
         is_loop = section.loop is not None
         cache = vector = 0.0
         barriers = kept = computed = reduced = exchanged = 0
         sums, loads, accumulators, sizes = [], [], [], [0, 0]
         for position in section.nodes:
+            if position in aside:
+                continue
             node, elements = self.block.nodes[position], self.elements[position]
             kind = operator(node.op).kind
             is_operand = position in operands
@@ -121,7 +137,7 @@ class TiledKernel:
                 cache += self._traffic_bytes(node, number)
                 loads.append(size)
                 kept += size if is_operand and not is_loop else 0
-                vector += 2 * elements if self._is_unpacked(position) else 0
+                vector += 2 * elements if self._is_unpacked(position, aside) else 0
             elif kind == EFFECT:
                 atomic = _ATOMIC_TRAFFIC if node.op == "store_add" else 1.0
                 cache += atomic * self._traffic_bytes(node, number)
@@ -220,9 +236,13 @@ class TiledKernel:
         """Of the tensor that a load or store names."""
         return self.scope.tensors[node.access.tensor].dtype.bytes
 
-    def _is_unpacked(self, load: int) -> bool:
+    def _is_unpacked(self, load: int, aside: frozenset[int]) -> bool:
         """Whether something else than a product reads what is loaded: it goes into registers."""
-        return any(load in n.args and n.op != "matmul" for n in self.block.nodes)
+        return any(
+            load in n.args and n.op != "matmul"
+            for number, n in enumerate(self.block.nodes)
+            if number not in aside
+        )
 
     def _traffic_bytes(self, node: Node, section: int) -> float:
         """What a load or store of a tile moves between the SM and the cache, in whole sectors."""

@@ -94,12 +94,21 @@ def with_row_sums(program: Program, typed: TypedBlock, given: Mapping[str, Tenso
 
 def has_row_sums(block: BlockGraph) -> bool:
     """Whether a loop has a sum along the rows of one of its tiles."""
-    return any(
-        section.loop in block.nodes[n].dims and _way(block, n) is not None
-        for section in block.sections
-        if section.loop is not None
-        for n in section.nodes
-    )
+    return bool(beside(block))
+
+
+def beside(block: BlockGraph) -> frozenset[int]:
+    """The nodes that other warps than those that compute may evaluate; none in a cluster, whose
+    meetings make another block graph.
+    """
+    found: dict[int, Node] = {}
+    if block.cluster_dims:
+        return frozenset()
+    for section in block.sections:
+        for n in section.nodes if section.loop is not None else ():
+            if section.loop in block.nodes[n].dims and (way := _way(block, n)) is not None:
+                found |= way[1] | _behind(block, n)
+    return frozenset(n for n, node in found.items() if node.op not in ("load", *LITERALS))
 
 
 def _way(block: BlockGraph, total: int) -> tuple[int, dict[int, Node]] | None:
@@ -128,25 +137,30 @@ def _way(block: BlockGraph, total: int) -> tuple[int, dict[int, Node]] | None:
     return (source, chain) if same_section and whole else None
 
 
-def _row_sum(typed: TypedBlock, total: int) -> tuple[int, int, int, dict[int, Node]] | None:
-    """What a sum becomes, the sum, the load it follows from, and all nodes on the way."""
-    nodes = typed.block.nodes
-    way = _way(typed.block, total)
-    if way is None or not typed.dtypes[way[0]].is_half:
-        return None
-    (source, chain), node = way, nodes[total]
+def _behind(block: BlockGraph, total: int) -> dict[int, Node]:
+    """A sum, what it becomes by numbers alone, one reader after another, and these numbers."""
+    nodes = block.nodes
+    chain = {total: nodes[total]}
     result = total
     while True:
         readers = [n for n, other in enumerate(nodes) if result in other.args]
         (reader,) = readers if len(readers) == 1 else (result,)
-        others = [a for a in nodes[reader].args if a != result]
-        chain[result] = nodes[result]
-        if reader == result or not _is_plain(nodes[reader]) or nodes[reader].dims != node.dims:
-            break
-        if any(nodes[a].op not in LITERALS for a in others):
-            break
-        chain.update((a, nodes[a]) for a in others)
+        others = {a: nodes[a] for a in nodes[reader].args if a != result}
+        is_same = _is_plain(nodes[reader]) and nodes[reader].dims == nodes[total].dims
+        if reader == result or not is_same or any(n.op not in LITERALS for n in others.values()):
+            return chain
+        chain |= {**others, reader: nodes[reader]}
         result = reader
+
+
+def _row_sum(typed: TypedBlock, total: int) -> tuple[int, int, int, dict[int, Node]] | None:
+    """What a sum becomes, the sum, the load it follows from, and all nodes on the way."""
+    way = _way(typed.block, total)
+    if way is None or not typed.dtypes[way[0]].is_half:
+        return None
+    source, chain = way
+    chain |= _behind(typed.block, total)
+    result = max(n for n in chain if chain[n].op not in LITERALS)
     if typed.dtypes[result] != F32:
         return None
     return result, total, source, dict(sorted(chain.items()))
