@@ -14,7 +14,7 @@ from mirage_py.codegen.cuda.memory import MEMORY
 from mirage_py.codegen.cuda.overlap import ON, OVERLAP
 from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.warpgroup_plan import PRODUCTS, WARPS
-from mirage_py.codegen.triton.descriptors import COPIES, DESCRIPTORS
+from mirage_py.codegen.descriptors import COPIES, DESCRIPTORS
 from mirage_py.codegen.triton.launch_order import START
 from mirage_py.errors import MirageError
 from mirage_py.runtime.compiled_facts import CompiledFacts

@@ -24,7 +24,7 @@ from benchmarks.workloads import EXAMPLES
 from mirage_py.codegen.cuda.overlap import ON, OVERLAP
 from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.warpgroup_plan import PRODUCTS, WARPS
-from mirage_py.codegen.triton.descriptors import COPIES, DESCRIPTORS
+from mirage_py.codegen.descriptors import COPIES, DESCRIPTORS
 from mirage_py.errors import ScheduleError
 from mirage_py.runtime.emission import emit_kernels
 from mirage_py.ugraph.json_form import from_json, to_json

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mirage_py.codegen.base_two_shifts import stored_in_base_two
 from mirage_py.codegen.precision import TypedBlock, insert_casts
 from mirage_py.codegen.scales import with_late_scales
 from mirage_py.codegen.strength import reduce_strength
-from mirage_py.codegen.triton.shifts import stored_in_base_two
 from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, UGraph
 
 

@@ -1,4 +1,4 @@
-"""Elementwise operators whose text is the same in Triton and in C."""
+"""Text that is the same in Triton and in C: elementwise operators, operands, numbers."""
 
 from __future__ import annotations
 
@@ -30,3 +30,14 @@ def number(text: str) -> float | None:
         return float(text.strip("()").removesuffix("f"))
     except ValueError:
         return None
+
+
+def atom(text: str) -> str:
+    """``text`` in parentheses unless it is one name, number, call or subscript."""
+    depth = 0
+    for position, character in enumerate(text):
+        depth += character in "(["
+        depth -= character in ")]"
+        if depth == 0 and (character == " " or (character in "-~!" and position == 0)):
+            return f"({text})"
+    return text

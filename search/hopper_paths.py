@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from mirage_py.codegen.block_order import LONGEST, ORDER
 from mirage_py.codegen.cuda.lane_swaps import BY_LANES, STORES
 from mirage_py.codegen.cuda.overlap import ACROSS, ON, OVERLAP
 from mirage_py.codegen.cuda.rescaling import LAZY, OPTIMISTIC, RESCALING
@@ -22,8 +23,7 @@ from mirage_py.codegen.cuda.row_sums import BY_PRODUCER, SUMS, has_row_sums
 from mirage_py.codegen.cuda.staying_blocks import BLOCKS
 from mirage_py.codegen.cuda.turns import TURNS
 from mirage_py.codegen.cuda.warpgroup_plan import PRODUCTS, WARPS
-from mirage_py.codegen.triton.block_order import LONGEST, ORDER
-from mirage_py.codegen.triton.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS
+from mirage_py.codegen.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.ugraph import BlockGraph

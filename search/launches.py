@@ -12,13 +12,13 @@ from mirage_py.codegen.cuda.lane_swaps import STORES
 from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.row_stores import IN_ROWS
 from mirage_py.codegen.cuda.row_sums import BY_PRODUCER, SUMS, beside
-from mirage_py.codegen.live_tiles import is_uneven
-from mirage_py.codegen.triton.descriptors import (
+from mirage_py.codegen.descriptors import (
     COPIES,
     COPY_ENGINE,
     DESCRIPTORS,
     described_tiles,
 )
+from mirage_py.codegen.live_tiles import is_uneven
 from mirage_py.codegen.triton.launch_order import DEPENDENT_LAUNCH, EARLY, START, may_start_early
 from mirage_py.search.footprint import WARP_GROUP_ROWS, is_warp_group_dot
 from mirage_py.search.hopper_paths import all_ahead, pipelined

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 
+from mirage_py.codegen.base_two_shifts import BaseTwoShifts
 from mirage_py.codegen.cuda.cluster_plan import ClusterPlan, MeetingPadding
 from mirage_py.codegen.padding import Padding
 from mirage_py.codegen.precision import TypedBlock
 from mirage_py.codegen.tiles import Tiling
-from mirage_py.codegen.triton.shifts import BaseTwoShifts
 from mirage_py.ugraph.dtypes import BOOL, F32
 from mirage_py.ugraph.node import STORES
 from mirage_py.ugraph.operators import ELEMENTWISE, operator

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isnan
 
+from mirage_py.codegen.operator_text import atom
 from mirage_py.ugraph.index import IndexExpr, Predicate
 
 LINE = 100
@@ -36,17 +37,6 @@ def identifier(name: str) -> str:
     if not clean or clean[0].isdigit():
         clean = f"_{clean}"
     return f"{clean}_" if clean in _RESERVED else clean
-
-
-def atom(text: str) -> str:
-    """``text`` in parentheses unless it is one name, number, call or subscript."""
-    depth = 0
-    for position, character in enumerate(text):
-        depth += character in "(["
-        depth -= character in ")]"
-        if depth == 0 and (character == " " or (character in "-!" and position == 0)):
-            return f"({text})"
-    return text
 
 
 def index_text(expr: IndexExpr, names: Mapping[str, str]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from mirage_py.codegen.base_two_shifts import BaseTwoShifts, is_shift
 from mirage_py.codegen.precision import TypedBlock
-from mirage_py.codegen.triton.shifts import BaseTwoShifts, is_shift
 
 
 def in_base_two(typed: TypedBlock, sources: Mapping[int, int]) -> frozenset[str]:

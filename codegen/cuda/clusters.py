@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from mirage_py.codegen.cuda.block_facts import BlockFacts
-from mirage_py.codegen.cuda.c_text import added, atom, identifier
+from mirage_py.codegen.cuda.c_text import added, identifier
 from mirage_py.codegen.cuda.cluster_plan import ClusterPlan
 from mirage_py.codegen.cuda.copies import Copies
 from mirage_py.codegen.cuda.emission import Emission
@@ -23,6 +23,7 @@ from mirage_py.codegen.cuda.pipeline import Pipeline
 from mirage_py.codegen.cuda.shared_tile import PIECE_BYTES, TILE_ALIGNMENT_BYTES, SharedTile
 from mirage_py.codegen.cuda.staging import Staged
 from mirage_py.codegen.cuda.value import Value
+from mirage_py.codegen.operator_text import atom
 
 # Elements of one store to another block's memory, at most: 16 bytes.
 _MOST_FLOATS = 4

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from mirage_py.codegen.cuda.block_facts import BlockFacts
 from mirage_py.codegen.cuda.blocked import copied
-from mirage_py.codegen.cuda.c_text import added, atom, identifier, index_text
+from mirage_py.codegen.cuda.c_text import added, identifier, index_text
 from mirage_py.codegen.cuda.emission import Emission
 from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.linear_text import is_only_copy
 from mirage_py.codegen.cuda.shared_tile import SharedTile
 from mirage_py.codegen.cuda.staging import Staged, matrix_layout, vector_run
 from mirage_py.codegen.cuda.value import Value
+from mirage_py.codegen.operator_text import atom
 from mirage_py.ugraph.dtypes import BOOL, DType
 from mirage_py.ugraph.node import Node
 

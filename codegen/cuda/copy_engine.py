@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mirage_py.codegen.cuda.block_facts import BlockFacts
-from mirage_py.codegen.cuda.c_text import added, atom, identifier, index_text
+from mirage_py.codegen.cuda.c_text import added, identifier, index_text
 from mirage_py.codegen.cuda.cuda_kernel import TensorMap
 from mirage_py.codegen.cuda.emission import Emission
 from mirage_py.codegen.cuda.staging import Staged
-from mirage_py.codegen.triton.descriptors import is_step, live_axes
+from mirage_py.codegen.descriptors import is_step, live_axes
+from mirage_py.codegen.operator_text import atom
 
 _MOST_AXES = 5
 _MOST_POINTS = 256

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mirage_py.codegen.cuda.c_text import atom, float_text
+from mirage_py.codegen.base_two_shifts import is_shift
+from mirage_py.codegen.cuda.c_text import float_text
 from mirage_py.codegen.cuda.emission import Emission, Key
 from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.partial_results import combined
 from mirage_py.codegen.cuda.rescaling import Need, Rescaling
 from mirage_py.codegen.cuda.scalar_text import ScalarText
 from mirage_py.codegen.cuda.value import Value
-from mirage_py.codegen.triton.shifts import is_shift
+from mirage_py.codegen.operator_text import atom
 from mirage_py.ugraph.dtypes import BOOL, F32
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from mirage_py.codegen.cuda.block_facts import BlockFacts
-from mirage_py.codegen.cuda.c_text import LINE, added, atom, identifier, wrapped
+from mirage_py.codegen.cuda.c_text import LINE, added, identifier, wrapped
 from mirage_py.codegen.cuda.joined_products import Joined
 from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.layout_choice import Layouts
@@ -14,6 +14,7 @@ from mirage_py.codegen.cuda.linear_text import Places, register_part, thread_par
 from mirage_py.codegen.cuda.memory import SharedMemory
 from mirage_py.codegen.cuda.row_sums import RowSum
 from mirage_py.codegen.cuda.value import Value
+from mirage_py.codegen.operator_text import atom
 from mirage_py.ugraph.plan import LaunchOptions
 
 _STEMS = {"accum_max": "peak", "accum_sum": "acc", "accum_rescaled": "acc", "matmul": "dot"}

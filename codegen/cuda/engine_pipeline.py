@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from mirage_py.codegen.cuda.block_facts import BlockFacts
-from mirage_py.codegen.cuda.c_text import added, atom, identifier
+from mirage_py.codegen.cuda.c_text import added, identifier
 from mirage_py.codegen.cuda.copies import Copies
 from mirage_py.codegen.cuda.copy_engine import CopyEngine, engine_box
 from mirage_py.codegen.cuda.cuda_kernel import TensorMap
@@ -26,6 +26,7 @@ from mirage_py.codegen.cuda.row_sums import WARPS
 from mirage_py.codegen.cuda.stage_text import advance_stage, stage_ago
 from mirage_py.codegen.cuda.staging import Staged
 from mirage_py.codegen.live_tiles import LiveRange
+from mirage_py.codegen.operator_text import atom
 
 _BARRIER_BYTES = 8
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from mirage_py.codegen.block_order import ORDER, block_numbers
 from mirage_py.codegen.cuda.c_text import identifier
 from mirage_py.codegen.cuda.emission import Emission
-from mirage_py.codegen.triton.block_order import ORDER, block_numbers
 
 
 def grid_positions(

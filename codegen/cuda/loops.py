@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mirage_py.codegen.cuda.c_text import added, atom, identifier
+from mirage_py.codegen.cuda.c_text import added, identifier
 from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.loop_text import loop_bounds, whole_stop
 from mirage_py.codegen.cuda.phase_text import PhaseText
 from mirage_py.codegen.cuda.writers import Writers
 from mirage_py.codegen.live_tiles import always_iterates, loop_masks, whole_below
+from mirage_py.codegen.operator_text import atom
 
 
 class Loops:

@@ -13,9 +13,9 @@ from mirage_py.codegen.cuda.memory_plan import MemoryPlan
 from mirage_py.codegen.cuda.prelude import names_used, prelude_text
 from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.single_iterations import straightened
+from mirage_py.codegen.descriptors import COPIES, DESCRIPTORS
 from mirage_py.codegen.lowering import lowered
 from mirage_py.codegen.precision import TypedBlock
-from mirage_py.codegen.triton.descriptors import COPIES, DESCRIPTORS
 from mirage_py.codegen.triton.launch_order import (
     ALONE,
     DEPENDENT_LAUNCH,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from mirage_py.codegen.cuda.c_text import added, atom, float_text
+from mirage_py.codegen.cuda.c_text import added, float_text
 from mirage_py.codegen.cuda.emission import Emission
 from mirage_py.codegen.cuda.expressions import elementwise
 from mirage_py.codegen.cuda.row_sums import LITERALS, WARPS, RowSum
 from mirage_py.codegen.cuda.shared_tile import PIECE_BYTES
 from mirage_py.codegen.cuda.staging import Staged
+from mirage_py.codegen.operator_text import atom
 
 # Halves of 16 bytes.
 _HALVES = 8

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mirage_py.codegen.cuda.c_text import atom, float_text, index_text, predicate_text
+from mirage_py.codegen.cuda.c_text import float_text, index_text, predicate_text
 from mirage_py.codegen.cuda.emission import Emission, Key
 from mirage_py.codegen.cuda.expressions import elementwise
 from mirage_py.codegen.cuda.layout import LANE_BITS, Layout
 from mirage_py.codegen.cuda.value import Value
+from mirage_py.codegen.operator_text import atom
 from mirage_py.ugraph.dtypes import BOOL, I8
 from mirage_py.ugraph.index import IndexExpr, Predicate
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mirage_py.codegen.cuda.c_text import atom
 from mirage_py.codegen.cuda.layout import Layout
+from mirage_py.codegen.operator_text import atom
 from mirage_py.ugraph.dtypes import BOOL, DType
 
 

@@ -22,8 +22,8 @@ from mirage_py.codegen.cuda.staying_blocks import BLOCKS, Places, blocks_asked
 from mirage_py.codegen.cuda.staying_pipeline import StayingPipeline
 from mirage_py.codegen.cuda.stores import Stores
 from mirage_py.codegen.cuda.warpgroup_products import WarpGroupProducts
+from mirage_py.codegen.descriptors import COPIES, DESCRIPTORS
 from mirage_py.codegen.live_tiles import live_range
-from mirage_py.codegen.triton.descriptors import COPIES, DESCRIPTORS
 
 
 class Writers:

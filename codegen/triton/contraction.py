@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from mirage_py.codegen.base_two_shifts import is_shift
+from mirage_py.codegen.operator_text import atom
 from mirage_py.codegen.padding import Padding
 from mirage_py.codegen.precision import TypedBlock
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.expressions import product
-from mirage_py.codegen.triton.shifts import is_shift
-from mirage_py.codegen.triton.tile_text import TileText, atom
+from mirage_py.codegen.triton.tile_text import TileText
 from mirage_py.ugraph.dtypes import F32
 from mirage_py.ugraph.node import Node
 

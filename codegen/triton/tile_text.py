@@ -9,6 +9,7 @@ from __future__ import annotations
 import keyword
 from collections.abc import Mapping, Sequence
 
+from mirage_py.codegen.operator_text import atom
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.plan import LaunchOptions
@@ -127,14 +128,3 @@ def identifier(name: str) -> str:
     if not clean or clean[0].isdigit():
         clean = f"_{clean}"
     return f"{clean}_" if clean in _RESERVED else clean
-
-
-def atom(text: str) -> str:
-    """``text`` in parentheses unless it is one name, number, call or subscript."""
-    depth = 0
-    for position, character in enumerate(text):
-        depth += character in "(["
-        depth -= character in ")]"
-        if depth == 0 and (character == " " or (character in "-~" and position == 0)):
-            return f"({text})"
-    return text

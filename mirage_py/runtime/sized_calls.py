@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mirage_py.codegen.triton.descriptors import GRANULE_BYTES
+from mirage_py.codegen.descriptors import GRANULE_BYTES
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.codegen.valid_sizes import largest_sizes
 from mirage_py.errors import InputError

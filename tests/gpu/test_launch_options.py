@@ -10,7 +10,7 @@ import several_kernels
 import torch
 from plans import attention_plan, random_inputs, relative_error, rms_plan
 
-from mirage_py.codegen.triton.descriptors import COPIES, DESCRIPTORS
+from mirage_py.codegen.descriptors import COPIES, DESCRIPTORS
 from mirage_py.codegen.triton.launch_order import EARLY, START
 from mirage_py.runtime.emission import emit_kernels
 from mirage_py.runtime.launch import PlanRunner

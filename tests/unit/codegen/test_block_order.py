@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from unit.codegen.test_live_tiles import SEEN, masked_attention
 
-from mirage_py.codegen.triton.block_order import (
+from mirage_py.codegen.block_order import (
     BACKWARDS,
     GROUPED,
     LONGEST,

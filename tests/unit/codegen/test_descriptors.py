@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import several_kernels
 
-from mirage_py.codegen.triton.descriptors import COPIES, DESCRIPTORS
+from mirage_py.codegen.descriptors import COPIES, DESCRIPTORS
 from mirage_py.codegen.triton.module import TritonKernel, emit_triton
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.compile import KernelSource, compile_kernel, compiled_handle

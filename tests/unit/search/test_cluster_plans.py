@@ -9,8 +9,8 @@ import clusters
 import pytest
 from unit.search.kernels import FACTORED, of_kind
 
+from mirage_py.codegen.block_order import ORDER
 from mirage_py.codegen.tiles import Tiling
-from mirage_py.codegen.triton.block_order import ORDER
 from mirage_py.pipeline import normalise
 from mirage_py.search.clusters import is_clustered
 from mirage_py.search.family import CLUSTER

@@ -8,7 +8,7 @@ import pytest
 import several_kernels
 from plans import rms_plan
 
-from mirage_py.codegen.triton.descriptors import COPIES
+from mirage_py.codegen.descriptors import COPIES
 from mirage_py.runtime.emission import emit_kernels
 from mirage_py.search.hopper_paths import other_paths
 from mirage_py.search.neighbours import neighbours

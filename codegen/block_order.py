@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
-from mirage_py.codegen.triton.tile_text import atom
+from mirage_py.codegen.operator_text import atom
 
 ORDER = "order"
 GROUPED = "grouped"
