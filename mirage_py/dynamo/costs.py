@@ -6,11 +6,14 @@ are better left to a library; what a region is worth in truth is measured when i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from torch.fx import Node
+
 from mirage_py.dynamo.flow import Element, Flow
-from mirage_py.dynamo.nodes import ATTENTION, PRODUCT
+from mirage_py.dynamo.nodes import ATTENTION, PRODUCT, is_copy, is_half
 from mirage_py.targets import Target
 
 # Measured on an H200 with a cold L2: bf16, 1 and 16 rows, weights of 17 to 235 MB as checkpoints
@@ -33,6 +36,9 @@ _OWN_TENSOR, _ATTENTION_TENSOR = 0.75, 0.6
 _VECTOR_SHARE = 0.7
 # Blocks that an attention has without splitting its keys: one for so many queries.
 _QUERIES = 128
+# A copy that a region begins with is better made where its operand is: who writes it lays it out,
+# and whoever serves the reader finds it so.
+_FIRST_COPY_US = 0.02
 # Every operator more makes a search longer: between equals the smaller region wins.
 _OPERATOR_US = 0.01
 
@@ -50,14 +56,19 @@ class Costs:
         """The elements from one place to another in one kernel."""
         members = self.flow.elements[start:end]
         moved = self.flow.border_bytes(start, end)
-        work = sum(self._compute_us(e, _OWN_TENSOR) for e in members)
+        half = _half_inside(members)
+        work = sum(self._compute_us(e, _OWN_TENSOR, half[e.node]) for e in members)
         memory_us = moved / self.target.dram_bytes_per_us
         other_us = self.target.launch_us
         if any(e.facts.kind in (PRODUCT, ATTENTION) for e in members):
             memory_us, other_us = memory_us / _WEIGHTS, other_us + _OWN_US
         time_us = max(memory_us, work) + other_us
         weight = sum(e.facts.weight for e in members)
-        return time_us / (1.0 - self.min_gain) + _OPERATOR_US * weight
+        copies = sum(is_copy(e.node) and self._first(e, start) for e in members)
+        return time_us / (1.0 - self.min_gain) + _OPERATOR_US * weight + _FIRST_COPY_US * copies
+
+    def _first(self, element: Element, start: int) -> bool:
+        return all(self.flow.place.get(r.source, -1) < start for r in element.reads)
 
     def rest_us(self, start: int, end: int) -> float:
         """The same elements outside regions: a single product or attention by a library, or a run
@@ -83,14 +94,26 @@ class Costs:
             memory_us /= min(1.0, _attention_blocks(element) / self.target.sms)
         elif element.is_half and _library_tiles(element) < self.target.sms:
             other_us += _PARTS_US
-        return max(memory_us, self._compute_us(element, _LIBRARY_TENSOR)) + other_us
+        compute_us = self._compute_us(element, _LIBRARY_TENSOR, element.is_half)
+        return max(memory_us, compute_us) + other_us
 
-    def _compute_us(self, element: Element, share: float) -> float:
+    def _compute_us(self, element: Element, share: float, is_half: bool) -> float:
         if element.facts.kind == ATTENTION:
             share = _ATTENTION_TENSOR
-        if element.is_half:
+        if is_half:
             return element.facts.flops / (self.target.tensor_flops_per_us * share)
         return element.facts.flops / (self.target.vector_flops_per_us * _VECTOR_SHARE)
+
+
+def _half_inside(members: Sequence[Element]) -> dict[Node, bool]:
+    """Whether what tensor cores multiply is behind each member, were they one region: casts to
+    float32 are left out of programs, as in the attention that torch takes apart.
+    """
+    found: dict[Node, bool] = {}
+    for element in members:
+        behind = (found.get(r.source, is_half(r.source)) for r in element.reads)
+        found[element.node] = element.is_half or all(behind)
+    return found
 
 
 def _attention_blocks(element: Element) -> int:

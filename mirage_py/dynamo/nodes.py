@@ -73,6 +73,12 @@ def tensors_of(node: Node) -> tuple[torch.Tensor, ...]:
     return tuple(v for v in values if isinstance(v, torch.Tensor))
 
 
+def is_half(node: Node) -> bool:
+    """Whether its data, if it has any, are of types that tensor cores multiply."""
+    kinds = [t.dtype for t in tensors_of(node)]
+    return all(k in (torch.float16, torch.bfloat16) or not k.is_floating_point for k in kinds)
+
+
 def extent(size: Any) -> int:
     """A size as a number; of a symbol its value in the example, where there is one."""
     if isinstance(size, int):
@@ -102,6 +108,11 @@ def base_name(node: Node) -> str:
 def moves_elements(node: Node) -> bool:
     """Whether it reads its operands at other places than those at which they are made."""
     return base_name(node) in _MOVING or base_name(node) in _JOINING
+
+
+def is_copy(node: Node) -> bool:
+    """Whether it gives its operand in another type or layout, and nothing else."""
+    return base_name(node) in ("_to_copy", "clone")
 
 
 def sums_rows(node: Node) -> bool:

@@ -27,6 +27,7 @@ from mirage_py.dynamo.nodes import (
     Facts,
     base_name,
     classify,
+    is_copy,
     is_taken,
     sums_rows,
 )
@@ -36,6 +37,9 @@ from mirage_py.targets import Target
 MAX_WEIGHT = 24
 # A row of a product that is no longer than this stays in a block: another product may read it.
 NARROW = 128
+# Products of so many rows are bound by the tensor cores. An operand that is made in their kernel is
+# made again for each tile of columns, and they wait for it: it is left to the kernel before.
+MANY_ROWS = 128
 _SOFTMAX = ("_softmax", "_safe_softmax", "softmax")
 
 
@@ -158,6 +162,11 @@ def _is_product(element: Element) -> bool:
     return element.facts.kind in (PRODUCT, ATTENTION)
 
 
+def _is_wide(element: Element) -> bool:
+    """Whether it is a product with weights that has several tiles of columns."""
+    return base_name(element.node) in ("mm", "addmm") and element.shape[-1] > NARROW
+
+
 class _Run:
     """A run that grows: whether it still fits in one kernel.
 
@@ -166,7 +175,9 @@ class _Run:
     they go through a softmax, which is computed online. So would a reduction. What a product made
     is not read at two places in one kernel: that would compute it twice. All products of a kernel
     have the same rows, and columns that one grid goes over, where they stand side by side; and sums
-    over rows stand apart from whatever works on one row.
+    over rows stand apart from whatever works on one row. ``made`` says of each member that it is
+    more than a copy of what is outside and no product is behind it: products of many rows and
+    columns read none of these.
     """
 
     def __init__(self, flow: Flow, start: int) -> None:
@@ -175,6 +186,7 @@ class _Run:
         self._weight = 0
         self._busy: dict[Node, bool] = {}
         self._online: dict[Node, bool] = {}
+        self._made: dict[Node, bool] = {}
         self._rows: tuple[int, ...] | None = None
         self._columns: list[int] = []
         self._works: dict[bool, None] = {}
@@ -204,6 +216,10 @@ class _Run:
         self._busy[node] = bool(busy) or _is_product(element)
         passes = not _is_product(element) and any(self._online[r.source] for r in inside)
         self._online[node] = softmax or passes
+        made = any(self._made[r.source] for r in inside)
+        if made and _is_wide(element) and prod(element.shape[:-1]) > MANY_ROWS:
+            return False
+        self._made[node] = not self._busy[node] and (made or not is_copy(node))
         if (busy and waits and not held) or not self._same_grid(element):
             return False
         if not busy and not self._beside(element):

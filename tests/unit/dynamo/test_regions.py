@@ -53,6 +53,17 @@ def test_one_product_alone_is_one_where_the_library_would_cut_its_sum(traced: Tr
     assert names(cut_of(traced(torch.mm, half(512, 4096), half(4096, 4096)))) == []
 
 
+def test_what_a_product_of_many_rows_reads_is_made_before_it(traced: Trace):
+    def normed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.gelu((x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6)) @ w)
+
+    def found(rows: int) -> list[str]:
+        return names(cut_of(traced(normed, half(rows, 1024), half(1024, 4096))))
+
+    assert found(16) == ["mul mean add rsqrt mul mm gelu"]
+    assert found(1576) == ["mm gelu"]
+
+
 def test_a_residual_goes_with_the_product_that_is_added_to_it(traced: Trace):
     module = traced(lambda r, x, w: r + x @ w, half(16, 4096), half(16, 14336), half(14336, 4096))
     assert names(cut_of(module)) == ["mm add"]
@@ -271,3 +282,16 @@ def test_a_product_that_sums_nothing_up_is_one_of_other_operators(traced: Trace)
     long = torch.randn((1, 64, 1), device="meta")
     short = torch.randn((1, 1, 1), device="meta")
     assert names(cut_of(traced(lambda a, b: (a @ b).transpose(1, 2), long, short))) == []
+
+
+def test_casts_inside_a_region_make_no_product_of_float32(traced: Trace):
+    """As torch takes attention under a mask apart: in float32 its products would be the longest."""
+    heads = half(128, 197, 64)
+
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        scores = (q.float() @ k.float().transpose(1, 2)) * 0.125
+        return (torch.softmax(scores, -1) @ v.float()).to(torch.bfloat16)
+
+    (region,) = cut_of(traced(attention, heads, heads, heads)).regions
+    assert base_name(region.nodes[-1]) == "_to_copy"
+    assert region.time_us < 0.2 * region.rest_us
