@@ -77,7 +77,7 @@ class Writers:
         meetings = {self.facts.section(n): None for n in self.received}
         is_last = len(meetings) == 1 and min(meetings) > max(self.depths, default=-1)
         wants_producer &= is_last or not self.facts.block.cluster_dims
-        can_stay = wants_producer and not self.facts.block.cluster_dims
+        can_stay = wants_producer and not self.facts.block.cluster_dims and not self.out.row_sums
         blocks = blocks_asked(options.flag(BLOCKS))
         is_less = 0 < blocks < self.facts.tiling.grid_blocks
         if can_stay and is_less and can_be_fed(self.facts, self.staged):

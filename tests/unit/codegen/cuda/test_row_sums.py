@@ -144,3 +144,11 @@ def test_the_tuner_takes_it_where_a_warp_fetches():
 
     assert asked(fetched)
     assert not asked(plain)
+
+
+def test_blocks_do_not_stay_where_warps_that_fetch_sum_up_rows():
+    """They would wait for sums that nobody makes."""
+    program = PROGRAM.replace("Q[64,", "Q[128,").replace("C]", "64]").replace("[S,", "[256,")
+    for flags, blocks in (({}, 2), ({"sums": ""}, 1)):
+        asked = for_cuda(cuda_plan(program, KERNEL, 3), 8, blocks="1", **BY_PRODUCER | flags)
+        assert kernel_of(asked).grid == blocks
