@@ -81,20 +81,6 @@ class Layout:
             run += 1
         return 1 << run
 
-    def position_of_thread(self, dim: str) -> str:
-        """C text of the position along ``dim`` of a thread's first register, from lane and warp."""
-        lanes = [(n, b[1]) for n, b in enumerate(self.lanes) if b is not None and b[0] == dim]
-        warps = [(n, b[1]) for n, b in enumerate(self.warps) if b is not None and b[0] == dim]
-        warp = moved_bits("warp", warps, len(self.warps))
-        parts = [*moved_bits("lane", lanes, LANE_BITS), *warp]
-        return " + ".join(parts) if parts else "0"
-
-    def position_of_register(self, dim: str, variable: str) -> str:
-        """C text of the distance along ``dim`` of register ``variable`` from the first."""
-        bits = [(n, b[1]) for n, b in enumerate(self.registers) if b[0] == dim]
-        parts = moved_bits(variable, bits, len(self.registers))
-        return " + ".join(parts) if parts else "0"
-
     def register_in(self, other: Layout, variable: str) -> str:
         """C text: where ``other``, which has some of this layout's register bits, keeps what
         register ``variable`` of this one needs.

@@ -28,7 +28,6 @@ from mirage_py.verify.small_sizes import small_extents
 from mirage_py.verify.trial import random_inputs, redrawn
 
 _TRIALS = 4
-_PREFIX = "free_shift"
 
 
 @dataclass(frozen=True, slots=True)
