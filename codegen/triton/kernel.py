@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from mirage_py.codegen.launch_order import ALONE, LaunchOrder
+
 from mirage_py.codegen.base_two_shifts import BaseTwoShifts
 from mirage_py.codegen.block_order import ORDER, block_numbers
 from mirage_py.codegen.deferral import deferred_sums
@@ -18,7 +20,6 @@ from mirage_py.codegen.tiles import Tiling
 from mirage_py.codegen.triton.accumulators import AccumulatorText
 from mirage_py.codegen.triton.contraction import ContractionText, reduced
 from mirage_py.codegen.triton.expressions import elementwise, product
-from mirage_py.codegen.triton.launch_order import ALONE, LaunchOrder
 from mirage_py.codegen.triton.loop_bounds import loop_bounds, low_name
 from mirage_py.codegen.triton.scalars import Scalar, scalars_of
 from mirage_py.codegen.triton.tile_text import (
