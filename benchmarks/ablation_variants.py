@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mirage_py.codegen.launch_order import START
-
 from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.codegen.cuda.kernel import THREADS
 from mirage_py.codegen.cuda.layout_modes import LAYOUTS
@@ -17,6 +15,7 @@ from mirage_py.codegen.cuda.overlap import ON, OVERLAP
 from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.warpgroup_plan import PRODUCTS, WARPS
 from mirage_py.codegen.descriptors import COPIES, DESCRIPTORS
+from mirage_py.codegen.launch_order import START
 from mirage_py.errors import MirageError
 from mirage_py.runtime.compiled_facts import CompiledFacts
 from mirage_py.runtime.emission import emit_kernels

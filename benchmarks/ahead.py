@@ -21,13 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mirage_py.codegen.launch_order import DEPENDENT_LAUNCH, START
-
 from benchmarks.record import MEASUREMENTS, read_document
 from benchmarks.summary import key_of
 from mirage_py.codegen.cuda.module import ARCH
 from mirage_py.codegen.cuda.roles import PRODUCER
 from mirage_py.codegen.descriptors import COPIES, COPY_ENGINE
+from mirage_py.codegen.launch_order import DEPENDENT_LAUNCH, START
 from mirage_py.errors import InputError
 from mirage_py.runtime.ahead_of_time import memory_fault
 from mirage_py.runtime.compile_pool import CompileOutcome, CompilePool

@@ -7,8 +7,6 @@ from dataclasses import replace
 from itertools import product
 from typing import Literal
 
-from mirage_py.codegen.launch_order import DEPENDENT_LAUNCH, EARLY, START, may_start_early
-
 from mirage_py.codegen.axis_order import REVERSED
 from mirage_py.codegen.cuda.lane_swaps import STORES
 from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
@@ -20,6 +18,7 @@ from mirage_py.codegen.descriptors import (
     DESCRIPTORS,
     described_tiles,
 )
+from mirage_py.codegen.launch_order import DEPENDENT_LAUNCH, EARLY, START, may_start_early
 from mirage_py.codegen.live_tiles import is_uneven
 from mirage_py.search.footprint import WARP_GROUP_ROWS, is_warp_group_dot
 from mirage_py.search.hopper_paths import all_ahead, pipelined

@@ -12,16 +12,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 
+from mirage_py.codegen.axis_order import REVERSED, axis_order
+from mirage_py.codegen.block_order import BACKWARDS, GROUPED, LONGEST, ORDER, can_group
+from mirage_py.codegen.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS, described_tiles
 from mirage_py.codegen.launch_order import (
     DEPENDENT_LAUNCH,
     EARLY,
     START,
     may_start_early,
 )
-
-from mirage_py.codegen.axis_order import REVERSED, axis_order
-from mirage_py.codegen.block_order import BACKWARDS, GROUPED, LONGEST, ORDER, can_group
-from mirage_py.codegen.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS, described_tiles
 from mirage_py.codegen.live_tiles import is_uneven
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.search.clusters import in_a_cluster

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from mirage_py.codegen.launch_order import ALONE, LaunchOrder
-
 from mirage_py.codegen.cuda.block_facts import BlockFacts
 from mirage_py.codegen.cuda.c_text import C_TYPES, identifier
 from mirage_py.codegen.cuda.cluster_cut import cluster_plan
@@ -23,6 +21,7 @@ from mirage_py.codegen.cuda.staying_pipeline import StayingPipeline
 from mirage_py.codegen.cuda.straight_code import StraightCode
 from mirage_py.codegen.cuda.warp_shifts import own_shifts
 from mirage_py.codegen.cuda.writers import Writers
+from mirage_py.codegen.launch_order import ALONE, LaunchOrder
 from mirage_py.codegen.precision import TypedBlock
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.node import ACCESSES

@@ -6,13 +6,6 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from mirage_py.codegen.launch_order import (
-    ALONE,
-    DEPENDENT_LAUNCH,
-    LaunchOrder,
-    launch_orders,
-)
-
 from mirage_py.codegen.cuda.c_text import LINE, wrapped
 from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.codegen.cuda.kernel import KernelEmitter
@@ -21,6 +14,12 @@ from mirage_py.codegen.cuda.prelude import names_used, prelude_text
 from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.single_iterations import straightened
 from mirage_py.codegen.descriptors import COPIES, DESCRIPTORS
+from mirage_py.codegen.launch_order import (
+    ALONE,
+    DEPENDENT_LAUNCH,
+    LaunchOrder,
+    launch_orders,
+)
 from mirage_py.codegen.lowering import lowered
 from mirage_py.codegen.precision import TypedBlock
 from mirage_py.errors import ScheduleError

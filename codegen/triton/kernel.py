@@ -6,12 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from mirage_py.codegen.launch_order import ALONE, LaunchOrder
-
 from mirage_py.codegen.base_two_shifts import BaseTwoShifts
 from mirage_py.codegen.block_order import ORDER, block_numbers
 from mirage_py.codegen.deferral import deferred_sums
 from mirage_py.codegen.descriptors import described_tiles, live_axes
+from mirage_py.codegen.launch_order import ALONE, LaunchOrder
 from mirage_py.codegen.live_tiles import live_range
 from mirage_py.codegen.operator_text import atom
 from mirage_py.codegen.precision import TypedBlock

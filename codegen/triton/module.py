@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mirage_py.codegen.launch_order import ALONE, LaunchOrder, launch_orders
-
 from mirage_py.codegen.lowering import lowered
 from mirage_py.codegen.triton.kernel import KernelEmitter, KernelText
 from mirage_py.codegen.triton.launcher_text import grid_text, run_time_size_lines

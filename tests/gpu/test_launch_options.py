@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import several_kernels
 import torch
-from mirage_py.codegen.launch_order import EARLY, START
 from plans import attention_plan, random_inputs, relative_error, rms_plan
 
 from mirage_py.codegen.descriptors import COPIES, DESCRIPTORS
+from mirage_py.codegen.launch_order import EARLY, START
 from mirage_py.runtime.emission import emit_kernels
 from mirage_py.runtime.launch import PlanRunner
 from mirage_py.ugraph.interpret import evaluate_program

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 import several_kernels
-from mirage_py.codegen.launch_order import EARLY, START, LaunchOrder, launch_orders
 
+from mirage_py.codegen.launch_order import EARLY, START, LaunchOrder, launch_orders
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.errors import CompileError
 from mirage_py.runtime.compile import KernelSource, compile_kernel, compiled_handle

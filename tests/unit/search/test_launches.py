@@ -8,9 +8,9 @@ from itertools import islice
 import pytest
 import several_kernels
 from cuda_plans import cuda_plan
-from mirage_py.codegen.launch_order import EARLY, START
 
 from mirage_py.codegen.axis_order import axis_order
+from mirage_py.codegen.launch_order import EARLY, START
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.search.launches import (
     BackEnd,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import several_kernels
 from cuda_plans import for_cuda
-from mirage_py.codegen.launch_order import launch_orders
 
 from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.codegen.cuda.module import emit_cuda
+from mirage_py.codegen.launch_order import launch_orders
 
 WAIT, START = "wait_for_kernel_before();", "next_kernel_may_start();"
 
