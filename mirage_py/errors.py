@@ -8,7 +8,8 @@
     ├── UnsupportedError      exit 5   an operator or form the project does not know
     ├── ValidationError       exit 1   an ill-formed µGraph (a bug when the project built it itself)
     ├── ScheduleError         exit 6   a µGraph that has no legal schedule on the target
-    └── CompileError          exit 6   no candidate compiled or launched
+    ├── CompileError          exit 6   no candidate compiled or launched
+    └── LostGpuError          exit 6   a kernel broke this process's GPU context
 
 Each says what happened, where, why, and what to try.
 """
@@ -141,3 +142,15 @@ class CompileError(MirageError):
     """Code generation, compilation or launch failed."""
 
     exit_code = 6
+
+
+class LostGpuError(MirageError):
+    """What was ``launched`` has broken this process's GPU context: nothing runs there any more."""
+
+    exit_code = 6
+
+    def __init__(
+        self, what: str, *, launched: str, where: str = "", why: str = "", repair: str = ""
+    ) -> None:
+        self.launched = launched
+        super().__init__(what, where=where, why=why, repair=repair)

@@ -27,6 +27,7 @@ from mirage_py.dynamo.regions import Cut, Region, cut
 from mirage_py.dynamo.rest import BoxedCall, eager_rest
 from mirage_py.dynamo.servers import server_for
 from mirage_py.dynamo.writes import put_writes, take_writes
+from mirage_py.errors import LostGpuError
 from mirage_py.frontend.warnings import MirageWarning
 from mirage_py.targets import Target
 
@@ -59,6 +60,8 @@ class GraphCompiler:
         """The graph ``name`` as a callable of a list of inputs, with torch's operators around."""
         try:
             fused = self.fused(name, module)
+        except LostGpuError:  # eager would fail, too, and say less
+            raise
         # The model works without us, so it goes on working.
         except Exception as error:  # noqa: BLE001
             text = f"the {name} graph is left to eager: {type(error).__name__}: {error}"

@@ -26,6 +26,7 @@ from mirage_py.dynamo.compiler import GraphCompiler
 from mirage_py.dynamo.decompositions import decompositions
 from mirage_py.dynamo.rest import eager_rest, inductor_settings, left_to_torch
 from mirage_py.dynamo.taken_apart import settled, taken_apart
+from mirage_py.errors import LostGpuError
 from mirage_py.frontend.warnings import MirageWarning
 
 log = logging.getLogger("mirage_py.dynamo")
@@ -40,7 +41,8 @@ def compiled_by_inductor(
 ) -> Callable[..., Any]:
     """``module`` as a callable: regions by what serves them, all else by Inductor.
 
-    Where that is not possible, the graph is left to torch as it is, with a MirageWarning.
+    Where that is not possible, the graph is left to torch as it is, with a MirageWarning. Raises
+    LostGpuError where a candidate broke the GPU context, so that torch could not run it either.
     """
     from torch._dynamo.exc import RestartAnalysis
 
@@ -55,6 +57,10 @@ def compiled_by_inductor(
         pass
     # Dynamo's own way to begin again.
     except RestartAnalysis:
+        raise
+    except LostGpuError as error:
+        # Said here: dynamo puts random states back, which fails, and shows that error alone.
+        warnings.warn(str(error), MirageWarning, stacklevel=2)
         raise
     # The model works without us, so it goes on working.
     except Exception as error:  # noqa: BLE001

@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 
 from mirage_py.dynamo.nodes import extent
 from mirage_py.dynamo.region_program import RegionProgram, TensorLayout, region_program
-from mirage_py.errors import InputError, MirageError, UnsupportedError
+from mirage_py.errors import InputError, LostGpuError, MirageError, UnsupportedError
 from mirage_py.frontend.warnings import MirageWarning
 
 Value = torch.Tensor | int
@@ -101,6 +101,8 @@ class RegionCall:
             served = self._server(program, self._reference(program, layouts))
         except (UnsupportedError, InputError) as error:
             return Entry(signature, Served(None, _reason(error)))
+        except LostGpuError:  # there is none for the rest either
+            raise
         # The rest can run it, whatever went wrong in making it faster.
         except Exception as error:  # noqa: BLE001
             return Entry(signature, Served(None, f"{type(error).__name__}: {error}"))

@@ -144,7 +144,7 @@ def add_eager(store: GateStore, name: str, device: torch.device) -> None:
 
 def _timed(runner: PlanRunner, sets: Sequence[InputSet], reps: int) -> Timed:
     (time,) = time_interleaved(
-        {"": lambda number: runner(*sets[number])}, len(sets), reps=reps
+        {"the plan": lambda number: runner(*sets[number])}, len(sets), reps=reps
     ).values()
     return time
 

@@ -3,9 +3,8 @@
 ptxas 12.8 builds the descriptors of ``wgmma`` from such registers where two products share a
 shared-memory address: the launch fails, or the result is another one each time. Neither PTX nor an
 interpreter shows it, and a kernel that is compiled for another machine is never launched here. What
-was never put into a uniform register may also be taken from R1, which holds the stack pointer: a
-number that depends on the process, so that one may give the right result where the next one ends
-with an illegal memory access.
+was never put into a uniform register may also be taken from R1, which holds the stack pointer: such
+a kernel passed the float gate's worker and ended the user's process with an illegal memory access.
 """
 
 from __future__ import annotations

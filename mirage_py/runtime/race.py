@@ -6,15 +6,18 @@ The baselines run between the candidates.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mirage_py.errors import MirageError
+from mirage_py.errors import LostGpuError, MirageError
 from mirage_py.runtime.gate import FloatGate
 from mirage_py.runtime.gate_store import RANDOM
+from mirage_py.runtime.gpu_context import require_gpu
 from mirage_py.runtime.launch import PlanRunner
 from mirage_py.runtime.measured import Contender, fastest, leading
+from mirage_py.runtime.quarantine import put_away
 from mirage_py.runtime.rotation import InputSet
 from mirage_py.runtime.stages import Stages
 from mirage_py.runtime.timing import Entry, time_interleaved
@@ -62,7 +65,8 @@ class Race:
     def run(self, tried: Sequence[Contender], top_k: int) -> bool:
         """Time those that a first timing has put in order; whether Ctrl-C came in between.
 
-        Raises KeyboardInterrupt where no baseline has a time yet.
+        Raises KeyboardInterrupt where no baseline has a time yet, and LostGpuError where somebody
+        broke the GPU context; a candidate that did it is launched never again.
         """
         self._check_baselines()
         share = min(_MOST_SURVIVORS, len(tried) // _SURVIVORS)
@@ -79,10 +83,17 @@ class Race:
         return False
 
     def is_still_right(self, contender: Contender) -> bool:
-        """Whether a contender is, checked once more after it was timed, where it was timed."""
+        """Whether a contender is, checked once more after it was timed, where it was timed. Raises
+        LostGpuError.
+        """
         inputs = self._gate.store.inputs(RANDOM, self._device)
-        outputs = self._runners[contender.name].run_poisoned(*inputs)
-        contender.judged(self._gate.judge(RANDOM, outputs))
+        with self._named([contender]):
+            try:
+                outputs = self._runners[contender.name].run_poisoned(*inputs)
+                contender.judged(self._gate.judge(RANDOM, outputs))
+            except Exception as error:
+                require_gpu(contender.name, error)
+                raise
         if not contender.alive:
             contender.reason = f"after timing: {contender.reason}"
         return contender.alive
@@ -121,12 +132,24 @@ class Race:
             function = self._function(contender)
             if contender.alive and function is not None:
                 entries[contender.name] = _on_sets(function, self._sets)
-        times = time_interleaved(
-            entries, len(self._sets), reps=reps, deadline=self._deadline, stop=self._should_stop
-        )
+        with self._named(racing):
+            times = time_interleaved(
+                entries, len(self._sets), reps=reps, deadline=self._deadline, stop=self._should_stop
+            )
         for contender in (*self._baselines, *racing):
             if contender.name in times:
                 contender.timed(times[contender.name])
+
+    @contextlib.contextmanager
+    def _named(self, racing: Sequence[Contender]) -> Iterator[None]:
+        """Who of these loses the GPU is not launched in any process to come."""
+        try:
+            yield
+        except LostGpuError as error:
+            for contender in racing:
+                if contender.name == error.launched and contender.plan is not None:
+                    put_away(contender.plan, f"{error.what}: {error.why}")
+            raise
 
     def _function(self, contender: Contender) -> Callable[..., Any] | None:
         if contender.plan is None:
@@ -152,6 +175,7 @@ class Race:
                 contender.evidence = self._gate.judge(RANDOM, outputs)
             except Exception as error:  # noqa: BLE001
                 # A baseline is the user's code: whatever it raises is why it is not timed.
+                require_gpu(contender.name, error)
                 contender.reason = f"it does not run: {type(error).__name__}: {error}"
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mirage_py.errors import InputError
+from mirage_py.runtime.gpu_context import require_gpu
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +73,8 @@ def time_interleaved(
     """Time each entry over input sets 0 to ``sets`` - 1 with ``reps`` interleaved replays.
 
     After ``deadline`` (of ``time.monotonic``), or when ``stop`` says so, no replay begins beyond
-    the third of each entry. Raises InputError without a GPU.
+    the third of each entry. Raises InputError without a GPU, and LostGpuError where an entry broke
+    the GPU context: none after it could run.
     """
     import torch
 
@@ -90,6 +92,7 @@ def time_interleaved(
             except Exception as error:  # noqa: BLE001
                 # A candidate or a user's baseline may fail in any way; it is reported and the
                 # others go on.
+                require_gpu(name, error)
                 results[name] = _failed(error)
     finally:
         gc.unfreeze()
@@ -99,7 +102,11 @@ def time_interleaved(
         if rep >= MIN_REPS and (late or stop()):
             break
         for name, replay in replays.items():
-            samples[name].append(replay.run() * _MICROSECONDS / sets)
+            try:
+                samples[name].append(replay.run() * _MICROSECONDS / sets)
+            except Exception as error:
+                require_gpu(name, error)
+                raise
     for name, replay in replays.items():
         results[name] = _summary(samples[name], replay.note)
         replay.release()

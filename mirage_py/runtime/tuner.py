@@ -17,6 +17,7 @@ from mirage_py.runtime.ahead_of_time import memory_fault
 from mirage_py.runtime.compile_pool import CompileOutcome, CompilePool
 from mirage_py.runtime.gate import FloatGate
 from mirage_py.runtime.measured import MARGIN, Contender, Measured, TuneReport, fastest, leading
+from mirage_py.runtime.quarantine import why_not
 from mirage_py.runtime.race import Race
 from mirage_py.runtime.rotation import rotated_inputs
 from mirage_py.runtime.stages import Stages
@@ -145,7 +146,9 @@ class _Tuner:
         target: Target,
         deadline: float | None,
     ) -> None:
-        """Compile candidates; drop what does not compile or fit the target."""
+        """Compile candidates; drop what does not compile or fit the target, and what has broken the
+        GPU context of an earlier process.
+        """
         plans = [c.plan for c in contenders if c.plan is not None]
         done = 0
 
@@ -163,6 +166,8 @@ class _Tuner:
             contender.facts = outcome.facts
             for facts in outcome.facts:
                 contender.reason = memory_fault(facts, target) or contender.reason
+            if contender.plan is not None and contender.alive:
+                contender.reason = why_not(contender.plan)
 
     def wait_for_baselines(self, warm_up: WarmUp, tried_by: float | None) -> float | None:
         """Both deadlines are as much later as this takes: the plans' time is not the baselines'.

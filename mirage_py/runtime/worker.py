@@ -18,6 +18,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mirage_py.errors import MirageError
+from mirage_py.runtime.gpu_context import gpu_is_lost
 
 Task = Mapping[str, Any]
 
@@ -112,22 +113,11 @@ def _answer(task: Task) -> dict[str, Any]:
         # What it took may not come back, and the next task must have all there is.
         return {"error": "it ran out of memory", "spoiled": True}
     except MirageError as error:
-        return {"error": str(error)}
+        # Launches say in words of ours, too, that the GPU is lost.
+        return {"error": str(error), "spoiled": gpu_is_lost()}
     except Exception as error:  # noqa: BLE001
         # One candidate's failure is an answer like any other; the parent decides what it costs.
-        return {"error": f"{type(error).__name__}: {error}", "spoiled": _gpu_is_spoiled()}
-
-
-def _gpu_is_spoiled() -> bool:
-    """Whether a kernel has broken this process's GPU context, so that no launch means anything."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return False
-    try:
-        torch.cuda.synchronize()
-    except RuntimeError:
-        return True
-    return False
+        return {"error": f"{type(error).__name__}: {error}", "spoiled": gpu_is_lost()}
 
 
 def _send(replies: Any, reply: Mapping[str, Any]) -> None:

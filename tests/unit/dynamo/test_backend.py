@@ -206,6 +206,21 @@ def test_a_region_that_cannot_be_made_is_left_alone(
     assert any("left alone: no such thing (it is a test)" in line for line in lines("region"))
 
 
+def test_a_lost_gpu_is_told_of(compiled: Compiled, monkeypatch: pytest.MonkeyPatch):
+    """Eager could not run either, and would say less."""
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    from mirage_py.dynamo import compiler
+    from mirage_py.errors import LostGpuError
+
+    def breaks_it(*_: Any) -> Any:
+        raise LostGpuError("plan 6 broke this process's GPU context", launched="plan 6")
+
+    monkeypatch.setattr(compiler, "server_for", lambda *_: breaks_it)
+    with pytest.raises(BackendCompilerFailed, match="plan 6 broke"):
+        compiled(block)(*arguments())
+
+
 def test_identical_layers_are_optimised_once(compiled: Compiled, monkeypatch: pytest.MonkeyPatch):
     from mirage_py.dynamo import compiler, servers
 

@@ -14,11 +14,12 @@ import torch
 import torch._functorch.config
 import torch._inductor.config
 import torch.nn.functional as F
+from torch._dynamo.exc import BackendCompilerFailed
 from torch._inductor.graph import GraphLowering
 
-from mirage_py.dynamo import inductor_graphs
+from mirage_py.dynamo import compiler, inductor_graphs
 from mirage_py.dynamo.backend import mirage_py
-from mirage_py.errors import InputError
+from mirage_py.errors import InputError, LostGpuError
 from mirage_py.frontend.warnings import MirageWarning
 
 Compiled = Callable[..., Any]
@@ -197,6 +198,21 @@ def test_what_fails_in_a_cut_leaves_the_graph_to_torch(
     with pytest.warns(MirageWarning, match="left to Inductor: RuntimeError: no way"):
         mine = generated(compiled(step, rest="inductor"), *inputs)
     assert mine == generated(by_torch(step), *inputs)
+
+
+def test_without_a_gpu_nothing_is_left_to_torch(
+    compiled: Compiled, monkeypatch: pytest.MonkeyPatch
+):
+    def breaks_it(*_: Any) -> Any:
+        raise LostGpuError("plan 6 broke this process's GPU context", launched="plan 6")
+
+    monkeypatch.setattr(compiler, "server_for", lambda *_: breaks_it)
+    monkeypatch.setattr(inductor_graphs, "left_to_torch", pytest.fail)
+    with (
+        pytest.warns(MirageWarning, match="^plan 6 broke"),
+        pytest.raises(BackendCompilerFailed, match="plan 6 broke"),
+    ):
+        compiled(step, rest="inductor")(*step_inputs())
 
 
 def test_settings_of_inductor_come_from_the_mode_and_the_options():

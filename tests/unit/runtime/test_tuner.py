@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 import torch
 from plans import scale_program, two_kernel_plan
 
-from mirage_py.errors import CompileError, InputError, VerificationError
+from mirage_py.errors import CompileError, InputError, LostGpuError, VerificationError
 from mirage_py.runtime import race
 from mirage_py.runtime import tuner as tuner_module
 from mirage_py.runtime.compile_pool import CompileOutcome
@@ -202,6 +203,42 @@ def test_a_winner_that_is_another_program_is_replaced(monkeypatch: pytest.Monkey
     scene.times["plan 0"] = 14.9
     assert winner(scene.run(3, top_k=3, vouch=vouch)) == "compile"
     assert asked[3:] == [1, 2]
+
+
+def test_who_broke_the_gpu_is_not_launched_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0, "plan 1": 9.0})
+    clock = race.time_interleaved
+
+    def breaks(entries, sets, **how):
+        for name in entries:
+            if name.startswith("plan 1"):
+                raise LostGpuError("it broke", launched=name, why="an illegal access")
+        return clock(entries, sets, **how)
+
+    monkeypatch.setattr(race, "time_interleaved", breaks)
+    with pytest.raises(LostGpuError, match="it broke"):
+        scene.run(2)
+    # That process is done for. The next one leaves it out, and says why.
+    report = scene.run(2)
+    assert winner(report) == "plan 0"
+    assert report.measured[1].reason == "it is not launched: it broke: an illegal access"
+    assert scene.gate.asked[-2:] == [("first", [0]), ("rest", [0])]
+
+
+def test_a_baseline_that_breaks_the_gpu_is_named(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0})
+
+    def lost(launched: str, error: Exception) -> None:
+        raise LostGpuError(f"{launched} broke it", launched=launched) from error
+
+    def judge(*_):
+        raise RuntimeError("an illegal access")
+
+    monkeypatch.setattr(race, "require_gpu", lost)
+    monkeypatch.setattr(scene.gate, "judge", judge)
+    with pytest.raises(LostGpuError, match="eager broke it"):
+        scene.run(1)
 
 
 def beside(plan: Plan) -> list[Plan]:
