@@ -155,8 +155,10 @@ class KernelEmitter:
             self.out.line("wait_for_kernel_before();")
         with self.out.memory.loop():
             pipeline.begin_kernel()
+            self.writers.overlap.begin_places()
             with pipeline.each_place():
                 self._sections(straight, loops)
+            self.writers.overlap.end_places()
         pipeline.end_kernel()
 
     def _sections(self, straight: StraightCode, loops: Loops) -> None:

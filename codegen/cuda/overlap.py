@@ -134,6 +134,15 @@ class Overlap:
                 return ()
         return tuple(states)
 
+    def begin_places(self) -> None:
+        """In front of all places of a block that stays."""
+        loops = (n for n, s in enumerate(self.facts.block.sections) if s.loop is not None)
+        self.turns.begin_places(any(self.accumulators(n)[1] for n in loops))
+
+    def end_places(self) -> None:
+        """Behind all places."""
+        self.turns.end_places()
+
     def begin(self, section: int) -> bool:
         """In front of the loop: registers for what an iteration leaves to the next one. Says
         whether the first iteration differs from the others.

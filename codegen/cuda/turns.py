@@ -27,13 +27,27 @@ class Turns:
         self._groups = emission.options.num_warps // _GROUP_WARPS
         self._is_asked = emission.options.flag(TURNS) == _ON and self._groups > 1
         self._is_on = False
+        # Whether loops come again and again, and turns go on from one to the next.
+        self._go_on = False
+
+    def begin_places(self, is_overlapped: bool) -> None:
+        """In front of all places of a block that stays: what one group still has to do at a place
+        keeps no other one from beginning at the next.
+        """
+        self._go_on = is_overlapped and self._is_asked
+        if self._go_on:
+            self._give_first()
+
+    def end_places(self) -> None:
+        """Behind all places."""
+        if self._go_on:
+            self._take_last()
 
     def begin(self, is_overlapped: bool) -> None:
         """In front of a loop: the first turn is the first group's."""
         self._is_on = is_overlapped and self._is_asked
-        if self._is_on:
-            last = _GROUP_WARPS * (self._groups - 1)
-            self.out.line(f"if (warp >= {last}) named_arrive({_FIRST_BARRIER}, {_THREADS});")
+        if self._is_on and not self._go_on:
+            self._give_first()
 
     def wait(self) -> None:
         """In front of products: until the group before has begun its own."""
@@ -52,8 +66,13 @@ class Turns:
         """Behind the loop: the first group takes the turn that nobody needs, so that the barrier is
         as it was.
         """
-        if self._is_on:
-            self.out.line(
-                f"if (warp < {_GROUP_WARPS}) named_barrier({_FIRST_BARRIER}, {_THREADS});"
-            )
+        if self._is_on and not self._go_on:
+            self._take_last()
         self._is_on = False
+
+    def _give_first(self) -> None:
+        last = _GROUP_WARPS * (self._groups - 1)
+        self.out.line(f"if (warp >= {last}) named_arrive({_FIRST_BARRIER}, {_THREADS});")
+
+    def _take_last(self) -> None:
+        self.out.line(f"if (warp < {_GROUP_WARPS}) named_barrier({_FIRST_BARRIER}, {_THREADS});")

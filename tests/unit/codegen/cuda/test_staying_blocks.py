@@ -149,6 +149,17 @@ def test_queries_of_the_next_place_are_fetched_while_results_are_stored():
     assert "cp_async" not in body
 
 
+def test_turns_go_on_from_place_to_place():
+    """The first group need not wait at a place until the last one has left the place before."""
+    body = kernel_of(staying(3, 8, overlap="across", turns="on")).body
+    head, places = body.split("for (int place_2", 1)
+    assert "if (warp >= 4) named_arrive(2, 256);" in head
+    assert "if (warp >= 4)" not in places
+    inside, behind = places.rsplit("if (warp < 4) named_barrier(2, 256);", 1)
+    assert "named_barrier(2, 256)" not in inside
+    assert behind.split() == ["}"]
+
+
 def test_without_a_warp_that_fetches_each_block_has_one_place():
     plan = attention_plan(2, 128, 192, 64, (64, 64))
     plain = for_cuda(plan, 4, 3, arch="sm_90a", copies="descriptors")
