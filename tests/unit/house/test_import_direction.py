@@ -150,6 +150,21 @@ def test_every_file_imports_only_what_it_stands_on(package_files: dict[str, Path
     assert not wrong, "\n".join(wrong)
 
 
+def test_back_ends_do_not_know_each_other(package_files: dict[str, Path]):
+    """What both use lies in ``codegen`` itself."""
+    ends = {n.split("/")[1] for n in package_files if re.match(r"codegen/\w+/__init__\.py", n)}
+    assert len(ends) > 1
+    wrong = []
+    for name, path in package_files.items():
+        if not name.startswith("codegen/") or path.suffix != ".py":
+            continue
+        for line, module in imported_modules(path.read_text(encoding="utf-8"), name):
+            found = re.match(r"mirage_py\.codegen\.(\w+)", module)
+            if found and found[1] in ends and not name.startswith(f"codegen/{found[1]}/"):
+                wrong.append(f"{name}:{line}: {module}")
+    assert wrong == []
+
+
 def test_the_table_has_no_circle():
     standing: list[str] = []
     waiting = dict(STANDS_ON)
