@@ -146,6 +146,8 @@ class KernelEmitter:
             self.cluster.begin()
             if self.cluster.all_have_slices:
                 straight.issue_ahead(self.cluster)
+        if isinstance(self.pipeline, EnginePipeline) and self.pipeline.loops:
+            straight.issue_first(self.pipeline.roles)
         self.pipeline.begin_kernel()
         self._sections(straight, loops)
         self.pipeline.end_kernel()
@@ -165,6 +167,8 @@ class KernelEmitter:
         for number, section in enumerate(self.block.sections):
             whole_positions(self.out, number)
             if section.loop is not None:
+                if not isinstance(self.pipeline, StayingPipeline):
+                    straight.issue_for_later(number)
                 loops.write(number, section.loop)
             elif self.cluster is not None and number in self.cluster.cut.meetings:
                 straight.meet(self.cluster, number)

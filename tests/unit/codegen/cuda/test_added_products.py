@@ -118,3 +118,20 @@ def test_sums_that_something_else_reads_stay_as_they_are():
     plan = cuda_plan(spec, kernel, **HOPPER)
     assert "float dot7[32]" in kernel_of(plan).body
     assert error_of(plan, lambda x: reference(x) + x["X"] @ x["W"]) < HALF
+
+
+@pytest.mark.parametrize("flags", [{}, {"producer": "warps"}], ids=["cp.async", "fed"])
+def test_a_small_tile_for_behind_the_loop_comes_while_it_works(flags: dict[str, str]):
+    plan = cuda_plan(LORA.format(b=64, n=64), LOOP, 2, **HOPPER, **flags)
+    before, behind = kernel_of(plan).body.split("for (int d_start", 1)
+    assert "C[r, n]: 16 x 64" in before
+    assert before.count("C + ") == 1
+    assert "C + " not in behind
+
+
+def test_a_large_tile_comes_behind_the_loop():
+    """It would take the memory of a stage."""
+    spec = LORA.format(b=64, n=64).replace("A[64, 16], C[16,", "A[64, 128], C[128,")
+    before, behind = kernel_of(cuda_plan(spec, LOOP, 2, **HOPPER)).body.split("for (int d_start", 1)
+    assert "C + " not in before
+    assert "C + " in behind
