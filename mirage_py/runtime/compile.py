@@ -9,7 +9,8 @@ from typing import Any
 
 from mirage_py.codegen.triton.module import TritonKernel, parameter_type
 from mirage_py.errors import CompileError
-from mirage_py.runtime.compiled_facts import CompiledFacts, check_registers, resources
+from mirage_py.runtime.checked_code import check_once
+from mirage_py.runtime.compiled_facts import CompiledFacts, resources
 from mirage_py.runtime.modules import load_module
 
 # Every pointer is a multiple of this many bytes; the launcher copies tensors that are not.
@@ -54,11 +55,9 @@ def compile_source(kernel: KernelSource, capability: int) -> CompiledFacts:
     code of it that cannot be right.
     """
     start = time.perf_counter()
-    compiled = compiled_handle(kernel, capability)
+    compiled = checked_handle(kernel, capability)
     seconds = time.perf_counter() - start
     cubin: bytes = compiled.asm["cubin"]
-    if "wgmma" in compiled.asm["ptx"]:
-        check_registers(cubin, f"{kernel.name} for sm_{capability}", of_triton=True)
     taken = resources(cubin)
     return CompiledFacts(
         name=kernel.name,
@@ -70,6 +69,16 @@ def compile_source(kernel: KernelSource, capability: int) -> CompiledFacts:
         seconds=seconds,
         asm_path=_asm_path(compiled.metadata_group),
     )
+
+
+def checked_handle(kernel: KernelSource, capability: int) -> Any:
+    """``compiled_handle`` of a kernel that may be launched. Raises CompileError, also where the
+    assembler has made code of it that cannot be right.
+    """
+    compiled = compiled_handle(kernel, capability)
+    if "wgmma" in compiled.asm["ptx"]:
+        check_once(compiled.asm["cubin"], f"{kernel.name} for sm_{capability}")
+    return compiled
 
 
 def compiled_handle(kernel: KernelSource, capability: int) -> Any:

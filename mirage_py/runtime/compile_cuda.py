@@ -17,6 +17,7 @@ from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.errors import CompileError
 from mirage_py.runtime.atomic import write_bytes, write_text
 from mirage_py.runtime.compiled_facts import (
+    CHECKS,
     CompiledFacts,
     Resources,
     check_registers,
@@ -27,8 +28,6 @@ from mirage_py.settings import Settings
 
 # GPUs from here on have instructions that no other GPU has, later ones included.
 _OWN_INSTRUCTIONS = 90
-# Counts the faults of machine code that are looked for: what was kept before is looked at again.
-_CHECKS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ def machine_code(kernel: CudaSource, capability: int) -> MachineCode:
 
 
 def _path(kernel: CudaSource, capability: int, compiler: CudaCompiler) -> Path:
-    content = [kernel.name, kernel.source, arch_of(capability), *OPTIONS, str(compiler), _CHECKS]
+    content = [kernel.name, kernel.source, arch_of(capability), *OPTIONS, str(compiler), CHECKS]
     key = hashlib.sha256(json.dumps([*content, compiler.include]).encode()).hexdigest()
     return Settings.from_env().cache_dir / "cubins" / f"{key}.cubin"
 

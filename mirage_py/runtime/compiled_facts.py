@@ -14,6 +14,8 @@ from mirage_py.runtime.machine_code import unwritten_in
 from mirage_py.runtime.sass import disassembled
 from mirage_py.runtime.shared_registers import shared_in
 
+# Counts the faults of machine code that are looked for: what was looked at before is so again.
+CHECKS = 2
 _TIMEOUT_S = 30
 
 

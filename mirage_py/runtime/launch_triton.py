@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import CompileError
-from mirage_py.runtime.compile import KernelSource, compiled_handle
+from mirage_py.runtime.compile import KernelSource, checked_handle
 
 if TYPE_CHECKING:
     import torch
@@ -25,13 +25,13 @@ def triton_launcher(kernel: TritonKernel, aligned: tuple[int, ...], index: int) 
     """The kernel, compiled for a device and loaded there; ``aligned`` are its scalars that are
     multiples of 16.
 
-    Raises CompileError where the GPU does not take it.
+    Raises CompileError where the GPU does not take it, or the assembler has spoilt it.
     """
     import torch
     from triton import knobs
 
     major, minor = torch.cuda.get_device_capability(index)
-    compiled = compiled_handle(KernelSource.of(kernel, aligned), 10 * major + minor)
+    compiled = checked_handle(KernelSource.of(kernel, aligned), 10 * major + minor)
     with torch.cuda.device(index):
         try:
             compiled[(1, 1, 1)]  # loads it

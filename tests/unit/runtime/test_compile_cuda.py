@@ -139,7 +139,7 @@ def test_code_that_was_kept_before_a_check_is_not_taken(
     counted: Compiler, monkeypatch: pytest.MonkeyPatch
 ):
     machine_code(source(), 90)
-    monkeypatch.setattr(compile_cuda, "_CHECKS", 99)
+    monkeypatch.setattr(compile_cuda, "CHECKS", 99)
     machine_code(source(), 90)
     assert len(counted.asked) == 2
 

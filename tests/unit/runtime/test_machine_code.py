@@ -5,12 +5,16 @@ stack pointer taken for a number.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from unit.runtime.sass_lines import sass
 
 from mirage_py.errors import CompileError
-from mirage_py.runtime import compiled_facts
+from mirage_py.runtime import checked_code, compiled_facts
+from mirage_py.runtime import compile as compile_module
+from mirage_py.runtime.checked_code import check_once
+from mirage_py.runtime.compile import KernelSource
 from mirage_py.runtime.compiled_facts import check_registers, cuda_tools
 from mirage_py.runtime.machine_code import unwritten_in
 
@@ -147,3 +151,39 @@ def test_the_tool_of_the_compiler_comes_first(monkeypatch):
     tools = ("triton/nvdisasm", "toolkit/nvdisasm")
     assert cuda_tools("nvdisasm", of_triton=True) == tools
     assert cuda_tools("nvdisasm", of_triton=False) == tools[::-1]
+
+
+def test_code_is_looked_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
+    looked = []
+
+    def check(cubin: bytes, where: str, *, of_triton: bool) -> None:
+        looked.append(cubin)
+        if cubin == b"spoilt":
+            raise CompileError("spoilt", where=where)
+
+    monkeypatch.setattr(checked_code, "check_registers", check)
+    for _ in range(2):
+        check_once(b"right", "k for sm_90")
+        with pytest.raises(CompileError, match="spoilt"):
+            check_once(b"spoilt", "k for sm_90")
+    assert looked == [b"right", b"spoilt", b"spoilt"]
+    # Another fault is looked for.
+    monkeypatch.setattr(checked_code, "CHECKS", 99)
+    check_once(b"right", "k for sm_90")
+    assert len(looked) == 4
+
+
+@pytest.mark.parametrize("text", ["wgmma.mma_async", "mma.sync"])
+def test_a_process_that_launches_looks_too(monkeypatch: pytest.MonkeyPatch, text: str):
+    """Its assembler may be another one than that of who found the plan."""
+    looked = []
+
+    class Compiled:
+        asm: ClassVar = {"ptx": text, "cubin": b"code"}
+
+    monkeypatch.setattr(compile_module, "compiled_handle", lambda *_: Compiled)
+    monkeypatch.setattr(compile_module, "check_once", lambda *found: looked.append(found))
+    source = KernelSource("k", "", (), 4)
+    assert compile_module.checked_handle(source, 90) is Compiled
+    assert looked == ([(b"code", "k for sm_90")] if "wgmma" in text else [])
