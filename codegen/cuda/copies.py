@@ -44,8 +44,8 @@ class Copies:
                 terms.append(text if stride == 1 else f"{atom(text)} * {stride}")
         return added(*terms)
 
-    def loaded(self, load: int, want: Layout) -> Value:
-        """A load straight into registers."""
+    def loaded(self, load: int, want: Layout, only: str = "") -> Value:
+        """A load straight into registers; ``only`` is the C condition of the threads that do."""
         out, facts = self.out, self.facts
         node = facts.block.nodes[load]
         dtype = facts.dtypes[load]
@@ -54,7 +54,8 @@ class Copies:
         value = Value(out.value_name(load), want, dtype, is_packed)
         layout = Layout(want.registers[vector.bit_length() - 1 :], want.lanes, want.warps)
         out.line(f"{value.declaration()}  // {node.access}")
-        with out.unrolled("i", want.register_count // vector) as i:
+        count = want.register_count // vector
+        with out.only(only), out.unrolled("i", count) as i:
             layouts = {i: layout}
             inside = out.in_range(facts.live(load), facts.section(load), layouts)
             place = f"{identifier(node.access.tensor)} + {self.offset(node, layouts)}"
