@@ -13,7 +13,7 @@ from math import prod
 from torch.fx import Node
 
 from mirage_py.dynamo.flow import Element, Flow
-from mirage_py.dynamo.nodes import ATTENTION, PRODUCT, is_copy, is_half
+from mirage_py.dynamo.nodes import ATTENTION, PRODUCT, base_name, is_half
 from mirage_py.targets import Target
 
 # Measured on an H200 with a cold L2: bf16, 1 and 16 rows, weights of 17 to 235 MB as checkpoints
@@ -64,7 +64,7 @@ class Costs:
             memory_us, other_us = memory_us / _WEIGHTS, other_us + _OWN_US
         time_us = max(memory_us, work) + other_us
         weight = sum(e.facts.weight for e in members)
-        copies = sum(is_copy(e.node) and self._first(e, start) for e in members)
+        copies = sum(base_name(e.node) == "clone" and self._first(e, start) for e in members)
         return time_us / (1.0 - self.min_gain) + _OPERATOR_US * weight + _FIRST_COPY_US * copies
 
     def _first(self, element: Element, start: int) -> bool:

@@ -53,6 +53,29 @@ def test_one_product_alone_is_one_where_the_library_would_cut_its_sum(traced: Tr
     assert names(cut_of(traced(torch.mm, half(512, 4096), half(4096, 4096)))) == []
 
 
+def test_a_residual_is_added_where_its_product_is_made_and_not_before_the_next_norm(traced: Trace):
+    def block(r: torch.Tensor, x: torch.Tensor, *weights: torch.Tensor) -> tuple[Any, ...]:
+        stream = r + x @ weights[0]
+        h = stream.float()
+        y = h * torch.rsqrt((h * h).mean(-1, keepdim=True) + 1e-6)
+        return stream, y.to(torch.bfloat16) @ weights[1]
+
+    weights = half(4096, 4096), half(4096, 4096)
+    module = traced(block, half(1, 4096), half(1, 4096), *weights)
+    assert names(cut_of(module)) == ["mm add", "_to_copy mul mean add rsqrt mul _to_copy mm"]
+
+
+def test_a_copy_goes_with_what_it_copies(traced: Trace):
+    def heads(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        found = torch.softmax(q @ k.transpose(1, 2), -1) @ v
+        return found.transpose(0, 1).reshape(197, 1024) @ w + w[0]
+
+    made = [half(16, 197, 64) for _ in range(3)]
+    first, second = names(cut_of(traced(heads, *made, half(1024, 1024))))
+    assert first.endswith("bmm clone")
+    assert second == "mm add"
+
+
 def test_what_a_product_of_many_rows_reads_is_made_before_it(traced: Trace):
     def normed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return F.gelu((x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6)) @ w)
