@@ -40,7 +40,12 @@ def masked(a: np.ndarray) -> np.ndarray:
     return a * (np.arange(columns) <= np.arange(rows)[:, None] - AHEAD)
 
 
-@pytest.mark.parametrize("flags", [{}, {"arch": "sm_90a", "copies": "descriptors"}], ids=str)
+STAYING = {"arch": "sm_90a", "producer": "warps", "blocks": "2"}
+
+
+@pytest.mark.parametrize(
+    "flags", [{}, {"arch": "sm_90a", "copies": "descriptors"}, STAYING], ids=str
+)
 def test_memory_used_before_is_not_written_behind(flags):
     def reference(x):
         return (masked(x["A"]) @ x["V"]).T + x["G"].sum(0)
@@ -78,12 +83,14 @@ kernel scores {
 """
 
 
-@pytest.mark.parametrize("producer", ["", "warps"])
-def test_tiles_have_arrived(producer):
+@pytest.mark.parametrize(
+    "flags", [{"arch": "sm_90a"}, {"arch": "sm_90a", "producer": "warps"}, STAYING], ids=str
+)
+def test_tiles_have_arrived(flags):
     def reference(x):
         return masked(x["Q"] @ x["K"].T * 0.125) @ x["V"] + (x["Q"] ** 2).sum(1, keepdims=True)
 
-    plan = cuda_plan(SCORES, SCORES_KERNEL, 2, arch="sm_90a", producer=producer)
+    plan = cuda_plan(SCORES, SCORES_KERNEL, 2, **flags)
     assert error_of(plan, reference) < 1e-3
 
 
