@@ -146,6 +146,8 @@ class KernelEmitter:
             self.cluster.begin()
             if self.cluster.all_have_slices:
                 straight.issue_ahead(self.cluster)
+        if isinstance(self.pipeline, EnginePipeline) and self.pipeline.loops:
+            straight.issue_first(self.pipeline.roles)
         self.pipeline.begin_kernel()
         self._sections(straight, loops)
         self.pipeline.end_kernel()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mirage_py.codegen.cuda.clusters import Clusters
+from mirage_py.codegen.cuda.grid_positions import whole_positions
 from mirage_py.codegen.cuda.phase_text import PhaseText
+from mirage_py.codegen.cuda.roles import Roles
 from mirage_py.codegen.cuda.writers import Writers
 
 # Registers of a thread that may hold what is needed behind the first wait only.
@@ -71,6 +73,29 @@ class StraightCode:
         self._issue(loads)
         out.starts.clear()
         out.starts |= before
+
+    def issue_first(self, roles: Roles) -> None:
+        """What the code in front of the first loop reads is asked for before the copy engine is
+        asked for all stages of that loop, behind which it would wait: by the clock of an H200
+        queries came 1 us after the first keys.
+        """
+        (first, *_), out = self.block.sections, self.out
+        if first.loop is not None or self.facts.cut is not None:
+            return
+        whole_positions(out, 0)
+        loads = self._order_of_use(first.nodes)
+        only = f"warp < {roles.num_warps}" if roles.has_producer else ""
+        words = 0
+        for n in first.nodes:
+            is_due = self.block.nodes[n].op == "load" and n not in self.writers.staged
+            if is_due and self.facts.reads_in_registers(n):
+                layout = out.layouts.own[n]
+                words += layout.register_count
+                if words <= _WORDS_AHEAD:
+                    out.hold(n, self.writers.copies.loaded(n, layout, only))
+        if loads:
+            with out.only(only):
+                self._issue(loads)
 
     def issue_ahead(self, cluster: Clusters) -> None:
         """Tiles that a meeting reads come while blocks work for it."""
