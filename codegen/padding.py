@@ -10,9 +10,8 @@ from mirage_py.codegen.tiles import Tiling
 from mirage_py.ugraph.ugraph import BlockGraph
 
 # f(0) = 0
-_ZERO_PRESERVING = (
+KEEPS_ZERO = (
     "neg", "square", "sqrt", "abs", "relu", "silu", "tanh", "gelu", "gelu_tanh", "erf", "cast",
-    "sum", "max", "accum_sum",
 )  # fmt: skip
 
 
@@ -37,7 +36,7 @@ class Padding:
             return False
         if node.op == "load":
             return True
-        if node.op in _ZERO_PRESERVING:
+        if node.op in (*KEEPS_ZERO, "sum", "max", "accum_sum"):
             return self.is_zero(node.args[0], dim)
         if node.op in ("add", "sub", "maximum", "minimum"):
             return all(self.is_zero(a, dim) for a in node.args)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mirage_py.codegen.live_tiles import Bound, LiveRange
+from mirage_py.codegen.live_tiles import LiveRange
+from mirage_py.codegen.mask_bounds import Bound
 from mirage_py.codegen.tiles import Tiling
 
 
