@@ -5,7 +5,7 @@ loop need not know the maximum of its tile: with the launch option ``rescaling o
 the exponentials with the one it has. Exponentials are not negative, so that a thread's own sum of
 them bounds each; where such a sum is 2^15 or more (or NaN), the warp, which votes, finds the
 maximum, rescales and takes them again. Behind the first tile that is rare: a new maximum is put
-2^8 above what it is the maximum of, which leaves room for 2^23.
+2^4 above what it is the maximum of, which leaves room for 2^19.
 
 That takes the maximum, its shuffles and the rescaling out of an iteration. The vote also ends a
 basic block, so that ptxas leaves the wait for late products (``overlap``) behind the exponentials.

@@ -24,8 +24,9 @@ _SLACK_BASE_TWO, _SLACK = 8.0, 5.5
 _WORDS_WORTH_A_VOTE = 8
 ONE = Layout((), (None,) * LANE_BITS, ())
 
-# How far above its positions an optimistic maximum is put, in the same two units.
-_HEADROOM_BASE_TWO, _HEADROOM = 8.0, 5.5
+# How far above its positions an optimistic maximum is put, in the same two units. Where it is 2^8
+# above, what a float16 has left for small parts does not pass the float gate (causal attention).
+_HEADROOM_BASE_TWO, _HEADROOM = 4.0, 2.75
 
 # Gives a node's value in a layout.
 Need = Callable[[Key, Layout], Value]
