@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import several_kernels
 import torch
+from cuda_plans import for_cuda
 from plans import attention_plan, random_inputs, relative_error, rms_plan
 
 from mirage_py.codegen.descriptors import COPIES, DESCRIPTORS
@@ -60,6 +62,59 @@ def test_a_kernel_that_starts_early_sees_all_of_the_one_before(name: str) -> Non
             tensor.copy_(values)
         graph.replay()
         assert all(error(o, want) < 3e-3 for o in outputs)
+
+
+def _copied(inputs: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    for tensor, values in zip(inputs, sources, strict=True):
+        tensor.copy_(values)
+
+
+def _computed(inputs: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    for tensor, values in zip(inputs, sources, strict=True):
+        torch.mul(values, 1, out=tensor)
+
+
+def _cleared_first(inputs: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    for tensor, values in zip(inputs, sources, strict=True):
+        tensor.zero_()
+        tensor.copy_(values)
+
+
+def _on_two_streams(inputs: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    here, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    side.wait_stream(here)
+    with torch.cuda.stream(side):
+        torch.mul(sources[0], 1, out=inputs[0])
+    _computed(inputs[1:], sources[1:])
+    here.wait_stream(side)
+
+
+@pytest.mark.parametrize("write", [_copied, _computed, _cleared_first, _on_two_streams])
+def test_the_first_cuda_kernel_sees_all_of_what_lies_in_front(
+    write: Callable[[list[torch.Tensor], list[torch.Tensor]], None],
+) -> None:
+    """Copies, kernels and what another stream does, in a graph and without one."""
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("the GPU is no Hopper")
+    plan = for_cuda(rms_plan(16, 1024, 512, (16, 32, 128)), arch="sm_90a", start="early")
+    runner = PlanRunner(plan)
+    inputs, want = given(plan, 0)
+    sources = [torch.empty_like(x) for x in inputs]
+    assert error(runner(*inputs), want) < 3e-3
+    _copied(sources, inputs)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        write(inputs, sources)
+        output = runner(*inputs)
+    for seed in range(1, REPLAYS):
+        fresh, want = given(plan, seed)
+        _copied(sources, fresh)
+        graph.replay()
+        assert error(output, want) < 3e-3
+        for tensor in inputs:
+            tensor.fill_(3)
+        write(inputs, sources)
+        assert error(runner(*inputs), want) < 3e-3
 
 
 @pytest.mark.parametrize(
