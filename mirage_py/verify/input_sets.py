@@ -12,6 +12,8 @@ tiny         in the subnormal range of a half or 8-bit type; 2^-40 of random in 
 zeros        all 0
 constant     all 0.75
 alternating  signs alternate along the last axis
+
+An input whose sums are under a root holds what was squared elsewhere: its values are not negative.
 """
 
 from __future__ import annotations
@@ -42,6 +44,9 @@ _CONSTANT = 0.75
 _OFFSET = 32.0
 _WIDE_TINY = 2.0**-40
 _PROBED_ELEMENTS = 1 << 18
+# Of a negative number they have no value; and what hands a sign on to its result.
+_ROOTS = ("sqrt", "rsqrt")
+_KEEP_SIGNS = ("add", "div", "sum", "cast")
 # The largest of some thousand normal numbers is about 4.
 _NORMAL_PEAK = 4.0
 
@@ -75,6 +80,7 @@ class _Draw:
         self._program = program
         self._base = _random(program, seed)
         self._rounded = {t.name: round_to(self._base[t.name], t.dtype) for t in program.inputs}
+        self._squares = _under_roots(program)
         self._floats = [t for t in program.inputs if t.dtype.is_float]
         self._matrix = next((t for t in self._floats if len(t.shape) > 1), None)
 
@@ -104,7 +110,8 @@ class _Draw:
             value = _CONSTANT / _contracted_terms(self._program).get(tensor.name, 1)
             return np.broadcast_to(round_to(np.full(1, value), tensor.dtype), tensor.shape)
         values = np.abs(self._rounded[tensor.name])
-        values[..., 1::2] *= -1.0
+        if tensor.name not in self._squares:
+            values[..., 1::2] *= -1.0
         return values
 
     def _largest(self, where: Mapping[str, _Where]) -> dict[str, FloatArray]:
@@ -120,11 +127,13 @@ class _Draw:
 def _random(program: Program, seed: int) -> dict[str, FloatArray]:
     terms = _contracted_terms(program)
     labels = label_ranges(program)
+    squares = _under_roots(program)
     arrays: dict[str, FloatArray] = {}
     for number, tensor in enumerate(program.inputs):
         draw = np.random.default_rng([seed, number])
         if tensor.dtype.is_float:
             values = draw.normal(size=tensor.shape) / sqrt(terms.get(tensor.name, 1))
+            values = np.abs(values) if tensor.name in squares else values
         elif tensor.dtype.max_finite == 1.0:
             values = draw.integers(0, 2, size=tensor.shape).astype(np.float64)
         else:
@@ -158,6 +167,23 @@ def _shares_memory(shape: Sequence[int], strides: Sequence[int]) -> bool:
             return True
         reach += (extent - 1) * stride
     return False
+
+
+def _under_roots(program: Program) -> set[str]:
+    """The inputs that roots are taken of, or of sums of them: a region of a model may begin behind
+    the squares of a norm.
+    """
+    todo = [a for node in program.nodes if node.op in _ROOTS for a in node.args]
+    found: set[str] = set()
+    while todo:
+        node = program.nodes[todo.pop()]
+        if node.op == "load":
+            found.add(node.access.tensor)
+        # A product may be a square.
+        is_scaled = node.op == "mul" and any(program.nodes[a].op == "const" for a in node.args)
+        if node.op in _KEEP_SIGNS or is_scaled:
+            todo.extend(node.args)
+    return found
 
 
 def _contracted_terms(program: Program) -> dict[str, int]:

@@ -63,6 +63,22 @@ def test_what_the_sets_look_like():
     assert np.array_equal(found["offset"]["W"], found["random"]["W"])
 
 
+def test_what_a_root_is_taken_of_is_not_negative():
+    """Behind the squares of a norm, which are an input here."""
+    text = "B = 3, D = 24\nS, X[B, D] : f32\nY[b, d] = X[b, d] / sqrt(sum[d](S[b, d]) / D + 1e-6)"
+    program = parse(text.replace("S, X", "S[B, D], X"))
+    for found in input_sets(program, seed=1):
+        assert (found.arrays["S"] >= 0).all(), found.name
+        assert np.isfinite(reference(program, found.arrays).outputs["Y"]).all(), found.name
+    assert (input_sets(program, seed=1)[0].arrays["X"] < 0).any()
+
+
+@pytest.mark.parametrize("square", ["X[b, d]^2", "X[b, d] * X[b, d]", "2 * X[b, d]^2"])
+def test_what_the_program_squares_itself_has_both_signs(square):
+    program = parse(f"B = 3, D = 24\nX[B, D] : f32\nY[b] = sqrt(sum[d]({square}))")
+    assert (input_sets(program, seed=1)[0].arrays["X"] < 0).any()
+
+
 def test_large_values_leave_the_results_finite():
     # The product grows with the third power of the scale, the normalised row not at all.
     _, product = sets("f16")
