@@ -116,6 +116,7 @@ class GraphCompiler:
             module.graph,
             self.target,
             rest_fuses=self.options.rest == "inductor",
+            rest_tunes=self.options.rest == "inductor" and self.options.effort == "full",
             min_gain=self.options.min_gain,
             float64=self.options.on_cpu == "reference",
         )

@@ -24,7 +24,8 @@ _WEIGHTS = 1.25
 # with a norm in front or not (10.1 us for 34 MB, 29.5 for 117, 57.2 for 235), the library's 3.8.
 _OWN_US, _LIBRARY_US = 1.7, 2.7
 # Where the library has fewer tiles than the GPU has SMs it cuts the sum and adds up in a second
-# kernel (15.9 us for 34 MB, 34.8 for 117). Columns and rows of its tiles.
+# kernel (15.9 us for 34 MB, 34.8 for 117), but for one row with max-autotune, which writes such a
+# product as a sum (11.1 to 12.6 us for 34 MB). Columns and rows of its tiles.
 _PARTS_US = 3.2
 _LIBRARY_TILE = (64, 128)
 # Of the tensor cores' rate, what a library's product reaches: fitted with the rest of the cost
@@ -45,12 +46,15 @@ _OPERATOR_US = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The model for one graph; ``fuses`` says that what runs the rest fuses pointwise operators."""
+    """The model for one graph; ``fuses`` says that what runs the rest fuses pointwise operators,
+    ``tunes`` that it is Inductor with max-autotune.
+    """
 
     flow: Flow
     target: Target
     fuses: bool
     min_gain: float
+    tunes: bool = False
 
     def region_us(self, start: int, end: int) -> float:
         """The elements from one place to another in one kernel."""
@@ -93,7 +97,8 @@ class Costs:
         if element.facts.kind == ATTENTION:
             memory_us /= min(1.0, _attention_blocks(element) / self.target.sms)
         elif element.is_half and _library_tiles(element) < self.target.sms:
-            other_us += _PARTS_US
+            is_sum = self.tunes and prod(element.shape[:-1]) == 1
+            other_us += 0.0 if is_sum else _PARTS_US
         compute_us = self._compute_us(element, _LIBRARY_TENSOR, element.is_half)
         return max(memory_us, compute_us) + other_us
 

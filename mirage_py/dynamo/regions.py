@@ -76,6 +76,7 @@ def cut(
     target: Target,
     *,
     rest_fuses: bool,
+    rest_tunes: bool = False,
     min_gain: float = 0.05,
     float64: bool = False,
 ) -> Cut:
@@ -83,7 +84,7 @@ def cut(
     facts = classify(graph, float64=float64)
     best: tuple[float, Cut] | None = None
     for flow in flows(graph, facts):
-        cost, regions = _cheapest(flow, Costs(flow, target, rest_fuses, min_gain))
+        cost, regions = _cheapest(flow, Costs(flow, target, rest_fuses, min_gain, rest_tunes))
         if best is None or cost < best[0] - 1e-9:
             best = cost, Cut(facts, tuple(e.node for e in flow.elements), regions)
     assert best is not None

@@ -87,6 +87,16 @@ def test_what_a_product_of_many_rows_reads_is_made_before_it(traced: Trace):
     assert found(1576) == ["mm gelu"]
 
 
+def test_max_autotune_cuts_no_sum_of_one_row(traced: Trace):
+    def outside(rows: int, *, tunes: bool) -> float:
+        module = traced(torch.mm, half(rows, 4096), half(4096, 4096))
+        found = cut(module.graph, H200, rest_fuses=True, rest_tunes=tunes, min_gain=0.0)
+        return found.regions[0].rest_us
+
+    assert outside(1, tunes=True) < 0.85 * outside(1, tunes=False)
+    assert outside(2, tunes=True) == outside(2, tunes=False)
+
+
 def test_a_residual_goes_with_the_product_that_is_added_to_it(traced: Trace):
     module = traced(lambda r, x, w: r + x @ w, half(16, 4096), half(16, 14336), half(14336, 4096))
     assert names(cut_of(module)) == ["mm add"]
