@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mirage_py.ugraph.dims import reads_of
+from mirage_py.ugraph.data_flow import reads_of
 from mirage_py.ugraph.node import Attr, Node
 from mirage_py.ugraph.operators import ELEMENTWISE, LEAF, operator
 from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block, without_unread

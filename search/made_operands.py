@@ -22,6 +22,7 @@ from mirage_py.search.layouts_in_memory import axes_as_read
 from mirage_py.search.parts import split_dims
 from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.builder import ProgramBuilder
+from mirage_py.ugraph.data_flow import cone
 from mirage_py.ugraph.dtypes import DType
 from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.program import Output, Program, Tensor
@@ -86,9 +87,9 @@ def _operands(program: Program) -> tuple[int, ...]:
         if node.op != "matmul":
             continue
         for mine, other in (node.args, node.args[::-1]):
-            cone = [nodes[n] for n in _cone(program, mine)]
-            reduces = any(n.op in ("sum", "max") for n in cone)
-            plain = all(n.op not in ("exp", "matmul") for n in cone)
+            needed = [nodes[n] for n in cone(program.nodes, [mine])]
+            reduces = any(n.op in ("sum", "max") for n in needed)
+            plain = all(n.op not in ("exp", "matmul") for n in needed)
             repeated = any(d not in nodes[mine].dims for d in nodes[other].dims)
             if reduces and plain and repeated and nodes[mine].op not in ("sum", "max"):
                 found[mine] = None
@@ -98,17 +99,6 @@ def _operands(program: Program) -> tuple[int, ...]:
 def _products(program: Program, value: int) -> int:
     """How many products read a value."""
     return sum(n.op == "matmul" and value in n.args for n in program.nodes)
-
-
-def _cone(program: Program, node: int) -> tuple[int, ...]:
-    seen: dict[int, None] = {}
-    todo = [node]
-    while todo:
-        number = todo.pop()
-        if number not in seen:
-            seen[number] = None
-            todo += program.nodes[number].args
-    return tuple(sorted(seen))
 
 
 def _half_type(program: Program) -> DType | None:
@@ -137,17 +127,8 @@ def _begun(program: Program) -> ProgramBuilder:
 
 def _built(builder: ProgramBuilder) -> Program:
     """Without inputs that nothing reads."""
-    read: dict[str, None] = {}
-    todo = [o.node for o in builder.outputs]
-    seen: dict[int, None] = {}
-    while todo:
-        number = todo.pop()
-        if number not in seen:
-            seen[number] = None
-            node = builder.nodes[number]
-            if node.op == "load":
-                read[node.access.tensor] = None
-            todo += node.args
+    needed = (builder.nodes[n] for n in cone(builder.nodes, [o.node for o in builder.outputs]))
+    read = {n.access.tensor for n in needed if n.op == "load"}
     builder.inputs = {name: t for name, t in builder.inputs.items() if name in read}
     return builder.build()
 

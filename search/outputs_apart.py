@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import islice, product
 
 from mirage_py.search.kinds import LIBRARY, ONE_KERNEL, kind_of
+from mirage_py.ugraph.data_flow import cone
 from mirage_py.ugraph.operators import LEAF, operator
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.rebuild import rebuild
@@ -58,7 +59,7 @@ def _groups(program: Program) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     everywhere = [d for d in program.dim_names if all(d in own for own in dims)]
     marks: list[dict[object, None]] = []
     for output, own in zip(outputs, dims, strict=True):
-        computed = [n for n in _cone(program, output.node) if not _is_leaf(program, n)]
+        computed = [n for n in cone(program.nodes, [output.node]) if not _is_leaf(program, n)]
         marks.append(dict.fromkeys((*computed, *(d for d in own if d not in everywhere))))
     groups: list[list[int]] = []
     for number, mine in enumerate(marks):
@@ -67,17 +68,6 @@ def _groups(program: Program) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         groups.append(sorted([number, *(n for g in mixed for n in g)]))
     groups.sort()
     return [(tuple(program.sizes[d] for n in g for d in dims[n]), tuple(g)) for g in groups]
-
-
-def _cone(program: Program, node: int) -> tuple[int, ...]:
-    seen: dict[int, None] = {}
-    todo = [node]
-    while todo:
-        number = todo.pop()
-        if number not in seen:
-            seen[number] = None
-            todo += program.nodes[number].args
-    return tuple(sorted(seen))
 
 
 def _is_leaf(program: Program, node: int) -> bool:

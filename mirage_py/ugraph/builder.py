@@ -14,6 +14,7 @@ import numpy as np
 
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.ugraph import index as ix
+from mirage_py.ugraph.data_flow import cone
 from mirage_py.ugraph.decided_masks import without_mask
 from mirage_py.ugraph.dtypes import DType
 from mirage_py.ugraph.index import IndexExpr, Predicate
@@ -263,7 +264,7 @@ class ProgramBuilder:
             raise InputError(
                 "the program has no output", where=self.name, repair="assign to a tensor"
             )
-        live = sorted(self._reachable())
+        live = cone(self.nodes, [o.node for o in self.outputs])
         position = {old: new for new, old in enumerate(live)}
         nodes = tuple(
             Node(n.op, tuple(position[a] for a in n.args), n.attr, n.dims)
@@ -300,16 +301,6 @@ class ProgramBuilder:
 
     def _without(self, x: int, over: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(d for d in self.nodes[x].dims if d not in over)
-
-    def _reachable(self) -> set[int]:
-        seen: set[int] = set()
-        todo = [o.node for o in self.outputs]
-        while todo:
-            node = todo.pop()
-            if node not in seen:
-                seen.add(node)
-                todo.extend(self.nodes[node].args)
-        return seen
 
     def _const_value(self, node: int) -> float | None:
         attr = self.nodes[node].attr

@@ -31,12 +31,3 @@ def node_dims(
             for d in node.reduced:
                 found.pop(d, None)
     return tuple(d for d in order if d in found)
-
-
-def reads_of(nodes: Sequence[Node]) -> list[tuple[int, ...]]:
-    """For each node the positions of the nodes that use it, ascending."""
-    users: list[list[int]] = [[] for _ in nodes]
-    for position, node in enumerate(nodes):
-        for operand in dict.fromkeys(node.args):
-            users[operand].append(position)
-    return [tuple(u) for u in users]

@@ -14,7 +14,7 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from mirage_py.errors import ValidationError
-from mirage_py.ugraph.dims import reads_of
+from mirage_py.ugraph.data_flow import reads_of
 from mirage_py.ugraph.operators import ELEMENTWISE, REDUCE, STATE, operator
 from mirage_py.ugraph.ugraph import BlockGraph, Section
 

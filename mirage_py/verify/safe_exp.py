@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mirage_py.ugraph.builder import ProgramBuilder
+from mirage_py.ugraph.data_flow import cone
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT, Degrees, ExpGroup, shiftable_exps
 from mirage_py.ugraph.rewrite.mask_factors import MaskFactors
@@ -92,15 +93,8 @@ def _restored(degrees: Degrees, maxima: Mapping[int, int]) -> Rule:
 
 def _copied_tree(builder: ProgramBuilder, program: Program, position: int) -> int:
     """The node and what it depends on; a mask may come later in the program than what it masks."""
-    needed: dict[int, None] = {}
-    todo = [position]
-    while todo:
-        current = todo.pop()
-        if current not in needed:
-            needed[current] = None
-            todo.extend(program.nodes[current].args)
     new: dict[int, int] = {}
-    for current in sorted(needed):
+    for current in cone(program.nodes, [position]):
         node = program.nodes[current]
         new[current] = copied(builder, node, [new[a] for a in node.args])
     return new[position]

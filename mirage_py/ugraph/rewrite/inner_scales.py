@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dims import reads_of
+from mirage_py.ugraph.data_flow import cone, reads_of
 from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.rebuild import Rule, rebuild
@@ -57,12 +57,5 @@ def _has(node: Node, dims: Sequence[str]) -> bool:
 
 def _reduces(program: Program, value: int) -> bool:
     """Whether it takes a sum or a maximum to compute it, but no product."""
-    seen: dict[int, None] = {}
-    todo = [value]
-    while todo:
-        number = todo.pop()
-        if number not in seen:
-            seen[number] = None
-            todo += program.nodes[number].args
-    ops = [program.nodes[n].op for n in seen]
+    ops = [program.nodes[n].op for n in cone(program.nodes, [value])]
     return any(op in ("sum", "max") for op in ops) and "matmul" not in ops

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from mirage_py.ugraph.dims import reads_of
+from mirage_py.ugraph.data_flow import reads_of
 from mirage_py.ugraph.dtypes import BOOL
 from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.program import Tensor

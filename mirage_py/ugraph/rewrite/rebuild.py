@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from mirage_py.ugraph.builder import ProgramBuilder
+from mirage_py.ugraph.data_flow import cone
 from mirage_py.ugraph.index import IndexExpr, Predicate
 from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
@@ -60,14 +61,7 @@ def copied(builder: ProgramBuilder, node: Node, args: Sequence[int]) -> int:
     return (builder.sum if node.op == "sum" else builder.max)(args[0], node.reduced)
 
 
-def _read_tensors(builder: ProgramBuilder) -> dict[str, None]:
+def _read_tensors(builder: ProgramBuilder) -> set[str]:
     """Tensors that the outputs depend on."""
-    seen: dict[int, None] = {}
-    todo = [o.node for o in builder.outputs]
-    while todo:
-        position = todo.pop()
-        if position not in seen:
-            seen[position] = None
-            todo.extend(builder.nodes[position].args)
-    loads = [builder.nodes[n] for n in seen if builder.nodes[n].op == "load"]
-    return {n.access.tensor: None for n in loads}
+    needed = (builder.nodes[n] for n in cone(builder.nodes, [o.node for o in builder.outputs]))
+    return {n.access.tensor for n in needed if n.op == "load"}
