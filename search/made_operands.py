@@ -24,12 +24,12 @@ from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.builder import ProgramBuilder
 from mirage_py.ugraph.data_flow import cone
 from mirage_py.ugraph.dtypes import DType
-from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.program import Output, Program, Tensor
 from mirage_py.ugraph.rewrite.inner_scales import with_inner_scales
 from mirage_py.ugraph.rewrite.rebuild import copied
+from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block
 from mirage_py.ugraph.rewrite.split_dim import part_dim, parts_of, split_attr, split_dim
-from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
+from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, UGraph
 
 # Families of the rest that are put together with kernels in front, of each of these kinds: a rest
 # that hands over values of its own is found without a cut.
@@ -212,30 +212,18 @@ def _split(block: BlockGraph, program: Program, dim: str) -> BlockGraph:
     """A kernel without loops over a dimension in a program that has it in two halves."""
     outer = part_dim(dim)
     exprs = {dim: ix.dim(outer) * program.sizes[dim] + ix.dim(dim)}
-    nodes: list[Node] = []
-    place: list[int] = []
-    sections: list[Section] = []
-    # A kernel without loops over the dimension may have loops over others.
-    for section in block.sections:
-        first = len(nodes)
-        for number in section.nodes:
-            node = block.nodes[number]
-            place += [0] * (number + 1 - len(place))
-            if node.op == "size" and node.attr == dim:
-                nodes += [Node("size", (), outer, ()), Node("size", (), dim, ())]
-                nodes.append(Node("mul", (len(nodes) - 2, len(nodes) - 1), None, ()))
-            else:
-                attr = split_attr(node, dim, exprs)
-                dims = tuple(x for d in node.dims for x in ((outer, d) if d == dim else (d,)))
-                args = tuple(place[a] for a in node.args)
-                nodes.append(replace(node, args=args, attr=attr, dims=program.order(dims)))
-            place[number] = len(nodes) - 1
-        sections.append(replace(section, nodes=tuple(range(first, len(nodes)))))
+
+    def rule(new: NewNodes, number: int) -> int:
+        node = block.nodes[number]
+        if node.op == "size" and node.attr == dim:
+            return new.add("mul", (new.add("size", (), outer), new.add("size", (), dim)))
+        dims = program.order((*node.dims, outer) if dim in node.dims else node.dims)
+        args = [new.place[a] for a in node.args]
+        return new.add(node.op, args, split_attr(node, dim, exprs), dims)
+
     grid: list[GridAxis] = []
     for axis in block.grid:
         if axis.dim == dim:
             grid.append(GridAxis(outer))
         grid.append(axis)
-    return replace(
-        block, nodes=tuple(nodes), sections=tuple(sections), grid=tuple(grid), threads=()
-    )
+    return replace(rebuild_block(block, rule), grid=tuple(grid))
