@@ -1,4 +1,4 @@
-"""Kernels whose warps that fetch may sum up rows: their launches, and what the model makes of it."""
+"""Kernels whose warps that fetch may sum up rows: launches, and what the model makes of it."""
 
 from __future__ import annotations
 
