@@ -217,17 +217,19 @@ def _products_together(elements: Sequence[Element]) -> list[Element]:
         roots: list[Node] = []
         for _, together in groupby(ends, needed.__getitem__):
             group = list(together)
-            # Before all of them, so that it stands between no two of what the next products read.
-            roots += _left_behind(group, others)
-            roots += group
+            behind = {n: _left_behind(n, others) for n in group}
+            roots += [n for n in group if not behind[n]]
+            # Together, so that it stands between no two of what the next products read.
+            roots += [left for n in group for left in behind[n]]
+            roots += [n for n in group if behind[n]]
         order += _operands_first(roots, others, blocked)
     return order
 
 
-def _left_behind(nodes: Sequence[Node], among: Mapping[Node, Element]) -> list[Node]:
-    """What is left alone of that which leads to the nodes."""
-    seen = dict.fromkeys(nodes)
-    todo = [*nodes]
+def _left_behind(node: Node, among: Mapping[Node, Element]) -> list[Node]:
+    """What is left alone of that which leads to a node, and the node itself if it is."""
+    seen = {node: None}
+    todo = [node]
     while todo:
         for read in among[todo.pop()].reads:
             if read.source in among and read.source not in seen:
