@@ -196,8 +196,8 @@ kernel second {{
         )
     )
     assert ops(safe, 1).count("exp") == 2
-    powers = [n.powers for n in kernel(safe, 1).nodes if n.op == "accum_rescaled"]
-    assert powers == ([(1,), (2,)] if loop else [])
+    degrees = [n.degrees for n in kernel(safe, 1).nodes if n.op == "accum_rescaled"]
+    assert degrees == ([(1,), (2,)] if loop else [])
 
 
 def test_a_scale_of_whole_rows_flows_through_memory() -> None:
