@@ -217,11 +217,11 @@ def _products_together(elements: Sequence[Element]) -> list[Element]:
         roots: list[Node] = []
         for _, together in groupby(ends, needed.__getitem__):
             group = list(together)
-            behind = {n: _left_behind(n, others) for n in group}
-            roots += [n for n in group if not behind[n]]
+            lefts = {n: _left_behind(n, others) for n in group}
+            roots += [n for n in group if not lefts[n]]
             # Together, so that it stands between no two of what the next products read.
-            roots += [left for n in group for left in behind[n]]
-            roots += [n for n in group if behind[n]]
+            roots += [left for n in group for left in lefts[n]]
+            roots += [n for n in group if lefts[n]]
         order += _operands_first(roots, others, blocked)
     return order
 
