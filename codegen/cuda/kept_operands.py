@@ -2,10 +2,12 @@
 
 ptxas 12.8 and 13.0 give such an operand the registers of one that the loop makes for another of its
 products, if both have as many and a branch lies between the two products: from the second iteration
-on the first product multiplies what was made for the second one, and nothing warns of it. With the
-launch option ``rescaling`` a warp votes there, which is a branch. So the operand is handed over to
-other registers in each iteration: those are written in the loop, and ptxas keeps them apart. On an
-H200 that costs less than reading it from shared memory again, by ``ldmatrix`` or by a descriptor.
+on the first product multiplies what was made for the second one, and nothing warns of it. A branch
+is the vote of the launch option ``rescaling``, the spin wait for sums that other warps take, and a
+division or root, whose rare operands a function of the compiler's own computes. So the operand is
+handed over to other registers in each iteration: those are written in the loop, and ptxas keeps
+them apart. On an H200 that costs less than reading it from shared memory again, by ``ldmatrix`` or
+by a descriptor.
 
 What has such code all the same is not compiled (``runtime/shared_registers.py``).
 """
@@ -13,9 +15,14 @@ What has such code all the same is not compiled (``runtime/shared_registers.py``
 from __future__ import annotations
 
 from mirage_py.codegen.cuda.emission import Emission
+from mirage_py.codegen.cuda.expressions import elementwise
 from mirage_py.codegen.cuda.rescaling import RESCALING
 from mirage_py.codegen.cuda.value import Value
 from mirage_py.codegen.cuda.warpgroup_products import WarpGroupProducts
+from mirage_py.ugraph.operators import ELEMENTWISE, operator
+
+# What ptxas makes a call of, in the text of an operator.
+_CALLS = (" / ", "sqrtf(")
 
 
 class KeptOperands:
@@ -41,7 +48,7 @@ class KeptOperands:
         facts, products = self.facts, self.out.layouts.products
         section = facts.section(product)
         plan = products[product]
-        if facts.sums_at_end(product) or not self.out.options.flag(RESCALING):
+        if facts.sums_at_end(product) or not self._branches(section):
             return False
         if facts.section(facts.root(plan.left)) == section:
             return False
@@ -53,6 +60,20 @@ class KeptOperands:
             and self._makes_its_own(n)
             for n in products
         )
+
+    def _branches(self, section: int) -> bool:
+        """Whether warps may branch in an iteration, apart from the wait at its head."""
+        out = self.out
+        numbers = self.facts.block.sections[section].nodes
+        if out.options.flag(RESCALING) or any(n in out.row_sums for n in numbers):
+            return True
+        nodes = (self.facts.block.nodes[n] for n in numbers)
+        texts = (
+            elementwise(node.op, [f"x{n}" for n in range(len(node.args))])
+            for node in nodes
+            if operator(node.op).kind == ELEMENTWISE and node.op != "cast"
+        )
+        return any(call in text for text in texts for call in _CALLS)
 
     def _makes_its_own(self, product: int) -> bool:
         """Whether the left operand of a product of warp groups is made in its iteration, in

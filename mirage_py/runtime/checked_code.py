@@ -20,7 +20,7 @@ def check_once(cubin: bytes, where: str) -> None:
     path = Settings.from_env().cache_dir / "checked" / f"{key}-{CHECKS}"
     if path.exists():
         return
-    check_registers(cubin, where, of_triton=True)
+    check_registers(cubin, where)
     # Without a cache it is looked at once more in the next process.
     with contextlib.suppress(OSError):
         write_text(path, "")

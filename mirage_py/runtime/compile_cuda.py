@@ -101,7 +101,7 @@ def machine_code(kernel: CudaSource, capability: int) -> MachineCode:
         return known
     cubin, log = compiler.compile(kernel.source, kernel.name, arch_of(capability))
     if "wgmma" in kernel.source:
-        check_registers(cubin, where, of_triton=False)
+        check_registers(cubin, where)
     made = MachineCode(cubin, said_by_ptxas(log))
     # Without a cache it is compiled once more in the next process.
     with contextlib.suppress(OSError):

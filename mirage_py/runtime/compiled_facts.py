@@ -11,11 +11,11 @@ from pathlib import Path
 
 from mirage_py.errors import CompileError
 from mirage_py.runtime.machine_code import unwritten_in
-from mirage_py.runtime.sass import disassembled
+from mirage_py.runtime.sass import disassembled, is_readable
 from mirage_py.runtime.shared_registers import shared_in
 
 # Counts the faults of machine code that are looked for: what was looked at before is so again.
-CHECKS = 2
+CHECKS = 3
 _TIMEOUT_S = 30
 
 
@@ -54,7 +54,7 @@ def resources(cubin: bytes) -> Resources:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        for tool in cuda_tools("cuobjdump", of_triton=True):
+        for tool in cuda_tools("cuobjdump"):
             try:
                 done = subprocess.run(
                     [tool, "--dump-resource-usage", str(path)],
@@ -91,16 +91,18 @@ def said_by_ptxas(log: str) -> Resources:
     )
 
 
-def check_registers(cubin: bytes, where: str, *, of_triton: bool) -> None:
+def check_registers(cubin: bytes, where: str) -> None:
     """CompileError where code reads a register that nothing has written (``machine_code``), or one
     in which two products of warp groups keep their operands (``shared_registers``).
 
     Where no tool reads the code nothing is known, and nothing is refused.
     """
-    for tool in cuda_tools("nvdisasm", of_triton=of_triton):
+    for tool in cuda_tools("nvdisasm"):
         try:
             sass = disassembled(cubin, tool)
         except (OSError, subprocess.SubprocessError):
+            continue
+        if not is_readable(sass):
             continue
         for found, what in (
             (unwritten_in(sass), "reads registers nothing has written"),
@@ -116,10 +118,12 @@ def check_registers(cubin: bytes, where: str, *, of_triton: bool) -> None:
         return
 
 
-def cuda_tools(name: str, *, of_triton: bool) -> tuple[str, ...]:
-    """Where a tool of CUDA's is: first the one that came with the compiler that was used."""
-    found = [path for path in (_triton_tool(name), shutil.which(name)) if path is not None]
-    return tuple(found if of_triton else reversed(found))
+def cuda_tools(name: str) -> tuple[str, ...]:
+    """Where a tool of CUDA's is: first triton's, of a version that is known, which reads what later
+    compilers make for the same GPUs too; then the toolkit's.
+    """
+    found = (_triton_tool(name), shutil.which(name))
+    return tuple(path for path in found if path is not None)
 
 
 def _triton_tool(name: str) -> str | None:

@@ -96,6 +96,19 @@ def parsed(sass: str) -> Code:
     )
 
 
+def is_readable(sass: str) -> bool:
+    """Whether a text is understood: it has instructions, and its jumps go to labels in it. Other
+    versions of nvdisasm may print otherwise, and a tool may print nothing and report no error.
+    """
+    code = parsed(sass)
+    jumps = [x for x in code.instructions if x.base in _JUMPS]
+    labels = {m[1] for line in sass.splitlines() if (m := _LABEL.match(line))}
+    return bool(code.instructions) and all(
+        any(name in labels for operand in x.operands for name in _TARGET.findall(operand))
+        for x in jumps
+    )
+
+
 def _followers(
     place: int, instruction: Instruction, labels: dict[str, int], count: int
 ) -> tuple[int, ...]:

@@ -106,15 +106,14 @@ def test_a_fault(lines, found):
 
 
 def _prints(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setattr(compiled_facts, "cuda_tools", lambda *_, **__: ("a", "b"))
+    monkeypatch.setattr(compiled_facts, "cuda_tools", lambda _: ("a", "b"))
     monkeypatch.setattr(compiled_facts, "disassembled", lambda *_: text)
 
 
-@pytest.mark.parametrize("of_triton", [True, False])
-def test_such_a_kernel_does_not_compile(monkeypatch, of_triton: bool):
+def test_such_a_kernel_does_not_compile(monkeypatch):
     _prints(monkeypatch, FORGOTTEN)
     with pytest.raises(CompileError, match="nothing has written"):
-        check_registers(b"", "kernel for sm_90", of_triton=of_triton)
+        check_registers(b"", "kernel for sm_90")
 
 
 def test_a_kernel_whose_operands_share_registers_does_not_compile(monkeypatch):
@@ -122,7 +121,7 @@ def test_a_kernel_whose_operands_share_registers_does_not_compile(monkeypatch):
     # The data are shortened: its uniform registers are written elsewhere.
     monkeypatch.setattr(compiled_facts, "unwritten_in", lambda _: ())
     with pytest.raises(CompileError, match="same registers"):
-        check_registers(b"", "kernel for sm_90", of_triton=False)
+        check_registers(b"", "kernel for sm_90")
 
 
 def test_a_tool_that_does_not_read_the_code_gives_way_to_the_next(monkeypatch):
@@ -130,34 +129,34 @@ def test_a_tool_that_does_not_read_the_code_gives_way_to_the_next(monkeypatch):
 
     def one_reads(_cubin: bytes, tool: str) -> str:
         asked.append(tool)
-        if tool != "c":
+        if tool == "a":
             raise FileNotFoundError("nvdisasm")
-        return ""
+        # Nothing at all, a jump to what is not there, and what is understood.
+        texts = {"b": "", "c": sass("BRA 0x140", "EXIT"), "d": sass("BRA `(.L_x_0)", ".L_x_0:")}
+        return texts[tool]
 
-    monkeypatch.setattr(compiled_facts, "cuda_tools", lambda *_, **__: ("a", "b", "c", "d"))
+    monkeypatch.setattr(compiled_facts, "cuda_tools", lambda _: ("a", "b", "c", "d", "e"))
     monkeypatch.setattr(compiled_facts, "disassembled", one_reads)
-    check_registers(b"", "kernel for sm_90", of_triton=True)
-    assert asked == ["a", "b", "c"]
+    check_registers(b"", "kernel for sm_90")
+    assert asked == ["a", "b", "c", "d"]
 
 
 def test_without_the_tool_nothing_is_known(monkeypatch):
-    monkeypatch.setattr(compiled_facts, "cuda_tools", lambda *_, **__: ())
-    check_registers(b"", "kernel for sm_90", of_triton=True)
+    monkeypatch.setattr(compiled_facts, "cuda_tools", lambda _: ())
+    check_registers(b"", "kernel for sm_90")
 
 
-def test_the_tool_of_the_compiler_comes_first(monkeypatch):
+def test_the_tool_whose_version_is_known_comes_first(monkeypatch):
     monkeypatch.setattr(compiled_facts, "_triton_tool", lambda name: f"triton/{name}")
     monkeypatch.setattr(compiled_facts.shutil, "which", lambda name: f"toolkit/{name}")
-    tools = ("triton/nvdisasm", "toolkit/nvdisasm")
-    assert cuda_tools("nvdisasm", of_triton=True) == tools
-    assert cuda_tools("nvdisasm", of_triton=False) == tools[::-1]
+    assert cuda_tools("nvdisasm") == ("triton/nvdisasm", "toolkit/nvdisasm")
 
 
 def test_code_is_looked_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
     looked = []
 
-    def check(cubin: bytes, where: str, *, of_triton: bool) -> None:
+    def check(cubin: bytes, where: str) -> None:
         looked.append(cubin)
         if cubin == b"spoilt":
             raise CompileError("spoilt", where=where)

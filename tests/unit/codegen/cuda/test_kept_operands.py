@@ -7,16 +7,41 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cuda_plans import for_cuda, kernel_of
+from cuda_plans import cuda_plan, for_cuda, kernel_of
 from plans import attention_plan, relative_error
 
+from mirage_py.codegen.cuda.kept_operands import KeptOperands
+from mirage_py.errors import CompileError
 from mirage_py.runtime.compile_cuda import CudaSource, machine_code
+from mirage_py.runtime.compiled_facts import cuda_tools
 from mirage_py.runtime.emulated import run_emulated
 from mirage_py.runtime.stand_in import cpp_compiler
 from mirage_py.ugraph.plan import Plan
 from mirage_py.verify.input_sets import drawn_sets
 
 COPY = "hand_over(q_tile_now, q_tile);"
+PROGRAM = """
+Q[64, 64], K[256, 64], V[256, 64] : f16
+let A[q, s] = sum[c](Q[q, c] * K[s, c]){norm}
+O[q, e] = sum[s]({weight}(A[q, s]) * V[s, e])
+"""
+KERNEL = """
+kernel weighted {{
+  grid q by 64
+  %0 = load Q[q, c]
+  loop s by 64 {{
+    %1 = load K[s, c]
+    %2 = matmul[c] %0, %1
+    {lines}
+    %{n} = {weight} %{m}
+    %{v} = load V[s, e]
+    %{p} = matmul[s] %{n}, %{v}
+    %{a} = accum_sum %{p}
+  }}
+  store O[q, e] = %{a}
+}}
+"""
+NORMS = ("%3 = square %1", "%4 = sum[c] %3", "%5 = rsqrt %4", "%6 = mul %2, %5")
 
 
 def attention(keys: int = 64, warps: int = 4, rows: int = 64, **flags: str) -> Plan:
@@ -24,6 +49,18 @@ def attention(keys: int = 64, warps: int = 4, rows: int = 64, **flags: str) -> P
     plan = attention_plan(1, rows, 3 * keys, 64, (rows, keys))
     wanted = {"arch": "sm_90a", "producer": "warps", "rescaling": "lazy"}
     return for_cuda(plan, num_warps=warps, num_stages=2, **wanted | flags)
+
+
+def weighted(weight: str, *, normed: bool = False) -> Plan:
+    """Attention that weighs values by a function of scores; with ``normed`` keys the warps that
+    fetch take their norms.
+    """
+    m = 6 if normed else 2
+    places = {"m": m, "n": m + 1, "v": m + 2, "p": m + 3, "a": m + 4, "weight": weight}
+    norm = " * rsqrt(sum[c](K[s, c] * K[s, c]))" if normed else ""
+    kernel = KERNEL.format(lines="\n    ".join(NORMS if normed else ()), **places)
+    flags = {"arch": "sm_90a", "producer": "warps"} | ({"sums": "producer"} if normed else {})
+    return for_cuda(cuda_plan(PROGRAM.format(norm=norm, weight=weight), kernel, 3), 4, **flags)
 
 
 AS_MANY = [attention(), attention(128, 8), attention(rows=128), attention(producer="")]
@@ -49,6 +86,31 @@ def test_others_stay_where_they_are(flags):
     assert COPY not in kernel_of(attention(**flags)).body
 
 
+BRANCHES = {
+    "norms of keys": weighted("relu", normed=True),
+    **{w: weighted(w) for w in ("sigmoid", "silu", "tanh", "gelu_tanh", "sqrt")},
+}
+
+
+@pytest.mark.parametrize("way", BRANCHES)
+def test_waits_and_divisions_branch_too(way):
+    assert COPY in kernel_of(BRANCHES[way]).body
+
+
+@pytest.mark.parametrize("weight", ["relu", "exp", "gelu", "rsqrt"])
+def test_what_does_not_branch(weight):
+    assert COPY not in kernel_of(weighted(weight)).body
+
+
+@pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
+def test_norms_of_keys_agree_with_float64():
+    plan = BRANCHES["norms of keys"]
+    (random,) = drawn_sets(plan.ugraph.program, 5, ("random",))
+    q, k, v = (random.arrays[name] for name in "QKV")
+    weights = np.maximum(q @ k.T / np.sqrt((k * k).sum(1)), 0)
+    assert relative_error(run_emulated(plan, random.arrays)["O"], weights @ v) < 2e-3
+
+
 @pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
 def test_agrees_with_float64():
     (random,) = drawn_sets(AS_MANY[1].ugraph.program, 5, ("random",))
@@ -60,7 +122,22 @@ def test_agrees_with_float64():
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
-def test_ptxas_keeps_them_apart(monkeypatch, tmp_path: Path):
-    """Without the copy machine code is refused, if nvdisasm is there to read it."""
+@pytest.mark.skipif(not cuda_tools("nvdisasm"), reason="no nvdisasm")
+@pytest.mark.parametrize(
+    "plan",
+    [AS_MANY[1], BRANCHES["norms of keys"], BRANCHES["sigmoid"]],
+    ids=["vote", "wait", "division"],
+)
+def test_ptxas_keeps_them_apart(monkeypatch, tmp_path: Path, plan: Plan):
+    """Without the copy the machine code is refused. Compilers take two seconds."""
     monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
-    assert machine_code(CudaSource.of(kernel_of(AS_MANY[1])), 90).cubin
+    assert machine_code(CudaSource.of(kernel_of(plan)), 90).cubin
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+@pytest.mark.skipif(not cuda_tools("nvdisasm"), reason="no nvdisasm")
+def test_without_the_copy_it_is_refused(monkeypatch, tmp_path: Path):
+    monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(KeptOperands, "_is_overwritten", lambda *_: False)
+    with pytest.raises(CompileError, match="same registers"):
+        machine_code(CudaSource.of(kernel_of(BRANCHES["norms of keys"])), 90)
