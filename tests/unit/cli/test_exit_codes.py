@@ -11,7 +11,7 @@ import pytest
 
 from mirage_py import errors
 from mirage_py.cli.group import mirage_py as group
-from mirage_py.errors import SourcePosition, SpecError
+from mirage_py.errors import LostGpuError, SourcePosition, SpecError
 
 CODES = {
     errors.MirageError: 1,
@@ -49,7 +49,8 @@ def test_every_error_has_a_row():
         for value in vars(errors).values()
         if isinstance(value, type) and issubclass(value, errors.MirageError)
     ]
-    assert [kind for kind in own if kind not in CODES and kind is not SpecError] == []
+    others = (SpecError, LostGpuError)
+    assert [kind for kind in own if kind not in CODES and kind not in others] == []
 
 
 def test_a_spec_error_shows_the_caret(cli, monkeypatch: pytest.MonkeyPatch):
@@ -59,6 +60,13 @@ def test_a_spec_error_shows_the_caret(cli, monkeypatch: pytest.MonkeyPatch):
     assert outcome.code == 2
     assert "a.math:3:2: unexpected '$'" in outcome.err
     assert "\n       |  ^\n" in outcome.err
+
+
+def test_a_lost_gpu_names_what_was_launched(cli, monkeypatch: pytest.MonkeyPatch):
+    _raising(monkeypatch, LostGpuError("plan 3 broke it", launched="plan 3", repair="start again"))
+    outcome = cli("doctor")
+    assert outcome.code == 6
+    assert outcome.err == "error: plan 3 broke it\n  try: start again\n"
 
 
 def test_a_bug_is_called_a_bug(cli, monkeypatch: pytest.MonkeyPatch):
