@@ -9,18 +9,30 @@ from __future__ import annotations
 import contextlib
 import hashlib
 
+from mirage_py.errors import CompileError
 from mirage_py.runtime.atomic import write_text
 from mirage_py.runtime.compiled_facts import CHECKS, check_registers
+from mirage_py.runtime.overwritten_stages import overwritten_in
 from mirage_py.settings import Settings
 
 
-def check_once(cubin: bytes, where: str) -> None:
-    """``check_registers``, unless this code was looked at before. Raises CompileError."""
+def check_once(cubin: bytes, ttgir: str, where: str) -> None:
+    """``check_registers`` and, by the text that the code was made from, ``overwritten_in``, unless
+    this code was looked at before. Raises CompileError.
+    """
     key = hashlib.sha256(cubin).hexdigest()
     path = Settings.from_env().cache_dir / "checked" / f"{key}-{CHECKS}"
     if path.exists():
         return
     check_registers(cubin, where)
+    found = overwritten_in(ttgir)
+    if found:
+        raise CompileError(
+            f"triton made a loop that writes a stage which a product still reads: {found[0]}",
+            where=where,
+            why="the tile has a stage too few: what comes out depends on who is first",
+            repair="other tiles avoid it, or a loop without stages",
+        )
     # Without a cache it is looked at once more in the next process.
     with contextlib.suppress(OSError):
         write_text(path, "")

@@ -72,12 +72,13 @@ def compile_source(kernel: KernelSource, capability: int) -> CompiledFacts:
 
 
 def checked_handle(kernel: KernelSource, capability: int) -> Any:
-    """``compiled_handle`` of a kernel that may be launched. Raises CompileError, also where the
-    assembler has made code of it that cannot be right.
+    """``compiled_handle`` of a kernel that may be launched. Raises CompileError, also where triton
+    or the assembler has made code of it that cannot be right.
     """
     compiled = compiled_handle(kernel, capability)
     if "wgmma" in compiled.asm["ptx"]:
-        check_once(compiled.asm["cubin"], f"{kernel.name} for sm_{capability}")
+        where = f"{kernel.name} for sm_{capability}"
+        check_once(compiled.asm["cubin"], compiled.asm["ttgir"], where)
     return compiled
 
 

@@ -14,8 +14,8 @@ from mirage_py.runtime.machine_code import unwritten_in
 from mirage_py.runtime.sass import disassembled, is_readable
 from mirage_py.runtime.shared_registers import shared_in
 
-# Counts the faults of machine code that are looked for: what was looked at before is so again.
-CHECKS = 3
+# Counts the faults of compiled code that are looked for: what was looked at before is so again.
+CHECKS = 4
 _TIMEOUT_S = 30
 
 

@@ -163,13 +163,13 @@ def test_code_is_looked_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
     monkeypatch.setattr(checked_code, "check_registers", check)
     for _ in range(2):
-        check_once(b"right", "k for sm_90")
+        check_once(b"right", "", "k for sm_90")
         with pytest.raises(CompileError, match="spoilt"):
-            check_once(b"spoilt", "k for sm_90")
+            check_once(b"spoilt", "", "k for sm_90")
     assert looked == [b"right", b"spoilt", b"spoilt"]
     # Another fault is looked for.
     monkeypatch.setattr(checked_code, "CHECKS", 99)
-    check_once(b"right", "k for sm_90")
+    check_once(b"right", "", "k for sm_90")
     assert len(looked) == 4
 
 
@@ -179,10 +179,10 @@ def test_a_process_that_launches_looks_too(monkeypatch: pytest.MonkeyPatch, text
     looked = []
 
     class Compiled:
-        asm: ClassVar = {"ptx": text, "cubin": b"code"}
+        asm: ClassVar = {"ptx": text, "cubin": b"code", "ttgir": "loop"}
 
     monkeypatch.setattr(compile_module, "compiled_handle", lambda *_: Compiled)
     monkeypatch.setattr(compile_module, "check_once", lambda *found: looked.append(found))
     source = KernelSource("k", "", (), 4)
     assert compile_module.checked_handle(source, 90) is Compiled
-    assert looked == ([(b"code", "k for sm_90")] if "wgmma" in text else [])
+    assert looked == ([(b"code", "loop", "k for sm_90")] if "wgmma" in text else [])
