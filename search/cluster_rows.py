@@ -33,7 +33,7 @@ def shared_rows(family: Family) -> Iterator[Family]:
         return
     (block,) = family.ugraph.kernels
     assert isinstance(block, BlockGraph)
-    if any(section.loop is not None for section in block.sections):
+    if block.has_loops:
         return
     program = family.ugraph.program
     stored = {d for node in block.nodes if node.op in STORES for d in node.dims}

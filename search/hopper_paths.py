@@ -58,7 +58,7 @@ def other_paths(
         return
     if multiplies:
         yield _turned(options, PRODUCTS, WARPS)
-    if not any(s.loop is not None for s in block.sections):
+    if not block.has_loops:
         return
     by_engine = options.flag(COPIES) == DESCRIPTORS or bool(options.flag(PRODUCER))
     if not options.flag(PRODUCER):

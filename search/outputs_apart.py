@@ -17,7 +17,7 @@ from mirage_py.ugraph.data_flow import cone
 from mirage_py.ugraph.operators import LEAF, operator
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.rebuild import rebuild
-from mirage_py.ugraph.ugraph import Kernel, LibraryCall, UGraph
+from mirage_py.ugraph.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
 
 Search = Callable[[Program], Sequence[UGraph]]
 
@@ -87,7 +87,7 @@ def _kernels(families: Sequence[UGraph]) -> list[Kernel]:
     single = [u for u in families if len(u.kernels) == 1]
     library = [u.kernels[0] for u in single if kind_of(u) == LIBRARY]
     ours = [u.kernels[0] for u in single if kind_of(u) == ONE_KERNEL]
-    looped = [k for k in ours if not isinstance(k, LibraryCall) and any(s.loop for s in k.sections)]
+    looped = [k for k in ours if isinstance(k, BlockGraph) and k.has_loops]
     return [*library[:1], *(looped or ours)[:1]]
 
 

@@ -51,5 +51,4 @@ def _fused(families: Sequence[UGraph]) -> list[UGraph]:
 
 
 def _loops(ugraph: UGraph) -> bool:
-    blocks = [k for k in ugraph.kernels if isinstance(k, BlockGraph)]
-    return any(s.loop is not None for b in blocks for s in b.sections)
+    return any(isinstance(k, BlockGraph) and k.has_loops for k in ugraph.kernels)

@@ -128,6 +128,11 @@ class BlockGraph:
         return tuple(a.dim for a in self.split_axes if a.dim not in known)
 
     @property
+    def has_loops(self) -> bool:
+        """Whether a section goes over a dimension tile by tile."""
+        return any(section.loop is not None for section in self.sections)
+
+    @property
     def is_instance(self) -> bool:
         """Whether every tile has a number."""
         tiles = [a.tile for a in self.grid] + [s.tile for s in self.sections if s.loop]
