@@ -5,7 +5,8 @@
     python -m benchmarks.sanitize DIR --dry-run        # compile for sm_90, run nothing
 
 One process for each tool launches every plan once; the tools run side by side. Each writes its log
-to OUT/TOOL.txt, and OUT/summary.json counts what they found, kernels of libraries apart.
+to OUT/TOOL.txt, and OUT/summary.json counts what they found, kernels of libraries apart, and says
+which plans have which forms of CUDA kernels (``kernel_forms.py``).
 
 Plans that do not compile, as the compiler refuses what the assembler has spoilt, are left out.
 Every tensor is an allocation of its own (PYTORCH_NO_CUDA_MEMORY_CACHING), so that memcheck sees its
@@ -31,7 +32,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sanitize_plans import Checked, read
+from benchmarks.sanitize_plans import Checked, covered, read
 from mirage_py.runtime import library
 from mirage_py.runtime.compile_pool import CompilePool
 from mirage_py.runtime.emission import emit_kernels
@@ -303,6 +304,10 @@ def _document(
         "commit": commit,
         "sanitizer": version.strip().splitlines()[-1:],
         "plans": [c.name for c in plans],
+        "forms": {
+            form: [c.name for c in plans if form in c.forms]
+            for form in dict.fromkeys(form for c in plans for form in c.forms)
+        },
         "tools": [asdict(v) for v in verdicts],
     }
 
@@ -351,6 +356,7 @@ def main() -> int:
         )
         for report in v.ours[:3]:
             print(f"    {report.plan}: {report.text.splitlines()[0]} ({report.kernel})")
+    print("\n".join(covered(compiled)))
     text = json.dumps(_document(verdicts, compiled, chosen.commit), indent=1)
     (chosen.out / "summary.json").write_text(text + "\n", encoding="utf-8")
     return int(failed > 0 or not all(v.clean for v in verdicts))

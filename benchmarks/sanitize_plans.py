@@ -1,9 +1,11 @@
 """Which emitted kernels a memory checker looks at: the best plan of each kind of each example.
 
-``python -m benchmarks.sanitize_plans DIR [NAME ...] [--backend cuda]`` searches where egglog is and
-writes one JSON file for each example. Reading them needs neither egglog nor lark. Of CUDA plans,
-those in clusters are a kind of their own, and each kind comes with the copy engine, with a producer
-warp, with overlapped products and with those of single warps too, where that makes another text.
+``python -m benchmarks.sanitize_plans DIR [NAME ...] [--backend cuda] [--size H=32]`` searches where
+egglog is and writes one JSON file for each example. Reading them needs neither egglog nor lark. Of
+CUDA plans, those in clusters are a kind of their own, as are loops over products with two warp
+groups that compute, and each kind comes with other paths of its tiles and products too, where that
+makes another text (``kernel_forms.py``); of details such as the form of stores or of maxima each
+example has a few plans. At the end it says which forms are covered by how many plans.
 
 Every plan keeps its tiles and gets two small sizes, because a checker is a hundred times slower
 than the kernel: ``whole``, where every tile is full and the loads are as wide as in the real
@@ -16,17 +18,15 @@ import argparse
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.kernel_forms import DETAILS, forms_of, text_of, with_other_texts
 from benchmarks.workloads import EXAMPLES
-from mirage_py.codegen.cuda.overlap import ON, OVERLAP
-from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
-from mirage_py.codegen.cuda.warpgroup_plan import PRODUCTS, WARPS
-from mirage_py.codegen.descriptors import COPIES, DESCRIPTORS
 from mirage_py.errors import ScheduleError
-from mirage_py.runtime.emission import emit_kernels
+from mirage_py.search.family import ONE_KERNEL
 from mirage_py.ugraph.json_form import from_json, to_json
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.ugraph import BlockGraph, Kernel
@@ -40,16 +40,9 @@ VARIANTS = ("whole", "tails")
 _BLOCKS, _CLUSTER, _ITERATIONS, _WIDE_ITERATIONS = 2, 4, 5, 3
 _WIDE = 512
 
-
-# Launch options by a word for what they switch: the engine fetches tiles, with a producer warp,
-# with products one iteration apart; threads copy; products are those of single warps.
-_SWITCHES = {
-    "engine": ((COPIES, DESCRIPTORS), (PRODUCER, "")),
-    "producer": ((COPIES, DESCRIPTORS), (PRODUCER, PRODUCER_WARPS)),
-    "overlap": ((COPIES, DESCRIPTORS), (PRODUCER, PRODUCER_WARPS), (OVERLAP, ON)),
-    "plain copies": ((COPIES, ""), (PRODUCER, "")),
-    "mma": ((PRODUCTS, WARPS),),
-}
+# Plans of an example and a size that have the same detail, as so many kinds have it.
+_EACH = 2
+_TWO_GROUPS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +53,7 @@ class Checked:
     kind: str
     variant: str
     plan: Plan
+    forms: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -124,59 +118,76 @@ def _with_tiles(new: Kernel, old: Kernel) -> Kernel:
     return replace(new, grid=old.grid, sections=tuple(replace(s, tile=o.tile) for s, o in sections))
 
 
-def search_example(path: Path, backend: str = "triton") -> Iterator[Checked]:
+def search_example(
+    path: Path, backend: str = "triton", sizes: Mapping[str, int] | None = None
+) -> Iterator[Checked]:
     """The best plan of each kind of an example, at both sizes; a large example part by part.
+    ``sizes`` are other ones than the example's, for the search.
 
     ``auto`` is the best of each back end; those of CUDA say so in their kind, and what is switched
-    on in them.
+    on in them. No two have the same text.
     """
     from mirage_py.frontend.spec import parse_file
     from mirage_py.pipeline import partition_of, rank_plans
     from mirage_py.targets import target as target_named
 
-    program = parse_file(path)
+    program = parse_file(path, sizes)
+    name = _name(path, sizes or {})
     cut = partition_of(program)
     for part in cut.parts if cut is not None else (program,):
         ranking = rank_plans(part, target_named(_TARGET), backend=backend)
+        two_groups: dict[str, Plan] = {}
         best: dict[str, Plan] = {}
         for instance in ranking.instances:
-            is_cuda = instance.plan.backend == "cuda"
-            best.setdefault(f"{instance.kind} cuda" if is_cuda else instance.kind, instance.plan)
-        name = path.stem if cut is None else part.name
-        for kind, plan in best.items():
-            for variant in VARIANTS:
-                small = at_size(plan, variant)
-                yield Checked(name, kind, variant, small)
-                for word, other in with_other_texts(small):
-                    yield Checked(name, f"{kind} {word}", variant, other)
+            plan, kind = instance.plan, instance.kind
+            is_cuda = plan.backend == "cuda"
+            best.setdefault(f"{kind} cuda" if is_cuda else kind, plan)
+            if is_cuda and _has_two_groups(plan):
+                two_groups.setdefault("two groups cuda", plan)
+                if kind == ONE_KERNEL:
+                    two_groups.setdefault("two groups alone cuda", plan)
+        # These have most details, so they come first.
+        yield from other_texts(name if cut is None else part.name, two_groups | best)
 
 
-def with_other_texts(plan: Plan) -> Iterator[tuple[str, Plan]]:
-    """A CUDA plan with launch options that make another text of it, each under a word for it; what
-    the emitter refuses is left out.
+def _has_two_groups(plan: Plan) -> bool:
+    """Whether a loop over products has two warp groups that compute, or more."""
+    rows = zip(plan.ugraph.kernels, plan.options, strict=True)
+    return any(
+        isinstance(kernel, BlockGraph)
+        and kernel.has_loops
+        and options.num_warps >= _TWO_GROUPS
+        and any(node.op == "matmul" for node in kernel.nodes)
+        for kernel, options in rows
+    )
+
+
+def other_texts(name: str, plans: Mapping[str, Plan]) -> Iterator[Checked]:
+    """The plans of an example, by their kinds, at both sizes and with what makes other texts.
+
+    What the emitter refuses at a small size is left out, as sums by a producer that cannot fetch
+    rows of odd length.
     """
-    if plan.backend != "cuda":
-        return
-    texts: list[str] = []
-    for word, flags in {"": (), **_SWITCHES}.items():
-        options = plan.options
-        for flag, value in flags:
-            options = tuple(o.with_flag(flag, value) for o in options)
-        other = replace(plan, options=options)
-        with contextlib.suppress(ScheduleError):
-            texts.append(_text(other))
-            if word and texts[-1] not in texts[:-1]:
-                yield word, other
-
-
-def _text(plan: Plan) -> str:
-    return "".join(k.source for k in emit_kernels(plan))
+    seen: set[str] = set()
+    details: Counter[tuple[str, str]] = Counter()
+    for kind, plan in plans.items():
+        for variant in VARIANTS:
+            small = at_size(plan, variant)
+            for word, other in (("", small), *with_other_texts(small)):
+                with contextlib.suppress(ScheduleError):
+                    text = text_of(other)
+                    if text in seen or details[word, variant] == _EACH:
+                        continue
+                    seen.add(text)
+                    details[word, variant] += word in DETAILS
+                    yield Checked(name, f"{kind} {word}".strip(), variant, other, forms_of(other))
 
 
 def write(found: Sequence[Checked], path: Path) -> None:
     """One JSON file."""
     rows = [
-        {"example": c.example, "kind": c.kind, "variant": c.variant, "plan": to_json(c.plan)}
+        {"example": c.example, "kind": c.kind, "variant": c.variant}
+        | {"forms": c.forms, "plan": to_json(c.plan)}
         for c in found
     ]
     path.write_text(json.dumps(rows), encoding="utf-8")
@@ -189,25 +200,39 @@ def read(folder: Path) -> Iterator[Checked]:
             plan = from_json(row["plan"])
             if not isinstance(plan, Plan):
                 raise TypeError(f"{path} holds something else")
-            yield Checked(row["example"], row["kind"], row["variant"], plan)
+            yield Checked(row["example"], row["kind"], row["variant"], plan, tuple(row["forms"]))
 
 
 def examples() -> tuple[Path, ...]:
     """Every example there is."""
-    return (*sorted(EXAMPLES.glob("*.math")), *sorted(EXAMPLES.glob("large/*.math")))
+    folders = ("*.math", "large/*.math", "models/*.math")
+    return tuple(path for folder in folders for path in sorted(EXAMPLES.glob(folder)))
 
 
-def main(folder: Path, names: Sequence[str], backend: str = "triton") -> None:
+def _name(path: Path, sizes: Mapping[str, int]) -> str:
+    return path.stem + "".join(f"-{dim}{size}" for dim, size in sizes.items())
+
+
+def main(folder: Path, names: Sequence[str], backend: str, sizes: Mapping[str, int]) -> None:
     """Search all examples, or those of these names."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in examples():
         if names and path.stem not in names:
             continue
         started = time.perf_counter()
-        found = tuple(search_example(path, backend))
-        write(found, folder / f"{path.stem}.json")
+        found = tuple(search_example(path, backend, sizes))
+        write(found, folder / f"{_name(path, sizes)}.json")
         kinds = ", ".join(dict.fromkeys(c.kind for c in found))
         print(f"{path.stem:26s} {time.perf_counter() - started:5.1f} s  {kinds}", flush=True)
+    print("\n".join(covered(tuple(read(folder)))))
+
+
+def covered(plans: Sequence[Checked]) -> Iterator[str]:
+    """For each form a line: how many plans have it, and which one is the first of each example."""
+    for form in dict.fromkeys(form for checked in plans for form in checked.forms):
+        names = [c.name for c in plans if form in c.forms]
+        first = {name.partition("/")[0]: name for name in reversed(names)}
+        yield f"{form:42s} {len(names):4d} plans  {', '.join(sorted(first.values()))}"
 
 
 if __name__ == "__main__":
@@ -215,5 +240,9 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--backend", choices=("triton", "cuda", "auto"), default="triton")
+    parser.add_argument(
+        "--size", action="append", default=[], metavar="NAME=N", help="searched with, as in H=32"
+    )
     asked = parser.parse_args()
-    main(asked.folder, asked.names, asked.backend)
+    pairs = (text.split("=") for text in asked.size)
+    main(asked.folder, asked.names, asked.backend, {dim: int(size) for dim, size in pairs})

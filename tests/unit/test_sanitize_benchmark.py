@@ -10,14 +10,17 @@ import torch
 from clusters import cluster_attention
 from plans import rms_plan
 
+from benchmarks import sanitize_plans
+from benchmarks.kernel_forms import with_other_texts
 from benchmarks.sanitize import plainly_stored, verdict
 from benchmarks.sanitize_plans import (
     VARIANTS,
     Checked,
     at_size,
+    covered,
     examples,
+    other_texts,
     read,
-    with_other_texts,
     write,
 )
 from mirage_py.runtime import library
@@ -80,7 +83,7 @@ def test_tails_leave_no_dimension_as_it_was():
 
 
 def test_plans_are_read_as_they_were_written(tmp_path):
-    kept = Checked("rms", "one kernel", "tails", at_size(rms_plan(), "tails"))
+    kept = Checked("rms", "one kernel", "tails", at_size(rms_plan(), "tails"), ("producer",))
     write([kept], tmp_path / "rms.json")
     assert list(read(tmp_path)) == [kept]
     assert kept.name == "rms/one_kernel/tails"
@@ -112,6 +115,31 @@ def test_clusters_keep_a_number_of_blocks_that_can_be_one(variant):
     assert small.ugraph.program.sizes["s_part"] == 4
     is_odd = small.ugraph.program.sizes["s"] % 64 > 0
     assert is_odd == (variant == "tails")
+
+
+def test_what_is_covered_names_a_plan_of_each_example():
+    plan = rms_plan()
+    rows = [("rms", "one kernel"), ("rms", "split"), ("lora", "split")]
+    checked = [Checked(name, kind, "whole", plan, ("producer",)) for name, kind in rows]
+    (line,) = covered([*checked, Checked("rms", "library", "whole", plan)])
+    assert line.split("plans")[0].split() == ["producer", "3"]
+    assert line.endswith("lora/split/whole, rms/one_kernel/whole")
+
+
+def test_texts_are_different_and_details_few(monkeypatch):
+    monkeypatch.setattr(sanitize_plans, "VARIANTS", ("whole",))
+    monkeypatch.setattr(sanitize_plans, "_EACH", 1)
+    plan = replace(rms_plan(64, 256, 128, (64, 64, 64)), backend="cuda")
+    one, other = (
+        replace(plan, options=(LaunchOptions(n, (3, 3)).with_flag("arch", "sm_90a"),))
+        for n in (4, 8)
+    )
+    checked = list(other_texts("rms", {"one": one, "again": one, "other": other}))
+    kinds = [c.kind for c in checked]
+    assert {"one producer", "one stay", "other producer"} <= set(kinds)
+    assert "other stay" not in kinds
+    assert not any(kind.startswith("again") for kind in kinds)
+    assert "blocks that stay" in checked[kinds.index("one stay")].forms
 
 
 def test_a_cuda_plan_comes_with_its_other_texts():
