@@ -93,8 +93,9 @@ class Optimistic:
             if nodes[n].args[1:] != (peak,) or state.of_dims(facts.live(peak)) != layout:
                 return None
         reduces = any(nodes[n].op in ("sum", "max", "matmul") for n in readers)
-        counted = [n for n in sums if self._counts(n, peak)]
-        if reduces or not counted:
+        bounded = {self._bounded(n, peak) for n in sums}
+        powers = [n for n in facts.block.sections[section].nodes if self._is_power(n, peak)]
+        if reduces or not powers or not bounded.issuperset(powers):
             return None
         return Guess(tuple(chain), tuple(before), tuple(readers), sums)
 
@@ -106,18 +107,28 @@ class Optimistic:
             else:
                 yield from self._users(user)
 
-    def _counts(self, number: int, peak: int) -> bool:
-        """Whether an accumulator adds up exponentials that the maximum shifts, masked or not."""
+    def _is_power(self, number: int, peak: int) -> bool:
+        """Whether a node is an exponential that a maximum shifts."""
+        node, nodes = self.facts.block.nodes[number], self.facts.block.nodes
+        return node.op == "exp" and peak in nodes[self.facts.root(node.args[0])].args
+
+    def _bounded(self, number: int, peak: int) -> int | None:
+        """The exponential that an accumulator's sum over a tile is of: of all its positions, or of
+        those that a mask leaves to whoever reads it. Elsewhere it may be as large as it likes.
+        """
         facts, nodes = self.facts, self.facts.block.nodes
         if number not in facts.deferred_by:
-            return False
-        power = nodes[facts.deferred_by[number]].args[0]
+            return None
+        power, is_masked = nodes[facts.deferred_by[number]].args[0], False
         while nodes[power].op in ("cast", "mul", "where"):
             args = [a for a in nodes[power].args if facts.dtypes[a] != BOOL]
             if len(args) != 1:
-                return False
+                return None
+            is_masked = is_masked or len(nodes[power].args) > 1
             power = args[0]
-        return nodes[power].op == "exp" and peak in nodes[facts.root(nodes[power].args[0])].args
+            if is_masked and len(facts.users[power]) > 1:
+                return None
+        return power if self._is_power(power, peak) else None
 
     def declare_sums(self, guess: Guess) -> dict[int, Value]:
         """Registers for what the tile adds to each accumulator."""
@@ -132,7 +143,7 @@ class Optimistic:
         """Says, by the name of a variable, whether the guess was wrong for a row of the warp."""
         out, peak = self.out, guess.peak
         value = Value(out.fresh(f"{out.names[peak]}_rises"), ONE, BOOL)
-        counted = [s for n, s in sums.items() if self._counts(n, peak)]
+        counted = [s for n, s in sums.items() if self._bounded(n, peak) is not None]
         words = [s.word(str(i)) for s in counted for i in range(s.words)]
         fine = " && ".join(f"{w} < {_LIMIT}" for w in words)
         out.line(value.declaration(f"__any_sync(0xffffffffu, !({fine}))"))

@@ -133,3 +133,23 @@ def test_what_the_maximum_is_of_is_computed_with_the_exponentials():
     loop = body[body.index("__any_sync") :]
     assert not re.search(r"float mul\d+\[\d+\]", loop.split("for (int s_start")[0])
     assert len(re.findall(r"const float mul\d+ = dot2", loop.split("keep(acc")[0])) == 2
+
+
+@pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("flags", [WARPS, OVERLAP], ids=["sm_80", "overlap"])
+def test_what_no_sum_bounds_is_shifted_by_its_maximum(flags):
+    """The sum is of what a mask leaves, the product of all exponentials: those that the mask hides
+    rise by 2^24.
+    """
+    program = SPEC.replace("softmax[s](A[q, s]) * V[s, e])", "exp(A[q, s]) * V[s, e]) / ").strip()
+    program += "sum[s](exp(A[q, s]) * (s < 32))\n"
+    kernel = re.sub(r"%(\d+)", lambda m: f"%{int(m[1]) + (2 if int(m[1]) > 6 else 0)}", KERNEL)
+    masked = "%7 = mask (s < 32)\n    %8 = mul %6, %7\n    %9 = sum[s] %8"
+    plan = cuda_plan(program, kernel.replace("%9 = sum[s] %6", masked), 3, **flags)
+    x = rising_inputs(0.0)
+    x["Q"][:, 0] = 0.0742
+    x["V"] *= 2.0**-12
+    x = {name: a.astype(np.float16).astype(np.float64) for name, a in x.items()}
+    powers = np.exp(x["Q"] @ x["K"])
+    want = powers @ x["V"] / powers[:, :32].sum(1, keepdims=True)
+    assert relative_error(run_emulated(plan, x)["O"], want) < 2e-3
