@@ -23,6 +23,7 @@ def start_counts() -> Iterator[Counts]:
     from triton import knobs
 
     from mirage_py import pipeline
+    from mirage_py.dynamo import whole_clock
     from mirage_py.runtime import timing, tuner
     from mirage_py.runtime.compile_pool import CompilePool
     from mirage_py.runtime.cuda_compiler import CudaCompiler
@@ -45,6 +46,8 @@ def start_counts() -> Iterator[Counts]:
             (tuner, "tune", "timings"),
             # What each entry goes through that is timed, whoever asks.
             (timing, "_captured", "timings"),
+            # And each whole graph.
+            (whole_clock, "_ready", "timings"),
         ):
             counted = _counted(getattr(owner, name), counts, kind)
             patches.enter_context(mock.patch.object(owner, name, counted))

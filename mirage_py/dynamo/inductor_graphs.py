@@ -6,7 +6,8 @@ graph, forward or backward, arrives with whole operators; it is cut, taken apart
 table, gone over by those passes, and compiled. Inputs that lie still, writes to them, CUDA graphs
 and what a mode sets are torch's business, as always.
 
-If nothing is served, torch gets the graph of dynamo's as if this backend had not been there.
+If nothing is served, torch gets the graph of dynamo's as if this backend had not been there. So it
+does where a whole graph with regions loses against that (``whole_race.py``).
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ from mirage_py.dynamo.compiler import GraphCompiler
 from mirage_py.dynamo.decompositions import decompositions
 from mirage_py.dynamo.rest import eager_rest, inductor_settings, left_to_torch
 from mirage_py.dynamo.taken_apart import settled, taken_apart
+from mirage_py.dynamo.whole_race import WholeRace
 from mirage_py.errors import LostGpuError
 from mirage_py.frontend.warnings import MirageWarning
 
 log = logging.getLogger("mirage_py.dynamo")
 
 
-class _NothingServedError(Exception):
-    """No region of a model's graphs is served: there is nothing to do for us."""
+class _LeftToTorchError(Exception):
+    """There is nothing to do for us: no region of a model's graphs is served, or torch is faster
+    without any.
+    """
 
 
 def compiled_by_inductor(
@@ -50,10 +54,12 @@ def compiled_by_inductor(
     if _has_nested_regions(module):
         log.info("a graph with torch.compiler.nested_compile_region is left to Inductor")
         return left_to_torch(module, inputs, settings)
-    attempt = _Attempt(compiler, settings)
+    race = WholeRace(compiler.options, compiler.target.name)
+    attempt = _Attempt(compiler, settings, race)
     try:
-        return attempt.compiled(module, inputs)
-    except _NothingServedError:
+        ours = attempt.compiled(module, inputs)
+        return race.winner(ours, lambda: left_to_torch(module, inputs, settings), inputs)
+    except _LeftToTorchError:
         pass
     # Dynamo's own way to begin again.
     except RestartAnalysis:
@@ -77,9 +83,10 @@ def compiled_by_inductor(
 class _Attempt:
     """The graphs of one module, compiled with regions."""
 
-    def __init__(self, compiler: GraphCompiler, settings: dict[str, Any]) -> None:
+    def __init__(self, compiler: GraphCompiler, settings: dict[str, Any], race: WholeRace) -> None:
         self._compiler = compiler
         self._settings = settings
+        self._race = race
         self.may_begin_again = True
 
     def compiled(self, module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -106,7 +113,7 @@ class _Attempt:
         return result
 
     def check_served(self, graphs: Sequence[tuple[str, GraphModule]]) -> None:
-        """Raise _NothingServedError where no region of the graphs is served; the log says why."""
+        """Raise _LeftToTorchError where no region of the graphs is served; the log says why."""
         with self._as_before():
             plans = []
             for name, module in graphs:
@@ -115,7 +122,7 @@ class _Attempt:
                     return
             for name, plan in plans:
                 self._compiler.report(name, plan)
-        raise _NothingServedError
+        raise _LeftToTorchError
 
     def _inner(self, module: GraphModule, inputs: Sequence[Any], **asked: Any) -> Any:
         """In the place of Inductor's ``compile_fx_inner``."""
@@ -139,10 +146,12 @@ class _Attempt:
         from torch._inductor.virtualized import V
 
         name = _name_of(asked)
+        if name == "inference" and self._race.is_lost(module, inputs):
+            raise _LeftToTorchError
         with self._as_before():
             fused = self._compiler.fused(name, settled(module, inputs))
         if name == "inference" and fused is module:
-            raise _NothingServedError
+            raise _LeftToTorchError
         with config.patch({**self._before, **self._settings}):
             device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), None)
             # As compile_fx has it, which a backward graph at its first call is not inside of.
@@ -152,7 +161,8 @@ class _Attempt:
             graph.graph.output_node().meta.update(module.graph.output_node().meta)
             if "get_decomp_fn" in asked:  # since torch 2.12
                 asked = {**asked, "get_decomp_fn": select_decomp_table}
-            compiled: Any = compile_fx_inner(graph, inputs, **asked)
+            with self._race.compiling():
+                compiled: Any = compile_fx_inner(graph, inputs, **asked)
         # Inductor's code knows a region by its key alone: this keeps the region.
         compiled.regions = self._compiler.held()
         return compiled

@@ -14,6 +14,7 @@ _CHOICES = {
     "rest": ("inductor", "eager"),
     "on_cpu": ("rest", "reference"),
     "shapes": ("static",),
+    "whole_graph": ("auto", "race", "trust"),
 }
 _TYPES: dict[str, tuple[type, ...]] = {
     "target": (str,),
@@ -43,6 +44,9 @@ class BackendOptions:
     * ``cuda_graphs``: whether the compiled graph is captured.
     * ``shapes``: how a region serves other sizes than it was made for. ``static``: one entry of its
       dispatch table for each set of sizes met.
+    * ``whole_graph``: whether a graph with regions has to beat the same graph by Inductor alone.
+      ``race``: both are timed, and the faster one is used. ``trust``: regions are, each of which is
+      faster by itself. ``auto``: ``race`` with effort full, as Inductor compiles the graph twice.
     """
 
     effort: str = "quick"
@@ -57,6 +61,7 @@ class BackendOptions:
     min_gain: float = 0.05
     cuda_graphs: bool = False
     shapes: str = "static"
+    whole_graph: str = "auto"
 
 
 _MODES: dict[str, dict[str, Any]] = {

@@ -59,16 +59,26 @@ def cache_key(
 
     ``settings`` are the options that change what is found (effort, seed, precision).
     """
+    compilers = toolchain()
+    if backend == "triton":
+        del compilers["cuda"]
     content = {
         "program": program.digest,
         "target": target,
         "backend": backend,
-        "mirage_py": __version__,
-        "triton": _version("triton"),
-        **({} if backend == "triton" else {"cuda": _cuda_compiler()}),
+        **compilers,
         "settings": dict(settings or {}),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def toolchain() -> dict[str, str]:
+    """The versions of what makes kernels: with others, another plan may win."""
+    return {
+        "mirage_py": __version__,
+        "triton": _version("triton"),
+        "cuda": _cuda_compiler(),
+    }
 
 
 class ResultCache:

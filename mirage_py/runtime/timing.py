@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mirage_py.errors import InputError
+from mirage_py.runtime.capture import captured
 from mirage_py.runtime.gpu_context import require_gpu
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ ROTATION_FACTOR = 4
 # Enough sets that small inputs are spread over memory; more would only make the capture slow.
 MAX_SETS = 1024
 MIN_REPS = 3
-# torch's allocator goes on asking a graph whose capture broke off whether it is capturing: such a
-# graph must outlive every later capture.
-_FAILED_GRAPHS: list[Any] = []
 _MICROSECONDS = 1e3  # in a millisecond, which is what events measure
 
 
@@ -158,21 +156,15 @@ def _captured(entry: Entry, sets: int) -> _Replay:
             entry(number)
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
-    stream = torch.cuda.current_stream()
-    graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            for number in range(sets):
-                entry(number)
-        replay = _Replay(entry, sets, graph, "")
-    except Exception as error:  # noqa: BLE001
-        # Whatever forbids a capture (a synchronisation, a copy to the host) does not forbid a call.
-        # A capture that breaks off leaves its own stream behind as the current one.
-        torch.cuda.set_stream(stream)
-        torch.cuda.synchronize()
-        _FAILED_GRAPHS.append(graph)
-        note = f"timed call by call, launch cost included: {_short(error)}"
-        replay = _Replay(entry, sets, None, note)
+
+    def run() -> None:
+        for number in range(sets):
+            entry(number)
+
+    # Whatever forbids a capture (a synchronisation, a copy to the host) does not forbid a call.
+    graph, why = captured(run)
+    note = f"timed call by call, launch cost included: {_short(why)}" if why else ""
+    replay = _Replay(entry, sets, graph, note)
     replay.run()
     return replay
 

@@ -101,6 +101,73 @@ def test_a_cache_is_written_to_inside_a_cuda_graph():
     assert torch._dynamo.utils.counters["inductor"]["cudagraph_skips"] == 0
 
 
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
+@pytest.mark.parametrize("cuda_graphs", [True, False])
+@pytest.mark.parametrize("winner", ["ours", "torch"])
+def test_a_whole_graph_is_raced(
+    winner: str,
+    cuda_graphs: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    """Whoever wins, the cache has room for one more step, and gets it."""
+    from mirage_py.dynamo import whole_race
+
+    def step(
+        x: torch.Tensor, g: torch.Tensor, w: torch.Tensor, cache: torch.Tensor, at: torch.Tensor
+    ) -> torch.Tensor:
+        y = block(x, g, w)
+        cache.index_copy_(0, at, y[:1])
+        at.add_(1)
+        return y + cache.sum(0)
+
+    seen: dict[str, float] = {}
+
+    def clock(contestants: Any, put_back: Any) -> dict[str, float]:
+        assert all(c.is_captured is cuda_graphs for c in contestants.values())
+        seen.update(whole_race.times_on_gpu(contestants, put_back))
+        return {**seen, winner: 0.1}
+
+    monkeypatch.setattr(whole_race, "clock_for", lambda _: clock)
+    caplog.set_level("INFO", logger="mirage_py.dynamo")
+    caches = [torch.zeros(4, 1024, dtype=torch.bfloat16, device="cuda") for _ in range(2)]
+    places = [torch.zeros(1, dtype=torch.int64, device="cuda") for _ in range(2)]
+    for kept in (caches[0], places[0]):
+        torch._dynamo.mark_static_address(kept)
+    options = {"effort": "none", "whole_graph": "race", "cache": False}
+    fast = compiled(step, cuda_graphs=cuda_graphs, **options)
+    with torch.no_grad():
+        for _ in range(4):
+            arguments = inputs()
+            torch.compiler.cudagraph_mark_step_begin()
+            got = fast(*arguments, caches[0], places[0]).clone()
+            close(got, step(*arguments, caches[1], places[1]))
+            close(caches[0], caches[1])
+    assert places[0].item() == 4
+    assert set(seen) == {"ours", "torch"}
+    assert all(1.0 < time_us < 1e5 for time_us in seen.values())
+    (line,) = [r.getMessage() for r in caplog.records if "whole graph:" in r.getMessage()]
+    assert ("regions are used" in line) is (winner == "ours")
+
+
+def test_a_race_keeps_no_memory():
+    arguments = inputs(65536)  # 128 MiB
+    reserved = []
+    with torch.no_grad():
+        for whole_graph in ("trust", "race"):
+            torch._dynamo.reset()
+            options = {"effort": "none", "whole_graph": whole_graph, "cache": False}
+            fast = compiled(block, cuda_graphs=True, **options)
+            fast(*arguments)
+            del fast
+            torch._dynamo.reset()
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            reserved.append(torch.cuda.memory_reserved())
+    # cuBLAS keeps what it works in for each stream, that of captures among them.
+    assert reserved[1] <= reserved[0] + (64 << 20)
+
+
 def test_a_graph_of_the_users_own():
     arguments = inputs()
     fast = compiled(block)
