@@ -24,6 +24,7 @@ Task = Mapping[str, Any]
 
 _CACHES = ("MIRAGE_PY_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 _TAIL = 1500
+_WHOLE = "whole graph: "
 # An error may be so many times that of Inductor, or so large by itself: logits in bfloat16 that
 # are summed in another order differ by some roundings, eager's among them.
 _TIMES, _ALONE = 2.0, 0.03
@@ -77,6 +78,8 @@ def row_of(task: Task, answers: Mapping[str, Json], fault: str) -> Json:
         "first_start": first.get("counts", {}),
         "second_start": second.get("counts", {}),
         "inductor": {name: found.get("inductor", {}) for name, found in answers.items()},
+        # What the race between the whole graph with regions and Inductor's came to.
+        "whole": next((line for line in log if line.startswith(_WHOLE)), "").removeprefix(_WHOLE),
         "log": log,
         "faults": [text for text in (fault, *_faults(second, errors)) if text],
     }

@@ -43,6 +43,7 @@ def row_line(row: Row) -> str:
     parts = [f"{name} {us:.0f} us" for name, us in times.items() if us is not None]
     parts += [f"error of {name} {error:.2g}" for name, error in row["errors"].items()]
     parts.append(f"{row['regions_served']} of {row['regions']} regions served")
+    parts += [row["whole"]] if row["whole"] else []
     starts = ("first_start_s", "second_start_s")
     parts += [f"{n.removesuffix('_s')} {row[n]:.1f} s" for n in starts if row[n] is not None]
     return ", ".join([f"{row['workload']}-b{row['batch']}: {parts[0]}", *parts[1:], *row["faults"]])

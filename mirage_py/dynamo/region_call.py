@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 
 from mirage_py.dynamo.nodes import extent
 from mirage_py.dynamo.region_program import RegionProgram, TensorLayout, region_program
-from mirage_py.errors import InputError, LostGpuError, MirageError, UnsupportedError
+from mirage_py.errors import InputError, LostGpuError, UnsupportedError
 from mirage_py.frontend.warnings import MirageWarning
 
 Value = torch.Tensor | int
@@ -99,13 +99,11 @@ class RegionCall:
         try:
             program = region_program(self.module, layouts)
             served = self._server(program, self._reference(program, layouts))
-        except (UnsupportedError, InputError) as error:
-            return Entry(signature, Served(None, _reason(error)))
         except LostGpuError:  # there is none for the rest either
             raise
         # The rest can run it, whatever went wrong in making it faster.
         except Exception as error:  # noqa: BLE001
-            return Entry(signature, Served(None, f"{type(error).__name__}: {error}"))
+            return Entry(signature, Served(None, why_failed(error)))
         return Entry(signature, served, program)
 
     def _reference(self, program: RegionProgram, layouts: Sequence[TensorLayout | int]) -> Kernel:
@@ -119,6 +117,13 @@ class RegionCall:
             return written[0] if len(written) == 1 else written
 
         return reference
+
+
+def why_failed(error: Exception) -> str:
+    """Why nothing serves a region, in words."""
+    if isinstance(error, (UnsupportedError, InputError)):
+        return f"{error.what} ({error.why})" if error.why else error.what
+    return f"{type(error).__name__}: {error}"
 
 
 def layouts_of(values: Sequence[object]) -> list[TensorLayout | int]:
@@ -157,7 +162,3 @@ def _words(layout: TensorLayout | int) -> str:
     if isinstance(layout, int):
         return str(layout)
     return f"{str(layout.dtype).removeprefix('torch.')}{list(layout.shape)}"
-
-
-def _reason(error: MirageError) -> str:
-    return f"{error.what} ({error.why})" if error.why else error.what

@@ -10,7 +10,7 @@ from torch._subclasses import FakeTensorMode
 
 from mirage_py.dynamo.measured_words import measured_words
 from mirage_py.dynamo.options import BackendOptions
-from mirage_py.dynamo.region_call import Kernel, Served, Server
+from mirage_py.dynamo.region_call import Kernel, Served, Server, why_failed
 from mirage_py.dynamo.region_program import RegionProgram
 from mirage_py.dynamo.rest import compiled_graph
 from mirage_py.ugraph.program import Tensor
@@ -27,6 +27,7 @@ def optimizing(options: BackendOptions) -> Server:
     def serve(region: RegionProgram, own: Kernel) -> Served:
         # Here and not above: the search is loaded when the first kernel is wanted.
         from mirage_py import pipeline
+        from mirage_py.dynamo.failures import keep_failure, known_failure
         from mirage_py.known_results import keep, known_artifact
         from mirage_py.runtime.compile_pool import keep_compile_workers
         from mirage_py.runtime.launch import PlanRunner
@@ -40,19 +41,26 @@ def optimizing(options: BackendOptions) -> Server:
         known = known_artifact(question) if with_cache else None
         if known is not None:
             plan, report = known.plan, known.report
+        elif with_cache and (why := known_failure(question)):
+            return Served(None, f"at an earlier start: {why}")
         else:
             if question.measured:
                 keep_compile_workers()  # beside the search, and for the next region
-            result = pipeline.optimize(
-                region.program,
-                target=options.target,
-                effort=options.effort,
-                budget=options.budget,
-                seed=options.seed,
-                baselines=baselines(region, own, options.effort, options.inductor)
-                if question.measured
-                else None,
-            )
+            try:
+                result = pipeline.optimize(
+                    region.program,
+                    target=options.target,
+                    effort=options.effort,
+                    budget=options.budget,
+                    seed=options.seed,
+                    baselines=baselines(region, own, options.effort, options.inductor)
+                    if question.measured
+                    else None,
+                )
+            except Exception as error:
+                if with_cache:
+                    keep_failure(question, error, why_failed(error))
+                raise
             plan, report = result.plan, result.document()
             if with_cache:
                 keep(question, result)
