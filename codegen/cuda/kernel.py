@@ -140,8 +140,7 @@ class KernelEmitter:
             self._emit_places(self.pipeline, straight, loops)
             return
         grid_positions(self.out, self.writers.uneven)
-        if self.order.starts_early:
-            self.out.line("wait_for_kernel_before();")
+        self._wait_for_kernel_before()
         if self.cluster is not None:
             self.cluster.begin()
             if self.cluster.all_have_slices:
@@ -153,8 +152,7 @@ class KernelEmitter:
         self.pipeline.end_kernel()
 
     def _emit_places(self, pipeline: StayingPipeline, straight: StraightCode, loops: Loops) -> None:
-        if self.order.starts_early:
-            self.out.line("wait_for_kernel_before();")
+        self._wait_for_kernel_before()
         with self.out.memory.loop():
             pipeline.begin_kernel()
             self.writers.overlap.begin_places()
@@ -162,6 +160,18 @@ class KernelEmitter:
                 self._sections(straight, loops)
             self.writers.overlap.end_places()
         pipeline.end_kernel()
+
+    def _wait_for_kernel_before(self) -> None:
+        """Where the kernel starts early; with the tensors that its threads load by themselves."""
+        if not self.order.starts_early:
+            return
+        loaded = set()
+        for number, node in enumerate(self.block.nodes):
+            staged = self.staged.get(number)
+            if node.op == "load" and not (staged and staged.is_asynchronous):
+                loaded.add(node.access.tensor)
+        names = [identifier(t) for t in self.pointers if t in loaded]
+        self.out.line(f"wait_for_kernel_before({', '.join(names)});")
 
     def _sections(self, straight: StraightCode, loops: Loops) -> None:
         for number, section in enumerate(self.block.sections):

@@ -198,7 +198,10 @@ void registers_increase() {}
 
 unsigned cluster_rank();
 inline void next_kernel_may_start() {}  // kernels run one after the other
-inline void wait_for_kernel_before() {}
+template <class P>
+void hide_origin(P&) {}
+template <class... P>
+void wait_for_kernel_before(P&...) {}
 void cluster_arrive();
 void cluster_wait();
 template <class T>

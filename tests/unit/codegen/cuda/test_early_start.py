@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from dataclasses import replace
 
+import pytest
 import several_kernels
 from cuda_plans import for_cuda
 
@@ -11,7 +15,7 @@ from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.codegen.cuda.module import emit_cuda
 from mirage_py.codegen.launch_order import launch_orders
 
-WAIT, START = "wait_for_kernel_before();", "next_kernel_may_start();"
+WAIT, START = "wait_for_kernel_before(", "next_kernel_may_start();"
 
 
 def emitted(arch: str) -> tuple[CudaKernel, ...]:
@@ -39,6 +43,37 @@ def test_the_second_waits_before_it_reads():
     assert not any(read in before for read in reads)
     assert any(read in after for read in reads)
     assert START not in second.body
+
+
+def test_what_threads_load_by_themselves_is_named_to_the_wait():
+    """Copies to shared memory stay behind it anyway."""
+    first, second = emit_cuda(
+        for_cuda(several_kernels.plan("split_attention"), arch="sm_90a", start="early")
+    )
+    assert f"{WAIT});" in first.body
+    (named,) = re.findall(r"wait_for_kernel_before\((.*)\);", second.body)
+    read = {t.name for t in second.pointers if f"const float* __restrict__ {t.name}" in second.body}
+    assert set(named.split(", ")) == read
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+def test_no_load_is_of_the_kind_that_moves_up_in_front_of_the_wait(tmp_path):
+    """ptxas had put two of six ld.global.nc of a kernel there."""
+    _, second = emitted("sm_90a")
+    (tmp_path / "kernel.cu").write_text(second.source)
+    code = "-gencode=arch=compute_90a,code=compute_90a"
+    done = subprocess.run(
+        ["nvcc", code, "-ptx", "-o", "kernel.ptx", "kernel.cu"],
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    loads = re.findall(r"\bld\.(?!param|shared)[a-z.]*", (tmp_path / "kernel.ptx").read_text())
+    assert loads
+    assert all(kind.startswith("ld.global") and ".nc" not in kind for kind in loads)
 
 
 def test_the_first_one_waits_for_what_lies_in_front_of_the_plan():

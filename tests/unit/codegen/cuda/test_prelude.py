@@ -87,6 +87,8 @@ CALLS_90 = """
     float4* four = reinterpret_cast<float4*>(shared);
     float* one = reinterpret_cast<float*>(shared);
     wait_for_kernel_before();
+    wait_for_kernel_before(in);
+    hide_origin(in);
     next_kernel_may_start();
     cluster_arrive();
     cluster_wait();
