@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mirage_py.codegen.cuda.c_text import added, weighted
 from mirage_py.codegen.cuda.emission import Emission
-from mirage_py.codegen.cuda.joined_products import joined_sums
+from mirage_py.codegen.cuda.joined_products import Joined, joined_sums
 from mirage_py.codegen.cuda.layout import Bit, Layout
 from mirage_py.codegen.cuda.linear_text import register_part, thread_part
 from mirage_py.codegen.cuda.prelude import wgmma_function
@@ -46,8 +46,8 @@ class WarpGroupProducts:
         self.facts = emission.facts
         self.tile_at = tile_at
         self._under_way: list[_UnderWay] = []
-        # Products whose instruction is written with the last one of them, with who holds the sums.
-        self._waiting: dict[int, tuple[int, Value]] = {}
+        # Products whose instruction is written with the last one of them: who holds the sums.
+        self._waiting: dict[Joined, list[tuple[int, Value]]] = {}
         # Whose sums are under way from one phase to the next, on purpose.
         self.late: Collection[int] = ()
         # Whether left operands stay out of registers where they have tiles.
@@ -89,9 +89,11 @@ class WarpGroupProducts:
         from its tile) by its right operand's tile. What ``result`` held before counts if ``adds``.
         """
         out, joined = self.out, self.out.joined.get(number)
+        begun = [(key, result)]
         if joined is not None:
-            self._waiting[number] = key, result
-            if len(self._waiting) < len(joined.products):
+            begun = [*self._waiting.pop(joined, ()), *begun]
+            if len(begun) < len(joined.products):
+                self._waiting[joined] = begun
                 return  # with the last one of them
             number = joined.products[0]
         plan = out.layouts.products[number]
@@ -137,8 +139,6 @@ class WarpGroupProducts:
             second = self._at(texts[-1], b, {k: steps})
             flag = "true" if adds else ("false" if k == "0" else f"{k} > 0")
             out.line(f"{name}({sums_text}, {', '.join(first)}, {second}, {flag});")
-        begun = [(key, result)] if joined is None else list(self._waiting.values())
-        self._waiting = {}
         for holder, sums_of_one in begun:
             # Waits count products: behind several in one instruction there are empty groups.
             out.line("wgmma_commit();")

@@ -51,11 +51,19 @@ def instructions(**flags: str) -> list[str]:
 @needs_compiler
 @pytest.mark.parametrize(
     "flags",
-    [{}, {"overlap": "on"}, {"producer": "", "copies": "descriptors"}, {"blocks": "1"}],
-    ids=["producer", "overlap", "descriptors", "blocks"],
+    [
+        {},
+        {"overlap": "on"},
+        {"producer": "", "copies": "descriptors"},
+        {"blocks": "1"},
+        {"schedule": "off"},
+    ],
+    ids=["producer", "overlap", "descriptors", "blocks", "order as written"],
 )
 def test_agrees_with_float64(flags: dict[str, str]) -> None:
-    """Races and deadlocks would be errors."""
+    """Races and deadlocks would be errors. As written, another product stands between those that
+    are one instruction.
+    """
     plan = cuda_plan(PRODUCTS, KERNEL, 2, **FLAGS | flags)
     judged = check_emulated(plan.ugraph.program, plan, seed=3)
     assert judged.passed, judged.reason
