@@ -80,8 +80,8 @@ def is_uneven(tiling: Tiling) -> bool:
 
 
 def iterations(tiling: Tiling, section: int) -> Callable[[Mapping[str, int]], int]:
-    """Iterations of a section's loop, by the numbers of a block along axes of the grid; 1 where it
-    has none.
+    """Iterations of a section's loop, by the numbers of a block along axes of the grid (those of one
+    block may be left out); 1 where it has none.
     """
     loop = tiling.block.sections[section].loop
     if loop is None:
@@ -90,7 +90,9 @@ def iterations(tiling: Tiling, section: int) -> Callable[[Mapping[str, int]], in
     axes = [d for d in found.dims() if d in tiling.block.grid_tiles]
 
     def count(numbers: Mapping[str, int]) -> int:
-        first, stop = _tiles(tiling, loop, tile, found, {d: numbers[d] for d in axes})
+        first, stop = _tiles(
+            tiling, loop, tile, found, {d: numbers[d] for d in axes if d in numbers}
+        )
         return max(0, stop - first)
 
     return count

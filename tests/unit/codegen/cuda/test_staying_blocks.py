@@ -137,6 +137,15 @@ def test_a_block_that_is_free_first_takes_the_next_place():
     assert max(work) - min(work) <= 4
 
 
+@needs_compiler
+def test_an_axis_of_one_tile_is_none_of_the_grid():
+    """Its mask still bounds the loop."""
+    program = CAUSAL.replace("Q[2, 256,", "Q[3, 60,").replace("K[2, 64, 256]", "K[3, 64, 96]")
+    plan = cuda_plan(program.replace("V[2, 256,", "V[3, 96,"), KERNEL, 3, blocks="2", **FLAGS)
+    judged = check_emulated(plan.ugraph.program, plan, seed=3)
+    assert judged.passed, judged.reason
+
+
 def test_places_with_equal_work_are_taken_in_turn():
     body = kernel_of(staying(3)).body
     assert "for (int place = (int)blockIdx.x; place < 4; place += 3, ++round)" in body
