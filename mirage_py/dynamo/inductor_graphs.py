@@ -13,6 +13,7 @@ does where a whole graph with regions loses against that (``whole_race.py``).
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import operator
 import warnings
@@ -58,7 +59,8 @@ def compiled_by_inductor(
     attempt = _Attempt(compiler, settings, race)
     try:
         ours = attempt.compiled(module, inputs)
-        return race.winner(ours, lambda: left_to_torch(module, inputs, settings), inputs)
+        plain = functools.partial(left_to_torch, module, inputs, settings)
+        return race.winner(ours, plain, module, inputs)
     except _LeftToTorchError:
         pass
     # Dynamo's own way to begin again.

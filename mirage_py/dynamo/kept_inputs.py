@@ -51,16 +51,23 @@ def real_inputs(inputs: Sequence[Any]) -> list[Any]:
     return [_real(x) for x in inputs]
 
 
-def written_inputs(inputs: Sequence[Any], metadata: Any) -> list[torch.Tensor]:
+def written_inputs(
+    inputs: Sequence[Any], metadata: Any, module: torch.nn.Module
+) -> list[torch.Tensor]:
     """Those that the graph writes to; ``metadata`` is what AOTAutograd found out about its inputs
-    (``TracingContext.fw_metadata``).
+    (``TracingContext.fw_metadata``), before which it has put the tensors that ``module`` holds.
 
     Raises UnracedError where they cannot be put back: parameters, of which there is no copy, and
     inputs whose shape or memory changes.
     """
-    facts = getattr(metadata, "input_info", None)
-    if facts is None or len(facts) != len(inputs) or metadata.tokens:
+    held = [*module.parameters(), *module.buffers()]
+    facts = getattr(metadata, "input_info", ())
+    # AOTAutograd counts tensors that share memory, and are written to, as one.
+    if len(facts) != len(held) + len(inputs) or metadata.tokens:
         raise UnracedError("it is not known what it writes to")
+    if any(fact.mutates_data or fact.mutates_metadata for fact in facts[: len(held)]):
+        raise UnracedError("it writes to what the model holds")
+    facts = facts[len(held) :]
     written = []
     for value, fact in zip(inputs, facts, strict=True):
         if fact.mutates_metadata or fact.mutation_inductor_storage_resize:

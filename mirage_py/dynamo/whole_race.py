@@ -78,18 +78,25 @@ class WholeRace:
         """
         if not self._wanted:
             return False
+        self._entered += 1
+        try:
+            self._enter(graph, inputs)
+        # What is odd to a race may be well served by regions.
+        except Exception as error:  # noqa: BLE001
+            self._unfit = f"{type(error).__name__}: {error}"
+        if self._known is None:
+            return False
+        _report(self._known, "raced before")
+        return self._known.winner == TORCH
+
+    def _enter(self, graph: GraphModule, inputs: Sequence[Any]) -> None:
         from torch._guards import TracingContext
 
-        self._entered += 1
         self._unfit = self._unfit or _why_unfit(graph)
         context = TracingContext.try_get()
         self._metadata = context.fw_metadata if context is not None else None
         self._key = verdict_key(graph, inputs, self._options, self._target)
         self._known = known_verdict(self._key) if self._keeps else None
-        if self._known is None:
-            return False
-        _report(self._known, "raced before")
-        return self._known.winner == TORCH
 
     @contextlib.contextmanager
     def compiling(self) -> Iterator[None]:
@@ -101,10 +108,14 @@ class WholeRace:
             yield
 
     def winner(
-        self, ours: Compiled, by_torch: Callable[[], Compiled], inputs: Sequence[Any]
+        self,
+        ours: Compiled,
+        by_torch: Callable[[], Compiled],
+        module: GraphModule,
+        inputs: Sequence[Any],
     ) -> Compiled:
-        """``ours``, or what ``by_torch`` compiles; ``inputs`` are dynamo's, and are afterwards what
-        they were, as are states of random numbers.
+        """``ours``, or what ``by_torch`` compiles of dynamo's ``module``; ``inputs`` are afterwards
+        what they were, as are states of random numbers.
 
         Raises LostGpuError.
         """
@@ -113,7 +124,7 @@ class WholeRace:
         if not self._entered or self._known is not None:
             return ours
         try:
-            return self._raced(ours, by_torch, inputs)
+            return self._raced(ours, by_torch, module, inputs)
         except UnracedError as reason:
             why = str(reason)
         except LostGpuError as error:
@@ -135,14 +146,18 @@ class WholeRace:
         return ours
 
     def _raced(
-        self, ours: Compiled, by_torch: Callable[[], Compiled], inputs: Sequence[Any]
+        self,
+        ours: Compiled,
+        by_torch: Callable[[], Compiled],
+        module: GraphModule,
+        inputs: Sequence[Any],
     ) -> Compiled:
         if self._entered > 1:
             raise UnracedError("it was compiled in parts")
         if self._unfit:
             raise UnracedError(self._unfit)
         given = real_inputs(inputs)
-        written = written_inputs(given, self._metadata)
+        written = written_inputs(given, self._metadata, module)
         device, clock = _device_and_clock(given)
         theirs = Uncaptured()
         with theirs.watched():

@@ -214,6 +214,30 @@ def test_symbols_are_raced_at_the_sizes_at_hand(compiled: Any, clock: Clock, by_
     assert clock.races == 1
 
 
+def test_a_module_that_holds_its_parameters(compiled: Any, clock: Clock, by_torch: list[str]):
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.randn(64, 64))
+            self.register_buffer("cache", torch.zeros(3, 64))
+            self.register_buffer("scale", torch.ones(64))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = plain(x, self.w) * self.scale
+            self.cache.add_(y[0])
+            return y + self.cache.sum(0)
+
+    mine, theirs = Layer(), Layer()
+    theirs.load_state_dict(mine.state_dict())
+    x = torch.randn(5, 64)
+    fast = raced(compiled, mine)
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(fast(x), theirs(x))
+    torch.testing.assert_close(mine.cache, theirs.cache)
+    assert clock.races == 1
+
+
 def test_training_is_not_raced(compiled: Any, clock: Clock, by_torch: list[str], lines: Lines):
     x, w = torch.randn(5, 64, requires_grad=True), torch.randn(64, 64)
     raced(compiled, plain)(x, w).sum().backward()
@@ -311,7 +335,13 @@ def test_what_cannot_be_put_back_is_not_written_to():
     def metadata(*each: Any, tokens: Any = ()) -> Any:
         return SimpleNamespace(input_info=list(each), tokens=tokens)
 
-    assert written_inputs([x, p, x], metadata(facts(mutates_data=True), facts(), facts())) == [x]
+    nothing, linear = torch.nn.Module(), torch.nn.Linear(2, 2)
+    writes = facts(mutates_data=True)
+    assert written_inputs([x, p, x], metadata(writes, facts(), facts()), nothing) == [x]
+    # What the model holds comes first.
+    assert written_inputs([p, x], metadata(facts(), facts(), facts(), writes), linear) == [x]
+    with pytest.raises(UnracedError, match="the model holds"):
+        written_inputs([x], metadata(facts(), writes, facts()), linear)
     for values, said, words in (
         ([p], metadata(facts(mutates_data=True)), "parameters"),
         ([x], metadata(facts(mutates_metadata=True)), "shape"),
@@ -321,7 +351,7 @@ def test_what_cannot_be_put_back_is_not_written_to():
         ([x], metadata(facts(), tokens=("print",)), "not known"),
     ):
         with pytest.raises(UnracedError, match=words):
-            written_inputs(values, said)
+            written_inputs(values, said, nothing)
 
 
 def test_a_graph_that_waits_for_others_is_not_raced():
