@@ -80,8 +80,8 @@ def is_uneven(tiling: Tiling) -> bool:
 
 
 def iterations(tiling: Tiling, section: int) -> Callable[[Mapping[str, int]], int]:
-    """Iterations of a section's loop, by the numbers of a block along axes of the grid (those of one
-    block may be left out); 1 where it has none.
+    """Iterations of a section's loop, by the numbers of a block along the grid's axes (those of one
+    tile may be left out); 1 where it has none.
     """
     loop = tiling.block.sections[section].loop
     if loop is None:
