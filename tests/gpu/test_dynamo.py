@@ -111,7 +111,7 @@ def test_a_whole_graph_is_raced(
     caplog: pytest.LogCaptureFixture,
 ):
     """Whoever wins, the cache has room for one more step, and gets it."""
-    from mirage_py.dynamo import whole_race
+    from mirage_py.dynamo import compiler, servers, whole_race
 
     def step(
         x: torch.Tensor, g: torch.Tensor, w: torch.Tensor, cache: torch.Tensor, at: torch.Tensor
@@ -128,13 +128,15 @@ def test_a_whole_graph_is_raced(
         seen.update(whole_race.times_on_gpu(contestants, put_back))
         return {**seen, winner: 0.1}
 
+    # Served for certain, and at once.
+    monkeypatch.setattr(compiler, "server_for", lambda *_: servers.reference)
     monkeypatch.setattr(whole_race, "clock_for", lambda _: clock)
     caplog.set_level("INFO", logger="mirage_py.dynamo")
     caches = [torch.zeros(4, 1024, dtype=torch.bfloat16, device="cuda") for _ in range(2)]
     places = [torch.zeros(1, dtype=torch.int64, device="cuda") for _ in range(2)]
     for kept in (caches[0], places[0]):
         torch._dynamo.mark_static_address(kept)
-    options = {"effort": "none", "whole_graph": "race", "cache": False}
+    options = {"whole_graph": "race", "cache": False}
     fast = compiled(step, cuda_graphs=cuda_graphs, **options)
     with torch.no_grad():
         for _ in range(4):
@@ -150,13 +152,17 @@ def test_a_whole_graph_is_raced(
     assert ("regions are used" in line) is (winner == "ours")
 
 
-def test_a_race_keeps_no_memory():
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
+def test_a_race_keeps_no_memory(monkeypatch: pytest.MonkeyPatch):
+    from mirage_py.dynamo import compiler, servers
+
+    monkeypatch.setattr(compiler, "server_for", lambda *_: servers.reference)
     arguments = inputs(65536)  # 128 MiB
     reserved = []
     with torch.no_grad():
         for whole_graph in ("trust", "race"):
             torch._dynamo.reset()
-            options = {"effort": "none", "whole_graph": whole_graph, "cache": False}
+            options = {"whole_graph": whole_graph, "cache": False}
             fast = compiled(block, cuda_graphs=True, **options)
             fast(*arguments)
             del fast
