@@ -121,7 +121,7 @@ class Ranking:
                 notes = (*done.notes, note)
                 return self._result(baseline, timing, instance.plan, evidence, candidates, notes)
             dropped.append(Candidate(instance.plan, timing, False, fault, instance.name))
-        nothing = (self._why_nothing(),)
+        nothing = (self._why_nothing(dropped),)
         return self._result(baseline, baseline, None, None, dropped, nothing)
 
     def _rehearsed(self, plan: Plan, done: Rehearsal) -> tuple[Evidence | None, str]:
@@ -197,7 +197,7 @@ class Ranking:
         ]
         plan = report.best.plan
         evidence = None
-        notes: tuple[str, ...] = (self._why_nothing(),)
+        notes: tuple[str, ...] = (self._why_nothing(candidates),)
         if plan is not None:
             evidence = replace(
                 found.evidence(plan),
@@ -285,7 +285,9 @@ class Ranking:
             reason = f"{item.evidence.bound_reason}; with other parts than the plan's: {error.what}"
             return replace(item.evidence, bound_reason=reason)
 
-    def _why_nothing(self) -> str:
+    def _why_nothing(self, candidates: Sequence[Candidate]) -> str:
+        if candidates and not any(c.passed for c in candidates):
+            return "no candidate ran and gave the right result"
         if not self.found.families:
             return "no fused µGraph was found: " + "; ".join(self.found.reasons)
         if not self.ranked:

@@ -15,8 +15,19 @@ _SMALLEST_KERNELS = 2.0
 
 
 def eager_model_us(program: Program, target: Target) -> float:
-    """Sum over operators of the time to read operands, compute and write the result."""
-    return sum(_node_us(program, n, target) for n in program.nodes if operator(n.op).kind != LEAF)
+    """Sum over operators of the time to read operands, compute and write the result.
+
+    An output that is an input, or is read from one at other indices, is a copy.
+    """
+    made = sum(_node_us(program, n, target) for n in program.nodes if operator(n.op).kind != LEAF)
+    written = (program.nodes[output.node] for output in program.outputs)
+    return made + sum(_copy_us(program, n, target) for n in written if n.op == "load")
+
+
+def _copy_us(program: Program, node: Node, target: Target) -> float:
+    moved = 2 * _elements(program, node.dims) * max(t.dtype.bytes for t in program.inputs)
+    work_us = moved / target.dram_bytes_per_us
+    return max(work_us + target.launch_us, _SMALLEST_KERNELS * target.launch_us)
 
 
 def _node_us(program: Program, node: Node, target: Target) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from mirage_py.cli.number_options import Seconds
 from mirage_py.cli.screen import Screen, stdout_to_stderr
 from mirage_py.errors import InputError
 
@@ -78,13 +79,13 @@ def _names(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[st
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(),
     metavar="S",
     help="End by then; rows that were not begun are listed.",
 )
 @click.option(
     "--row-seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(),
     metavar="S",
     default=300.0,
     show_default=True,

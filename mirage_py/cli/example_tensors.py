@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from mirage_py.cli.user_module import call_example_inputs
 from mirage_py.errors import InputError
 from mirage_py.frontend.spec.source import did_you_mean
 from mirage_py.ugraph.dtypes import dtype
@@ -52,7 +53,7 @@ def example_arguments(
     if inputs:
         given = _tensors(inputs, parameters, place)
     elif callable(getattr(module, "example_inputs", None)):
-        given = _from_module(module.example_inputs(), parameters, place)
+        given = _from_module(call_example_inputs(module), parameters, place)
     else:
         given = {}
     missing = [
@@ -105,7 +106,14 @@ def _tensors(
                 f"'{name}' is given twice", where=f"--input {text}", repair="leave one out"
             )
         # Empty, as tracing reads shapes only: pages that nobody touches cost no memory.
-        tensors[name] = torch.empty(shape, dtype=getattr(torch, torch_name))
+        try:
+            tensors[name] = torch.empty(shape, dtype=getattr(torch, torch_name))
+        except RuntimeError as error:
+            raise InputError(
+                f"torch makes no tensor of this shape: {str(error).splitlines()[0]}",
+                where=f"--input {text}",
+                repair="use smaller sizes",
+            ) from None
     return tensors
 
 

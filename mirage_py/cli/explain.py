@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mirage_py.cli.number_options import Seed
 from mirage_py.cli.screen import Screen, stdout_to_stderr
 from mirage_py.targets import ALL_TARGETS
 
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="GPU to search for, for a spec; an artifact has its own.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of every random choice.")
+@click.option(
+    "--seed", type=Seed(), default=0, show_default=True, help="Seed of every random choice."
+)
 @click.option(
     "--limit",
     "limits",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -16,6 +17,9 @@ from mirage_py.errors import MirageError
 
 INTERNAL_ERROR = 1
 INTERRUPTED = 130
+NO_ROOM = 2
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -45,6 +49,10 @@ def run(arguments: Sequence[str]) -> int:
         # The reader of stdout left, as `head` does. Without this the interpreter complains at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return INTERNAL_ERROR
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            return _bug(error, json=json, verbose=verbose)
+        return _no_room(error, json=json)
     except Exception as error:  # noqa: BLE001  the last line of defence: a message, not a trace
         return _bug(error, json=json, verbose=verbose)
     return code if isinstance(code, int) else 0
@@ -54,6 +62,14 @@ def _interrupted(json: bool) -> int:
     click.echo("interrupted", err=True)
     _document(json, "Interrupted", INTERRUPTED, "interrupted")
     return INTERRUPTED
+
+
+def _no_room(error: OSError, *, json: bool) -> int:
+    what, where = str(error.strerror), str(error.filename or "stdout, or a temporary file")
+    repair = "make room, or write to another place"
+    click.echo(f"error: {where}: {what}\n  try: {repair}", err=True)
+    _document(json, type(error).__name__, NO_ROOM, what, where=where, why="", repair=repair)
+    return NO_ROOM
 
 
 def _bug(error: Exception, *, json: bool, verbose: bool) -> int:

@@ -17,7 +17,8 @@ _NUMBERS = ("int", "int | None")
 def read_limits(texts: Sequence[str]) -> SearchLimits:
     """The bounds of a search, those that are given changed. Raises InputError.
 
-    Those that are numbers can be set, and ``rings=expanded``, for the laws that multiply out.
+    Those that are numbers can be set, and ``rings``: ``factored`` leaves out the laws that multiply
+    products out, ``expanded`` has them.
     """
     limits = SearchLimits()
     known = tuple(f.name for f in fields(limits) if f.type in _NUMBERS)
@@ -30,7 +31,7 @@ def read_limits(texts: Sequence[str]) -> SearchLimits:
             raise InputError(
                 f"'{text}' is not a limit",
                 where="--limit",
-                why="a limit is NAME=N, the number whole and at least 1, or rings=expanded",
+                why="a limit is NAME=N, the number whole and at least 1, or rings=factored",
                 repair="for instance --limit max_tensors=6000",
             )
         elif name not in known:

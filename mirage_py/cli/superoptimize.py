@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from mirage_py.cli.interrupts import stop_on_interrupt
+from mirage_py.cli.number_options import Seconds, Seed
 from mirage_py.cli.screen import Screen, stdout_to_stderr
 from mirage_py.targets import ALL_TARGETS
 
@@ -44,11 +46,13 @@ INTERRUPTED = 130
 )
 @click.option(
     "--budget",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(),
     metavar="SECONDS",
     help="Stop after this time, with the best so far.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of every random choice.")
+@click.option(
+    "--seed", type=Seed(), default=0, show_default=True, help="Seed of every random choice."
+)
 @click.option(
     "-o",
     "--output",
@@ -128,6 +132,8 @@ def superoptimize(
         with_cache = not (no_cache or Settings.from_env().no_cache)
         question = pipeline.question_of(source.program, options, bounds)
         result = known_result(question) if with_cache else None
+        if result is not None:
+            result = _under_name(result, source.program.name)
         if result is None:
             with stop_on_interrupt() as should_stop:
                 result = pipeline.optimize(
@@ -149,6 +155,15 @@ def superoptimize(
         result = save_result(result, folder)
     _report(screen, result, json=json)
     return _exit_code(screen, result, require_speedup=require_speedup, journal=journal)
+
+
+def _under_name(result: Result, name: str) -> Result:
+    """A known result says so where it was found under another name, which its kernels have."""
+    found_as = name if result.ugraph is None else result.ugraph.program.name
+    if found_as == name:
+        return result
+    note = f"the same program was searched as '{found_as}', and its kernels are called so"
+    return replace(result, notes=(*result.notes, note))
 
 
 def _report(screen: Screen, result: Result, *, json: bool) -> None:

@@ -58,14 +58,39 @@ def find_function(module: ModuleType, name: str, path: Path) -> Callable[..., An
             why=f"it defines {', '.join(known)}" if known else "it defines no function",
             repair=did_you_mean(name, known, "name one of its functions after the colon"),
         ) from None
+    if isinstance(found, type):
+        raise InputError(
+            f"'{name}' is a class, not a function",
+            where=str(path),
+            why="what it computes depends on the object that is made of it",
+            repair=f"make one in the module, as in block = {name}(...), and name that",
+        )
     if not callable(found):
         raise InputError(
-            f"'{name}' is a {type(found).__name__}, not a function",
+            f"'{name}' is of type {type(found).__name__}, not a function",
             where=str(path),
             repair="name a function or a torch.nn.Module",
         )
     function: Callable[..., Any] = found
     return function
+
+
+def call_example_inputs(module: ModuleType) -> Any:
+    """What ``example_inputs()`` of the module returns.
+
+    Raises InputError with the line of the file that failed.
+    """
+    try:
+        return module.example_inputs()
+    except (MirageError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise InputError(
+            f"example_inputs() failed: {type(error).__name__}: {error}",
+            where=_place(error, Path(str(module.__file__))),
+            why="it is called without arguments, for the arguments of the function",
+            repair="mend it, or give each argument with --input NAME=dtype[d0,d1,...]",
+        ) from error
 
 
 def functions_in(path: Path) -> list[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mirage_py.cli.number_options import Seed
 from mirage_py.cli.screen import Screen, stdout_to_stderr
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ DIFFERENT = 4
     show_default=True,
     help="Random trials of every comparison.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of every random choice.")
+@click.option(
+    "--seed", type=Seed(), default=0, show_default=True, help="Seed of every random choice."
+)
 @click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
 @click.pass_obj
 def verify(screen: Screen, a: str, b: str, trials: int, seed: int, json: bool) -> int:

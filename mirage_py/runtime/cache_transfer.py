@@ -33,6 +33,7 @@ from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.verify.field_test import field_test
 
 _ARCHIVES = (".tar", ".tar.gz", ".tgz")
+_OTHER_ARCHIVES = (".zip", ".7z", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".gz")
 _NAME = re.compile(
     r"(?P<target>[a-z0-9_]{1,40})/(?P<key>[0-9a-f]{8,64})/"
     r"(?P<file>kernels/[^\W\d]\w{,199}\.(?:py|cu)|[a-z]{1,20}(?:\.[a-z]{1,9}){1,2})"
@@ -74,6 +75,13 @@ def export_entries(entries: Sequence[Entry], destination: Path) -> tuple[Entry, 
     ):
         raise InputError(
             "something is there already", where=str(destination), repair="name another file"
+        )
+    if not is_archive(destination) and destination.name.endswith(_OTHER_ARCHIVES):
+        raise InputError(
+            "archives of this kind are not written",
+            where=str(destination),
+            why=f"an archive ends in {', '.join(_ARCHIVES)}; any other name is that of a folder",
+            repair=f"{destination.with_suffix('.tar.gz')}",
         )
     sound: list[Entry] = []
     held: dict[str, Files] = {}

@@ -205,3 +205,12 @@ def test_what_does_not_compile_for_the_target_is_dropped(monkeypatch):
     result = found.modelled(lambda _: None)
     assert result.plan == found.instances[1].plan
     assert (result.candidates[0].passed, result.candidates[0].reason) == (False, "no")
+
+
+def test_where_none_compiles_it_is_not_said_that_eager_is_faster(monkeypatch):
+    from mirage_py.runtime import ahead_of_time
+
+    monkeypatch.setattr(ahead_of_time, "compile_fault", lambda *_: "no")
+    result = ranking("library_prologue").modelled(lambda _: None)
+    assert result.plan is None
+    assert result.notes == ("no candidate ran and gave the right result",)

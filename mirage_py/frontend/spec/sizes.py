@@ -30,7 +30,8 @@ def resolve(source: Source, written: Sequence[Size], bound: Mapping[str, int]) -
                 size.span,
                 f"size '{size.name}' has no number",
                 why=f"the spec leaves it open with {size.name} = ?",
-                repair=f"pass sizes={{'{size.name}': 16}} to parse, or write the number here",
+                repair=f"--size {size.name}=16 on the command line, "
+                f"sizes={{'{size.name}': 16}} for parse, or write the number here",
             )
         value = integer(source, sizes, size.value)
         if value < 1:

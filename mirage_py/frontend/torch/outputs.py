@@ -30,6 +30,7 @@ def declare_outputs(
     names = [stem] if len(nodes) == 1 else [f"{stem}{n}" for n in range(len(nodes))]
     for node, name in zip(nodes, _distinct_from(names, lowering.builder.inputs), strict=True):
         lowering.node = node
+        _refuse_input(lowering, node, arrays)
         _declare_output(lowering, node, name, arrays[node], devices)
     lowering.node = None
     return tuple(nodes.index(r) if isinstance(r, torch.fx.Node) else (r,) for r in captured.results)
@@ -40,6 +41,22 @@ def _distinct_from(names: Sequence[str], taken: Mapping[str, object]) -> list[st
     return distinct([*taken, *names])[len(taken) :]
 
 
+def _refuse_input(
+    lowering: Lowering, node: torch.fx.Node, arrays: Mapping[torch.fx.Node, Any]
+) -> None:
+    """UnsupportedError, with the input's name in the program, where a result is one, or a view."""
+    aliased = _aliased_placeholder(node)
+    if aliased is None:
+        return
+    read = lowering.builder.nodes[arrays[aliased].node]
+    raise lowering.refuse(
+        f"a result is the tensor '{read.access.tensor if read.access else aliased.name}' itself, "
+        "or a view of it",
+        why="a kernel writes its results to memory of their own",
+        repair="return the view outside the function, or return .clone() of it",
+    )
+
+
 def _declare_output(
     lowering: Lowering,
     node: torch.fx.Node,
@@ -48,13 +65,6 @@ def _declare_output(
     devices: Sequence[torch.device],
 ) -> None:
     builder = lowering.builder
-    aliased = _aliased_placeholder(node)
-    if aliased is not None:
-        raise lowering.refuse(
-            f"a result is the tensor '{aliased.name}' itself, or a view of it",
-            why="a kernel writes its results to memory of their own",
-            repair="return the view outside the function, or return .clone() of it",
-        )
     device = node.meta["val"].device
     if device not in devices:
         raise lowering.refuse(

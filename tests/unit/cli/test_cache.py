@@ -164,6 +164,14 @@ def test_export_and_import(cli, store, tmp_path, monkeypatch):
     assert len(cli("cache", "ls", "--json").document["entries"]) == 2
 
 
+@pytest.mark.parametrize("name", ["results.zip", "results.tar.xz", "results.gz"])
+def test_an_archive_of_another_kind_is_no_folder(cli, store, tmp_path, name):
+    outcome = cli("cache", "export", tmp_path / name)
+    assert outcome.code == 2
+    assert "archives of this kind are not written" in outcome.err
+    assert not (tmp_path / name).exists()
+
+
 def test_export_says_what_it_left_out(cli, store, tmp_path):
     (store.folder("h200", KEYS[0]) / "plan.json").unlink()
     outcome = cli("cache", "export", tmp_path / "out")

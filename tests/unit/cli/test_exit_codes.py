@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -169,3 +170,28 @@ def test_a_reader_that_leaves_is_no_error():
     os.close(writer)
     assert done.returncode == 1
     assert done.stderr == ""
+
+
+def test_a_full_disk_is_no_bug(cli, monkeypatch: pytest.MonkeyPatch):
+    _raising(monkeypatch, OSError(errno.ENOSPC, "No space left on device"))
+    outcome = cli("verify", "a", "b", "--json")
+    assert outcome.code == 2
+    assert outcome.document["error"]["what"] == "No space left on device"
+    assert "bug" not in outcome.err
+    assert "try: make room" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("superoptimize", "a.math", "--budget", "nan"), "'nan' is not a number of seconds"),
+        (("bench", "--seconds", "nan"), "'nan' is not a number of seconds"),
+        (("superoptimize", "a.math", "--seed", "-1"), "-1 is not a seed"),
+        (("verify", "a.math", "b.math", "--seed", "-1"), "-1 is not a seed"),
+        (("explain", "a.math", "--seed", str(1 << 63)), "is not a seed"),
+    ],
+)
+def test_numbers_that_nothing_can_be_done_with(cli, arguments: tuple[str, ...], says: str):
+    outcome = cli(*arguments)
+    assert outcome.code == 2
+    assert says in outcome.err

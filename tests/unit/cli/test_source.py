@@ -94,7 +94,9 @@ def test_a_function_that_reads_other_tensors_is_no_baseline(tmp_path: Path):
     ("spec", "inputs", "says", "repair"),
     [
         ("{module}", [], "which function of the module?", "{module}:scaled"),
-        ("{module}:scale", [], "'scale' is a float, not a function", "name a function"),
+        ("{module}:scale", [], "'scale' is of type float, not a function", "name a function"),
+        ("{module}:Block", ["x=f16[2]"], "'Block' is a class", "block = Block(...)"),
+        ("{module}:scaled", [f"x=f16[{1 << 40},{1 << 40}]"], "no tensor of this shape", "smaller"),
         ("{module}:scald", [], "no function 'scald'", "did you mean 'scaled'?"),
         ("{module}:scaled", ["y=f16[2]"], "no parameter 'y'", "name one of them"),
         ("{module}:scaled", ["x=f16[2,6]"], "no shape for w", "--input w=f16["),
@@ -119,6 +121,14 @@ def test_what_is_wrong_with_a_function(
     assert outcome.code == 2
     assert says in outcome.err
     assert repair.format(**places) in outcome.err
+
+
+def test_example_inputs_that_fail_name_their_line(cli, tmp_path: Path):
+    path = tmp_path / "failing.py"
+    path.write_text("def f(x):\n    return x\n\ndef example_inputs():\n    return 1 / 0\n")
+    outcome = cli("superoptimize", f"{path}:f")
+    assert outcome.code == 2
+    assert f"error: {path}:5: example_inputs() failed: ZeroDivisionError" in outcome.err
 
 
 def test_shapes_that_do_not_fit_name_the_line(cli, module: Path):

@@ -234,6 +234,15 @@ def test_the_second_run_searches_nothing(cli, softmax_spec, tmp_path, monkeypatc
     assert "predicted on h200" in out
 
 
+def test_a_program_that_is_known_by_another_name_says_so(cli, softmax_spec, tmp_path):
+    arguments = ("--target", "h200", "--effort", "none", "-o", tmp_path / "out")
+    assert "searched as" not in cli("superoptimize", softmax_spec, *arguments).out
+    other = softmax_spec.with_name("rows.math")
+    other.write_text(softmax_spec.read_text(encoding="utf-8"), encoding="utf-8")
+    out = cli("superoptimize", other, *arguments).out
+    assert "the same program was searched as 'softmax', and its kernels are called so" in out
+
+
 def test_what_may_change_the_result_is_another_question(
     cli, softmax_spec, tmp_path, result, monkeypatch
 ):

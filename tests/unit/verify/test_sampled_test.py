@@ -54,6 +54,25 @@ def test_what_is_too_large_is_skipped_with_a_reason():
     assert "operations" in evidence.skipped
 
 
+def test_an_output_larger_than_any_memory_is_skipped_with_a_reason():
+    program = parse("B = 1073741824, N = 1073741824\nX[B, N] : f16\nY[b, n] = exp(X[b, n])")
+    evidence = sampled_test(program, naive_plan(program, {"b": 1, "n": 1024}).ugraph, seed=1)
+    assert evidence.equal
+    assert evidence.samples == 0
+    assert "larger than the memory" in evidence.skipped
+
+
+def test_a_draw_that_runs_out_of_memory_is_skipped(monkeypatch):
+    def full(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("mirage_py.verify.sampled_test.run_blocks", full)
+    graph = samples.ugraph("softmax")
+    evidence = sampled_test(graph.program, graph, seed=1)
+    assert (evidence.equal, evidence.samples) == (True, 0)
+    assert "larger than the memory" in evidence.skipped
+
+
 def test_a_wrong_tail_is_found():
     # The last tile of n is 15 wide, and the kernel scales what lies in it.
     program = parse("B = 4, N = 1000\nX[B, N] : f32\nY[b, n] = X[b, n] * 3")

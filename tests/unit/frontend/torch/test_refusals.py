@@ -226,6 +226,14 @@ def test_the_operator_is_named_as_the_user_wrote_it():
             trace(fn, X)
 
 
+def test_a_result_that_is_an_input_is_called_by_its_name():
+    def fn(left, right):
+        return left + right, right.t()
+
+    with pytest.raises(UnsupportedError, match="a result is the tensor 'right' itself, or a view"):
+        trace(fn, X, X)
+
+
 def test_a_line_inside_a_helper_is_named():
     def outer(x):
         return a_sort(x) + 1
