@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.backends import AUTO, limits_for, rank_for, usable
 from mirage_py.dump import Dump
-from mirage_py.errors import InputError, UnsupportedError
+from mirage_py.errors import UnsupportedError
+from mirage_py.options import Options as Options  # noqa: PLC0414  callers name it as pipeline's
 from mirage_py.partition.limits import fits
 from mirage_py.partition.optimize_parts import PartJob, optimize_parts
 from mirage_py.partition.partition import Partition, partition
 from mirage_py.result import Result
-from mirage_py.runtime.emission import BACKENDS
 from mirage_py.search.rewrites import with_rewrites
 from mirage_py.search.safe import safe_families
 from mirage_py.search.search import SearchLimits, SearchResult, search
@@ -31,7 +31,7 @@ from mirage_py.selection import Baselines, Progress, Ranking, Verified
 from mirage_py.settings import Settings
 from mirage_py.targets import Target
 from mirage_py.targets import target as target_named
-from mirage_py.time_budget import PLANS, USUAL_S, TimeBudget, plan_count
+from mirage_py.time_budget import USUAL_S, TimeBudget, plan_count
 from mirage_py.ugraph.dtypes import F64
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.printing import format_program, format_ugraph
@@ -48,28 +48,6 @@ _DEFAULT_TARGET = "h200"
 _TRIALS = 4
 # Seconds that a search takes before it is spread over processes, which start in about as long.
 _ALONE_S = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How to optimise; the command line's options by the same names.
-
-    ``budget`` is in seconds, of the whole optimisation.
-    """
-
-    target: str = "auto"
-    backend: str = "auto"
-    effort: str = "quick"
-    budget: float | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.effort not in PLANS:
-            raise InputError(f"unknown effort '{self.effort}'", repair="use none, quick or full")
-        if self.backend not in (AUTO, *BACKENDS):
-            raise InputError(
-                f"unknown back end '{self.backend}'", repair="use auto, triton or cuda"
-            )
 
 
 def optimize(

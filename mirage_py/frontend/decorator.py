@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from mirage_py.frontend.dynamic_axes import Declared
 from mirage_py.frontend.searches import CallOptions
 from mirage_py.frontend.superoptimized import SuperoptimizedFunction
+from mirage_py.options import Options
 
 __all__ = ["CallOptions", "SuperoptimizedFunction", "superoptimize"]
 
@@ -68,7 +69,10 @@ def superoptimize(
 
     ``plan`` is a saved artifact, or the text of a plan that ``explain`` prints: calls with its
     program are served by it without a search.
+
+    Raises InputError for an option that there is none of.
     """
+    Options(target, backend, effort, budget, seed)  # a wrong one is an error here, at any call none
     options = CallOptions(
         target,
         backend,

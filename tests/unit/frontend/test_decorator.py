@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mirage_py.errors import UnsupportedError
+from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction, superoptimize
 from mirage_py.frontend.warnings import MirageWarning
 from mirage_py.ugraph.interpret.program import evaluate_program
@@ -224,6 +224,17 @@ def test_a_kernel_that_fails_costs_a_warning():
         torch.testing.assert_close(fn(X, W), layer(X, W))
     fn(X, W)
     assert "the function itself: RuntimeError: illegal access" in fn.dispatch_table()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"effort": "max"}, {"target": "h300"}, {"backend": "metal"}, {"seed": -1}, {"budget": -1.0},
+     {"budget": float("nan")}],
+    ids=str,
+)  # fmt: skip
+def test_an_option_that_there_is_none_of_is_an_error_at_once(wrong):
+    with pytest.raises(InputError):
+        superoptimize(**wrong)
 
 
 def test_without_a_gpu_the_function_itself_runs():

@@ -19,6 +19,7 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "settings": (),
     "targets": (),
     "time_budget": (),
+    "options": ("targets", "time_budget"),
     "ugraph": (),
     "axioms": ("ugraph",),
     "verify": ("ugraph",),
@@ -61,6 +62,7 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
         "backends",
         "known_results",
         "time_budget",
+        "options",
     ),
     # A search at one size for a kernel of many.
     "sized_kernels": ("ugraph", "runtime", "result", "backends", "known_results", "pipeline"),
@@ -75,6 +77,7 @@ TOP = ("cli", "__init__", "__main__")
 
 # The decorator turns a function into a kernel: the files of a front end that need more than it.
 EXCEPTIONS: dict[str, tuple[str, ...]] = {
+    "frontend/decorator.py": ("options",),
     "frontend/superoptimized.py": ("shapes", "torch_ops"),
     "frontend/preparation.py": ("shapes",),
     "frontend/entry_tables.py": ("shapes",),

@@ -1,0 +1,50 @@
+"""How to optimise: one value, right once it is made, so that a wrong one is an error at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from mirage_py.errors import InputError
+from mirage_py.targets import target as target_named
+from mirage_py.time_budget import PLANS
+
+AUTO = "auto"
+_BACKENDS = (AUTO, "triton", "cuda")
+# What torch's and numpy's generators both take.
+_SEEDS = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to optimise; the command line's options by the same names.
+
+    ``budget`` is in seconds, of the whole optimisation. Raises InputError for a value that there
+    is none of.
+    """
+
+    target: str = AUTO
+    backend: str = AUTO
+    effort: str = "quick"
+    budget: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.target != AUTO:
+            target_named(self.target)
+        if self.effort not in PLANS:
+            raise InputError(f"unknown effort '{self.effort}'", repair="use none, quick or full")
+        if self.backend not in _BACKENDS:
+            raise InputError(
+                f"unknown back end '{self.backend}'", repair="use auto, triton or cuda"
+            )
+        if self.budget is not None and (math.isnan(self.budget) or self.budget < 0):
+            raise InputError(
+                f"{self.budget} is no budget",
+                why="it is in seconds, for the whole optimisation",
+                repair="pass 0 or more, math.inf for no end, or None for what the effort takes",
+            )
+        if not 0 <= self.seed < _SEEDS:
+            raise InputError(
+                f"{self.seed} is no seed", repair="pass a whole number from 0 to 2^63 - 1"
+            )
