@@ -174,6 +174,7 @@ class _Writer:
             args = [
                 self._cast(a, F32) if a.dtype and a.dtype.bytes < F32.bytes else a for a in args
             ]
+        args = self._of_one_type(args)
         self.has_bare_exp |= node.op == "exp"
         dtype = BOOL if node.op in _COMPARISONS else _promoted(args)
         if node.op in ("maximum", "minimum"):
@@ -185,10 +186,20 @@ class _Writer:
         return _Value(_CALLS[node.op].format(*texts), node.dims, dtype)
 
     def _where(self, node: Node, args: Sequence[_Value]) -> _Value:
+        args = [args[0], *self._of_one_type([*args[1:]])]
         condition, x, y = (aligned(a.text, a.dims, node.dims) for a in args)
         if args[0].dtype != BOOL:
             condition = f"{_atom(condition)} != 0"
         return _Value(f"torch.where({condition}, {x}, {y})", node.dims, _promoted(args[1:]))
+
+    def _of_one_type(self, args: list[_Value]) -> list[_Value]:
+        """The operands, such that PyTorch computes in the type of all: to it a tensor without axes
+        is like a number beside one that has some.
+        """
+        dtype = _promoted(args)
+        if all(a.dtype != dtype for a in args if a.dims):
+            return [self._cast(a, dtype) if a.dims else a for a in args]
+        return args
 
     def _cast(self, value: _Value, to: DType) -> _Value:
         if value.dtype in (None, to):

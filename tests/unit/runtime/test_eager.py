@@ -218,3 +218,15 @@ def test_masks_are_numbers():
     total, rest = torch_function(b.build())(one, other)
     assert torch.equal(total, (one.float() + other.float()) ** 2)
     assert torch.equal(rest, 1 - one.float())
+
+
+def test_a_tensor_without_axes_is_no_number():
+    """To PyTorch the type of one does not count beside a tensor that has axes."""
+    text = """
+    N = 64
+    X[N] : bf16
+    let L[n] = X[n] - sum[n](X[n] * X[n])
+    Y[n] : f32 = L[n]
+    Z[n] : f32 = where(L[n] < 0.0, X[n], sum[n](X[n] * X[n]))
+    """
+    check(mirage_py.parse(text))
