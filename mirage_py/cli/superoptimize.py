@@ -202,6 +202,7 @@ def _exit_code(
         )
         return NOTHING_RAN
     if require_speedup and (result.plan is None or result.speedup <= 1.0):
-        screen.message("no improvement: the original program stays")
+        stays = "the original program stays" if result.plan is None else "the artifact has its best"
+        screen.message(f"no improvement, {result.speedup:.2f}x: {stays}")
         return NO_IMPROVEMENT
     return 0

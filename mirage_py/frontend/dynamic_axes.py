@@ -10,6 +10,7 @@ import torch
 
 from mirage_py.errors import InputError
 from mirage_py.frontend.torch.call_key import Call
+from mirage_py.frontend.torch.calls import Signature
 
 # For each parameter its axes, each with the name of its size or, in a sequence, without.
 Declared = Mapping[str, Mapping[int, str] | Sequence[int]]
@@ -43,6 +44,22 @@ def marks_of(leaves: Sequence[Any]) -> tuple[Hashable, ...]:
         tuple(tuple(sorted(getattr(leaf, mark, ()))) for mark in (_MARK, _STATIC_MARK))
         for leaf in leaves
     )
+
+
+def check_declared(declared: Declared | None, signature: Signature) -> None:
+    """InputError for a name that is no parameter of the function: its axes would stay static."""
+    if not declared or signature.parameters is None:
+        return
+    known = signature.parameters.parameters
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in known.values()):
+        return
+    for name in declared:
+        if name not in known:
+            raise InputError(
+                f"dynamic= names '{name}', which is no parameter",
+                why=f"the parameters are {', '.join(known)}",
+                repair='name one of them, as in dynamic={"x": {0: "tokens"}}',
+            )
 
 
 def dynamic_axes(

@@ -17,6 +17,7 @@ import torch
 from torch.compiler import is_compiling
 
 from mirage_py.frontend import refused_calls
+from mirage_py.frontend.dynamic_axes import check_declared
 from mirage_py.frontend.entries import Entry
 from mirage_py.frontend.entry_tables import EntryTables, Found
 from mirage_py.frontend.kept_kernels import explained, operands_of, save_entry
@@ -50,7 +51,9 @@ class SuperoptimizedFunction(Generic[P, R]):
         functools.update_wrapper(self, fn, updated=() if is_module else ("__dict__",))
         self.options = options or CallOptions()
         self._name = getattr(fn, "__name__", type(fn).__name__)
-        self._reader = CallReader(Signature.of(fn))
+        signature = Signature.of(fn)
+        check_declared(self.options.dynamic, signature)
+        self._reader = CallReader(signature)
         self._preparation = Preparation(self._reader, self.options, optimizer, sized_optimizer)
         self._tables = EntryTables(self._name, self._preparation, self._mode)
         self._repeated = RepeatedCalls()

@@ -147,7 +147,10 @@ def test_require_speedup(cli, softmax_spec, tmp_path, result, monkeypatch):
     outcome = cli(*arguments, "--require-speedup")
     assert outcome.code == 3
     assert faults(outcome.document) == []
-    assert "no improvement" in outcome.err
+    assert "no improvement, 1.00x: the original program stays" in outcome.err
+    slower = replace(result.baseline, time_us=2.0 * result.baseline.time_us)
+    _replaced(monkeypatch, replace(result, best=slower))
+    assert "0.50x: the artifact has its best" in cli(*arguments, "--require-speedup").err
     _replaced(monkeypatch, result)
     assert cli(*arguments, "--require-speedup").code == 0
 

@@ -232,6 +232,11 @@ def test_an_option_that_does_not_exist_is_the_callers_mistake():
         SuperoptimizedFunction(lambda x: x, CallOptions(shapes="elastic"))
 
 
+def test_a_name_that_is_no_parameter_is_the_callers_mistake():
+    with pytest.raises(InputError, match="names 'q', which is no parameter"):
+        SuperoptimizedFunction(lambda x: x * 2, CallOptions(dynamic={"q": (0,)}))
+
+
 def test_prepared_kernels_are_compiled():
     sizes = Sizes()
     fn = sizes.serve(lambda x, w: x @ w, shapes="bucketed", dynamic={"x": (0,)})
