@@ -78,7 +78,9 @@ def _native_layer_norm(
     bias: torch.Tensor | None,
     eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The norm, and the mean and the inverse deviation that the backward graph wants."""
+    """The norm, and the mean and the inverse deviation that the backward graph wants. The operator
+    writes rows in their order, however ``x`` lies: somebody may have taken a view of its result.
+    """
     axes = list(range(-len(shape), 0))
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     mean = wide.mean(axes, keepdim=True)
@@ -89,7 +91,7 @@ def _native_layer_norm(
         result = result * weight
     if bias is not None:
         result = result + bias
-    return result.to(x.dtype), mean, inverse
+    return result.to(x.dtype).contiguous(), mean, inverse
 
 
 def _var_mean(

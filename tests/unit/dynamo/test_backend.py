@@ -122,6 +122,22 @@ def test_results_have_the_strides_of_eager(compiled: Compiled):
         assert got.stride() == want.stride()
 
 
+@pytest.mark.parametrize("axes", [(1, 0, 2), (2, 0, 1)], ids=["permuted", "columns last"])
+def test_a_layer_norm_of_permuted_rows_can_be_viewed(compiled: Compiled, axes: tuple[int, ...]):
+    """Its result is row-major in eager, and the model's own code has found so."""
+
+    def normed(x: torch.Tensor) -> torch.Tensor:
+        y = F.layer_norm(x, x.shape[-1:])
+        return y.view(-1, x.shape[-1]) * 1.5
+
+    x = torch.randn(4, 6, 8).permute(axes).requires_grad_()
+    result = compiled(normed)(x)
+    torch.testing.assert_close(result, normed(x))
+    (found,) = torch.autograd.grad(result.square().sum(), x)
+    (want,) = torch.autograd.grad(normed(x).square().sum(), x)
+    torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
+
+
 def test_results_do_not_share_memory_by_accident(compiled: Compiled):
     def copies(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x.clone(), x + 0
