@@ -191,8 +191,10 @@ class StayingPipeline(EnginePipeline):
     def begin_loop(
         self, section: int, dim: str, bounds: tuple[str, str, int], nodes: Sequence[int]
     ) -> None:
-        """In front of a loop: all its tiles are the business of others."""
-        del dim, bounds, nodes
+        """In front of a loop: all its tiles are the business of others, where it has some."""
+        if section not in self.loops:
+            super().begin_loop(section, dim, bounds, nodes)
+            return
         self._section = section
         self.lags = False
         self._now = {}
@@ -207,5 +209,7 @@ class StayingPipeline(EnginePipeline):
 
     def end_loop(self, section: int) -> None:
         """Behind the last iteration of a loop, whose early products are there."""
-        if self._inputs and section == self._last_reader:
+        if section not in self.loops:
+            super().end_loop(section)
+        elif self._inputs and section == self._last_reader:
             self._give_inputs_back()

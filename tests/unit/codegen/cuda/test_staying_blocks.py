@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from cuda_plans import cuda_plan, error_of, for_cuda, kernel_of
-from plans import attention_plan, attention_reference
+from plans import attention_plan, attention_reference, rms_plan, rms_reference
 
 from mirage_py.codegen.cuda.dealt_places import dealt_places
 from mirage_py.codegen.tiles import Tiling
@@ -107,6 +107,15 @@ def test_places_with_unequal_work(flags):
 
     plan = cuda_plan(CAUSAL, KERNEL, 3, blocks="3", **FLAGS | flags)
     assert error_of(plan, reference) < 2e-3
+
+
+@needs_compiler
+@pytest.mark.parametrize("stages", [1, 2])
+def test_two_loops(stages):
+    """With one stage the sum of squares reads its rows straight from memory, without the engine."""
+    plan = for_cuda(rms_plan(40, 128, 64), 4, stages, blocks="2", **FLAGS)
+    assert kernel_of(plan).grid == 2
+    assert error_of(plan, rms_reference) < 2e-3
 
 
 @needs_compiler
