@@ -45,8 +45,9 @@ class BackendOptions:
     * ``shapes``: how a region serves other sizes than it was made for. ``static``: one entry of its
       dispatch table for each set of sizes met.
     * ``whole_graph``: whether a graph with regions has to beat the same graph by Inductor alone.
-      ``race``: both are timed, and the faster one is used. ``trust``: regions are, each of which is
-      faster by itself. ``auto``: ``race`` with effort full, as Inductor compiles the graph twice.
+      ``race``: both are timed, and the faster one is used, for which Inductor compiles the graph
+      twice. ``trust``: regions are used, each of which is faster by itself. ``auto``: ``race``
+      where regions are measured: on a GPU, and not with effort none.
     """
 
     effort: str = "quick"

@@ -62,8 +62,6 @@ class WholeRace:
     def __init__(self, options: BackendOptions, target: str) -> None:
         self._options = options
         self._target = target
-        asked = options.whole_graph
-        self._wanted = asked == "race" or (asked == "auto" and options.effort == "full")
         self._keeps = options.cache and not Settings.from_env().no_cache
         self._entered = 0
         self._key = ""
@@ -76,7 +74,7 @@ class WholeRace:
         """Enter the graph that AOTAutograd has made, before it is cut: whether it is known that
         torch's is faster.
         """
-        if not self._wanted:
+        if not self._is_wanted(inputs):
             return False
         self._entered += 1
         try:
@@ -88,6 +86,14 @@ class WholeRace:
             return False
         _report(self._known, "raced before")
         return self._known.winner == TORCH
+
+    def _is_wanted(self, inputs: Sequence[Any]) -> bool:
+        if self._options.whole_graph == "auto":
+            # Where regions have been measured, there is a clock for the whole.
+            kinds = [x.device.type for x in inputs if isinstance(x, torch.Tensor)]
+            measured = self._options.effort != "none"
+            return measured and any(clock_for(kind) is not None for kind in kinds)
+        return self._options.whole_graph == "race"
 
     def _enter(self, graph: GraphModule, inputs: Sequence[Any]) -> None:
         from torch._guards import TracingContext

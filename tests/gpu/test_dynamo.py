@@ -196,6 +196,8 @@ def test_sizes_that_change():
             close(fast(*arguments), block(*arguments))
 
 
+# Of Inductor, about the float32 products of rotary positions.
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")
 @pytest.mark.parametrize("name", ["llama", "qwen3"])
 def test_a_model_in_bfloat16(name: str):
     pytest.importorskip("transformers")

@@ -246,20 +246,21 @@ def test_training_is_not_raced(compiled: Any, clock: Clock, by_torch: list[str],
     assert "compiled by torch" not in by_torch
 
 
-@pytest.mark.parametrize("options", [{"whole_graph": "trust"}, {"whole_graph": "auto"}])
-def test_regions_are_trusted_where_nobody_asks(
-    compiled: Any, clock: Clock, by_torch: list[str], options: Any
+@pytest.mark.parametrize(
+    ("options", "races"),
+    [
+        ({"whole_graph": "trust", "effort": "full"}, 0),
+        ({"whole_graph": "auto", "effort": "none"}, 0),
+        ({"whole_graph": "auto", "effort": "quick"}, 1),
+        ({"whole_graph": "auto", "effort": "full"}, 1),
+    ],
+)
+def test_who_measures_regions_races_the_whole(
+    compiled: Any, clock: Clock, by_torch: list[str], options: Any, races: int
 ):
     with torch.no_grad():
         raced(compiled, plain, **options)(torch.randn(5, 64), torch.randn(64, 64))
-    assert clock.races == 0
-
-
-def test_effort_full_is_a_race(compiled: Any, clock: Clock, by_torch: list[str]):
-    with torch.no_grad():
-        fast = raced(compiled, plain, whole_graph="auto", effort="full")
-        fast(torch.randn(5, 64), torch.randn(64, 64))
-    assert clock.races == 1
+    assert clock.races == races
 
 
 @pytest.mark.parametrize(
@@ -305,10 +306,15 @@ def test_who_breaks_the_gpu_is_left_to_torch_at_the_next_start(
     assert len(lines("with regions it broke the GPU context: illegal")) == 1
 
 
-def test_a_cpu_has_no_clock(compiled: Any, by_torch: list[str], lines: Lines):
+@pytest.mark.parametrize(("whole_graph", "said"), [("race", 1), ("auto", 0)])
+def test_a_cpu_has_no_clock(
+    compiled: Any, by_torch: list[str], lines: Lines, whole_graph: str, said: int
+):
     with torch.no_grad():
-        raced(compiled, plain)(torch.randn(5, 64), torch.randn(64, 64))
-    assert len(lines("not raced: nothing is timed on a CPU")) == 1
+        fast = raced(compiled, plain, whole_graph=whole_graph, effort="full")
+        fast(torch.randn(5, 64), torch.randn(64, 64))
+    assert len(lines("not raced: nothing is timed on a CPU")) == said
+    assert by_torch == ["ours ran"]
 
 
 def test_inputs_that_cannot_be_raced_on():
