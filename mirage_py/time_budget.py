@@ -13,7 +13,7 @@ PLANS = {"none": 8, "quick": 160, "full": 640}
 USUAL_S = {"quick": 45.0, "full": 280.0}
 # Of a smaller budget, plans for each second (those of "quick"), but not fewer than so many: more
 # are not compiled by its end, and would be ranked and emitted for nothing.
-_PLANS_PER_S = 3.2
+_PLANS_PER_S = 3.6
 _LEAST_PLANS = 40
 # By when the search and the verification have to be over.
 _SEARCH_SHARE = 0.25

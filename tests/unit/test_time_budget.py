@@ -13,8 +13,8 @@ from mirage_py.time_budget import TimeBudget, plan_count
 @pytest.mark.parametrize(
     ("effort", "budget", "plans"),
     [
-        ("quick", None, 160), ("quick", 50.0, 160), ("quick", 20.0, 64), ("quick", 0.0, 40),
-        ("full", math.inf, 640), ("full", 280.0, 640), ("full", 20.0, 64), ("none", 1.0, 8),
+        ("quick", None, 160), ("quick", 45.0, 160), ("quick", 20.0, 72), ("quick", 0.0, 40),
+        ("full", math.inf, 640), ("full", 280.0, 640), ("full", 20.0, 72), ("none", 1.0, 8),
     ],
 )  # fmt: skip
 def test_a_small_budget_ranks_fewer_plans(effort: str, budget: float | None, plans: int):
