@@ -202,6 +202,7 @@ def _workers(count: int, memory_bytes: int) -> WorkerPool:
         # Compiling needs no GPU: no worker may take memory on one.
         environment={"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "0"},
         memory_bytes=memory_bytes,
+        imports=("triton",),
     )
 
 

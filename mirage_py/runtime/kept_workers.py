@@ -1,7 +1,7 @@
 """Compile workers that wait for the next tuning.
 
-A worker imports torch and triton before it compiles anything, and sixteen that start at once take
-seven seconds. Who tunes one program after the other, as torch.compile does with the regions of a
+A worker imports triton before it compiles anything, and what it compiles first takes longer than
+what comes after. Who tunes one program after the other, as torch.compile does with the regions of a
 model, asks for workers that start at once and stay.
 """
 

@@ -26,7 +26,9 @@ Task = Mapping[str, Any]
 def compile_plan(task: Task) -> list[dict[str, Any]]:
     """Compile each kernel of a plan: ``kernels`` and ``capability`` to a list of facts."""
     from mirage_py.runtime.compile import KernelSource, compile_source
+    from mirage_py.runtime.deferred import defer
 
+    defer("torch")
     facts = []
     for kernel in task["kernels"]:
         source = KernelSource(**{**kernel, "pointer_types": tuple(kernel["pointer_types"])})
