@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
 import torch
 from naive_plans import one_block_plan
 from plans import rms_plan, two_kernel_plan
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from mirage_py.errors import InputError
 from mirage_py.frontend.torch.trace import trace
+from mirage_py.runtime.emission import emit_steps
+from mirage_py.torch_ops import register
+from mirage_py.torch_ops.meaning import OperatorMeaning
 from mirage_py.torch_ops.register import as_torch_op
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.run_time_sizes import with_run_time_sizes
@@ -114,6 +120,21 @@ def test_kernels_with_memory_between_them():
     want = x.float() / (x.float() ** 2).sum(-1, keepdim=True)
     torch.testing.assert_close(op(x).float(), want, atol=1e-3, rtol=1e-2)
     torch.library.opcheck(op.default, (x,))
+
+
+def test_no_kernel_starts_early_where_a_compiler_orders_the_launches():
+    """What writes an input of the second one may stand between both."""
+    plan = two_kernel_plan()
+    early = tuple(o.with_flag("start", "early") for o in plan.options)
+    plan = replace(plan, options=early)
+    program, steps = plan.ugraph.program, emit_steps(plan)
+    assert [s.order.starts_early for s in steps] == [False, True]
+    launches = register._launches(plan, steps, OperatorMeaning(program, plan))
+    with FakeTensorMode():
+        x = torch.empty(33, 70, dtype=torch.float16, device="cuda")
+    text = make_fx(launches, tracing_mode="fake")(x).code
+    assert text.count("triton_kernel_wrapper_mutation(") == 2
+    assert "launch_pdl" not in text
 
 
 def test_names():
