@@ -9,7 +9,9 @@ In Triton inputs may be read before the wait: the first kernel of a plan is laun
 way, after everything that wrote them, and each later kernel waits for the one before it. A CUDA
 kernel waits before it reads anything, so there the first one may start early too, behind whatever
 kernel lies in front of the plan: its blocks are placed when those of that one have ended, and not
-only when the GPU has put away all that they wrote.
+only when the GPU has put away all that they wrote. A last kernel that waits so lets whatever comes
+next start in its turn, which is behind all of what this one waits for once it has waited for this
+one. Kernels that do not ask for it start when this one has ended.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ def launch_orders(plan: Plan) -> tuple[LaunchOrder, ...]:
     """
     may = may_start_early(plan.ugraph, waits_first=plan.backend == "cuda")
     early = [m and o.flag(START) == EARLY for m, o in zip(may, plan.options, strict=True)]
-    return tuple(map(LaunchOrder, early, [*early[1:], False]))
+    behind = early[-1] and plan.backend == "cuda"
+    return tuple(map(LaunchOrder, early, [*early[1:], behind]))
 
 
 def may_start_early(ugraph: UGraph, *, waits_first: bool) -> tuple[bool, ...]:

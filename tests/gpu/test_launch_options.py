@@ -117,6 +117,33 @@ def test_the_first_cuda_kernel_sees_all_of_what_lies_in_front(
         assert error(runner(*inputs), want) < 3e-3
 
 
+def test_cuda_plans_that_read_one_another_see_all_of_it() -> None:
+    """Each lets the next one start, and that waits: a chain in which every output is read twice."""
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("the GPU is no Hopper")
+    plan = for_cuda(rms_plan(16, 512, 512, (16, 32, 128)), arch="sm_90a", start="early")
+    late = for_cuda(rms_plan(16, 512, 512, (16, 32, 128)), arch="sm_90a")
+    runner, other = PlanRunner(plan), PlanRunner(late)
+    (x, *rest), _ = given(plan, 0)
+
+    def chain(run: PlanRunner) -> torch.Tensor:
+        first, second = x, run(x, *rest)
+        for _ in range(6):
+            first, second = second, run(second, *rest).add_(first)
+            second = run(second, *rest)
+        return second
+
+    assert torch.equal(chain(runner), chain(other))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = chain(runner)
+    for seed in range(1, REPLAYS):
+        x.copy_(given(plan, seed)[0][0])
+        want = chain(other)
+        graph.replay()
+        assert torch.equal(output, want)
+
+
 @pytest.mark.parametrize(
     "plan",
     [

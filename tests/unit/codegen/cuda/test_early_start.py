@@ -42,7 +42,15 @@ def test_the_second_waits_before_it_reads():
     reads = ("cp_async", "load_", "reinterpret_cast<const")
     assert not any(read in before for read in reads)
     assert any(read in after for read in reads)
-    assert START not in second.body
+
+
+def test_the_last_one_lets_whatever_comes_next_start_if_it_waits_itself():
+    """Who waits for this one has then waited for all before it, too."""
+    _, second = emitted("sm_90a")
+    before, _ = second.body.split(WAIT)
+    assert before.count(START) == second.body.count(START) == 1
+    plan = for_cuda(several_kernels.plan("split_attention"), arch="sm_90a")
+    assert not any(START in kernel.body for kernel in emit_cuda(plan))
 
 
 def test_what_threads_load_by_themselves_is_named_to_the_wait():
