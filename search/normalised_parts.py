@@ -59,8 +59,9 @@ def with_normalised_parts(ugraph: UGraph) -> UGraph | None:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Positions in a block graph: its running maximum, the sum of exponentials that is stored, and
-    all stored sums that scale with it. One straight section stores them.
+    """Positions in a block graph: its maximum, the sum of exponentials that is stored, and all
+    stored sums that scale with it. One straight section stores them. The maximum may be a running
+    one, with sums that are rescaled, or that of a whole part.
     """
 
     shift: int
@@ -86,7 +87,7 @@ def _parts(block: BlockGraph, between: set[str]) -> _Parts | None:
     """What the kernel stores of a softmax, if that is all that it stores of it."""
     nodes = block.nodes
     stores = list(block.stores())
-    shifts = [n.args[0] for _, n in stores if _is_running_shift(nodes[n.args[0]])]
+    shifts = [n.args[0] for _, n in stores if _is_shift(nodes[n.args[0]])]
     if len(shifts) != 1 or any(n.access.tensor not in between for _, n in stores):
         return None
     (shift,) = shifts
@@ -95,13 +96,11 @@ def _parts(block: BlockGraph, between: set[str]) -> _Parts | None:
         return None
     sums = [n.args[0] for _, n in stores if n.args[0] != shift]
     if any(n.op != "store" for _, n in stores) or not all(
-        _scales_once(nodes[s], shift) for s in sums
+        _scales_once(nodes, s, shift) for s in sums
     ):
         return None
     dims = nodes[shift].dims
-    totals = [
-        s for s in sums if set(nodes[s].dims) == set(dims) and _is_sum_of_exps(nodes, nodes[s])
-    ]
+    totals = [s for s in sums if set(nodes[s].dims) == set(dims) and _is_sum_of_exps(nodes, s)]
     if not totals:
         return None
     return _Parts(shift, totals[0], tuple(sums), dims, nodes)
@@ -112,10 +111,9 @@ def _averages(ugraph: UGraph, parts: _Parts, half: DType) -> bool:
     half type: only then its quotient is no larger than they are.
     """
     nodes = parts.nodes
-    weights = nodes[nodes[parts.total].args[0]].args[0]
+    weights = _term(nodes, parts.total).args[0]
     return all(
-        _is_weighted(ugraph, nodes, nodes[nodes[s].args[0]], weights, half)
-        for s in parts.sums_of_values
+        _is_weighted(ugraph, nodes, _term(nodes, s), weights, half) for s in parts.sums_of_values
     )
 
 
@@ -133,17 +131,34 @@ def _is_weighted(
     return load.op == "load" and inputs.get(load.access.tensor) == half
 
 
-def _is_running_shift(node: Node) -> bool:
-    return node.op == "accum_max" and node.attr == "shift"
+def _is_shift(node: Node) -> bool:
+    return node.op == "shift" or (node.op == "accum_max" and node.attr == "shift")
 
 
-def _scales_once(node: Node, shift: int) -> bool:
-    return node.op == "accum_rescaled" and node.attr == _ONCE and node.args[1:] == (shift,)
+def _term(nodes: Sequence[Node], number: int) -> Node:
+    """What a sum of a part is of one tile: itself, or what is added to the rescaled one."""
+    node = nodes[number]
+    return nodes[node.args[0]] if node.op == "accum_rescaled" else node
 
 
-def _is_sum_of_exps(nodes: Sequence[Node], node: Node) -> bool:
+def _scales_once(nodes: Sequence[Node], number: int, shift: int) -> bool:
+    """Whether all terms of a sum have the factor exp(-shift), to the power of one."""
+    node = nodes[number]
+    if nodes[shift].op == "accum_max":
+        return node.op == "accum_rescaled" and node.attr == _ONCE and node.args[1:] == (shift,)
+    if node.op not in ("sum", "matmul"):
+        return False
+    products = [nodes[a] if nodes[a].op == "mul" else None for a in node.args]
+    pairs = zip(node.args, products, strict=True)
+    factors = [nodes[f] for a, product in pairs for f in (product.args if product else (a,))]
+    exponents = [nodes[f.args[0]] for f in factors if f.op == "exp"]
+    is_shifted = [e.op == "sub" and e.args[1] == shift for e in exponents] == [True]
+    return is_shifted and all(f.op in ("exp", "load", "mask") for f in factors)
+
+
+def _is_sum_of_exps(nodes: Sequence[Node], number: int) -> bool:
     """Whether a sum cannot be negative: of exponentials, masked ones perhaps."""
-    term = nodes[node.args[0]]
+    term = _term(nodes, number)
     if term.op != "sum":
         return False
     term = nodes[term.args[0]]

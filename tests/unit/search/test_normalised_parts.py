@@ -9,12 +9,16 @@ import pytest
 import several_kernels
 
 from mirage_py.codegen.triton.module import emit_triton
+from mirage_py.frontend.spec import parse
 from mirage_py.pipeline import normalise
 from mirage_py.runtime.interpreted import run_interpreted
 from mirage_py.search.normalised_parts import with_normalised_parts
 from mirage_py.search.proof import prove
+from mirage_py.search.search import search
+from mirage_py.search.stabilize import stabilized
 from mirage_py.ugraph.dtypes import F16, F32
 from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 from mirage_py.verify.families import FamilyTests
 
@@ -56,6 +60,50 @@ def test_the_field_test_and_the_laws_find_it_equal(name):
     found = normalised(name)
     assert FamilyTests(program, trials=2, seed=0).run(found).equal
     assert prove(program, found) is not None
+
+
+ONE_TOKEN = """S = 512, D = 64
+Q[8, D], K[S, D], V[S, D] : f16
+let z[r, s] = sum[d](Q[r, d] * K[s, d]) / sqrt(D)
+O[r, e] = sum[s](softmax[s](z[r, s]) * V[s, e])
+"""
+
+
+@pytest.fixture(scope="module")
+def of_one_token() -> tuple[Program, list[UGraph]]:
+    """The program, and all that is found for it with parts, stabilised."""
+    program = parse(ONE_TOKEN)
+    stable = [stabilized(f.ugraph) for f in search(program).families]
+    whole = [s.ugraph for s in stable if not s.faults and len(s.ugraph.kernels) == 2]
+    return program, [u for u in whole if any(d.endswith("_part") for d in u.program.sizes)]
+
+
+def test_parts_that_are_seen_whole_are_averages_too(of_one_token):
+    """Their maxima are no running ones, and their sums are rescaled nowhere."""
+    program, graphs = of_one_token
+    found = [(u, n) for u in graphs if (n := with_normalised_parts(u)) is not None]
+    kinds = {n.op for u, _ in found for n in u.kernels[0].nodes if n.op in ("shift", "accum_max")}
+    assert kinds == {"shift", "accum_max"}
+    for _, graph in found:
+        assert [t.dtype for t in graph.intermediates].count(F16) == 1
+        assert FamilyTests(program, trials=2, seed=0).run(graph).equal
+        assert prove(program, graph) is not None
+
+
+def test_whole_parts_whose_weights_are_something_else_are_left_alone(of_one_token):
+    """The total and the sums of values have to scale with the maximum that is stored."""
+    _, graphs = of_one_token
+    found = [u for u in graphs if with_normalised_parts(u) is not None]
+    graph = next(u for u in found if any(n.op == "shift" for n in u.kernels[0].nodes))
+    first = graph.kernels[0]
+    for number, node in enumerate(first.nodes):
+        if node.op not in ("sub", "exp"):
+            continue
+        # The logits themselves instead.
+        nodes = list(first.nodes)
+        nodes[number] = replace(node, op="square", args=node.args[:1])
+        other = replace(first, nodes=tuple(nodes))
+        assert with_normalised_parts(replace(graph, kernels=(other, *graph.kernels[1:]))) is None
 
 
 @pytest.mark.parametrize("part", ["A", "L"])
