@@ -20,6 +20,7 @@ from mirage_py.codegen.descriptors import (
 )
 from mirage_py.codegen.launch_order import DEPENDENT_LAUNCH, EARLY, START, may_start_early
 from mirage_py.codegen.live_tiles import is_uneven
+from mirage_py.codegen.tiles import Tiling
 from mirage_py.search.footprint import WARP_GROUP_ROWS, is_warp_group_dot
 from mirage_py.search.hopper_paths import all_ahead, pipelined
 from mirage_py.search.residency import tensors_of
@@ -27,11 +28,15 @@ from mirage_py.search.tiled_kernel import TiledKernel
 from mirage_py.search.tilings import has_product
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import LaunchOptions
-from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
 BackEnd = Literal["triton", "cuda"]
 # The CUDA back end lays tiles out over warp groups.
 WARPS: Mapping[str, Sequence[int]] = {"triton": (1, 2, 4, 8), "cuda": (4, 8)}
+# Straight code without products needs no groups, and a warp by itself meets nobody.
+_STRAIGHT_WARPS = (4, 8, 2, 1)
+# The most numbers that a thread of few warps has of a tile.
+_MOST_NUMBERS = 32
 # In the order in which they are taken where the model sees no difference. A product of warp groups
 # gives its buffers back an iteration late: with 2 stages nothing is in flight while it works (split
 # attention on an H200: 47 us with 2, 31 with 3).
@@ -72,13 +77,25 @@ def launch_options(
                     yield from _by_copy_engine(kernel, options, target)
 
 
+def warp_counts(block: BlockGraph, tiling: Tiling, backend: BackEnd) -> Sequence[int]:
+    """Numbers of warps that a kernel may have."""
+    is_straight = all(s.loop is None for s in block.sections)
+    if backend != "cuda" or not is_straight or any(n.op == "matmul" for n in block.nodes):
+        return WARPS[backend]
+    widest = max(tiling.elements(n.dims, 0) for n in block.nodes)
+    usual = WARPS[backend]
+    return [w for w in _STRAIGHT_WARPS if w in usual or widest <= 32 * w * _MOST_NUMBERS]
+
+
 def _warps(kernel: TiledKernel, backend: BackEnd, order: str) -> Sequence[int]:
     """Numbers of warps. In CUDA as many warp groups first as the rows of products have room for:
     all winners with 128 rows had two on an H200, where the model sees no difference.
     """
     rows = [dot.rows(order) for dot in kernel.dots.values()]
     has_two = bool(rows) and min(rows) >= 2 * WARP_GROUP_ROWS
-    return WARPS[backend][:: -1 if backend == "cuda" and has_two else 1]
+    return warp_counts(kernel.block, kernel.tiling, backend)[
+        :: -1 if backend == "cuda" and has_two else 1
+    ]
 
 
 def _paths(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 
-from mirage_py.codegen.axis_order import REVERSED, axis_order
+from mirage_py.codegen.axis_order import REVERSED
 from mirage_py.codegen.block_order import BACKWARDS, GROUPED, LONGEST, ORDER, can_group
 from mirage_py.codegen.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS, described_tiles
 from mirage_py.codegen.launch_order import (
@@ -27,7 +27,7 @@ from mirage_py.search.clusters import in_a_cluster
 from mirage_py.search.cost_model import KernelModel
 from mirage_py.search.forms import most_parts
 from mirage_py.search.hopper_paths import other_paths
-from mirage_py.search.launches import STAGES, WARPS, BackEnd
+from mirage_py.search.launches import STAGES, BackEnd, warp_counts
 from mirage_py.search.parts import at_parts, part_counts, split_dims
 from mirage_py.search.roles import Roles, grid_tiles, loop_tiles, roles_of
 from mirage_py.search.tiled_kernel import TiledKernel
@@ -112,7 +112,8 @@ def _steps(
 ) -> Iterator[tuple[BlockGraph, LaunchOptions]]:
     for tiled in (*_grids(ugraph, block, backend), *_loops(ugraph, block)):
         yield tiled, options
-    for warps in _beside(options.num_warps, WARPS[backend]):
+    counts = warp_counts(block, Tiling(ugraph.scope, block), backend)
+    for warps in _beside(options.num_warps, counts):
         yield block, replace(options, num_warps=warps)
     for place, depth in enumerate(options.num_stages):
         for other in _beside(depth, STAGES):
@@ -214,7 +215,7 @@ def _fits(ugraph: UGraph, block: BlockGraph, options: LaunchOptions, target: Tar
     tiling = Tiling(scope, block)
     if not is_sensible(tiling):
         return False
-    model = KernelModel(TiledKernel(tiling, axis_order(scope, block)), target)
+    model = KernelModel(TiledKernel(tiling), target)
     return model.estimate(options).time_us < float("inf")
 
 

@@ -9,7 +9,6 @@ import pytest
 import several_kernels
 from cuda_plans import cuda_plan
 
-from mirage_py.codegen.axis_order import axis_order
 from mirage_py.codegen.launch_order import EARLY, START
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.search.launches import (
@@ -17,6 +16,7 @@ from mirage_py.search.launches import (
     keeping_for_later,
     launch_options,
     starting_early,
+    warp_counts,
 )
 from mirage_py.search.tiled_kernel import TiledKernel
 from mirage_py.targets import target
@@ -75,7 +75,7 @@ def test_in_cuda_tiles_of_attention_are_fetched_by_a_warp_of_their_own_first() -
     sections = tuple(replace(s, tile=64) if s.loop else s for s in block.sections)
     grid = tuple(replace(a, tile=64 if a.dim in ("q", "t", "e") else 1) for a in block.grid)
     tiling = Tiling(plan.ugraph.scope, replace(block, grid=grid, sections=sections))
-    kernel = TiledKernel(tiling, axis_order(plan.ugraph.scope, block))
+    kernel = TiledKernel(tiling)
     h200 = target("h200")
     first, second, third = islice(launch_options(kernel, "cuda", h200), 3)
     assert [o.flag("producer") for o in (first, second, third)] == ["warps", "warps", ""]
@@ -121,7 +121,7 @@ def test_where_masks_leave_unequal_work_all_that_runs_ahead_comes_first() -> Non
     plan = cuda_plan(CAUSAL, CAUSAL_KERNEL, 3)
     block = plan.ugraph.kernels[0]
     assert isinstance(block, BlockGraph)
-    kernel = TiledKernel(Tiling(plan.ugraph.scope, block), axis_order(plan.ugraph.scope, block))
+    kernel = TiledKernel(Tiling(plan.ugraph.scope, block))
     options = list(launch_options(kernel, "cuda", target("h200")))
     first, second, third = options[:3]
     assert (first.flag("order"), first.flag("rescaling")) == ("longest", "lazy")
@@ -130,3 +130,21 @@ def test_where_masks_leave_unequal_work_all_that_runs_ahead_comes_first() -> Non
     assert all(o.flag("producer") for o in (first, second, third))
     wide = next(o for o in options if o.num_warps == 8)
     assert (wide.flag("blocks"), wide.flag("turns")) == ("132", "on")
+
+
+def test_in_cuda_straight_code_without_products_may_have_one_warp() -> None:
+    """Unless a thread had more than 32 numbers of its widest value."""
+    plan = several_kernels.plan("split_attention")
+    first, second = plan.ugraph.kernels
+    assert isinstance(first, BlockGraph)
+    assert isinstance(second, BlockGraph)
+
+    def counts(block: BlockGraph, backend: BackEnd = "cuda") -> set[int]:
+        return set(warp_counts(block, Tiling(plan.ugraph.scope, block), backend))
+
+    assert counts(first) == {4, 8}
+    assert counts(second, "triton") == {1, 2, 4, 8}
+    small = tuple(replace(a, tile=1 if a.dim != "e" else 16) for a in second.grid)
+    assert counts(replace(second, grid=small)) == {1, 2, 4, 8}
+    wide = tuple(replace(a, tile=64 if a.dim in ("q", "t", "e") else 1) for a in second.grid)
+    assert counts(replace(second, grid=wide)) == {4, 8}
