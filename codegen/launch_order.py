@@ -10,8 +10,9 @@ way, after everything that wrote them, and each later kernel waits for the one b
 kernel waits before it reads anything, so there the first one may start early too, behind whatever
 kernel lies in front of the plan: its blocks are placed when those of that one have ended, and not
 only when the GPU has put away all that they wrote. A last kernel that waits so lets whatever comes
-next start in its turn, which is behind all of what this one waits for once it has waited for this
-one. Kernels that do not ask for it start when this one has ended.
+next start in its turn, once it has waited itself: that may be anybody's kernel, which knows not to
+read what this one writes, but takes what lies further back for ended. Kernels that do not ask for
+it start when this one has ended.
 """
 
 from __future__ import annotations
@@ -29,10 +30,13 @@ DEPENDENT_LAUNCH = 90
 
 @dataclass(frozen=True, slots=True)
 class LaunchOrder:
-    """How a kernel's start and its neighbours' are tied."""
+    """How a kernel's start and its neighbours' are tied: the next one is of the same plan, others
+    are whatever follows the plan.
+    """
 
     starts_early: bool = False
     lets_next_start: bool = False
+    lets_others_start: bool = False
 
 
 ALONE = LaunchOrder()
@@ -46,8 +50,8 @@ def launch_orders(plan: Plan) -> tuple[LaunchOrder, ...]:
     """
     may = may_start_early(plan.ugraph, waits_first=plan.backend == "cuda")
     early = [m and o.flag(START) == EARLY for m, o in zip(may, plan.options, strict=True)]
-    behind = early[-1] and plan.backend == "cuda"
-    return tuple(map(LaunchOrder, early, [*early[1:], behind]))
+    last = [False] * (len(early) - 1) + [early[-1] and plan.backend == "cuda"]
+    return tuple(map(LaunchOrder, early, [*early[1:], False], last))
 
 
 def may_start_early(ugraph: UGraph, *, waits_first: bool) -> tuple[bool, ...]:

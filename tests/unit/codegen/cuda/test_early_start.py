@@ -45,10 +45,12 @@ def test_the_second_waits_before_it_reads():
 
 
 def test_the_last_one_lets_whatever_comes_next_start_if_it_waits_itself():
-    """Who waits for this one has then waited for all before it, too."""
+    """Behind its wait: whoever starts then may read what lies two kernels back."""
     _, second = emitted("sm_90a")
-    before, _ = second.body.split(WAIT)
-    assert before.count(START) == second.body.count(START) == 1
+    before, after = second.body.split(WAIT)
+    assert START not in before
+    assert after.partition("\n")[2].lstrip().startswith(START)
+    assert after.count(START) == 1
     plan = for_cuda(several_kernels.plan("split_attention"), arch="sm_90a")
     assert not any(START in kernel.body for kernel in emit_cuda(plan))
 
