@@ -8,35 +8,22 @@ must cross the memory bus hide one another, but for their ends.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 
-from mirage_py.codegen.axis_order import REVERSED
 from mirage_py.codegen.cuda.row_sums import SUMS
 from mirage_py.search.contraction_work import contraction_flops
-from mirage_py.search.footprint import (
-    WARP_GROUP_ROWS,
-    Footprint,
-    is_pipelined,
-    is_warp_group_dot,
-    registers,
-    smem_bytes,
-)
+from mirage_py.search.footprint import Footprint
+from mirage_py.search.kernel_load import QUARTERS, KernelLoad, SectionLoad, WarpedKernel
 from mirage_py.search.model_constants import ModelConstants, constants_of
 from mirage_py.search.residency import moved_bytes
-from mirage_py.search.tiled_kernel import SectionWork, TiledKernel
-from mirage_py.search.warps import joined_warps, warp_tile
+from mirage_py.search.tiled_kernel import TiledKernel
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.program import Program
 
 _MAX_BLOCKS_PER_SM = 32
 _MAX_THREADS_PER_SM = 2048
-# An SM has four quarters, each with tensor cores and plain cores of its own.
-_QUARTERS = 4
-_HALF_BYTES = 2
-# Operations on an element that is computed for a product: converted, combined, rounded, ...
-_COMPUTED_OPS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,48 +38,6 @@ class Estimate:
     blocks: int
     blocks_per_sm: int
     bound: str
-
-
-@dataclass(frozen=True, slots=True)
-class SectionLoad:
-    """What one iteration of a section asks of one block under given launch options.
-
-    ``group_flops`` run as warp-group products; ``plain_flops`` as others, with what warps compute
-    twice or leave idle. Of ``sums`` over a tile ``late_sums`` more wait for the end of the loop.
-    ``slots`` is the number of buffers that loads run ahead by, 0 where nothing does.
-    """
-
-    iterations: float
-    group_flops: float
-    plain_flops: float
-    operand_bytes: float
-    vector_ops: float
-    reduced: int
-    barriers: int
-    sums: int
-    late_sums: int
-    cache_bytes: float
-    slots: int
-    stalls: bool
-
-
-@dataclass(frozen=True, slots=True)
-class KernelLoad:
-    """A tiled kernel under given launch options: all that its time follows from.
-
-    ``per_sm`` blocks share an SM in each of ``waves``; ``moved_bytes`` cross the memory bus. So
-    many blocks form a cluster, 1 where there are none.
-    """
-
-    footprint: Footprint
-    blocks: int
-    resident: int
-    per_sm: int
-    waves: int
-    num_warps: int
-    moved_bytes: int
-    sections: tuple[SectionLoad, ...]
-    cluster_blocks: int = 1
 
 
 def lower_bound_us(program: Program, target: Target, kernels: int = 1) -> float:
@@ -121,16 +66,26 @@ class KernelModel:
         self.blocks = kernel.tiling.grid_blocks
         self._moved = moved_bytes(kernel.scope, kernel.block, in_cache, target)
         self.memory_us = self._moved / target.dram_bytes_per_us
-        self._registers: dict[tuple[int, str], int] = {}
+        self._warped: dict[tuple[int, str, str], WarpedKernel] = {}
+        self._estimates: dict[Hashable, Estimate] = {}
 
     def estimate(self, options: LaunchOptions) -> Estimate:
         """The prediction; its time is infinite where the kernel does not fit the target."""
-        return estimate(self.load(options), self.target, constants_of(self.target))
+        # Most flags are nothing to the model.
+        key = *_warped_by(options), options.num_stages
+        if key not in self._estimates:
+            known = constants_of(self.target)
+            self._estimates[key] = estimate(self.load(options), self.target, known)
+        return self._estimates[key]
 
     def load(self, options: LaunchOptions) -> KernelLoad:
         """What the kernel asks of the target, whatever the model makes of it."""
         target = self.target
-        need = self._footprint(options)
+        key = _warped_by(options)
+        if key not in self._warped:
+            self._warped[key] = WarpedKernel(self.kernel, options, target)
+        warped = self._warped[key]
+        need = warped.footprint(options.num_stages)
         resident = _blocks_per_sm(need, options, target)
         cluster = self.kernel.tiling.cluster_blocks
         # Blocks of a cluster start together: what is left of the SMs has no room for one.
@@ -145,27 +100,15 @@ class KernelModel:
             waves,
             options.num_warps,
             self._moved,
-            self._sections(options) if per_sm else (),
+            warped.sections if per_sm else (),
+            warped.slots(options.num_stages) if per_sm else (),
             cluster,
         )
 
-    def _footprint(self, options: LaunchOptions) -> Footprint:
-        key = options.num_warps, options.flag(SUMS)
-        if key not in self._registers:
-            self._registers[key] = registers(self.kernel, options)
-        own = self._registers[key]
-        fits = own <= self.target.max_registers_per_thread
-        return Footprint(smem_bytes(self.kernel, options, self.target) if fits else 0, own)
 
-    def _sections(self, options: LaunchOptions) -> tuple[SectionLoad, ...]:
-        depths = iter(options.num_stages)
-        deferred = self.kernel.deferred(options.num_warps)
-        found = []
-        for work in self.kernel.work(options):
-            depth = next(depths, 1) if work.is_loop else 1
-            late = sum(n in deferred for n in work.sums)
-            found.append(_section_load(work, late, options, self.target, depth))
-        return tuple(found)
+def _warped_by(options: LaunchOptions) -> tuple[int, str, str]:
+    """What a prediction depends on besides the depths of pipelines."""
+    return options.num_warps, options.flag("axes"), options.flag(SUMS)
 
 
 def estimate(load: KernelLoad, target: Target, constants: ModelConstants) -> Estimate:
@@ -197,13 +140,13 @@ def _wave(
     worst = (0.0, "latency")
     reads = sum(s.iterations for s in load.sections if s.cache_bytes)
     arrival_us = memory_us / load.waves / max(1, reads)
-    for section in load.sections:
-        parts = _iteration_times(section, load, arrival_us, target, constants)
+    for section, slots in zip(load.sections, load.slots, strict=True):
+        parts = _iteration_times(section, slots, load, arrival_us, target, constants)
         slowest = max(parts)
         iteration_us = slowest + constants.overlap * (sum(parts) - slowest)
         time_us = section.iterations * iteration_us
         time_us += section.late_sums * constants.sync_us
-        if section.slots:
+        if slots:
             time_us += target.memory_latency_us * constants.latency
         total += time_us
         if time_us > worst[0]:
@@ -230,6 +173,7 @@ _RESOURCES = ("tensor cores", "plain cores", "cache", "shared memory", "latency"
 
 def _iteration_times(
     section: SectionLoad,
+    slots: int,
     load: KernelLoad,
     arrival_us: float,
     target: Target,
@@ -249,13 +193,13 @@ def _iteration_times(
     latency_us = target.memory_latency_us * constants.latency
     if not section.cache_bytes:
         waited = chain
-    elif section.slots == 0:
+    elif slots == 0:
         waited = chain + latency_us
     elif section.stalls:
         waited = chain + constants.stall * latency_us
     else:
         turn = latency_us + constants.transfer * max(cache_us, arrival_us) + chain
-        waited = max(chain, turn / section.slots)
+        waited = max(chain, turn / slots)
     return [
         load.per_sm * (plain_us + group_us),
         load.per_sm * vector_ops / (rate * constants.joint_issue),
@@ -270,7 +214,7 @@ def _chain_us(
 ) -> float:
     """One block's steps in one iteration, one after the other, once its operands are there."""
     plain_us, group_us = _product_us(section, target, constants)
-    alone = min(1.0, load.num_warps / _QUARTERS)
+    alone = min(1.0, load.num_warps / QUARTERS)
     vector_ops = section.vector_ops + constants.reduced_ops * section.reduced
     return (
         group_us / alone
@@ -293,54 +237,3 @@ def _product_us(
 def _vector_rate(target: Target) -> float:
     """Operations of an SM; a fused multiply-add counts as two flops, but is one of them."""
     return target.vector_flops_per_us / target.sms / 2
-
-
-def _section_load(
-    work: SectionWork, late_sums: int, options: LaunchOptions, target: Target, depth: int
-) -> SectionLoad:
-    warps = options.num_warps
-    group_flops = plain_flops = 0.0
-    operand_bytes = 0.0
-    turn = -1 if options.flag("axes") == REVERSED else 1
-    plain, sides = [], []
-    for dot in work.dots:
-        rows, columns = dot.sides[::turn]
-        inner = dot.products // (rows * columns)
-        if is_warp_group_dot(dot, options, target):
-            group_flops += 2.0 * dot.products
-            # The columns are read again for every 64 rows.
-            groups = -(-rows // WARP_GROUP_ROWS)
-            operand_bytes += _HALF_BYTES * inner * groups * (WARP_GROUP_ROWS + columns)
-        else:
-            plain.append((inner, dot.operands[::turn]))
-            sides.append((rows, columns))
-    repeats = 1
-    # An operand of several products is read once.
-    fragments: dict[tuple[int, bool], float] = {}
-    for (inner, operands), (rows, columns), shares in zip(
-        plain, sides, joined_warps(sides, warps), strict=True
-    ):
-        tile = warp_tile(rows, columns, shares)
-        plain_flops += 2.0 * tile[0] * tile[1] * inner * max(_QUARTERS, warps)
-        for side, extent in enumerate(tile):
-            fragments[operands[side], side == 0] = inner * extent
-        repeats = max(repeats, shares[1])
-    operand_bytes += _HALF_BYTES * warps * sum(fragments.values())
-    # Warps beside one another each compute the rows that they multiply.
-    vector_ops = work.vector_ops + _COMPUTED_OPS * work.computed * (repeats - 1)
-    return SectionLoad(
-        iterations=work.iterations,
-        group_flops=group_flops,
-        plain_flops=plain_flops,
-        operand_bytes=operand_bytes,
-        vector_ops=vector_ops,
-        reduced=work.reduced,
-        barriers=work.barriers,
-        sums=len(work.sums) - late_sums,
-        late_sums=late_sums,
-        cache_bytes=work.cache_bytes,
-        # A loop of one iteration is none.
-        slots=depth - 1 if work.iterations > 1 else 0,
-        # Rows of mma.sync that lie side by side in memory are no asynchronous copy either.
-        stalls=bool(plain and turn < 0) or not all(is_pipelined(b, warps) for b in work.loads),
-    )

@@ -8,6 +8,7 @@ rows that are computed from registers, all else from shared memory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mirage_py.search.tiled_kernel import Dot, TiledKernel
@@ -42,22 +43,59 @@ def is_pipelined(tile_bytes: int, num_warps: int) -> bool:
     return tile_bytes >= _MIN_COPY_BYTES * 32 * num_warps
 
 
-def smem_bytes(kernel: TiledKernel, options: LaunchOptions, target: Target) -> int:
-    """Shared memory of one block."""
-    peak = 0
-    depths = iter(options.num_stages)
+@dataclass(frozen=True, slots=True)
+class SectionMemory:
+    """Shared memory of one section: ``bytes`` whatever happens, and ``slot_bytes`` for each buffer
+    of a ring of loads. As many buffers as stages where products are ``wide``, one less elsewhere.
+    """
+
+    is_loop: bool
+    bytes: int
+    slot_bytes: int
+    wide: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMemory:
+    """Shared memory of one block, for pipelines of any depth. ``kept_bytes`` stay all through."""
+
+    kept_bytes: int
+    sections: tuple[SectionMemory, ...]
+
+    def bytes(self, num_stages: Sequence[int]) -> int:
+        """With so many stages in each loop."""
+        peak = 0
+        depths = iter(num_stages)
+        for section in self.sections:
+            ring = section.bytes
+            if section.is_loop:
+                depth = next(depths, 1)
+                ring += max(1, depth if section.wide else depth - 1) * section.slot_bytes
+            peak = max(peak, ring)
+        return self.kept_bytes + peak
+
+
+def shared_memory(kernel: TiledKernel, options: LaunchOptions, target: Target) -> SharedMemory:
+    """Shared memory of one block under these options, whatever their numbers of stages."""
+    sections = []
     for number, work in enumerate(kernel.work(options)):
         # A computed operand may have to pass through shared memory to change its layout.
-        ring = 2 * (work.computed - _in_registers(kernel, number, options, target))
-        ring += work.exchanged_bytes
-        if work.is_loop:
-            depth = next(depths, 1)
-            wide = any(is_warp_group_dot(d, options, target) for d in work.dots)
-            slots = max(1, depth if wide else depth - 1)
-            ring += slots * sum(b for b in work.loads if is_pipelined(b, options.num_warps))
-        peak = max(peak, ring)
+        passing = 2 * (work.computed - _in_registers(kernel, number, options, target))
+        sections.append(
+            SectionMemory(
+                work.is_loop,
+                passing + work.exchanged_bytes,
+                sum(b for b in work.loads if is_pipelined(b, options.num_warps)),
+                any(is_warp_group_dot(d, options, target) for d in work.dots),
+            )
+        )
     kept = sum(work.kept_bytes for work in kernel.work(options))
-    return kept + peak + _SCRATCH_BYTES_PER_WARP * options.num_warps
+    return SharedMemory(kept + _SCRATCH_BYTES_PER_WARP * options.num_warps, tuple(sections))
+
+
+def smem_bytes(kernel: TiledKernel, options: LaunchOptions, target: Target) -> int:
+    """Shared memory of one block."""
+    return shared_memory(kernel, options, target).bytes(options.num_stages)
 
 
 def _in_registers(kernel: TiledKernel, section: int, options: LaunchOptions, target: Target) -> int:

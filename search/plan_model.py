@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mirage_py.codegen.axis_order import axis_order
 from mirage_py.codegen.tiles import Tiling
-from mirage_py.search.cost_model import Estimate, KernelLoad, KernelModel, estimate
+from mirage_py.search.cost_model import Estimate, KernelModel, estimate
 from mirage_py.search.forms import form_of
 from mirage_py.search.instance import PlanEstimate
+from mirage_py.search.kernel_load import KernelLoad
 from mirage_py.search.library_model import clearing_us, library_estimate
 from mirage_py.search.model_constants import ModelConstants, constants_of
 from mirage_py.search.tiled_kernel import TiledKernel
@@ -35,7 +35,7 @@ class PlanModel:
             if isinstance(kernel, LibraryCall):
                 self._kernels.append(kernel)
                 continue
-            tiled = TiledKernel(Tiling(scope, kernel), axis_order(scope, kernel))
+            tiled = TiledKernel(Tiling(scope, kernel))
             self._kernels.append(KernelModel(tiled, target, cached).load(options))
 
     def predicted(self, constants: ModelConstants | None = None) -> PlanEstimate:

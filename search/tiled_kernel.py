@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mirage_py.codegen.axis_order import REVERSED
-from mirage_py.codegen.cuda.row_sums import BY_PRODUCER, SUMS, beside
+from mirage_py.codegen.cuda.row_sums import BY_PRODUCER, SUMS
 from mirage_py.codegen.deferral import deferred_sums
-from mirage_py.codegen.live_tiles import mean_iterations
+from mirage_py.codegen.live_tiles import is_uneven, mean_iterations
 from mirage_py.codegen.tiles import Tiling
-from mirage_py.ugraph.node import Node
+from mirage_py.search.block_body import BlockBody
 from mirage_py.ugraph.operators import EFFECT, ELEMENTWISE, operator
 from mirage_py.ugraph.plan import LaunchOptions
 
@@ -72,13 +72,13 @@ class SectionWork:
 
 
 class TiledKernel:
-    """One tiling of a kernel; ``order`` is its natural order of axes, which no tile changes."""
+    """One tiling of a kernel. Those of one kernel may share its ``body``."""
 
-    def __init__(self, tiling: Tiling, order: tuple[str, ...]) -> None:
+    def __init__(self, tiling: Tiling, body: BlockBody | None = None) -> None:
         self.tiling = tiling
         self.block = tiling.block
         self.scope = tiling.program
-        self._order = order
+        self.body = body or BlockBody(tiling.program, tiling.block)
         self._deferred: dict[int, Mapping[int, int]] = {}
         section_of = self.block.section_of
         self.elements = tuple(
@@ -100,8 +100,13 @@ class TiledKernel:
     @cached_property
     def fed_sections(self) -> tuple[SectionWork, ...]:
         """The same without what the warps that fetch sum up along rows (``sums producer``)."""
-        aside = beside(self.block)
+        aside = self.body.aside
         return self._works(aside) if aside else self.sections
+
+    @cached_property
+    def is_uneven(self) -> bool:
+        """Whether masks leave blocks unequal work."""
+        return is_uneven(self.tiling)
 
     def work(self, options: LaunchOptions) -> tuple[SectionWork, ...]:
         """The work of each section for the warps that compute."""
@@ -130,17 +135,17 @@ class TiledKernel:
             if position in aside:
                 continue
             node, elements = self.block.nodes[position], self.elements[position]
-            kind = operator(node.op).kind
+            kind = self.body.kinds[position]
             is_operand = position in operands
             if node.op == "load":
-                size = elements * self._element_bytes(node)
-                cache += self._traffic_bytes(node, number)
+                size = elements * self.body.element_bytes[position]
+                cache += self._traffic_bytes(position, number)
                 loads.append(size)
                 kept += size if is_operand and not is_loop else 0
                 vector += 2 * elements if self._is_unpacked(position, aside) else 0
             elif kind == EFFECT:
                 atomic = _ATOMIC_TRAFFIC if node.op == "store_add" else 1.0
-                cache += atomic * self._traffic_bytes(node, number)
+                cache += atomic * self._traffic_bytes(position, number)
             elif position in self.dots:
                 barriers += 1
             elif node.op == "matmul":
@@ -198,18 +203,13 @@ class TiledKernel:
             return 0
         if node.op == "matmul" and position not in self.dots:
             return self._products(position)
-        if self._is_fused(position):
-            return 0
-        kinds = {operator(n.op).kind for n in self.block.nodes if position in n.args}
-        if operator(node.op).kind == ELEMENTWISE and kinds <= {ELEMENTWISE, EFFECT}:
-            # Computed element by element together with what reads it.
+        if self._is_fused(position) or position in self.body.by_element:
             return 0
         return self.elements[position]
 
     def _is_fused(self, position: int) -> bool:
         """Whether tensor cores add a product to its accumulator, which alone reads it."""
-        readers = [n for n in self.block.nodes if position in n.args]
-        return position in self.dots and all(n.op.startswith("accum") for n in readers)
+        return position in self.dots and position in self.body.accumulated
 
     def _iterations(self, number: int) -> float:
         """On average over the blocks, of which some may have tiles that a mask empties."""
@@ -217,45 +217,28 @@ class TiledKernel:
 
     def _products(self, number: int) -> int:
         """Multiplications of the matmul at ``number`` in one tile."""
-        left, right = (self.block.nodes[a].dims for a in self.block.nodes[number].args)
-        return self.tiling.elements(
-            self.scope.order((*left, *right)), self.block.section_of[number]
-        )
+        return self.tiling.elements(self.body.product_dims[number], self.block.section_of[number])
 
     def _sides(self, number: int) -> tuple[tuple[int, int], tuple[int, int]]:
         section = self.block.section_of[number]
         roles = self.tiling.roles(number)
         rows, columns = roles.left, roles.right
         left, right = self.block.nodes[number].args
-        if self._order.index(columns[0]) < self._order.index(rows[0]):
+        order = self.body.order
+        if order.index(columns[0]) < order.index(rows[0]):
             rows, columns, left, right = columns, rows, right, left
         extents = self.tiling.elements(rows, section), self.tiling.elements(columns, section)
         return extents, (left, right)
 
-    def _element_bytes(self, node: Node) -> int:
-        """Of the tensor that a load or store names."""
-        return self.scope.tensors[node.access.tensor].dtype.bytes
-
     def _is_unpacked(self, load: int, aside: frozenset[int]) -> bool:
         """Whether something else than a product reads what is loaded: it goes into registers."""
-        return any(
-            load in n.args and n.op != "matmul"
-            for number, n in enumerate(self.block.nodes)
-            if number not in aside
-        )
+        readers = self.body.readers[load]
+        return any(n not in aside and self.block.nodes[n].op != "matmul" for n in readers)
 
-    def _traffic_bytes(self, node: Node, section: int) -> float:
+    def _traffic_bytes(self, access: int, section: int) -> float:
         """What a load or store of a tile moves between the SM and the cache, in whole sectors."""
-        size = self._element_bytes(node)
-        moved = self.tiling.elements(node.access.dims(), section) * size
-        run = self._run(node, section) * size
+        body = self.body
+        size = body.element_bytes[access]
+        moved = self.tiling.elements(body.access_dims[access], section) * size
+        run = self.tiling.elements(body.run_dims[access], section) * size
         return moved * max(1.0, min(_SECTOR_BYTES, moved) / run)
-
-    def _run(self, node: Node, section: int) -> int:
-        """Elements of a tile that lie side by side."""
-        tensor = self.scope.tensors[node.access.tensor]
-        axes = zip(node.access.index, tensor.element_strides, tensor.shape, strict=True)
-        for expr, stride, extent in axes:
-            if stride == 1 and extent > 1:
-                return self.tiling.elements(expr.dims(), section)
-        return 1

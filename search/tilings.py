@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import product
 from math import prod
 
-from mirage_py.codegen.axis_order import axis_order
 from mirage_py.codegen.tiles import Tiling, next_power_of_two
+from mirage_py.search.block_body import BlockBody
 from mirage_py.search.roles import grid_tiles, loop_tiles, roles_of
 from mirage_py.search.tiled_kernel import TiledKernel
 from mirage_py.ugraph.program import Program
@@ -41,7 +41,7 @@ def tilings(
     number the parts of split ones.
     """
     roles = roles_of(scope, block, parts, backend)
-    order = axis_order(scope, block)
+    body = BlockBody(scope, block)
     grid = _grid_order(scope, block)
     shared = block.cluster_dims
     heavy = tuple(
@@ -60,7 +60,7 @@ def tilings(
                 scope, _with_loops(scope, tiled, heavy, dict(zip(dims, chosen, strict=True)))
             )
             if is_sensible(tiling):
-                yield TiledKernel(tiling, order)
+                yield TiledKernel(tiling, body)
 
 
 def has_product(block: BlockGraph, section: Section) -> bool:

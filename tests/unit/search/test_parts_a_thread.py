@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import several_kernels
 
-from mirage_py.codegen.axis_order import axis_order
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.search.neighbours import neighbours
 from mirage_py.search.parts import split_dims
@@ -32,7 +31,7 @@ def tiled(plan: Plan, number: int, **tiles: int) -> TiledKernel:
     assert isinstance(block, BlockGraph)
     grid = tuple(replace(a, tile=tiles.get(a.dim, a.tile)) for a in block.grid)
     block = replace(block, grid=grid)
-    return TiledKernel(Tiling(plan.ugraph.scope, block), axis_order(plan.ugraph.scope, block))
+    return TiledKernel(Tiling(plan.ugraph.scope, block))
 
 
 def test_a_kernel_that_multiplies_or_makes_the_parts_is_as_the_model_says():

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from unit.search import programs
 
-from mirage_py.codegen.axis_order import axis_order
 from mirage_py.codegen.descriptors import COPIES, DESCRIPTORS
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.search.launches import BackEnd, launch_options
@@ -47,5 +46,5 @@ def options_of(name: str, on: str, backend: BackEnd, rows: int) -> list[LaunchOp
         grid=tuple(GridAxis(a.dim, tiles[a.dim]) for a in kernel.grid),
         sections=tuple(replace(s, tile=64) if s.loop else s for s in kernel.sections),
     )
-    tiled = TiledKernel(Tiling(program, block), axis_order(program, block))
+    tiled = TiledKernel(Tiling(program, block))
     return list(launch_options(tiled, backend, target(on)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from cuda_plans import cuda_plan
 
-from mirage_py.codegen.axis_order import axis_order
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.search.cost_model import KernelModel
 from mirage_py.search.launches import launch_options
@@ -43,7 +42,7 @@ def tiled(text: str = KERNEL) -> TiledKernel:
     graph = cuda_plan(PROGRAM, text, 3).ugraph
     (block,) = graph.kernels
     assert isinstance(block, BlockGraph)
-    return TiledKernel(Tiling(graph.scope, block), axis_order(graph.scope, block))
+    return TiledKernel(Tiling(graph.scope, block))
 
 
 def test_they_come_first_and_cost_less() -> None:
