@@ -15,7 +15,7 @@ from mirage_py.runtime.sass import disassembled, is_readable
 from mirage_py.runtime.shared_registers import shared_in
 
 # Counts the faults of compiled code that are looked for: what was looked at before is so again.
-CHECKS = 4
+CHECKS = 5
 _TIMEOUT_S = 30
 
 

@@ -10,6 +10,7 @@ import importlib.util
 import os
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ _PROBE = f"#include <{_HEADER}>\n#include <cuda_bf16.h>\n"
 _PROBED = "sm_80"
 _NVCC_TIMEOUT_S = 600
 _LINES = 8
+# Of a 64-bit file, where its tables of segments and of sections lie, and how long they are.
+_ELF_HEADER = struct.Struct("<32x2Q6x4H2x")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +149,20 @@ def _by_nvrtc(compiler: CudaCompiler, source: str, name: str, arch: str) -> tupl
             nvrtc.compileProgram(program, options)
         except nvrtc.NVRTCError as error:
             raise _refused(compiler, nvrtc.getProgramLog(program), name, arch) from error
-        return bytes(nvrtc.getCUBIN(program)), str(nvrtc.getProgramLog(program))
+        return whole_elf(bytes(nvrtc.getCUBIN(program))), str(nvrtc.getProgramLog(program))
     finally:
         nvrtc.destroyProgram(program)
+
+
+def whole_elf(cubin: bytes) -> bytes:
+    """Machine code up to where its headers say that it ends. CuPy takes the last byte of NVRTC's
+    for the end of a string; the driver does not miss it, and nvdisasm does not read such a file.
+    """
+    if not cubin.startswith(b"\x7fELF") or len(cubin) < _ELF_HEADER.size:
+        return cubin
+    places, sizes = (found := _ELF_HEADER.unpack_from(cubin))[:2], found[2:]
+    end = max(places[0] + sizes[0] * sizes[1], places[1] + sizes[2] * sizes[3])
+    return cubin + b"\0" if len(cubin) == end - 1 else cubin
 
 
 def _by_nvcc(compiler: CudaCompiler, source: str, name: str, arch: str) -> tuple[bytes, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import subprocess
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -13,8 +15,9 @@ from mirage_py.runtime import compile_cuda, cuda_compiler
 from mirage_py.runtime.ahead_of_time import compile_fault
 from mirage_py.runtime.compile_cuda import CudaSource, arch_of, machine_code, takes
 from mirage_py.runtime.compile_pool import CompilePool
-from mirage_py.runtime.compiled_facts import CompiledFacts, Resources, said_by_ptxas
-from mirage_py.runtime.cuda_compiler import CudaCompiler, nvcc
+from mirage_py.runtime.compiled_facts import CompiledFacts, Resources, cuda_tools, said_by_ptxas
+from mirage_py.runtime.cuda_compiler import CudaCompiler, nvcc, whole_elf
+from mirage_py.runtime.sass import disassembled, is_readable
 from mirage_py.runtime.stand_in import rehearse
 from mirage_py.runtime.worker_pool import WorkerPool
 from mirage_py.runtime.worker_process import Reply
@@ -216,3 +219,27 @@ def test_nvcc_alone_will_do(compiler: CudaCompiler):
     cubin, log = found.compile(source().source, "doubling", "sm_80")
     assert cubin[:4] == b"\x7fELF"
     assert said_by_ptxas(log).registers
+
+
+def test_code_that_lacks_its_last_byte_gets_it_back():
+    """As CuPy gives what NVRTC made: nvdisasm would not read it, and nobody would check it."""
+    tables = bytes(64)
+    head = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF", 2, 190, 1, 0, 64, 72, 0, 64, 4, 2, 8, 6, 0)
+    whole = head + tables[:56]
+    assert whole_elf(whole[:-1]) == whole
+    assert whole_elf(whole) == whole
+    assert whole_elf(whole[:-2]) == whole[:-2]
+    assert whole_elf(b"\x7fELF") == b"\x7fELF"
+    assert whole_elf(b"// PTX") == b"// PTX"
+
+
+@pytest.mark.skipif(nvcc() is None or not cuda_tools("nvdisasm"), reason="no nvcc, or no nvdisasm")
+def test_what_is_checked_is_read_by_nvdisasm():
+    compiler = nvcc()
+    assert compiler is not None
+    cubin, _ = compiler.compile('extern "C" __global__ void nothing() {}', "nothing", "sm_90a")
+    tool = cuda_tools("nvdisasm")[0]
+    assert whole_elf(cubin) == cubin
+    assert is_readable(disassembled(whole_elf(cubin[:-1]), tool))
+    with pytest.raises(subprocess.CalledProcessError):
+        disassembled(cubin[:-1], tool)
