@@ -11,6 +11,7 @@ from functools import cached_property
 
 from mirage_py.codegen.axis_order import axis_order
 from mirage_py.codegen.cuda.row_sums import beside
+from mirage_py.search.residency import passes_of
 from mirage_py.ugraph.node import ACCESSES, Node
 from mirage_py.ugraph.operators import EFFECT, ELEMENTWISE, operator
 from mirage_py.ugraph.program import Program
@@ -31,6 +32,11 @@ class BlockBody:
     def order(self) -> tuple[str, ...]:
         """The kernel's natural order of axes."""
         return axis_order(self._scope, self._block)
+
+    @cached_property
+    def passes(self) -> Mapping[str, int]:
+        """How often the kernel goes over each tensor that it reads or writes."""
+        return passes_of(self._block)
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ class KernelModel:
         self.kernel = kernel
         self.target = target
         self.blocks = kernel.tiling.grid_blocks
-        self._moved = moved_bytes(kernel.scope, kernel.block, in_cache, target)
+        self._moved = moved_bytes(kernel.scope, kernel.body.passes, in_cache, target)
         self.memory_us = self._moved / target.dram_bytes_per_us
         self._warped: dict[tuple[int, str, str], WarpedKernel] = {}
         self._estimates: dict[Hashable, Estimate] = {}

@@ -13,6 +13,7 @@ from mirage_py.search.diversity import diverse
 from mirage_py.search.forms import Form, form_of, parts_worth_trying
 from mirage_py.search.instance import Instance, PlanEstimate
 from mirage_py.search.kernel_choices import KernelRanker
+from mirage_py.search.kernel_models import KernelModels
 from mirage_py.search.launches import BackEnd, keeping_for_later, starting_early
 from mirage_py.search.shortlist import HOPELESS, shortlist
 from mirage_py.targets import Target
@@ -33,7 +34,7 @@ def instances(ugraph: UGraph, target: Target, limit: int) -> tuple[Instance, ...
     CUDA where there are clusters. Raises ScheduleError where nothing fits, with the tightest limit.
     """
     backend: BackEnd = "cuda" if is_clustered(ugraph) else "triton"
-    ranker = KernelRanker(target, most_tilings=limit, backend=backend)
+    ranker = KernelRanker(target, backend, KernelModels(target, most_tilings=limit))
     forms = [form_of(ugraph, target, parts) for parts in parts_worth_trying(ugraph, target)]
     found = [i for form in forms for i in _of_form(form, ranker, limit)]
     if not found:
@@ -61,12 +62,16 @@ def rank(
     Families with clusters are for CUDA alone, on targets that have them.
     """
     if backend == "auto":
-        ours = rank(families, target, limit // 2, "cuda")
-        found = [*rank(families, target, limit - len(ours), "triton"), *ours]
-        return sorted(found, key=lambda i: i.estimate.time_us)
-    if backend == "triton":
+        models = KernelModels(target)
+        ours = _rank(families, KernelRanker(target, "cuda", models), limit // 2)
+        others = _rank(families, KernelRanker(target, "triton", models), limit - len(ours))
+        return sorted([*others, *ours], key=lambda i: i.estimate.time_us)
+    return _rank(families, KernelRanker(target, backend), limit)
+
+
+def _rank(families: Sequence[UGraph], ranker: KernelRanker, limit: int) -> list[Instance]:
+    if ranker.backend == "triton":
         families = [family for family in families if not is_clustered(family)]
-    ranker = KernelRanker(target, backend=backend)
     found = [i for form in shortlist(families, ranker) for i in _of_form(form, ranker, limit)]
     found.sort(key=lambda i: i.estimate.time_us)
     return [_with_thread_graphs(i) for i in diverse(_near(found), limit)]

@@ -11,15 +11,9 @@ from mirage_py.codegen.axis_order import REVERSED
 from mirage_py.codegen.cuda.lane_swaps import STORES
 from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.row_stores import IN_ROWS
-from mirage_py.codegen.cuda.row_sums import BY_PRODUCER, SUMS, beside
-from mirage_py.codegen.descriptors import (
-    COPIES,
-    COPY_ENGINE,
-    DESCRIPTORS,
-    described_tiles,
-)
+from mirage_py.codegen.cuda.row_sums import BY_PRODUCER, SUMS
+from mirage_py.codegen.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS
 from mirage_py.codegen.launch_order import DEPENDENT_LAUNCH, EARLY, START, may_start_early
-from mirage_py.codegen.live_tiles import is_uneven
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.search.footprint import WARP_GROUP_ROWS, is_warp_group_dot
 from mirage_py.search.hopper_paths import all_ahead, pipelined
@@ -54,7 +48,6 @@ def launch_options(
     block = kernel.block
     flags = _cache_hints(kernel)
     loops = [s for s in block.sections if s.loop is not None]
-    uneven = is_uneven(kernel.tiling)
     heavy = [has_product(block, s) for s in loops]
     for order in _axis_orders(kernel):
         chosen = tuple(sorted((*flags, ("axes", order)) if order else flags))
@@ -67,7 +60,7 @@ def launch_options(
             options = LaunchOptions(warps, depth, chosen)
             if backend == "cuda" and loops and target is not None:
                 yield from _summing(kernel, options, target)
-                yield from _paths(kernel, options, target, uneven)
+                yield from _paths(kernel, options, target)
             elif backend == "cuda" and kernel.dots and order != REVERSED:
                 # On an H200 the same plans took a fifth less time than with their own stores.
                 yield options.with_flag(STORES, IN_ROWS)
@@ -98,12 +91,10 @@ def _warps(kernel: TiledKernel, backend: BackEnd, order: str) -> Sequence[int]:
     ]
 
 
-def _paths(
-    kernel: TiledKernel, options: LaunchOptions, target: Target, uneven: bool
-) -> Iterator[LaunchOptions]:
+def _paths(kernel: TiledKernel, options: LaunchOptions, target: Target) -> Iterator[LaunchOptions]:
     """The options with what runs ahead. The model sees no difference; on an H200 attention was
     fastest in this order more often than not, and narrow products without it. Where masks leave
-    blocks ``uneven`` work, kernels by hand took a fifth less time with everything than with
+    blocks uneven work, kernels by hand took a fifth less time with everything than with
     products that overlap alone.
     """
     if not any(is_warp_group_dot(dot, options, target) for dot in kernel.dots.values()):
@@ -111,7 +102,7 @@ def _paths(
     elif options.flag("axes") == REVERSED:
         yield options
         yield pipelined(options)
-    elif uneven:
+    elif kernel.is_uneven:
         blocks = kernel.tiling.grid_blocks
         yield all_ahead(kernel.block, options, target, blocks, is_uneven=True)
         yield pipelined(options)
@@ -129,7 +120,7 @@ def _summing(
     that fetch: attention by hand took a fifth less time so on an H200 than with norms in front.
     """
     dots = kernel.dots.values()
-    if options.flag("axes") == REVERSED or not beside(kernel.block):
+    if options.flag("axes") == REVERSED or not kernel.body.aside:
         return
     if any(is_warp_group_dot(dot, options, target) for dot in dots):
         summing = options.with_flag(SUMS, BY_PRODUCER)
@@ -144,13 +135,12 @@ def _by_copy_engine(
     several others: gated MLPs and queries, keys and values of long prompts were fastest so on an
     H200, and single products without.
     """
-    fetched = options.with_flag(COPIES, DESCRIPTORS)
     groups = [d for d in kernel.dots.values() if is_warp_group_dot(d, options, target)]
     operands = [a for dot in groups for a in dot.operands]
     if target.capability < COPY_ENGINE or len({*operands}) == len(operands):
         return
-    if described_tiles(kernel.block, kernel.tiling, kernel.scope.tensors, fetched):
-        yield fetched
+    if kernel.has_engine_tiles:
+        yield options.with_flag(COPIES, DESCRIPTORS)
 
 
 def starting_early(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from mirage_py.targets import Target
 from mirage_py.ugraph.operators import EFFECT, operator
@@ -41,18 +41,30 @@ def in_cache(ugraph: UGraph, target: Target) -> tuple[frozenset[str], ...]:
     return tuple(found)
 
 
-def moved_bytes(scope: Program, block: BlockGraph, cached: Collection[str], target: Target) -> int:
-    """What a kernel moves to and from the device memory. What it reads in several loops it reads
-    as often if it is too large to stay in the L2 from one to the next.
+def moved_bytes(
+    scope: Program, passes: Mapping[str, int], cached: Collection[str], target: Target
+) -> int:
+    """What a kernel moves to and from the device memory, that goes over each of its tensors so
+    often. What it reads in several loops it reads as often if it is too large to stay in the L2
+    from one to the next.
     """
     small = target.l2_bytes * _TENSOR_SHARE
     total = 0
-    for name in tensors_of(block):
+    for name, times in passes.items():
         size = scope.tensors[name].bytes
-        passes = {block.section_of[i] for i, n in block.loads() if n.access.tensor == name}
         if name not in cached:
-            total += size if size <= small else size * max(1, len(passes))
+            total += size if size <= small else size * times
     return total
+
+
+def passes_of(block: BlockGraph) -> dict[str, int]:
+    """The tensors that a kernel reads or writes with the number of its sections that read each, or
+    1 where none does.
+    """
+    readers: dict[str, set[int]] = {name: set() for name in tensors_of(block)}
+    for number, node in block.loads():
+        readers[node.access.tensor].add(block.section_of[number])
+    return {name: max(1, len(sections)) for name, sections in readers.items()}
 
 
 def tensors_of(kernel: Kernel) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from functools import cached_property
 from mirage_py.codegen.axis_order import REVERSED
 from mirage_py.codegen.cuda.row_sums import BY_PRODUCER, SUMS
 from mirage_py.codegen.deferral import deferred_sums
+from mirage_py.codegen.descriptors import COPIES, DESCRIPTORS, described_tiles
 from mirage_py.codegen.live_tiles import is_uneven, mean_iterations
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.search.block_body import BlockBody
@@ -107,6 +108,12 @@ class TiledKernel:
     def is_uneven(self) -> bool:
         """Whether masks leave blocks unequal work."""
         return is_uneven(self.tiling)
+
+    @cached_property
+    def has_engine_tiles(self) -> bool:
+        """Whether the copy engine can fetch a tile of some tensor."""
+        options = LaunchOptions().with_flag(COPIES, DESCRIPTORS)
+        return bool(described_tiles(self.block, self.tiling, self.scope.tensors, options))
 
     def work(self, options: LaunchOptions) -> tuple[SectionWork, ...]:
         """The work of each section for the warps that compute."""

@@ -11,7 +11,7 @@ from unit.search import programs
 
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.frontend.spec import parse
-from mirage_py.search import kernel_choices
+from mirage_py.search import kernel_models
 from mirage_py.search.forms import form_of
 from mirage_py.search.instantiate import instances, rank
 from mirage_py.search.kernel_choices import KernelRanker
@@ -129,13 +129,13 @@ def test_equal_kernels_are_ranked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     partial, combine = graph.kernels
     assert isinstance(combine, BlockGraph)
     tilings: list[str] = []
-    real = kernel_choices.tilings
+    real = kernel_models.tilings
 
     def counted(scope, block, parts, **options):
         tilings.append(block.name)
         return real(scope, block, parts, **options)
 
-    monkeypatch.setattr(kernel_choices, "tilings", counted)
+    monkeypatch.setattr(kernel_models, "tilings", counted)
     other = replace(graph, kernels=(partial, replace(combine, name="other")))
     ranker = KernelRanker(H200)
     forms = [form_of(g, H200, {}) for g in (graph, other)]
@@ -181,3 +181,11 @@ def test_parts_in_halves_take_turns_with_parts_in_floats() -> None:
     found = rank([family, normalised], H200, 24)
     types = {tuple(t.dtype.name for t in i.plan.ugraph.intermediates) for i in found}
     assert len(types) == 2
+
+
+def test_back_ends_that_share_their_tilings_rank_as_each_does_alone(lora: list[UGraph]) -> None:
+    families = lora[::4]
+    ours = rank(families, H200, 12, "cuda")
+    others = rank(families, H200, 12, "triton")
+    together = sorted([*others, *ours], key=lambda i: i.estimate.time_us)
+    assert rank(families, H200, 24, "auto") == together

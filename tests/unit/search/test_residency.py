@@ -7,7 +7,7 @@ from dataclasses import replace
 import several_kernels
 from plans import rms_plan, two_kernel_plan
 
-from mirage_py.search.residency import in_cache, moved_bytes, tensors_of
+from mirage_py.search.residency import in_cache, moved_bytes, passes_of, tensors_of
 from mirage_py.targets import H200
 from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
@@ -57,8 +57,8 @@ def test_what_does_not_stay_in_the_cache_is_read_again() -> None:
     assert isinstance(block, BlockGraph)
     scope = plan.ugraph.scope
     once = sum(scope.tensors[t].bytes for t in tensors_of(block))
-    assert moved_bytes(scope, block, (), H200) == once
+    assert moved_bytes(scope, passes_of(block), (), H200) == once
     # Where X is too large for the L2 each loop reads it; W has one loop only.
     small = replace(H200, l2_bytes=4 * 16 * 4096)
-    assert moved_bytes(scope, block, (), small) == once + scope.tensors["X"].bytes
-    assert moved_bytes(scope, block, ("X",), small) == once - scope.tensors["X"].bytes
+    assert moved_bytes(scope, passes_of(block), (), small) == once + scope.tensors["X"].bytes
+    assert moved_bytes(scope, passes_of(block), ("X",), small) == once - scope.tensors["X"].bytes

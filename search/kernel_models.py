@@ -1,0 +1,101 @@
+"""The tilings of kernels, measured out and compared under the usual launch options.
+
+One model predicts kernels of both back ends, which share what is found here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import replace
+from math import inf
+
+from mirage_py.search.cost_model import KernelModel
+from mirage_py.search.forms import Form
+from mirage_py.search.launches import BackEnd, usual_options
+from mirage_py.search.residency import tensors_of
+from mirage_py.search.roles import roles_of
+from mirage_py.search.tilings import tilings
+from mirage_py.targets import Target
+from mirage_py.ugraph.ugraph import BlockGraph
+
+# Tilings that are tried with all launch options: those whose prediction with the usual ones is at
+# most this much longer than the best, and not more than so many.
+_PROMISING = 3.0
+MOST_TILINGS = 40
+_DEEPER = 2
+
+
+class KernelModels:
+    """Finds the tilings of kernels for one target and remembers the ``most_tilings`` best."""
+
+    def __init__(self, target: Target, most_tilings: int = MOST_TILINGS) -> None:
+        self.target = target
+        self._most_tilings = most_tilings
+        self._probed: dict[Hashable, float] = {}
+        self._promising: dict[Hashable, list[KernelModel]] = {}
+
+    def probed_us(self, form: Form, number: int, backend: BackEnd) -> float:
+        """The best prediction for a few tilings of a block graph; infinite if none of them fits."""
+        key = self._key(form, number, backend)
+        if key not in self._probed:
+            models = self._models(form, number, backend, few=True)
+            self._probed[key] = min((_usual_us(m) for m in models), default=inf)
+        return self._probed[key]
+
+    def promising(self, form: Form, number: int, backend: BackEnd) -> list[KernelModel]:
+        """The best tilings of a block graph by the usual options; all where those fit none."""
+        key = self._key(form, number, backend)
+        if key not in self._promising:
+            self._promising[key] = self._best(form, number, backend)
+        return self._promising[key]
+
+    def _best(self, form: Form, number: int, backend: BackEnd) -> list[KernelModel]:
+        models = list(self._models(form, number, backend, few=False))
+        times_us = [_usual_us(m) for m in models]
+        best_us = min(times_us, default=inf)
+        if best_us == inf:
+            return models
+        order = sorted(range(len(models)), key=times_us.__getitem__)
+        near = (n for n in order if times_us[n] <= _PROMISING * best_us)
+        return [models[n] for n, _ in zip(near, range(self._most_tilings), strict=False)]
+
+    def _models(
+        self, form: Form, number: int, backend: BackEnd, *, few: bool
+    ) -> Iterable[KernelModel]:
+        block = _block(form, number)
+        for tiled in tilings(form.ugraph.scope, block, form.parts, few=few, backend=backend):
+            yield KernelModel(tiled, self.target, form.in_cache[number])
+
+    def _key(self, form: Form, number: int, backend: BackEnd) -> Hashable:
+        """All that decides on the tilings: the back end only by the roles of dimensions."""
+        roles = roles_of(form.ugraph.scope, _block(form, number), form.parts, backend)
+        return kernel_key(form, number), roles
+
+
+def kernel_key(form: Form, number: int) -> Hashable:
+    """All that decides on a kernel: body, extents, tensors and where they are."""
+    block = _block(form, number)
+    names = tensors_of(block)
+    tensors = tuple(form.ugraph.tensors[t] for t in names)
+    cached = tuple(t in form.in_cache[number] for t in names)
+    used = dict.fromkeys(d for n in block.nodes for d in n.dims)
+    used.update(dict.fromkeys(str(n.attr) for n in block.nodes if n.op == "size"))
+    used.update(dict.fromkeys(a.dim for a in block.grid))
+    dims = tuple(d for d in form.ugraph.program.dims if d.name in used)
+    parts = tuple(d for d in form.parts if d in used)
+    return block.grid, block.nodes, block.sections, dims, tensors, cached, parts
+
+
+def _block(form: Form, number: int) -> BlockGraph:
+    block = form.ugraph.kernels[number]
+    assert isinstance(block, BlockGraph)
+    return block
+
+
+def _usual_us(model: KernelModel) -> float:
+    """With the usual options, and with deeper pipelines, which small tiles need."""
+    found = inf
+    for options in usual_options(model.kernel):
+        deeper = replace(options, num_stages=tuple(n + _DEEPER for n in options.num_stages))
+        found = min(found, model.estimate(options).time_us, model.estimate(deeper).time_us)
+    return found

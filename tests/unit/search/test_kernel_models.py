@@ -1,0 +1,33 @@
+"""What is looked up once is what it would be if it were not."""
+
+from __future__ import annotations
+
+import several_kernels
+
+from mirage_py.search.cost_model import KernelModel
+from mirage_py.search.forms import form_of
+from mirage_py.search.kernel_models import KernelModels
+from mirage_py.search.launches import launch_options
+from mirage_py.search.tiled_kernel import TiledKernel
+from mirage_py.targets import H200
+from mirage_py.ugraph.ugraph import BlockGraph
+
+
+def test_predictions_are_those_of_a_kernel_that_is_measured_out_alone() -> None:
+    form = form_of(several_kernels.ugraph("split_attention"), H200, {})
+    models = KernelModels(H200)
+    for number, kernel in enumerate(form.ugraph.kernels):
+        assert isinstance(kernel, BlockGraph)
+        for model in models.promising(form, number, "cuda")[:8]:
+            for backend in ("cuda", "triton"):
+                for options in launch_options(model.kernel, backend, H200):
+                    fresh = TiledKernel(model.kernel.tiling)
+                    alone = KernelModel(fresh, H200, form.in_cache[number])
+                    assert model.estimate(options) == alone.estimate(options)
+
+
+def test_both_back_ends_have_the_same_tilings_measured_out() -> None:
+    form = form_of(several_kernels.ugraph("split_attention"), H200, {})
+    models = KernelModels(H200)
+    found = models.promising(form, 0, "cuda")
+    assert models.promising(form, 0, "triton") is found
