@@ -6,12 +6,13 @@ looked up once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import cached_property
 
 from mirage_py.codegen.axis_order import axis_order
 from mirage_py.codegen.cuda.row_sums import beside
 from mirage_py.search.residency import passes_of
+from mirage_py.ugraph.index import Predicate
 from mirage_py.ugraph.node import ACCESSES, Node
 from mirage_py.ugraph.operators import EFFECT, ELEMENTWISE, operator
 from mirage_py.ugraph.program import Program
@@ -27,6 +28,8 @@ class BlockBody:
         self._scope = scope
         self._block = block
         self._nodes = block.nodes
+        # Filled by the tilings, which have many sizes of tiles in common.
+        self.iterations: dict[Hashable, float] = {}
 
     @cached_property
     def order(self) -> tuple[str, ...]:
@@ -56,6 +59,13 @@ class BlockBody:
     def aside(self) -> frozenset[int]:
         """What the warps that fetch may sum up along rows (``sums producer``)."""
         return beside(self._block)
+
+    @cached_property
+    def mask_dims(self) -> tuple[str, ...]:
+        """Dimensions of the grid that masks depend on."""
+        masks = (n.attr for n in self._nodes if isinstance(n.attr, Predicate))
+        found = dict.fromkeys(d for mask in masks for d in mask.dims())
+        return tuple(d for d in found if d in self._block.grid_tiles)
 
     @cached_property
     def accumulated(self) -> frozenset[int]:

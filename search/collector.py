@@ -1,4 +1,4 @@
-"""Python's garbage collector while a search runs: it makes many objects and hardly any garbage."""
+"""Python's garbage collector while a search or a ranking makes many objects and little garbage."""
 
 from __future__ import annotations
 

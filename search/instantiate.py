@@ -8,6 +8,7 @@ from typing import Literal
 
 from mirage_py.errors import ScheduleError
 from mirage_py.search.clusters import is_clustered
+from mirage_py.search.collector import rarely_collecting
 from mirage_py.search.combine import combinations_of
 from mirage_py.search.diversity import diverse
 from mirage_py.search.forms import Form, form_of, parts_worth_trying
@@ -49,6 +50,7 @@ def instances(ugraph: UGraph, target: Target, limit: int) -> tuple[Instance, ...
     return tuple(found[:limit])
 
 
+@rarely_collecting()
 def rank(
     families: Sequence[UGraph],
     target: Target,

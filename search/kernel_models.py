@@ -5,7 +5,7 @@ One model predicts kernels of both back ends, which share what is found here.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from math import inf
 
@@ -14,6 +14,7 @@ from mirage_py.search.forms import Form
 from mirage_py.search.launches import BackEnd, usual_options
 from mirage_py.search.residency import tensors_of
 from mirage_py.search.roles import roles_of
+from mirage_py.search.tiled_kernel import TiledKernel
 from mirage_py.search.tilings import tilings
 from mirage_py.targets import Target
 from mirage_py.ugraph.ugraph import BlockGraph
@@ -33,24 +34,30 @@ class KernelModels:
         self._most_tilings = most_tilings
         self._probed: dict[Hashable, float] = {}
         self._promising: dict[Hashable, list[KernelModel]] = {}
+        # What the few tilings of a probe found, until all of them are looked at.
+        self._few: dict[Hashable, dict[Hashable, KernelModel]] = {}
 
     def probed_us(self, form: Form, number: int, backend: BackEnd) -> float:
         """The best prediction for a few tilings of a block graph; infinite if none of them fits."""
         key = self._key(form, number, backend)
         if key not in self._probed:
-            models = self._models(form, number, backend, few=True)
-            self._probed[key] = min((_usual_us(m) for m in models), default=inf)
+            tiled = self._tilings(form, number, backend, few=True)
+            few = {_tiles(t): self._model(t, form, number) for t in tiled}
+            self._probed[key] = min((_usual_us(m) for m in few.values()), default=inf)
+            self._few[key] = few
         return self._probed[key]
 
     def promising(self, form: Form, number: int, backend: BackEnd) -> list[KernelModel]:
         """The best tilings of a block graph by the usual options; all where those fit none."""
         key = self._key(form, number, backend)
         if key not in self._promising:
-            self._promising[key] = self._best(form, number, backend)
+            known = self._few.pop(key, {})
+            tiled = self._tilings(form, number, backend, few=False)
+            models = [known.get(_tiles(t)) or self._model(t, form, number) for t in tiled]
+            self._promising[key] = self._best(models)
         return self._promising[key]
 
-    def _best(self, form: Form, number: int, backend: BackEnd) -> list[KernelModel]:
-        models = list(self._models(form, number, backend, few=False))
+    def _best(self, models: list[KernelModel]) -> list[KernelModel]:
         times_us = [_usual_us(m) for m in models]
         best_us = min(times_us, default=inf)
         if best_us == inf:
@@ -59,12 +66,14 @@ class KernelModels:
         near = (n for n in order if times_us[n] <= _PROMISING * best_us)
         return [models[n] for n, _ in zip(near, range(self._most_tilings), strict=False)]
 
-    def _models(
+    def _tilings(
         self, form: Form, number: int, backend: BackEnd, *, few: bool
-    ) -> Iterable[KernelModel]:
+    ) -> Iterator[TiledKernel]:
         block = _block(form, number)
-        for tiled in tilings(form.ugraph.scope, block, form.parts, few=few, backend=backend):
-            yield KernelModel(tiled, self.target, form.in_cache[number])
+        return tilings(form.ugraph.scope, block, form.parts, few=few, backend=backend)
+
+    def _model(self, tiled: TiledKernel, form: Form, number: int) -> KernelModel:
+        return KernelModel(tiled, self.target, form.in_cache[number])
 
     def _key(self, form: Form, number: int, backend: BackEnd) -> Hashable:
         """All that decides on the tilings: the back end only by the roles of dimensions."""
@@ -90,6 +99,12 @@ def _block(form: Form, number: int) -> BlockGraph:
     block = form.ugraph.kernels[number]
     assert isinstance(block, BlockGraph)
     return block
+
+
+def _tiles(tiled: TiledKernel) -> Hashable:
+    """What tells tilings of one kernel apart."""
+    block = tiled.block
+    return tuple(a.tile for a in block.grid), tuple(s.tile for s in block.sections)
 
 
 def _usual_us(model: KernelModel) -> float:

@@ -220,7 +220,14 @@ class TiledKernel:
 
     def _iterations(self, number: int) -> float:
         """On average over the blocks, of which some may have tiles that a mask empties."""
-        return mean_iterations(self.tiling, number)
+        loop = self.block.sections[number].loop
+        if loop is None:
+            return 1.0
+        masked = tuple(self.tiling.padded(d, 0) for d in self.body.mask_dims)
+        key = number, self.tiling.padded(loop, number), masked
+        if key not in self.body.iterations:
+            self.body.iterations[key] = mean_iterations(self.tiling, number)
+        return self.body.iterations[key]
 
     def _products(self, number: int) -> int:
         """Multiplications of the matmul at ``number`` in one tile."""

@@ -52,13 +52,16 @@ def tilings(
     # Over the parts of a split dimension a product only combines what another kernel summed.
     loop_choices = [spread(loop_tiles(scope, d, has_dot=d not in roles.parts)) for d in dims]
     grids = product(*_few_enough([spread(grid_tiles(scope, roles, d)) for d in grid]))
+    spaces = _spaces(block, heavy)
     for tiles in _without_repetition(scope, block, grid, tuple(grids)):
         axes = tuple(GridAxis(d, t, d in shared) for d, t in zip(grid, tiles, strict=True))
         tiled = replace(block, grid=axes)
+        extents = _powers_of_two({**scope.sizes, **dict(zip(grid, tiles, strict=True))})
         for chosen in product(*loop_choices):
-            tiling = Tiling(
-                scope, _with_loops(scope, tiled, heavy, dict(zip(dims, chosen, strict=True)))
-            )
+            loops = dict(zip(dims, chosen, strict=True))
+            if _is_too_large(spaces, extents, _powers_of_two(loops)):
+                continue
+            tiling = Tiling(scope, _with_loops(scope, tiled, heavy, loops))
             if is_sensible(tiling):
                 yield TiledKernel(tiling, body)
 
@@ -66,6 +69,38 @@ def tilings(
 def has_product(block: BlockGraph, section: Section) -> bool:
     """Whether a section multiplies matrices."""
     return any(block.nodes[n].op == "matmul" for n in section.nodes)
+
+
+# Dimensions of values, those of a loop with products apart.
+_Space = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def _spaces(block: BlockGraph, heavy: Sequence[int]) -> tuple[_Space, ...]:
+    """What the values of a block go over, whatever the tiles: (all but the loop, the loop)."""
+    found: dict[_Space, None] = {}
+    for number, section in enumerate(block.sections):
+        loop = None if section.loop in block.grid_tiles else section.loop
+        for node in (block.nodes[n] for n in section.nodes):
+            others = tuple(d for d in node.dims if d != loop)
+            along = tuple(d for d in node.dims if d == loop and number in heavy)
+            found[others, along] = None
+    return tuple(found)
+
+
+def _is_too_large(
+    spaces: Sequence[_Space], extents: Mapping[str, int], loops: Mapping[str, int]
+) -> bool:
+    """Whether a tile of some value has too many elements, however light loops are tiled: that is
+    seen without the tiling.
+    """
+    return any(
+        prod(extents[d] for d in others) * prod(loops[d] for d in along) > _MAX_TILE_ELEMENTS
+        for others, along in spaces
+    )
+
+
+def _powers_of_two(extents: Mapping[str, int]) -> dict[str, int]:
+    return {d: next_power_of_two(extent) for d, extent in extents.items()}
 
 
 def _few_enough(choices: Sequence[Sequence[int]]) -> list[Sequence[int]]:
