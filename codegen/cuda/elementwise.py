@@ -19,10 +19,6 @@ from mirage_py.codegen.cuda.value import Value
 from mirage_py.codegen.operator_text import atom
 from mirage_py.ugraph.dtypes import BOOL, F32
 
-# The registers of a thread take turns to add to so many parts of a sum: an addition waits for the
-# one before it in its part. Sums of fewer registers for each part are not worth it.
-_TURNS, _LEAST_TURN = 4, 2
-
 
 class ThreadGraphs:
     """Writes groups of nodes as loops."""
@@ -39,8 +35,6 @@ class ThreadGraphs:
         self._sums: Mapping[int, Value] = {}
         # Nodes whose values go, as floats that are not rounded yet, to registers that others have.
         self.given: dict[int, Value] = {}
-        # The parts of sums that the group that is being written makes.
-        self._turns: dict[int, str] = {}
 
     def computes(self, number: int) -> bool:
         """Whether a node is one of a chain: no load or store, no product, no accumulator."""
@@ -72,8 +66,7 @@ class ThreadGraphs:
         self.text.begin(self.loop_layout(group[0]))
         for number in group:
             self._prepare(number, group)
-        self._turns = {}
-        made = dict(given or {}) or self.declared(group, kept, in_turns=True)
+        made = dict(given or {}) or self.declared(group, kept)
         self.text.arrays = {n: v for n, v in made.items() if not self._reduces(n)}
         self._pairs = {n: t for n in self.text.arrays if (t := self._pair_product(n, group))}
         halves = [v for n, v in self.text.arrays.items() if v.is_packed and n not in self._pairs]
@@ -102,20 +95,12 @@ class ThreadGraphs:
             with out.unrolled("r", count) as r:
                 self.text.register = r
                 self._lines(group, made)
-        for number, parts in self._turns.items():
-            low, high = (f"({parts}[{n}] + {parts}[{n + 1}])" for n in (0, 2))
-            out.line(f"float {made[number].name} = {low} + {high};")
         return made
 
-    def declared(
-        self, group: Sequence[int], kept: Sequence[int], *, in_turns: bool = False
-    ) -> dict[int, Value]:
-        """Registers for the values that a group makes and others read. ``in_turns``: of a long sum
-        of which a thread has one result, there are parts instead.
-        """
+    def declared(self, group: Sequence[int], kept: Sequence[int]) -> dict[int, Value]:
+        """Registers for the values that a group makes and others read."""
         self.text.layout = self.loop_layout(group[0])
-        is_long = in_turns and self.text.layout.register_count >= _TURNS * _LEAST_TURN
-        return {n: self._declared(n, is_long) for n in group if n in kept and not self._is_state(n)}
+        return {n: self._declared(n) for n in group if n in kept and not self._is_state(n)}
 
     def _prepare(self, number: int, group: Sequence[int]) -> None:
         """Bring what the group reads from others into its layout."""
@@ -134,7 +119,7 @@ class ThreadGraphs:
     def _reduces(self, number: int) -> bool:
         return self.facts.block.nodes[number].op in ("sum", "max", "matmul")
 
-    def _declared(self, number: int, is_long: bool) -> Value:
+    def _declared(self, number: int) -> Value:
         """The registers of a value that the group makes."""
         out, facts = self.out, self.facts
         if number in self.given:
@@ -145,10 +130,6 @@ class ThreadGraphs:
             layout = self.text.layout.summed_in_threads(node.reduced)
             value = Value(out.names[number], layout, F32)
             first = "0.0f" if node.op != "max" else float_text(float("-inf"))
-            if is_long and value.words == 1 and self.reduction(number) == "sum":
-                self._turns[number] = out.fresh(f"{value.name}_turns")
-                out.line(f"float {self._turns[number]}[{_TURNS}] = {{}};")
-                return value
             if first == "0.0f" or value.words == 1:
                 out.line(value.declaration(first))
             else:
@@ -288,8 +269,6 @@ class ThreadGraphs:
     def _reduce(self, number: int, value: Value) -> None:
         node = self.facts.block.nodes[number]
         word = value.word(value.place_for(self.text.layout, self.text.register))
-        if number in self._turns:
-            word = f"{self._turns[number]}[{self.text.register} & {_TURNS - 1}]"
         if node.op == "matmul":
             factors = [atom(self.text.masked(a, node.reduced, "0.0f")) for a in node.args]
             self.out.line(f"{word} += {' * '.join(factors)};")

@@ -8,8 +8,7 @@ where the fewest registers live across barriers, and in its phase where the fewe
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mirage_py.codegen.cuda.register_order import Value, ordered
@@ -59,18 +58,7 @@ def plan_schedule(items: Sequence[Item]) -> tuple[Phase, ...]:
         rest = [n for n in phase if n not in first]
         phases[number] = [*first, *ordered(values, [*done, *first], rest)]
         done += phase
-    place = {n: at for at, n in enumerate(n for p in phases for n in p)}
-    return tuple(Phase(tuple(_by_use(items, p, place))) for p in phases)
-
-
-def _by_use(items: Sequence[Item], phase: Sequence[int], place: Mapping[int, int]) -> list[int]:
-    """The phase with the copies at its head in the order in which they are read."""
-    head = list(itertools.takewhile(lambda n: items[n].is_copy, phase))
-    if any(a in head for n in head for a in items[n].needs):
-        return list(phase)
-    last = len(items)
-    uses = {n: min((place[u] for u in place if n in items[u].needs), default=last) for n in head}
-    return [*sorted(head, key=uses.__getitem__), *phase[len(head) :]]
+    return tuple(Phase(tuple(p)) for p in phases)
 
 
 def program_order(items: Sequence[Item]) -> tuple[Phase, ...]:

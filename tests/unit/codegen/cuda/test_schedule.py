@@ -178,15 +178,6 @@ def test_one_barrier_serves_two_reductions():
     assert plan_schedule(items) == (Phase((0, 1, 3, 4)), Phase((2, 5, 6)))
 
 
-def test_copies_stand_in_the_order_in_which_they_are_read():
-    copied = [Item(name, (), (), 8, is_copy=True) for name in ("late", "first", "unread")]
-    total = Item("total", (1,), (), 1, is_copy=False)
-    scaled = Item("scaled", (0, 1, 3), (3,), 8, is_copy=False)
-    (first, second) = plan_schedule([*copied, total, scaled])
-    assert first.items == (1, 0, 2, 3)
-    assert second.items == (4,)
-
-
 def test_weights_are_loaded_before_the_barrier_and_made_after_it():
     items = [
         item("x", registers=8, is_copy=True),

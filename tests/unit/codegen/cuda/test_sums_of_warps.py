@@ -1,4 +1,4 @@
-"""What a thread has of a sum, in four parts; one number of each warp, added up in fours."""
+"""One number of each warp: added up in fours."""
 
 from __future__ import annotations
 
@@ -34,14 +34,6 @@ def of_warps(warps: int, reduction: str = "sum") -> Plan:
 def test_agrees_with_float64(warps: int):
     plan = of_warps(warps)
     assert error_of(plan, lambda x: x["X"] / (x["X"] ** 2).sum(1, keepdims=True)) < 1e-3
-
-
-@pytest.mark.parametrize(("warps", "is_long"), [(4, True), (8, False)])
-def test_long_sums_of_a_thread_have_four_parts(warps: int, is_long: bool):
-    """8 numbers of a thread, or 4."""
-    body = kernel_of(of_warps(warps)).body
-    assert ("_turns[r & 3] += " in body) == is_long
-    assert "_turns" not in kernel_of(of_warps(warps, "max")).body
 
 
 @pytest.mark.parametrize(("warps", "loops"), [(4, 0), (8, 0), (16, 1)])
