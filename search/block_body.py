@@ -56,6 +56,12 @@ class BlockBody:
         return tuple(map(tuple, found))
 
     @cached_property
+    def has_loop_sums(self) -> bool:
+        """Whether an accumulator takes what a sum gives: such a sum may wait for its loop's end."""
+        accumulators = (n for n in self._nodes if n.op.startswith("accum"))
+        return any(self._nodes[n.args[0]].op == "sum" for n in accumulators)
+
+    @cached_property
     def aside(self) -> frozenset[int]:
         """What the warps that fetch may sum up along rows (``sums producer``)."""
         return beside(self._block)

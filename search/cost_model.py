@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from mirage_py.codegen.cuda.row_sums import SUMS
 from mirage_py.search.contraction_work import contraction_flops
-from mirage_py.search.footprint import Footprint
+from mirage_py.search.footprint import Footprint, registers
 from mirage_py.search.kernel_load import QUARTERS, KernelLoad, SectionLoad, WarpedKernel
 from mirage_py.search.model_constants import ModelConstants, constants_of
 from mirage_py.search.residency import moved_bytes
@@ -66,6 +66,7 @@ class KernelModel:
         self.blocks = kernel.tiling.grid_blocks
         self._moved = moved_bytes(kernel.scope, kernel.body.passes, in_cache, target)
         self.memory_us = self._moved / target.dram_bytes_per_us
+        self._registers: dict[tuple[int, str], int] = {}
         self._warped: dict[tuple[int, str, str], WarpedKernel] = {}
         self._estimates: dict[Hashable, Estimate] = {}
 
@@ -81,10 +82,7 @@ class KernelModel:
     def load(self, options: LaunchOptions) -> KernelLoad:
         """What the kernel asks of the target, whatever the model makes of it."""
         target = self.target
-        key = _warped_by(options)
-        if key not in self._warped:
-            self._warped[key] = WarpedKernel(self.kernel, options, target)
-        warped = self._warped[key]
+        warped = self._under(options)
         need = warped.footprint(options.num_stages)
         resident = _blocks_per_sm(need, options, target)
         cluster = self.kernel.tiling.cluster_blocks
@@ -104,6 +102,16 @@ class KernelModel:
             warped.slots(options.num_stages) if per_sm else (),
             cluster,
         )
+
+    def _under(self, options: LaunchOptions) -> WarpedKernel:
+        key = warps, _, sums = _warped_by(options)
+        if key not in self._warped:
+            # Registers are the same for every order of axes.
+            if (warps, sums) not in self._registers:
+                self._registers[warps, sums] = registers(self.kernel, options)
+            own = self._registers[warps, sums]
+            self._warped[key] = WarpedKernel(self.kernel, options, self.target, own)
+        return self._warped[key]
 
 
 def _warped_by(options: LaunchOptions) -> tuple[int, str, str]:

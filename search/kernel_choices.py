@@ -12,7 +12,7 @@ from math import inf
 
 from mirage_py.search.cost_model import Estimate, KernelModel
 from mirage_py.search.forms import Form
-from mirage_py.search.kernel_models import KernelModels, kernel_key
+from mirage_py.search.kernel_models import KernelModels
 from mirage_py.search.launches import BackEnd, launch_options
 from mirage_py.search.library_model import clearing_us, library_estimate
 from mirage_py.search.parts_a_thread import sharing_us
@@ -60,8 +60,8 @@ class KernelRanker:
         self.target = target
         self.backend = backend
         self._models = models or KernelModels(target)
-        self._ranked: dict[Hashable, tuple[KernelChoice, ...]] = {}
-        self._probed: dict[Hashable, float] = {}
+        self._ranked: dict[int, tuple[KernelChoice, ...]] = {}
+        self._probed: dict[int, float] = {}
 
     def probe_us(self, form: Form) -> float:
         """A quick prediction for a form, from few of its tilings; infinite if nothing fits."""
@@ -72,7 +72,7 @@ class KernelRanker:
         kernel = form.ugraph.kernels[number]
         if isinstance(kernel, LibraryCall):
             return (KernelChoice(kernel, LaunchOptions(), self._library(form, number, kernel)),)
-        key = kernel_key(form, number)
+        key = self._models.kernel(form, number)
         if key not in self._ranked:
             self._ranked[key] = self._rank(form, number, kernel)
         return tuple(_named(c, kernel.name) for c in self._ranked[key])
@@ -81,7 +81,7 @@ class KernelRanker:
         kernel = form.ugraph.kernels[number]
         if isinstance(kernel, LibraryCall):
             return self._library(form, number, kernel).time_us
-        key = kernel_key(form, number)
+        key = self._models.kernel(form, number)
         if key in self._ranked:
             return next((c.estimate.time_us for c in self._ranked[key]), inf)
         if key not in self._probed:

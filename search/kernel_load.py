@@ -17,7 +17,6 @@ from mirage_py.search.footprint import (
     SharedMemory,
     is_pipelined,
     is_warp_group_dot,
-    registers,
     shared_memory,
 )
 from mirage_py.search.tiled_kernel import SectionWork, TiledKernel
@@ -76,12 +75,17 @@ class KernelLoad:
 
 
 class WarpedKernel:
-    """A tiled kernel with the warps and flags of some options, its pipelines of any depth."""
+    """A tiled kernel with the warps and flags of some options, its pipelines of any depth. A thread
+    takes so many ``registers``.
+    """
 
-    def __init__(self, kernel: TiledKernel, options: LaunchOptions, target: Target) -> None:
+    def __init__(
+        self, kernel: TiledKernel, options: LaunchOptions, target: Target, registers: int
+    ) -> None:
         self._kernel = kernel
         self._options = options
         self._target = target
+        self._registers = registers
 
     def footprint(self, num_stages: Sequence[int]) -> Footprint:
         """What one block needs; no shared memory is counted where its registers do not fit."""
@@ -106,10 +110,6 @@ class WarpedKernel:
             depth = next(depths, 1) if work.is_loop else 1
             found.append(depth - 1 if work.iterations > 1 else 0)
         return tuple(found)
-
-    @cached_property
-    def _registers(self) -> int:
-        return registers(self._kernel, self._options)
 
     @cached_property
     def _shared(self) -> SharedMemory:

@@ -6,7 +6,6 @@ One model predicts kernels of both back ends, which share what is found here.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import replace
 from math import inf
 
 from mirage_py.search.cost_model import KernelModel
@@ -23,7 +22,6 @@ from mirage_py.ugraph.ugraph import BlockGraph
 # most this much longer than the best, and not more than so many.
 _PROMISING = 3.0
 MOST_TILINGS = 40
-_DEEPER = 2
 
 
 class KernelModels:
@@ -32,10 +30,21 @@ class KernelModels:
     def __init__(self, target: Target, most_tilings: int = MOST_TILINGS) -> None:
         self.target = target
         self._most_tilings = most_tilings
+        self._numbers: dict[Hashable, int] = {}
+        self._number_of: dict[tuple[Form, int], int] = {}
+        self._keys: dict[tuple[int, BackEnd], Hashable] = {}
         self._probed: dict[Hashable, float] = {}
         self._promising: dict[Hashable, list[KernelModel]] = {}
         # What the few tilings of a probe found, until all of them are looked at.
         self._few: dict[Hashable, dict[Hashable, KernelModel]] = {}
+
+    def kernel(self, form: Form, number: int) -> int:
+        """The same for kernels of any forms that are equal but for their names."""
+        place = form, number
+        if place not in self._number_of:
+            key = _kernel_key(form, number)
+            self._number_of[place] = self._numbers.setdefault(key, len(self._numbers))
+        return self._number_of[place]
 
     def probed_us(self, form: Form, number: int, backend: BackEnd) -> float:
         """The best prediction for a few tilings of a block graph; infinite if none of them fits."""
@@ -77,11 +86,14 @@ class KernelModels:
 
     def _key(self, form: Form, number: int, backend: BackEnd) -> Hashable:
         """All that decides on the tilings: the back end only by the roles of dimensions."""
-        roles = roles_of(form.ugraph.scope, _block(form, number), form.parts, backend)
-        return kernel_key(form, number), roles
+        place = self.kernel(form, number), backend
+        if place not in self._keys:
+            roles = roles_of(form.ugraph.scope, _block(form, number), form.parts, backend)
+            self._keys[place] = place[0], roles
+        return self._keys[place]
 
 
-def kernel_key(form: Form, number: int) -> Hashable:
+def _kernel_key(form: Form, number: int) -> Hashable:
     """All that decides on a kernel: body, extents, tensors and where they are."""
     block = _block(form, number)
     names = tensors_of(block)
@@ -108,9 +120,4 @@ def _tiles(tiled: TiledKernel) -> Hashable:
 
 
 def _usual_us(model: KernelModel) -> float:
-    """With the usual options, and with deeper pipelines, which small tiles need."""
-    found = inf
-    for options in usual_options(model.kernel):
-        deeper = replace(options, num_stages=tuple(n + _DEEPER for n in options.num_stages))
-        found = min(found, model.estimate(options).time_us, model.estimate(deeper).time_us)
-    return found
+    return min(model.estimate(options).time_us for options in usual_options(model.kernel))

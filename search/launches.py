@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import product
 from typing import Literal
 
@@ -37,6 +38,7 @@ _MOST_NUMBERS = 32
 STAGES = (3, 4, 2, 6)
 _MAX_LIGHT_STAGES = 3
 _USUAL = ((4, 3), (8, 2))
+_DEEPER = 2
 _STREAMED_BYTES = 2 << 20
 _EVICT = "evict:"
 
@@ -181,14 +183,22 @@ def keeping_for_later(
 
 
 def usual_options(kernel: TiledKernel) -> Iterator[LaunchOptions]:
-    """The few that tell tilings apart: something near the best for many kernels, and what takes
-    fewest registers a thread and buffers.
+    """The few that tell tilings apart: something near the best for many kernels, what takes fewest
+    registers a thread and buffers, and both with deeper pipelines, which small tiles need.
     """
     loops = sum(s.loop is not None for s in kernel.block.sections)
     for order in _axis_orders(kernel):
-        flags = (("axes", order),) if order else ()
-        for warps, stages in _USUAL if loops else _USUAL[:1]:
-            yield LaunchOptions(warps, (stages,) * loops, flags)
+        yield from _usual(loops, order)
+
+
+@lru_cache
+def _usual(loops: int, order: str) -> tuple[LaunchOptions, ...]:
+    flags = (("axes", order),) if order else ()
+    return tuple(
+        LaunchOptions(warps, (stages + deeper,) * loops, flags)
+        for warps, stages in (_USUAL if loops else _USUAL[:1])
+        for deeper in ((0, _DEEPER) if loops else (0,))
+    )
 
 
 def _axis_orders(kernel: TiledKernel) -> tuple[str, ...]:

@@ -125,6 +125,8 @@ class TiledKernel:
 
     def deferred(self, num_warps: int) -> Mapping[int, int]:
         """Sums that wait for the end of their loop: {sum: accumulator}."""
+        if not self.body.has_loop_sums:
+            return {}
         if num_warps not in self._deferred:
             options = LaunchOptions(num_warps)
             self._deferred[num_warps] = deferred_sums(self.block, self.tiling, options)
