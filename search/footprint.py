@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mirage_py.codegen.axis_order import REVERSED
 from mirage_py.search.tiled_kernel import Dot, TiledKernel
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import LaunchOptions
@@ -102,7 +103,7 @@ def _in_registers(kernel: TiledKernel, section: int, options: LaunchOptions, tar
     """Elements of computed operands that a warp-group product takes from registers: its rows."""
     if not kernel.sections[section].computed:
         return 0
-    order = kernel.tiling.axis_order(options.flag("axes"))
+    order = kernel.body.order[:: -1 if options.flag("axes") == REVERSED else 1]
     found = set()
     for number in kernel.block.sections[section].nodes:
         dot = kernel.dots.get(number)

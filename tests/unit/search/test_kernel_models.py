@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import several_kernels
 
+from mirage_py.search import tilings
 from mirage_py.search.cost_model import KernelModel
 from mirage_py.search.forms import form_of
 from mirage_py.search.kernel_models import KernelModels
@@ -31,3 +33,25 @@ def test_both_back_ends_have_the_same_tilings_measured_out() -> None:
     models = KernelModels(H200)
     found = models.promising(form, 0, "cuda")
     assert models.promising(form, 0, "triton") is found
+
+
+def test_a_quick_look_before_changes_nothing() -> None:
+    form = form_of(several_kernels.ugraph("residual_gated"), H200, {})
+    before, alone = KernelModels(H200), KernelModels(H200)
+    for number in range(len(form.ugraph.kernels)):
+        before.probed_us(form, number, "cuda")
+        looked, not_looked = (m.promising(form, number, "cuda") for m in (before, alone))
+        assert [m.kernel.block for m in looked] == [m.kernel.block for m in not_looked]
+
+
+def test_what_is_too_large_is_refused_with_its_tiling_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = several_kernels.ugraph("split_attention")
+
+    def found() -> list[BlockGraph]:
+        blocks = [k for k in graph.kernels if isinstance(k, BlockGraph)]
+        return [t.block for block in blocks for t in tilings.tilings(graph.scope, block, ())]
+
+    quickly = found()
+    monkeypatch.setattr(tilings, "_is_too_large", lambda *_: False)
+    assert quickly
+    assert found() == quickly
