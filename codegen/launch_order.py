@@ -11,11 +11,8 @@ kernel waits before it reads anything, so there the first one may start early to
 kernel lies in front of the plan: its blocks are placed when those of that one have ended, and not
 only when the GPU has put away all that they wrote.
 
-With ``next early`` a last kernel that waits so lets whatever comes next start in its turn, once it
-has waited itself: that may be anybody's kernel, which knows not to read what this one writes, but
-takes what lies further back for ended. Kernels that do not ask for it start when this one has
-ended. Blocks that are placed while others work lie where those are not, which is not where they
-work best: LoRA's kernels by hand took 0.1 to 1 us more with it (in front of the wait).
+The last kernel of a plan lets nobody start. Where the same plan runs again and again, as under a
+clock, each run would begin in the one before, and seem shorter; other people's kernels do not ask.
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
 START = "start"
-NEXT = "next"
 EARLY = "early"
 # The first compute capability that can.
 DEPENDENT_LAUNCH = 90
@@ -34,13 +30,10 @@ DEPENDENT_LAUNCH = 90
 
 @dataclass(frozen=True, slots=True)
 class LaunchOrder:
-    """How a kernel's start and its neighbours' are tied: the next one is of the same plan, others
-    are whatever follows the plan.
-    """
+    """How a kernel's start and its neighbours' are tied."""
 
     starts_early: bool = False
     lets_next_start: bool = False
-    lets_others_start: bool = False
 
 
 ALONE = LaunchOrder()
@@ -54,9 +47,7 @@ def launch_orders(plan: Plan) -> tuple[LaunchOrder, ...]:
     """
     may = may_start_early(plan.ugraph, waits_first=plan.backend == "cuda")
     early = [m and o.flag(START) == EARLY for m, o in zip(may, plan.options, strict=True)]
-    asked = plan.backend == "cuda" and plan.options[-1].flag(NEXT) == EARLY
-    last = [False] * (len(early) - 1) + [early[-1] and asked]
-    return tuple(map(LaunchOrder, early, [*early[1:], False], last))
+    return tuple(map(LaunchOrder, early, [*early[1:], False]))
 
 
 def may_start_early(ugraph: UGraph, *, waits_first: bool) -> tuple[bool, ...]:

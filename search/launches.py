@@ -14,7 +14,7 @@ from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.row_stores import IN_ROWS
 from mirage_py.codegen.cuda.row_sums import BY_PRODUCER, SUMS
 from mirage_py.codegen.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS
-from mirage_py.codegen.launch_order import DEPENDENT_LAUNCH, EARLY, NEXT, START, may_start_early
+from mirage_py.codegen.launch_order import DEPENDENT_LAUNCH, EARLY, START, may_start_early
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.search.footprint import WARP_GROUP_ROWS, is_warp_group_dot
 from mirage_py.search.hopper_paths import all_ahead, pipelined
@@ -153,21 +153,14 @@ def starting_early(
 ) -> tuple[LaunchOptions, ...]:
     """The options of all kernels, with no gap between two block graphs where the target can do
     without: the second one is placed on the GPU while the first one runs, and waits there. In CUDA
-    the first one does so behind what lies in front of the plan, and a last one without products
-    lets what follows the plan do so.
+    the first one does so behind what lies in front of the plan.
     """
     if target.capability < DEPENDENT_LAUNCH:
         return options
     may = may_start_early(ugraph, waits_first=backend == "cuda")
-    found = [
+    return tuple(
         o.with_flag(START, EARLY) if early else o for o, early in zip(options, may, strict=True)
-    ]
-    last = ugraph.kernels[-1]
-    if may[-1] and backend == "cuda" and isinstance(last, BlockGraph):
-        # What multiplies nothing is short: H200 plans of 1.6 to 5.9 us took 0.33 to 0.45 less.
-        is_short = all(n.op != "matmul" for n in last.nodes)
-        found[-1] = found[-1].with_flag(NEXT, EARLY if is_short else "")
-    return tuple(found)
+    )
 
 
 def keeping_for_later(

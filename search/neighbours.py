@@ -18,7 +18,6 @@ from mirage_py.codegen.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS, desc
 from mirage_py.codegen.launch_order import (
     DEPENDENT_LAUNCH,
     EARLY,
-    NEXT,
     START,
     may_start_early,
 )
@@ -127,13 +126,11 @@ def _steps(
 
 
 def _start(plan: Plan, number: int, target: Target) -> Iterator[LaunchOptions]:
-    """A start behind the kernel before, or while that one ends; of what follows the plan, too."""
+    """A start behind the kernel before, or while that one ends."""
     options = plan.options[number]
     may = may_start_early(plan.ugraph, waits_first=True)[number]
     if may and target.capability >= DEPENDENT_LAUNCH:
-        yield options.with_flag(START, "" if options.flag(START) else EARLY).with_flag(NEXT, "")
-        if number == len(plan.options) - 1 and options.flag(START):
-            yield options.with_flag(NEXT, "" if options.flag(NEXT) else EARLY)
+        yield options.with_flag(START, "" if options.flag(START) else EARLY)
 
 
 def _by_copy_engine(

@@ -172,9 +172,6 @@ class KernelEmitter:
                 loaded.add(node.access.tensor)
         names = [identifier(t) for t in self.pointers if t in loaded]
         self.out.line(f"wait_for_kernel_before({', '.join(names)});")
-        if self.order.lets_others_start:
-            # Behind the wait: what starts now may read at once what lies two kernels back.
-            self.out.line("next_kernel_may_start();")
 
     def _sections(self, straight: StraightCode, loops: Loops) -> None:
         for number, section in enumerate(self.block.sections):

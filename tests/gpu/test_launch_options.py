@@ -118,11 +118,10 @@ def test_the_first_cuda_kernel_sees_all_of_what_lies_in_front(
 
 
 def test_cuda_plans_that_read_one_another_see_all_of_it() -> None:
-    """Each lets the next one start, and that waits: a chain in which every output is read twice."""
+    """Each waits for the one before: a chain in which every output is read twice."""
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("the GPU is no Hopper")
-    flags = {"arch": "sm_90a", "start": "early", "next": "early"}
-    plan = for_cuda(rms_plan(16, 512, 512, (16, 32, 128)), **flags)
+    plan = for_cuda(rms_plan(16, 512, 512, (16, 32, 128)), arch="sm_90a", start="early")
     late = for_cuda(rms_plan(16, 512, 512, (16, 32, 128)), arch="sm_90a")
     runner, other = PlanRunner(plan), PlanRunner(late)
     (x, *rest), _ = given(plan, 0)

@@ -9,7 +9,7 @@ import pytest
 import several_kernels
 from cuda_plans import cuda_plan
 
-from mirage_py.codegen.launch_order import EARLY, NEXT, START
+from mirage_py.codegen.launch_order import EARLY, START
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.search.launches import (
     BackEnd,
@@ -40,17 +40,6 @@ def test_in_cuda_the_first_one_does_too() -> None:
     """Behind whatever lies in front of the plan: it reads nothing before it has waited."""
     assert starts("split_attention", "h200", "cuda") == [EARLY, EARLY]
     assert starts("split_attention", "a100", "cuda") == ["", ""]
-
-
-def test_in_cuda_a_last_kernel_without_products_lets_what_follows_start() -> None:
-    def last(name: str, on: str, backend: BackEnd) -> str:
-        plan = several_kernels.plan(name)
-        return starting_early(plan.ugraph, plan.options, target(on), backend)[-1].flag(NEXT)
-
-    assert last("split_attention", "h200", "cuda") == EARLY
-    assert last("residual_gated", "h200", "cuda") == ""
-    assert last("split_attention", "h200", "triton") == ""
-    assert last("split_attention", "a100", "cuda") == ""
 
 
 def test_not_where_the_hardware_cannot() -> None:

@@ -200,21 +200,6 @@ def test_the_first_cuda_kernel_may_start_early_or_not():
     assert starts(replace(plan, backend="triton"), "h200") == set()
 
 
-def test_what_follows_a_cuda_plan_may_start_early_if_its_last_kernel_does():
-    def flags(plan: Plan) -> set[tuple[str, str]]:
-        last = [p.options[-1] for p in neighbours(plan, H200) if len(p.options) == 2]
-        return {(o.flag("start"), o.flag("next")) for o in last}
-
-    plan = split_attention()
-    first, second = plan.options
-    early = replace(plan, options=(first, second.with_flag("start", "early")))
-    both = replace(plan, options=(first, early.options[1].with_flag("next", "early")))
-    assert ("", "early") not in flags(plan)
-    assert ("early", "early") in flags(early)
-    assert {("", ""), ("early", "")} <= flags(both)
-    assert ("", "early") not in flags(both)
-
-
 @pytest.mark.parametrize("way", ["", "lanes", "rows"])
 def test_results_are_stored_in_three_ways(way: str):
     plan = split_attention()
