@@ -115,7 +115,8 @@ def _check(key: str, value: object) -> None:
         raise InputError(
             f"option '{key}' is {value!r}", where="torch.compile", repair=f"pass {names}"
         )
-    if isinstance(value, int | float) and value < 0:
+    # Not below 0, and a number: NaN is neither below nor above.
+    if isinstance(value, int | float) and not value >= 0:
         raise InputError(
             f"option '{key}' is {value!r}", where="torch.compile", repair="pass 0 or more"
         )

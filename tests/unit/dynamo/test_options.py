@@ -45,6 +45,7 @@ def test_an_unknown_key_names_the_known_ones():
         ("on_cpu", "fast"),
         ("budget", "1m"),
         ("budget", -1),
+        ("budget", float("nan")),
         ("seed", 0.5),
         ("seed", True),
         ("cache", 1),
