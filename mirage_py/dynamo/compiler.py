@@ -148,7 +148,9 @@ class GraphCompiler:
         if call is None:
             devices = [v.device.type for v in values if isinstance(v, torch.Tensor)]
             server = self.server or server_for(self.options, devices[0] if devices else "cpu")
-            call = self.calls[graph.key] = RegionCall(graph.key, graph.module, server)
+            call = self.calls[graph.key] = RegionCall(
+                graph.key, graph.module, server, self.options.max_sizes
+            )
             register(call)
         # Kernels are measured on real tensors, and their programs are nobody's trace.
         with _disable_current_modes(), no_python_dispatcher():

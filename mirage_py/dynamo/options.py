@@ -23,6 +23,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "cache": (bool,),
     "cuda_graphs": (bool,),
     "max_regions": (int, type(None)),
+    "max_sizes": (int, type(None)),
     "min_gain": (int, float),
     "inductor": (Mapping,),
 }
@@ -40,6 +41,8 @@ class BackendOptions:
       plain PyTorch, so that everything but the kernels can be tested without a GPU.
     * ``inductor``: settings of Inductor (``torch._inductor.config``), over those of the mode.
     * ``max_regions``: how many distinct regions are optimised at most, the most valuable first.
+    * ``max_sizes``: for how many sets of sizes a region is optimised at most; at others it runs as
+      it is.
     * ``min_gain``: the share of its modelled time that a region has to save.
     * ``cuda_graphs``: whether the compiled graph is captured.
     * ``shapes``: how a region serves other sizes than it was made for. ``static``: one entry of its
@@ -59,6 +62,7 @@ class BackendOptions:
     inductor: Mapping[str, Any] = field(default_factory=dict)
     on_cpu: str = "rest"
     max_regions: int | None = None
+    max_sizes: int | None = 8
     min_gain: float = 0.05
     cuda_graphs: bool = False
     shapes: str = "static"

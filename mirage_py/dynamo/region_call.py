@@ -46,14 +46,20 @@ class RegionCall:
 
     Safe to call from many threads. The table has an entry for each set of layouts and sizes met:
     with static sizes that is one, made when the graph is compiled. A symbolic size makes one more
-    entry when it takes a new value, and torch need not compile anything again. ``_table_key`` is
-    where another policy (buckets of sizes, one kernel for all) says which calls share an entry.
+    entry when it takes a new value, and torch need not compile anything again. After ``max_sizes``
+    of them no more are made, with one warning: each is a search, in the middle of the user's calls.
+    ``_table_key`` is where another policy (buckets of sizes, one kernel for all) says which calls
+    share an entry.
     """
 
-    def __init__(self, key: str, module: GraphModule, server: Server) -> None:
+    def __init__(
+        self, key: str, module: GraphModule, server: Server, max_sizes: int | None = None
+    ) -> None:
         self.key = key
         self.module = module
         self._server = server
+        self._max_sizes = max_sizes
+        self._is_full = False
         self._entries: dict[Hashable, Entry] = {}
         self._lock = threading.RLock()
         self._broken = ""
@@ -86,13 +92,31 @@ class RegionCall:
             if known is None and _is_capturing():
                 # Only this time, so that a later call prepares it.
                 return Entry("", Served(None, "met for the first time inside a CUDA graph"))
+            if known is None and len(self._entries) == self._max_sizes:
+                self._say_full()
+                return Entry("", Served(None, self._beyond))
             if known is None:
                 known = self._entries[key] = self._made(layouts)
             return known
 
     def dispatch_table(self) -> str:
         """One line for each set of sizes met so far, and what serves it."""
-        return "\n".join(f"({e.signature}) -> {e.served.words}" for e in self._entries.values())
+        lines = [f"({e.signature}) -> {e.served.words}" for e in self._entries.values()]
+        return "\n".join([*lines, f"others -> {self._beyond}"] if self._is_full else lines)
+
+    @property
+    def _beyond(self) -> str:
+        return f"its own operators: beyond the first {self._max_sizes} sets of sizes (max_sizes)"
+
+    def _say_full(self) -> None:
+        if not self._is_full:
+            self._is_full = True
+            warnings.warn(
+                f"a region meets more than {self._max_sizes} sets of sizes: at others it runs as "
+                "it is; raise the option max_sizes, or pad to fewer sizes",
+                MirageWarning,
+                stacklevel=4,
+            )
 
     def _made(self, layouts: Sequence[TensorLayout | int]) -> Entry:
         signature = ", ".join(map(_words, layouts))

@@ -50,6 +50,7 @@ def test_an_unknown_key_names_the_known_ones():
         ("seed", True),
         ("cache", 1),
         ("max_regions", "all"),
+        ("max_sizes", "all"),
         ("shapes", "symbolic"),
         ("whole_graph", True),
         ("inductor", "max_autotune"),

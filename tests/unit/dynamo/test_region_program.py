@@ -20,6 +20,7 @@ from mirage_py.dynamo.region_program import (
 from mirage_py.dynamo.regions import cut
 from mirage_py.dynamo.servers import reference
 from mirage_py.errors import UnsupportedError
+from mirage_py.frontend.warnings import MirageWarning
 from mirage_py.targets import target
 
 Trace = Callable[..., torch.fx.GraphModule]
@@ -103,6 +104,27 @@ def test_each_size_has_an_entry_made_once(traced: Trace):
         "(float32[3, 4]) -> its program in plain PyTorch",
         "(float32[5, 4]) -> its program in plain PyTorch",
     ]
+
+
+def test_beyond_max_sizes_it_runs_as_it_is(traced: Trace):
+    made: list[RegionProgram] = []
+
+    def server(program: RegionProgram, own: Any) -> Served:
+        made.append(program)
+        return reference(program, own)
+
+    x = torch.randn(3, 4)
+    module = tupled(traced(lambda x: F.silu(x) + 1, x, symbolic=True))
+    call = RegionCall("key", module, server, max_sizes=2)
+    for rows in (3, 5):
+        call(torch.randn(rows, 4))
+    with pytest.warns(MirageWarning, match="more than 2 sets of sizes"):
+        call(torch.randn(6, 4))
+    for rows in (7, 6, 3):  # said once
+        y = torch.randn(rows, 4)
+        torch.testing.assert_close(call(y)[0], F.silu(y) + 1)
+    assert len(made) == 2
+    assert call.dispatch_table().splitlines()[2].startswith("others -> its own operators")
 
 
 def test_a_kernel_gets_the_regions_own_operators_as_its_baseline(traced: Trace):
