@@ -11,8 +11,8 @@ from mirage_py.time_budget import PLANS
 
 AUTO = "auto"
 _BACKENDS = (AUTO, "triton", "cuda")
-# What torch's and numpy's generators both take.
-_SEEDS = 1 << 63
+# Seeds are below it: what torch's and numpy's generators both take.
+SEEDS = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Options:
                 why="it is in seconds, for the whole optimisation",
                 repair="pass 0 or more, math.inf for no end, or None for what the effort takes",
             )
-        if not 0 <= self.seed < _SEEDS:
+        if not 0 <= self.seed < SEEDS:
             raise InputError(
                 f"{self.seed} is no seed", repair="pass a whole number from 0 to 2^63 - 1"
             )

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-# What torch's and numpy's generators both take.
-_SEEDS = 1 << 63
+from mirage_py.options import SEEDS
 
 
 class Seconds(click.FloatRange):
@@ -31,6 +30,6 @@ class Seed(click.types.IntParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         seed = int(super().convert(value, param, ctx))
-        if not 0 <= seed < _SEEDS:
+        if not 0 <= seed < SEEDS:
             self.fail(f"{seed} is not a seed: it must be at least 0 and below 2^63.", param, ctx)
         return seed

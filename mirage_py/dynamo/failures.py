@@ -8,43 +8,35 @@ tries again.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
-import json
 from pathlib import Path
 
 import torch
 
 from mirage_py.errors import LostGpuError
 from mirage_py.known_results import Question
-from mirage_py.runtime.atomic import write_text
-from mirage_py.settings import Settings
+from mirage_py.runtime.kept_words import keep_words, kept_words
 
+_KIND = "failures"
 # What may go well at the next start: memory, disks, and candidates that are put away by then.
 _PASSING = (torch.OutOfMemoryError, MemoryError, OSError, LostGpuError)
 
 
 def known_failure(question: Question) -> str:
     """Why an optimisation has failed before; empty where it has not."""
-    try:
-        words = _path(question).read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
-    return words or "it failed"
+    words = kept_words(_KIND, _content(question))
+    return "" if words is None else words or "it failed"
 
 
 def keep_failure(question: Question, error: Exception, words: str) -> None:
     """Remember why an optimisation failed; not what may pass, nor where there is no cache."""
     if not isinstance(error, _PASSING):
-        with contextlib.suppress(OSError):
-            write_text(_path(question), words + "\n")
+        keep_words(_KIND, _content(question), words)
 
 
-def _path(question: Question) -> Path:
-    content = json.dumps([question.key, torch.__version__, _sources_digest()])
-    key = hashlib.sha256(content.encode()).hexdigest()
-    return Settings.from_env().cache_dir / "failures" / f"{key}.txt"
+def _content(question: Question) -> tuple[str, ...]:
+    return question.key, torch.__version__, _sources_digest()
 
 
 @functools.cache
