@@ -45,6 +45,32 @@ def close(got: torch.Tensor, want: torch.Tensor) -> None:
     torch.testing.assert_close(got.float(), want.float(), atol=0.03, rtol=0.03)
 
 
+def step(
+    x: torch.Tensor, g: torch.Tensor, w: torch.Tensor, cache: torch.Tensor, at: torch.Tensor
+) -> torch.Tensor:
+    """Writes the next row of a cache."""
+    y = block(x, g, w)
+    cache.index_copy_(0, at, y[:1])
+    at.add_(1)
+    return y + cache.sum(0)
+
+
+def takes_four_steps(fast: Any) -> None:
+    """``step``, compiled, leaves results and a cache for four rows as eager does."""
+    caches = [torch.zeros(4, 1024, dtype=torch.bfloat16, device="cuda") for _ in range(2)]
+    places = [torch.zeros(1, dtype=torch.int64, device="cuda") for _ in range(2)]
+    for kept in (caches[0], places[0]):
+        torch._dynamo.mark_static_address(kept)
+    with torch.no_grad():
+        for _ in range(4):
+            arguments = inputs()
+            torch.compiler.cudagraph_mark_step_begin()
+            got = fast(*arguments, caches[0], places[0]).clone()
+            close(got, step(*arguments, caches[1], places[1]))
+            close(caches[0], caches[1])
+    assert places[0].item() == 4
+
+
 def test_a_region_is_served_by_a_kernel(caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO", logger="mirage_py.dynamo")
     arguments = inputs()
@@ -77,27 +103,8 @@ def test_replayed_from_a_cuda_graph(rest: str):
 
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
 def test_a_cache_is_written_to_inside_a_cuda_graph():
-    def step(
-        x: torch.Tensor, g: torch.Tensor, w: torch.Tensor, cache: torch.Tensor, at: torch.Tensor
-    ) -> torch.Tensor:
-        y = block(x, g, w)
-        cache.index_copy_(0, at, y[:1])
-        at.add_(1)
-        return y + cache.sum(0)
-
-    caches = [torch.zeros(4, 1024, dtype=torch.bfloat16, device="cuda") for _ in range(2)]
-    places = [torch.zeros(1, dtype=torch.int64, device="cuda") for _ in range(2)]
-    for kept in (caches[0], places[0]):
-        torch._dynamo.mark_static_address(kept)
     fast = compiled(step, cuda_graphs=True, effort="none")
-    with torch.no_grad():
-        for _ in range(4):
-            arguments = inputs()
-            torch.compiler.cudagraph_mark_step_begin()
-            got = fast(*arguments, caches[0], places[0]).clone()
-            close(got, step(*arguments, caches[1], places[1]))
-            close(caches[0], caches[1])
-    assert places[0].item() == 4
+    takes_four_steps(fast)
     assert torch._dynamo.utils.counters["inductor"]["cudagraph_skips"] == 0
 
 
@@ -113,14 +120,6 @@ def test_a_whole_graph_is_raced(
     """Whoever wins, the cache has room for one more step, and gets it."""
     from mirage_py.dynamo import compiler, servers, whole_race
 
-    def step(
-        x: torch.Tensor, g: torch.Tensor, w: torch.Tensor, cache: torch.Tensor, at: torch.Tensor
-    ) -> torch.Tensor:
-        y = block(x, g, w)
-        cache.index_copy_(0, at, y[:1])
-        at.add_(1)
-        return y + cache.sum(0)
-
     seen: dict[str, float] = {}
 
     def clock(contestants: Any, put_back: Any) -> dict[str, float]:
@@ -132,20 +131,9 @@ def test_a_whole_graph_is_raced(
     monkeypatch.setattr(compiler, "server_for", lambda *_: servers.reference)
     monkeypatch.setattr(whole_race, "clock_for", lambda _: clock)
     caplog.set_level("INFO", logger="mirage_py.dynamo")
-    caches = [torch.zeros(4, 1024, dtype=torch.bfloat16, device="cuda") for _ in range(2)]
-    places = [torch.zeros(1, dtype=torch.int64, device="cuda") for _ in range(2)]
-    for kept in (caches[0], places[0]):
-        torch._dynamo.mark_static_address(kept)
     options = {"whole_graph": "race", "cache": False}
     fast = compiled(step, cuda_graphs=cuda_graphs, **options)
-    with torch.no_grad():
-        for _ in range(4):
-            arguments = inputs()
-            torch.compiler.cudagraph_mark_step_begin()
-            got = fast(*arguments, caches[0], places[0]).clone()
-            close(got, step(*arguments, caches[1], places[1]))
-            close(caches[0], caches[1])
-    assert places[0].item() == 4
+    takes_four_steps(fast)
     assert set(seen) == {"ours", "torch"}
     assert all(1.0 < time_us < 1e5 for time_us in seen.values())
     (line,) = [r.getMessage() for r in caplog.records if "whole graph:" in r.getMessage()]

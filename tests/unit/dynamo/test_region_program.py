@@ -86,19 +86,27 @@ def test_integers_are_refused(traced: Trace):
         region_program(tupled(traced(lambda x: x * 2.5, x)), layouts_of([x]))
 
 
-def test_each_size_has_an_entry_made_once(traced: Trace):
+def growing(traced: Trace, **how: Any) -> tuple[RegionCall, list[RegionProgram]]:
+    """A region of so many rows as it is called with, and the programs that it has been served."""
     made: list[RegionProgram] = []
 
     def server(program: RegionProgram, own: Any) -> Served:
         made.append(program)
         return reference(program, own)
 
-    x = torch.randn(3, 4)
-    module = tupled(traced(lambda x: F.silu(x) + 1, x, symbolic=True))
-    call = RegionCall("key", module, server)
-    for rows in (3, 5, 3):
+    module = tupled(traced(lambda x: F.silu(x) + 1, torch.randn(3, 4), symbolic=True))
+    return RegionCall("key", module, server, **how), made
+
+
+def takes_rows(call: RegionCall, *counts: int) -> None:
+    for rows in counts:
         y = torch.randn(rows, 4)
         torch.testing.assert_close(call(y)[0], F.silu(y) + 1)
+
+
+def test_each_size_has_an_entry_made_once(traced: Trace):
+    call, made = growing(traced)
+    takes_rows(call, 3, 5, 3)
     assert [p.program.inputs[0].shape for p in made] == [(3, 4), (5, 4)]
     assert call.dispatch_table().splitlines() == [
         "(float32[3, 4]) -> its program in plain PyTorch",
@@ -107,22 +115,11 @@ def test_each_size_has_an_entry_made_once(traced: Trace):
 
 
 def test_beyond_max_sizes_it_runs_as_it_is(traced: Trace):
-    made: list[RegionProgram] = []
-
-    def server(program: RegionProgram, own: Any) -> Served:
-        made.append(program)
-        return reference(program, own)
-
-    x = torch.randn(3, 4)
-    module = tupled(traced(lambda x: F.silu(x) + 1, x, symbolic=True))
-    call = RegionCall("key", module, server, max_sizes=2)
-    for rows in (3, 5):
-        call(torch.randn(rows, 4))
+    call, made = growing(traced, max_sizes=2)
+    takes_rows(call, 3, 5)
     with pytest.warns(MirageWarning, match="more than 2 sets of sizes"):
-        call(torch.randn(6, 4))
-    for rows in (7, 6, 3):  # said once
-        y = torch.randn(rows, 4)
-        torch.testing.assert_close(call(y)[0], F.silu(y) + 1)
+        takes_rows(call, 6)
+    takes_rows(call, 7, 6, 3)  # said once
     assert len(made) == 2
     assert call.dispatch_table().splitlines()[2].startswith("others -> its own operators")
 
