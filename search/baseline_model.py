@@ -26,8 +26,7 @@ def eager_model_us(program: Program, target: Target) -> float:
 
 def _copy_us(program: Program, node: Node, target: Target) -> float:
     moved = 2 * _elements(program, node.dims) * max(t.dtype.bytes for t in program.inputs)
-    work_us = moved / target.dram_bytes_per_us
-    return max(work_us + target.launch_us, _SMALLEST_KERNELS * target.launch_us)
+    return _launched_us(moved / target.dram_bytes_per_us, target)
 
 
 def _node_us(program: Program, node: Node, target: Target) -> float:
@@ -40,7 +39,10 @@ def _node_us(program: Program, node: Node, target: Target) -> float:
     if node.op == "matmul":
         flops *= _elements(program, node.reduced)
         rate = target.tensor_flops_per_us
-    work_us = max(moved / target.dram_bytes_per_us, flops / rate)
+    return _launched_us(max(moved / target.dram_bytes_per_us, flops / rate), target)
+
+
+def _launched_us(work_us: float, target: Target) -> float:
     return max(work_us + target.launch_us, _SMALLEST_KERNELS * target.launch_us)
 
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from mirage_py.codegen.axis_order import axis_order
 from mirage_py.codegen.cuda.row_sums import beside
 from mirage_py.search.residency import passes_of
+from mirage_py.ugraph.data_flow import reads_of
 from mirage_py.ugraph.index import Predicate
 from mirage_py.ugraph.node import ACCESSES, Node
 from mirage_py.ugraph.operators import EFFECT, ELEMENTWISE, operator
@@ -49,11 +50,7 @@ class BlockBody:
     @cached_property
     def readers(self) -> tuple[tuple[int, ...], ...]:
         """What reads each node, each once."""
-        found: list[list[int]] = [[] for _ in self._nodes]
-        for number, node in enumerate(self._nodes):
-            for argument in dict.fromkeys(node.args):
-                found[argument].append(number)
-        return tuple(map(tuple, found))
+        return tuple(reads_of(self._nodes))
 
     @cached_property
     def has_loop_sums(self) -> bool:

@@ -21,13 +21,13 @@ from mirage_py.ugraph.ugraph import BlockGraph
 # Tilings that are tried with all launch options: those whose prediction with the usual ones is at
 # most this much longer than the best, and not more than so many.
 _PROMISING = 3.0
-MOST_TILINGS = 40
+_MOST_TILINGS = 40
 
 
 class KernelModels:
     """Finds the tilings of kernels for one target and remembers the ``most_tilings`` best."""
 
-    def __init__(self, target: Target, most_tilings: int = MOST_TILINGS) -> None:
+    def __init__(self, target: Target, most_tilings: int = _MOST_TILINGS) -> None:
         self.target = target
         self._most_tilings = most_tilings
         self._numbers: dict[Hashable, int] = {}

@@ -74,8 +74,7 @@ def launch_options(
 
 def warp_counts(block: BlockGraph, tiling: Tiling, backend: BackEnd) -> Sequence[int]:
     """Numbers of warps that a kernel may have."""
-    is_straight = all(s.loop is None for s in block.sections)
-    if backend != "cuda" or not is_straight or any(n.op == "matmul" for n in block.nodes):
+    if backend != "cuda" or block.has_loops or any(n.op == "matmul" for n in block.nodes):
         return WARPS[backend]
     widest = max(tiling.elements(n.dims, 0) for n in block.nodes)
     usual = WARPS[backend]

@@ -164,7 +164,7 @@ def _maker(program: Program, value: int, tensor: Tensor, search: Search) -> Bloc
     found = [u.kernels[0] for u in search(made) if kind_of(u) == ONE_KERNEL]
     blocks = [k for k in found if isinstance(k, BlockGraph)]
     row = prod(made.sizes[d] for d in reduced_dims(made))
-    straight = [b for b in blocks if all(s.loop is None for s in b.sections)]
+    straight = [b for b in blocks if not b.has_loops]
     looped = [b for b in blocks if b not in straight]
     chosen = (*straight, *looped) if row <= _WHOLE_ELEMENTS else (*looped, *straight)
     return next(iter(chosen), None)

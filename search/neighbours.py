@@ -112,8 +112,8 @@ def _steps(
 ) -> Iterator[tuple[BlockGraph, LaunchOptions]]:
     for tiled in (*_grids(ugraph, block, backend), *_loops(ugraph, block)):
         yield tiled, options
-    counts = warp_counts(block, Tiling(ugraph.scope, block), backend)
-    for warps in _beside(options.num_warps, counts):
+    tiling = Tiling(ugraph.scope, block)
+    for warps in _beside(options.num_warps, warp_counts(block, tiling, backend)):
         yield block, replace(options, num_warps=warps)
     for place, depth in enumerate(options.num_stages):
         for other in _beside(depth, STAGES):
@@ -121,7 +121,7 @@ def _steps(
             yield block, replace(options, num_stages=(*stages[:place], other, *stages[place + 1 :]))
     if any(n.op == "matmul" for n in block.nodes):
         yield block, _turned(options)
-        for order in _other_orders(Tiling(ugraph.scope, block), options):
+        for order in _other_orders(tiling, options):
             yield block, options.with_flag(ORDER, order)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from mirage_py.codegen.cuda.clusters import Clusters
 from mirage_py.codegen.cuda.grid_positions import whole_positions
@@ -46,13 +46,18 @@ class StraightCode:
         writers = self.writers
         if not any(writers.pipeline.is_under_way(n) for n in nodes):
             return
+        for n in self._few_to_registers(nodes):
+            self.text.single(n)
+
+    def _few_to_registers(self, nodes: Sequence[int]) -> Iterator[int]:
+        """Loads to registers that are not there yet, as far as they are few."""
         words = 0
         for n in nodes:
-            is_due = self.block.nodes[n].op == "load" and n not in writers.staged
+            is_due = self.block.nodes[n].op == "load" and n not in self.writers.staged
             if is_due and not self.out.held(n) and self.facts.reads_in_registers(n):
                 words += self.out.layouts.own[n].register_count
                 if words <= _WORDS_AHEAD:
-                    self.text.single(n)
+                    yield n
 
     def issue_for_later(self, loop: int) -> None:
         """Small tiles that sections behind a loop read come while it works; large ones would take
@@ -85,14 +90,8 @@ class StraightCode:
         whole_positions(out, 0)
         loads = self._order_of_use(first.nodes)
         only = f"warp < {roles.num_warps}" if roles.has_producer else ""
-        words = 0
-        for n in first.nodes:
-            is_due = self.block.nodes[n].op == "load" and n not in self.writers.staged
-            if is_due and self.facts.reads_in_registers(n):
-                layout = out.layouts.own[n]
-                words += layout.register_count
-                if words <= _WORDS_AHEAD:
-                    out.hold(n, self.writers.copies.loaded(n, layout, only))
+        for n in self._few_to_registers(first.nodes):
+            out.hold(n, self.writers.copies.loaded(n, out.layouts.own[n], only))
         if loads:
             with out.only(only):
                 self._issue(loads)
@@ -114,7 +113,7 @@ class StraightCode:
             self.write(nodes)
 
     def _order_of_use(self, nodes: Sequence[int]) -> list[int]:
-        """Staged loads of a section, those that are needed first in front; those that only later
+        """Staged loads among nodes, those that are needed first in front; those that only later
         sections read at the end.
         """
         writers = self.writers
