@@ -166,8 +166,7 @@ class Reference:
         return self.sub(self.number(1), self.eq(a, b))
 
     def where(self, c: Pair, a: Pair, b: Pair) -> Pair:
-        no = self.sub(self.number(1), c)
-        return self.add(self.mul(c, a), self.mul(no, b))
+        return b if self.eq(c, self.number(0))[0] else a
 
     def cast(self, a: Pair) -> Pair:
         return a

@@ -22,10 +22,10 @@ from mirage_py.ugraph.validate import validate_ugraph
 from mirage_py.verify.affine import affine, is_mixed_radix
 from mirage_py.verify.conditions import Conditions
 from mirage_py.verify.difference import Mismatch, first_difference
-from mirage_py.verify.domains import undefined
 from mirage_py.verify.error_bound import error_bound
 from mirage_py.verify.meanings import FunctionUse, function_use
 from mirage_py.verify.programs import Comparison, compare_programs, interface_mismatch
+from mirage_py.verify.real_test import real_test
 from mirage_py.verify.shift_free import without_infinities
 from mirage_py.verify.shift_laws import evaluate_shifted
 from mirage_py.verify.shrink import fixed_dims, predicates_of, shrink, shrink_ugraph
@@ -120,7 +120,7 @@ def field_test(
         mismatch_here = None if trial else _broken_rule(ugraph)
         mismatch_here = mismatch_here or redrawn(small[0], field, seed + trial, _Comparison(*small))
         if trial == trials - 1 and mismatch_here is None:
-            mismatch_here = undefined(*small, seed=seed)
+            mismatch_here = real_test(*small, seed=seed).mismatch
         if mismatch_here is not None:
             return FieldEvidence(
                 False, trial + 1, primes, None, "the two differ", tuple(used), seed, keyed,

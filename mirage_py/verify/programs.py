@@ -25,6 +25,7 @@ from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.verify.difference import first_difference
 from mirage_py.verify.joint_sizes import joint_small_sizes
 from mirage_py.verify.lazy_inputs import LazyMeaning, lazy_inputs
+from mirage_py.verify.real_test import real_comparison
 from mirage_py.verify.shrink import shrink
 from mirage_py.verify.trial import random_inputs, redrawn
 from mirage_py.verify.whole_numbers import require_whole_numbers
@@ -38,12 +39,16 @@ _DECIDING_SAMPLES = 16
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where two programs differ first: the element of the left program's output."""
+    """Where two programs differ first: the element of the left program's output.
+
+    ``said`` is how, where the values themselves do not say it.
+    """
 
     output: str
     element: tuple[int, ...]
     trial: int
     sizes: str
+    said: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,11 @@ def compare_programs(
         return Comparison(False, 0, 0, primes, mismatch)
     pair = _Pair(left, right)
     done, small = pair.first_small_difference(trials, seed)
+    if done and small is None:
+        # Numbers, not sizes: no constant is an excuse for these.
+        wrong = pair.real_difference(seed)
+        if wrong is not None:
+            return Comparison(False, done, 0, primes, wrong.said, wrong)
     taken, full = pair.first_sampled_difference(_DECIDING_SAMPLES if small else samples, seed)
     if not done and not taken:
         raise UnsupportedError(
@@ -131,16 +141,27 @@ class _Pair:
         self._left = left
         self._right = right
         self._outputs = _paired(left, right)
+        self._names = [(a.tensor.name, b.tensor.name) for a, b in self._outputs]
+
+    def real_difference(self, seed: int) -> Difference | None:
+        """Where they differ over the real numbers, on structured inputs at small sizes."""
+        small = self._small(seed)
+        found = real_comparison(*small, self._names, seed=seed).mismatch
+        if found is None:
+            return None
+        return Difference(found.output, found.index, 0, _sizes_text(small[0]), found.reason)
+
+    def _small(self, seed: int) -> tuple[Program, Program]:
+        sizes = joint_small_sizes(self._left, self._right, self._names, seed)
+        small = shrink(self._left, sizes.left), shrink(self._right, sizes.right)
+        # The real sizes are the only common ones where these give tensors of other shapes.
+        return (self._left, self._right) if interface_mismatch(*small) else small
 
     def first_small_difference(self, trials: int, seed: int) -> tuple[int, Difference | None]:
         """Evaluate both whole, at sizes drawn anew for every trial: trials done, and the first."""
-        names = [(a.tensor.name, b.tensor.name) for a, b in self._outputs]
+        names = self._names
         for trial in range(trials):
-            sizes = joint_small_sizes(self._left, self._right, names, seed + trial)
-            small = shrink(self._left, sizes.left), shrink(self._right, sizes.right)
-            if interface_mismatch(*small):
-                # The real sizes are then the only common ones.
-                small = self._left, self._right
+            small = self._small(seed + trial)
             if max(map(program_work, small)) > MAX_TRIAL_WORK:
                 return trial, None
             found = _whole_difference(*small, names, trial, seed)

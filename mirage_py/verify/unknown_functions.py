@@ -76,6 +76,9 @@ class UnknownFunctionMeaning(FieldMeaning):
             return self._exp(args[0])
         for a in args:
             _refuse_shift(a, op)
+        if op == "where":
+            # The value of a comparison is a variable: what holds for all of them holds for 0 and 1.
+            return _bare(self.ops.blend(*args))
         if op in _EXPANDED:
             return _EXPANDED[op](self, args[0])
         if op in _UNKNOWN:

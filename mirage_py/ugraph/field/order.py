@@ -105,6 +105,12 @@ class OrderedOps(RingOps):
     def ne(self, a: FieldArray, b: FieldArray) -> FieldArray:
         return _bits(~self._vanishes(self.sub(a, b)))
 
+    def where(self, condition: FieldArray, a: FieldArray, b: FieldArray) -> FieldArray:
+        """``a`` where the condition is not 0, in the sense of ``ne``: also where it is no truth
+        value. Has a q part if both have one.
+        """
+        return _select(~self._vanishes(condition), a, b)
+
     def orders_truly(self, constants: Sequence[Real]) -> bool:
         """Whether the order of this trial has these constants in their real order.
 
@@ -119,6 +125,8 @@ class OrderedOps(RingOps):
     def _vanishes(self, difference: FieldArray) -> NDArray[np.bool_]:
         """Whether a difference counts as 0."""
         magnitude = np.minimum(difference.p, self.field.p - difference.p)
+        if not (magnitude > _WHOLE).any():
+            return np.asarray(magnitude == 0)
         words = keyed_words([magnitude], derive_key(self.seed, f"equality {self.field.p}"))
         chosen = (words % np.uint64(_EQUAL_ONE_IN) == 0).reshape(magnitude.shape)
         return np.asarray((magnitude == 0) | (chosen & (magnitude > _WHOLE)))

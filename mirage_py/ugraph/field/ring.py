@@ -54,9 +54,9 @@ class RingOps:
         """``a / b``. Raises ``DivisionByZero`` where ``b`` is zero modulo p or modulo q."""
         return self.mul(a, self.reciprocal(b))
 
-    def where(self, condition: FieldArray, a: FieldArray, b: FieldArray) -> FieldArray:
-        """``condition * a + (1 - condition) * b``, which selects as the condition is 0 or 1."""
-        return self.add(b, self.mul(condition, self.sub(a, b)))
+    def blend(self, weight: FieldArray, a: FieldArray, b: FieldArray) -> FieldArray:
+        """``weight * a + (1 - weight) * b``, which selects where the weight is 0 or 1."""
+        return self.add(b, self.mul(weight, self.sub(a, b)))
 
     def sum(self, a: FieldArray, axes: Axes, keepdims: bool = False) -> FieldArray:
         """Sum over ``axes``, of up to 2^32 terms."""

@@ -1,4 +1,4 @@
-"""A root is taken apart only where it stays a number."""
+"""A µGraph has a value wherever its program has one: roots, divisions behind guards, ties."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 
 from mirage_py.ugraph.text import parse_ugraph
 from mirage_py.ugraph.ugraph import UGraph
-from mirage_py.verify.domains import undefined
 from mirage_py.verify.field_test import field_test
 
 GRAPH = """
@@ -51,10 +50,9 @@ def graph(program: str, kernel: str) -> UGraph:
 )
 def test_roots_of_what_may_be_negative(program: str, kernel: str) -> None:
     wrong = graph(program, kernel)
-    found = undefined(wrong.program, wrong, seed=0)
-    assert found is not None
-    assert "not a number" in str(found)
-    assert not field_test(wrong.program, wrong, seed=0).equal
+    found = field_test(wrong.program, wrong, seed=0)
+    assert not found.equal
+    assert "has no value" in str(found.mismatch)
 
 
 @pytest.mark.parametrize(
@@ -65,12 +63,45 @@ def test_roots_of_what_may_be_negative(program: str, kernel: str) -> None:
             "square %0; square %1; mul %2, %3; sqrt %4",
             "square %0; sqrt %2; square %1; sqrt %4; mul %3, %5",
         ),
-        # Not known to be, but the same in both.
+        # It may be negative, and is in both.
         ("sub %0, %1; sqrt %2", "neg %1; add %0, %2; sqrt %3"),
         ("exp %0; log %2; mul %3, %1", "exp %0; log %2; mul %1, %3"),
     ],
 )
 def test_roots_that_stay_numbers(program: str, kernel: str) -> None:
     right = graph(program, kernel)
-    assert undefined(right.program, right, seed=0) is None
     assert field_test(right.program, right, seed=0).equal
+
+
+GUARDED = "const 0.0; gt %0, %2; div %1, %0; where %3, %4, %2"
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        # The condition as a factor: 0 times what division by zero leaves.
+        "const 0.0; gt %0, %2; div %3, %0; mul %4, %1",
+        "const 0.0; gt %0, %2; div %1, %0; mul %4, %3",
+        "const 0.0; gt %0, %2; where %3, %1, %2; div %4, %0",
+        # Selected where it is a tie.
+        "const 0.0; ge %0, %2; div %1, %0; where %3, %4, %2",
+    ],
+)
+def test_a_guard_that_is_taken_off(kernel: str) -> None:
+    wrong = graph(GUARDED, kernel)
+    for seed in range(4):
+        assert not field_test(wrong.program, wrong, seed=seed).equal
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "const 0.0; lt %2, %0; div %1, %0; where %3, %4, %2",
+        "const 0.0; le %0, %2; div %1, %0; where %3, %2, %4",
+        "const 0.0; const 1.0; gt %0, %2; where %4, %0, %3; div %1, %5; where %4, %6, %2",
+    ],
+)
+def test_a_guard_that_stays(kernel: str) -> None:
+    right = graph(GUARDED, kernel)
+    for seed in range(4):
+        assert field_test(right.program, right, seed=seed).equal

@@ -68,7 +68,7 @@ def test_a_law_of_a_function_has_no_bound(text, body):
         ("Y[n, k] = X[n, k] * (U[n, k] + 1)", "Y[n, k] = X[n, k] * U[n, k] + X[n, k]"),
         (
             "Y[n, k] = exp(X[n, k] - U[n, k]) * exp(U[n, k] - X[n, k])",
-            "Y[n, k] = (X[n, k] + U[n, k]) / (U[n, k] + X[n, k])",
+            "Y[n, k] = (X[n, k]^2 + U[n, k]^2 + 1) / (1 + U[n, k]^2 + X[n, k]^2)",
         ),
         ("Y[n, k] = silu(X[n, k]) * U[n, k]", "Y[n, k] = U[n, k] * X[n, k] / (1 + exp(-X[n, k]))"),
         (

@@ -93,8 +93,9 @@ def pairs(x: FieldArray) -> list[Pair]:
 def test_elementwise(name: str, has_q: bool, ops: FieldOps, reference: Reference) -> None:
     arity = operator(name).arity
     args = [operand(ops, n, has_q=has_q) for n in range(arity)]
-    if name == "where":
-        args[0] = ops.random_bits(args[1].shape, "condition")
+    if name == "where":  # of truth values and of others
+        bits = ops.random_bits(args[1].shape, "condition")
+        args[0] = FieldArray(np.where(bits.p > 0, args[0].p, bits.q), None)
     if arity == 2:  # each with each, so that equal ones meet too
         args = [args[0][:, None], operand(ops, 0, has_q=has_q)[None, :]]
     found = FieldMeaning(ops).apply(name, None, args)
