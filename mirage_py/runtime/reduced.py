@@ -10,6 +10,7 @@ from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import BlockGraph, Kernel
 from mirage_py.verify.shrink import fixed_dims, shrink, shrink_ugraph
+from mirage_py.verify.tied_dims import tied_dims
 
 # Whole tiles of a dimension, besides the tail: enough for a first, a middle and a last iteration.
 _WHOLE_TILES = 2
@@ -42,7 +43,8 @@ def reduced(program: Program, plan: Plan) -> tuple[Program, Plan]:
 
 def _extents(program: Program, plan: Plan) -> dict[str, int]:
     own = plan.ugraph.program
-    fixed = fixed_dims(own, plan.ugraph.kernels) + fixed_dims(program)
+    tied = tied_dims(own, plan.ugraph.kernels)
+    fixed = tied.kept(fixed_dims(own, plan.ugraph.kernels) + fixed_dims(program))
     largest: dict[str, int] = {}
     for block in plan.ugraph.kernels:
         if not isinstance(block, BlockGraph):
@@ -64,6 +66,8 @@ def _extents(program: Program, plan: Plan) -> dict[str, int]:
         if _most_blocks(plan, {**own.sizes, **extents}) <= _MOST_BLOCKS:
             break
         extents[dim] = min(extents[dim], largest[dim] + (largest[dim] > 1))
+    for group in tied.groups:
+        extents.update(dict.fromkeys(group, max(extents.get(d, own.sizes[d]) for d in group)))
     return extents
 
 

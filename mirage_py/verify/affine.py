@@ -67,3 +67,13 @@ def rescaled_radix(expr: IndexExpr, old: Mapping[str, int], new: Mapping[str, in
 def _minor_to_major(form: Affine, sizes: Mapping[str, int]) -> list[tuple[str, int]]:
     # A dimension of size 1 has the factor of the next one: it goes first.
     return sorted(form.terms, key=lambda term: (term[1], sizes[term[0]]))
+
+
+def radix_dims(expr: IndexExpr, extent: int, sizes: Mapping[str, int]) -> tuple[str, ...] | None:
+    """The dimensions of a mixed radix that covers an axis, minor first and without those of size
+    1; None for any other index.
+    """
+    form = affine(expr)
+    if form is None or not is_mixed_radix(expr, sizes) or expr.bounds(sizes)[1] + 1 != extent:
+        return None
+    return tuple(d for d, _ in _minor_to_major(form, sizes) if sizes[d] > 1)

@@ -30,6 +30,7 @@ from mirage_py.verify.shift_free import without_infinities
 from mirage_py.verify.shift_laws import evaluate_shifted
 from mirage_py.verify.shrink import fixed_dims, predicates_of, shrink, shrink_ugraph
 from mirage_py.verify.small_sizes import instantiate_small, small_extents
+from mirage_py.verify.tied_dims import tied_dims
 from mirage_py.verify.trial import keyed_operators, random_inputs, redrawn
 from mirage_py.verify.whole_numbers import require_whole_numbers, ugraph_loss
 from mirage_py.verify.work import MAX_TRIAL_WORK, program_work
@@ -188,14 +189,15 @@ def _too_much(program: Program, work: float, *, divided: bool) -> UnsupportedErr
 def _small(program: Program, ugraph: UGraph, seed: int) -> tuple[Program, UGraph]:
     """Both at the same small sizes. A dimension that either of the two divides keeps its size."""
     fixed = dict.fromkeys((*fixed_dims(program), *fixed_dims(ugraph.program, ugraph.kernels)))
-    extents = small_extents(program, seed, tuple(fixed), avoid=_constants(ugraph))
+    tied = tied_dims(ugraph.program, ugraph.kernels)
+    extents = small_extents(program, seed, tuple(fixed), avoid=_constants(ugraph), tied=tied)
     masks = predicates_of(program) + predicates_of(ugraph.program, ugraph.kernels)
     conditions = Conditions(masks, program.sizes, extents)
     program = shrink(program, extents, conditions=conditions)
     ugraph = shrink_ugraph(ugraph, extents, conditions=conditions)
     work = program_work(program)
     if work > MAX_TRIAL_WORK:
-        raise _too_much(program, work, divided=bool(fixed))
+        raise _too_much(program, work, divided=bool(fixed or tied.fixed))
     program, ugraph = _with_common_inputs(program, ugraph)
     return program, instantiate_small(ugraph)
 

@@ -108,9 +108,9 @@ class _Draw:
             return np.zeros(tensor.shape)
         if name == "constant":
             value = _CONSTANT / _contracted_terms(self._program).get(tensor.name, 1)
-            return np.broadcast_to(round_to(np.full(1, value), tensor.dtype), tensor.shape)
+            return np.broadcast_to(round_to(np.full((), value), tensor.dtype), tensor.shape)
         values = np.abs(self._rounded[tensor.name])
-        if tensor.name not in self._squares:
+        if tensor.shape and tensor.name not in self._squares:
             values[..., 1::2] *= -1.0
         return values
 
@@ -139,7 +139,8 @@ def _random(program: Program, seed: int) -> dict[str, FloatArray]:
         else:
             low, high = labels.get(tensor.name, (-8, 8))
             values = draw.integers(low, high + 1, size=tensor.shape).astype(np.float64)
-        arrays[tensor.name] = _as_stored(tensor, values)
+        # Of a tensor without axes NumPy draws a number, which is no array to write to.
+        arrays[tensor.name] = _as_stored(tensor, np.asarray(values))
     return arrays
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from mirage_py.ugraph.index import IndexExpr
 from mirage_py.ugraph.node import Access
 from mirage_py.ugraph.program import Program
-from mirage_py.verify.affine import affine, is_mixed_radix
+from mirage_py.verify.affine import radix_dims
 from mirage_py.verify.shrink import fixed_dims
 
 # Side (0 or 1) and dimension.
@@ -103,7 +103,9 @@ class _Ties:
         return JointSizes(*sizes)
 
     def _axis(self, uses: Iterable[tuple[int, IndexExpr]], extent: int) -> None:
-        forms = [(side, self._radix(side, expr, extent)) for side, expr in uses]
+        forms = [
+            (side, radix_dims(expr, extent, self._programs[side].sizes)) for side, expr in uses
+        ]
         sizes = [[self._programs[side].sizes[d] for d in form or ()] for side, form in forms]
         if any(form is None for _, form in forms) or any(s != sizes[0] for s in sizes):
             for side, expr in uses:
@@ -112,17 +114,6 @@ class _Ties:
         for side, form in forms:
             for d, other in zip(form or (), forms[0][1] or (), strict=True):
                 self._tie((side, d), (forms[0][0], other))
-
-    def _radix(self, side: int, expr: IndexExpr, extent: int) -> tuple[str, ...] | None:
-        """The dimensions of a mixed radix that covers an axis, minor first; size 1 left out."""
-        sizes = self._programs[side].sizes
-        form = affine(expr)
-        if form is None or not is_mixed_radix(expr, sizes):
-            return None
-        if expr.bounds(sizes)[1] + 1 != extent:
-            return None
-        dims = [d for d, _ in sorted(form.terms, key=lambda term: term[1]) if sizes[d] > 1]
-        return tuple(dims)
 
     def _keep(self, side: int, dims: Iterable[str]) -> None:
         self._kept.update(dict.fromkeys((side, d) for d in dims))

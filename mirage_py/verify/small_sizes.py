@@ -11,6 +11,7 @@ import numpy as np
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Kernel, Section, UGraph
 from mirage_py.verify.shrink import fixed_dims, predicates_of
+from mirage_py.verify.tied_dims import TiedDims
 
 # 6 is left out: 2 and 3 divide it, so that it would need a larger tile to have a tail.
 _EXTENTS = (3, 4, 5, 7, 8, 9, 10, 11)
@@ -18,32 +19,41 @@ _EXTENTS = (3, 4, 5, 7, 8, 9, 10, 11)
 _SPARE = 3
 # Enough tiles to have a first, a middle and a last one.
 _MAX_TILES = 4
+_UNTIED = TiedDims()
 # So many axes of a grid are cut like that, the others in two: the blocks of all axes multiply.
 _FINE_AXES = 2
 
 
 def small_extents(
-    program: Program, seed: int, fixed: Iterable[str] = (), *, avoid: Iterable[float] = ()
+    program: Program,
+    seed: int,
+    fixed: Iterable[str] = (),
+    *,
+    avoid: Iterable[float] = (),
+    tied: TiedDims = _UNTIED,
 ) -> dict[str, int]:
     """A size for every dimension, in the program's order.
 
     Dimensions that an index divides keep theirs (see ``fixed_dims``), ``fixed`` ones and those of
-    size 1. The others are small, no two equal, and different from the kept ones and from the
-    program's constants: a mean over 5 points is not a division by 5. No size, and no product of two
-    or three, is one of the numbers to ``avoid``: those of kernels, which may be wrong. Dimensions
-    that a mask compares keep the order of their sizes, so that a mask that leaves something of
-    every row still does.
+    size 1. The others are small, no two equal but for ``tied`` ones, and different from the kept
+    ones and from the program's constants: a mean over 5 points is not a division by 5. No size, and
+    no product of two or three, is one of the numbers to ``avoid``: those of kernels, which may be
+    wrong. Dimensions that a mask compares keep the order of their sizes, so that a mask that leaves
+    something of every row still does.
     """
-    fixed = (*fixed, *fixed_dims(program))
+    fixed = tied.kept((*fixed, *fixed_dims(program)))
     kept = {d.name: d.size for d in program.dims if d.name in fixed or d.size == 1}
     taken = [*kept.values(), *(abs(n.attr) for n in program.nodes if isinstance(n.attr, float))]
-    free = [d for d in program.dim_names if d not in kept]
+    first = {d: group[0] for group in tied.groups for d in group}
+    free = [d for d in program.dim_names if d not in kept and first.get(d, d) == d]
     drawn = _distinct(len(free) + _SPARE, taken, dict.fromkeys(avoid))
     order = np.random.default_rng(seed).permutation(len(drawn))
     chosen = dict(zip(free, (drawn[i] for i in order), strict=False))
-    compared = [d for d in _compared(program) if d in chosen]
+    masked = dict.fromkeys(first.get(d, d) for d in _compared(program))
+    compared = [d for d in masked if d in chosen]
     by_size = sorted(compared, key=lambda d: program.sizes[d])
     chosen |= dict(zip(by_size, sorted(chosen[d] for d in compared), strict=True))
+    chosen = tied.spread(chosen)
     return {d: kept.get(d) or chosen[d] for d in program.dim_names}
 
 

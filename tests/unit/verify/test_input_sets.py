@@ -168,3 +168,19 @@ def test_the_matrix_of_one_row_is_scaled_as_that_of_many():
     np.testing.assert_array_equal(one["W"], many["W"])
     assert 0.9 < one["X"].std() < 1.1
     assert 0.9 < one["W"].std() * 16 < 1.1
+
+
+def test_tensors_without_axes_have_values_in_every_set():
+    b = ProgramBuilder("scaled")
+    m, n = b.dim("m", 6), b.dim("n", 8)
+    b.input("X", (6, 8), F16)
+    b.input("S", (), F16)
+    scaled = b.apply("mul", b.apply("exp", b.load("X", (m, n))), b.load("S", ()))
+    b.output("Y", scaled, (m, n), F16)
+    program = b.build()
+    found = {each.name: each.arrays["S"] for each in input_sets(program, 0)}
+    assert tuple(found) == NAMES
+    assert all(values.shape == () and np.isfinite(values) for values in found.values())
+    assert found["zeros"] == 0.0
+    assert found["alternating"] == abs(found["random"])
+    assert abs(found["large"]) > abs(found["random"])
