@@ -22,7 +22,7 @@ GPU   := $(wildcard /dev/nvidia0)$(shell command -v nvidia-smi)
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile
 
 setup: $(READY) ## create .venv and install the project in it, editable, with its test tools
 

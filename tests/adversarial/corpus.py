@@ -12,6 +12,7 @@ import samples
 import several_kernels
 from adversarial import (  # noqa: F401 (each registers its mutations)
     graphs,
+    guard_mutations,
     handover_mutations,
     kernel_mutations,
     number_mutations,
@@ -46,6 +47,11 @@ def originals() -> dict[str, tuple[Program, UGraph]]:
     hand = {n: (several_kernels.program(n), several_kernels.ugraph(n)) for n in _SEVERAL}
     hand |= {n: (samples.ugraph(n).program, samples.ugraph(n)) for n in _SAMPLES}
     return found | {f"hand_{name}": pair for name, pair in hand.items()}
+
+
+def given(name: str) -> Program:
+    """The program of a µGraph as it is written."""
+    return originals()[name][0] if name.startswith("hand_") else graphs.given_of(name)
 
 
 def kinds() -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from adversarial.programs import programs
+from adversarial.programs import given, programs
 
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.text import parse_ugraph
@@ -27,5 +27,10 @@ def graph(name: str) -> UGraph:
 
 
 def program_of(name: str) -> Program:
-    """What it has to compute."""
+    """What it has to compute, in the form that is searched."""
     return programs()[name.partition(".")[0]]
+
+
+def given_of(name: str) -> Program:
+    """What it has to compute, as it is written."""
+    return given()[name.partition(".")[0]]

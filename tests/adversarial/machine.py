@@ -40,13 +40,27 @@ class Value:
     array: Array
 
 
-def run_program(program: Program, inputs: Mapping[str, Array]) -> Memory:
-    """The outputs by name."""
+@dataclass(frozen=True)
+class World:
+    """What nodes see: memory, the sizes of dimensions, which nodes have truth values, and whether a
+    cast to fewer digits rounds.
+    """
+
+    memory: Mapping[str, Array]
+    sizes: Mapping[str, int]
+    truths: frozenset[int] = frozenset()
+    rounds: bool = False
+
+
+def run_program(program: Program, inputs: Mapping[str, Array], *, rounds: bool = False) -> Memory:
+    """The outputs by name. With ``rounds`` casts to fewer digits lose digits."""
     everything = {d: range(size) for d, size in program.sizes.items()}
+    masks = frozenset(n for n, node in enumerate(program.nodes) if node.op == "mask")
+    world = World(inputs, program.sizes, masks, rounds)
     values: list[Value] = []
     for position in range(len(program.nodes)):
         args = [values[a] for a in program.nodes[position].args]
-        values.append(_node(program.nodes, position, args, inputs, everything, program.sizes))
+        values.append(_node(program.nodes, position, args, world, everything))
     memory: Memory = {}
     for output in program.outputs:
         memory[output.tensor.name] = np.full(output.tensor.shape, np.nan)
@@ -60,11 +74,13 @@ def run_ugraph(
     *,
     backwards: bool = False,
     shift: float | None = None,
+    rounds: bool = False,
 ) -> Memory:
     """The outputs by name.
 
     ``backwards`` runs the blocks of each grid from last to first. ``shift`` stands for whatever
-    only shifts exponents, which makes no difference in real numbers.
+    only shifts exponents, which makes no difference in real numbers. With ``rounds`` casts to fewer
+    digits lose digits.
     """
     outputs = [o.tensor for o in ugraph.program.outputs]
     memory: Memory = {n: np.array(x, dtype=np.float64) for n, x in inputs.items()}
@@ -76,21 +92,19 @@ def run_ugraph(
         else:
             for name in kernel.added_tensors:
                 memory[name][...] = 0.0
-            _Grid(kernel, ugraph.program.sizes, memory, shift).run(backwards)
+            world = World(memory, ugraph.program.sizes, _truths(kernel, ugraph), rounds)
+            _Grid(kernel, world, memory, shift).run(backwards)
         for name, kind in types.items():
-            memory[name][...] = _rounded(memory[name], kind)
+            memory[name][...] = _rounded(memory[name], kind, rounds)
     return {t.name: memory[t.name] for t in outputs}
 
 
 class _Grid:
     def __init__(
-        self,
-        block: BlockGraph,
-        sizes: Mapping[str, int],
-        memory: Memory,
-        shift: float | None,
+        self, block: BlockGraph, world: World, memory: Memory, shift: float | None
     ) -> None:
-        self.block, self.sizes, self.memory, self.shift = block, sizes, memory, shift
+        self.block, self.world, self.memory, self.shift = block, world, memory, shift
+        self.sizes = world.sizes
         self.values: dict[int, Value] = {}
 
     def run(self, backwards: bool) -> None:
@@ -121,7 +135,7 @@ class _Grid:
             elif node.op.startswith("accum_"):
                 self.values[n] = self._accumulated(n, node, args, before)
             else:
-                self.values[n] = _node(self.block.nodes, n, args, self.memory, place, self.sizes)
+                self.values[n] = _node(self.block.nodes, n, args, self.world, place)
             if self.shift is not None and "shift" in (node.op, node.attr):
                 whole = self.values[n]
                 self.values[n] = Value(whole.dims, np.full_like(whole.array, self.shift))
@@ -161,27 +175,50 @@ def _tiles(size: int, tile: int | None) -> list[range]:
     return [range(start, min(start + tile, size)) for start in range(0, size, tile)]
 
 
-def _rounded(x: Array, kind: DType) -> Array:
+def _rounded(x: Array, kind: DType, rounds: bool) -> Array:
     if kind == BOOL:
         return np.where(np.isnan(x), x, (x != 0).astype(np.float64))
-    return x if kind.is_float else np.trunc(x)
+    if not kind.is_float:
+        return np.trunc(x)
+    digits = _DIGITS.get(kind.name)
+    if not rounds or digits is None:
+        return x
+    with np.errstate(all="ignore"):
+        mantissa, exponent = np.frexp(x)
+        return np.ldexp(np.round(np.ldexp(mantissa, digits)), exponent - digits)
+
+
+# Binary digits of a number, without an end of the range.
+_DIGITS = {"f16": 11, "bf16": 8, "f8e4m3": 4, "f8e5m2": 3}
+
+
+def _truths(block: BlockGraph, ugraph: UGraph) -> frozenset[int]:
+    """Nodes with truth values: kernels emit a product with one as a selection."""
+    found: dict[int, None] = {}
+    for n, node in enumerate(block.nodes):
+        stored = node.op == "load" and ugraph.tensors[node.access.tensor].dtype == BOOL
+        if stored or node.op in _CONDITIONS or (node.op == "cast" and node.attr == BOOL):
+            found[n] = None
+    return frozenset(found)
+
+
+_CONDITIONS = ("mask", "lt", "le", "gt", "ge", "eq", "ne")
 
 
 def _node(
     nodes: Sequence[Node],
     position: int,
     args: Sequence[Value],
-    memory: Mapping[str, Array],
+    world: World,
     place: Place,
-    sizes: Mapping[str, int],
 ) -> Value:
     node = nodes[position]
     if node.op == "load":
-        return _read(memory, node.access, place)
+        return _read(world.memory, node.access, place)
     if node.op == "const":
         return Value((), np.float64(node.attr))  # type: ignore[arg-type]
     if node.op == "size":
-        return Value((), np.float64(sizes[str(node.attr)]))  # type: ignore[arg-type]
+        return Value((), np.float64(world.sizes[str(node.attr)]))  # type: ignore[arg-type]
     if node.op in ("index", "mask"):
         assert isinstance(node.attr, IndexExpr | Predicate)
         dims = _dims_of(node.attr)
@@ -200,11 +237,11 @@ def _node(
             return Value(kept, np.asarray(reduce(whole.array, axis=axes)))
     if node.op == "cast":
         assert isinstance(node.attr, DType)
-        return Value(args[0].dims, _rounded(args[0].array, node.attr))
+        return Value(args[0].dims, _rounded(args[0].array, node.attr, world.rounds))
     if node.op == "mul":
         for mask, other in ((0, 1), (1, 0)):
             # A mask removes what it hides, whatever that is.
-            if nodes[node.args[mask]].op == "mask":
+            if node.args[mask] in world.truths:
                 pair = [args[mask], args[other]]
                 return _elementwise(lambda m, x: np.where(m != 0, x, 0.0), pair)
     return _elementwise(FUNCTIONS[node.op], args)

@@ -1,4 +1,5 @@
-"""Every example program at sizes that a direct interpreter runs in milliseconds.
+"""Every example program, and those of ``specs``, at sizes that a direct interpreter runs in
+milliseconds.
 
 ``SMALL`` replaces the line of sizes of an example: all sizes of one program differ, and most are
 such that a tile of 2, 4 or 5 leaves a tail. ``SPLIT`` has a reduced dimension that is long enough
@@ -16,6 +17,7 @@ from mirage_py.partition.partition import partition
 from mirage_py.pipeline import normalise
 from mirage_py.ugraph.program import Program
 
+SPECS = Path(__file__).with_name("specs")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 SMALL = {
@@ -67,20 +69,29 @@ _SIZES = re.compile(r"^[A-Z]+ = \d.*$", re.MULTILINE)
 
 @cache
 def program(name: str, sizes: str) -> Program:
-    """An example with another line of sizes, in the form that is searched."""
+    """An example with another line of sizes, as it is written."""
     (path,) = (p for p in EXAMPLES.rglob(f"{name}.math") if p.parent.name != "odd")
     text, count = _SIZES.subn(sizes, path.read_text(encoding="utf-8"), count=1)
     assert count == 1, f"{path} has no line of sizes"
-    return normalise(parse(text), seed=0)
+    return parse(text)
+
+
+@cache
+def given() -> dict[str, Program]:
+    """All of them as they are written, by a name that says which sizes, and which part where there
+    are several; a part is in the form that is searched.
+    """
+    found: dict[str, Program] = {}
+    for name, sizes in SMALL.items():
+        small = program(name, sizes)
+        parts = partition(normalise(small, seed=0)).parts if name in PARTS else (small,)
+        for number, part in enumerate(parts):
+            found[f"{name}{number}" if len(parts) > 1 else name] = part
+    found |= {f"{name}_long": program(name, sizes) for name, sizes in SPLIT.items()}
+    return found | {p.stem: parse(p.read_text(encoding="utf-8")) for p in sorted(SPECS.iterdir())}
 
 
 @cache
 def programs() -> dict[str, Program]:
-    """All of them, by a name that says which sizes, and which part where there are several."""
-    found: dict[str, Program] = {}
-    for name, sizes in SMALL.items():
-        small = program(name, sizes)
-        parts = partition(small).parts if name in PARTS else (small,)
-        for number, part in enumerate(parts):
-            found[f"{name}{number}" if len(parts) > 1 else name] = part
-    return found | {f"{name}_long": program(name, sizes) for name, sizes in SPLIT.items()}
+    """The same in the form that is searched."""
+    return {name: normalise(program, seed=0) for name, program in given().items()}

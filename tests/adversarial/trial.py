@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from adversarial.corpus import Site, mutant, originals
+from adversarial.corpus import Site, given, mutant, originals
 from adversarial.judge import DIFFERENT, OVERFLOWS, SAME, verdict
 
 from mirage_py.errors import MirageError
@@ -22,6 +22,8 @@ SAMPLES = 3
 RULES, SMALL, REAL = "rules", "small sizes", "real sizes"
 FLOATS, EQUAL, WRONG = "left to floats", "equal", "wrong"
 OUTCOMES = (RULES, SMALL, REAL, FLOATS, EQUAL, WRONG)
+# Other roundings are for the float gate to judge.
+_ROUNDS_MORE = ("casts_to_few_digits", "hands_over_few_digits")
 _ACCEPTED = {SAME: EQUAL, OVERFLOWS: FLOATS, DIFFERENT: WRONG}
 
 
@@ -33,15 +35,12 @@ def outcome(site: Site, *, seed: int = 0) -> str:
     the pipeline asks. An exception that is no MirageError is a fault of the verifier and goes on.
     """
     program, _ = originals()[site.graph]
-    return judged(program, mutant(site), _tests(site.graph, seed), seed=seed)
-
-
-def judged(program: Program, ugraph: UGraph, tests: FamilyTests, *, seed: int = 0) -> str:
-    """The same for any µGraph."""
-    tier = refused_by(program, ugraph, tests, seed=seed)
+    ugraph = mutant(site)
+    tier = refused_by(program, ugraph, _tests(site.graph, seed), seed=seed)
     if tier:
         return RULES if tier == SMALL and _breaks_rules(ugraph) else tier
-    return _ACCEPTED[verdict(program, ugraph, seed=seed)]
+    rounds = site.kind not in _ROUNDS_MORE
+    return _ACCEPTED[verdict(given(site.graph), ugraph, seed=seed, rounds=rounds)]
 
 
 def refused_by(program: Program, ugraph: UGraph, tests: FamilyTests, *, seed: int = 0) -> str:
