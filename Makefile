@@ -18,7 +18,7 @@ READY := $(VENV)/.ready
 PIP   := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(RUN) pip install -qq --no-compile
 GPU   := $(wildcard /dev/nvidia0)$(shell command -v nvidia-smi)
 
-.PHONY: setup demo test mutants differential golden fuzz faults check lint types clean sanitize
+.PHONY: setup demo test mutants random-programs differential golden fuzz faults check lint types clean sanitize
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -38,7 +38,10 @@ differential: $(READY) ## every operator, type and pair of odd sizes against flo
 
 # Goes on where it was interrupted; the report is benchmarks/results/mutants.json.
 mutants: $(READY) ## 10,000 wrong µGraphs, none of which may pass verification; some ten minutes (N=, SEED=)
-	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(RUN) adversarial.campaign --count $(or $(N),10000) --seed $(or $(SEED),0)
+	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(RUN) adversarial.campaign --count $(or $(N),10000) --seed $(or $(SEED),0) --jobs $(JOBS)
+
+random-programs: $(READY) ## random legal programs through the real search, judged in float64 (N=, JOBS=)
+	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(RUN) adversarial.random_campaign --count $(or $(N),5000) --jobs $(JOBS)
 
 golden: $(READY) ## accept what the golden tests see now; look at the diff before you commit it
 	@$(RUN) pytest -q -m "not gpu" --update-golden

@@ -65,6 +65,7 @@ def judged(seed: int) -> Found:
         return Found(seed, counts)
     if not found.families:
         counts["programs without a family"] += 1
+        counts.update(f"no family: {reason}" for reason in found.reasons[:1])
     tests = FamilyTests(normal, trials=TRIALS, seed=seed)
     for family in _chosen(found.families):
         for safe in safe_families([family]).ugraphs:
@@ -121,16 +122,13 @@ def main() -> int:
     counts: Counter[str] = Counter()
     faults: list[str] = []
     started = time.perf_counter()
-    for done, found in enumerate(
-        campaign(range(asked.first, asked.first + asked.count), asked.jobs)
-    ):
+    seeds = range(asked.first, asked.first + asked.count)
+    for done, found in enumerate(campaign(seeds, asked.jobs), 1):
         counts.update(found.counts)
         faults += found.faults
-        if done % 50 == 49:
+        if done % 50 == 0:
             seconds = time.perf_counter() - started
-            sys.stderr.write(
-                f"{done + 1} of {asked.count}, {seconds:.0f} s, {len(faults)} faults\n"
-            )
+            sys.stderr.write(f"{done} of {asked.count}, {seconds:.0f} s, {len(faults)} faults\n")
     document = {
         "count": asked.count, "first": asked.first,
         "seconds": round(time.perf_counter() - started, 1),

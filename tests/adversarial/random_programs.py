@@ -25,6 +25,10 @@ _TENSORS = (
     ("G", "d", F32), ("M", "bd", BOOL), ("A", "d", BOOL), ("L", "b", I32),
 )  # fmt: skip
 _MOST_OPERATORS = 9
+KINDS = (
+    "unary", "binary", "reduce", "contract", "contract", "compare", "choose", "guard", "constant",
+    "mask", "cast", "count",
+)  # fmt: skip
 
 
 def random_program(seed: int) -> Program:
@@ -53,7 +57,7 @@ class _Draw:
         b = self.b = ProgramBuilder(name)
         for dim, size in self.sizes.items():
             b.dim(dim, int(size))  # type: ignore[call-overload]
-        count = int(self.draw.integers(1, 5))
+        count = int(self.draw.integers(1, 6))
         chosen = self.draw.permutation(len(_TENSORS))[:count]
         numbers: list[int] = []
         truths: list[int] = []
@@ -79,19 +83,17 @@ class _Draw:
         b = self.b
         recent = numbers[-4:]
         x, y = (int(self._of(recent)) for _ in range(2))  # type: ignore[call-overload]
-        kind = self._of(
-            ("unary", "binary", "reduce", "contract", "compare", "choose", "guard", "constant",
-             "mask", "cast", "count")
-        )  # fmt: skip
-        shared = [d for d in b.nodes[x].dims if d in b.nodes[y].dims]
-        if kind == "contract" and shared:
-            numbers.append(b.sum(b.apply("mul", x, y), [self._of(shared)]))  # type: ignore[list-item]
-        elif kind == "reduce" and b.nodes[x].dims:
+        kind = self._of(KINDS)
+        if kind == "contract" and self._contracted(numbers):
+            return
+        if kind == "reduce" and b.nodes[x].dims:
             reduction = (b.sum, b.max, b.mean)[int(self.draw.integers(3))]
             numbers.append(reduction(x, [self._of(b.nodes[x].dims)]))  # type: ignore[list-item]
         elif kind == "compare":
             other = y if self.draw.random() < 0.5 else b.const(self._of(CONSTANTS[:6]))  # type: ignore[arg-type]
             truths.append(b.apply(str(self._of(COMPARISONS)), x, other))
+            chosen = int(self._of(numbers))  # type: ignore[call-overload]
+            numbers.append(b.apply("where", truths[-1], chosen, b.const(0.0)))
         elif kind == "choose" and truths:
             other = y if self.draw.random() < 0.5 else b.const(0.0)
             numbers.append(b.apply("where", int(self._of(truths)), x, other))  # type: ignore[call-overload]
@@ -116,6 +118,27 @@ class _Draw:
             numbers.append(b.apply(str(self._of(BINARY)), x, y))
         else:
             numbers.append(b.apply(str(self._of(UNARY)), x))
+
+    def _contracted(self, numbers: list[int]) -> bool:
+        """A sum of a product, of two that each have a dimension of their own where there are any."""
+        pairs = [
+            (x, y, [d for d in self.b.nodes[x].dims if d in self.b.nodes[y].dims])
+            for x in numbers
+            for y in numbers
+        ]
+        pairs = [pair for pair in pairs if pair[2]]
+        apart = [
+            (x, y, shared)
+            for x, y, shared in pairs
+            if len(self.b.nodes[x].dims) > len(shared) and len(self.b.nodes[y].dims) > len(shared)
+        ]
+        if not pairs:
+            return False
+        chosen = apart or pairs
+        x, y, shared = chosen[int(self.draw.integers(len(chosen)))]
+        product = self.b.apply("mul", x, y)
+        numbers.append(self.b.sum(product, [shared[int(self.draw.integers(len(shared)))]]))
+        return True
 
     def _predicate(self) -> Predicate:
         dims = [d for d in self.sizes if d != "n"]
