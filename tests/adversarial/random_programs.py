@@ -120,7 +120,7 @@ class _Draw:
             numbers.append(b.apply(str(self._of(UNARY)), x))
 
     def _contracted(self, numbers: list[int]) -> bool:
-        """A sum of a product, of two that each have a dimension of their own where there are any."""
+        """A sum of a product; of two with a dimension of their own each, where there are any."""
         pairs = [
             (x, y, [d for d in self.b.nodes[x].dims if d in self.b.nodes[y].dims])
             for x in numbers
