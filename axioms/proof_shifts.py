@@ -25,7 +25,12 @@ ZERO, ONE = const("0"), const("1")
 How = Literal["plain", "minus", "scaled"]
 
 _SAME_SCALE = ("add", "sub", "maximum", "minimum", "where")
-_POWERS = {"square": Fraction(2), "sqrt": Fraction(1, 2), "rsqrt": Fraction(-1, 2)}
+_POWERS = {
+    "square": Fraction(2),
+    "sqrt": Fraction(1, 2),
+    "rsqrt": Fraction(-1, 2),
+    "reciprocal_no_nan": Fraction(-1),
+}
 # f(x c) = f(x) c for every positive c, and the maximum of numbers that are all lowered by m is
 # lowered by m.
 _HOMOGENEOUS = ("neg", "abs", "relu")

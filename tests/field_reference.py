@@ -95,6 +95,9 @@ class Reference:
     def rsqrt(self, a: Pair) -> Pair:
         return self.div(self.number(1), self.sqrt(a))
 
+    def reciprocal_no_nan(self, a: Pair) -> Pair:
+        return self.each(a, a, lambda x, _, m: 0 if x == 0 else pow(x, -1, m))
+
     def sigmoid(self, a: Pair) -> Pair:
         return self.div(self.number(1), self.add(self.number(1), self.exp(self.neg(a))))
 

@@ -54,6 +54,7 @@ _UNARY: Mapping[str, Emitter] = {
     "log": lambda x: f"logf({x})",
     "sqrt": lambda x: f"sqrtf({x})",
     "rsqrt": lambda x: f"rsqrt_fast({x})",
+    "reciprocal_no_nan": lambda x: f"{x} == 0.0f ? 0.0f : 1.0f / {x}",
     "abs": lambda x: f"fabsf({x})",
     "relu": lambda x: f"max_nan({x}, 0.0f)",
     "sigmoid": _sigmoid,

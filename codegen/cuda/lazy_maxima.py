@@ -36,6 +36,8 @@ def has_room(facts: BlockFacts, peak: int) -> bool:
             powers[number] = sum(have)
         elif node.op == "div":
             powers[number] = have[0] - have[1]
+        elif node.op == "reciprocal_no_nan":
+            powers[number] = -have[0]
         else:
             powers[number] = max(have)
         masked = node.op in ("mul", "where") and any(dtypes[a] == BOOL for a in node.args)

@@ -46,6 +46,7 @@ _UNARY: Mapping[str, Emitter] = {
     "log": lambda x: f"tl.log({x})",
     "sqrt": lambda x: f"tl.sqrt({x})",
     "rsqrt": lambda x: f"tl.rsqrt({x})",
+    "reciprocal_no_nan": lambda x: f"tl.where({x} == 0.0, 0.0, 1.0 / {x})",
     "abs": lambda x: f"tl.abs({x})",
     "relu": lambda x: f"tl.maximum({x}, 0.0, propagate_nan=tl.PropagateNan.ALL)",
     "sigmoid": lambda x: f"tl.sigmoid({x})",

@@ -7,7 +7,7 @@ softmax, safe; a baseline without them would flatter us.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isclose, prod
 
 from mirage_py.ugraph.node import Node
@@ -18,11 +18,15 @@ _TRUTH = ("mask", "lt", "le", "gt", "ge", "eq", "ne")
 
 @dataclass(frozen=True, slots=True)
 class Softmax:
-    """softmax of ``scores`` over ``dims``; minus infinity where one of ``masks`` is 0."""
+    """softmax of ``scores`` over ``dims``; minus infinity where one of ``masks`` is 0.
+
+    ``is_safe``: a row that is minus infinity everywhere gives 0, not NaN.
+    """
 
     scores: int
     masks: tuple[int, ...]
     dims: tuple[str, ...]
+    is_safe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +70,25 @@ class Patterns:
             )
         if node.op == "mul":
             for x, scale in (node.args, node.args[::-1]):
+                total = self._argument(scale, "reciprocal_no_nan")
+                safe = None if total is None else self._safe_softmax(x, total)
+                if safe is not None:
+                    return safe
                 found = self._norm(x, self._argument(scale, "rsqrt"))
                 if found is not None:
                     return found
         return None
 
     # -- softmax ---------------------------------------------------------------------------------
+
+    def _safe_softmax(self, numerator: int, total: int) -> Softmax | Attention | None:
+        found = self._softmax(numerator, total)
+        if found is not None:
+            return replace(found, is_safe=True)
+        attention = self._attention(numerator, total)
+        if attention is None:
+            return None
+        return replace(attention, weights=replace(attention.weights, is_safe=True))
 
     def _softmax(self, numerator: int, denominator: int) -> Softmax | None:
         total = self.nodes[denominator]

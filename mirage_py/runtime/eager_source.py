@@ -28,6 +28,7 @@ _CALLS = {
     "relu": "torch.relu({})", "sigmoid": "torch.sigmoid({})", "silu": "F.silu({})",
     "tanh": "torch.tanh({})", "gelu": "F.gelu({})",
     "gelu_tanh": 'F.gelu({}, approximate="tanh")', "erf": "torch.erf({})", "shift": "{}",
+    "reciprocal_no_nan": "torch.where({0} == 0, 0.0, torch.reciprocal({0}))",
     "add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "div": "{} / {}",
     "pow": "torch.pow({}, {})", "lt": "{} < {}", "le": "{} <= {}", "gt": "{} > {}",
     "ge": "{} >= {}", "eq": "{} == {}", "ne": "{} != {}", "maximum": "torch.maximum({}, {})",
@@ -269,10 +270,14 @@ class _Writer:
             x = replace(x, dims=dims)
         if len(found.dims) == 1:
             axis = dims.index(found.dims[0])
-            return _Value(f"torch.softmax({text}, dim={axis})", dims, x.dtype)
+            function = "_safe_softmax" if found.is_safe else "softmax"
+            return _Value(f"torch.{function}({text}, dim={axis})", dims, x.dtype)
         axes = ", ".join(str(dims.index(d)) for d in found.dims)
         wide = f"{_atom(text)}.float()"
-        text = f"torch.exp({wide} - torch.logsumexp({wide}, ({axes},), keepdim=True))"
+        total = f"torch.logsumexp({wide}, ({axes},), keepdim=True)"
+        if found.is_safe:  # less a finite number, minus infinity stays what it is
+            total = f"{total}.clamp(min={-F32.max_finite!r})"
+        text = f"torch.exp({wide} - {total})"
         return _Value(text, dims, F32)
 
     def _norm(self, found: Norm, extra: str = "") -> _Value:

@@ -14,6 +14,15 @@ def softmax(b: ProgramBuilder, x: int, dims: Sequence[str]) -> int:
     return b.apply("div", numerator, b.sum(numerator, dims))
 
 
+def safe_softmax(b: ProgramBuilder, x: int, dims: Sequence[str]) -> int:
+    """softmax with 0, not NaN, where all of a row is minus infinity: attention without a key.
+
+    What divides by the sum is one reciprocal a row, and moves through products like any factor.
+    """
+    numerator = exponential(b, x)
+    return b.apply("mul", numerator, b.apply("reciprocal_no_nan", b.sum(numerator, dims)))
+
+
 def rms_norm(b: ProgramBuilder, x: int, dims: Sequence[str], eps: float) -> int:
     """x / sqrt(mean(x^2) + eps) (Zhang and Sennrich 2019), without gain."""
     mean_square = b.mean(b.apply("square", x), dims)

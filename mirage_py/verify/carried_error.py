@@ -31,7 +31,7 @@ _LINEAR = {
 # and four spreads leave more than that. So softmax, whose numerator and divisor err alike, keeps
 # the bound that it has where both are straight.
 _SMOOTH = ("exp", "sigmoid", "silu", "tanh", "gelu", "gelu_tanh", "erf")
-_SCALE_FREE = ("log", "sqrt", "rsqrt", "square", "div")
+_SCALE_FREE = ("log", "sqrt", "rsqrt", "square", "div", "reciprocal_no_nan")
 _STRAIGHT = 1 / 12
 
 _FLOATS = FloatMeaning()

@@ -76,6 +76,11 @@ class DegreeMeaning:
             return _product(a, args[1])
         if op == "div":
             return self._quotient(a, args[1])
+        if op == "reciprocal_no_nan":
+            # Where a polynomial happens to be 0 it is another function: no less likely to show than
+            # two arguments of an unknown function that happen to be equal.
+            self._unknown(op, a.extents, [a])
+            return Degrees(a.extents, a.denominator, a.numerator)
         if op == "square":
             return _product(a, a)
         if op == "where":

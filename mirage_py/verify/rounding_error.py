@@ -34,12 +34,13 @@ from mirage_py.verify.element_types import smallest_normal, underflow_step
 # Operators that a GPU computes by an approximation of a few units in the last place.
 _APPROXIMATED = (
     "exp", "log", "sqrt", "rsqrt", "div", "pow", "sigmoid", "silu", "tanh", "gelu", "gelu_tanh",
-    "erf",
+    "erf", "reciprocal_no_nan",
 )  # fmt: skip
 _APPROXIMATE_ULPS = 4.0
 # Of those, the ones that divide: the reciprocal of more than 2^126 is flushed to 0 before it is
 # multiplied by the numerator.
-_DIVIDING = ("div", "sigmoid", "silu")
+_DIVIDING = ("div", "sigmoid", "silu", "reciprocal_no_nan")
+_OF_ONE = ("sigmoid", "reciprocal_no_nan")
 # Products that a tensor core adds to its accumulator at a time, and cuts the sum off.
 _PRODUCTS_AT_A_TIME = 16
 # Inputs below so many of the smallest normal number count as imprecise.
@@ -93,7 +94,7 @@ class RoundingMeaning:
         scale = values[0] if op in ("gelu", "gelu_tanh") else value
         error = _share(roundoff, scale)
         if op in _DIVIDING:
-            error = error + _flushed(np.asarray(1.0 if op == "sigmoid" else values[0]), value)
+            error = error + _flushed(np.asarray(1.0 if op in _OF_ONE else values[0]), value)
         errors = [a.error for a in args]
         for place, own in enumerate(errors):
             if own is not None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from mirage_py.ugraph.builder import ProgramBuilder
 from mirage_py.ugraph.data_flow import cone
+from mirage_py.ugraph.dtypes import F32
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT, Degrees, ExpGroup, shiftable_exps
 from mirage_py.ugraph.rewrite.mask_factors import MaskFactors
@@ -69,7 +70,9 @@ def _shifted(
         for mask in masks:
             condition = _copied_tree(builder, program, mask)
             kept = builder.apply("where", condition, kept, builder.const(LOWEST_SHIFT))
-        maxima[group.key] = builder.max(kept, group.reduced)
+        # Of minus infinities alone it is finite too: their exponentials are 0 then, as they are.
+        top = builder.max(kept, group.reduced)
+        maxima[group.key] = builder.apply("maximum", top, builder.const(-F32.max_finite))
         below = builder.apply("sub", x, maxima[group.key])
         return builder.apply("exp", builder.apply("minimum", below, builder.const(0.0)))
 

@@ -30,7 +30,12 @@ from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import UGraph
 from mirage_py.verify.trial import OF_AN_EXPONENTIAL, keyed_operators
 
-_POWERS = {"square": Fraction(2), "sqrt": Fraction(1, 2), "rsqrt": Fraction(-1, 2)}
+_POWERS = {
+    "square": Fraction(2),
+    "sqrt": Fraction(1, 2),
+    "rsqrt": Fraction(-1, 2),
+    "reciprocal_no_nan": Fraction(-1),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

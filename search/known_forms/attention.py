@@ -142,9 +142,8 @@ def _weighted(flow: Flow) -> Iterator[_Weighted]:
 
 def _is_divided(flow: Flow, found: _Weighted, kernel: int) -> bool:
     """Whether the kernel divides the product by the sum, outside of loops."""
-    for division in flow.all_of("div"):
+    for division, numerator, divisor in _quotients(flow):
         value = flow.values[division]
-        numerator, divisor = value.args
         if (
             value.kernel == kernel
             and value.loop is None
@@ -153,6 +152,17 @@ def _is_divided(flow: Flow, found: _Weighted, kernel: int) -> bool:
         ):
             return True
     return False
+
+
+def _quotients(flow: Flow) -> Iterator[tuple[int, int, int]]:
+    """Each division with its operands; that by a sum that may be 0 is a product."""
+    for division in flow.all_of("div"):
+        yield division, *flow.values[division].args
+    for product in flow.all_of("mul"):
+        one, other = flow.values[product].args
+        for numerator, inverse in ((one, other), (other, one)):
+            if flow.values[inverse].op == "reciprocal_no_nan":
+                yield product, numerator, flow.values[inverse].args[0]
 
 
 def _normalises_both(flow: Flow, found: _Weighted) -> bool:

@@ -50,6 +50,10 @@ class RingOps:
         """``1 / a``. Raises ``DivisionByZero`` where an element is zero modulo p or modulo q."""
         return self._each(residues.inverse, a)
 
+    def reciprocal_no_nan(self, a: FieldArray) -> FieldArray:
+        """``1 / a``, and 0 for 0: the power m - 2, by Fermat."""
+        return self._each(lambda part, m: residues.power(part, m - 2, m), a)
+
     def div(self, a: FieldArray, b: FieldArray) -> FieldArray:
         """``a / b``. Raises ``DivisionByZero`` where ``b`` is zero modulo p or modulo q."""
         return self.mul(a, self.reciprocal(b))

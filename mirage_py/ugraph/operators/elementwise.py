@@ -34,6 +34,11 @@ def _gelu_tanh(x: FloatArray) -> FloatArray:
     return _as_float(0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3))))
 
 
+def _reciprocal_no_nan(x: FloatArray) -> FloatArray:
+    """1 / x, and 0 where x is 0 (the name is TensorFlow's)."""
+    return _as_float(np.where(x == 0.0, 0.0, 1.0 / np.where(x == 0.0, 1.0, x)))
+
+
 def _as_float(x: object) -> FloatArray:
     return np.asarray(x, dtype=np.float64)
 
@@ -45,6 +50,7 @@ _UNARY: tuple[tuple[str, float, Callable[..., Any], Callable[..., FieldArray]], 
     ("log", 4, np.log, lambda f, x: f.log(x)),
     ("sqrt", 4, np.sqrt, lambda f, x: f.sqrt(x)),
     ("rsqrt", 4, lambda x: 1.0 / np.sqrt(x), lambda f, x: f.rsqrt(x)),
+    ("reciprocal_no_nan", 5, _reciprocal_no_nan, lambda f, x: f.reciprocal_no_nan(x)),
     ("square", 1, lambda x: x * x, lambda f, x: f.square(x)),
     ("abs", 1, np.abs, lambda f, x: f.abs(x)),
     ("relu", 1, lambda x: np.maximum(x, 0.0), lambda f, x: f.relu(x)),

@@ -27,7 +27,12 @@ K = TypeVar("K")
 # Group -> power in which its factor enters.
 Degrees = Mapping[int, Fraction]
 _SAME_DEGREE = ("neg", "cast", "abs", "relu", "sum", "max", "accum_sum", "store", "store_add")
-_ROOTS = {"square": Fraction(2), "sqrt": Fraction(1, 2), "rsqrt": Fraction(-1, 2)}
+_POWERS = {
+    "square": Fraction(2),
+    "sqrt": Fraction(1, 2),
+    "rsqrt": Fraction(-1, 2),
+    "reciprocal_no_nan": Fraction(-1),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +149,8 @@ def degree_of(
         return _combined(args[0], args[1], 1), ()
     if node.op == "div":
         return _combined(args[0], args[1], -1), ()
-    if node.op in _ROOTS:
-        return _times(args[0], _ROOTS[node.op]), ()
+    if node.op in _POWERS:
+        return _times(args[0], _POWERS[node.op]), ()
     if node.op == "pow":
         exponent = nodes[node.args[1]].attr
         if isinstance(exponent, float) and isfinite(exponent):

@@ -35,7 +35,7 @@ WITHOUT_A_FUNCTION = (
     "shift",
 )  # fmt: skip
 # Rational functions of their operands: the field computes them, so the error bound may too.
-RATIONAL = ("add", "sub", "mul", "div", "neg", "square", "where", "cast")
+RATIONAL = ("add", "sub", "mul", "div", "neg", "square", "where", "cast", "reciprocal_no_nan")
 # Treated by the error bound in a way of their own.
 OWN_RULE = ("exp", "shift")
 

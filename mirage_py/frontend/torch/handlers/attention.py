@@ -11,6 +11,10 @@ from mirage_py.frontend.torch.handlers.masks import position
 from mirage_py.frontend.torch.handlers.registry import handles
 from mirage_py.frontend.torch.lowering import Lowering
 from mirage_py.ugraph import composites, views
+from mirage_py.ugraph import index as ix
+from mirage_py.ugraph.data_flow import cone
+from mirage_py.ugraph.masked_exp import split
+from mirage_py.ugraph.predicates import decided
 from mirage_py.ugraph.views import NamedArray
 
 
@@ -114,9 +118,13 @@ def _attended(
     scores = t.apply("mul", scores, 1.0 / math.sqrt(width) if scale is None else scale)
     if is_causal:
         scores = _kept(t, t.apply("le", position(t, scores, -1), position(t, scores, -2)), scores)
+    has_keys = True
     if mask is not None:
         scores = _masked(t, scores, mask)
-    weights = NamedArray(composites.softmax(t.builder, scores.node, scores.axes[-1]), scores.axes)
+        has_keys = _keeps_first_key(t, scores, mask)
+    # torch's attention gives a row without a key 0, where its softmax gives NaN.
+    softmax = composites.softmax if has_keys else composites.safe_softmax
+    weights = NamedArray(softmax(t.builder, scores.node, scores.axes[-1]), scores.axes)
     return contract(t, [batch + "ij", terms[2] + "jl"], batch + "il", [weights, value])
 
 
@@ -135,6 +143,17 @@ def _masked(t: Lowering, scores: NamedArray, mask: NamedArray) -> NamedArray:
     if t.result_dtype(operand) is torch.bool:
         return _kept(t, mask, scores)
     return t.apply("add", scores, mask)
+
+
+def _keeps_first_key(t: Lowering, scores: NamedArray, mask: NamedArray) -> bool:
+    """Whether no row is masked as a whole, whatever the sizes: none loses its first key, as none
+    does under a causal mask. What a mask of data holds is not known; a float one, minus infinities.
+    """
+    of_mask, masked = split(t.builder, mask.node), split(t.builder, scores.node)
+    added = [t.builder.nodes[n] for n in cone(t.builder.nodes, [of_mask.finite])]
+    is_data = any(n.op == "load" for n in added) or bool(masked.factors)
+    first = {d: ix.const(0) for d in scores.axes[-1]}
+    return not is_data and decided(masked.predicate.substitute(first)) is True
 
 
 def _kept(t: Lowering, keep: NamedArray, scores: NamedArray) -> NamedArray:

@@ -14,13 +14,22 @@ from mirage_py.ugraph import composites, views
 from mirage_py.ugraph.views import NamedArray
 
 
-@handles("softmax.int", "_softmax.default", "_safe_softmax.default")
+@handles("softmax.int", "_softmax.default")
 def softmax(
     t: Lowering, x: NamedArray, dim: int, dtype: torch.dtype | bool | None = None
 ) -> NamedArray:
     """exp(x) / sum(exp(x)); the third argument of _softmax says half to float, which we are in."""
     x = cast(t, x, dtype) if isinstance(dtype, torch.dtype) else x
     return NamedArray(composites.softmax(t.builder, x.node, dims_of(x, dim)), x.axes)
+
+
+@handles("_safe_softmax.default")
+def safe_softmax(
+    t: Lowering, x: NamedArray, dim: int, dtype: torch.dtype | None = None
+) -> NamedArray:
+    """softmax, and 0 where all of a row is minus infinity."""
+    x = cast(t, x, dtype)
+    return NamedArray(composites.safe_softmax(t.builder, x.node, dims_of(x, dim)), x.axes)
 
 
 @handles("log_softmax.int", "_log_softmax.default")

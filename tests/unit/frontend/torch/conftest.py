@@ -12,6 +12,7 @@ from mirage_py.frontend.torch.calls import Signature
 from mirage_py.frontend.torch.trace import TracedCall, trace_call
 from mirage_py.ugraph.interpret.program import evaluate_program
 from mirage_py.ugraph.meaning import FloatMeaning
+from mirage_py.verify.safe_exp import add_safe_shifts
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
@@ -30,7 +31,8 @@ def _agrees(fn: Callable[..., Any], *args: Any, single: bool = False, **kwargs: 
         program = traced.program
         values = [_array(x) for x in traced.inputs(pytree.tree_leaves(arguments))]
         inputs = {t.name: v for t, v in zip(program.inputs, values, strict=True)}
-        results = evaluate_program(program, inputs, FloatMeaning())
+        # With maxima where torch's softmax has them: logits may be as low as float32 goes.
+        results = evaluate_program(add_safe_shifts(program), inputs, FloatMeaning())
         outputs = [torch.from_numpy(results[o.tensor.name].copy()) for o in program.outputs]
         ours = traced.pack(outputs)
         if not single:

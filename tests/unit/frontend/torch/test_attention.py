@@ -32,6 +32,64 @@ def test_options(agrees, options):
     agrees(F.scaled_dot_product_attention, *qkv(), **options)
 
 
+# Rows without a key: the first row of the second sequence, its first three, all of it.
+PADDED = torch.ones(2, 1, 5, 7).bool()
+PADDED[1, :, 0] = False
+LEFT = torch.ones(2, 1, 5, 7).tril().bool() & (
+    torch.arange(7) >= torch.tensor([0, 3])[:, None, None, None]
+)
+INFINITE = torch.zeros(2, 1, 5, 7).masked_fill(~LEFT, -torch.inf)
+LOWEST = torch.zeros(2, 1, 5, 7).masked_fill(~LEFT, torch.finfo(torch.float32).min)
+
+
+@pytest.mark.parametrize("mask", [PADDED, LEFT, INFINITE], ids=["row", "left", "infinite"])
+def test_rows_without_a_key_are_zero(agrees, mask):
+    agrees(F.scaled_dot_product_attention, *qkv(), attn_mask=mask)
+    agrees(F.scaled_dot_product_attention, *qkv(6, 2), attn_mask=mask, enable_gqa=True)
+
+
+def test_a_row_of_lowest_numbers_is_a_mean(agrees):
+    # No row of it is without a key: all keys are masked alike.
+    q, k, v = qkv()
+    agrees(F.scaled_dot_product_attention, q, k, v, attn_mask=LOWEST, single=True)
+
+
+@pytest.mark.parametrize("mask", [LEFT, INFINITE], ids=["bool", "float"])
+def test_a_plain_softmax_of_nothing_stays_nan(agrees, mask):
+    def fn(q, k, v, mask):
+        scores = q @ k.mT
+        scores = (
+            scores.masked_fill(~mask, -torch.inf) if mask.dtype is torch.bool else scores + mask
+        )
+        return scores.softmax(-1) @ v
+
+    agrees(fn, *qkv(), mask)
+
+
+def test_a_window_that_leaves_rows_empty(agrees):
+    def fn(q, k, v):
+        rows, columns = torch.arange(9)[:, None], torch.arange(4)[None]
+        window = (columns <= rows) & (columns > rows - 3)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=window)
+
+    traced = agrees(fn, *qkv(queries=9, keys=4))
+    assert "reciprocal_no_nan" in [n.op for n in traced.program.nodes]
+
+
+def test_a_causal_mask_needs_no_guard(agrees):
+    def fn(q, k, v):
+        mask = torch.ones(5, 7, dtype=torch.bool).tril()
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    def added(q, k, v):
+        mask = torch.zeros(5, 7).masked_fill(torch.ones(5, 7).tril() == 0, -torch.inf)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    for spelling in (fn, added):
+        traced = agrees(spelling, *qkv(), single=True)
+        assert "reciprocal_no_nan" not in [n.op for n in traced.program.nodes]
+
+
 def test_ranks(agrees):
     q, k, v = qkv()
     agrees(F.scaled_dot_product_attention, q[0, 0], k[0, 0], v[0, 0])
