@@ -60,7 +60,7 @@ def eager_source(program: Program) -> str:
     if writer.has_bare_exp:
         # Where softmax stands there is none left. A quotient of other sums of exponentials gets the
         # shift that somebody who writes it by hand would give it.
-        shifted = add_safe_shifts(program)
+        shifted = add_safe_shifts(program, lowest=None)
         if shifted != program:
             return _Writer(shifted).module()
     return text

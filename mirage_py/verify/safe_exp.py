@@ -18,8 +18,10 @@ from mirage_py.ugraph.rewrite.rebuild import Rule, copied, rebuild
 from mirage_py.ugraph.rewrite.value_numbers import ValueNumbers
 
 
-def add_safe_shifts(program: Program) -> Program:
+def add_safe_shifts(program: Program, lowest: float | None = -F32.max_finite) -> Program:
     """The program with every exp whose scale cancels shifted by the maximum of its argument.
+
+    No maximum is below ``lowest``: exponentials of minus infinities alone are 0 then, as they are.
 
     The maximum is taken over the dimensions that are reduced later, and only where the exp is not
     masked away: a masked value may be larger than all others. It is added again behind a log.
@@ -34,7 +36,7 @@ def add_safe_shifts(program: Program) -> Program:
     for group in groups:
         masks = _common_masks(program, factors, group)
         for exp in group.nodes:
-            rules[exp] = _shifted(program, group, masks, maxima)
+            rules[exp] = _shifted(program, group, masks, maxima, lowest)
     for position, node in enumerate(program.nodes):
         if node.op == "log" and degrees and degrees[node.args[0]]:
             rules[position] = _restored(degrees[node.args[0]], maxima)
@@ -57,7 +59,11 @@ def _common_masks(program: Program, factors: MaskFactors, group: ExpGroup) -> tu
 
 
 def _shifted(
-    program: Program, group: ExpGroup, masks: tuple[int, ...], maxima: dict[int, int]
+    program: Program,
+    group: ExpGroup,
+    masks: tuple[int, ...],
+    maxima: dict[int, int],
+    lowest: float | None,
 ) -> Rule:
     """exp(min(x - max(x), 0)) for exp(x), the maximum over ``reduced`` where no mask is 0.
 
@@ -70,9 +76,10 @@ def _shifted(
         for mask in masks:
             condition = _copied_tree(builder, program, mask)
             kept = builder.apply("where", condition, kept, builder.const(LOWEST_SHIFT))
-        # Of minus infinities alone it is finite too: their exponentials are 0 then, as they are.
         top = builder.max(kept, group.reduced)
-        maxima[group.key] = builder.apply("maximum", top, builder.const(-F32.max_finite))
+        if lowest is not None:
+            top = builder.apply("maximum", top, builder.const(lowest))
+        maxima[group.key] = top
         below = builder.apply("sub", x, maxima[group.key])
         return builder.apply("exp", builder.apply("minimum", below, builder.const(0.0)))
 

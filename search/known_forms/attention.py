@@ -157,7 +157,8 @@ def _is_divided(flow: Flow, found: _Weighted, kernel: int) -> bool:
 def _quotients(flow: Flow) -> Iterator[tuple[int, int, int]]:
     """Each division with its operands; that by a sum that may be 0 is a product."""
     for division in flow.all_of("div"):
-        yield division, *flow.values[division].args
+        numerator, divisor = flow.values[division].args
+        yield division, numerator, divisor
     for product in flow.all_of("mul"):
         one, other = flow.values[product].args
         for numerator, inverse in ((one, other), (other, one)):
