@@ -320,10 +320,11 @@ def question_of(program: Program, options: Options, limits: SearchLimits | None 
     )
 
 
-def save(result: Result, folder: Path) -> Result:
+def save(result: Result, folder: Path | str) -> Result:
     """Write the artifact folder; the result that knows where it is."""
     from mirage_py.runtime.artifact import save_artifact
 
+    folder = Path(folder)
     result = replace(result, artifact=folder)
     save_artifact(folder, program=result.program, plan=result.plan, report=result.document())
     return result

@@ -190,6 +190,7 @@ _MEANINGS: Mapping[str, Callable[..., Interval]] = {
     "cast": lambda a: a,
     "sqrt": _sqrt,
     "rsqrt": lambda a: div(exact(np.ones((1,))), _sqrt(a)),
+    "reciprocal_no_nan": lambda a: choice(a, div(exact(np.ones((1,))), a), exact(np.zeros((1,)))),
     "log": _log,
     "pow": _pow,
     **{name: _bent(name) for name in ("exp", "sigmoid", "tanh", "erf")},
