@@ -130,7 +130,8 @@ class Ranking:
             return None, done.fault
         judged = done.evidence
         try:
-            return self.evidence(plan, judged.max_rel_error, judged.bound, done.source), ""
+            found = self.evidence(plan, judged.max_rel_error, judged.bound, done.source)
+            return replace(found, float_sets=judged.sets), ""
         except VerificationError as error:
             return None, str(error)
 
@@ -204,6 +205,7 @@ class Ranking:
                 max_rel_error=report.best.max_rel_error,
                 float_bound=report.best.bound,
                 float_source=float_source(report.best, self.target.name),
+                float_sets=report.best.sets,
             )
             notes = ()
         result = self._result(baseline, best, plan, evidence, candidates, notes)

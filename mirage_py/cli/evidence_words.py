@@ -7,6 +7,8 @@ from typing import Any
 
 from mirage_py.cli.function_words import function_words
 from mirage_py.cli.kernel_words import count_text
+from mirage_py.verify.check_strength import set_words, sets_text
+from mirage_py.verify.float_case import SetFinding
 
 
 def evidence_words(verification: Mapping[str, Any], proof: str) -> tuple[str, ...]:
@@ -42,3 +44,9 @@ def _sentences(evidence: Mapping[str, Any], proof: str) -> Iterator[str]:
         f"The generated code is off from float64 by {error:.2g} (relative), where rounding "
         f"explains up to {allowed:.2g} ({evidence['float_source']})."
     )
+    sets = [SetFinding(**s) for s in evidence.get("float_sets", ())]
+    if sets:
+        yield f"Sets of inputs that say something: {sets_text(sets)}."
+    for found in sets:
+        if found.telling < found.elements:
+            yield f"Of the set {set_words(found)}."

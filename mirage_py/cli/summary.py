@@ -10,6 +10,7 @@ from mirage_py.cli.kernel_words import count_text
 from mirage_py.result import Evidence, Result, SearchSummary, Timing
 from mirage_py.search.kinds import describe
 from mirage_py.ugraph.text import format_ugraph
+from mirage_py.verify.check_strength import sets_text
 
 _WORDS = {"model": "predicted", "measured": "measured"}
 _LABEL_WIDTH = 10
@@ -61,6 +62,8 @@ def _verification(evidence: Evidence) -> Iterator[tuple[str, str]]:
     yield "bound", f"{bound}: {evidence.bound_reason}"
     error = f"{evidence.max_rel_error:.2g}, allowed {evidence.float_bound:.2g}"
     yield "float", f"relative error {error} ({evidence.float_source})"
+    if evidence.float_sets:
+        yield "inputs", sets_text(evidence.float_sets)
 
 
 def _search(search: SearchSummary) -> str:

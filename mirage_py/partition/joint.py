@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from mirage_py.result import Evidence, SearchSummary
+from mirage_py.verify.float_case import SetFinding
 
 
 def joint_evidence(parts: Sequence[Evidence]) -> Evidence:
@@ -23,7 +24,17 @@ def joint_evidence(parts: Sequence[Evidence]) -> Evidence:
         float_bound=worst.float_bound,
         float_source=worst.float_source,
         samples=sum(e.samples for e in parts),
+        float_sets=_joint_sets(parts),
     )
+
+
+def _joint_sets(parts: Sequence[Evidence]) -> tuple[SetFinding, ...]:
+    """Counts of all parts together, by the name of the set."""
+    found: dict[str, SetFinding] = {}
+    for one in (s for e in parts for s in e.float_sets):
+        known = found.get(one.name)
+        found[one.name] = one if known is None else known.with_more(one)
+    return tuple(found.values())
 
 
 def joint_summary(

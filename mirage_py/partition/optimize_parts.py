@@ -220,6 +220,7 @@ def _measured(
             max_rel_error=report.best.max_rel_error,
             float_bound=report.best.bound,
             float_source=float_source(report.best, job.target.name),
+            float_sets=report.best.sets,
         )
         result = replace(result, evidence=evidence)
     candidates = tuple(

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -23,8 +22,9 @@ from mirage_py.runtime.worker_process import Reply
 from mirage_py.ugraph.json_form import dump_text
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
+from mirage_py.verify.check_strength import evidence_of, failed
 from mirage_py.verify.float_gate import MAX_REFERENCE_WORK, FloatEvidence
-from mirage_py.verify.input_sets import SET_NAMES
+from mirage_py.verify.input_sets import set_names
 
 if TYPE_CHECKING:
     import torch
@@ -36,8 +36,8 @@ _GATE_TIMEOUT_S = 60.0
 _LEAST_TRIALS_S = 2.0
 # CUDA maps address space far beyond what it uses.
 _MEMORY_BYTES = 64 << 30
-# The sets that every candidate must pass before any is timed; finalists pass all.
-_FIRST_SETS, _OTHER_SETS = SET_NAMES[:2], SET_NAMES[2:]
+# Of the sets that every candidate must pass before any is timed; finalists pass all.
+_FIRST = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +85,12 @@ class FloatGate:
             1, timeout_s=_GATE_TIMEOUT_S, memory_bytes=_MEMORY_BYTES, standby=ready
         )
         self._ready = _Preparation(self._pool, ready)
-        deadlines = {n: t for n in _FIRST_SETS if (t := first_by) is not None}
-        deadlines |= {n: t for n in _OTHER_SETS if (t := rest_by) is not None}
+        names = set_names(program)
+        self._first, self._others = names[:_FIRST], names[_FIRST:]
+        deadlines = {n: t for n in self._first if (t := first_by) is not None}
+        deadlines |= {n: t for n in self._others if (t := rest_by) is not None}
         prepare = {**self._common, "service": "prepare_gate", "seed": seed, "max_work": max_work}
-        self._references = References(program, prepare, SET_NAMES, deadlines)
+        self._references = References(program, prepare, names, deadlines)
 
     def first(
         self,
@@ -107,12 +109,12 @@ class FloatGate:
         something to compare with, or when ``stop`` says so is skipped. Raises CompileError when the
         gate itself cannot be set up.
         """
-        self._wait(_FIRST_SETS)
+        self._wait(self._first)
         if deadline is not None:
             deadline = max(deadline, time.monotonic() + _LEAST_TRIALS_S)
         timing = {"l2_bytes": l2_bytes, "reps": reps}
         replies = self._pool.map(
-            self._tasks(plans, _FIRST_SETS, timing),
+            self._tasks(plans, self._first, timing),
             on_reply=lambda number, _: on_trial(number),
             deadline=deadline,
             stop=stop,
@@ -121,8 +123,8 @@ class FloatGate:
 
     def rest(self, plans: Sequence[Plan]) -> list[FloatEvidence]:
         """Judge on the other input sets: zeros, tiny values, one huge row."""
-        self._wait(_OTHER_SETS)
-        replies = self._pool.map(self._tasks(plans, _OTHER_SETS, {}))
+        self._wait(self._others)
+        replies = self._pool.map(self._tasks(plans, self._others, {}))
         return [_evidence(reply) for reply in replies]
 
     def judge(self, name: str, outputs: tuple[torch.Tensor, ...]) -> FloatEvidence:
@@ -204,5 +206,5 @@ def _trial(reply: Reply) -> Trial:
 
 def _evidence(reply: Reply) -> FloatEvidence:
     if reply.done:
-        return FloatEvidence(**reply.value["evidence"])
-    return FloatEvidence(inf, 0.0, None, False, f"it did not run: {reply.reason}")
+        return evidence_of(reply.value["evidence"])
+    return failed(f"it did not run: {reply.reason}")

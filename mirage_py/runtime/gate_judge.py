@@ -49,13 +49,20 @@ class DeviceCase(Case):
         known = ~(torch.isnan(self.expected) & torch.isposinf(spread))
         self.overflows = known & ~(size - self.allowed <= limit)
         self.compared = known & (size + self.allowed <= limit)
+        sizes = torch.where(self.compared, size, 0.0)
+        rows = sizes.mean(dim=-1, keepdim=True) if sizes.ndim else sizes
+        rounding = self.allowed - self._step
+        self.telling = self.compared & (rounding <= torch.maximum(size, rows))
+        self.nonfinite, self.checked = int(self.overflows.sum()), int(self.compared.sum())
+        self.known, self.size = int(known.sum()), size.numel()
+        self.said = int(self.telling.sum())
+        self.normed = self.telling if self.says_much else self.compared
         self.scale = self._norm(self.expected)
         self.bound = self._relative(self.allowed)
-        self.nonfinite, self.checked = int(self.overflows.sum()), int(self.compared.sum())
 
-    def finding(self, output: torch.Tensor) -> tuple[float, str]:
-        """The relative error of an output, and what is wrong with the first element that is not as
-        it must be.
+    def finding(self, output: torch.Tensor) -> tuple[float, float, str]:
+        """The relative error of an output, the largest share of what is allowed, and what is wrong
+        with the first element that is not as it must be.
         """
         import torch
 
@@ -73,7 +80,9 @@ class DeviceCase(Case):
                 fault = self.finite(self._first(wrong, values))
             else:
                 fault = self.far(self._first(far, values), int(far.sum()), far.numel())
-        return self._relative(distance), fault
+        shares = torch.where(self.compared, distance / self.allowed, 0.0)
+        excess = float(shares.max()) if shares.numel() else 0.0
+        return self._relative(distance), excess, fault
 
     def _relative(self, distance: torch.Tensor) -> float:
         norm = self._norm((distance - self._step).clamp(min=0.0))
@@ -84,7 +93,7 @@ class DeviceCase(Case):
     def _norm(self, values: torch.Tensor) -> float:
         import torch
 
-        return float(torch.linalg.vector_norm(torch.where(self.compared, values, 0.0)))
+        return float(torch.linalg.vector_norm(torch.where(self.normed, values, 0.0)))
 
     def _first(self, which: torch.Tensor, values: torch.Tensor) -> Element:
         number = int(which.reshape(-1).nonzero()[0])
@@ -121,8 +130,8 @@ class DeviceJudge:
         for (case, of_eager), output in zip(self._cases, outputs, strict=True):
             if output.shape != case.expected.shape:
                 return None
-            error, fault = case.finding(output)
-            found.append(case.evidence(error, of_eager, fault))
+            error, excess, fault = case.finding(output)
+            found.append(case.evidence(error, excess, of_eager, fault))
         return worst_of(self._program, found, with_eager=self._with_eager)
 
 

@@ -19,6 +19,7 @@ from mirage_py.runtime.timing import Timed, time_interleaved
 from mirage_py.ugraph.json_form import load_text
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
+from mirage_py.verify.check_strength import joined, of_set
 from mirage_py.verify.float_gate import FloatEvidence, reference
 from mirage_py.verify.input_sets import drawn_sets
 
@@ -82,17 +83,12 @@ def gate(task: Mapping[str, Any]) -> dict[str, Any]:
 def _worst(
     store: GateStore, runner: PlanRunner, names: Sequence[str], device: torch.device
 ) -> FloatEvidence:
-    worst: FloatEvidence | None = None
+    parts: list[FloatEvidence] = []
     for name in names:
-        found = _judged(store, runner, name, device)
-        if not found.passed:
-            return replace(found, reason=f"{name} inputs: {found.reason}")
-        spread = max(found.spread or 0.0, worst.spread or 0.0 if worst else 0.0)
-        if worst is None or found.max_rel_error > worst.max_rel_error:
-            worst = found
-        worst = replace(worst, spread=spread)
-    assert worst is not None
-    return worst
+        parts.append(of_set(name, _judged(store, runner, name, device)))
+        if not parts[-1].passed:
+            break
+    return joined(parts)
 
 
 def _judged(store: GateStore, runner: PlanRunner, name: str, device: torch.device) -> FloatEvidence:
@@ -109,7 +105,7 @@ def _judged(store: GateStore, runner: PlanRunner, name: str, device: torch.devic
             _inputs.cache_clear()
             _rotated.cache_clear()
             reason = f"it writes to its input {tensor.name}"
-            return FloatEvidence(found.max_rel_error, found.bound, None, False, reason)
+            return replace(found, passed=False, reason=reason)
     if not found.passed:
         return found
     return _repeated(found, runner, inputs, outputs)

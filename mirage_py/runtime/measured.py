@@ -9,7 +9,8 @@ from math import inf
 from mirage_py.runtime.compiled_facts import CompiledFacts
 from mirage_py.runtime.timing import Timed
 from mirage_py.ugraph.plan import Plan
-from mirage_py.verify.float_gate import FloatEvidence
+from mirage_py.verify.check_strength import joined, required
+from mirage_py.verify.float_case import FloatEvidence, SetFinding
 
 # A candidate wins only if it is clearly faster than what the user has.
 MARGIN = 0.01
@@ -22,7 +23,7 @@ class Measured:
     Times are microseconds of a run with a cold L2: median, 20th and 80th percentile; infinite where
     it was not timed. ``reason`` says why it did not pass, ``note`` what else there is to know.
     Errors are those of the worst input set that was tried; ``spread`` is how far repeated launches
-    are apart there, 0 where every bit is the same.
+    are apart there, 0 where every bit is the same; ``sets`` says what each set has shown.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Measured:
     eager_rel_error: float | None = None
     spread: float = 0.0
     facts: tuple[CompiledFacts, ...] = ()
+    sets: tuple[SetFinding, ...] = ()
 
     @property
     def timed(self) -> bool:
@@ -105,12 +107,19 @@ class Contender:
 
     def judged(self, evidence: FloatEvidence) -> None:
         """Take in what the float gate says; of two findings the worse one stays."""
-        worse = self.evidence is None or evidence.max_rel_error >= self.evidence.max_rel_error
-        if worse or not evidence.passed:
-            self.evidence = evidence
+        self.evidence = evidence if self.evidence is None else joined([self.evidence, evidence])
         self.spread = max(self.spread, evidence.spread or 0.0)
         if not evidence.passed:
             self.reason = evidence.reason
+
+    def prove(self, evidence: FloatEvidence) -> None:
+        """Take in what the gate says of the last input sets; it may win if all of them together say
+        something, and nothing against it.
+        """
+        self.judged(evidence)
+        assert self.evidence is not None
+        self.reason = self.reason or required(self.evidence).reason
+        self.proven = self.alive
 
     def timed(self, time: Timed) -> None:
         """Take in a timing; a later one replaces an earlier one."""
@@ -136,6 +145,7 @@ class Contender:
             eager_rel_error=evidence.eager_rel_error if evidence else None,
             spread=self.spread,
             facts=self.facts,
+            sets=evidence.sets if evidence else (),
         )
 
 

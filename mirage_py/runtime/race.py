@@ -117,8 +117,7 @@ class Race:
             self._progress(f"checking {len(batch)} finalists on ugly inputs")
             plans = [c.plan for c in batch if c.plan is not None]
             for contender, evidence in zip(batch, self._gate.rest(plans), strict=True):
-                contender.judged(evidence)
-                contender.proven = contender.alive
+                contender.prove(evidence)
             proven += [c for c in batch if c.proven]
         return proven
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from math import inf
 from typing import TYPE_CHECKING
 
 from mirage_py.codegen.valid_sizes import largest_sizes
@@ -14,6 +12,7 @@ from mirage_py.ugraph.buffers import FloatArray
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Tensor
 from mirage_py.ugraph.run_time_sizes import at_sizes, run_time_dims
+from mirage_py.verify.check_strength import failed, joined, of_set
 from mirage_py.verify.float_gate import FloatEvidence, judge, reference
 from mirage_py.verify.input_sets import SET_NAMES, drawn_sets
 
@@ -51,7 +50,7 @@ def check_sizes(
     The µGraph is one for all sizes, so its equality is not asked again; what is judged here is the
     text: masks of tails, ends of loops, strides and blocks as arguments.
     """
-    worst: FloatEvidence | None = None
+    parts: list[FloatEvidence] = []
     for size in checked_sizes(plan) if sizes is None else sizes:
         program = at_sizes(plan, size).ugraph.program
         for inputs in drawn_sets(program, seed, _SETS):
@@ -59,14 +58,12 @@ def check_sizes(
             try:
                 got = run(plan, inputs.arrays, size)
             except CompileError as error:
-                return FloatEvidence(inf, 0.0, None, False, f"{inputs.name} at {at}: {error}")
+                return failed(f"{inputs.name} at {at}: {error}")
             found = judge(program, reference(program, inputs.arrays), got)
+            parts.append(of_set(f"{inputs.name} at {at}", found))
             if not found.passed:
-                return replace(found, reason=f"{inputs.name} inputs at {at}: {found.reason}")
-            if worst is None or found.max_rel_error > worst.max_rel_error:
-                worst = found
-    assert worst is not None
-    return worst
+                return joined(parts)
+    return joined(parts)
 
 
 def run_on_gpu(

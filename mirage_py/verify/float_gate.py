@@ -21,9 +21,10 @@ from math import inf, prod, sqrt
 import numpy as np
 
 from mirage_py.ugraph.buffers import FloatArray
-from mirage_py.ugraph.dtypes import F32
+from mirage_py.ugraph.dtypes import F32, DType
 from mirage_py.ugraph.interpret import evaluate_at
 from mirage_py.ugraph.program import Program
+from mirage_py.verify.element_types import underflow_step
 from mirage_py.verify.float_case import SPREAD, FloatEvidence, OutputCase
 from mirage_py.verify.input_sets import InputSet, input_sets
 from mirage_py.verify.rounding_error import RoundingMeaning, rounded_input
@@ -104,7 +105,8 @@ def reference(
     last among them. After ``deadline`` (of ``time.monotonic``) no window is begun beyond those two.
     """
     safe = add_safe_shifts(program)
-    meaning = RoundingMeaning(_operand_roundoff(program))
+    halves = _operand_type(program)
+    meaning = RoundingMeaning(halves.unit_roundoff, underflow_step(halves))
     inputs = {
         t.name: rounded_input(np.asarray(arrays[t.name], np.float64), t.dtype)
         for t in program.inputs
@@ -144,7 +146,7 @@ def tolerance(program: Program) -> float:
             terms[position] += prod(program.sizes[d] for d in node.reduced)
         if node.op == "matmul" and any(program.nodes[a].op != "load" for a in node.args):
             depth[position] += 1
-    operand = _operand_roundoff(program)
+    operand = _operand_type(program).unit_roundoff
     return _REORDERING * max(
         o.tensor.dtype.unit_roundoff
         + depth[o.node] * operand
@@ -198,6 +200,10 @@ def worst_of(
         worst,
         nonfinite=sum(one.nonfinite for one in found),
         compared=sum(one.compared for one in found),
+        elements=sum(one.elements for one in found),
+        evaluated=sum(one.evaluated for one in found),
+        telling=sum(one.telling for one in found),
+        excess=max((one.excess for one in found), default=0.0),
     )
 
 
@@ -205,7 +211,7 @@ def _excess(evidence: FloatEvidence) -> float:
     return evidence.max_rel_error / evidence.bound if evidence.bound else inf
 
 
-def _operand_roundoff(program: Program) -> float:
-    """Of the type that computed operands of matrix products are rounded to."""
-    halves = [t.dtype.unit_roundoff for t in program.inputs if t.dtype.is_half]
-    return max(halves, default=F32.unit_roundoff)
+def _operand_type(program: Program) -> DType:
+    """The type that computed operands of matrix products are rounded to."""
+    halves = [t.dtype for t in program.inputs if t.dtype.is_half]
+    return max(halves, key=lambda t: t.unit_roundoff, default=F32)

@@ -47,6 +47,10 @@ _PRODUCTS_AT_A_TIME = 16
 _EDGE = 64.0
 # Operators that only move or select values.
 _EXACT = ("neg", "abs", "relu", "maximum", "minimum", "where", "lt", "le", "gt", "ge", "eq", "ne")
+# Operators whose results are whole numbers because their operands are, in whatever order.
+_OF_WHOLE = ("add", "sub", "mul", "square", "cast")
+_LARGEST_WHOLE = 2.0**24
+_LARGEST_WHOLE_OF_HALVES = 2.0**8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,16 +78,22 @@ def rounded_input(values: FloatArray, dtype: DType) -> Rounded:
 
 
 class RoundingMeaning:
-    """``operand_roundoff`` is the unit roundoff of the type that matrix products take."""
+    """``operand_roundoff`` is the unit roundoff of the type that matrix products take,
+    ``operand_step`` the last place of its subnormal numbers.
+    """
 
-    def __init__(self, operand_roundoff: float) -> None:
+    def __init__(self, operand_roundoff: float, operand_step: float = 0.0) -> None:
         self._operand_roundoff = operand_roundoff
+        self._operand_step = operand_step
         self._cuts_off = operand_roundoff > F32.unit_roundoff
         self._floats = FloatMeaning()
 
     def apply(self, op: str, attr: Attr, args: Sequence[Rounded]) -> Rounded:
         values = [a.value for a in args]
         value = self._floats.apply(op, attr, values)
+        if all(a.error is None for a in args) and (op in _EXACT or _is_whole(op, value)):
+            # However it is computed. Truth values are numbers, and 1 - (1 - m) is one.
+            return Rounded(value, is_input=_fits_halves(value))
         roundoff = 0.0 if op in _EXACT else F32.unit_roundoff
         if op in _APPROXIMATED:
             roundoff *= _APPROXIMATE_ULPS
@@ -93,6 +103,8 @@ class RoundingMeaning:
         # the result.
         scale = values[0] if op in ("gelu", "gelu_tanh") else value
         error = _share(roundoff, scale)
+        if op in ("add", "sub"):
+            error = np.where(_absorbed(value, values), 0.0, error)
         if op in _DIVIDING:
             error = error + _flushed(np.asarray(1.0 if op in _OF_ONE else values[0]), value)
         errors = [a.error for a in args]
@@ -184,7 +196,10 @@ class RoundingMeaning:
         """An input goes into a matrix product as it is, what is computed is rounded first."""
         if a.is_input or a.error is None:
             return a.error
-        return joined(a.error, self._operand_roundoff * np.abs(a.value))
+        size = np.abs(a.value)
+        # The smallest lose more, but no more than themselves.
+        least = np.minimum(self._operand_step / 2, size)
+        return joined(a.error, np.maximum(self._operand_roundoff * size, least))
 
 
 class _RoundedBuffer:
@@ -202,6 +217,28 @@ class _RoundedBuffer:
 
     def read(self) -> Rounded:
         return Rounded(self._value.read(), self._error.read())
+
+
+def _is_whole(op: str, value: FloatArray) -> bool:
+    """Whether the results of exact operands are whole numbers that float32 holds."""
+    if op not in _OF_WHOLE:
+        return False
+    with np.errstate(invalid="ignore"):
+        return bool((np.abs(value) <= _LARGEST_WHOLE).all() and (np.rint(value) == value).all())
+
+
+def _fits_halves(value: FloatArray) -> bool:
+    """Whether operands of these values are the same in any type."""
+    return _is_whole("add", value) and bool((np.abs(value) <= _LARGEST_WHOLE_OF_HALVES).all())
+
+
+def _absorbed(value: FloatArray, terms: Sequence[FloatArray]) -> NDArray[np.bool_]:
+    """Where not even float64 sees more than one term, as a mask's lowest number and a logit: so
+    the result is exact in float32.
+    """
+    one, other = terms
+    seen = (value == one) & (other != 0) | (np.abs(value) == np.abs(other)) & (one != 0)
+    return seen & (np.abs(value) > _LARGEST_WHOLE)
 
 
 def _share(roundoff: float, scale: FloatArray) -> FloatArray:

@@ -12,6 +12,7 @@ from mirage_py.frontend.spec import parse
 from mirage_py.ugraph.dtypes import F16, dtype
 from mirage_py.verify.element_types import round_to
 from mirage_py.verify.float_gate import input_sets, judge, reference, tolerance
+from mirage_py.verify.input_sets import SET_NAMES, drawn_sets
 
 SIZES = {"rms_norm": "B = 6, D = 300, N = 40", "attention": "T = 24, S = 200, C = 32"}
 RMS_NORM = """
@@ -41,13 +42,16 @@ def f32(values):
     return rounded(values, "f32")
 
 
-def fused_rms_norm(arrays, kind, *, eps=1e-6, tile=64):
-    """As a kernel computes it: float32, products of half operands, one loop."""
+def fused_rms_norm(arrays, kind, *, eps=1e-6, tile=64, half_products=False):
+    """As a kernel computes it: float32, products of half operands, one loop. What is multiplied
+    before it is divided by the norm stays in float32: in half precision it may overflow.
+    """
     x, g, w = (arrays[n] for n in "XGW")
+    kept = kind if half_products else "f32"
     total, squares = np.zeros((len(x), w.shape[1])), np.zeros((len(x), 1))
     for d in range(0, x.shape[1], tile):
         part = slice(d, d + tile)
-        total = f32(total + f32(rounded(f32(x[:, part] * g[part]), kind) @ w[part]))
+        total = f32(total + f32(rounded(f32(x[:, part] * g[part]), kept) @ w[part]))
         squares = f32(squares + f32((x[:, part] ** 2).sum(1, keepdims=True)))
     return {"Y": rounded(total / f32(np.sqrt(f32(squares / x.shape[1] + eps))), kind)}
 
@@ -89,13 +93,14 @@ def test_correct_kernels_pass_on_every_set(name, kind):
     [
         ("rms_norm", {"eps": 0.0}),
         ("rms_norm", {"eps": 1e-5}),
+        ("rms_norm", {"half_products": True}),
         ("attention", {"rescale": False}),
     ],
 )
 def test_wrong_kernels_fail_on_some_set(name, wrong):
     program = program_of(name, "f16")
     failed = []
-    for inputs in input_sets(program, seed=3):
+    for inputs in drawn_sets(program, 3, SET_NAMES):
         with np.errstate(all="ignore"):
             got = KERNELS[name](inputs.arrays, "f16", **wrong)
         if not judge(program, reference(program, inputs.arrays), got).passed:

@@ -11,9 +11,8 @@ from mirage_py.ugraph.builder import ProgramBuilder
 from mirage_py.ugraph.dtypes import BF16, F16, F32
 from mirage_py.verify.element_types import round_to
 from mirage_py.verify.float_gate import judge, reference
-from mirage_py.verify.input_sets import drawn_sets, input_sets
+from mirage_py.verify.input_sets import drawn_sets, input_sets, set_names
 
-NAMES = ("random", "large", "huge_row", "offset", "tiny", "zeros", "constant", "alternating")
 MLP = "B = 4, D = 64, N = 48\nX[B, D], U[D, N], W[D, N] : {}\nY[b, n] = {}"
 PRODUCT = "silu(sum[d](X[b, d] * U[d, n])) * sum[d](X[b, d] * W[d, n])"
 
@@ -26,7 +25,7 @@ def sets(kind: str, body: str = PRODUCT):
 @pytest.mark.parametrize(("kind", "dtype"), [("f16", F16), ("bf16", BF16), ("f32", F32)])
 def test_every_value_is_one_of_its_type(kind, dtype):
     program, found = sets(kind)
-    assert tuple(found) == NAMES
+    assert tuple(found) == set_names(program)
     for arrays in found.values():
         for tensor in program.inputs:
             values = arrays[tensor.name]
@@ -90,10 +89,103 @@ def test_large_values_leave_the_results_finite():
     assert F16.max_finite / 16 < np.abs(row["huge_row"]["X"]).max() <= F16.max_finite / 4
 
 
+def test_outliers_are_in_a_few_columns_with_large_gains():
+    """So that a product in half precision, formed before a norm divides, overflows."""
+    norm = "X[b, d] * G[d] / sqrt(mean[d](X[b, d]^2) + 1e-6)"
+    program = parse(f"B = 4, D = 256\nX[B, D], G[D] : f16\nY[b, d] = {norm}")
+    (found,) = drawn_sets(program, 0, ["outliers"])
+    x, g = found.arrays["X"], found.arrays["G"]
+    large = np.abs(x) > 100
+    assert large.all(axis=0).sum() == large.any(axis=0).sum() == 4
+    assert np.abs(x * g).max() > F16.max_finite
+    assert np.isfinite(reference(program, found.arrays).outputs["Y"]).all()
+
+
+@pytest.mark.parametrize(("kind", "spread"), [("f32", 1.0), ("f16", 39.0), ("bf16", 312.5)])
+def test_far_data_has_a_mean_far_above_its_spread(kind, spread):
+    program = parse(f"B = 8, D = 512\nX[B, D] : {kind}\nY[b] = mean[d](X[b, d])")
+    far, rows, small = (s.arrays["X"] for s in drawn_sets(program, 0, ["far", "far_rows", "small"]))
+    assert far.mean() == pytest.approx(1e4, rel=0.01)
+    assert far.std() == pytest.approx(spread, rel=0.1)
+    means = rows.mean(axis=1)
+    assert len(np.unique(np.round(np.log2(np.abs(means))))) == 8
+    assert (np.abs(means) > rows.std(axis=1)).sum() >= 5
+    assert small.std() == pytest.approx(1e-3, rel=0.1)
+
+
+def test_integers_tie_with_each_other_and_with_what_they_are_compared_with():
+    program = parse(
+        "N = 512\nX, W[N] : f32\nY[n] = where(X[n] > .37, W[n], 0)".replace("X, W", "X[N], W")
+    )
+    (found,) = drawn_sets(program, 0, ["integers"])
+    x = found.arrays["X"]
+    assert set(np.unique(x)) == {-2.0, -1.0, 0.0, float(np.float32(0.37)), 1.0, 2.0}
+    assert (x == found.arrays["W"]).sum() > 50
+
+
+def test_what_is_subtracted_is_far_from_zero_and_close_together():
+    text = "B = 3, S = 40\nA[B, S], L[B] : f32\nY[b] = sum[s](exp(A[b, s] - L[b]))"
+    (found,) = drawn_sets(parse(text), 0, ["close"])
+    a, low = found.arrays["A"], found.arrays["L"]
+    assert a.min() > 90
+    assert low.min() > 90
+    assert np.abs(a - low[:, None]).max() < 10
+
+
+def test_what_is_subtracted_from_a_computed_number_is_close_to_it():
+    text = """T = 24, S = 40, C = 8
+    Q[T, C], K[S, C] : f32
+    L[T] : f32
+    P[t, s] = exp(sum[c](Q[t, c] * K[s, c]) - L[t])"""
+    program = parse(text)
+    (found,) = drawn_sets(program, 0, ["close"])
+    logits = found.arrays["Q"] @ found.arrays["K"].T
+    assert 80 < np.abs(logits).max() < 120
+    assert np.abs(logits.max(axis=1) - found.arrays["L"]).max() < 4
+    assert "close" in set_names(program)
+
+
+def test_logits_reach_a_hundred():
+    _, found = sets("f16", "sum[d](softmax[d](X[b, d] * 3) * U[d, n] * W[d, n])")
+    assert np.abs(found["logits"]["X"] * 3).max() == pytest.approx(100, rel=0.2)
+
+
+MASKED = """B = 6, S = 12
+X[B, S] : f16
+M[B, S] : bool
+Y[b, s] = softmax[s](where(M[b, s], X[b, s], -1e4))"""
+ADDED = """B = 6, S = 12
+X[B, S], M[B, S] : f16
+Y[b, s] = softmax[s](X[b, s] + M[b, s])"""
+
+
+@pytest.mark.parametrize("text", [MASKED, ADDED], ids=["truth values", "added"])
+def test_masks_hide_rows_and_their_ends(text):
+    program = parse(text)
+    kinds = ("masked_rows", "left_padding", "right_padding")
+    whole, left, right = (s.arrays["M"] for s in drawn_sets(program, 0, kinds))
+    shown = 0.0 if text == ADDED else 1.0
+    hidden = -F16.max_finite if text == ADDED else 0.0
+    assert (whole[0] == hidden).all()
+    assert (whole[1] == shown).all()
+    assert len(np.unique(whole[2])) == 2
+    for row in range(6):
+        assert np.array_equal(left[row] == shown, np.arange(12) >= 2 * row)
+        assert np.array_equal(right[row] == shown, np.arange(12) < 12 - 2 * row)
+
+
+def test_programs_have_the_sets_that_say_something_about_them():
+    plain = parse("N = 8\nX[N] : f16\nY[n] = X[n] + X[n]^2")
+    assert not {"close", "logits", "left_padding"} & set(set_names(plain))
+    assert {"logits", "masked_rows", "left_padding"} <= set(set_names(parse(MASKED)))
+    assert "close" not in set_names(parse("N = 8\nX[N] : f16\nY[n] = X[n] - mean[n](X[n])"))
+
+
 def test_integers_and_truth_values():
     program = parse("N = 64\nX[N] : f16\nM[N] : bool\nI[N] : i32\nY[n] = X[n] * M[n] + I[n]")
     for inputs in input_sets(program, seed=1):
-        assert set(inputs.arrays["M"].tolist()) == {0.0, 1.0}
+        hidden = inputs.name == "masked_rows"
+        assert set(inputs.arrays["M"].tolist()) == ({0.0} if hidden else {0.0, 1.0})
         assert np.array_equal(inputs.arrays["I"], np.rint(inputs.arrays["I"]))
 
 
@@ -179,7 +271,7 @@ def test_tensors_without_axes_have_values_in_every_set():
     b.output("Y", scaled, (m, n), F16)
     program = b.build()
     found = {each.name: each.arrays["S"] for each in input_sets(program, 0)}
-    assert tuple(found) == NAMES
+    assert tuple(found) == set_names(program)
     assert all(values.shape == () and np.isfinite(values) for values in found.values())
     assert found["zeros"] == 0.0
     assert found["alternating"] == abs(found["random"])
