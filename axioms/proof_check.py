@@ -22,7 +22,7 @@ from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import UGraph
 
 # Operators that have no value for some numbers.
-PARTIAL = ("div", "log", "pow", "rsqrt", "sqrt")
+PARTIAL = ("div", "log", "log1p", "pow", "rsqrt", "sqrt")
 ONE = const("1")
 
 

@@ -17,7 +17,8 @@ from mirage_py.errors import InputError
 LEAVES = ("leaf", "const", "size", "var")
 REDUCTIONS = ("sum", "max")
 UNARY = (
-    *("neg", "exp", "log", "sqrt", "rsqrt", "reciprocal_no_nan", "square", "abs", "erf"),
+    *("neg", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal_no_nan", "square"),
+    *("abs", "erf"),
     *("relu", "sigmoid", "silu", "tanh", "gelu", "gelu_tanh"),
 )
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")

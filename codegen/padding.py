@@ -12,7 +12,7 @@ from mirage_py.ugraph.ugraph import BlockGraph
 # f(0) = 0
 KEEPS_ZERO = (
     "neg", "square", "sqrt", "abs", "relu", "silu", "tanh", "gelu", "gelu_tanh", "erf", "cast",
-    "reciprocal_no_nan",
+    "reciprocal_no_nan", "log1p", "expm1",
 )  # fmt: skip
 
 

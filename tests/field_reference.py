@@ -77,6 +77,12 @@ class Reference:
     def log(self, a: Pair) -> Pair:
         return self.keyed("log", a[0])
 
+    def log1p(self, a: Pair) -> Pair:
+        return self.log(self.add(a, self.number(1)))
+
+    def expm1(self, a: Pair) -> Pair:
+        return self.add(self.exp(a), self.number(-1))
+
     def erf(self, a: Pair) -> Pair:
         return self.odd("erf", a)
 

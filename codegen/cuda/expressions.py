@@ -51,7 +51,9 @@ def _gelu_tanh(x: str) -> str:
 
 _UNARY: Mapping[str, Emitter] = {
     "exp": lambda x: f"exp_fast({x})",
+    "expm1": lambda x: f"expm1f({x})",
     "log": lambda x: f"logf({x})",
+    "log1p": lambda x: f"log1pf({x})",
     "sqrt": lambda x: f"sqrtf({x})",
     "rsqrt": lambda x: f"rsqrt_fast({x})",
     "reciprocal_no_nan": lambda x: f"{x} == 0.0f ? 0.0f : 1.0f / {x}",

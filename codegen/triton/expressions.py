@@ -12,11 +12,30 @@ from mirage_py.codegen.operator_text import COMMON, Emitter, number
 from mirage_py.errors import UnsupportedError
 
 
+# Of series: those of expm1 below 1/2.
+_TERMS = 9
+
+
 def _tanh(x: str) -> str:
     # Through exp of a non-positive number; a series near 0, where 1 - exp cancels.
     far = f"(1.0 - tl.exp(-2.0 * tl.abs({x}))) / (1.0 + tl.exp(-2.0 * tl.abs({x})))"
     near = f"{x} * (1.0 - {x} * {x} * (0.3333333333333333 - 0.13333333333333333 * {x} * {x}))"
     return f"tl.where(tl.abs({x}) < 0.1, {near}, tl.where({x} < 0.0, -1.0, 1.0) * ({far}))"
+
+
+def _log1p(x: str) -> str:
+    # The rounding of 1 + x cancels in the quotient (Kahan); what is large needs no help.
+    more = f"(1.0 + {x})"
+    near = f"tl.where({more} == 1.0, {x}, tl.log({more}) * ({x} / ({more} - 1.0)))"
+    return f"tl.where({x} > 1.0, tl.log({more}), {near})"
+
+
+def _expm1(x: str) -> str:
+    # A series near 0, where exp(x) - 1 cancels: what it leaves out is below 2^-27 of the result.
+    series = "1.0"
+    for n in range(_TERMS, 1, -1):
+        series = f"1.0 + {x} * {1.0 / n!r} * ({series})"
+    return f"tl.where(tl.abs({x}) < 0.5, {x} * ({series}), tl.exp({x}) - 1.0)"
 
 
 def _pow(x: str, y: str) -> str:
@@ -43,7 +62,9 @@ def _gelu_tanh(x: str) -> str:
 
 _UNARY: Mapping[str, Emitter] = {
     "exp": lambda x: f"tl.exp({x})",
+    "expm1": _expm1,
     "log": lambda x: f"tl.log({x})",
+    "log1p": _log1p,
     "sqrt": lambda x: f"tl.sqrt({x})",
     "rsqrt": lambda x: f"tl.rsqrt({x})",
     "reciprocal_no_nan": lambda x: f"tl.where({x} == 0.0, 0.0, 1.0 / {x})",

@@ -23,7 +23,8 @@ from mirage_py.ugraph.program import Output, Program
 from mirage_py.verify.safe_exp import add_safe_shifts
 
 _CALLS = {
-    "neg": "-{}", "exp": "torch.exp({})", "log": "torch.log({})", "sqrt": "torch.sqrt({})",
+    "neg": "-{}", "exp": "torch.exp({})", "expm1": "torch.expm1({})", "log": "torch.log({})",
+    "log1p": "torch.log1p({})", "sqrt": "torch.sqrt({})",
     "rsqrt": "torch.rsqrt({})", "square": "torch.square({})", "abs": "torch.abs({})",
     "relu": "torch.relu({})", "sigmoid": "torch.sigmoid({})", "silu": "F.silu({})",
     "tanh": "torch.tanh({})", "gelu": "F.gelu({})",

@@ -30,7 +30,7 @@ _LINEAR = {
 # the size relative to the operand: exp is off by a fifth of what is carried on, a quotient by half,
 # and four spreads leave more than that. So softmax, whose numerator and divisor err alike, keeps
 # the bound that it has where both are straight.
-_SMOOTH = ("exp", "sigmoid", "silu", "tanh", "gelu", "gelu_tanh", "erf")
+_SMOOTH = ("exp", "expm1", "sigmoid", "silu", "tanh", "gelu", "gelu_tanh", "erf")
 _SCALE_FREE = ("log", "sqrt", "rsqrt", "square", "div", "reciprocal_no_nan")
 _STRAIGHT = 1 / 12
 

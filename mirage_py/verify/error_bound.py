@@ -43,6 +43,8 @@ _LAWFUL = (
     "silu",
     "tanh",
     "log",
+    "log1p",
+    "expm1",
     "abs",
     "relu",
     "erf",

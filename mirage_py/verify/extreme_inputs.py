@@ -38,7 +38,7 @@ _LOGIT = 100.0
 _MOST_LOGIT_SCALE = 2.0**14
 _LARGEST_INTEGER = 2
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne", "maximum", "minimum")
-_EXPONENTIALS = ("exp", "sigmoid", "silu", "tanh")
+_EXPONENTIALS = ("exp", "expm1", "sigmoid", "silu", "tanh")
 # Element operations for the numbers that an input is put beside.
 _MOST_WORK = 1e9
 

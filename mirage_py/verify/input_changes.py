@@ -26,7 +26,7 @@ _LARGEST_CONSTANT = 2.0**100
 # What stands for minus infinity under a mask is no logit.
 _LARGEST_LOGIT = 2.0**48
 # Operators whose operand is a logit.
-_EXPONENTIALS = ("exp", "sigmoid", "silu", "tanh")
+_EXPONENTIALS = ("exp", "expm1", "sigmoid", "silu", "tanh")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -89,6 +89,10 @@ class DegreeMeaning:
             return self._exp(a)
         if op == "rsqrt":
             return self._quotient(Degrees(a.extents, 0), self._unknown("sqrt", a.extents, [a]))
+        if op == "log1p":
+            return self._unknown("log", a.extents, [_sum(a, Degrees((), 0))])
+        if op == "expm1":
+            return _sum(self._exp(a), Degrees((), 0))
         if op in ("sigmoid", "silu", "tanh"):
             sigmoid = self._quotient(Degrees(a.extents, 0), _sum(self._exp(a), Degrees((), 0)))
             return _product(a, sigmoid) if op == "silu" else _sum(sigmoid, Degrees((), 0))

@@ -33,8 +33,8 @@ from mirage_py.verify.element_types import smallest_normal, underflow_step
 
 # Operators that a GPU computes by an approximation of a few units in the last place.
 _APPROXIMATED = (
-    "exp", "log", "sqrt", "rsqrt", "div", "pow", "sigmoid", "silu", "tanh", "gelu", "gelu_tanh",
-    "erf", "reciprocal_no_nan",
+    "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "div", "pow", "sigmoid", "silu", "tanh",
+    "gelu", "gelu_tanh", "erf", "reciprocal_no_nan",
 )  # fmt: skip
 _APPROXIMATE_ULPS = 4.0
 # Of those, the ones that divide: the reciprocal of more than 2^126 is flushed to 0 before it is

@@ -25,11 +25,11 @@ COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 # Operators whose meaning is the keyed random order of the field (mirage_py.ugraph.field.order).
 ORDERED = ("max", "maximum", "minimum", "relu", "abs", *COMPARISONS)
 # Operators that are keyed random functions.
-KEYED = ("log", "erf", "gelu", "pow")
+KEYED = ("log", "log1p", "erf", "gelu", "pow")
 # What is said of the operators below where they are keyed.
 OF_AN_EXPONENTIAL = "of an exponential"
 # Operators that go through exp: of a value without a q part they are keyed, and have none either.
-EXPONENTIAL = ("exp", "sigmoid", "silu", "tanh", "gelu_tanh")
+EXPONENTIAL = ("exp", "expm1", "sigmoid", "silu", "tanh", "gelu_tanh")
 
 
 def random_inputs(program: Program, ops: FieldOps) -> dict[str, FieldArray]:
@@ -80,7 +80,7 @@ def has_q_part(node: Node, operands: Sequence[bool], *, constant_power: bool) ->
 
     A random function of a residue modulo p has a q part again, and so has a truth value.
     """
-    if node.op in ("log", "erf", *COMPARISONS):
+    if node.op in ("log", "log1p", "erf", *COMPARISONS):
         return True
     if node.op in EXPONENTIAL or (node.op == "pow" and not constant_power):
         return False

@@ -186,11 +186,21 @@ def _tanh(m: UnknownFunctionMeaning, a: FieldArray) -> FieldArray:
     return m.ops.sub(m.ops.mul(two, _sigmoid(m, m.ops.mul(two, a))), _bare(m.ops.constant(1)))
 
 
+def _log1p(m: UnknownFunctionMeaning, a: FieldArray) -> FieldArray:
+    return m.apply("log", None, [m.ops.add(_bare(m.ops.constant(1)), a)])
+
+
+def _expm1(m: UnknownFunctionMeaning, a: FieldArray) -> FieldArray:
+    return m.ops.sub(m.apply("exp", None, [a]), _bare(m.ops.constant(1)))
+
+
 # Operators that are defined through others.
 _EXPANDED: dict[str, Callable[[UnknownFunctionMeaning, FieldArray], FieldArray]] = {
     "sigmoid": _sigmoid,
     "silu": lambda m, a: m.ops.mul(a, _sigmoid(m, a)),
     "tanh": _tanh,
+    "log1p": _log1p,
+    "expm1": _expm1,
     "erf": lambda m, a: m.odd("erf", a),
     "rsqrt": lambda m, a: m.ops.reciprocal(m.apply("sqrt", None, [a])),
 }

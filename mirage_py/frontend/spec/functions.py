@@ -70,8 +70,8 @@ def _least(b: ProgramBuilder, x: int, dims: Sequence[str], _eps: float) -> int:
 
 
 _UNARY = (
-    "exp", "log", "sqrt", "rsqrt", "square", "abs", "silu", "gelu", "gelu_tanh", "relu", "sigmoid",
-    "tanh", "erf", "reciprocal_no_nan",
+    "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "square", "abs", "silu", "gelu", "gelu_tanh",
+    "relu", "sigmoid", "tanh", "erf", "reciprocal_no_nan",
 )  # fmt: skip
 
 # `cast` takes the name of a type, which is no value: lower.py builds it.

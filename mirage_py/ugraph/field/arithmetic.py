@@ -87,6 +87,14 @@ class FieldOps(OrderedOps):
         """A keyed random function."""
         return self.keyed("log", a)
 
+    def log1p(self, a: FieldArray) -> FieldArray:
+        """``log(1 + a)``."""
+        return self.log(self.add(self.constant(1), a))
+
+    def expm1(self, a: FieldArray) -> FieldArray:
+        """``exp(a) - 1``."""
+        return self.sub(self.exp(a), self.constant(1))
+
     def erf(self, a: FieldArray) -> FieldArray:
         """A keyed random odd function: erf(-a) = -erf(a)."""
         return self._odd_keyed("erf", a)

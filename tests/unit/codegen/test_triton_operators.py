@@ -18,7 +18,7 @@ from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.program import Program
 
 TOLERANCE = {"f16": 2e-3, "bf16": 1.6e-2, "f32": 2e-6}
-POSITIVE = ("log", "sqrt", "rsqrt", "pow")
+POSITIVE = ("log", "log1p", "sqrt", "rsqrt", "pow")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 

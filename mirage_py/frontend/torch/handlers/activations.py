@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mirage_py.frontend.torch.handlers.registry import handles
 from mirage_py.frontend.torch.lowering import Lowering
-from mirage_py.ugraph.masked_exp import exponential
+from mirage_py.ugraph.masked_exp import exponential, split
 from mirage_py.ugraph.views import NamedArray
 
 
@@ -16,8 +16,10 @@ def exp(t: Lowering, x: NamedArray) -> NamedArray:
 
 @handles("expm1.default")
 def expm1(t: Lowering, x: NamedArray) -> NamedArray:
-    """exp(x) - 1."""
-    return t.apply("sub", exp(t, x), 1.0)
+    """exp(x) - 1; where a mask made x minus infinity, the mask becomes a factor."""
+    if split(t.builder, x.node).is_masked:
+        return t.apply("sub", exp(t, x), 1.0)
+    return t.apply("expm1", x)
 
 
 @handles("relu.default")

@@ -110,7 +110,7 @@ def log(t: Lowering, x: Operand) -> NamedArray:
 @handles("log1p.default")
 def log1p(t: Lowering, x: Operand) -> NamedArray:
     """log(1 + x)."""
-    return t.apply("log", t.apply("add", x, 1.0))
+    return t.apply("log1p", x)
 
 
 @handles("maximum.default")
