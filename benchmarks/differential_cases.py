@@ -113,7 +113,7 @@ def one_kernel(program: Program, tiles: Tiles, options: LaunchOptions | None = N
 
 _UNARY = tuple(o.name for o in all_operators() if o.kind == ELEMENTWISE and o.arity == 1)
 _BINARY = tuple(o.name for o in all_operators() if o.kind == ELEMENTWISE and o.arity == 2)
-_POSITIVE = ("log", "sqrt", "rsqrt", "pow")
+_POSITIVE = ("log", "log1p", "sqrt", "rsqrt", "pow")
 
 
 def unary(dtype: DType, m: int, n: int, tiles: Tiles) -> Case:

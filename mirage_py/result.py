@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.tiles_text import tiles_of
 from mirage_py.ugraph.ugraph import UGraph
-from mirage_py.verify.float_case import SetFinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,8 @@ class Evidence:
     proof: Mapping[str, Any] | None = None
     # The JSON form of what stood for its functions (verify.meanings); None for several parts.
     functions: Mapping[str, Any] | None = None
-    # What the float gate has seen on each set of inputs.
-    float_sets: tuple[SetFinding, ...] = ()
+    # The JSON form of what the float gate has seen on each set of inputs (verify.float_case).
+    float_sets: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +259,7 @@ class Result:
                 "max_rel_error": evidence.max_rel_error if evidence else 0.0,
                 "float_bound": evidence.float_bound if evidence else 0.0,
                 "float_source": evidence.float_source if evidence else "none",
-                "float_sets": [asdict(s) for s in evidence.float_sets] if evidence else [],
+                "float_sets": list(evidence.float_sets) if evidence else [],
                 "samples": evidence.samples if evidence else 0,
                 "functions": evidence.functions if evidence else None,
             },

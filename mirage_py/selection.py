@@ -24,6 +24,7 @@ from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.split_dim import parts_of
 from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.verify.check_strength import plain
 from mirage_py.verify.families import FamilyTests
 from mirage_py.verify.field_test import FieldEvidence
 from mirage_py.verify.float_gate import MAX_REFERENCE_WORK
@@ -131,7 +132,7 @@ class Ranking:
         judged = done.evidence
         try:
             found = self.evidence(plan, judged.max_rel_error, judged.bound, done.source)
-            return replace(found, float_sets=judged.sets), ""
+            return replace(found, float_sets=plain(judged.sets)), ""
         except VerificationError as error:
             return None, str(error)
 
@@ -205,7 +206,7 @@ class Ranking:
                 max_rel_error=report.best.max_rel_error,
                 float_bound=report.best.bound,
                 float_source=float_source(report.best, self.target.name),
-                float_sets=report.best.sets,
+                float_sets=plain(report.best.sets),
             )
             notes = ()
         result = self._result(baseline, best, plan, evidence, candidates, notes)

@@ -9,7 +9,6 @@ from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
 from mirage_py.runtime.artifact import Artifact
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
-from mirage_py.verify.float_case import SetFinding
 
 Json = Mapping[str, Any]
 
@@ -62,7 +61,7 @@ def _evidence(held: Json) -> Evidence:
         samples=int(held["samples"]),
         proof=held["proof"],
         functions=held["functions"],
-        float_sets=tuple(SetFinding(**s) for s in held["float_sets"]),
+        float_sets=tuple(held["float_sets"]),
     )
 
 

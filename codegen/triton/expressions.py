@@ -11,7 +11,6 @@ from math import log2
 from mirage_py.codegen.operator_text import COMMON, Emitter, number
 from mirage_py.errors import UnsupportedError
 
-
 # Of series: those of expm1 below 1/2.
 _TERMS = 9
 

@@ -11,6 +11,7 @@ from mirage_py.result import Evidence, Result, SearchSummary, Timing
 from mirage_py.search.kinds import describe
 from mirage_py.ugraph.text import format_ugraph
 from mirage_py.verify.check_strength import sets_text
+from mirage_py.verify.float_case import SetFinding
 
 _WORDS = {"model": "predicted", "measured": "measured"}
 _LABEL_WIDTH = 10
@@ -63,7 +64,7 @@ def _verification(evidence: Evidence) -> Iterator[tuple[str, str]]:
     error = f"{evidence.max_rel_error:.2g}, allowed {evidence.float_bound:.2g}"
     yield "float", f"relative error {error} ({evidence.float_source})"
     if evidence.float_sets:
-        yield "inputs", sets_text(evidence.float_sets)
+        yield "inputs", sets_text([SetFinding(**s) for s in evidence.float_sets])
 
 
 def _search(search: SearchSummary) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mirage_py.result import Evidence, SearchSummary
+from mirage_py.verify.check_strength import plain
 from mirage_py.verify.float_case import SetFinding
 
 
@@ -28,13 +30,13 @@ def joint_evidence(parts: Sequence[Evidence]) -> Evidence:
     )
 
 
-def _joint_sets(parts: Sequence[Evidence]) -> tuple[SetFinding, ...]:
+def _joint_sets(parts: Sequence[Evidence]) -> tuple[Mapping[str, Any], ...]:
     """Counts of all parts together, by the name of the set."""
     found: dict[str, SetFinding] = {}
-    for one in (s for e in parts for s in e.float_sets):
+    for one in (SetFinding(**s) for e in parts for s in e.float_sets):
         known = found.get(one.name)
         found[one.name] = one if known is None else known.with_more(one)
-    return tuple(found.values())
+    return plain(list(found.values()))
 
 
 def joint_summary(

@@ -20,6 +20,7 @@ from mirage_py.selection import Baselines, Progress, Ranking
 from mirage_py.targets import Target
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
+from mirage_py.verify.check_strength import plain
 from mirage_py.verify.sampled_test import sampled_test
 
 # Position and program of a part, and its share of the budget in seconds, to its ranked plans.
@@ -220,7 +221,7 @@ def _measured(
             max_rel_error=report.best.max_rel_error,
             float_bound=report.best.bound,
             float_source=float_source(report.best, job.target.name),
-            float_sets=report.best.sets,
+            float_sets=plain(report.best.sets),
         )
         result = replace(result, evidence=evidence)
     candidates = tuple(

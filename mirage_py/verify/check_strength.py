@@ -8,7 +8,7 @@ weak. A plan that was compared on weak sets only, or else on zeros, was not chec
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import inf
 from typing import Any
 
@@ -97,6 +97,11 @@ def sets_text(sets: Sequence[SetFinding]) -> str:
         worst = max(strong, key=lambda s: s.excess)
         text += f"; largest error {worst.excess:.2g} of what is allowed ({worst.name})"
     return text + (f"; weak: {', '.join(weak)}" if weak else "")
+
+
+def plain(sets: Sequence[SetFinding]) -> tuple[dict[str, Any], ...]:
+    """The JSON form of findings."""
+    return tuple(asdict(s) for s in sets)
 
 
 def evidence_of(held: Mapping[str, Any]) -> FloatEvidence:

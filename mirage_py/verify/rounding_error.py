@@ -238,7 +238,7 @@ def _absorbed(value: FloatArray, terms: Sequence[FloatArray]) -> NDArray[np.bool
     """
     one, other = terms
     seen = (value == one) & (other != 0) | (np.abs(value) == np.abs(other)) & (one != 0)
-    return seen & (np.abs(value) > _LARGEST_WHOLE)
+    return np.asarray(seen & (np.abs(value) > _LARGEST_WHOLE))
 
 
 def _share(roundoff: float, scale: FloatArray) -> FloatArray:

@@ -7,7 +7,20 @@ import pytest
 
 from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldArray, FieldOps
 
-SMOOTH = ["exp", "expm1", "log", "log1p", "erf", "sqrt", "rsqrt", "sigmoid", "silu", "tanh", "gelu", "gelu_tanh"]
+SMOOTH = [
+    "exp",
+    "expm1",
+    "log",
+    "log1p",
+    "erf",
+    "sqrt",
+    "rsqrt",
+    "sigmoid",
+    "silu",
+    "tanh",
+    "gelu",
+    "gelu_tanh",
+]
 
 
 @pytest.fixture(params=FIELDS, ids=["first", "second"])
