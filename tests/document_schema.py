@@ -41,6 +41,7 @@ SCHEMA_1: dict[str, Any] = {
         "float_source": str,
         "samples": int,
         "functions": MAYBE_OBJECT,
+        "float_sets": list,
     },
     "search": {
         "seconds": NUMBER,

@@ -192,7 +192,8 @@ _MEANINGS: Mapping[str, Callable[..., Interval]] = {
     "rsqrt": lambda a: div(exact(np.ones((1,))), _sqrt(a)),
     "reciprocal_no_nan": lambda a: choice(a, div(exact(np.ones((1,))), a), exact(np.zeros((1,)))),
     "log": _log,
+    "log1p": lambda a: _log(add(a, exact(np.ones((1,))))),
     "pow": _pow,
-    **{name: _bent(name) for name in ("exp", "sigmoid", "tanh", "erf")},
+    **{name: _bent(name) for name in ("exp", "expm1", "sigmoid", "tanh", "erf")},
     **{name: _gentle(name) for name in ("silu", "gelu", "gelu_tanh")},
 }
