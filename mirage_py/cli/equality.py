@@ -10,15 +10,22 @@ from mirage_py.cli.function_words import function_words
 from mirage_py.cli.proof_verdict import ProofVerdict, proof_verdict
 from mirage_py.cli.subject import Subject
 from mirage_py.ugraph.rewrite.masks import lower_masks
+from mirage_py.ugraph.ugraph import UGraph
 from mirage_py.verify.field_test import FieldEvidence, field_test
 from mirage_py.verify.meanings import FunctionUse, function_use
 from mirage_py.verify.programs import Comparison, compare_programs
+from mirage_py.verify.sampled_test import SampleEvidence, sampled_test
 from mirage_py.verify.shift_free import without_infinities
+from mirage_py.verify.small_sizes import instantiate_at_real_sizes
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``lines`` say it for people; ``difference`` is where the two differ first, as plain data."""
+    """``lines`` say it for people; ``difference`` is where the two differ first, as plain data.
+
+    ``pieces`` counts pieces at the real sizes in which elements were compared; ``skipped`` says
+    what was not tested there.
+    """
 
     equal: bool
     trials: int
@@ -29,6 +36,8 @@ class Verdict:
     lines: tuple[str, ...]
     proofs: tuple[ProofVerdict, ...] = ()
     functions: tuple[tuple[str, FunctionUse], ...] = ()
+    pieces: int = 0
+    skipped: tuple[str, ...] = ()
 
 
 def compare(
@@ -44,6 +53,9 @@ def compare(
             evidence = field_test(program, subject.ugraph, trials=trials, seed=seed)
             verdicts.append(_of_evidence(subject.name, evidence))
             if evidence.equal:
+                progress(f"{subject.name}: µGraph and program at the real sizes")
+                verdicts.append(_at_real_sizes(subject, subject.ugraph, evidence, seed))
+            if verdicts[-1].equal:
                 proofs.append(proof_verdict(subject, subject.ugraph))
                 verdicts.append(_of_proof(proofs[-1], verdicts[-1]))
     progress("the two programs")
@@ -55,6 +67,10 @@ def compare(
     # Once, where the two use them alike.
     said = dict.fromkeys(line for _, use in functions for line in function_words(use.document()))
     lines = [line for v in verdicts for line in v.lines]
+    skipped = tuple(dict.fromkeys(s for v in verdicts for s in v.skipped))
+    if worst.equal and skipped:
+        lines.append("not verified in full; at the real sizes these were not tested:")
+        lines += [f"  {words}" for words in skipped]
     return Verdict(
         worst.equal,
         worst.trials,
@@ -65,6 +81,8 @@ def compare(
         tuple([*lines, *said] if worst.equal else lines),
         tuple(proofs),
         functions,
+        sum(v.pieces for v in verdicts),
+        skipped,
     )
 
 
@@ -95,6 +113,37 @@ def _of_evidence(name: str, evidence: FieldEvidence) -> Verdict:
     return Verdict(False, evidence.trials, evidence.samples, primes, reason, difference, lines)
 
 
+def _at_real_sizes(subject: Subject, ugraph: UGraph, tested: FieldEvidence, seed: int) -> Verdict:
+    """Blocks of the µGraph against the program; open tiles have some numbers."""
+    instance = instantiate_at_real_sizes(ugraph)
+    found = sampled_test(lower_masks(subject.program), instance, seed=seed)
+    name = subject.name
+    if found.equal:
+        tiles = "its own tiles" if instance == ugraph else "some tiles"
+        line = f"at its real sizes and {tiles}: equal in {_blocks_words(found)}"
+        skipped = (f"{name}: {found.skipped}",) if found.skipped else ()
+        return Verdict(
+            True, tested.trials, found.samples, tested.primes, "", None, (line,),
+            pieces=found.pieces, skipped=skipped,
+        )  # fmt: skip
+    assert found.mismatch is not None
+    reason = f"the µGraph of {name} does not compute its program: {found.mismatch}"
+    sizes = ", ".join(f"{d.name} = {d.size}" for d in ugraph.program.dims)
+    difference = {
+        "output": found.mismatch.output,
+        "element": list(found.mismatch.index),
+        "trial": 0,
+        "sizes": sizes,
+    }
+    lines = (reason, f"trial 0, at {sizes}")
+    return Verdict(False, tested.trials, found.samples, tested.primes, reason, difference, lines)
+
+
+def _blocks_words(found: SampleEvidence) -> str:
+    pieces = f", and in {found.pieces} pieces by conditions" if found.pieces else ""
+    return f"{found.samples} samples of blocks{pieces}"
+
+
 def _of_proof(found: ProofVerdict, tested: Verdict) -> Verdict:
     """A derivation that does not hold is a fault; that none was found is not."""
     reason = found.line if found.fault else ""
@@ -106,7 +155,8 @@ def _sizes(evidence: FieldEvidence) -> str:
 
 
 def _of_comparison(found: Comparison) -> Verdict:
-    counted = f"{found.trials} trials at small sizes, {found.samples} samples at full size"
+    pieces = f" and {found.pieces} pieces" if found.pieces > 1 else ""
+    counted = f"{found.trials} trials at small sizes, {found.samples} samples{pieces} at full size"
     difference = None
     if found.equal:
         lines = [f"the programs are equal in {counted}"]
@@ -126,5 +176,6 @@ def _of_comparison(found: Comparison) -> Verdict:
     reason = found.reason or ("" if found.equal else lines[0])
     primes = found.primes
     return Verdict(
-        found.equal, found.trials, found.samples, primes, reason, difference, tuple(lines)
-    )
+        found.equal, found.trials, found.samples, primes, reason, difference, tuple(lines),
+        pieces=found.pieces, skipped=found.skipped,
+    )  # fmt: skip

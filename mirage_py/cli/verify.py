@@ -68,6 +68,8 @@ def _document(a: str, b: str, verdict: Verdict) -> dict[str, Any]:
         "equal": verdict.equal,
         "trials": verdict.trials,
         "samples": verdict.samples,
+        "pieces": verdict.pieces,
+        "skipped": list(verdict.skipped),
         "primes": list(verdict.primes),
         "reason": verdict.reason,
         "difference": verdict.difference,

@@ -1,8 +1,9 @@
 """Whether two programs compute the same, over finite fields.
 
 Inputs are matched by name, outputs by name or else by position; names of dimensions do not matter.
-Both are evaluated at small sizes, whole, and at the real sizes, at some elements of each output.
-The real sizes decide: a constant that stands for a size (a sum divided by 4096) is right at them
+Both are evaluated at small sizes, whole, and at the real sizes: at random elements of each output,
+and in every piece that their conditions cut it into (see ``pieces``). The real sizes decide, if
+they are tested in full: a constant that stands for a size (a sum divided by 4096) is right at them
 only.
 
 Source: Mirage (OSDI 2025), section on probabilistic equivalence verification.
@@ -10,29 +11,27 @@ Source: Mirage (OSDI 2025), section on probabilistic equivalence verification.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph.field import FIELDS, FieldOps
-from mirage_py.ugraph.index import IndexExpr
-from mirage_py.ugraph.interpret import evaluate_at, evaluate_program
+from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.meaning import FieldMeaning
 from mirage_py.ugraph.program import Output, Program, Tensor
 from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.verify.difference import first_difference
+from mirage_py.verify.elements import OutputPair
 from mirage_py.verify.joint_sizes import joint_small_sizes
-from mirage_py.verify.lazy_inputs import LazyMeaning, lazy_inputs
+from mirage_py.verify.piece_test import PieceTest, piece_test
 from mirage_py.verify.real_test import real_comparison
 from mirage_py.verify.shrink import shrink
 from mirage_py.verify.trial import random_inputs, redrawn
 from mirage_py.verify.whole_numbers import require_whole_numbers
 from mirage_py.verify.work import MAX_TRIAL_WORK, program_work
 
-# An index that is no plain dimension is inverted by looking at all of its values.
-_MAX_POINTS = 2**20
 # Real-size samples that must agree when small sizes do not: by default there are fewer.
 _DECIDING_SAMPLES = 16
 
@@ -53,7 +52,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``reason`` says why the programs are not equal, or in what sense they are."""
+    """``reason`` says why the programs are not equal, or in what sense they are.
+
+    ``pieces`` counts the pieces of the outputs at the real sizes in which elements were compared,
+    and ``skipped`` says what was not tested there: where it is not empty the programs are not
+    verified in full.
+    """
 
     equal: bool
     trials: int
@@ -61,6 +65,8 @@ class Comparison:
     primes: tuple[int, ...]
     reason: str = ""
     difference: Difference | None = None
+    pieces: int = 0
+    skipped: tuple[str, ...] = ()
 
 
 def compare_programs(
@@ -85,22 +91,31 @@ def compare_programs(
         wrong = pair.real_difference(seed)
         if wrong is not None:
             return Comparison(False, done, 0, primes, wrong.said, wrong)
-    taken, full = pair.first_sampled_difference(_DECIDING_SAMPLES if small else samples, seed)
-    if not done and not taken:
-        raise UnsupportedError(
+    tested = pair.piece_test(seed)
+    full = None
+    taken, skipped = 0, tested.skipped
+    if tested.difference is not None:
+        full = Difference(*tested.difference, _sizes_text(left))
+    else:
+        count = _DECIDING_SAMPLES if small else samples
+        taken, full, left_out = pair.first_sampled_difference(count, seed)
+        skipped += left_out
+    if not (done or taken or full):
+        raise pair.fault or UnsupportedError(
             "the programs are too large to compare",
             where=left.name,
             why="their sizes cannot shrink, and at full size they do not fit",
             repair="compare them at smaller sizes",
         )
-    if full is not None:
-        return Comparison(False, done, taken, primes, difference=full)
-    if small is None:
-        return Comparison(True, done, taken, primes)
-    if taken:
-        reason = "equal at these sizes, but not at others: a constant stands for a size"
-        return Comparison(True, 0, taken, primes, reason)
-    return Comparison(False, done, 0, primes, difference=small)
+    reason = ""
+    if full is None and small is not None:
+        if not taken or skipped:
+            full = small
+        else:
+            reason = "equal at these sizes, but not at others: a constant stands for a size"
+    return Comparison(
+        full is None, 0 if reason else done, taken, primes, reason, full, tested.pieces, skipped
+    )
 
 
 def interface_mismatch(left: Program, right: Program) -> str:
@@ -142,6 +157,8 @@ class _Pair:
         self._right = right
         self._outputs = _paired(left, right)
         self._names = [(a.tensor.name, b.tensor.name) for a, b in self._outputs]
+        # Why a trial at small sizes had no value.
+        self.fault: UnsupportedError | None = None
 
     def real_difference(self, seed: int) -> Difference | None:
         """Where they differ over the real numbers, on structured inputs at small sizes."""
@@ -158,39 +175,51 @@ class _Pair:
         return (self._left, self._right) if interface_mismatch(*small) else small
 
     def first_small_difference(self, trials: int, seed: int) -> tuple[int, Difference | None]:
-        """Evaluate both whole, at sizes drawn anew for every trial: trials done, and the first."""
-        names = self._names
+        """Evaluate both whole, at sizes drawn anew for every trial: trials done, and the first.
+
+        A trial is left out whose sizes leave a row of a mask empty, so that 0 divides by it.
+        """
+        done = 0
         for trial in range(trials):
             small = self._small(seed + trial)
             if max(map(program_work, small)) > MAX_TRIAL_WORK:
-                return trial, None
-            found = _whole_difference(*small, names, trial, seed)
+                break
+            try:
+                found = _whole_difference(*small, self._names, trial, seed)
+            except UnsupportedError as error:
+                self.fault = error
+                continue
+            done += 1
             if found is not None:
-                return trial + 1, found
-        return trials, None
+                return done, found
+        return done, None
 
-    def first_sampled_difference(self, count: int, seed: int) -> tuple[int, Difference | None]:
-        """How many elements of each output were compared, and the first that differs."""
+    def first_sampled_difference(
+        self, count: int, seed: int
+    ) -> tuple[int, Difference | None, tuple[str, ...]]:
+        """How many random elements of each output were compared, the first that differs, and what
+        was left out.
+        """
         taken = 0
-        for number in range(count):
-            draw = np.random.default_rng([seed, number])
-            for one, other in self._outputs:
+        skipped: dict[str, None] = {}
+        for one, other in self._outputs:
+            pair = OutputPair((self._left, one), (self._right, other), count * MAX_TRIAL_WORK)
+            for number in range(count):
+                draw = np.random.default_rng([seed, number])
                 element = tuple(int(draw.integers(extent)) for extent in one.tensor.shape)
-                points = _point(self._left, one, element), _point(self._right, other, element)
-                if points[0] is None or points[1] is None:
-                    continue
-                parts = replace(self._left, outputs=(one,)), replace(self._right, outputs=(other,))
-                if _sample_work(parts[0], points[0]) > MAX_TRIAL_WORK:
-                    continue
-                taken += 1
-                if not _agree_at(parts, points[0], points[1], number, seed):
+                found = pair.compare([element], number, seed)
+                taken += not found.left_out
+                for why in found.left_out.values():
+                    skipped[f"elements of {one.tensor.name}: {why}"] = None
+                if found.difference is not None:
                     sizes = _sizes_text(self._left)
-                    return taken, Difference(one.tensor.name, element, number, sizes)
-        return taken, None
+                    where = Difference(one.tensor.name, found.difference, number, sizes)
+                    return taken, where, ()
+        return taken, None, tuple(skipped)
 
-
-def _sample_work(program: Program, point: Mapping[str, int]) -> float:
-    return program_work(program, dict.fromkeys(point, 1))
+    def piece_test(self, seed: int) -> PieceTest:
+        """Both at elements of every piece that their conditions cut the outputs into."""
+        return piece_test(self._left, self._right, self._outputs, seed=seed)
 
 
 def _sizes_text(program: Program) -> str:
@@ -212,48 +241,3 @@ def _whole_difference(
         return None
 
     return redrawn(left, FIELDS[trial % len(FIELDS)], seed + trial, both)
-
-
-def _agree_at(
-    parts: tuple[Program, Program],
-    left_point: Mapping[str, int],
-    right_point: Mapping[str, int],
-    trial: int,
-    seed: int,
-) -> bool:
-    """Whether both have the same value at one element of their only output."""
-
-    def both(ops: FieldOps) -> bool:
-        # One element reads a small part of the inputs.
-        inputs, meaning = lazy_inputs(parts[0]), LazyMeaning(ops)
-        values = []
-        for program, point in zip(parts, (left_point, right_point), strict=True):
-            spans = {d: (at, at + 1) for d, at in point.items()}
-            (sample,) = evaluate_at(program, inputs, meaning, spans).values()
-            values.append(sample.values.reshape((1,)))
-        return ops.equal(*values)
-
-    return redrawn(parts[0], FIELDS[trial % len(FIELDS)], seed + trial, both)
-
-
-def _point(program: Program, output: Output, element: tuple[int, ...]) -> dict[str, int] | None:
-    """The point of the output's dimensions that is written to an element; None if hard to find."""
-    point: dict[str, int] = {}
-    for expr, wanted in zip(output.index, element, strict=True):
-        found = _solved(expr, wanted, program.sizes)
-        if found is None or any(point.get(d, at) != at for d, at in found.items()):
-            return None
-        point.update(found)
-    return point
-
-
-def _solved(expr: IndexExpr, wanted: int, sizes: Mapping[str, int]) -> dict[str, int] | None:
-    """A point of its dimensions at which an index expression has a value."""
-    dims = expr.dims()
-    shape = [sizes[d] for d in dims]
-    if np.prod(shape, dtype=np.int64) > _MAX_POINTS:
-        return None
-    grids = np.indices(shape, sparse=True)
-    values = np.broadcast_to(expr.evaluate(dict(zip(dims, grids, strict=True))), shape)
-    places = np.argwhere(values == wanted)
-    return None if len(places) != 1 else dict(zip(dims, map(int, places[0]), strict=True))

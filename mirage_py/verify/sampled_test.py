@@ -2,46 +2,53 @@
 program.
 
 The small sizes show that the algebra is right; this shows that the instance is: its tiles, its
-tails, its offsets, the constants that stand for sizes.
+tails, its offsets, the constants that stand for sizes. The blocks are the first, the last and
+random ones, and those that hold points of the pieces that conditions cut the outputs into (see
+``pieces``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import dataclass
 
 import numpy as np
 
-from mirage_py.errors import ValidationError, VerificationError
+from mirage_py.errors import UnsupportedError, ValidationError, VerificationError
 from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldArray, FieldOps
 from mirage_py.ugraph.interpret import evaluate_at
 from mirage_py.ugraph.meaning import FieldMeaning
-from mirage_py.ugraph.program import Output, Program
+from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import BlockGraph, UGraph
+from mirage_py.verify.block_pieces import BlockPiece, block_pieces
+from mirage_py.verify.block_samples import (
+    LAID_OUT,
+    Sample,
+    holding,
+    numbered,
+    sample_of,
+    too_large,
+    work_of,
+)
 from mirage_py.verify.difference import Mismatch, first_difference
 from mirage_py.verify.lazy_inputs import LazyMeaning, lazy_inputs
-from mirage_py.verify.sampled_blocks import Need, blocks_needed, run_blocks, sampled_work
-from mirage_py.verify.sampled_library import Interval, Part
+from mirage_py.verify.sampled_blocks import run_blocks
 from mirage_py.verify.shift_free import without_infinities
 from mirage_py.verify.shift_laws import Shifted, ShiftLaws, needs_shift_laws
-from mirage_py.verify.trial import redrawn
-from mirage_py.verify.work import peak_elements, program_work
+from mirage_py.verify.trial import ORDERED, redrawn
 
 # Element operations for one sample; some ten seconds.
 MAX_SAMPLE_WORK = 3e8
-# Elements of one array of 64-bit integers: 512 MiB.
-_MAX_ELEMENTS = 1 << 26
-# Elements of one tensor that numpy can still lay out; few pages of it are touched.
-_MAX_LAID_OUT = 1 << 46
-_LAID_OUT = "a sample lays out what kernels write as a whole, which is larger than the memory"
-# Of what a library call writes, along each axis.
-_WINDOW = 16
+# Of each block that is there for a piece; an order of the field hides differences.
+_TRIALS = 2
+_ORDERED_TRIALS = 4
+_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class SampleEvidence:
-    """``samples`` windows with ``elements`` elements of the outputs were compared.
+    """``samples`` windows with ``elements`` elements of the outputs were compared, and beside them
+    windows in ``pieces`` pieces.
 
     ``skipped`` says why others were not; empty if all were.
     """
@@ -51,6 +58,7 @@ class SampleEvidence:
     elements: int
     skipped: str = ""
     mismatch: Mismatch | None = None
+    pieces: int = 0
 
     def require(self) -> SampleEvidence:
         """This evidence, or VerificationError if the two differ."""
@@ -62,15 +70,6 @@ class SampleEvidence:
                 repair="look at tails of tiles, offsets, and constants that stand for sizes",
             )
         return self
-
-
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    """Blocks to run, the outputs that they complete, and where."""
-
-    needs: Mapping[int, Need]
-    program: Program
-    points: Mapping[str, tuple[int, int]]
 
 
 def sampled_test(
@@ -91,114 +90,105 @@ def sampled_test(
         program = ugraph.program
     program = without_infinities(program, seed=seed)
     draw = np.random.default_rng([seed, samples])
-    done = elements = 0
-    skipped = ""
+    blocks = _Blocks(program, ugraph, seed)
+    skipped: dict[str, None] = {}
+    done = pieces = 0
     for target in range(len(ugraph.kernels)):
         for number in range(samples):
-            sample = _sample(program, ugraph, target, number, draw)
+            sample = sample_of(program, ugraph, target, numbered(number, draw))
             if sample is None:
                 break
-            skipped = _too_large(ugraph, sample, max_work)
-            if skipped:
+            fault = too_large(ugraph, sample, max_work) or blocks.compare(sample, number)
+            if fault:
+                skipped[fault] = None
                 break
-            field = FIELDS[number % len(FIELDS)]
-            comparison = _Comparison(ugraph, sample)
-            try:
-                count, mismatch = redrawn(program, field, seed + number, comparison)
-            except MemoryError:
-                skipped = _LAID_OUT
-                break
-            done, elements = done + 1, elements + count
-            if mismatch is not None:
-                return SampleEvidence(False, done, elements, skipped, mismatch)
-    return SampleEvidence(True, done, elements, skipped)
+            done += 1
+            if blocks.mismatch is not None:
+                return SampleEvidence(
+                    False, done, blocks.elements, "; ".join(skipped), blocks.mismatch
+                )
+    found, unknown = block_pieces(program, ugraph, seed=seed)
+    skipped |= dict.fromkeys(unknown)
+    missed: dict[str, None] = {}
+    for piece in found:
+        fault = blocks.compare_piece(piece, max_work, draw)
+        if blocks.mismatch is not None:
+            return SampleEvidence(
+                False, done, blocks.elements, "; ".join(skipped), blocks.mismatch, pieces
+            )
+        pieces += not fault
+        if fault:
+            missed[f"{piece.name}: {fault}"] = None
+    skipped |= dict.fromkeys(list(missed)[:_NAMED])
+    if len(missed) > _NAMED:
+        skipped[f"{len(missed) - _NAMED} more pieces"] = None
+    return SampleEvidence(True, done, blocks.elements, "; ".join(skipped), None, pieces)
 
 
-def _sample(
-    program: Program, ugraph: UGraph, target: int, number: int, draw: np.random.Generator
-) -> _Sample | None:
-    """Blocks of one kernel; None if it writes no output."""
-    kernel = ugraph.kernels[target]
-    if not isinstance(kernel, BlockGraph):
-        found = _library_part(program, kernel.result, number, draw)
-        if found is None:
-            return None
-        output, part, window = found
-        return _Sample(blocks_needed(ugraph, target, part), _only(program, [output]), window)
-    stores = {n.access.tensor: n for _, n in kernel.stores()}
-    outputs = [o for o in program.outputs if o.tensor.name in stores]
-    if not outputs:
-        return None
-    starts: dict[str, list[int]] = {}
-    points: dict[str, tuple[int, int]] = {}
-    for axis in kernel.split_axes:
-        size, tile = program.sizes[axis.dim], axis.tile or 1
-        written = [stores[o.tensor.name] for o in outputs]
-        first_only = [axis.dim in kernel.predicated_axes(n) for n in written]
-        # Blocks along an axis that does not place the results have to run together.
-        if not all(
-            first or _places(o, n.access.index, axis.dim)
-            for o, n, first in zip(outputs, written, first_only, strict=True)
-        ):
-            continue
-        chosen = _chosen(-(-size // tile), number, draw)
-        starts[axis.dim] = sorted({chosen * tile, 0} if any(first_only) else {chosen * tile})
-        points[axis.dim] = (chosen * tile, min((chosen + 1) * tile, size))
-    return _Sample(blocks_needed(ugraph, target, starts), _only(program, outputs), points)
+class _Blocks:
+    """Compares samples, and keeps what was found."""
 
+    def __init__(self, program: Program, ugraph: UGraph, seed: int) -> None:
+        self._program = program
+        self._ugraph = ugraph
+        self._seed = seed
+        ordered = any(n.op in ORDERED for n in program.nodes)
+        self._trials = _ORDERED_TRIALS if ordered else _TRIALS
+        self._spent = 0.0
+        self._seen: dict[str, None] = {}
+        self.elements = 0
+        self.mismatch: Mismatch | None = None
 
-def _chosen(tiles: int, number: int, draw: np.random.Generator) -> int:
-    """The first tile, the last, then any."""
-    return {0: 0, 1: tiles - 1}.get(number, int(draw.integers(tiles)))
-
-
-def _library_part(
-    program: Program, result: str, number: int, draw: np.random.Generator
-) -> tuple[Output, Part, dict[str, tuple[int, int]]] | None:
-    """A window of what a library call writes, and its points; None if that is no output."""
-    for output in program.outputs:
-        if output.tensor.name != result:
-            continue
-        part: list[Interval] = []
-        points: dict[str, tuple[int, int]] = {}
-        for expr in output.index:
-            window: Interval = None
-            if expr.is_dim:
-                size = program.sizes[expr.name]
-                start = _chosen(-(-size // _WINDOW), number, draw) * _WINDOW
-                window = points[expr.name] = (start, min(start + _WINDOW, size))
-            part.append(window)
-        return output, tuple(part), points
-    return None
-
-
-def _places(output: Output, stored: tuple[object, ...], dim: str) -> bool:
-    """Whether program and kernel write the output by the same indices, and these name ``dim``."""
-    return output.index == stored and any(dim in e.dims() for e in output.index)
-
-
-def _only(program: Program, outputs: list[Output]) -> Program:
-    return replace(program, outputs=tuple(outputs))
-
-
-def _too_large(ugraph: UGraph, sample: _Sample, max_work: float) -> str:
-    if any(prod(tensor.shape) > _MAX_LAID_OUT for tensor in ugraph.tensors.values()):
-        return _LAID_OUT
-    extents = {d: stop - start for d, (start, stop) in sample.points.items()}
-    work = sampled_work(ugraph, sample.needs) + program_work(sample.program, extents)
-    peak = peak_elements(sample.program, extents)
-    if work <= max_work and peak <= _MAX_ELEMENTS:
+    def compare(self, sample: Sample, number: int) -> str:
+        """One trial; why it could not be made, if so."""
+        field = FIELDS[number % len(FIELDS)]
+        comparison = _Comparison(self._ugraph, sample)
+        try:
+            count, self.mismatch = redrawn(self._program, field, self._seed + number, comparison)
+        except MemoryError:
+            return LAID_OUT
+        except UnsupportedError as error:
+            return error.what
+        self.elements += count
         return ""
-    return (
-        f"a sample at the real sizes takes {work:.1e} operations (at most {max_work:.1e}) and "
-        f"arrays of {peak:.1e} elements (at most {_MAX_ELEMENTS:.1e})"
-    )
+
+    def compare_piece(self, piece: BlockPiece, max_work: float, draw: np.random.Generator) -> str:
+        """The blocks that hold the points of a piece; why none of them was compared, if so."""
+        fault, compared = "", False
+        for target, kernel in enumerate(self._ugraph.kernels):
+            written = (
+                [kernel.result]
+                if not isinstance(kernel, BlockGraph)
+                else [n.access.tensor for _, n in kernel.stores()]
+            )
+            for point in piece.points if piece.output in written else ():
+                sample = sample_of(self._program, self._ugraph, target, holding(point, draw))
+                if sample is None:
+                    continue
+                known = repr((target, {d: sample.points[d] for d in point if d in sample.points}))
+                if known in self._seen:
+                    compared = True
+                    continue
+                fault = too_large(self._ugraph, sample, max_work - self._spent)
+                if fault:
+                    continue
+                self._spent += self._trials * work_of(self._ugraph, sample)
+                for trial in range(self._trials):
+                    fault = self.compare(sample, trial)
+                    if fault or self.mismatch is not None:
+                        break
+                if self.mismatch is not None:
+                    return ""
+                if not fault:
+                    compared = True
+                    self._seen[known] = None
+        return "" if compared else fault
 
 
 class _Comparison:
     """One sample: the attempt that is repeated until a draw divides by no zero."""
 
-    def __init__(self, ugraph: UGraph, sample: _Sample) -> None:
+    def __init__(self, ugraph: UGraph, sample: Sample) -> None:
         self._ugraph = ugraph
         self._sample = sample
         self._divided = False

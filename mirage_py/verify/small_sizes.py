@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
 
@@ -22,6 +22,9 @@ _MAX_TILES = 4
 _UNTIED = TiedDims()
 # So many axes of a grid are cut like that, the others in two: the blocks of all axes multiply.
 _FINE_AXES = 2
+# Of families at their real sizes.
+_GRID_TILE = 16
+_LOOP_TILE = 64
 
 
 def small_extents(
@@ -84,14 +87,38 @@ def instantiate_small(family: UGraph) -> UGraph:
     Loops over the same dimension get different tiles. Numbers that are there stay.
     """
     sizes = family.program.sizes
+    return _filled(
+        family,
+        lambda number, axis: _tile(sizes[axis.dim], _variant(number, axis)),
+        lambda loop, before: _tile(sizes[loop], before),
+    )
+
+
+def instantiate_at_real_sizes(family: UGraph) -> UGraph:
+    """Open tiles filled with usual numbers: some rows of a grid, more of a loop."""
+    sizes = family.program.sizes
+    return _filled(
+        family,
+        lambda number, axis: min(_GRID_TILE, sizes[axis.dim]),
+        lambda loop, before: min(_LOOP_TILE, sizes[loop]),
+    )
+
+
+def _filled(
+    family: UGraph,
+    grid_tile: Callable[[int, GridAxis], int],
+    loop_tile: Callable[[str, int], int],
+) -> UGraph:
+    """``grid_tile`` takes the number of an axis and the axis, ``loop_tile`` a dimension and how
+    many loops over it are before.
+    """
     kernels: list[Kernel] = []
     for kernel in family.kernels:
         if not isinstance(kernel, BlockGraph):
             kernels.append(kernel)
             continue
         grid = tuple(
-            replace(a, tile=a.tile or _tile(sizes[a.dim], _variant(number, a)))
-            for number, a in enumerate(kernel.grid)
+            replace(a, tile=a.tile or grid_tile(number, a)) for number, a in enumerate(kernel.grid)
         )
         seen: list[str] = []
         sections: list[Section] = []
@@ -100,9 +127,8 @@ def instantiate_small(family: UGraph) -> UGraph:
             if loop is None:
                 sections.append(section)
                 continue
-            sections.append(
-                replace(section, tile=section.tile or _tile(sizes[loop], seen.count(loop)))
-            )
+            tile = section.tile or loop_tile(loop, seen.count(loop))
+            sections.append(replace(section, tile=tile))
             seen.append(loop)
         kernels.append(replace(kernel, grid=grid, sections=tuple(sections)))
     return replace(family, kernels=tuple(kernels))

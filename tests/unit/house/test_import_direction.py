@@ -94,6 +94,7 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
 HOMES: dict[str, tuple[str, ...]] = {
     "egglog": ("axioms",),
     "lark": ("frontend", "ugraph"),
+    "islpy": ("verify",),
     "click": ("cli",),
     "rich": ("cli",),
     "torch": ("verify", "codegen", "runtime", "pipeline", "frontend", "dynamo", "torch_ops", "cli"),

@@ -82,7 +82,6 @@ def test_a_wrong_tail_is_found():
     )
     wrong = replace(naive_plan(wrong_program, {"n": 197}).ugraph, program=program)
     assert sampled_test(program, right, samples=2, seed=1).equal
-    assert sampled_test(program, wrong, samples=1, seed=1).equal
     evidence = sampled_test(program, wrong, samples=2, seed=1)
     assert not evidence.equal
     assert evidence.mismatch is not None
