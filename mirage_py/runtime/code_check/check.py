@@ -1,0 +1,230 @@
+"""The checker: PTX of a kernel and its launch in, faults out, or why it was not checked."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
+from mirage_py.codegen.tiles import Tiling
+from mirage_py.errors import InputError
+from mirage_py.runtime.code_check import accesses, effects, meetings
+from mirage_py.runtime.code_check.compile_ptx import ptx_of
+from mirage_py.runtime.code_check.events import Event, Fault, Launch, Map, Tensor, UnsupportedError
+from mirage_py.runtime.code_check.execute import EntryOfLaunch, WarpRun
+from mirage_py.runtime.code_check.global_memory import GlobalMemory
+from mirage_py.runtime.code_check.order import Order
+from mirage_py.runtime.code_check.ptx import Entry, parse
+from mirage_py.runtime.code_check.wgmma_registers import register_faults
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ugraph import BlockGraph
+
+# What they register is in force now.
+REGISTERED = (accesses, effects, meetings)
+# What one check may cost: instructions of warps that are followed, and events that are ordered.
+MOST_INSTRUCTIONS = 4_000_000
+MOST_EVENTS = 1_500_000
+_MOST_BLOCKS = 1 << 14
+_DEEP = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class CodeReport:
+    """Of one kernel. ``unsupported`` says why it was not checked, else it is empty. ``classes``: so
+    many kinds of clusters of blocks there are, by all that they do in shared memory; one of each
+    was ordered, and the addresses in global memory of all blocks were checked.
+    """
+
+    kernel: str
+    faults: tuple[Fault, ...] = ()
+    unsupported: str = ""
+    blocks: int = 0
+    classes: int = 0
+    events: int = 0
+    accesses: int = 0
+    seconds: float = 0.0
+
+    @property
+    def clean(self) -> bool:
+        """Checked, and nothing found."""
+        return not self.faults and not self.unsupported
+
+    def __str__(self) -> str:
+        if self.unsupported:
+            return f"{self.kernel}: not checked because {self.unsupported}"
+        if self.faults:
+            return f"{self.kernel}: {self.faults[0]}"
+        return (
+            f"{self.kernel}: checked, {self.events} events of {self.classes} kinds of "
+            f"{self.blocks} blocks in order, {self.accesses} accesses inside"
+        )
+
+
+def launch_of(kernel: CudaKernel, entry: Entry, program: Program, block: BlockGraph) -> Launch:
+    """The launch of the kernel that was emitted for ``block`` of a plan for ``program``."""
+    names = entry.parameters
+    tensors, maps = {}, {}
+    by_name = {t.name: t for t in kernel.pointers}
+    outputs = {node.access.tensor for _, node in block.stores()}
+    adds = block.added_tensors
+    for name, tensor in zip(names, kernel.pointers, strict=False):
+        elements = _elements(tensor)
+        tensors[name] = Tensor(
+            tensor.name,
+            elements * tensor.dtype.bytes,
+            tensor.dtype.bytes,
+            tensor.name in outputs,
+            tensor.name in adds,
+        )
+    for name, what in zip(names[len(kernel.pointers) :], kernel.tensor_maps, strict=True):
+        element = by_name[what.tensor].dtype.bytes
+        maps[name] = Map(what.tensor, what.shape, what.box, element)
+    return Launch(
+        kernel.grid,
+        kernel.threads,
+        max(1, kernel.cluster),
+        kernel.smem_bytes,
+        tensors,
+        maps,
+        kernel.starts_early,
+        _pads(Tiling(program, block)),
+    )
+
+
+def _pads(tiling: Tiling) -> bool:
+    """Whether tiles have places past the end of a dimension: what lies there may never be written,
+    and nobody uses it.
+    """
+    block = tiling.block
+    for node, section in zip(block.nodes, block.section_of, strict=True):
+        if any(tiling.has_tail(dim, section) for dim in node.dims):
+            return True
+    return False
+
+
+def _elements(tensor: Any) -> int:
+    """Elements from the first to the last in memory, gaps of strides among them."""
+    if tensor.strides is None:
+        return int(np.prod(tensor.shape, dtype=np.int64))
+    return 1 + sum(
+        (int(n) - 1) * int(s) for n, s in zip(tensor.shape, tensor.element_strides, strict=True)
+    )
+
+
+def check_code(text: str, name: str, launch_for: Any) -> CodeReport:
+    """Check PTX. ``launch_for(entry)`` gives the launch."""
+    started = time.perf_counter()
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _DEEP))
+    try:
+        entry = parse(text, name)
+        return _checked(entry, launch_for(entry), started)
+    except UnsupportedError as reason:
+        return CodeReport(name, unsupported=str(reason), seconds=time.perf_counter() - started)
+    except InputError as error:
+        return CodeReport(name, unsupported=error.what, seconds=time.perf_counter() - started)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def check_kernel(kernel: CudaKernel, program: Program, block: BlockGraph) -> CodeReport:
+    """Compile the kernel that was emitted for ``block`` to PTX and check that.
+
+    Raises CompileError where there is no compiler or it takes the text not.
+    """
+    text = ptx_of(kernel)
+    return check_code(text, kernel.name, lambda entry: launch_of(kernel, entry, program, block))
+
+
+def _checked(entry: Entry, launch: Launch, started: float) -> CodeReport:
+    if launch.threads % 32:
+        raise UnsupportedError(f"{launch.threads} threads are no whole warps")
+    if launch.blocks > _MOST_BLOCKS:
+        raise UnsupportedError(f"{launch.blocks} blocks are too many")
+    memory = GlobalMemory(launch, entry.parameters)
+    program = EntryOfLaunch(entry, launch, memory, budget=MOST_INSTRUCTIONS)
+    faults = register_faults(entry)
+    traces = [WarpRun(program, warp).run() for warp in range(launch.threads // 32)]
+    faults += memory.faults
+    if not faults:
+        faults += memory.unwritten()
+    groups = classes(traces, launch)
+    events = sum(map(len, traces)) * launch.cluster
+    if events * len(groups) > MOST_EVENTS:
+        raise UnsupportedError(f"{events} events of {len(groups)} kinds of blocks are too many")
+    done = 0
+    for first in () if memory.faults else groups:
+        blocks = range(first, first + launch.cluster)
+        order = Order(traces, blocks, max(16, program.shared_end), launch)
+        faults += order.run()
+        done += order.done
+        if faults:
+            break
+    if not faults and memory.unsure:
+        raise UnsupportedError(memory.unsure[0])
+    return CodeReport(
+        entry.name,
+        tuple(faults),
+        "",
+        launch.blocks,
+        len(groups),
+        done,
+        memory.accesses,
+        time.perf_counter() - started,
+    )
+
+
+def classes(traces: Sequence[Sequence[Event]], launch: Launch) -> list[int]:
+    """The first block of one cluster of each kind: two are of one kind where all their warps do the
+    same, place by place.
+    """
+    total = np.zeros(launch.blocks, np.uint64)
+    factor = np.uint64(0x9E3779B97F4A7C15)
+    with np.errstate(over="ignore"):
+        for trace in traces:
+            for n, event in enumerate(trace):
+                if not _differs(event):
+                    continue
+                mask = np.broadcast_to(event.mask, (launch.blocks, 32))
+                row = _digest(mask, np.ones((1, 32), bool))
+                if event.mask.any():
+                    for value in _values((event.address, event.data)):
+                        row = row * factor + _digest(value, mask)
+                row[~mask.any(axis=1)] = 0  # others may have no such event at all
+                total = (total ^ row * np.uint64(2 * n + 1)) * factor
+            total = total * factor + np.uint64(1)
+        kinds: dict[tuple[int, ...], int] = {}
+        for first in range(0, launch.blocks, launch.cluster):
+            key = tuple(int(x) for x in total[first : first + launch.cluster])
+            kinds.setdefault(key, first)
+    return list(kinds.values())
+
+
+def _differs(event: Event) -> bool:
+    values = (event.mask, event.address, event.data)
+    return any(isinstance(v, np.ndarray) and v.shape[0] > 1 for v in _values(values))
+
+
+def _values(value: Any) -> Any:
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _values(item)
+    elif value is not None:
+        yield value
+
+
+def _digest(value: Any, mask: Any) -> Any:
+    """A number for each block of what the threads of ``mask`` have."""
+    weights = (np.arange(32, dtype=np.uint64) * np.uint64(2) + np.uint64(1)) * np.uint64(
+        0xD1B54A32D192ED03
+    )
+    value = np.broadcast_to(np.asarray(value), np.broadcast_shapes(np.shape(value), mask.shape))
+    kept = np.where(mask, value.astype(np.int64).astype(np.uint64) + np.uint64(1), np.uint64(0))
+    mixed = (kept ^ kept >> np.uint64(29)) * weights
+    mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xBF58476D1CE4E5B9)
+    return mixed.sum(axis=1, dtype=np.uint64)
