@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import NoneType
 
 from mirage_py.errors import InputError
 from mirage_py.targets import target as target_named
@@ -13,6 +15,26 @@ AUTO = "auto"
 _BACKENDS = (AUTO, "triton", "cuda")
 # Seeds are below it: what torch's and numpy's generators both take.
 SEEDS = 1 << 63
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "target": (str,),
+    "backend": (str,),
+    "effort": (str,),
+    "budget": (int, float, NoneType),
+    "seed": (int,),
+}
+
+
+def check_types(options: object, types: Mapping[str, tuple[type, ...]]) -> None:
+    """InputError for a field that is of none of its types. A bool is an int to Python alone."""
+    for name, kinds in types.items():
+        value = getattr(options, name)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            words = ["None" if kind is NoneType else kind.__name__ for kind in kinds]
+            raise InputError(
+                f"option '{name}' is {value!r}", repair=f"pass a value of type {' or '.join(words)}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +52,7 @@ class Options:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_types(self, _TYPES)
         if self.target != AUTO:
             target_named(self.target)
         if self.effort not in PLANS:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from mirage_py.errors import InputError
+from mirage_py.options import Options
 
 _CHOICES = {
     "effort": ("none", "quick", "full"),
@@ -92,6 +93,8 @@ def backend_options(
     for key, value in (options or {}).items():
         _check(key, value)
         chosen = replace(chosen, **{key: value})
+    # A target that there is none of, or a seed that is too large, is an error here too.
+    Options(chosen.target, effort=chosen.effort, budget=chosen.budget, seed=chosen.seed)
     return chosen
 
 

@@ -109,7 +109,7 @@ def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) ->
     lower(lowering, graph, arrays)
     structure = pytree.tree_structure(tuple(nodes))
     capture = Capture(graph, tuple(placeholders), {}, tuple(nodes), structure)
-    declare_outputs(lowering, capture, arrays)
+    declare_outputs(lowering, capture, arrays, as_in_memory=False)
     drop_unread(lowering.builder, _NAME)
     program = tidy_dims(with_common_dims(lowering.builder.build()))
     place = {name: int(str(n.target)[2:]) for n, name in names.items()}

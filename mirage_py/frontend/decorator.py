@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, overload
 
+import torch
+
+from mirage_py.errors import InputError
 from mirage_py.frontend.dynamic_axes import Declared
 from mirage_py.frontend.searches import CallOptions
 from mirage_py.frontend.superoptimized import SuperoptimizedFunction
+from mirage_py.frontend.superoptimized_module import SuperoptimizedModule
 from mirage_py.options import Options
 
 __all__ = ["CallOptions", "SuperoptimizedFunction", "superoptimize"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+@overload
+def superoptimize(fn: torch.nn.Module, /) -> SuperoptimizedModule: ...  # type: ignore[overload-overlap]
 
 
 @overload
@@ -35,7 +45,7 @@ def superoptimize(
     shapes: str | None = None,
     dynamic: Declared | None = None,
     edges: tuple[int, ...] = (),
-    plan: str | None = None,
+    plan: Path | str | None = None,
 ) -> Callable[[Callable[P, R]], SuperoptimizedFunction[P, R]]: ...
 
 
@@ -53,7 +63,7 @@ def superoptimize(
     shapes: str | None = None,
     dynamic: Declared | None = None,
     edges: tuple[int, ...] = (),
-    plan: str | None = None,
+    plan: Path | str | None = None,
 ) -> Any:
     """Make a torch function call the fastest kernels that can be found for it.
 
@@ -73,6 +83,7 @@ def superoptimize(
     Raises InputError for an option that there is none of.
     """
     Options(target, backend, effort, budget, seed)  # a wrong one is an error here, at any call none
+    ends: Any = edges
     options = CallOptions(
         target,
         backend,
@@ -83,9 +94,23 @@ def superoptimize(
         cache,
         shapes,
         dynamic,
-        tuple(edges),
-        str(plan) if plan is not None else None,
+        tuple(ends) if isinstance(ends, list) else ends,
+        str(plan) if isinstance(plan, Path) else plan,
     )
-    if fn is None:
-        return lambda fn: SuperoptimizedFunction(fn, options)
+    return functools.partial(_served, options) if fn is None else _served(options, fn)
+
+
+def _served(
+    options: CallOptions, fn: Callable[..., Any]
+) -> SuperoptimizedFunction[..., Any] | SuperoptimizedModule:
+    if isinstance(fn, SuperoptimizedFunction | SuperoptimizedModule):
+        fn = fn.__wrapped__  # with other options
+    if isinstance(fn, torch.nn.Module):
+        return SuperoptimizedModule(fn, options)
+    if not callable(fn):
+        raise InputError(
+            f"superoptimize was given a {type(fn).__name__}",
+            why="it takes a function or a torch.nn.Module; options go by name",
+            repair='write @superoptimize, or @superoptimize(effort="full")',
+        )
     return SuperoptimizedFunction(fn, options)

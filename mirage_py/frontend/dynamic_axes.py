@@ -46,6 +46,29 @@ def marks_of(leaves: Sequence[Any]) -> tuple[Hashable, ...]:
     )
 
 
+def check_axes(declared: object) -> None:
+    """InputError for what is no ``Declared``."""
+    if declared is None:
+        return
+    if isinstance(declared, Mapping) and all(
+        isinstance(name, str) and _are_axes(axes) for name, axes in declared.items()
+    ):
+        return
+    raise InputError(
+        f"option 'dynamic' is {declared!r}",
+        why="it says which axes of which parameters change",
+        repair='pass a dict such as dynamic={"x": {0: "tokens"}}, or {"x": (0,)} without names',
+    )
+
+
+def _are_axes(axes: object) -> bool:
+    if isinstance(axes, Mapping):
+        return all(type(a) is int and isinstance(name, str) for a, name in axes.items())
+    if isinstance(axes, str) or not isinstance(axes, Sequence):
+        return False
+    return all(type(a) is int for a in axes)
+
+
 def check_declared(declared: Declared | None, signature: Signature) -> None:
     """InputError for a name that is no parameter of the function: its axes would stay static."""
     if not declared or signature.parameters is None:

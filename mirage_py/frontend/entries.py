@@ -33,8 +33,12 @@ class Entry:
 
 
 def is_current(entry: Entry) -> bool:
-    """Whether the tensors that the function takes from elsewhere still look as they did."""
-    if entry.traced is None or not entry.captured:
+    """Whether what the function takes from elsewhere is what it was, and tensors look alike."""
+    if entry.traced is None:
+        return True
+    if not entry.traced.is_current():
+        return False
+    if not entry.captured:
         return True
     try:
         found = tuple(tensor_key(origin.fetch()) for origin in entry.traced.captured)

@@ -28,6 +28,8 @@ from mirage_py.shapes.predicate import SizePredicate
 
 # Exact sizes whose row of a dispatch table is remembered.
 _MOST_ROWS = 4096
+# For so many states of what a function reads from elsewhere kernels are made, one after the other.
+_MOST_STATES = 8
 # What begins the keys of refusals that the dispatch table has a row for.
 _SIZES_REFUSED = "sizes refused"
 
@@ -56,6 +58,8 @@ class EntryTables:
         self._is_declared = bool(self._options.dynamic) and self._policy.kind != STATIC
         self._mode = mode
         self._entries: dict[Hashable, Entry] = {}
+        # Entries that held in another state of what the function reads: a flag may be set back.
+        self._past: dict[Hashable, list[Entry]] = {}
         self._groups: dict[Hashable, SizedGroup[Entry]] = {}
         self._rows: dict[Hashable, Row[Entry]] = {}
         self._lock = threading.RLock()
@@ -81,8 +85,13 @@ class EntryTables:
             entry = self._entries.get(key)
             if entry is not None and is_current(entry):
                 return Found(key, entry)
+            again = self._again(key, entry) if entry is not None else None
+            if again is not None:
+                return Found(key, again)
             if refused_calls.is_capturing():
                 return self._refused_in_graph(call, key)
+            if len(self._past.get(key, ())) >= _MOST_STATES:
+                return Found(key, self.refused(call, key, refused_calls.unsteady()))
             return Found(key, self._prepared(call, key))
 
     def refused(self, call: Call, key: Hashable, error: Exception) -> Entry:
@@ -92,6 +101,7 @@ class EntryTables:
         known = self._entries.get(key)
         if known is not None and known.kernel is None:
             return known
+        self._past.pop(key, None)
         signature = self._reader.describe(call)
         what = error.what if isinstance(error, MirageError) else f"{type(error).__name__}: {error}"
         entry = Entry(signature, f"the function itself: {what}")
@@ -115,6 +125,16 @@ class EntryTables:
         return "\n".join([f"{self._name}:", *(f"  {line}" for line in lines)])
 
     # -- inside ------------------------------------------------------------------------------------
+
+    def _again(self, key: Hashable, entry: Entry) -> Entry | None:
+        """An earlier entry that holds again, instead of one that does not any more."""
+        past = self._past.setdefault(key, [])
+        found = next((e for e in past if is_current(e)), None)
+        if found is not None:
+            past.remove(found)
+            self._entries[key] = found
+        past.append(entry)
+        return found
 
     def _prepared(self, call: Call, key: Hashable) -> Entry:
         try:

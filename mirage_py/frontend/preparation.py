@@ -89,7 +89,7 @@ class Preparation:
         return report or {}
 
     def _traced(self, call: Call) -> TracedCall:
-        return trace_call(self.reader.signature, self.reader.arguments(call))
+        return trace_call(self.reader.signature, self.reader.arguments(call), as_in_memory=True)
 
     def _reference(self, call: Call, traced: TracedCall) -> Kernel:
         """The function itself, from the program's inputs to its outputs."""

@@ -28,6 +28,15 @@ def in_cuda_graph() -> UnsupportedError:
     )
 
 
+def unsteady() -> UnsupportedError:
+    """What a trace has to hold to is never the same for long."""
+    return UnsupportedError(
+        "what the function reads from elsewhere keeps changing",
+        why="numbers, flags and fields of objects are part of a kernel: each state needs its own",
+        repair="pass what changes as a tensor argument",
+    )
+
+
 def unhashable(error: TypeError) -> UnsupportedError:
     """An argument has no hash."""
     return UnsupportedError(

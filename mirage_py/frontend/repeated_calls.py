@@ -14,7 +14,8 @@ import torch
 
 from mirage_py.frontend.dynamic_axes import marks_of
 from mirage_py.frontend.entries import Entry
-from mirage_py.frontend.torch.call_key import Call, ambient, sign
+from mirage_py.frontend.torch.call_key import Call, ambient
+from mirage_py.frontend.torch.plain_values import is_same_value
 from mirage_py.frontend.torch.trace import TracedCall
 from mirage_py.runtime.known_calls import Again, ByShapes
 from mirage_py.runtime.tensor_guard import alike, in_dual_level
@@ -118,6 +119,7 @@ def _reader(
     count = len(values)
     others = [(n, v, _training(v)) for n, v in enumerate(values) if n not in places]
     fetches = [origin.fetch for origin in traced.captured]
+    is_current = traced.is_current if traced.state.holders else None
     mode_then = mode() if mode is not None else None
 
     def tensors_alone(
@@ -125,7 +127,7 @@ def _reader(
     ) -> Sequence[torch.Tensor] | None:
         return None if kwargs or len(args) != count else args
 
-    if not others and not fetches and not names and mode is None:
+    if not others and not fetches and not names and mode is None and is_current is None:
         return tensors_alone
 
     def tensors(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[torch.Tensor] | None:
@@ -134,14 +136,13 @@ def _reader(
         values = (*args, *kwargs.values())
         for place, value, training in others:
             given = values[place]
-            # 1, 1.0 and True are equal in Python and different in a program.
-            if given is not value and (
-                type(given) is not type(value) or given != value or sign(given) != sign(value)
-            ):
+            if given is not value and not is_same_value(given, value):
                 return None
             if training is not None and given.training is not training:
                 return None
         if mode is not None and mode() != mode_then:
+            return None
+        if is_current is not None and not is_current():
             return None
         return [*[values[n] for n in places], *[fetch() for fetch in fetches]]
 
@@ -198,6 +199,8 @@ def _run_of(entry: Entry, inputs: Sequence[torch.Tensor]) -> Again:
 
 def _packer(traced: TracedCall) -> Callable[[Any], Any] | None:
     """What makes of a kernel's result what the function returns; None where they are the same."""
+    if traced.is_rearranged:
+        return lambda result: traced.pack(result if isinstance(result, tuple) else (result,))
     count = len(traced.program.outputs)
     probe: Any = tuple(object() for _ in range(count))
     packed = traced.pack(probe)

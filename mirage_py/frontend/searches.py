@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 import torch
 
-from mirage_py.frontend.dynamic_axes import Declared
+from mirage_py.errors import InputError
+from mirage_py.frontend.dynamic_axes import Declared, check_axes
+from mirage_py.options import check_types
 from mirage_py.shapes.policy import BUCKETED, ShapePolicy
 from mirage_py.ugraph.program import Program
 
@@ -22,6 +25,15 @@ Optimizer = Callable[[Program, tuple[torch.Tensor, ...], Kernel], Kernel]
 # (program at the sizes to tune for, its dimensions of many sizes, the function) -> a kernel for
 # those that its attribute ``validity`` says.
 SizedOptimizer = Callable[[Program, tuple[str, ...], Kernel], Kernel]
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "strict": (bool,),
+    "cache": (bool,),
+    "shapes": (str, NoneType),
+    "edges": (tuple,),
+    "plan": (str, NoneType),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,17 @@ class CallOptions:
     dynamic: Declared | None = None
     edges: tuple[int, ...] = ()
     plan: str | None = None
+
+    def __post_init__(self) -> None:
+        check_types(self, _TYPES)
+        check_axes(self.dynamic)
+        if any(type(edge) is not int for edge in self.edges):
+            raise InputError(
+                f"bucket edges {list(self.edges)} are no whole numbers",
+                repair="pass the upper ends of buckets, as in edges=(64, 256)",
+            )
+        if self.shapes is not None:
+            ShapePolicy(self.shapes, self.edges)  # one that there is none of is an error here
 
     @property
     def policy(self) -> ShapePolicy:

@@ -8,6 +8,7 @@ itself runs, with one warning per signature that says why.
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +48,7 @@ class SuperoptimizedFunction(Generic[P, R]):
         """``optimizer`` replaces the pipeline that ``options`` describe, ``sized_optimizer`` the
         one for dimensions whose size changes from call to call.
         """
+        self.made_of: tuple[Any, ...] = fn, options, optimizer, sized_optimizer
         is_module = isinstance(fn, torch.nn.Module)
         functools.update_wrapper(self, fn, updated=() if is_module else ("__dict__",))
         self.options = options or CallOptions()
@@ -95,6 +97,17 @@ class SuperoptimizedFunction(Generic[P, R]):
     def __get__(self, instance: object, owner: type | None = None) -> Callable[..., R]:
         """As a method, ``self`` is the first argument."""
         return self if instance is None else types.MethodType(self, instance)
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """A decorated function is stored by its name, as functions are; others by what they are
+        made of. Kernels stay behind: the cache has them.
+        """
+        fn = self.__wrapped__
+        name = getattr(fn, "__qualname__", "")
+        found: Any = sys.modules.get(getattr(fn, "__module__", ""))
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        return name if found is self else (type(self), self.made_of)
 
     def prepare(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Do for these arguments what their first call would do, without calling anything.

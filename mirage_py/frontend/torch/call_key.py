@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter
-from math import copysign
 from typing import Any, Protocol
 
 import torch
@@ -15,6 +14,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from mirage_py.frontend.torch.calls import Signature
 from mirage_py.frontend.torch.lowering import program_dtype
+from mirage_py.frontend.torch.plain_values import is_plain, sign
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 _CONTAINERS = (tuple, list, dict)
@@ -134,13 +134,10 @@ def _is_symbolic(leaf: Any) -> bool:
 def _leaf_key(leaf: Any) -> Hashable:
     if isinstance(leaf, torch.Tensor):
         return tensor_key(leaf)
-    # 1, 1.0 and True are equal in Python and different in a program.
-    return type(leaf), leaf, sign(leaf), isinstance(leaf, torch.nn.Module) and leaf.training
-
-
-def sign(value: Any) -> float:
-    """That of a float: 0.0 equals -0.0, and what is divided by them does not."""
-    return copysign(1.0, value) if isinstance(value, float) else 0.0
+    # 1, 1.0 and True are equal in Python and different in a program, and so are objects: what a
+    # trace holds to is the state of one of them.
+    which = sign(leaf) if is_plain(leaf) else id(leaf)
+    return type(leaf), leaf, which, isinstance(leaf, torch.nn.Module) and leaf.training
 
 
 def ambient() -> tuple[Hashable, ...]:

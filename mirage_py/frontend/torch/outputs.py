@@ -11,13 +11,23 @@ from mirage_py.frontend.torch.capture import Capture
 from mirage_py.frontend.torch.handlers import HANDLERS
 from mirage_py.frontend.torch.lowering import Lowering, program_dtype
 from mirage_py.frontend.torch.naming import distinct
+from mirage_py.frontend.torch.result_layouts import ResultLayout
 from mirage_py.ugraph import views
 
 
 def declare_outputs(
-    lowering: Lowering, captured: Capture, arrays: Mapping[torch.fx.Node, Any]
-) -> tuple[int | tuple[Any], ...]:
-    """Declare an output for each tensor returned; see TracedCall for what comes back."""
+    lowering: Lowering,
+    captured: Capture,
+    arrays: Mapping[torch.fx.Node, Any],
+    *,
+    as_in_memory: bool,
+) -> tuple[tuple[int | tuple[Any], ...], tuple[ResultLayout, ...]]:
+    """Declare an output for each tensor returned; see TracedCall for what comes back.
+
+    ``as_in_memory``: with its axes in the order in which torch's result has them in memory. Then
+    there is a layout for each output.
+    """
+    layouts: list[ResultLayout] = []
     nodes = list(dict.fromkeys(r for r in captured.results if isinstance(r, torch.fx.Node)))
     if not nodes:
         raise lowering.refuse(
@@ -31,9 +41,14 @@ def declare_outputs(
     for node, name in zip(nodes, _distinct_from(names, lowering.builder.inputs), strict=True):
         lowering.node = node
         _refuse_input(lowering, node, arrays)
-        _declare_output(lowering, node, name, arrays[node], devices)
+        array = arrays[node]
+        if as_in_memory:
+            layouts.append(ResultLayout.of(node.meta["val"]))
+            array = views.transpose(lowering.builder, array, layouts[-1].order)
+        _declare_output(lowering, node, name, array, devices)
     lowering.node = None
-    return tuple(nodes.index(r) if isinstance(r, torch.fx.Node) else (r,) for r in captured.results)
+    results = (nodes.index(r) if isinstance(r, torch.fx.Node) else (r,) for r in captured.results)
+    return tuple(results), tuple(layouts)
 
 
 def _distinct_from(names: Sequence[str], taken: Mapping[str, object]) -> list[str]:

@@ -20,6 +20,9 @@ from mirage_py.frontend.torch.naming import identifier
 from mirage_py.frontend.torch.origins import Origin, find_origin
 from mirage_py.frontend.torch.outputs import declare_outputs
 from mirage_py.frontend.torch.refusals import is_refused
+from mirage_py.frontend.torch.result_layouts import ResultLayout
+from mirage_py.frontend.torch.side_effects import changes_state, check_results
+from mirage_py.frontend.torch.state import State
 from mirage_py.frontend.torch.walk import lower
 from mirage_py.ugraph.builder import ProgramBuilder
 from mirage_py.ugraph.program import Program
@@ -33,7 +36,8 @@ class TracedCall:
     Input i of the program is leaf ``arguments[i]`` of the call's arguments, or, from
     ``len(arguments)`` on, a tensor that ``captured`` finds. ``results`` and ``structure`` put the
     program's outputs back into what the function returns: an int is the number of an output, a
-    one-element tuple holds any other value.
+    one-element tuple holds any other value. ``state`` is what else the function can read.
+    ``layouts`` are those of the outputs, if they are written as they lie in torch's memory.
     """
 
     program: Program
@@ -41,6 +45,17 @@ class TracedCall:
     captured: tuple[Origin, ...]
     results: tuple[int | tuple[Any], ...]
     structure: pytree.TreeSpec
+    state: State
+    layouts: tuple[ResultLayout, ...] = ()
+
+    @property
+    def is_rearranged(self) -> bool:
+        """Whether a result is another view of what the program writes."""
+        return not all(layout.is_row_major for layout in self.layouts)
+
+    def is_current(self) -> bool:
+        """Whether all that the trace took as it was is still so."""
+        return self.state.is_same()
 
     def inputs(self, leaves: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         """The program's inputs for a call with these leaves of its arguments."""
@@ -51,6 +66,9 @@ class TracedCall:
 
     def pack(self, outputs: Sequence[torch.Tensor]) -> Any:
         """What the function returns, made of the program's outputs."""
+        if self.is_rearranged:
+            pairs = zip(self.layouts, outputs, strict=True)
+            outputs = [layout.arranged(written) for layout, written in pairs]
         if self.results == (0,) and self.structure.is_leaf():
             return outputs[0]
         leaves = [outputs[r] if isinstance(r, int) else r[0] for r in self.results]
@@ -60,7 +78,10 @@ class TracedCall:
         """The program's outputs, out of what the function returned."""
         leaves = pytree.tree_leaves(returned)
         first = dict(zip(self.results, leaves, strict=True))
-        return tuple(first[n] for n in range(len(self.program.outputs)))
+        outputs = tuple(first[n] for n in range(len(self.program.outputs)))
+        if not self.layouts:
+            return outputs
+        return tuple(x.written(y) for x, y in zip(self.layouts, outputs, strict=True))
 
 
 def trace(fn: Callable[..., Any], *example_inputs: Any, name: str | None = None) -> Program:
@@ -85,9 +106,17 @@ def trace(fn: Callable[..., Any], *example_inputs: Any, name: str | None = None)
 
 
 def trace_call(
-    signature: Signature, arguments: Mapping[str, Any], *, name: str | None = None
+    signature: Signature,
+    arguments: Mapping[str, Any],
+    *,
+    name: str | None = None,
+    as_in_memory: bool = False,
 ) -> TracedCall:
-    """Trace a function on arguments bound by name, and keep how calls map to the program."""
+    """Trace a function on arguments bound by name, and keep how calls map to the program.
+
+    ``as_in_memory``: the program writes results in the order in which torch's have their axes in
+    memory, so that what a call gives has torch's strides.
+    """
     fn = signature.fn
     where = source.of_function(fn)
     with_paths, structure = pytree.tree_flatten_with_path(dict(arguments))
@@ -97,39 +126,57 @@ def trace_call(
     for n in places:
         check_input(leaves[n], names[n], where)
 
+    # A tensor may also come with an argument that holds it, such as a module.
+    objects = [(names[n], leaf) for n, leaf in enumerate(leaves) if n not in places]
+    state = State.of([("", fn), *objects], copies=True)
+    changed: list[str | None] = []
+
     def call(*tensors: torch.Tensor) -> Any:
         values = list(leaves)
         for n, tensor in zip(places, tensors, strict=True):
             values[n] = tensor
-        return signature.call(pytree.tree_unflatten(values, structure))
+        given = pytree.tree_unflatten(values, structure)
+        # Lists and dicts are the trace's own here: what is put into them the caller would miss.
+        before = State.of(list(given.items()))
+        result = signature.call(given)
+        changed.append(before.changed())
+        return result
 
-    captured = capture(
-        call,
-        # One object per argument: torch would take a tensor that is passed twice for one input.
-        [leaves[n].detach() for n in places],
-        keep=_stays_whole,
-        where=where,
-    )
+    try:
+        captured = capture(
+            call,
+            # One object per argument: torch would take a tensor that is passed twice for one input.
+            [leaves[n].detach() for n in places],
+            keep=_stays_whole,
+            where=where,
+        )
+    finally:
+        changed.insert(0, state.changed())
+        state.restore()
+    what = next((name for name in changed if name is not None), None)
+    if what is not None:
+        raise changes_state(what, where)
+    check_results(captured, state, where)
     builder = ProgramBuilder(identifier(name or _name_of(fn), "program"))
     lowering = Lowering(builder, where)
     arrays: dict[torch.fx.Node, Any] = {}
     wanted = {
         node: (names[n], leaves[n]) for node, n in zip(captured.arguments, places, strict=True)
     }
-    # A tensor may also come with an argument that holds it, such as a module.
-    objects = [(names[n], leaf) for n, leaf in enumerate(leaves) if n not in places]
+    has_literals = False
     origins: dict[str, Origin] = {}
     for node, held in captured.constants.items():
         origin = find_origin([("", fn), *objects], held)
         if origin is None:
             arrays[node] = literal(lowering, node, held)
+            has_literals = True
         elif node.users:
             check_input(origin.fetch(), origin.name, where)
             wanted[node] = (origin.name, origin.fetch())
             origins[node.name] = origin
     inputs = declare_inputs(lowering, wanted, arrays)
     lower(lowering, captured.graph, arrays)
-    results = declare_outputs(lowering, captured, arrays)
+    results, layouts = declare_outputs(lowering, captured, arrays, as_in_memory=as_in_memory)
     drop_unread(builder, where)
     by_name = {inputs[node]: node for node in wanted}
     read = [by_name[tensor] for tensor in builder.inputs]
@@ -139,6 +186,8 @@ def trace_call(
         tuple(origins[n.name] for n in read if n.name in origins),
         results,
         captured.structure,
+        state.guard(with_numbers=has_literals),
+        layouts,
     )
 
 

@@ -4,48 +4,19 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections import Counter
 
 import pytest
 import torch
 import torch.nn.functional as F
+from frontend_kernels import Interpreter
 from torch import nn
 
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction, superoptimize
 from mirage_py.frontend.warnings import MirageWarning
-from mirage_py.ugraph.interpret.program import evaluate_program
-from mirage_py.ugraph.meaning import FloatMeaning
 
 X = torch.randn(4, 6)
 W = torch.randn(6, 3)
-
-
-class Interpreter:
-    """An optimizer whose kernels evaluate the program; it counts what it is asked for."""
-
-    def __init__(self) -> None:
-        self.programs = []
-        self.calls = Counter()
-
-    def __call__(self, program, inputs, fallback):
-        self.programs.append(program)
-        names = [t.name for t in program.inputs]
-        assert [tuple(x.shape) for x in inputs] == [t.shape for t in program.inputs]
-        # The function itself takes the same inputs and gives the same outputs.
-        self.reference = fallback(*inputs)
-
-        def kernel(*tensors):
-            self.calls[program.name] += 1
-            values = {n: t.detach().double().numpy() for n, t in zip(names, tensors, strict=True)}
-            results = evaluate_program(program, values, FloatMeaning())
-            outputs = tuple(
-                torch.from_numpy(results[o.tensor.name].copy()).float() for o in program.outputs
-            )
-            return outputs[0] if len(outputs) == 1 else outputs
-
-        kernel.description = f"kernel {len(self.programs)}"
-        return kernel
 
 
 @pytest.fixture
@@ -229,12 +200,22 @@ def test_a_kernel_that_fails_costs_a_warning():
 @pytest.mark.parametrize(
     "wrong",
     [{"effort": "max"}, {"target": "h300"}, {"backend": "metal"}, {"seed": -1}, {"budget": -1.0},
-     {"budget": float("nan")}],
+     {"budget": float("nan")}, {"target": None}, {"target": 5}, {"backend": None}, {"effort": 1},
+     {"seed": "0"}, {"seed": 1.5}, {"seed": True}, {"budget": "10"}, {"budget": True},
+     {"strict": "yes"}, {"cache": None}, {"shapes": "elastic"}, {"shapes": 3}, {"dynamic": 5},
+     {"dynamic": {"x": 0}}, {"dynamic": {0: (0,)}}, {"dynamic": {"x": {"0": "n"}}},
+     {"edges": 5}, {"edges": ("64",)}, {"edges": (64, 32), "shapes": "bucketed"}, {"plan": 5}],
     ids=str,
 )  # fmt: skip
 def test_an_option_that_there_is_none_of_is_an_error_at_once(wrong):
     with pytest.raises(InputError):
         superoptimize(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [5, "layer", None], ids=str)
+def test_what_is_no_function_is_an_error_at_once(wrong):
+    with pytest.raises((InputError, TypeError)):
+        superoptimize(seed=1)(wrong)
 
 
 def test_without_a_gpu_the_function_itself_runs():
