@@ -70,7 +70,7 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "torch_ops": ("ugraph", "codegen", "runtime"),
     "frontend": ("ugraph",),
     # The backend of torch.compile: graphs of whole models, regions through front end and pipeline.
-    "dynamo": ("ugraph", "targets", "runtime", "frontend", "pipeline", "known_results"),
+    "dynamo": ("ugraph", "targets", "runtime", "frontend", "pipeline", "known_results", "options"),
 }
 # On top of all: the command line and the package's own face.
 TOP = ("cli", "__init__", "__main__")
@@ -83,7 +83,7 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
     "frontend/entry_tables.py": ("shapes",),
     # Calls like earlier ones, past the tables: the guards and launches of the run time.
     "frontend/repeated_calls.py": ("runtime", "shapes"),
-    "frontend/searches.py": ("pipeline", "known_results", "sized_kernels", "shapes"),
+    "frontend/searches.py": ("pipeline", "known_results", "sized_kernels", "shapes", "options"),
     # What it found, kept; and what it serves many sizes with.
     "frontend/kept_kernels.py": ("runtime",),
     "frontend/sized_calls.py": ("shapes",),

@@ -92,7 +92,7 @@ def test_views_and_aliases_are_served(name):
         got = served(x, y)
         for one, want in zip(got, function(x, y), strict=True):
             assert one.shape == want.shape
-            assert one.is_contiguous()
+            assert one.stride() == want.stride()
             torch.testing.assert_close(one, want, rtol=1e-5, atol=1e-5)
     assert len(made.programs) == 1
     assert torch.equal(x, before[0])
