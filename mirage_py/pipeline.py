@@ -24,7 +24,7 @@ from mirage_py.partition.optimize_parts import PartJob, optimize_parts
 from mirage_py.partition.partition import Partition, partition
 from mirage_py.result import Result
 from mirage_py.search.rewrites import with_rewrites
-from mirage_py.search.safe import safe_families
+from mirage_py.search.safe import accurate, safe_families
 from mirage_py.search.search import SearchLimits, SearchResult, search
 from mirage_py.search_pool import SearchPool
 from mirage_py.selection import Baselines, Progress, Ranking, Verified
@@ -198,12 +198,14 @@ def rank_plans(
     try:
         found = searched(normal, journal)
         dump("families", lambda: "\n".join(format_ugraph(f.ugraph) for f in found.families))
-        # What may overflow where the program does not is left out.
+        # What overflows or loses digits where the program does not is left out.
         safe = safe_families(found.families)
-        others = with_rewrites(
-            normal,
-            lambda p: safe_families(searched(p).families).ugraphs,
-            lambda p: safe_families(searched(p, max_kernels=1).families).ugraphs,
+        others = accurate(
+            with_rewrites(
+                normal,
+                lambda p: safe_families(searched(p).families).ugraphs,
+                lambda p: safe_families(searched(p, max_kernels=1).families).ugraphs,
+            )
         )
     finally:
         pool.close()

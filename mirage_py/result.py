@@ -52,7 +52,8 @@ class SearchSummary:
     ``pruned``      candidates turned away by each rule, ``examples`` the first of each
     ``evaluations`` values that were computed; ``merged`` candidates that equalled a known tensor
     ``hits``        of the ``configurations``, those that reach every output
-    ``kinds``       families found, by their kind; ``unsafe`` of them may overflow and are dropped,
+    ``kinds``       families found, by their kind; ``unsafe`` of them may overflow or are less
+                    accurate than the program, and are dropped,
                     ``tested`` of the others are among the plans that fit the target best, and
                     ``valid`` of those passed the field test
     ``ranked``      plans of verified families that the cost model compared

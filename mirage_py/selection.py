@@ -56,8 +56,9 @@ class Ranking:
     """Everything known before anything is compiled.
 
     ``normal`` is the program as it was searched; ``verified`` holds stabilised families by their
-    digests; ``faults`` say of each family that was dropped because it may overflow why; ``ranked``
-    are the plans that fit the target, best first; ``notes`` go into every result.
+    digests; ``faults`` say of each family that was dropped because it may overflow, or is less
+    accurate than the program, why; ``ranked`` are the plans that fit the target, best first;
+    ``notes`` go into every result.
     """
 
     program: Program
@@ -228,7 +229,7 @@ class Ranking:
             gap=best_us / floor_us - 1.0,
             lower_bound_us=floor_us,
             examples=counters.examples,
-            reasons=self.found.reasons,
+            reasons=(*self.found.reasons, *_dropped(self.faults)),
             limits=_numbers(self.limits),
             rings=tuple(map(_ring, self.found.rings)),
             evaluations=counters.evaluations,
@@ -362,6 +363,12 @@ def _numbers(limits: SearchLimits) -> dict[str, int]:
     """The bounds of a search that are numbers."""
     values = {f.name: getattr(limits, f.name) for f in fields(limits)}
     return {name: value for name, value in values.items() if isinstance(value, int)}
+
+
+def _dropped(faults: Sequence[str]) -> Iterator[str]:
+    """How many families were dropped for each reason."""
+    for fault, count in sorted(Counter(faults).items()):
+        yield f"{count} {'family' if count == 1 else 'families'} dropped: {fault}"
 
 
 def _ring(report: RingReport) -> str:

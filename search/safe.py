@@ -10,13 +10,14 @@ from mirage_py.search.finished import finished
 from mirage_py.search.normalised_parts import with_normalised_parts
 from mirage_py.search.stabilize import stabilized
 from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.verify.float_screen import FloatScreen
 
 
 @dataclass(frozen=True, slots=True)
 class SafeFamilies:
-    """``ugraphs`` overflow nowhere that the program does not, each once, in the order of what they
-    come from; those with normalised parts are behind the others. ``faults`` has for each family
-    that is left out why.
+    """``ugraphs`` overflow nowhere that the program does not and are as accurate, each once, in the
+    order of what they come from; those with normalised parts are behind the others. ``faults`` has
+    for each family that is left out why.
     """
 
     ugraphs: tuple[UGraph, ...]
@@ -24,9 +25,17 @@ class SafeFamilies:
 
 
 def safe_families(families: Iterable[Family]) -> SafeFamilies:
-    """The families stabilised, with what they hand over finished."""
+    """The families stabilised, with what they hand over finished; none that rounding spoils."""
     stable = [stabilized(f.ugraph) for f in families]
-    safe = [s.ugraph for s in stable if not s.faults]
+    screen = FloatScreen()
+    faults = [s.faults[0] if s.faults else screen.fault(s.ugraph) for s in stable]
+    safe = [s.ugraph for s, fault in zip(stable, faults, strict=True) if not fault]
     normalised = [n for u in safe if (n := with_normalised_parts(u)) is not None]
     found = {u.digest: u for u in map(finished, (*safe, *normalised))}
-    return SafeFamilies(tuple(found.values()), tuple(s.faults[0] for s in stable if s.faults))
+    return SafeFamilies(tuple(found.values()), tuple(fault for fault in faults if fault))
+
+
+def accurate(ugraphs: Iterable[UGraph]) -> tuple[UGraph, ...]:
+    """Those of safe families, put together to others, that rounding does not spoil."""
+    screen = FloatScreen()
+    return tuple(u for u in ugraphs if not screen.fault(u))

@@ -186,11 +186,12 @@ def diagnose(search: Mapping[str, Any], lost: Diagnosis | None = None) -> tuple[
 
 
 def unsafe_families(count: int, fault: str = "") -> Diagnosis:
-    """Every family found has an exponential that overflows where the program's own does not."""
+    """Every family found overflows or loses digits where the program does not."""
     found = count_text(count, "family was", "families were")
     return Diagnosis(
-        f"{found} found, and each may overflow",
-        "an exponential is left without its maximum" + (f": {fault}" if fault else ""),
+        f"{found} found, and each may overflow or lose digits",
+        "rounding in float32 does to it what it does not do to the program"
+        + (f": {fault}" if fault else ""),
         "report it, with the program: the order of operations that is safe was not found",
     )
 

@@ -98,7 +98,9 @@ def _families(search: Mapping[str, Any]) -> Iterator[Row]:
     yield Row(total, ("family" if total == 1 else "families") + kinds_text(kinds))
     unsafe = int(search.get("unsafe", 0))
     if unsafe:
-        yield Row(unsafe, "of them dropped: an exponential may overflow that others shift")
+        yield Row(
+            unsafe, "of them dropped: they overflow or lose digits where the program does not"
+        )
     yield Row(int(search.get("tested", 0)), "of them among the plans that fit the target best")
     yield Row(int(search["valid"]), "of these equal to the program in the field test")
     yield Row(int(search.get("ranked", 0)), "plans ranked by the cost model")

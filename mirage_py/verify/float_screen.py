@@ -1,0 +1,168 @@
+"""What rounding makes of a family, before anything is emitted: is it as accurate as its program?
+
+The laws are true of numbers and say nothing of rounding. sum(x^2) - n m^2 is a sum of squares of
+differences and loses all of its digits where the mean m is far from zero; exp(a) / exp(b) is
+exp(a - b) and overflows at 89. So every family is evaluated in float32 at small sizes, on inputs
+with a structure, beside its program in float32 and in float64. It is dropped where it is not finite
+and the program is, or where its error is a multiple of the program's own. The program as it is
+written passes: it is what errors are held against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirage_py.errors import MirageError
+from mirage_py.ugraph.buffers import FloatArray
+from mirage_py.ugraph.dtypes import DType
+from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
+from mirage_py.ugraph.program import Program, Tensor
+from mirage_py.ugraph.ugraph import BlockGraph, Kernel, UGraph
+from mirage_py.verify.conditions import Conditions
+from mirage_py.verify.element_types import underflow_step
+from mirage_py.verify.kernel_meaning import KernelMeaning
+from mirage_py.verify.rounding_inputs import rounding_inputs
+from mirage_py.verify.safe_exp import add_safe_shifts
+from mirage_py.verify.shrink import fixed_dims, predicates_of, shrink, shrink_ugraph
+from mirage_py.verify.small_sizes import small_extents
+from mirage_py.verify.work import program_work
+
+# What an error may be: so many times the program's own, and so many roundings of the largest
+# element of an output.
+_PROGRAM_ERRORS = 8.0
+_ROUNDINGS = 8.0
+# A program that its indices keep large is not screened.
+_MOST_WORK = 1e6
+_ITERATIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """One output: what it is in float64, where it is compared (all sets behind one another along
+    the last axis), and for each set by how much a family may miss it.
+    """
+
+    tensor: Tensor
+    expected: FloatArray
+    compared: NDArray[np.bool_]
+    allowed: FloatArray
+
+    def fault(self, got: FloatArray, names: Sequence[str]) -> str:
+        """What is wrong with what a family gives, empty if nothing is."""
+        output = self.tensor.name
+        lost = (self.compared & ~np.isfinite(got)).reshape(-1, len(names)).any(axis=0)
+        if lost.any():
+            return (
+                f"{output} is not finite where the program is: {names[int(lost.argmax())]} inputs"
+            )
+        error = _largest(got - self.expected, self.compared)
+        far = error > self.allowed
+        if not far.any():
+            return ""
+        worst = int(np.argmax(error / self.allowed))
+        return f"{output} is less accurate than the program: {names[worst]} inputs"
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A program at small sizes: the sets of inputs side by side, and what it gives on them."""
+
+    names: tuple[str, ...]
+    arrays: Mapping[str, FloatArray]
+    single: KernelMeaning
+    references: tuple[_Reference, ...]
+
+
+class FloatScreen:
+    """Screens the families of one program, which may be over programs with split dimensions."""
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self._seed = seed
+        self._case = lru_cache(maxsize=64)(self._new_case)
+
+    def fault(self, family: UGraph) -> str:
+        """Why a family is worse than its program, empty if it is not.
+
+        A program that cannot be evaluated at small sizes is not screened, and what breaks a rule is
+        for the field test to refuse.
+        """
+        try:
+            program, small = _small(family, self._seed)
+            if program_work(program) > _MOST_WORK:
+                return ""
+            case = self._case(program)
+            got = evaluate_ugraph(small, case.arrays, case.single)
+        except MirageError:
+            return ""
+        with np.errstate(all="ignore"):
+            faults = (r.fault(got[r.tensor.name], case.names) for r in case.references)
+            return next((f for f in faults if f), "")
+
+    def _new_case(self, program: Program) -> _Case:
+        safe = add_safe_shifts(program)
+        sets = list(rounding_inputs(program, self._seed))
+        arrays = {t.name: np.stack([s[t.name] for _, s in sets], axis=-1) for t in program.inputs}
+        single = KernelMeaning(np.float32, len(sets), _common_half(program))
+        expected = evaluate_program(safe, arrays, KernelMeaning(np.float64, len(sets)))
+        own = evaluate_program(safe, arrays, single)
+        with np.errstate(all="ignore"):
+            references = tuple(
+                _reference(o.tensor, expected[o.tensor.name], own[o.tensor.name])
+                for o in program.outputs
+            )
+        return _Case(tuple(name for name, _ in sets), arrays, single, references)
+
+
+def _reference(tensor: Tensor, expected: FloatArray, own: FloatArray) -> _Reference:
+    compared = np.isfinite(own) & (np.abs(expected) <= tensor.dtype.max_finite)
+    error, scale = _largest(own - expected, compared), _largest(expected, compared)
+    roundings = _ROUNDINGS * tensor.dtype.unit_roundoff if tensor.dtype.is_float else 0.0
+    allowed = _PROGRAM_ERRORS * error + roundings * scale + underflow_step(tensor.dtype)
+    return _Reference(tensor, expected, compared, allowed)
+
+
+def _largest(values: FloatArray, where: NDArray[np.bool_]) -> FloatArray:
+    """Of each set the largest magnitude."""
+    sizes = np.where(where, np.abs(values), 0.0)
+    return np.asarray(sizes.reshape(-1, sizes.shape[-1]).max(axis=0))
+
+
+def _small(family: UGraph, seed: int) -> tuple[Program, UGraph]:
+    """The program of a family and the family at small sizes, a grid one block."""
+    program = family.program
+    extents = small_extents(program, seed, fixed_dims(program, family.kernels))
+    conditions = Conditions(predicates_of(program, family.kernels), program.sizes, extents)
+    small = shrink_ugraph(family, extents, conditions=conditions)
+    # Kernels may read more of an input than the program does.
+    ours = replace(shrink(program, extents, conditions=conditions), inputs=small.program.inputs)
+    kernels = tuple(_filled(k, ours.sizes) for k in small.kernels)
+    return ours, replace(small, program=ours, kernels=kernels)
+
+
+def _filled(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel:
+    """The kernel with whole tiles on its grid, and loops of two iterations.
+
+    Along a grid nothing is reduced, so how it is cut changes no value; a loop adds up in its order.
+    """
+    if not isinstance(kernel, BlockGraph):
+        return kernel
+    sections = tuple(
+        replace(s, tile=-(-sizes[s.loop] // _ITERATIONS)) if s.loop is not None else s
+        for s in kernel.sections
+    )
+    grid = tuple(replace(a, tile=sizes[a.dim]) for a in kernel.grid)
+    return replace(kernel, grid=grid, sections=sections)
+
+
+def _common_half(program: Program) -> DType | None:
+    """The half type of all inputs in floating point, if they share one."""
+    types = {t.dtype.name: t.dtype for t in program.inputs if t.dtype.is_float}
+    if len(types) != 1:
+        return None
+    (found,) = types.values()
+    return found if found.is_half else None
