@@ -19,17 +19,18 @@ from numpy.typing import NDArray
 
 from mirage_py.errors import MirageError
 from mirage_py.ugraph.buffers import FloatArray
-from mirage_py.ugraph.dtypes import DType
+from mirage_py.ugraph.dtypes import BOOL, DType
 from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
 from mirage_py.ugraph.program import Program, Tensor
 from mirage_py.ugraph.ugraph import BlockGraph, Kernel, UGraph
 from mirage_py.verify.conditions import Conditions
-from mirage_py.verify.element_types import underflow_step
+from mirage_py.verify.element_types import round_to, underflow_step
 from mirage_py.verify.kernel_meaning import KernelMeaning
 from mirage_py.verify.rounding_inputs import rounding_inputs
 from mirage_py.verify.safe_exp import add_safe_shifts
 from mirage_py.verify.shrink import fixed_dims, predicates_of, shrink, shrink_ugraph
 from mirage_py.verify.small_sizes import small_extents
+from mirage_py.verify.structured_inputs import STYLES, structured_inputs
 from mirage_py.verify.work import program_work
 
 # What an error may be: so many times the program's own, and so many roundings of the largest
@@ -39,6 +40,8 @@ _ROUNDINGS = 8.0
 # A program that its indices keep large is not screened.
 _MOST_WORK = 1e6
 _ITERATIONS = 2
+# In the first draws all inputs have one style, in the others each has its own.
+_DRAWS_OF_TIES = len(STYLES) + 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +108,30 @@ class FloatScreen:
 
     def _new_case(self, program: Program) -> _Case:
         safe = add_safe_shifts(program)
-        sets = list(rounding_inputs(program, self._seed))
-        arrays = {t.name: np.stack([s[t.name] for _, s in sets], axis=-1) for t in program.inputs}
-        single = KernelMeaning(np.float32, len(sets), _common_half(program))
-        expected = evaluate_program(safe, arrays, KernelMeaning(np.float64, len(sets)))
+        names, arrays = _inputs(program, self._seed)
+        single = KernelMeaning(np.float32, len(names), _common_half(program))
+        expected = evaluate_program(safe, arrays, KernelMeaning(np.float64, len(names)))
         own = evaluate_program(safe, arrays, single)
         with np.errstate(all="ignore"):
             references = tuple(
                 _reference(o.tensor, expected[o.tensor.name], own[o.tensor.name])
                 for o in program.outputs
             )
-        return _Case(tuple(name for name, _ in sets), arrays, single, references)
+        return _Case(names, arrays, single, references)
+
+
+def _inputs(program: Program, seed: int) -> tuple[tuple[str, ...], dict[str, FloatArray]]:
+    """The sets' names, and every input with all of its sets side by side."""
+    drawn = list(rounding_inputs(program, seed))
+    ties = structured_inputs(program, _DRAWS_OF_TIES, seed)
+    arrays: dict[str, FloatArray] = {}
+    for tensor in program.inputs:
+        exact = ties[tensor.name].mid
+        tied = exact != 0 if tensor.dtype == BOOL else round_to(exact, tensor.dtype)
+        ours = np.stack([s[tensor.name] for _, s in drawn], axis=-1)
+        arrays[tensor.name] = np.concatenate([ours, tied], axis=-1)
+    names = [name for name, _ in drawn] + [f"tied {n}" for n in range(_DRAWS_OF_TIES)]
+    return tuple(names), arrays
 
 
 def _reference(tensor: Tensor, expected: FloatArray, own: FloatArray) -> _Reference:

@@ -1,4 +1,4 @@
-"""Small inputs with a structure that rounding and overflow show on, for the float screen.
+"""Small inputs that rounding and overflow show on, for the float screen.
 
 far_NAME     one input lies so far from zero that its type just keeps how it varies
 logits_high  sums of products are about 110, and so is what no product is made of: exponentials of
@@ -9,13 +9,11 @@ outlier_row, outlier_column  one index of the first or of the last axis of every
              thousand times as large
 tiny         near the smallest normal number of the type, at least 2^-60
 positive     all above zero, for logarithms and roots
-whole        -2 to 2, with zeros and ties
-zeros        all 0
 random       standard normal
 
-Truth values are random but for one row, which is all false. In ``masked`` all are false, in
-``unmasked`` none is. In ``garbage_NAME`` the first row of an input is infinite: what a mask leaves
-out may be anything.
+Zeros, ties and small whole numbers are in mirage_py.verify.structured_inputs. Truth values are
+random but for one row, which is all false. In ``masked`` all are false, in ``unmasked`` none is. In
+``garbage_NAME`` the first row of an input is infinite: what a mask leaves out may be anything.
 """
 
 from __future__ import annotations
@@ -102,10 +100,6 @@ def _normal(tensor: Tensor, rng: np.random.Generator) -> FloatArray:
     return rng.normal(size=tensor.shape)
 
 
-def _whole(tensor: Tensor, rng: np.random.Generator) -> FloatArray:
-    return rng.integers(-2, 3, size=tensor.shape).astype(np.float64)
-
-
 def _tiny(tensor: Tensor, rng: np.random.Generator) -> FloatArray:
     return _normal(tensor, rng) * max(_TINY, smallest_normal(tensor.dtype))
 
@@ -165,6 +159,4 @@ _PLAIN: dict[str, _Draw] = {
     "outlier_column": _changed(_first_row_times(_OUTLIER, axis=-1)),
     "tiny": _tiny,
     "positive": _changed(lambda t, values: np.abs(values) + 0.1),
-    "whole": _whole,
-    "zeros": lambda t, rng: np.zeros(t.shape),
 }
