@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from mirage_py.search.closure import Closure, Given, Ground
 from mirage_py.search.hits import draw
-from mirage_py.search.pool import Pool
+from mirage_py.search.pool import Alternative, Pool
+from mirage_py.search.rounding import Rounding
 from mirage_py.search.spaces import (
     Configuration,
     has_pieces,
@@ -16,6 +18,9 @@ from mirage_py.search.spaces import (
 from mirage_py.search.task import Outcome, Task
 from mirage_py.search.values import Values
 from mirage_py.ugraph.field import FIELDS
+
+# The rule of a way that gives the value, but not its digits.
+_SPOILT = "rounding: another way to the same value keeps digits that this one loses"
 
 Check = tuple[Values, tuple[int, ...]]
 
@@ -43,6 +48,7 @@ class Draw:
         # Among all combinations is x / (y - y), whatever the draw.
         self._skip_divisions = skip_divisions or task.limits.pruning == "none"
         self._buildable = tuple(dict.fromkeys(frozenset(n.dims) for n in program.nodes))
+        self.rounding = Rounding(program, self.values)
         self.outcome = Outcome()
         self.stop: Callable[[], bool] = lambda: False
 
@@ -89,4 +95,10 @@ class Draw:
                 raise OutOfTimeError
             most = task.limits.max_tensors
             self.outcome.give_up(f"the pool outgrew {most} tensors ({configuration})")
+        for number, way in self.rounding.prune(closure.pool):
+            counter.prune(_SPOILT, partial(_described, closure.pool, number, way, configuration))
         return closure.pool
+
+
+def _described(pool: Pool, number: int, way: Alternative, configuration: Configuration) -> str:
+    return f"{pool.formula(way)} for {pool.formula(pool[number].alternatives[0])} ({configuration})"

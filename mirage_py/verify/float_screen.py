@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from mirage_py.errors import MirageError
 from mirage_py.ugraph.buffers import FloatArray
-from mirage_py.ugraph.dtypes import BOOL, DType
+from mirage_py.ugraph.dtypes import BOOL
 from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
 from mirage_py.ugraph.program import Program, Tensor
 from mirage_py.ugraph.ugraph import BlockGraph, Kernel, UGraph
 from mirage_py.verify.conditions import Conditions
 from mirage_py.verify.element_types import round_to, underflow_step
-from mirage_py.verify.kernel_meaning import KernelMeaning
+from mirage_py.verify.kernel_meaning import KernelMeaning, common_half
 from mirage_py.verify.rounding_inputs import rounding_inputs
 from mirage_py.verify.safe_exp import add_safe_shifts
 from mirage_py.verify.shrink import fixed_dims, predicates_of, shrink, shrink_ugraph
@@ -109,7 +109,7 @@ class FloatScreen:
     def _new_case(self, program: Program) -> _Case:
         safe = add_safe_shifts(program)
         names, arrays = _inputs(program, self._seed)
-        single = KernelMeaning(np.float32, len(names), _common_half(program))
+        single = KernelMeaning(np.float32, len(names), common_half(program))
         expected = evaluate_program(safe, arrays, KernelMeaning(np.float64, len(names)))
         own = evaluate_program(safe, arrays, single)
         with np.errstate(all="ignore"):
@@ -173,12 +173,3 @@ def _filled(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel:
     )
     grid = tuple(replace(a, tile=sizes[a.dim]) for a in kernel.grid)
     return replace(kernel, grid=grid, sections=sections)
-
-
-def _common_half(program: Program) -> DType | None:
-    """The half type of all inputs in floating point, if they share one."""
-    types = {t.dtype.name: t.dtype for t in program.inputs if t.dtype.is_float}
-    if len(types) != 1:
-        return None
-    (found,) = types.values()
-    return found if found.is_half else None

@@ -12,6 +12,7 @@ from mirage_py.ugraph.buffers import Buffer, FloatArray, FloatBuffer, Index
 from mirage_py.ugraph.dtypes import DType
 from mirage_py.ugraph.meaning import FloatMeaning
 from mirage_py.ugraph.node import Attr
+from mirage_py.ugraph.program import Program
 from mirage_py.verify.element_types import round_to
 
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
@@ -98,7 +99,7 @@ class KernelMeaning(FloatMeaning):
         return FloatBuffer((*shape, self._sets))
 
     def _operand(self, x: FloatArray) -> FloatArray:
-        return x if self._operands is None else _with_bits_of(self._operands, x)
+        return x if self._operands is None else with_bits_of(self._operands, x)
 
     def _rounded(self, x: FloatArray) -> FloatArray:
         if x.dtype == self._dtype:
@@ -107,11 +108,20 @@ class KernelMeaning(FloatMeaning):
             return np.asarray(x, dtype=self._dtype)
 
 
-def _with_bits_of(dtype: DType, x: FloatArray) -> FloatArray:
+def with_bits_of(dtype: DType, x: FloatArray) -> FloatArray:
     """Rounded to the significant bits of the type, whatever its range is."""
     fraction, exponent = np.frexp(np.asarray(x, np.float64))
     scale = 1.0 / dtype.unit_roundoff
     return np.asarray(np.ldexp(np.rint(fraction * scale) / scale, exponent))
+
+
+def common_half(program: Program) -> DType | None:
+    """The half type of all inputs in floating point, if they share one."""
+    types = {t.dtype.name: t.dtype for t in program.inputs if t.dtype.is_float}
+    if len(types) != 1:
+        return None
+    (found,) = types.values()
+    return found if found.is_half else None
 
 
 def _truth(x: FloatArray) -> FloatArray:

@@ -9,16 +9,17 @@ outlier_row, outlier_column  one index of the first or of the last axis of every
              thousand times as large
 tiny         near the smallest normal number of the type, at least 2^-60
 positive     all above zero, for logarithms and roots
+whole        whole numbers from -2 to 2
 random       standard normal
 
-Zeros, ties and small whole numbers are in mirage_py.verify.structured_inputs. Truth values are
-random but for one row, which is all false. In ``masked`` all are false, in ``unmasked`` none is. In
-``garbage_NAME`` the first row of an input is infinite: what a mask leaves out may be anything.
+More zeros and ties are in mirage_py.verify.structured_inputs. Truth values are random but for one
+row, which is all false. In ``masked`` all are false, in ``unmasked`` none is. In ``garbage_NAME``
+the first row of an input is infinite: what a mask leaves out may be anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod, sqrt
 
@@ -44,19 +45,30 @@ def rounding_inputs(program: Program, seed: int) -> Iterator[tuple[str, dict[str
     """Every set by its name: float64 arrays, rounded to the types of the inputs; truth values are
     arrays of bool.
     """
-    for name, draw in (*_PLAIN.items(), *_of_single_inputs(program), *_of_logits(program)):
-        yield name, _drawn(program, seed, draw)
-    if any(t.dtype == BOOL for t in program.inputs):
-        yield "masked", _drawn(program, seed, _normal, truth=False)
-        yield "unmasked", _drawn(program, seed, _normal, truth=True)
+    labels = label_ranges(program)
+    yield from rounding_sets(program.inputs, seed, labels)
+    for name, draw in _of_logits(program):
+        yield name, _drawn(program.inputs, seed, draw, labels)
 
 
-def _of_single_inputs(program: Program) -> Iterator[tuple[str, _Draw]]:
+def rounding_sets(
+    tensors: Sequence[Tensor], seed: int, labels: Mapping[str, tuple[int, int]] | None = None
+) -> Iterator[tuple[str, dict[str, FloatArray]]]:
+    """The sets that no program is needed for; ``labels`` has the ranges of whole numbers."""
+    ranges = labels or {}
+    for name, draw in (*_PLAIN.items(), *_of_single_inputs(tensors)):
+        yield name, _drawn(tensors, seed, draw, ranges)
+    if any(t.dtype == BOOL for t in tensors):
+        yield "masked", _drawn(tensors, seed, _normal, ranges, truth=False)
+        yield "unmasked", _drawn(tensors, seed, _normal, ranges, truth=True)
+
+
+def _of_single_inputs(tensors: Sequence[Tensor]) -> Iterator[tuple[str, _Draw]]:
     """One input is far from zero, or has a row that a mask should leave out."""
-    floats = [t for t in program.inputs if t.dtype.is_float][:_SINGLE_INPUTS]
+    floats = [t for t in tensors if t.dtype.is_float][:_SINGLE_INPUTS]
     for tensor in floats:
         yield f"far_{tensor.name}", _only(tensor.name, lambda t, x: x + _far(t.dtype))
-    if any(t.dtype == BOOL for t in program.inputs):
+    if any(t.dtype == BOOL for t in tensors):
         for tensor in floats:
             yield f"garbage_{tensor.name}", _only(tensor.name, _first_row_times(np.inf))
 
@@ -75,11 +87,15 @@ def _of_logits(program: Program) -> Iterator[tuple[str, _Draw]]:
 
 
 def _drawn(
-    program: Program, seed: int, draw: _Draw, *, truth: bool | None = None
+    tensors: Sequence[Tensor],
+    seed: int,
+    draw: _Draw,
+    labels: Mapping[str, tuple[int, int]],
+    *,
+    truth: bool | None = None,
 ) -> dict[str, FloatArray]:
-    labels = label_ranges(program)
     arrays: dict[str, FloatArray] = {}
-    for number, tensor in enumerate(program.inputs):
+    for number, tensor in enumerate(tensors):
         rng = np.random.default_rng([seed, number])
         if tensor.dtype == BOOL:
             bits = rng.integers(0, 2, size=tensor.shape) > 0
@@ -159,4 +175,5 @@ _PLAIN: dict[str, _Draw] = {
     "outlier_column": _changed(_first_row_times(_OUTLIER, axis=-1)),
     "tiny": _tiny,
     "positive": _changed(lambda t, values: np.abs(values) + 0.1),
+    "whole": lambda t, rng: rng.integers(-2, 3, size=t.shape).astype(np.float64),
 }
