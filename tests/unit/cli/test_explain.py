@@ -206,7 +206,7 @@ def test_the_original_program_as_the_result(artifact):
 def test_families_that_overflow_are_no_result(artifact):
     search = {**artifact.report["search"], "families": {"split": 2}, "unsafe": 2, "ranked": 0}
     text = _explained(artifact, plan=None, search=search, candidates=[])
-    assert "2  of them dropped: an exponential may overflow" in text
+    assert "2  of them dropped: they overflow" in text
     assert "2 families were found, and each may overflow" in text
 
 
