@@ -8,7 +8,7 @@ follows take one loop over the weights,
     sum((x - m) g w) = sum(x g w) - m sum(g w),
 
 with the mean m of the row taken in the same loop. Rounding: where |m| is far above the deviation of
-x the two terms nearly cancel; the float gate judges that.
+x the two terms nearly cancel; search/rounding.py and the float screen judge that.
 """
 
 from __future__ import annotations
