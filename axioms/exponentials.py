@@ -22,7 +22,7 @@ LAWS = (
         exp(x) * exp(y),
         ring="expanded",
         cites=PAPER,
-        why="a shift leaves a softmax, a decay leaves a scan; the float screen decides if it is safe",
+        why="a shift leaves a softmax, a decay a scan; the float screen decides if it is safe",
     ),
     Law("exponentials.distribute_difference", exp(x - y), exp(x) / exp(y), ring="expanded"),
     Law("exponentials.negative", exp(-x), one / exp(x), ring="expanded"),
