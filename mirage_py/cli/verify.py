@@ -11,6 +11,8 @@ from mirage_py.cli.screen import Screen, stdout_to_stderr
 
 if TYPE_CHECKING:
     from mirage_py.cli.equality import Verdict
+    from mirage_py.cli.subject import Subject
+    from mirage_py.runtime.code_check.check import CodeReport
 
 DIFFERENT = 4
 
@@ -28,9 +30,14 @@ DIFFERENT = 4
 @click.option(
     "--seed", type=Seed(), default=0, show_default=True, help="Seed of every random choice."
 )
+@click.option(
+    "--code",
+    is_flag=True,
+    help="Check the PTX of their CUDA kernels too: races, deadlocks, accesses out of bounds.",
+)
 @click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
 @click.pass_obj
-def verify(screen: Screen, a: str, b: str, trials: int, seed: int, json: bool) -> int:
+def verify(screen: Screen, a: str, b: str, trials: int, seed: int, code: bool, json: bool) -> int:
     """Check over finite fields that A and B compute the same.
 
     A and B: a math spec (*.math), module.py:function, a µGraph (*.ug.json, or its text form), or an
@@ -39,7 +46,8 @@ def verify(screen: Screen, a: str, b: str, trials: int, seed: int, json: bool) -
     A µGraph is also proved equal to its program by the laws, if they reach that far; the derivation
     that an artifact holds is replayed, step by step.
 
-    Exits with 0 if they are equal, with 4 if they differ or a stored derivation does not hold.
+    Exits with 0 if they are equal, with 4 if they differ, a stored derivation does not hold, or the
+    code of a kernel has a fault.
 
     \b
     mirage-py verify examples/softmax.math softmax.mirage
@@ -51,13 +59,24 @@ def verify(screen: Screen, a: str, b: str, trials: int, seed: int, json: bool) -
         progress("reading")
         subjects = read_subject(a), read_subject(b)
         verdict = compare(*subjects, trials=trials, seed=seed, progress=progress)
+        reports = _code_of(subjects) if code else ()
+    faulty = any(report.faults for report in reports)
     if json:
-        screen.document(_document(a, b, verdict))
+        checked = {"code": [report.document() for report in reports]} if code else {}
+        screen.document(_document(a, b, verdict) | checked)
     else:
         screen.out(f"{'equal' if verdict.equal else 'different'}: {a} and {b}")
         for line in verdict.lines:
             screen.out(f"  {line}")
-    return 0 if verdict.equal else DIFFERENT
+        for report in reports:
+            screen.out(f"  code of {report}")
+    return 0 if verdict.equal and not faulty else DIFFERENT
+
+
+def _code_of(subjects: tuple[Subject, Subject]) -> tuple[CodeReport, ...]:
+    from mirage_py.runtime.code_check.check import check_plan
+
+    return tuple(r for s in subjects if s.plan is not None for r in check_plan(s.plan))
 
 
 def _document(a: str, b: str, verdict: Verdict) -> dict[str, Any]:

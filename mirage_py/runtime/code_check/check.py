@@ -12,7 +12,7 @@ import numpy as np
 
 from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.codegen.tiles import Tiling
-from mirage_py.errors import InputError
+from mirage_py.errors import CompileError, InputError
 from mirage_py.runtime.code_check import accesses, effects, meetings
 from mirage_py.runtime.code_check.compile_ptx import ptx_of
 from mirage_py.runtime.code_check.events import Event, Fault, Launch, Map, Tensor, UnsupportedError
@@ -21,6 +21,8 @@ from mirage_py.runtime.code_check.global_memory import GlobalMemory
 from mirage_py.runtime.code_check.order import Order
 from mirage_py.runtime.code_check.ptx import Entry, parse
 from mirage_py.runtime.code_check.wgmma_registers import register_faults
+from mirage_py.runtime.emission import emit_kernels
+from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import BlockGraph
 
@@ -53,6 +55,19 @@ class CodeReport:
     def clean(self) -> bool:
         """Checked, and nothing found."""
         return not self.faults and not self.unsupported
+
+    def document(self) -> dict[str, object]:
+        """As JSON."""
+        return {
+            "kernel": self.kernel,
+            "checked": not self.unsupported,
+            "faults": [str(fault) for fault in self.faults],
+            "reason": self.unsupported,
+            "blocks": self.blocks,
+            "kinds_of_blocks": self.classes,
+            "events": self.events,
+            "accesses": self.accesses,
+        }
 
     def __str__(self) -> str:
         if self.unsupported:
@@ -116,6 +131,21 @@ def _elements(tensor: Any) -> int:
     )
 
 
+def check_plan(plan: Plan) -> tuple[CodeReport, ...]:
+    """A report for each kernel of a plan. Raises ScheduleError where a kernel cannot be emitted."""
+    blocks = [k for k in plan.ugraph.kernels if isinstance(k, BlockGraph)]
+    reports = []
+    for kernel, block in zip(emit_kernels(plan), blocks, strict=True):
+        if not isinstance(kernel, CudaKernel):
+            reports.append(CodeReport(kernel.name, unsupported="Triton compiles it"))
+            continue
+        try:
+            reports.append(check_kernel(kernel, plan.ugraph.program, block))
+        except CompileError as error:
+            reports.append(CodeReport(kernel.name, unsupported=error.what))
+    return tuple(reports)
+
+
 def check_code(text: str, name: str, launch_for: Any) -> CodeReport:
     """Check PTX. ``launch_for(entry)`` gives the launch."""
     started = time.perf_counter()
@@ -146,10 +176,9 @@ def _checked(entry: Entry, launch: Launch, started: float) -> CodeReport:
         raise UnsupportedError(f"{launch.threads} threads are no whole warps")
     if launch.blocks > _MOST_BLOCKS:
         raise UnsupportedError(f"{launch.blocks} blocks are too many")
-    memory = GlobalMemory(launch, entry.parameters)
-    program = EntryOfLaunch(entry, launch, memory, budget=MOST_INSTRUCTIONS)
     faults = register_faults(entry)
-    traces = [WarpRun(program, warp).run() for warp in range(launch.threads // 32)]
+    program, traces = traced(entry, launch)
+    memory = program.memory
     faults += memory.faults
     if not faults:
         faults += memory.unwritten()
@@ -177,6 +206,13 @@ def _checked(entry: Entry, launch: Launch, started: float) -> CodeReport:
         memory.accesses,
         time.perf_counter() - started,
     )
+
+
+def traced(entry: Entry, launch: Launch) -> tuple[EntryOfLaunch, list[list[Event]]]:
+    """What each warp of all blocks does, and the memory that it was followed with."""
+    memory = GlobalMemory(launch, entry.parameters)
+    program = EntryOfLaunch(entry, launch, memory, budget=MOST_INSTRUCTIONS)
+    return program, [WarpRun(program, warp).run() for warp in range(launch.threads // 32)]
 
 
 def classes(traces: Sequence[Sequence[Event]], launch: Launch) -> list[int]:

@@ -33,6 +33,8 @@ class GlobalMemory:
         self.writers: dict[int, np.ndarray[Any, Any]] = {}
         self.may_write: set[int] = set()
         self.accesses = 0
+        # Of all accesses in order: two texts that differ here do not touch the same.
+        self.digest = 0
         for n, name in enumerate(parameters):
             tensor = launch.tensors.get(name)
             if tensor is None:
@@ -75,6 +77,7 @@ class GlobalMemory:
         """
         self.accesses += 1
         inside = self.masked(address, mask)
+        self.digest = hash((self.digest, line, size, inside.size, int(inside.sum())))
         if not inside.size:
             return 0
         low, high = int(inside.min()), int(inside.max())

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 import samples
+from cuda_plans import cuda_plan
 
+from mirage_py.errors import CompileError
+from mirage_py.runtime.code_check import check
+from mirage_py.runtime.code_check.compile_ptx import ptx_of
+from mirage_py.runtime.cuda_compiler import cuda_compiler
 from mirage_py.ugraph.json_form import dump_text
 from mirage_py.ugraph.text import format_program
 
@@ -132,3 +137,37 @@ def test_a_folder_that_is_no_artifact(cli, spec, tmp_path: Path):
     outcome = cli("verify", spec(NORMALISED, "a.math"), tmp_path)
     assert outcome.code == 2
     assert "manifest.json" in outcome.err
+
+
+SUMS = "X[8, 1024] : f16\nY[b, d] = X[b, d] / sum[d](X[b, d] * X[b, d])\n"
+BY_THREADS = """
+kernel scaled {
+  grid b by 1
+  %0 = load X[b, d]
+  %1 = square %0
+  %2 = sum[d] %1
+  %3 = div %0, %2
+  store Y[b, d] = %3
+}
+"""
+
+
+def test_the_code_of_a_plan_is_checked_where_that_is_asked(cli, spec, monkeypatch):
+    try:
+        cuda_compiler()
+    except CompileError as error:
+        pytest.skip(str(error))
+    program = spec(SUMS, "sums.math")
+    plan = spec(dump_text(cuda_plan(SUMS, BY_THREADS)), "plan.json")
+    outcome = cli("verify", program, plan, "--code")
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "code of scaled: checked" in outcome.out
+    assert cli("verify", program, plan).out.count("code of") == 0
+    (found,) = cli("verify", program, plan, "--code", "--json").document["code"]
+    assert found["checked"]
+    assert found["blocks"] == 8
+    # The same without its barriers.
+    monkeypatch.setattr(check, "ptx_of", lambda k: ptx_of(k).replace("bar.sync", "//"))
+    outcome = cli("verify", program, plan, "--code")
+    assert outcome.code == 4
+    assert "code of scaled: read before written" in outcome.out
