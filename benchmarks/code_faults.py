@@ -25,7 +25,13 @@ from benchmarks.planted_code import Planted, planted
 from benchmarks.sanitize_plans import read as read_plans
 from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.errors import CompileError
-from mirage_py.runtime.code_check.check import CodeReport, check_code, launch_of, traced
+from mirage_py.runtime.code_check.check import (
+    MOST_EVENTS,
+    CodeReport,
+    check_code,
+    launch_of,
+    traced,
+)
 from mirage_py.runtime.code_check.compile_ptx import ptx_of
 from mirage_py.runtime.code_check.events import Launch, UnsupportedError
 from mirage_py.runtime.code_check.ptx import parse
@@ -61,9 +67,9 @@ class Named:
         """For this PTX."""
         return launch_of(self.kernel, parse(text, self.kernel.name), self.program, self.block)
 
-    def checked(self, text: str) -> CodeReport:
+    def checked(self, text: str, most_events: int = MOST_EVENTS) -> CodeReport:
         """The report on this PTX."""
-        return check_code(text, self.kernel.name, lambda _: self.launch(text))
+        return check_code(text, self.kernel.name, lambda _: self.launch(text), most_events)
 
 
 def measured_plans() -> Iterator[tuple[str, Plan]]:
@@ -192,6 +198,7 @@ def main() -> int:
     parser.add_argument("--kernels", type=int, default=24, help="so many have faults planted")
     parser.add_argument("--seconds", type=float, default=3600.0, help="for planting")
     parser.add_argument("--only", default="", help="a part of a kernel's name")
+    parser.add_argument("--events", type=int, default=2_000_000, help="at most, in a kernel")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     sources = [*measured_plans()]
@@ -199,7 +206,7 @@ def main() -> int:
         sources += [(checked.name, checked.plan) for checked in read_plans(asked.plans)]
     found, fit, clean = [], [], 0
     for named in kernels((n, p) for n, p in sources if asked.only in n):
-        report = named.checked(named.text)
+        report = named.checked(named.text, asked.events)
         found.append(row_of(named, report))
         clean += report.clean
         if report.clean and 100 < report.events <= _MOST_EVENTS:

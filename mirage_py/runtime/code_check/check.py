@@ -30,7 +30,7 @@ from mirage_py.ugraph.ugraph import BlockGraph
 REGISTERED = (accesses, effects, meetings)
 # What one check may cost: instructions of warps that are followed, and events that are ordered.
 MOST_INSTRUCTIONS = 4_000_000
-MOST_EVENTS = 1_500_000
+MOST_EVENTS = 150_000
 _MOST_BLOCKS = 1 << 14
 _DEEP = 20_000
 
@@ -146,14 +146,14 @@ def check_plan(plan: Plan) -> tuple[CodeReport, ...]:
     return tuple(reports)
 
 
-def check_code(text: str, name: str, launch_for: Any) -> CodeReport:
+def check_code(text: str, name: str, launch_for: Any, most_events: int = MOST_EVENTS) -> CodeReport:
     """Check PTX. ``launch_for(entry)`` gives the launch."""
     started = time.perf_counter()
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _DEEP))
     try:
         entry = parse(text, name)
-        return _checked(entry, launch_for(entry), started)
+        return _checked(entry, launch_for(entry), started, most_events)
     except UnsupportedError as reason:
         return CodeReport(name, unsupported=str(reason), seconds=time.perf_counter() - started)
     except InputError as error:
@@ -171,7 +171,7 @@ def check_kernel(kernel: CudaKernel, program: Program, block: BlockGraph) -> Cod
     return check_code(text, kernel.name, lambda entry: launch_of(kernel, entry, program, block))
 
 
-def _checked(entry: Entry, launch: Launch, started: float) -> CodeReport:
+def _checked(entry: Entry, launch: Launch, started: float, most_events: int) -> CodeReport:
     if launch.threads % 32:
         raise UnsupportedError(f"{launch.threads} threads are no whole warps")
     if launch.blocks > _MOST_BLOCKS:
@@ -184,8 +184,10 @@ def _checked(entry: Entry, launch: Launch, started: float) -> CodeReport:
         faults += memory.unwritten()
     groups = classes(traces, launch)
     events = sum(map(len, traces)) * launch.cluster
-    if events * len(groups) > MOST_EVENTS:
-        raise UnsupportedError(f"{events} events of {len(groups)} kinds of blocks are too many")
+    if events * len(groups) > most_events:
+        raise UnsupportedError(
+            f"{events} events in each of {len(groups)} kinds of blocks are more than {most_events}"
+        )
     done = 0
     for first in () if memory.faults else groups:
         blocks = range(first, first + launch.cluster)
