@@ -18,7 +18,7 @@ READY := $(VENV)/.ready
 PIP   := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(RUN) pip install -qq --no-compile
 GPU   := $(wildcard /dev/nvidia0)$(shell command -v nvidia-smi)
 
-.PHONY: setup demo test mutants random-programs differential golden fuzz faults check lint types clean sanitize
+.PHONY: setup demo test mutants random-programs differential golden fuzz faults code-faults check lint types clean sanitize
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -55,6 +55,9 @@ fuzz: $(READY) ## damaged files at every reader for SECONDS (default 300); needs
 
 faults: $(READY) ## searches and writers killed at KILLS (default 40) random moments
 	@OMP_NUM_THREADS=1 nice -n 19 $(BIN)/python tests/fuzz/campaign.py --kills $(or $(KILLS),40)
+
+code-faults: $(READY) ## the checker of emitted code on the suite and on faults planted into it; needs nvcc or NVRTC (OUT=)
+	@OMP_NUM_THREADS=1 nice -n 5 $(RUN) benchmarks.code_faults $(if $(OUT),-o $(OUT))
 
 sanitize: $(READY) ## the best kernels of every example under compute-sanitizer; needs a GPU
 	@$(RUN) benchmarks.sanitize_plans sanitize-out/plans
