@@ -4,7 +4,8 @@
 or NVRTC and no GPU. The kernels are those of the fastest CUDA plan of each row that was measured,
 at its real sizes, and with ``--plans`` what ``sanitize_plans`` found. A planted fault that is not
 found is run in random interleavings (``code_interleavings.py``): where all reads see what they saw,
-and all accesses are the same, it makes no other kernel.
+and all accesses are the same, it makes no other kernel; where they see other data, but the same in
+all runs, the order is right and a value is wrong: the float gate's matter.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ _MEASURED = Path(__file__).parent / "results/h200-measurements.jsonl.gz"
 _RUNS = 16
 # Kernels with more events than this are checked, and no faults are planted into them.
 _MOST_EVENTS = 1_600
+# A wrong value, but the same in every order: not what this checker is for.
+_IN_ORDER = "other data, the same in every run,"
 # What random runs do not know of, and why a fault may make no other kernel.
 _ARGUED = {
     "wgmma fence left out": "no register of the product is written since the fence before",
@@ -137,18 +140,26 @@ class Oracle:
             return str(error)
         if program.memory.digest != self.program.memory.digest:
             return "other accesses to global memory"
-        first = range(self.launch.cluster)
-        return differs(traces, first, max(16, program.shared_end), self.seen, _RUNS)
+        first, shared = range(self.launch.cluster), max(16, program.shared_end)
+        own = Run(traces, first, shared, len(traces), 0, 0.0).go()
+        other = "the first run does not end" if own.stuck else ""
+        other = other or differs(traces, first, shared, own.seen, _RUNS)
+        if other:
+            return other
+        wrong = [k for k, value in own.seen.items() if self.seen.get(k, value) != value]
+        return f"{_IN_ORDER} in line {wrong[0][1]}" if wrong else ""
 
 
 def judged(named: Named, fault: Planted, oracle: Oracle) -> tuple[str, str]:
-    """``found``, ``same`` or ``missed``, and why."""
+    """``found``, ``refused`` as not checked, ``same``, ``in order`` or ``missed``, and why."""
     report = named.checked(fault.text)
     if report.faults:
         return "found", report.faults[0].kind
     if report.unsupported:
         return "refused", report.unsupported
     other = oracle.differs(fault)
+    if other.startswith(_IN_ORDER):
+        return "in order", other
     if other:
         return "missed", other
     return "same", _ARGUED.get(fault.kind, f"{_RUNS} random runs read the same")
@@ -180,7 +191,7 @@ def plant(chosen: Sequence[Named], each: int, seed: int, seconds: float) -> list
 def table(rows: Sequence[Json]) -> Iterator[str]:
     """One line for each kind of fault."""
     counts = Counter((row["kind"], row["verdict"]) for row in rows)
-    verdicts = ("found", "refused", "same", "missed")
+    verdicts = ("found", "refused", "same", "in order", "missed")
     yield f"{'kind':40s} planted" + "".join(f"{v:>9s}" for v in verdicts)
     for kind in dict.fromkeys(row["kind"] for row in rows):
         numbers = [counts[kind, v] for v in verdicts]
