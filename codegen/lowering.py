@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mirage_py.codegen.base_two_shifts import stored_in_base_two
+from mirage_py.codegen.half_range import within_half_range
 from mirage_py.codegen.precision import TypedBlock, insert_casts
 from mirage_py.codegen.scales import with_late_scales
 from mirage_py.codegen.strength import reduce_strength
@@ -22,7 +23,10 @@ class Lowered:
 
 def lowered(ugraph: UGraph, blocks: Sequence[BlockGraph]) -> Lowered:
     """The block graphs of a µGraph, given in order, as back ends emit them."""
-    cheaper = [reduce_strength(with_late_scales(b)) for b in blocks]
+    cheaper = [
+        within_half_range(ugraph.program, reduce_strength(with_late_scales(b)), ugraph.tensors)
+        for b in blocks
+    ]
     typed = tuple(insert_casts(ugraph.program, b, ugraph.tensors) for b in cheaper)
     return Lowered(typed, stored_in_base_two(typed, _between_blocks(ugraph)))
 

@@ -73,7 +73,7 @@ class _Caster:
             if node.op != "mul":
                 continue
             types = [self.types[a] for a in node.args]
-            loads = all(self.block.nodes[a].op == "load" for a in node.args)
+            loads = all(self._is_stored_half(a) for a in node.args)
             users = [i for i, n in enumerate(self.block.nodes) if number in n.args]
             dots = [i for i in users if self._is_dot_of(i, types[0])]
             rest = [i for i in users if i not in dots]
@@ -81,6 +81,10 @@ class _Caster:
             if loads and types[0].is_half and types[0] == types[1] and dots and sums:
                 found.append(number)
         return tuple(found)
+
+    def _is_stored_half(self, number: int) -> bool:
+        """Whether it is a half number as it stands: loaded, or cast to one."""
+        return self.block.nodes[number].op in ("load", "cast") and self.types[number].is_half
 
     def _is_dot_of(self, number: int, dtype: DType) -> bool:
         node = self.block.nodes[number]

@@ -35,19 +35,24 @@ class NewNodes:
 Rule = Callable[[NewNodes, int], int | None]
 
 
-def rebuild_block(block: BlockGraph, rule: Rule) -> BlockGraph:
+def rebuild_block(
+    block: BlockGraph, rule: Rule, prologue: Callable[[NewNodes], None] = lambda _: None
+) -> BlockGraph:
     """The block graph that ``rule`` makes, which sees the nodes in the order of the sections.
 
-    Positions change, so that it has no thread graphs.
+    ``prologue`` adds nodes at the start of the first section. Positions change, so that it has no
+    thread graphs.
     """
     new = NewNodes(block)
     sections = []
-    for section in block.sections:
+    for number, section in enumerate(block.sections):
         first = len(new.nodes)
-        for number in section.nodes:
-            made = rule(new, number)
+        if number == 0:
+            prologue(new)
+        for node in section.nodes:
+            made = rule(new, node)
             if made is not None:
-                new.place[number] = made
+                new.place[node] = made
         sections.append(replace(section, nodes=tuple(range(first, len(new.nodes)))))
     return replace(block, nodes=tuple(new.nodes), sections=tuple(sections), threads=())
 
