@@ -258,8 +258,12 @@ class KernelEmitter:
         """Dimensions that other sections loop over, and that this one sees all of."""
         looped = {s.loop for s in self.block.sections if s.loop is not None}
         used = {d for n in section.nodes for d in _mentioned_dims(self.block.nodes[n])}
+        later = {s.loop for s in self.block.sections[number + 1 :]}
         for dim in self.program.dim_names:
             if dim in looped and dim in used and dim != section.loop:
+                if dim in later:
+                    # Triton takes a name that a loop gives another shape for one it carries.
+                    self.tiles.dim_var[dim] = f"{identifier(dim)}_whole"
                 self._whole_position(dim, number)
 
     def _whole_position(self, dim: str, section: int) -> None:
@@ -279,7 +283,7 @@ class KernelEmitter:
             if self.block.nodes[node].op.startswith("accum"):
                 self.accumulators.initialise(node, number)
         tile = self.tiling.padded(dim, number)
-        var = self.tiles.dim_var[dim]
+        var = self.tiles.dim_var[dim] = identifier(dim)
         stages = self.options.num_stages
         depth = stages[loop_number] if loop_number < len(stages) else 1
         live, size = self.live[number], self.tiles.size(dim)

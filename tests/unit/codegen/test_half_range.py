@@ -1,0 +1,62 @@
+"""Gains in float16: a product with them stays in range, whatever the inputs are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import plans
+import pytest
+
+from mirage_py.codegen.triton.module import emit_triton
+from mirage_py.runtime.emulated import run_emulated
+from mirage_py.runtime.interpreted import run_interpreted
+from mirage_py.ugraph.dtypes import BF16, F16
+from mirage_py.verify.element_types import round_to
+
+RUNS = {"triton": run_interpreted, "cuda": run_emulated}
+
+
+def _inputs(program, large, gain):
+    """Normal numbers, with one channel of ``large`` and gains about ``gain``."""
+    rng = np.random.default_rng(3)
+    shapes = {t.name: t.shape for t in program.inputs}
+    x = rng.normal(size=shapes["X"]) * min(large, 1.0)
+    x[:, 5] = large
+    arrays = {
+        "X": x,
+        "G": gain * (1 + 0.1 * rng.normal(size=shapes["G"])),
+        "W": rng.normal(size=shapes["W"]) / shapes["W"][0] ** 0.5,
+    }
+    return {t.name: round_to(arrays[t.name], t.dtype) for t in program.inputs}
+
+
+@pytest.mark.parametrize("backend", sorted(RUNS))
+@pytest.mark.parametrize(("large", "gain"), [(3e4, 3.0), (6e4, 2e4), (1e-3, 1e-2), (1.0, 1e-4)])
+def test_a_channel_far_from_the_others_leaves_no_infinity(backend, large, gain):
+    plan = _plan(backend)
+    arrays = _inputs(plan.ugraph.program, large, gain)
+    found = RUNS[backend](plan, arrays)["Y"].astype(np.float64)
+    expected = plans.rms_reference(arrays)
+    kept = np.abs(expected) < F16.max_finite
+    assert kept.all() or gain > 1e3
+    assert np.isfinite(found[kept]).all()
+    error = np.linalg.norm((found - expected)[kept]) / np.linalg.norm(expected[kept])
+    assert error < 2e-3
+
+
+@pytest.mark.parametrize("backend", sorted(RUNS))
+def test_gains_of_zero_give_zero(backend):
+    plan = _plan(backend)
+    arrays = _inputs(plan.ugraph.program, 1.0, 0.0)
+    assert np.array_equal(RUNS[backend](plan, arrays)["Y"], np.zeros((7, 50)))
+
+
+def test_bfloat16_has_the_range_of_float32():
+    (scaled,), (plain,) = (emit_triton(plans.rms_plan(dtype=t)) for t in (F16, BF16))
+    assert "maximum" in scaled.source
+    assert "maximum" not in plain.source
+
+
+def _plan(backend):
+    return replace(plans.rms_plan(), backend=backend)
