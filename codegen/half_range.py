@@ -35,9 +35,7 @@ def within_half_range(
     return _Scaled(block, vectors).built() if vectors else block
 
 
-def _vectors(
-    program: Program, block: BlockGraph, tensors: dict[str, Tensor]
-) -> dict[int, int]:
+def _vectors(program: Program, block: BlockGraph, tensors: dict[str, Tensor]) -> dict[int, int]:
     """Products of two float16 loads that feed tensor cores: the load that is a vector."""
     tiling = Tiling(program, block)
     found: dict[int, int] = {}
