@@ -1,8 +1,8 @@
 """Operands of tensor cores in float16, kept inside its range.
 
-The product of two float16 inputs, x g, reaches 4e9 where float16 ends at 65504, and 1e-14 where its
-numbers end at 6e-8. A norm that divides after the product, sum(x g w) / |x|, is finite all the same,
-and so is eager PyTorch, which divides first. So g, where it has the contracted dimension alone, is
+The product of two float16 inputs, x g, reaches 4e9 where float16 ends at 65504, and 1e-14 where
+its numbers end at 6e-8. A norm that divides after the product, sum(x g w) / |x|, is finite and so
+is eager PyTorch, which divides first. So g, where it has the contracted dimension alone, is
 divided by its largest magnitude m on the way into the product, and sums of it are multiplied by m
 again:
 
