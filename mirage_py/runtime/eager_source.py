@@ -83,6 +83,7 @@ class _Writer:
         self.taken = set(names.values())
         self.out = CodeWriter()
         self.has_bare_exp = False
+        self.wide = _computed_wide(program)
 
     def module(self) -> str:
         out = self.out
@@ -104,7 +105,10 @@ class _Writer:
 
     def _value(self, number: int) -> _Value:
         if number not in self.values:
-            self.values[number] = self._named(number, self._computed(number))
+            value = self._computed(number)
+            if number in self.wide and value.dtype is not None and value.dtype.is_half:
+                value = self._cast(value, F32)
+            self.values[number] = self._named(number, value)
         return self.values[number]
 
     def _named(self, number: int, value: _Value) -> _Value:
@@ -349,6 +353,25 @@ class _Writer:
         places = ", ".join(self.views.positions(e, dims, self.device) for e in output.index)
         self.out.line(f"{name}[{places}] = {aligned(value.text, value.dims, dims)}")
         return name
+
+
+def _computed_wide(program: Program) -> tuple[int, ...]:
+    """What is read, and products, that make a float32 result without being rounded on the way.
+
+    PyTorch gives such a result of half inputs only where they were converted first.
+    """
+    todo = [o.node for o in program.outputs if o.tensor.dtype == F32]
+    seen: dict[int, None] = {}
+    while todo:
+        number = todo.pop()
+        node = program.nodes[number]
+        is_rounded = isinstance(node.attr, DType) and node.attr.is_half
+        if number in seen or is_rounded:
+            continue
+        seen[number] = None
+        if node.op != "matmul":
+            todo.extend(node.args)
+    return tuple(n for n in seen if program.nodes[n].op in ("load", "matmul"))
 
 
 def _scalar(value: float) -> _Value:

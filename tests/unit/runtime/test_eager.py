@@ -10,6 +10,7 @@ import torch
 from plans import random_inputs, relative_error, rms_program, scale_program
 
 import mirage_py
+from mirage_py.frontend.torch.trace import trace
 from mirage_py.runtime.eager import torch_function
 from mirage_py.runtime.eager_source import eager_source
 from mirage_py.ugraph import index as ix
@@ -230,3 +231,23 @@ def test_a_tensor_without_axes_is_no_number():
     Z[n] : f32 = where(L[n] < 0.0, X[n], sum[n](X[n] * X[n]))
     """
     check(mirage_py.parse(text))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, w: x.float().softmax(-1),
+        lambda x, w: (x.float() - x.float().mean(-1, keepdim=True)).tanh() * 3,
+        lambda x, w: torch.nn.functional.layer_norm(x.float(), (64,)),
+        lambda x, w: (x @ w).float().sigmoid(),
+    ],
+    ids=["softmax", "pointwise", "norm", "behind a product"],
+)
+def test_a_wide_result_of_half_inputs_is_computed_wide(fn):
+    torch.manual_seed(0)
+    x, w = torch.randn(4, 64).bfloat16(), torch.randn(64, 8).bfloat16()
+    program, given = trace(fn, x, w), {"x": x, "w": w}
+    result = torch_function(program)(*[given[t.name] for t in program.inputs])
+    want = fn(x, w)
+    assert result.dtype is want.dtype is torch.float32
+    torch.testing.assert_close(result, want, rtol=1e-5, atol=1e-6)
