@@ -40,6 +40,7 @@ from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.coverage import COUNTED_ELEMENTS, is_mixed_radix
 from mirage_py.ugraph.index import IndexExpr, Predicate
+from mirage_py.ugraph.lossy_casts import observed_casts
 from mirage_py.ugraph.node import Access, Node
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 from mirage_py.ugraph.program import Program
@@ -66,6 +67,12 @@ def goal_of(program: Program, ugraph: UGraph) -> Goal:
     outputs = [o.tensor for o in program.outputs]
     if own.inputs != program.inputs or [o.tensor for o in own.outputs] != outputs:
         raise UnsupportedError(f"the µGraph is of another program than {program.name}")
+    lossy = observed_casts(program)
+    if lossy:
+        raise UnsupportedError(
+            f"the program computes what a cast to {' or '.join(lossy)} loses",
+            why="in a proof a cast between floating-point types is the value itself",
+        )
     axes, split = Axes(ugraph), split_dims(program, ugraph)
     validate_program(program)
     asked = ProgramTerms(program, axes, split)

@@ -186,7 +186,8 @@ class FieldMeaning:
         self.ops = ops
 
     def apply(self, op: str, attr: Attr, args: Sequence[FieldArray]) -> FieldArray:
-        del attr  # a cast changes no value of the field
+        if op == "cast":
+            return self.ops.cast(args[0], str(attr))
         meaning = operator(op).over_field
         if meaning is None:
             raise UnsupportedError(f"'{op}' is not an elementwise operator over a field")

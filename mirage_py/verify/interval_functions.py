@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph.buffers import FloatArray
+from mirage_py.ugraph.dtypes import DType
 from mirage_py.ugraph.operators import operator
+from mirage_py.verify.element_types import round_to
 from mirage_py.verify.intervals import (
     UNIT,
     Interval,
@@ -50,6 +52,15 @@ def monotone(f: Function, a: Interval) -> Interval:
     ends = np.nextafter(a.mid + a.rad, np.inf), np.nextafter(a.mid - a.rad, -np.inf)
     spread = np.maximum(*(np.abs(f(end) - mid) for end in ends))
     return _of_function(mid, np.where(a.rad == 0, 0.0, spread), a)
+
+
+def rounding(a: Interval, to: DType) -> Interval:
+    """The nearest value of a type: exact where all that the operand may be has the same."""
+    with np.errstate(all="ignore"):
+        low, high = round_to(a.mid - a.rad, to), round_to(a.mid + a.rad, to)
+        mid = round_to(a.mid, to)
+        spread = np.maximum(np.abs(high - mid), np.abs(low - mid))
+        return enclosed(mid, np.where(a.rad == 0, 0.0, spread), (a,))
 
 
 def power(a: Interval, exponent: float) -> Interval:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage_py.ugraph.buffers import Buffer, FloatArray, Index
+from mirage_py.ugraph.dtypes import DType
 from mirage_py.ugraph.meaning import FloatMeaning
 from mirage_py.ugraph.node import Attr
 from mirage_py.verify import interval_functions as functions
@@ -33,11 +34,13 @@ _SHIFTS = 5
 class IntervalMeaning:
     """A Meaning; see mirage_py.verify.intervals. The last axis of an array counts the draws."""
 
-    def __init__(self) -> None:
+    def __init__(self, opaque_casts: Sequence[str] = ()) -> None:
         self._floats = FloatMeaning()
+        self._opaque_casts = tuple(opaque_casts)
 
     def apply(self, op: str, attr: Attr, args: Sequence[Interval]) -> Interval:
-        del attr
+        if isinstance(attr, DType) and str(attr) in self._opaque_casts:
+            return functions.rounding(args[0], attr)
         return functions.apply(op, args)
 
     def power(self, x: Interval, exponent: float) -> Interval:

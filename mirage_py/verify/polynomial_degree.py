@@ -8,13 +8,15 @@ and shifts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
+from math import isfinite, prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mirage_py.ugraph.buffers import Buffer, Index
+from mirage_py.ugraph.field.reading import Reading
+from mirage_py.ugraph.field.ring import exact_rational
 from mirage_py.ugraph.node import Attr
 
 # Pairs of operators that are one function with its arguments in the other order.
@@ -27,15 +29,19 @@ _UNKNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class Degrees:
-    """Bounds of the degrees for every element of a tensor."""
+    """Bounds of the degrees for every element of a tensor.
+
+    ``shifts`` counts what shifts exponents in it: the exponential has a power of each as a factor.
+    """
 
     extents: tuple[int, ...]
     numerator: int
     denominator: int = 0
+    shifts: int = 0
 
     def of(self, extents: Sequence[int]) -> Degrees:
         """The same bounds for another shape."""
-        return Degrees(tuple(extents), self.numerator, self.denominator)
+        return replace(self, extents=tuple(extents))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +63,18 @@ class DegreeMeaning:
     divisors.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reading: Reading = Reading()) -> None:  # noqa: B008
+        self._reading = reading
         self.arguments: dict[str, Arguments] = {}
         self.divisor_degrees = 0
 
     def apply(self, op: str, attr: Attr, args: Sequence[Degrees]) -> Degrees:
-        del attr
         extents = np.broadcast_shapes(*(a.extents for a in args))
         if op in _UNKNOWN:
-            return self._unknown(MIRRORED.get(op, op), extents, args)
+            found = self._unknown(MIRRORED.get(op, op), extents, args)
+            return replace(found, shifts=1) if any(a.shifts for a in args) else found
+        if op == "cast" and self._reading.is_opaque(str(attr)):
+            return self._unknown(f"cast {attr}", extents, args)
         return self._rational(op, args).of(extents)
 
     def _rational(self, op: str, args: Sequence[Degrees]) -> Degrees:
@@ -106,11 +115,13 @@ class DegreeMeaning:
 
     def shift(self, x: Degrees, key: str) -> Degrees:
         del key
-        return Degrees(x.extents, 0)
+        return Degrees(x.extents, 0, shifts=1)
 
     def const(self, value: float) -> Degrees:
-        del value
-        return Degrees((), 0)
+        """Its prime factors may be variables; minus infinity is a shift."""
+        if not isfinite(value):
+            return Degrees((), 0, shifts=1)
+        return Degrees((), *self._reading.degrees(exact_rational(value)))
 
     def size(self, extent: int) -> Degrees:
         del extent
@@ -128,13 +139,14 @@ class DegreeMeaning:
         return Degrees(_reduced(x.extents, axes), numerator, terms * x.denominator)
 
     def max(self, x: Degrees, axes: Sequence[int]) -> Degrees:
-        return Degrees(_reduced(x.extents, axes), 0)
+        return Degrees(_reduced(x.extents, axes), 0, shifts=1)
 
     def contract(self, a: Degrees, b: Degrees, axes: Sequence[int]) -> Degrees:
         return self.sum(_product(a, b).of(np.broadcast_shapes(a.extents, b.extents)), axes)
 
     def rescale(self, old: Degrees, new: Degrees, degree: int) -> Degrees:
-        return Degrees(np.broadcast_shapes(old.extents, new.extents), abs(degree), abs(degree))
+        moved = abs(degree) * (old.shifts + new.shifts)
+        return Degrees(np.broadcast_shapes(old.extents, new.extents), moved, moved)
 
     def shape(self, x: Degrees) -> tuple[int, ...]:
         return x.extents
@@ -164,9 +176,9 @@ class DegreeMeaning:
         return Degrees(tuple(extents), 1)
 
     def _exp(self, a: Degrees) -> Degrees:
-        """The value or its inverse, times a shift or its inverse."""
+        """The value or its inverse, times powers of shifts or of their inverses."""
         self._unknown("exp", a.extents, [a])
-        return Degrees(a.extents, 2, 2)
+        return Degrees(a.extents, 1 + a.shifts, 1 + a.shifts)
 
     def _quotient(self, a: Degrees, b: Degrees) -> Degrees:
         self.divisor_degrees += prod(b.extents) * (b.numerator + b.denominator)
@@ -184,6 +196,7 @@ class _DegreeBuffer:
             self._held.extents,
             max(self._held.numerator, value.numerator),
             max(self._held.denominator, value.denominator),
+            max(self._held.shifts, value.shifts),
         )
 
     def missing(self) -> int:
@@ -195,7 +208,7 @@ class _DegreeBuffer:
 
 def _sum(a: Degrees, b: Degrees) -> Degrees:
     numerator = max(a.numerator + b.denominator, b.numerator + a.denominator)
-    return Degrees(a.extents, numerator, a.denominator + b.denominator)
+    return Degrees(a.extents, numerator, a.denominator + b.denominator, a.shifts + b.shifts)
 
 
 def _product(a: Degrees, b: Degrees) -> Degrees:

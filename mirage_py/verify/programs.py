@@ -240,4 +240,4 @@ def _whole_difference(
                 return Difference(one, element, trial, _sizes_text(left))
         return None
 
-    return redrawn(left, FIELDS[trial % len(FIELDS)], seed + trial, both)
+    return redrawn(left, FIELDS[trial % len(FIELDS)], seed + trial, both, other=right)

@@ -23,6 +23,7 @@ from mirage_py.verify.difference import Mismatch
 from mirage_py.verify.interval_meaning import IntervalMeaning
 from mirage_py.verify.intervals import Interval
 from mirage_py.verify.structured_inputs import structured_inputs
+from mirage_py.verify.trial import opaque_casts
 from mirage_py.verify.work import peak_elements
 
 MAX_DRAWS = 32
@@ -49,9 +50,10 @@ def real_test(program: Program, ugraph: UGraph, *, seed: int) -> RealEvidence:
     """
     draws = _draws(program)
     inputs = structured_inputs(program, draws, seed)
-    expected = evaluate_program(program, inputs, IntervalMeaning())
+    meaning = IntervalMeaning(opaque_casts(program))
+    expected = evaluate_program(program, inputs, meaning)
     try:
-        found = evaluate_ugraph(ugraph, inputs, IntervalMeaning())
+        found = evaluate_ugraph(ugraph, inputs, meaning)
     except ValidationError as error:
         return RealEvidence(draws, 0, Mismatch("", (), str(error)))
     names = [(o.tensor.name, o.tensor.name) for o in program.outputs]
@@ -66,8 +68,9 @@ def real_comparison(
     """
     draws = min(_draws(left), _draws(right))
     inputs = structured_inputs(left, draws, seed)
-    ours = evaluate_program(left, inputs, IntervalMeaning())
-    theirs = evaluate_program(right, inputs, IntervalMeaning())
+    meaning = IntervalMeaning(opaque_casts(left, right))
+    ours = evaluate_program(left, inputs, meaning)
+    theirs = evaluate_program(right, inputs, meaning)
     return _compared(draws, ours, theirs, names, both_ways=True)
 
 

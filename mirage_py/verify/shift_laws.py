@@ -102,6 +102,8 @@ class ShiftLaws:
     def _unary(self, op: str, attr: Attr, x: Shifted) -> Shifted | None:
         assert x.by is not None
         by, is_scaled = x.by, x.is_scaled
+        if op == "cast" and self.ops.reading.is_opaque(str(attr)):
+            return None
         if op == "neg" and not x.is_scaled:
             by = self.ops.neg(by)
         elif op in _POWERS and x.is_scaled:

@@ -68,6 +68,9 @@ class UnknownFunctionMeaning(FieldMeaning):
         self._exponents = 0
 
     def apply(self, op: str, attr: Attr, args: Sequence[FieldArray]) -> FieldArray:
+        if op == "cast" and self.ops.reading.is_opaque(str(attr)):
+            _refuse_shift(args[0], op)
+            return self.odd(f"cast {attr}", args[0])
         if op in _SHIFTABLE:
             return self._linear(op, args)
         if op in _SELECTIONS and any(a.q is not None for a in args):

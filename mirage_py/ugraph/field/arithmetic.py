@@ -124,6 +124,10 @@ class FieldOps(OrderedOps):
         reached = self.tanh(self.mul(self.constant(_SQRT_2_OVER_PI), bent))
         return self.mul(self.mul(self.constant(_HALF), a), self.add(self.constant(1), reached))
 
+    def cast(self, a: FieldArray, to: str) -> FieldArray:
+        """The value itself, or a keyed random odd function for a type whose rounding shows."""
+        return self._odd_keyed(f"cast {to}", a) if self.reading.is_opaque(to) else a
+
     def keyed(self, name: str, *arguments: FieldArray) -> FieldArray:
         """A random function of the p parts, one for each name: for what has no field meaning.
 

@@ -12,6 +12,7 @@ import numpy as np
 from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph.field import contraction, residues
 from mirage_py.ugraph.field.primes import Field
+from mirage_py.ugraph.field.reading import Reading
 from mirage_py.ugraph.field.values import FieldArray, Residues
 
 Axes: TypeAlias = int | Sequence[int]
@@ -22,12 +23,14 @@ class RingOps:
     """Arithmetic modulo p and modulo q side by side. Operands broadcast as in NumPy.
 
     A result has a q part if every operand has one. One object stands for one trial: programs are
-    compared by evaluating both with the same object on the same inputs.
+    compared by evaluating both with the same object on the same inputs. ``reading`` says what
+    stands for constants and casts.
     """
 
-    def __init__(self, field: Field, seed: int) -> None:
+    def __init__(self, field: Field, seed: int, reading: Reading = Reading()) -> None:  # noqa: B008
         self.field = field
         self.seed = seed
+        self.reading = reading
         self._moduli = (field.p, field.q)
         self._constants: dict[Fraction, FieldArray] = {}
 
@@ -79,7 +82,8 @@ class RingOps:
         return self._both(lambda x, y, m: contraction.contract(x, y, over, keepdims, m), a, b)
 
     def constant(self, value: Real) -> FieldArray:
-        """The exact rational a number's decimal text means (1e-6 is 1 / 10^6), with shape ().
+        """The exact rational a number's decimal text means (1e-6 is 1 / 10^6), with shape (), or
+        what the reading has for it.
 
         Raises ``UnsupportedError`` for an infinity or NaN, ``DivisionByZero`` if a denominator is a
         multiple of a prime of this field.
@@ -87,7 +91,12 @@ class RingOps:
         rational = exact_rational(value)
         known = self._constants.get(rational)
         if known is None:
-            p_part, q_part = (np.array(_residue(rational, m)) for m in self._moduli)
+            try:
+                residue = self.reading.residue
+                parts = [np.array(residue(rational, m, self.seed)) for m in self._moduli]
+            except ValueError:
+                raise residues.DivisionByZero(f"the denominator of {rational} is zero") from None
+            p_part, q_part = parts
             known = FieldArray(p_part, q_part)
             self._constants[rational] = known
         return known
@@ -152,10 +161,3 @@ def normal_axes(axes: Axes, rank: int) -> tuple[int, ...]:
         if not -rank <= axis < rank:
             raise ValueError(f"axis {axis} of a tensor with {rank} axes")
     return tuple(sorted(dict.fromkeys(axis % rank for axis in given)))
-
-
-def _residue(rational: Fraction, m: int) -> int:
-    try:
-        return rational.numerator * pow(rational.denominator, -1, m) % m
-    except ValueError:
-        raise residues.DivisionByZero(f"the denominator of {rational} is zero modulo {m}") from None

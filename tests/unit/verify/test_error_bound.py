@@ -155,6 +155,71 @@ def test_arguments_of_unknown_functions_are_counted():
     )
     meaning = DegreeMeaning()
     evaluate_program(program, {t.name: Degrees(t.shape, 1) for t in program.inputs}, meaning)
-    # The sum of exponentials (2 over 2, for a value or its inverse and a shift) has 5 terms.
-    assert meaning.arguments == {"exp": Arguments(20, 2, 0), "sqrt": Arguments(2, 10, 10)}
+    # The sum of exponentials (1 over 1, for a value or its inverse) has 5 terms.
+    assert meaning.arguments == {"exp": Arguments(20, 2, 0), "sqrt": Arguments(2, 5, 5)}
     assert meaning.arguments["exp"].coincidence_degree == 800
+
+
+def test_a_shift_is_counted_as_often_as_it_is_added():
+    meaning = DegreeMeaning()
+    exponent = meaning.shift(Degrees((2,), 1), "m")
+    for _ in range(60):
+        exponent = meaning.apply("add", None, [exponent, exponent])
+    found = meaning.apply("exp", None, [exponent])
+    assert found.numerator == found.denominator == 1 + 2**60
+
+
+MASKED = "N = 4, K = 3\nX[N, K], U[N, K] : f32, M[N, K] : bool\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "body", "proven"),
+    [
+        # A truth value is any element: this holds for all of them.
+        (
+            "Y[n] = sum[k](where(M[n, k], X[n, k], U[n, k]))",
+            "Y[n] = sum[k](M[n, k] * (X[n, k] - U[n, k])) + sum[k](U[n, k])",
+            True,
+        ),
+        # This only for 0 and 1, which are drawn too seldom for a bound.
+        (
+            "Y[n, k] = M[n, k] * X[n, k] + U[n, k]",
+            "Y[n, k] = M[n, k] * M[n, k] * X[n, k] + U[n, k]",
+            False,
+        ),
+    ],
+)
+def test_truth_values_are_variables(text, body, proven):
+    graph = naive_plan(parse(MASKED + body), {}).ugraph
+    evidence = field_test(parse(MASKED + text), graph, seed=2)
+    assert evidence.equal
+    assert (evidence.error_bound is not None) == proven
+    assert "truth values" in evidence.bound_reason or proven
+
+
+def test_a_selection_by_a_number_has_no_bound():
+    text = "Y[n, k] = where(X[n, k], U[n, k], 3)"
+    probability, reason = bound_of(text, text)
+    assert probability is None
+    assert "truth value" in reason
+
+
+def test_constants_are_variables():
+    # 2147483648 - 458769 is a prime in use.
+    text = "Y[n, k] = 2147483648 * X[n, k] - 458769 * X[n, k] + U[n, k]"
+    program, wrong = parse(HEAD + text), parse(HEAD + "Y[n, k] = 0 * X[n, k] + U[n, k]")
+    graph = naive_plan(wrong, {}).ugraph
+    assert eb.error_bound(program, graph, trials=1, seed=1).probability is None
+    assert not field_test(program, graph, seed=1).equal
+    # Products of constants are what they are, sums of them are not.
+    product = "Y[n, k] = 3 * (7 * X[n, k]) + U[n, k]"
+    assert bound_of(product, "Y[n, k] = 21 * X[n, k] + U[n, k]")[0] is not None
+    total = "Y[n, k] = 7 * X[n, k] + 11 * X[n, k] + U[n, k]"
+    assert bound_of(total, "Y[n, k] = 18 * X[n, k] + U[n, k]")[0] is None
+
+
+def test_the_bound_is_of_the_pair_and_not_of_the_seed():
+    graph = samples.ugraph("attention")
+    found = [field_test(graph.program, graph, seed=seed).error_bound for seed in (1, 2, 30)]
+    assert found[0] is not None
+    assert found == [found[0]] * 3

@@ -75,6 +75,26 @@ DIFFERENT = {
         X + "Y[b, s] = Z[b, s] * (X[b, s] > 0)",
         X + "Y[b, s] = Z[b, s] - Z[b, s] * (X[b, s] < 0)",
     ),
+    "what a cast loses": (
+        HALF + "Y[b, d] = sum[s](cast(X[b, s] - cast(X[b, s], bf16), bf16) * W[s, d])",
+        HALF + "Y[b, d] = sum[s](0 * X[b, s] * W[s, d])",
+    ),
+    "what a cast loses in products": (
+        HALF + "Y[b, d] = sum[s](X[b, s] * W[s, d]) - sum[s](cast(X[b, s], bf16) * W[s, d])",
+        HALF + "Y[b, d] = sum[s](0 * X[b, s] * W[s, d])",
+    ),
+    "what a cast loses in a comparison": (
+        HALF + "Y[b, d] = sum[s](where(cast(X[b, s], f16) > X[b, s], W[s, d], 0))",
+        HALF + "Y[b, d] = sum[s](0 * X[b, s] * W[s, d])",
+    ),
+    "what a cast loses in a quotient": (
+        HALF + "Y[b, d] = sum[s](cast(X[b, s], f16) / X[b, s] * W[s, d])",
+        HALF + "Y[b, d] = sum[s](X[b, s] / X[b, s] * W[s, d])",
+    ),
+    "two casts": (
+        HALF + "Y[b, d] = sum[s]((cast(X[b, s], f16) - cast(X[b, s], bf16)) * W[s, d])",
+        HALF + "Y[b, d] = sum[s](0 * X[b, s] * W[s, d])",
+    ),
     "a negative factor of a relu": (
         X + "Y[b, s] = relu(-31 * X[b, s]) + Z[b, s]",
         X + "Y[b, s] = -31 * relu(X[b, s]) + Z[b, s]",
@@ -165,9 +185,33 @@ EQUAL = {
         HALF + "Y[b, s] = X[b, s] + sum[d](cast(sum[r](X[b, r] * W[r, d]), bf16) * W[s, d])",
         HALF + "Y[b, s] = sum[d](W[s, d] * cast(sum[r](X[b, r] * W[r, d]), bf16)) + X[b, s]",
     ),
+    "what a cast loses, twice": (
+        HALF + "Y[b, d] = sum[s]((X[b, s] - cast(X[b, s], bf16)) * W[s, d]) * 2",
+        HALF + "Y[b, d] = sum[s](W[s, d] * (2 * X[b, s] - 2 * cast(X[b, s], bf16)))",
+    ),
+    "what a cast loses, in two sums": (
+        HALF + "Y[b, d] = sum[s]((X[b, s] - cast(X[b, s], bf16)) * W[s, d])",
+        HALF + "Y[b, d] = sum[s](X[b, s] * W[s, d]) - sum[s](cast(X[b, s], bf16) * W[s, d])",
+    ),
+    "a factor of a relu": (
+        X + "Y[b, s] = relu(31 * X[b, s]) + Z[b, s]",
+        X + "Y[b, s] = 31 * relu(X[b, s]) + Z[b, s]",
+    ),
+    "a factor of an absolute value": (
+        X + "Y[b, s] = abs(-43 * X[b, s]) + Z[b, s]",
+        X + "Y[b, s] = 43 * abs(X[b, s]) + Z[b, s]",
+    ),
     "a root of a square": (
         X + "Y[b, s] = sqrt(3721) * X[b, s] + Z[b, s]",
         X + "Y[b, s] = Z[b, s] + 61 * X[b, s]",
+    ),
+    "a decimal factor of a relu": (
+        X + "Y[b, s] = relu(0.37 * X[b, s]) + Z[b, s]",
+        X + "Y[b, s] = 0.37 * relu(X[b, s]) + Z[b, s]",
+    ),
+    "a root and its factor": (
+        X + "Y[b, s] = sqrt(961 * X[b, s]^2 + 961 * Z[b, s]^2)",
+        X + "Y[b, s] = 31 * sqrt(X[b, s]^2 + Z[b, s]^2)",
     ),
     "one element": (ONE + "Y[i] = max(X[i], Z[i])", ONE + "Y[i] = -min(-X[i], -Z[i])"),
     "many constants": (
@@ -198,7 +242,7 @@ EQUAL = {
         X + "Y[b, s] = where(X[b, s], Z[b, s], 3)",
         X + "Y[b, s] = where(X[b, s] != 0, Z[b, s], 3)",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", DIFFERENT)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from mirage_py.errors import UnsupportedError
-from mirage_py.ugraph.field import FIELDS, DivisionByZero, Field, FieldArray, FieldOps
+from mirage_py.ugraph.field import FIELDS, DivisionByZero, Field, FieldArray, FieldOps, residues
+from mirage_py.ugraph.field.reading import Reading
+from mirage_py.ugraph.field.ring import exact_rational
 
 
 @pytest.fixture(params=FIELDS, ids=["first", "second"])
@@ -178,3 +180,40 @@ def test_scalars_stay_arrays(ops: FieldOps) -> None:
         assert isinstance(result.p, np.ndarray)
         assert isinstance(result.q, np.ndarray)
         assert result.shape == ()
+
+
+class TestReading:
+    """What stands for constants where their sign matters, or where they are variables."""
+
+    VALUES = (31, 43, 61, 113, 131, 0.37, 1e-6, 7.5, Fraction(113, 217))
+
+    @pytest.mark.parametrize("value", VALUES)
+    def test_positive_constants_are_squares(self, ops: FieldOps, value: float) -> None:
+        signed = FieldOps(ops.field, 7, Reading(positive=True))
+        for sign in (1, -1):
+            constant = signed.constant(sign * exact_rational(value))
+            assert constant.q is not None
+            for part, m in ((constant.p, ops.field.p), (constant.q, ops.field.q)):
+                assert int(residues.legendre(part.reshape(1), m)[0]) == sign
+
+    @pytest.mark.parametrize("generic", [False, True])
+    def test_products_stay_what_they_are(self, ops: FieldOps, generic: bool) -> None:
+        signed = FieldOps(ops.field, 7, Reading(positive=True, generic=generic, kept=(5,)))
+        for a in self.VALUES:
+            for b in self.VALUES:
+                product = exact_rational(a) * exact_rational(b)
+                found = signed.mul(signed.constant(a), signed.constant(b))
+                assert signed.equal(found, signed.constant(product))
+        assert int(signed.constant(5).p) == 5
+        assert int(signed.constant(0).p) == 0
+        assert int(signed.constant(-1).p) == ops.field.p - 1
+
+    def test_squares_and_kept_factors_are_themselves(self, ops: FieldOps) -> None:
+        kept = FieldOps(ops.field, 7, Reading(positive=True, kept=(31,)))
+        for value in (12, 0.5, 1e-6, 31, 62):
+            assert kept.equal(kept.constant(value), ops.constant(value))
+
+    def test_multiples_of_the_prime_are_not_zero(self, ops: FieldOps) -> None:
+        signed = FieldOps(ops.field, 7, Reading(positive=True))
+        assert int(ops.constant(ops.field.p).p) == 0
+        assert int(signed.constant(ops.field.p).p) != 0
