@@ -96,8 +96,9 @@ def _of_evidence(name: str, evidence: FieldEvidence) -> Verdict:
     if evidence.equal:
         bound = "none" if evidence.error_bound is None else f"{evidence.error_bound:.2g}"
         line = (
-            f"the µGraph of {name} computes its program: equal in {evidence.trials} trials, "
-            f"error bound {bound} ({evidence.bound_reason})"
+            f"the µGraph of {name} computes its program: equal in {evidence.trials} trials and in "
+            f"{evidence.structured} elements on structured inputs, error bound {bound} "
+            f"({evidence.bound_reason})"
         )
         return Verdict(True, evidence.trials, evidence.samples, primes, "", None, (line,))
     assert evidence.mismatch is not None

@@ -108,7 +108,8 @@ class OutputPair:
                 return len(both), None
             return len(both), tuple(map(int, np.unravel_index(both[place[0]], self._shape)))
 
-        return redrawn(left, FIELDS[trial % len(FIELDS)], seed + trial, attempt)
+        field, right = FIELDS[trial % len(FIELDS)], self._programs[1]
+        return redrawn(left, field, seed + trial, attempt, other=right)
 
 
 def _positions(elements: Sequence[NDArray[np.int64]], shape: Element) -> NDArray[np.int64]:

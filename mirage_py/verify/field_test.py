@@ -29,7 +29,7 @@ from mirage_py.verify.real_test import real_test
 from mirage_py.verify.shift_free import remove_free_shifts, without_infinities
 from mirage_py.verify.shift_laws import evaluate_shifted
 from mirage_py.verify.shrink import fixed_dims, predicates_of, shrink, shrink_ugraph
-from mirage_py.verify.small_sizes import instantiate_small, small_extents
+from mirage_py.verify.small_sizes import FINE_AXES, instantiate_small, small_extents
 from mirage_py.verify.tied_dims import tied_dims
 from mirage_py.verify.trial import keyed_operators, random_inputs, redrawn
 from mirage_py.verify.whole_numbers import require_whole_numbers, ugraph_loss
@@ -45,7 +45,8 @@ class FieldEvidence:
 
     ``small_extents`` has the sizes of each trial. ``keyed`` names the operators that the field
     knows only as random functions or by a random order: sound, but blind to their laws. ``samples``
-    counts the windows that were compared at the real sizes (see sampled_test). ``functions`` says
+    counts the windows that were compared at the real sizes (see sampled_test), ``structured`` the
+    elements that were compared over the real numbers (see real_test). ``functions`` says
     of equal ones what stood for each function, and which paths carry exponentials.
     """
 
@@ -59,6 +60,7 @@ class FieldEvidence:
     keyed: tuple[str, ...] = ()
     mismatch: Mismatch | None = None
     samples: int = 0
+    structured: int = 0
     functions: FunctionUse | None = None
 
     def require(self) -> FieldEvidence:
@@ -113,6 +115,7 @@ def field_test(
         program = ugraph.program
     evaluable = without_infinities(program, seed=seed)
     used: list[Mapping[str, int]] = []
+    structured = 0
     for trial in range(trials):
         field = FIELDS[trial % len(FIELDS)]
         small = _small(evaluable, ugraph, seed + trial // len(FIELDS))
@@ -121,7 +124,8 @@ def field_test(
         mismatch_here = None if trial else _broken_rule(ugraph)
         mismatch_here = mismatch_here or redrawn(small[0], field, seed + trial, _Comparison(*small))
         if trial == trials - 1 and mismatch_here is None:
-            mismatch_here = real_test(*small, seed=seed).mismatch
+            real = real_test(*small, seed=seed)
+            mismatch_here, structured = real.mismatch, real.compared
         if mismatch_here is not None:
             return FieldEvidence(
                 False, trial + 1, primes, None, "the two differ", tuple(used), seed, keyed,
@@ -132,7 +136,7 @@ def field_test(
     bound = error_bound(*_smallest(bare, ugraph), trials=trials, seed=seed)
     return FieldEvidence(
         True, trials, primes, bound.probability, bound.reason, tuple(used), seed, keyed,
-        functions=function_use(evaluable, ugraph),
+        structured=structured, functions=function_use(evaluable, ugraph),
     )  # fmt: skip
 
 
@@ -172,9 +176,10 @@ def _interface_fault(program: Program, ugraph: UGraph) -> str:
 def _smallest(program: Program, ugraph: UGraph) -> tuple[Program, UGraph]:
     """The sizes, of a few draws, at which there is least to evaluate: the bound is best there.
 
-    The draws are the same for every seed: the bound is one of program and µGraph.
+    Draws are the same for every seed, and tiles for every order of the axes: the bound is one of
+    program and µGraph, not of how they are run.
     """
-    draws = (_small(program, ugraph, number) for number in range(_DRAWS_FOR_BOUND))
+    draws = (_small(program, ugraph, n, fine_axes=0) for n in range(_DRAWS_FOR_BOUND))
     return min(draws, key=lambda pair: program_work(pair[0]))
 
 
@@ -190,7 +195,9 @@ def _too_much(program: Program, work: float, *, divided: bool) -> UnsupportedErr
     return UnsupportedError(what, where=program.name, why=why, repair=repair)
 
 
-def _small(program: Program, ugraph: UGraph, seed: int) -> tuple[Program, UGraph]:
+def _small(
+    program: Program, ugraph: UGraph, seed: int, *, fine_axes: int = FINE_AXES
+) -> tuple[Program, UGraph]:
     """Both at the same small sizes. A dimension that either of the two divides keeps its size."""
     fixed = dict.fromkeys((*fixed_dims(program), *fixed_dims(ugraph.program, ugraph.kernels)))
     tied = tied_dims(ugraph.program, ugraph.kernels)
@@ -203,7 +210,7 @@ def _small(program: Program, ugraph: UGraph, seed: int) -> tuple[Program, UGraph
     if work > MAX_TRIAL_WORK:
         raise _too_much(program, work, divided=bool(fixed or tied.fixed))
     program, ugraph = _with_common_inputs(program, ugraph)
-    return program, instantiate_small(ugraph)
+    return program, instantiate_small(ugraph, fine_axes=fine_axes)
 
 
 def _constants(ugraph: UGraph) -> tuple[float, ...]:

@@ -26,10 +26,10 @@ from mirage_py.verify.structured_inputs import structured_inputs
 from mirage_py.verify.trial import opaque_casts
 from mirage_py.verify.work import peak_elements
 
-MAX_DRAWS = 32
+MAX_DRAWS = 160
 MIN_DRAWS = 12
 # Numbers of one array that all draws together may have.
-_MAX_NUMBERS = 1 << 20
+_MAX_NUMBERS = 1 << 16
 # A constant that was folded in float64 is off by less, and a field sees what is smaller.
 _TOLERANCE = 1e-9
 

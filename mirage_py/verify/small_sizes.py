@@ -21,10 +21,14 @@ _SPARE = 3
 _MAX_TILES = 4
 _UNTIED = TiedDims()
 # So many axes of a grid are cut like that, the others in two: the blocks of all axes multiply.
+<<<<<<< HEAD
 _FINE_AXES = 2
 # Of families at their real sizes.
 _GRID_TILE = 16
 _LOOP_TILE = 64
+=======
+FINE_AXES = 2
+>>>>>>> 272b24b (The bound is one of program and µGraph: verify and superoptimize print the same, the documentation quotes it and a test holds it)
 
 
 def small_extents(
@@ -81,10 +85,11 @@ def _candidates() -> Iterator[int]:
     return chain(_EXTENTS, count(13))
 
 
-def instantiate_small(family: UGraph) -> UGraph:
+def instantiate_small(family: UGraph, *, fine_axes: int = FINE_AXES) -> UGraph:
     """Open tiles filled with small numbers that leave a shorter last tile wherever one can be.
 
-    Loops over the same dimension get different tiles. Numbers that are there stay.
+    So many axes of each grid, its first ones, get several tiles, the others two. Loops over the
+    same dimension get different tiles. Numbers that are there stay.
     """
     sizes = family.program.sizes
     return _filled(
@@ -118,7 +123,12 @@ def _filled(
             kernels.append(kernel)
             continue
         grid = tuple(
+<<<<<<< HEAD
             replace(a, tile=a.tile or grid_tile(number, a)) for number, a in enumerate(kernel.grid)
+=======
+            replace(a, tile=a.tile or _tile(sizes[a.dim], _variant(number, a, fine_axes)))
+            for number, a in enumerate(kernel.grid)
+>>>>>>> 272b24b (The bound is one of program and µGraph: verify and superoptimize print the same, the documentation quotes it and a test holds it)
         )
         seen: list[str] = []
         sections: list[Section] = []
@@ -134,9 +144,9 @@ def _filled(
     return replace(family, kernels=tuple(kernels))
 
 
-def _variant(number: int, axis: GridAxis) -> int:
+def _variant(number: int, axis: GridAxis, fine_axes: int) -> int:
     """Which of the tiles an axis gets. Blocks of a cluster are few, and run as one here."""
-    return 0 if number < _FINE_AXES and not axis.cluster else -1
+    return 0 if number < fine_axes and not axis.cluster else -1
 
 
 def _tile(extent: int, variant: int) -> int:

@@ -21,9 +21,11 @@ from mirage_py.verify.intervals import UNIT, Interval
 from mirage_py.verify.labels import label_ranges
 
 STYLES = (
-    "zero", "one", "signs", "counts", "constants", "small", "eighths", "positive", "lines",
+    "zero", "one", "signs", "counts", "constants", "small", "distinct", "positive", "lines",
     "near one",
 )  # fmt: skip
+# Of the draws in which each input has its own style: with ties only, one maximum hides another.
+_DISTINCT_SHARE = 0.4
 
 # An index of a large dimension is met by few of the values of its range.
 _LABELS = 64
@@ -39,7 +41,9 @@ def structured_inputs(program: Program, draws: int, seed: int) -> dict[str, Inte
         draw = np.random.default_rng([seed, number])
         shared = STYLES[number] if number < len(STYLES) else None
         for tensor in program.inputs:
-            style = shared or STYLES[int(draw.integers(len(STYLES)))]
+            style = shared or str(draw.choice(STYLES))
+            if not shared and draw.random() < _DISTINCT_SHARE:
+                style = "distinct"
             if tensor.name in ranges:
                 values = _labels(tensor, style, ranges[tensor.name], draw)
             elif tensor.dtype == BOOL:
@@ -84,8 +88,10 @@ def _numbers(tensor: Tensor, style: str, pool: FloatArray, draw: np.random.Gener
         values = draw.choice(pool, size=shape)
     elif style == "small":
         values = draw.integers(-3, 4, size=shape).astype(np.float64)
-    elif style == "eighths":
-        values = draw.integers(-16, 17, size=shape) / 8.0
+    elif style == "distinct":
+        count = max(1, int(np.prod(shape)))
+        step = 2.0 ** -max(0, count.bit_length() - 3)
+        values = (draw.permutation(count).reshape(shape) - count // 2) * step
     elif style == "positive":
         values = draw.integers(1, 33, size=shape) / 16.0
     elif style == "lines":

@@ -24,8 +24,10 @@ from mirage_py.targets import A100, B200, H200, Target
 from mirage_py.targets import target as target_named
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
+from mirage_py.verify.field_test import field_test
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+DOCUMENTED = EXAMPLES.parent / "docs" / "verification.md"
 NAMES = [
     "attention",
     "gated_mlp",
@@ -57,6 +59,14 @@ def ranked(name: str, target: str) -> list[Instance]:
 def test_found_as_one_kernel_and_equal_in_the_field(name: str) -> None:
     best = ranked(name, "h200")[0]
     assert verify_families(program_of(name), [best.family], seed=1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_error_bound_that_the_documentation_quotes(name: str) -> None:
+    family = ranked(name, "h200")[0].family
+    found = {field_test(program_of(name), family, seed=seed).error_bound for seed in (1, 2)}
+    (bound,) = found
+    assert f"| {name} | {bound:.2g} |" in DOCUMENTED.read_text()
 
 
 @pytest.mark.parametrize("name", NAMES)

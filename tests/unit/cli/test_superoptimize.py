@@ -49,7 +49,11 @@ def test_json_of_a_spec(cli, softmax_spec: Path, tmp_path: Path):
 def test_the_artifact_verifies_shows_and_loads(cli, softmax_spec: Path, tmp_path: Path):
     folder = tmp_path / "out"
     assert cli("superoptimize", softmax_spec, "--effort", "none", "-o", folder).code == 0
-    assert cli("verify", softmax_spec, folder).code == 0
+    checked = cli("verify", softmax_spec, folder)
+    assert checked.code == 0
+    # Another form of the program, an instance for a family: one bound.
+    report = json.loads((folder / "report.json").read_text())
+    assert f"error bound {report['verification']['error_bound']:.2g} (" in checked.out
     assert cli("verify", folder / "ugraph.ug.json", folder).code == 0
     assert cli("show", folder).out == (folder / "ugraph.txt").read_text()
     (kernel,) = (folder / "kernels").glob("*.py")
