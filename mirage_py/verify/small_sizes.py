@@ -21,14 +21,10 @@ _SPARE = 3
 _MAX_TILES = 4
 _UNTIED = TiedDims()
 # So many axes of a grid are cut like that, the others in two: the blocks of all axes multiply.
-<<<<<<< HEAD
-_FINE_AXES = 2
+FINE_AXES = 2
 # Of families at their real sizes.
 _GRID_TILE = 16
 _LOOP_TILE = 64
-=======
-FINE_AXES = 2
->>>>>>> 272b24b (The bound is one of program and µGraph: verify and superoptimize print the same, the documentation quotes it and a test holds it)
 
 
 def small_extents(
@@ -94,7 +90,7 @@ def instantiate_small(family: UGraph, *, fine_axes: int = FINE_AXES) -> UGraph:
     sizes = family.program.sizes
     return _filled(
         family,
-        lambda number, axis: _tile(sizes[axis.dim], _variant(number, axis)),
+        lambda number, axis: _tile(sizes[axis.dim], _variant(number, axis, fine_axes)),
         lambda loop, before: _tile(sizes[loop], before),
     )
 
@@ -123,12 +119,7 @@ def _filled(
             kernels.append(kernel)
             continue
         grid = tuple(
-<<<<<<< HEAD
             replace(a, tile=a.tile or grid_tile(number, a)) for number, a in enumerate(kernel.grid)
-=======
-            replace(a, tile=a.tile or _tile(sizes[a.dim], _variant(number, a, fine_axes)))
-            for number, a in enumerate(kernel.grid)
->>>>>>> 272b24b (The bound is one of program and µGraph: verify and superoptimize print the same, the documentation quotes it and a test holds it)
         )
         seen: list[str] = []
         sections: list[Section] = []
