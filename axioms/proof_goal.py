@@ -164,33 +164,59 @@ def same_value(node: Node) -> bool:
     return isinstance(node.attr, DType) and node.attr.is_float
 
 
-def split_dims(program: Program, ugraph: UGraph) -> dict[str, int]:
-    """The dimensions that the µGraph has split, with the sizes of their inner halves.
+def dims_made_of(program: Program, ugraph: UGraph) -> dict[str, tuple[str, ...]]:
+    """What the µGraph has in place of a program's dimensions, where it is something else: its parts
+    and what one of them has, or another dimension of equal size.
 
     Raises UnsupportedError where its dimensions are not the program's, split or whole.
     """
-    own, found = dict(ugraph.program.sizes), {}
+    own, left, found = ugraph.program.sizes, dict(ugraph.program.sizes), {}
     for d, extent in program.sizes.items():
-        inner = own.pop(d, None)
+        inner = own.get(d, 0)
+        new = [o for o in (d + _OUTER, *own) if own.get(o, 0) * inner == extent]
+        outer = next((o for o in new if o not in program.sizes), None)
+        alike = [o for o in own if own[o] == extent and not _meet(program, d, o)]
         if inner == extent:
-            continue
-        outer = own.pop(d + _OUTER, None)
-        if inner is None or outer is None or outer * inner != extent:
+            made: tuple[str, ...] = (d,)
+        elif outer is not None:
+            found[d] = made = (outer, d)
+        elif not inner and alike:
+            found[d] = made = (alike[0],)
+        else:
             raise UnsupportedError(f"dimension '{d}' of {program.name} is another in the µGraph")
-        found[d] = inner
-    if own:
-        raise UnsupportedError(f"dimension '{next(iter(own))}' is not the program's")
+        for o in made:
+            left.pop(o, None)
+    if left:
+        raise UnsupportedError(f"dimension '{next(iter(left))}' is not the program's")
     return found
+
+
+def _meet(program: Program, d: str, other: str) -> bool:
+    """Whether a value depends on both, or reduces them."""
+    operands = (
+        (*(x for a in n.args for x in program.nodes[a].dims), *n.dims) for n in program.nodes
+    )
+    return any(d in dims and other in dims for dims in operands)
+
+
+def sum_of_parts(dims: Sequence[str], sizes: Mapping[str, int]) -> IndexExpr:
+    """outer * size + inner, or the one dimension."""
+    last = ix.dim(dims[-1])
+    return last if len(dims) == 1 else ix.dim(dims[0]) * sizes[dims[1]] + last
 
 
 class ProgramTerms:
     """The terms of a program's nodes, over the axes of a µGraph."""
 
-    def __init__(self, program: Program, axes: Axes, split: Mapping[str, int]) -> None:
+    def __init__(
+        self, program: Program, axes: Axes, made_of: Mapping[str, tuple[str, ...]]
+    ) -> None:
         self._program = program
         self._axes = axes
-        self._split = split
-        self._exprs = {d: ix.dim(d + _OUTER) * inner + ix.dim(d) for d, inner in split.items()}
+        self._made_of = made_of
+        self._exprs = {
+            d: sum_of_parts(new, axes.sizes) for d, new in made_of.items()
+        }
         self._terms: list[Term] = []
         for node in program.nodes:
             self._terms.append(self._term(node, [self._terms[a] for a in node.args]))
@@ -205,8 +231,9 @@ class ProgramTerms:
 
     def _term(self, node: Node, args: Sequence[Term]) -> Term:
         attr = node.attr
-        if node.op == "size" and attr in self._split:
-            return size(f"{attr}{_OUTER}") * size(str(attr))
+        if node.op == "size" and attr in self._made_of:
+            sizes = [size(d) for d in self._made_of[str(attr)]]
+            return sizes[0] if len(sizes) == 1 else sizes[0] * sizes[1]
         known = scalar(node)
         if known is not None:
             return known
@@ -218,8 +245,7 @@ class ProgramTerms:
         if node.op == "cast" and same_value(node):
             return args[0]
         if node.op in REDUCING:
-            halves = [(d + _OUTER, d) if d in self._split else (d,) for d in node.reduced]
-            over = self._axes.of([d for own in halves for d in own])
+            over = self._axes.of([o for d in node.reduced for o in self._made_of.get(d, (d,))])
             of = args[0] * args[1] if node.op == "matmul" else args[0]
             return reduce("max" if node.op == "max" else "sum", over, of)
         if operator(node.op).kind == ELEMENTWISE and node.op != "cast":

@@ -19,9 +19,9 @@ from mirage_py.axioms.proof_goal import (
     Claim,
     Goal,
     ProgramTerms,
+    dims_made_of,
     same_value,
     scalar,
-    split_dims,
     with_whole_axes,
 )
 from mirage_py.axioms.proof_shifts import (
@@ -73,9 +73,9 @@ def goal_of(program: Program, ugraph: UGraph) -> Goal:
             f"the program computes what a cast to {' or '.join(lossy)} loses",
             why="in a proof a cast between floating-point types is the value itself",
         )
-    axes, split = Axes(ugraph), split_dims(program, ugraph)
+    axes, made_of = Axes(ugraph), dims_made_of(program, ugraph)
     validate_program(program)
-    asked = ProgramTerms(program, axes, split)
+    asked = ProgramTerms(program, axes, made_of)
     memory = _Memory(ugraph, axes)
     claims = tuple(
         Claim(tensor.name, asked.output(number), memory.output(tensor.name, asked.index(number)))

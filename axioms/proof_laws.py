@@ -60,6 +60,9 @@ UNGUARDED = {
     **{(law.name, True): ("y",) for law in SELECTIONS},
 }
 
+# Read backwards these divide by a variable that a branch that is not always taken divided by.
+DIVISORS = {"masks.divide": "z"}
+
 PROOF_LAWS = (*SELECTIONS, *CANCELLATIONS)
 
 

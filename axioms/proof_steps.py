@@ -5,15 +5,16 @@ The form has one table of terms, operands before the terms that use them:
     {"terms": [["leaf", "X[b, d]"], ["sum", "d", 0], ["mul", "", 1, 1], ...],
      "outputs": [{"output": "Y", "first": 12, "last": 31, "steps": [
         {"law": "sums.multiply", "forward": true, "at": [0, 1],
-         "with": {"i": "d", "x": 3, "y": 4}, "before": 12, "after": 15}, ...]}]}
+         "with": {"i": "d", "x": 3, "y": 4}, "before": 12, "after": 15}, ...]}],
+     "dims": {"d": ["d_part", "d"]}, "facts": [{"rule": "tiles", ..., "needs": []}, ...]}
 
 ``at`` is the way from the root to what is rewritten: 0 for the first operand, 1 for the second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from mirage_py.axioms.term import Term, subterms
@@ -52,9 +53,18 @@ class Derivation:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A derivation for each output."""
+    """A derivation for each output; ``dims`` says what the µGraph has in place of dimensions of the
+    program, ``facts`` what holds for all sizes and tiles, and what that needs.
+    """
 
     derivations: tuple[Derivation, ...]
+    dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    facts: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What sizes and tiles have to be like, besides at least 1."""
+        return tuple(dict.fromkeys(need for fact in self.facts for need in fact["needs"]))
 
     @property
     def laws(self) -> tuple[str, ...]:
@@ -95,6 +105,8 @@ class Proof:
                 }
                 for d in self.derivations
             ],
+            "dims": {d: list(new) for d, new in self.dims.items()},
+            "facts": [dict(fact) for fact in self.facts],
         }
 
 
@@ -124,6 +136,8 @@ def read_proof(document: Any) -> Proof:
         for op, attr, *args in document["terms"]:
             table.append(Term(_text(op), _text(attr), tuple(table[_place(a, table)] for a in args)))
         outputs = [_derivation(output, table) for output in document["outputs"]]
+        dims = {_text(d): tuple(map(_text, new)) for d, new in document.get("dims", {}).items()}
+        facts = tuple(_fact(fact) for fact in document.get("facts", ()))
     # Numbers in decimal text have errors of their own, of arithmetic.
     except (
         *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
@@ -135,7 +149,7 @@ def read_proof(document: Any) -> Proof:
             why=ascii(f"{type(error).__name__}: {error}")[1:-1][:_SHOWN],
             repair="make the artifact again with `mirage-py superoptimize ... -o DIR`",
         ) from None
-    return Proof(tuple(outputs))
+    return Proof(tuple(outputs), dims, facts)
 
 
 def _derivation(output: Mapping[str, Any], table: list[Term]) -> Derivation:
@@ -156,6 +170,11 @@ def _derivation(output: Mapping[str, Any], table: list[Term]) -> Derivation:
         steps.append(step)
     first, last = (table[_place(output[end], table)] for end in ("first", "last"))
     return Derivation(_text(output["output"]), first, last, tuple(steps))
+
+
+def _fact(fact: Mapping[str, Any]) -> Mapping[str, Any]:
+    _text(fact["rule"])
+    return {**fact, "needs": [_text(need) for need in fact["needs"]]}
 
 
 def _text(value: Any) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from mirage_py.axioms.proof_check import fault_of
+from mirage_py.axioms.certificate.checker import fault_of
 from mirage_py.axioms.proof_steps import Derivation, Proof, Step, read_proof, term_at
 from mirage_py.cli.kernel_words import count_text
 from mirage_py.cli.term_words import term_text
 from mirage_py.errors import UnsupportedError
+from mirage_py.ugraph.json_form import to_json
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.ugraph.ugraph import UGraph
@@ -35,9 +36,10 @@ def replayed(program: Program, ugraph: UGraph, document: Mapping[str, Any]) -> t
 
     Raises FormatError for what is no derivation.
     """
-    proof, first = read_proof(document), ""
+    read_proof(document)
+    first, last = "", to_json(ugraph)
     for name, start in starting_points(program, ugraph):
-        fault = fault_of(start, ugraph, proof)
+        fault = fault_of(to_json(start), last, document)
         if not fault:
             return name, ""
         first = first or fault

@@ -10,8 +10,8 @@ import pytest
 import samples
 from adversarial.corpus import mutant, originals, sites
 from adversarial.judge import DIFFERENT, verdict
+from replayed import fault_of, goal_fault
 
-from mirage_py.axioms.proof_check import fault_of, goal_fault
 from mirage_py.axioms.proof_find import find_proof
 from mirage_py.axioms.proof_goal import Claim, Goal
 from mirage_py.axioms.proof_kernels import goal_of

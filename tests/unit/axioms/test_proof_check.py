@@ -12,9 +12,9 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from replayed import goal_fault
 
 from mirage_py.axioms.law import Law, axis_variables, term_variables
-from mirage_py.axioms.proof_check import goal_fault
 from mirage_py.axioms.proof_find import find_proof
 from mirage_py.axioms.proof_goal import Claim, Goal
 from mirage_py.axioms.proof_laws import laws_of_proofs

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from replayed import goal_fault
 from unit.axioms.test_proof_attacks import AXES, LEAVES, X, Z, one_step
 
-from mirage_py.axioms.proof_check import goal_fault
 from mirage_py.axioms.proof_goal import Claim, Goal
 from mirage_py.axioms.proof_steps import Derivation, Proof, read_proof
 from mirage_py.axioms.term import Term, size, subterms

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from replayed import goal_fault
 
-from mirage_py.axioms.proof_check import goal_fault
 from mirage_py.axioms.proof_find import find_proof
 from mirage_py.axioms.proof_goal import Claim, Goal
 from mirage_py.axioms.proof_graph import ProofGraph, Reason

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import samples
 import several_kernels
+from replayed import fault_of
 from unit.search import kernels
 
-from mirage_py.axioms.proof_check import fault_of
 from mirage_py.pipeline import normalise
 from mirage_py.search.family import Family
 from mirage_py.search.proof import prove

@@ -1,0 +1,1 @@
+"""Certificates: what proves a µGraph equal to its program, and the checker that replays it."""

@@ -1,0 +1,41 @@
+"""The checker of certificates on the objects of the tests: goals, programs, µGraphs."""
+
+from __future__ import annotations
+
+from mirage_py.axioms.certificate import checker
+from mirage_py.axioms.certificate.steps import Replay
+from mirage_py.axioms.certificate.terms import RefusedError, Terms
+from mirage_py.axioms.proof_goal import Goal
+from mirage_py.axioms.proof_steps import Proof
+from mirage_py.axioms.term import Term, subterms
+from mirage_py.ugraph.json_form import to_json
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ugraph import UGraph
+
+
+def fault_of(program: Program, ugraph: UGraph, proof: Proof) -> str:
+    """Why the checker refuses a certificate, or ""."""
+    return checker.fault_of(to_json(program), to_json(ugraph), proof.document())
+
+
+def goal_fault(goal: Goal, proof: Proof) -> str:
+    """The same for the steps alone, between any two terms."""
+    terms = Terms()
+    terms.axes_of_leaf = lambda leaf: frozenset(goal.leaf_axes.get(leaf, goal.axes))
+    numbers: dict[Term, int] = {}
+
+    def number(term: Term) -> int:
+        for t in subterms(term):
+            of = [numbers[a] for a in t.args]
+            numbers[t] = terms.const(t.attr) if t.op == "const" else terms.make(t.op, of, t.attr)
+        return numbers[term]
+
+    claims = [(c.output, number(c.program), number(c.ugraph)) for c in goal.claims]
+    extents = [(number(a), number(b)) for a, b in goal.facts]
+    try:
+        Replay(terms, goal.axes, extents, str).check(claims, proof.document())
+    except RefusedError as error:
+        return str(error)
+    except (LookupError, TypeError, ValueError) as error:
+        return f"cannot be read: {error}"
+    return ""
