@@ -15,7 +15,6 @@ from mirage_py.axioms.certificate.terms import RefusedError, Terms
 # What data of another form ends in.
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError)
 _ILL_FORMED = (*_UNREADABLE, SyntaxError, TypeError, ValueError)
-_SHOWN = 150
 
 
 def fault_of(program: Json, ugraph: Json, certificate: Json) -> str:
@@ -26,9 +25,9 @@ def fault_of(program: Json, ugraph: Json, certificate: Json) -> str:
             raise RefusedError("its facts about sizes and tiles are others")
         check.replay.check(check.claims, certificate)
     except RefusedError as error:
-        return ascii(str(error))[1:-1][:_SHOWN] or "it is refused"
+        return str(error)
     except _ILL_FORMED as error:
-        return ascii(f"it cannot be read: {type(error).__name__}: {error}")[1:-1][:_SHOWN]
+        return str(RefusedError(f"it cannot be read: {type(error).__name__}: {error}"))
     return ""
 
 

@@ -23,7 +23,7 @@ def tiles(place: str, d: str, tile: int | None, reduced: Iterable[str], *, clust
     if tile is not None and tile < 1:
         raise RefusedError(f"{place}: a tile of {tile}")
     tail = {op: NEUTRAL[op] for op in sorted(dict.fromkeys(reduced))}
-    needs = [f"|{d}| / tile <= {MOST_IN_CLUSTER}, {place}"] if cluster else []
+    needs = [f"ceil(|{d}| / tile) <= {MOST_IN_CLUSTER} in the {place}"] if cluster else []
     return {"rule": "tiles", "place": place, "dim": d, "tile": tile, "tail": tail, "needs": needs}
 
 

@@ -24,6 +24,7 @@ class Replay:
         leaf: Callable[[str], str],
     ) -> None:
         self.terms, self.axes, self.extents, self.leaf = terms, frozenset(axes), extents, leaf
+        self.sides: dict[str, tuple[int, int]] = {}
 
     def check(self, claims: Sequence[tuple[str, int, int]], certificate: Json) -> None:
         """Raises RefusedError unless steps lead from the first term of each output to the last."""
@@ -34,7 +35,8 @@ class Replay:
             table.append(self.terms.const(attr) if op == "const" else self.terms.make(op, of, name))
         outputs = certificate["outputs"]
         if [o["output"] for o in outputs] != [name for name, _, _ in claims]:
-            raise RefusedError(f"it is about the outputs {[o['output'] for o in outputs]}")
+            named = ", ".join(str(o["output"]) for o in outputs)
+            raise RefusedError(f"it is about the outputs {named or 'of nothing'}")
         for output, (name, now, last) in zip(outputs, claims, strict=True):
             ends = [table[n] for n in _counts([output["first"], output["last"]])]
             if ends[0] != now:
@@ -45,7 +47,7 @@ class Replay:
                 before, after = (table[n] for n in _counts([step["before"], step["after"]]))
                 try:
                     if before != now or after not in self._results(step, now, table):
-                        raise RefusedError("it begins elsewhere, or something else comes out")
+                        raise RefusedError("it begins elsewhere, does not fit, or something else comes out")
                 except RefusedError as fault:
                     raise RefusedError(f"{name}, step {number}, {step['law']}: {fault}") from None
                 now = after
@@ -78,7 +80,10 @@ class Replay:
         law = _LAWS.get(step["law"])
         if law is None:
             raise RefusedError("there is no such law")
-        left, right = self.terms.pattern(law["left"]), self.terms.pattern(law["right"])
+        if step["law"] not in self.sides:
+            sides = self.terms.pattern(law["left"]), self.terms.pattern(law["right"])
+            self.sides[step["law"]] = sides
+        left, right = self.sides[step["law"]]
         if self.terms.variables(left, right) != {*of, *axes} or not self.axes.issuperset(axes.values()):
             raise RefusedError("it does not say what the law's variables and axes are")
         if any(axis[:-2] + ".l" in axes.values() for axis in axes.values() if axis[-2:] == ".t"):

@@ -17,7 +17,10 @@ _ARITY = {**ELEMENTWISE, "sum": 1, "max": 1, **dict.fromkeys(("leaf", "const", "
 
 
 class RefusedError(Exception):
-    """What the checker does not accept, or does not understand."""
+    """What the checker does not accept, or does not understand; in text that can be printed."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__((what if what.isprintable() else ascii(what)[1:-1])[:150])
 
 
 class Row(NamedTuple):

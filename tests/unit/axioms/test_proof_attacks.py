@@ -302,8 +302,7 @@ def test_what_is_brought_in_may_be_divided_by_sizes_or_stand_there_already():
             ""
             if x is mean
             else (
-                "output Y: step 1, cancellation.difference: it brings in a div, which may have "
-                "no value"
+                "Y, step 1, cancellation.difference: it brings in a div, which may have no value"
             )
         )
     quotient = Z / X

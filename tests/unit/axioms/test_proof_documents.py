@@ -107,6 +107,6 @@ def test_a_side_condition_that_fails_does_not_print_the_term():
         x = x + x
     before = Term("sum", "b", (x,))
     goal, proof = one_step("sums.constant", before, x * size("b"), y=x, i="b")
-    assert goal_fault(goal, proof).endswith("y, which is a add, depends on b")
+    assert goal_fault(goal, proof).endswith("y depends on b")
     goal, proof = one_step("cancellation.size", (x / x) * x, x, x=x, y=x)
     assert goal_fault(goal, proof).endswith("y is no product of sizes")
