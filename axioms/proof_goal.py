@@ -170,7 +170,8 @@ def dims_made_of(program: Program, ugraph: UGraph) -> dict[str, tuple[str, ...]]
 
     Raises UnsupportedError where its dimensions are not the program's, split or whole.
     """
-    own, left, found = ugraph.program.sizes, dict(ugraph.program.sizes), {}
+    own, left = ugraph.program.sizes, dict(ugraph.program.sizes)
+    found: dict[str, tuple[str, ...]] = {}
     for d, extent in program.sizes.items():
         inner = own.get(d, 0)
         new = [o for o in (d + _OUTER, *own) if own.get(o, 0) * inner == extent]
@@ -214,9 +215,7 @@ class ProgramTerms:
         self._program = program
         self._axes = axes
         self._made_of = made_of
-        self._exprs = {
-            d: sum_of_parts(new, axes.sizes) for d, new in made_of.items()
-        }
+        self._exprs = {d: sum_of_parts(new, axes.sizes) for d, new in made_of.items()}
         self._terms: list[Term] = []
         for node in program.nodes:
             self._terms.append(self._term(node, [self._terms[a] for a in node.args]))

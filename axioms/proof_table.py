@@ -1,7 +1,7 @@
 """The laws as data, in the form in which the checker of certificates holds its own.
 
-``python -m mirage_py.axioms.proof_table`` writes the checker's table anew. A test compares the two, so
-that neither changes without the other.
+``python -m mirage_py.axioms.proof_table`` writes the checker's table anew. A test compares the two,
+so that neither changes without the other.
 """
 
 from __future__ import annotations

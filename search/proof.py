@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mirage_py.axioms.certificate.checker import fault_of, facts_of
+from mirage_py.axioms.certificate.checker import facts_of, fault_of
 from mirage_py.axioms.proof_find import find_proof
 from mirage_py.axioms.proof_goal import dims_made_of
 from mirage_py.axioms.proof_kernels import goal_of

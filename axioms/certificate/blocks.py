@@ -68,7 +68,7 @@ class Block:
 
     def _node(self, n: int, node: Json, loop: str | None) -> Made:
         """The value of a node, or why it has none: nobody may ask for it."""
-        op, attr, reading = node["op"], node.get("attr"), self.reading
+        op, attr, reading = node["op"], node.get("attr", ""), self.reading
         if op in ("load", "index", "mask"):
             return reading.leaf(op, attr)
         args = node.get("args", [])
@@ -90,7 +90,7 @@ class Block:
                 return self._store(op, attr, of[0], dims, loop), ()
             if op not in _STATE:
                 return reading.compute(node, of, reading.names, loop), dims
-            for shift, degree in zip(args[1:], attr or (), strict=True):
+            for shift, degree in zip(args[1:], attr if args[1:] else (), strict=True):
                 of[0] = self._rescaled(of[0], shift, degree)
             return reduction(self.terms, _STATE[op], [f"{loop}.l"], of[0]), dims
         except RefusedError as error:
@@ -138,11 +138,13 @@ class Block:
         ((last, _),) = final.by
         return value(of.kept, of.how, [(last if s == moving else s, k) for s, k in of.by])
 
-    def _store(self, op: str, text: Any, x: Value, dims: tuple[str, ...], loop: str | None) -> Value:
+    def _store(
+        self, op: str, text: Any, x: Value, dims: tuple[str, ...], loop: str | None
+    ) -> Value:
         tensor, forms = self.reading.indices.access(text, self.reading.names)
         places = [d for f in forms for atom in f for d in self.reading.indices.dims[atom]]
-        over = [d for d, cluster in self.grid.items() if d in dims and d not in (*places, cluster)]
-        over = [d for d in over if op == "store_add" and not self.grid[d]]
+        apart = [d for d, cluster in self.grid.items() if not cluster and d not in places]
+        over = [d for d in apart if op == "store_add" and d in dims]
         if any(d not in (*places, *over) for d in (*dims, *([loop] if loop else []))):
             raise RefusedError(f"a store to {tensor} that leaves a dimension out")
         if over:

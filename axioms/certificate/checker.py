@@ -21,9 +21,9 @@ def fault_of(program: Json, ugraph: Json, certificate: Json) -> str:
     """Why it does not show that the µGraph computes the program; "" if it does."""
     try:
         check = Check(program, ugraph, certificate["dims"])
+        check.replay.check(check.claims, certificate)
         if certificate["facts"] != check.facts:
             raise RefusedError("its facts about sizes and tiles are others")
-        check.replay.check(check.claims, certificate)
     except RefusedError as error:
         return str(error)
     except _ILL_FORMED as error:
@@ -70,7 +70,7 @@ class Check:
         return [term for _, first, last in self.claims for term in (first, last)]
 
     def _is_whole(self, d: str) -> bool:
-        """Whether each reduction over iterations is of one over their tiles, and nothing else is."""
+        """Whether each reduction over iterations is of one over tiles, and nothing else is."""
         rows, ends = self.terms.rows, self._ends()
         users = [(rows[n], rows[a]) for n in self.terms.below(*ends) for a in rows[n].args]
         pairs = [(x.op, x.attr == f"{d}.l", y.op, y.attr == f"{d}.t") for x, y in users]

@@ -37,7 +37,7 @@ def parts(d: str, size: int, new: Sequence[str], sizes: Mapping[str, int]) -> Fa
 
 
 def added(tensor: str, over: Sequence[str]) -> Fact:
-    """What the blocks along axes add is the sum over the dimensions: their tiles are a partition."""
+    """What blocks along axes add is the sum over the dimensions: their tiles are a partition."""
     return {"rule": "added", "tensor": tensor, "over": list(over), "needs": []}
 
 
@@ -54,7 +54,7 @@ def stored(tensor: str, shape: Sequence[int], forms: Sequence[Form], indices: In
     for form, extent in zip(forms, shape, strict=True):
         digits = sorted((k, indices.size(atom), atom) for atom, k in form.items())
         reach = 1
-        for k, size, atom in digits:
+        for k, size, _ in digits:
             if k != reach:
                 raise RefusedError(f"stores to {tensor} that leave gaps or meet")
             reach *= size

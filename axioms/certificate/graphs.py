@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import combinations, product
-from typing import Any
 
 from mirage_py.axioms.certificate.coverage import Fact, parts, stored
 from mirage_py.axioms.certificate.indices import Form, Indices
@@ -42,6 +41,8 @@ class Reading:
         self.inputs = {t["name"]: t["shape"] for t in program["inputs"]}
         self.intermediates = {t["name"]: t for t in ugraph["intermediates"]}
         self.tensors = {t["name"]: t for t in same[0][1]} | self.intermediates
+        if len(self.tensors) != len(same[0][1]) + len(ugraph["intermediates"]):
+            raise RefusedError("two tensors of one name")
         self.loads: dict[str, tuple[str, list[Form]]] = {}
         self.memory: dict[str, Stored] = {}
         # Of each loop its dimension, its tile, and whether it only adds up its tiles.
@@ -62,7 +63,9 @@ class Reading:
                 raise RefusedError(f"{name} is written twice, or holds no real numbers")
             if name in self.intermediates and "strides" in tensor:
                 raise RefusedError(f"elements of {name} may share places")
-            if any(x.endswith(".l") and x[:-1] + "t" not in s.axes for s, _ in of.by for x in s.axes):
+            if any(
+                x.endswith(".l") and x[:-1] + "t" not in s.axes for s, _ in of.by for x in s.axes
+            ):
                 raise RefusedError(f"{name} holds another shift for each tile of a loop")
             self.facts.append(stored(name, tensor["shape"], forms, self.indices))
         self.memory |= written
@@ -86,7 +89,7 @@ class Reading:
         return args[0] if op == "cast" and attr in _FLOATS else elementwise(self.terms, op, args)
 
     def leaf(self, op: str, text: str) -> tuple[Value | RefusedError, tuple[str, ...]]:
-        """What a kernel reads: of inputs what the program reads too, which is inside of them."""
+        """What a kernel reads: of inputs all of it, or what the program reads too: it is inside."""
         leaf = self.indices.leaf(op, text, self.names)
         dims, tensor = self.indices.dims[leaf], text.partition("[")[0] if op == "load" else ""
         if tensor in self.memory:
@@ -94,7 +97,9 @@ class Reading:
             fits = forms == self.indices.access(text, self.names)[1]
             return of if fits else RefusedError(f"{text} is not read as it is stored"), dims
         if tensor and leaf not in self.loads:
-            raise RefusedError(f"{text} is not read by the program")
+            forms = self.indices.access(text, self.names)[1]
+            if stored(tensor, self.inputs[tensor], forms, self.indices)["needs"]:
+                raise RefusedError(f"{text} is not read by the program")
         return Value(self.terms.make("leaf", (), leaf)), dims
 
     def cut_alike(self, d: str) -> None:
@@ -135,7 +140,9 @@ class Reading:
             found.append((forms, Value(self.terms.make("leaf", (), leaf))))
         return found
 
-    def _outputs(self, program: Json, names: Mapping[str, str]) -> list[tuple[str, int, list[Form]]]:
+    def _outputs(
+        self, program: Json, names: Mapping[str, str]
+    ) -> list[tuple[str, int, list[Form]]]:
         found: list[Value] = []
         near: list[set[str]] = []
         for node in program["nodes"]:

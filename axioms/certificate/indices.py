@@ -47,10 +47,14 @@ class Indices:
         return self._named(f"{tensor} at ", [self.text(form) for form in forms])
 
     def read(self, name: str) -> str:
-        """A leaf of a certificate: the text of a load, or that of an index or mask behind a word."""
+        """A leaf of a certificate: the text of a load, or of an index or mask behind a word."""
         op, _, rest = name.partition(" ")
         names = {d: d for d in self.sizes}
-        return self.leaf(op, rest, names) if rest and op in ("mask", "index") else self.leaf("load", name, names)
+        return (
+            self.leaf(op, rest, names)
+            if rest and op in ("mask", "index")
+            else self.leaf("load", name, names)
+        )
 
     def text(self, form: Form) -> str:
         """One text for each form."""

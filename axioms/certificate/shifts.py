@@ -18,6 +18,7 @@ _RULES: dict[tuple[str, str], tuple[tuple[Fraction | int, ...], str]] = {
     ("square", "scaled"): ((2,), "scaled"),
     ("sqrt", "scaled"): ((Fraction(1, 2),), "scaled"),
     ("rsqrt", "scaled"): ((Fraction(-1, 2),), "scaled"),
+    ("reciprocal_no_nan", "scaled"): ((-1,), "scaled"),
     ("mul", "scaled"): ((1, 1), "scaled"),
     ("div", "scaled"): ((1, -1), "scaled"),
     ("add", "minus"): ((1, 1), "minus"),

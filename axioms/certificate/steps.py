@@ -28,31 +28,35 @@ class Replay:
 
     def check(self, claims: Sequence[tuple[str, int, int]], certificate: Json) -> None:
         """Raises RefusedError unless steps lead from the first term of each output to the last."""
+        outputs = certificate["outputs"]
+        if [o["output"] for o in outputs] != [name for name, _, _ in claims]:
+            named = ", ".join(str(o["output"]) for o in outputs)
+            raise RefusedError(f"it is about the outputs {named or 'of nothing'}")
         table: list[int] = []
         for op, attr, *args in certificate["terms"]:
             of = [table[a] for a in _counts(args)]
             name = self.leaf(attr) if op == "leaf" else attr
             table.append(self.terms.const(attr) if op == "const" else self.terms.make(op, of, name))
-        outputs = certificate["outputs"]
-        if [o["output"] for o in outputs] != [name for name, _, _ in claims]:
-            named = ", ".join(str(o["output"]) for o in outputs)
-            raise RefusedError(f"it is about the outputs {named or 'of nothing'}")
         for output, (name, now, last) in zip(outputs, claims, strict=True):
             ends = [table[n] for n in _counts([output["first"], output["last"]])]
             if ends[0] != now:
-                raise RefusedError(f"{name}: it does not begin with the program's expression")
+                raise RefusedError(f"output {name}: it does not begin with the program's expression")
             if ends[1] != last:
-                raise RefusedError(f"{name}: it does not end with the µGraph's expression")
+                raise RefusedError(f"output {name}: it does not end with the µGraph's expression")
             for number, step in enumerate(output["steps"], 1):
                 before, after = (table[n] for n in _counts([step["before"], step["after"]]))
                 try:
                     if before != now or after not in self._results(step, now, table):
-                        raise RefusedError("it begins elsewhere, does not fit, or something else comes out")
+                        raise RefusedError(
+                            "it begins elsewhere, does not fit, or something else comes out"
+                        )
                 except RefusedError as fault:
-                    raise RefusedError(f"{name}, step {number}, {step['law']}: {fault}") from None
+                    raise RefusedError(f"output {name}: step {number}, {step['law']}: {fault}") from None
                 now = after
             if now != last:
-                raise RefusedError(f"{name}: the last step does not lead to the µGraph's expression")
+                raise RefusedError(
+                    f"output {name}: the last step does not lead to the µGraph's expression"
+                )
 
     def _results(self, step: Json, whole: int, table: Sequence[int]) -> list[int]:
         """What a step may make of an expression."""
@@ -84,7 +88,9 @@ class Replay:
             sides = self.terms.pattern(law["left"]), self.terms.pattern(law["right"])
             self.sides[step["law"]] = sides
         left, right = self.sides[step["law"]]
-        if self.terms.variables(left, right) != {*of, *axes} or not self.axes.issuperset(axes.values()):
+        if self.terms.variables(left, right) != {*of, *axes} or not self.axes.issuperset(
+            axes.values()
+        ):
             raise RefusedError("it does not say what the law's variables and axes are")
         if any(axis[:-2] + ".l" in axes.values() for axis in axes.values() if axis[-2:] == ".t"):
             raise RefusedError("how long a tile is depends on the iteration")

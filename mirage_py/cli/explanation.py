@@ -18,6 +18,7 @@ from mirage_py.cli.diagnosis import (
 from mirage_py.cli.evidence_words import evidence_words
 from mirage_py.cli.funnel import Row, funnel, rings
 from mirage_py.cli.kernel_words import UGraphWords, count_text, plan_words, ugraph_words
+from mirage_py.cli.reach_words import is_certificate, reach_words
 from mirage_py.cli.roofline_words import roofline_words
 from mirage_py.errors import FormatError
 from mirage_py.targets import target as target_named
@@ -117,7 +118,7 @@ def of_artifact(subject: str, artifact: Artifact) -> Explanation:
 
 
 def _proof_sentence(artifact: Artifact, proof: Mapping[str, Any] | None) -> str:
-    if proof is None or artifact.plan is None:
+    if proof is None or artifact.plan is None or not is_certificate(proof):
         if artifact.report["verification"].get("proved"):
             return "The laws prove it part by part; the derivations of the parts were not kept."
         return "There is no proof by the laws: the trials speak alone."
@@ -126,8 +127,8 @@ def _proof_sentence(artifact: Artifact, proof: Mapping[str, Any] | None) -> str:
         return f"The stored derivation does not hold: {fault}."
     summary = proof_summary(read_proof(proof), start)
     return (
-        f"The laws prove it for all values and sizes: {summary}; a checker of its own has just "
-        "replayed this."
+        f"The laws prove it for all values, and {reach_words(proof)}: {summary}; a checker of its "
+        "own has just replayed this."
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mirage_py.axioms.proof_steps import read_proof
 from mirage_py.cli.derivation_words import proof_summary, replayed, starting_points
+from mirage_py.cli.reach_words import is_certificate, reach_words
 from mirage_py.cli.subject import Subject
 from mirage_py.search.proof import prove
 from mirage_py.ugraph.ugraph import UGraph
@@ -23,6 +24,7 @@ class ProofVerdict:
     laws: tuple[str, ...]
     fault: str
     line: str
+    needs: tuple[str, ...] = ()
 
 
 def proof_verdict(subject: Subject, ugraph: UGraph) -> ProofVerdict:
@@ -30,22 +32,27 @@ def proof_verdict(subject: Subject, ugraph: UGraph) -> ProofVerdict:
 
     Raises FormatError for a stored derivation that is none.
     """
-    if subject.proof is not None:
+    if subject.proof is not None and is_certificate(subject.proof):
         start, fault = replayed(subject.program, ugraph, subject.proof)
         proof = read_proof(subject.proof)
         line = f"the stored derivation of {subject.name} does not hold: {fault}"
         if not fault:
-            line = f"the stored derivation of {subject.name} holds: {proof_summary(proof, start)}"
-        proved = not fault
+            reach = reach_words(subject.proof)
+            summary = proof_summary(proof, start)
+            line = f"the stored derivation of {subject.name} holds, {reach}: {summary}"
         return ProofVerdict(
-            subject.name, proved, True, start, proof.length, proof.laws, fault, line
+            *(subject.name, not fault, True, start, proof.length),
+            *(proof.laws, fault, line, proof.needs),
         )
     for start, program in starting_points(subject.program, ugraph):
         found = prove(program, ugraph)
         if found is not None:
-            line = f"the laws prove the µGraph of {subject.name}: {proof_summary(found, start)}"
+            reach = reach_words(found.document())
+            summary = proof_summary(found, start)
+            line = f"the laws prove the µGraph of {subject.name} {reach}: {summary}"
             return ProofVerdict(
-                subject.name, True, False, start, found.length, found.laws, "", line
+                *(subject.name, True, False, start, found.length),
+                *(found.laws, "", line, found.needs),
             )
     line = f"no proof by the laws was found for the µGraph of {subject.name}"
     return ProofVerdict(subject.name, False, False, "", 0, (), "", line)

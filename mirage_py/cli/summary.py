@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mirage_py.cli.funnel import kinds_text
 from mirage_py.cli.kernel_words import count_text
+from mirage_py.cli.reach_words import is_certificate, reach_words
 from mirage_py.result import Evidence, Result, SearchSummary, Timing
 from mirage_py.search.kinds import describe
 from mirage_py.ugraph.text import format_ugraph
@@ -57,7 +58,7 @@ def _verification(evidence: Evidence) -> Iterator[tuple[str, str]]:
     parts = [f"equal in {evidence.trials} trials modulo {primes}"]
     if evidence.samples:
         parts.append(f"in {evidence.samples} samples at full size")
-    parts.append("proved by the laws" if evidence.proved else "not proved by the laws")
+    parts.append(_proof(evidence))
     yield "verified", "; ".join(parts)
     bound = "none" if evidence.error_bound is None else f"{evidence.error_bound:.2g}"
     yield "bound", f"{bound}: {evidence.bound_reason}"
@@ -65,6 +66,12 @@ def _verification(evidence: Evidence) -> Iterator[tuple[str, str]]:
     yield "float", f"relative error {error} ({evidence.float_source})"
     if evidence.float_sets:
         yield "inputs", sets_text([SetFinding(**s) for s in evidence.float_sets])
+
+
+def _proof(evidence: Evidence) -> str:
+    if evidence.proof is not None and is_certificate(evidence.proof):
+        return f"proved {reach_words(evidence.proof)}"
+    return "proved by the laws" if evidence.proved else "not proved by the laws"
 
 
 def _search(search: SearchSummary) -> str:

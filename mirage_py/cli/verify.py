@@ -101,6 +101,7 @@ def _document(a: str, b: str, verdict: Verdict) -> dict[str, Any]:
                 "steps": found.steps,
                 "laws": list(found.laws),
                 "fault": found.fault,
+                "needs": list(found.needs),
             }
             for found in verdict.proofs
         ],

@@ -91,7 +91,7 @@ def test_a_stored_derivation_is_replayed():
     assert (found.proved, found.stored, found.fault) == (True, True, "")
     assert found.steps > 5
     assert "sums.divide_terms" in found.laws
-    assert "holds: " in found.line
+    assert "holds, for all sizes (tiles included): " in found.line
     assert "by 4 laws lead from the program to the µGraph" in found.line
 
 
