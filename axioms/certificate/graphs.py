@@ -48,6 +48,7 @@ class Reading:
         # Of each loop its dimension, its tile, and whether it only adds up its tiles.
         self.cuts: list[tuple[str, int | None, bool]] = []
         names = {d: "&".join(new) for d, new in self.asked.items()}
+        _refuse_differences_of_casts(program)
         self.outputs = self._outputs(program, names)
 
     def axes(self, dims: Sequence[str], loop: str | None = None) -> list[str]:
@@ -165,6 +166,25 @@ class Reading:
             )
             for o in program["outputs"]
         ]
+
+
+def _refuse_differences_of_casts(program: Json) -> None:
+    """A cast that loses digits is the value itself, but not where it meets what it was made of."""
+    types = {t["name"]: t["dtype"] for t in program["inputs"]}
+    nodes = [(n["op"], n.get("attr"), n.get("args", [])) for n in program["nodes"]]
+    held = [
+        attr if op == "cast" else types.get(str(attr).partition("[")[0], "f32")
+        for op, attr, _ in nodes
+    ]
+    for cast, (op, attr, args) in enumerate(nodes):
+        if op != "cast" or attr not in _FLOATS or held[args[0]] not in _FLOATS:
+            continue
+        through, beside = {cast}, {args[0]}
+        for n, (_, _, own) in enumerate(nodes):
+            through |= {n} if through & set(own) else set()
+            beside |= {n} if beside & set(own) and n != cast else set()
+        if through & beside and _FLOATS.index(attr) > _FLOATS.index(held[args[0]]):
+            raise RefusedError(f"a cast to {attr} meets what it was made of")
 
 
 def _dim(d: Json) -> tuple[str, int]:

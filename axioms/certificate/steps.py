@@ -40,7 +40,9 @@ class Replay:
         for output, (name, now, last) in zip(outputs, claims, strict=True):
             ends = [table[n] for n in _counts([output["first"], output["last"]])]
             if ends[0] != now:
-                raise RefusedError(f"output {name}: it does not begin with the program's expression")
+                raise RefusedError(
+                    f"output {name}: it does not begin with the program's expression"
+                )
             if ends[1] != last:
                 raise RefusedError(f"output {name}: it does not end with the µGraph's expression")
             for number, step in enumerate(output["steps"], 1):
@@ -51,7 +53,9 @@ class Replay:
                             "it begins elsewhere, does not fit, or something else comes out"
                         )
                 except RefusedError as fault:
-                    raise RefusedError(f"output {name}: step {number}, {step['law']}: {fault}") from None
+                    raise RefusedError(
+                        f"output {name}: step {number}, {step['law']}: {fault}"
+                    ) from None
                 now = after
             if now != last:
                 raise RefusedError(

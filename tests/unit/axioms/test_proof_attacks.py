@@ -301,7 +301,10 @@ def test_what_is_brought_in_may_be_divided_by_sizes_or_stand_there_already():
         assert goal_fault(goal, proof) == (
             ""
             if x is mean
-            else ("output Y: step 1, cancellation.difference: it brings in a div, which may have no value")
+            else (
+                "output Y: step 1, cancellation.difference: it brings in a div, which may have "
+                "no value"
+            )
         )
     quotient = Z / X
     before, after = quotient + const("0"), quotient + (quotient - quotient)
