@@ -51,6 +51,9 @@ CANCELLATIONS = (
 # by what may be 0.
 ONE_WAY = ("roots.multiply", "roots.divide", "division.by_quotient")
 
+# Operators that have no value for some numbers.
+PARTIAL = ("div", "log", "log1p", "pow", "rsqrt", "sqrt")
+
 # By law and direction, what stands in a branch that is not always taken, and is computed for all
 # numbers after the step: where(z != 0, y / z, 0) has a value for z = 0, (z != 0) * (y / z) none.
 UNGUARDED = {

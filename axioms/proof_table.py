@@ -11,23 +11,27 @@ from pathlib import Path
 from typing import Any
 
 from mirage_py.axioms.law import Law
-from mirage_py.axioms.proof_laws import DIVISORS, ONE_WAY, UNGUARDED, laws_of_proofs
+from mirage_py.axioms.proof_laws import DIVISORS, ONE_WAY, PARTIAL, UNGUARDED, laws_of_proofs
 from mirage_py.axioms.term import ARITY, LEAVES, REDUCTIONS, Term
 
 TABLE = Path(__file__).parent / "certificate" / "trusted.json"
 
 
 def trusted() -> dict[str, Any]:
-    """Operators with their numbers of operands, and every law that a derivation may name."""
+    """Operators with their numbers of operands, those that have no value for some numbers, and
+    every law that a derivation may name.
+    """
     operators = {op: n for op, n in ARITY.items() if op not in (*LEAVES, *REDUCTIONS)}
-    return {"operators": operators, "laws": [_row(law) for law in laws_of_proofs()]}
+    laws = [_row(law) for law in laws_of_proofs()]
+    return {"operators": operators, "partial": list(PARTIAL), "laws": laws}
 
 
 def table_text() -> str:
     """The table with one law a line."""
     found = trusted()
     laws = ",\n  ".join(json.dumps(law) for law in found["laws"])
-    return f'{{"operators": {json.dumps(found["operators"])},\n "laws": [\n  {laws}\n]}}\n'
+    head = "".join(f' "{part}": {json.dumps(found[part])},\n' for part in ("operators", "partial"))
+    return f'{{\n{head} "laws": [\n  {laws}\n]}}\n'
 
 
 def _row(law: Law) -> dict[str, Any]:

@@ -8,8 +8,6 @@ from typing import Any
 from mirage_py.axioms.certificate.terms import TRUSTED, RefusedError, Terms
 
 Json = Mapping[str, Any]
-# Operators that have no value for some numbers.
-_PARTIAL = ("div", "log", "pow", "rsqrt", "sqrt")
 _LAWS: Mapping[str, Json] = {law["name"]: law for law in TRUSTED["laws"]}
 
 
@@ -123,7 +121,7 @@ class Replay:
         for n in self.terms.below(*new):
             op, _, args = self.terms.rows[n]
             by_size = op == "div" and self.terms.is_size(args[1])
-            if op in _PARTIAL and not by_size and n not in always:
+            if op in TRUSTED["partial"] and not by_size and n not in always:
                 raise RefusedError(f"it brings in a {op}, which may have no value")
 
     def _always(self, whole: int) -> list[int]:
