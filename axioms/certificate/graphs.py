@@ -28,11 +28,11 @@ class Reading:
         self.terms, own = terms, ugraph["program"]
         self.sizes = dict(map(_dim, own["dims"]))
         self.asked = {d["name"]: dims.get(d["name"], [d["name"]]) for d in program["dims"]}
-        made = [parts(d, n, self.asked[d], self.sizes) for d, n in map(_dim, program["dims"])]
-        self.facts: list[Fact] = [fact for fact in made if fact["dim"] in dims]
         same = [(g["inputs"], [o["tensor"] for o in g["outputs"]]) for g in (program, own)]
         if same[0] != same[1] or set(dims) - set(self.asked) or min(self.sizes.values()) < 1:
             raise RefusedError("the µGraph is of another program")
+        made = [parts(d, n, self.asked[d], self.sizes) for d, n in map(_dim, program["dims"])]
+        self.facts: list[Fact] = [fact for fact in made if fact["dim"] in dims]
         cut = {new[1]: new[0] for new in self.asked.values() if len(new) == 2}
         self.indices = Indices(self.sizes, cut)
         self.names = {d: d for d in self.sizes}
