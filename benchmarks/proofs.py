@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.families import search_workload
+from benchmarks.families import read, search_workload
 from benchmarks.plan_words import described
 from benchmarks.suites import named
 from benchmarks.workload import Workload
@@ -33,6 +34,8 @@ from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import BlockGraph, Kernel, UGraph
 
 Json = dict[str, Any]
+# A bar would end a column.
+_SIZE = re.compile(r"\|(\w+)\|")
 SUITE = Path(__file__).parent / "results" / "h200-suite.json"
 # In the order of the README's table.
 NAMES = (
@@ -65,14 +68,19 @@ def proof_row(program: Program, ugraph: UGraph) -> Json:
     return {"proved": False}
 
 
-def winners(path: Path, keys: Sequence[str], target: Target) -> Iterator[tuple[str, Json]]:
+def winners(
+    path: Path, keys: Sequence[str], target: Target, folder: Path | None
+) -> Iterator[tuple[str, Json]]:
     """The rows of a suite's results, each with what is proved of its winner."""
     for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
         key = f"{row['workload']}-b{row['batch']}"
         if keys and key not in keys:
             continue
         (workload,) = named("all", [key])
-        searched = search_workload(workload, target, backend="auto")
+        if folder is not None:
+            searched = read(folder / f"{key}.json")
+        else:
+            searched = search_workload(workload, target, backend="auto")
         plan = _with_tiles(searched.plans, row["plan"])
         if plan is None:
             yield key, {"proved": False, "found": False, "kind": row["kind"]}
@@ -123,7 +131,7 @@ def table(document: Json) -> str:
     lines.append("|---|---|---|---|---:|")
     for key, row in document["rows"].items():
         proved = "yes" if row["proved"] else "no" if row.get("found", True) else "not found"
-        needs = "; ".join(row.get("needs", [])) or "-"
+        needs = _SIZE.sub(r"size \1", "; ".join(row.get("needs", []))) or "-"
         lines.append(f"| {key} | {row['kind']} | {proved} | {needs} | {row.get('steps', '')} |")
     return "\n".join(lines)
 
@@ -135,12 +143,15 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("keys", nargs="*", metavar="KEY", help="such as rmsnorm-b8, or softmax")
     parser.add_argument("--suite", type=Path, default=SUITE)
     parser.add_argument("--target", default="h200")
+    parser.add_argument(
+        "--families", type=Path, help="what benchmarks.families wrote, with --backend auto"
+    )
     chosen = parser.parse_args(arguments)
     target = target_named(chosen.target)
     rows: dict[str, Json] = {}
     for found in (
         examples(chosen.keys, target),
-        winners(chosen.suite, chosen.keys, target),
+        winners(chosen.suite, chosen.keys, target, chosen.families),
     ):
         for key, row in found:
             rows[key] = row
