@@ -15,6 +15,7 @@ from itertools import combinations
 from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.index import IndexExpr, Predicate
 from mirage_py.ugraph.node import Access, Attr, Node
+from mirage_py.ugraph.predicates import negation
 from mirage_py.verify.conditions import comparisons
 from mirage_py.verify.integer_sets import (
     IntegerSets,
@@ -50,10 +51,10 @@ class Cut:
     """A side with its dimensions told apart: those of the output, and those that are bound.
 
     A dimension of the output that is summed over as well is two; what has it is looked at with
-    either.
+    either. Regions have the conditions that belong ``together``, or one each.
     """
 
-    def __init__(self, side: Side, sets: IntegerSets) -> None:
+    def __init__(self, side: Side, sets: IntegerSets, *, together: bool) -> None:
         self.index = side.index
         free = dict.fromkeys(d for e in side.index for d in e.dims())
         reduced = [n.reduced for n in side.nodes if n.op in ("sum", "max", "matmul")]
@@ -72,16 +73,17 @@ class Cut:
         conditions = {c.substitute(r): None for c in masks for r in self._renamings(c.dims())} | {
             c: None for c in quotients if all(d in free for d in c.dims())
         }
-        groups = self._grouped(list(conditions))
+        groups = self._grouped(list(conditions)) if together else [[c] for c in conditions]
         self.regions = tuple(self._region(group) for group in groups)
 
     def touching(self, access: Access) -> list[Region]:
         """The regions that share a dimension with an access, or one of a single cell."""
         dims = access.dims()
         found = [r for r in self.regions if any(d in r.names for d in dims)]
-        return found or [Region(dims, (self._box(dims),))]
+        return found or [Region(dims, (self.box(dims),))]
 
-    def _box(self, dims: Iterable[str]) -> Points:
+    def box(self, dims: Iterable[str]) -> Points:
+        """All points of some dimensions."""
         return self._sets.box({d: self.sizes[d] for d in dims})
 
     def _versions(self, access: Access) -> Iterator[Access]:
@@ -112,13 +114,19 @@ class Cut:
 
     def _region(self, conditions: Sequence[Predicate]) -> Region:
         names = tuple(dict.fromkeys(d for c in conditions for d in c.dims()))
-        cells = [self._box(names)]
+        cells = [self.box(names)]
         for condition in conditions:
-            left, right = condition.exprs
-            cells = split(cells, self._sets.compared(condition.op, left, right, names))
+            inside, outside = (self._holds(c, names) for c in (condition, negation(condition)))
+            # No subtraction: of sets with quotients that is costly.
+            halves = [common(cell, half) for cell in cells for half in (inside, outside)]
+            cells = [half for half in halves if half is not None]
             if len(cells) > _MAX_CELLS:
                 raise OutOfOperationsError(f"conditions make more than {_MAX_CELLS} cells")
         return Region(names, tuple(cells))
+
+    def _holds(self, condition: Predicate, names: Sequence[str]) -> Points:
+        left, right = condition.exprs
+        return self._sets.compared(condition.op, left, right, names)
 
 
 def split(cells: Iterable[Points], by: Points) -> list[Points]:

@@ -27,8 +27,8 @@ Element = tuple[int, ...]
 
 # An index that is no mixed radix is inverted by looking at all of its values.
 _MAX_POINTS = 2**20
-# Of one array of 64-bit integers: 128 MiB.
-_MAX_PEAK = 1 << 24
+# Of one array of 64-bit integers: 512 MiB.
+_MAX_PEAK = 1 << 26
 
 
 @dataclass(slots=True)

@@ -11,7 +11,8 @@ difference that conditions make is therefore one in the whole of some piece.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -28,8 +29,8 @@ from mirage_py.verify.integer_sets import (
     without,
 )
 
-# Of isl; about a second.
-MAX_OPERATIONS = 3_000_000
+# Of isl; a second or a few.
+MAX_OPERATIONS = 1_000_000
 _MAX_PIECES = 256
 _MAX_PAIRS = 2000
 _RANDOM_POINTS = 2
@@ -40,7 +41,8 @@ class Pieces:
     """For each piece some points: its corners and random ones.
 
     A point has a coordinate for each of ``axes``, those axes of the output that conditions tell
-    apart. ``unknown`` says why there are no pieces; empty if there are.
+    apart. ``unknown`` says why these are not all pieces but those that each condition makes alone,
+    or none; empty if they are.
     """
 
     axes: tuple[int, ...]
@@ -50,25 +52,36 @@ class Pieces:
 
 def pieces_of(sides: Sequence[Side], shape: tuple[int, ...], *, seed: int) -> Pieces:
     """The pieces of an output of this shape, which each of two sides computes."""
+    try:
+        return _pieces(sides, shape, seed, together=True)
+    except OutOfOperationsError as error:
+        unknown = str(error)
+    try:
+        return replace(_pieces(sides, shape, seed, together=False), unknown=unknown)
+    except OutOfOperationsError:
+        return Pieces((), (), unknown)
+
+
+def _pieces(sides: Sequence[Side], shape: tuple[int, ...], seed: int, *, together: bool) -> Pieces:
+    """``together``: by cells of conditions and by what is read in them; else by each condition
+    alone.
+    """
     sets = IntegerSets(MAX_OPERATIONS)
     draw = np.random.default_rng([seed, len(shape)])
-    try:
-        cuts = [Cut(side, sets) for side in sides]
-        axes = tuple(n for n in range(len(shape)) if any(_is_cut(cut, n) for cut in cuts))
-        pieces = [sets.box({str(n): shape[n] for n in axes})]
-        domains = (*_reached(cuts, axes, sets), *_read(cuts, axes, sets))
-        for domain in {str(d): d for d in domains}.values():
-            pieces = split(pieces, domain)
-            if len(pieces) > _MAX_PIECES:
-                raise OutOfOperationsError(f"conditions make more than {_MAX_PIECES} pieces")
-        points = [
-            dict.fromkeys(
-                [*corners(piece), *(random_point(piece, draw) for _ in range(_RANDOM_POINTS))]
-            )
-            for piece in pieces
-        ]
-    except OutOfOperationsError as error:
-        return Pieces((), (), str(error))
+    cuts = [Cut(side, sets, together=together) for side in sides]
+    axes = tuple(n for n in range(len(shape)) if any(_is_cut(cut, n) for cut in cuts))
+    pieces = [sets.box({str(n): shape[n] for n in axes})]
+    domains = [*_reached(cuts, axes, sets), *(_read(cuts, axes, sets) if together else ())]
+    for domain in {str(d): d for d in domains}.values():
+        pieces = split(pieces, domain)
+        if len(pieces) > _MAX_PIECES:
+            raise OutOfOperationsError(f"conditions make more than {_MAX_PIECES} pieces")
+    points = [
+        dict.fromkeys(
+            [*corners(piece), *(random_point(piece, draw) for _ in range(_RANDOM_POINTS))]
+        )
+        for piece in pieces
+    ]
     return Pieces(axes, tuple(map(tuple, points)))
 
 
@@ -94,52 +107,41 @@ def _read(cuts: Sequence[Cut], axes: Sequence[int], sets: IntegerSets) -> Iterat
     """
     if not axes:
         return
-    ours, theirs = cuts
     pairs = 0
-    for tensor in dict.fromkeys(access.tensor for access in ours.loads):
+    for tensor in dict.fromkeys(access.tensor for access in cuts[0].loads):
         places = _compared_axes(cuts, tensor)
         if not places:
             continue
-        for left in _reads(ours, tensor, axes, places, sets):
-            for right in _reads(theirs, tensor, axes, places, sets):
-                pairs += len(left) * len(right)
-                if pairs > _MAX_PAIRS:
-                    raise OutOfOperationsError(f"more than {_MAX_PAIRS} pairs of reads")
-                yield from (leading(p, len(axes)) for p in _overlaps(left, right))
+        left, right = ([*_reads(cut, tensor, axes, places, sets)] for cut in cuts)
+        for one, other in product(left, right):
+            pairs += len(one.cells) * len(other.cells)
+            if pairs > _MAX_PAIRS:
+                raise OutOfOperationsError(f"more than {_MAX_PAIRS} pairs of reads")
+            found = [common(*cells) for cells in product(one.cells, other.cells)]
+            found += [without(one.whole, other.whole), without(other.whole, one.whole)]
+            yield from (leading(p, len(axes)) for p in found if p is not None)
 
 
-def _overlaps(left: Sequence[Points], right: Sequence[Points]) -> Iterator[Points]:
-    rests: list[Points | None] = list(right)
-    for one in left:
-        rest: Points | None = one
-        for n, other in enumerate(right):
-            both = common(one, other)
-            if both is not None:
-                yield both
-                rest = rest and without(rest, other)
-                held = rests[n]
-                rests[n] = held and without(held, one)
-        if rest is not None:
-            yield rest
-    yield from (rest for rest in rests if rest is not None)
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Pairs of an element of the output and what is read for it: of a whole load, and by cells."""
+
+    whole: Points
+    cells: tuple[Points, ...]
 
 
 def _reads(
     cut: Cut, tensor: str, axes: Sequence[int], places: Sequence[int], sets: IntegerSets
-) -> list[list[Points]]:
-    """For each load of a tensor the pairs of an element of the output and what is read for it, cell
-    by cell.
-    """
-    found = []
+) -> Iterator[_Read]:
+    """For each load of a tensor, and each region that it shares a dimension with."""
     for access in cut.loads:
         if access.tensor != tensor:
             continue
         exprs = [*(cut.index[n] for n in axes), *(access.index[n] for n in places)]
-        found += [
-            [sets.image(cell, region.names, exprs, cut.sizes) for cell in region.cells]
-            for region in cut.touching(access)
-        ]
-    return found
+        whole = sets.image(cut.box(()), (), exprs, cut.sizes)
+        for region in cut.touching(access):
+            cells = [sets.image(cell, region.names, exprs, cut.sizes) for cell in region.cells]
+            yield _Read(whole, tuple(cells))
 
 
 def _compared_axes(cuts: Sequence[Cut], tensor: str) -> list[int]:
