@@ -11,47 +11,75 @@ from math import log2
 from mirage_py.codegen.operator_text import COMMON, Emitter, number
 from mirage_py.errors import UnsupportedError
 
-# Of series: those of expm1 below 1/2.
-_TERMS = 9
+# Terms of the series of expm1 below log(2) / 2: what it leaves out is below 2^-28 of the result.
+_TERMS = 8
+# Of tanh(x) / x - 1 in powers of x^2 below 0.55, within 4e-9.
+_TANH = (-0.33333332, 0.13333118, -0.053910065, 0.02131274, -0.0066157466)
+
+
+def _whole_powers(x: str) -> tuple[str, str]:
+    """k and r with x = k log(2) + r, where r is small: x / log(2) alone is off by as much as it is
+    large. log(2) comes in two parts, of which the first has so few bits that k times it is exact.
+    """
+    k = f"tl.minimum(tl.maximum(tl.floor({x} * 1.4426950408889634 + 0.5), -150.0), 127.0)"
+    return k, f"({x} - {k} * 0.693359375 + {k} * 0.00021219444005469057)"
+
+
+def _exp(x: str) -> str:
+    k, rest = _whole_powers(x)
+    return f"tl.exp2({k}) * tl.exp({rest})"
+
+
+def _expm1(x: str) -> str:
+    # By a series of the rest, where exp(x) - 1 cancels. Below -20 it is -1, above 80 it is exp(x).
+    k, rest = _whole_powers(x)
+    series = "1.0"
+    for n in range(_TERMS, 1, -1):
+        series = f"1.0 + {rest} * {1.0 / n!r} * ({series})"
+    near = f"tl.exp2({k}) * {rest} * ({series}) + (tl.exp2({k}) - 1.0)"
+    return f"tl.where({x} < -20.0, -1.0, tl.where({x} > 80.0, {_exp(x)}, {near}))"
+
+
+def _log1p(x: str) -> str:
+    # What 1 + x loses of x is added again, over 1 + x.
+    more = f"(1.0 + {x})"
+    near = f"tl.log({more}) + ({x} - ({more} - 1.0)) / {more}"
+    return f"tl.where(({x} > 1.0) | ({more} == 0.0), tl.log({more}), {near})"
 
 
 def _tanh(x: str) -> str:
     # Through exp of a non-positive number; a series near 0, where 1 - exp cancels.
     far = f"(1.0 - tl.exp(-2.0 * tl.abs({x}))) / (1.0 + tl.exp(-2.0 * tl.abs({x})))"
-    near = f"{x} * (1.0 - {x} * {x} * (0.3333333333333333 - 0.13333333333333333 * {x} * {x}))"
-    return f"tl.where(tl.abs({x}) < 0.1, {near}, tl.where({x} < 0.0, -1.0, 1.0) * ({far}))"
-
-
-def _log1p(x: str) -> str:
-    # The rounding of 1 + x cancels in the quotient (Kahan); what is large needs no help.
-    more = f"(1.0 + {x})"
-    near = f"tl.where({more} == 1.0, {x}, tl.log({more}) * ({x} / ({more} - 1.0)))"
-    return f"tl.where({x} > 1.0, tl.log({more}), {near})"
-
-
-def _expm1(x: str) -> str:
-    # A series near 0, where exp(x) - 1 cancels: what it leaves out is below 2^-27 of the result.
-    series = "1.0"
-    for n in range(_TERMS, 1, -1):
-        series = f"1.0 + {x} * {1.0 / n!r} * ({series})"
-    return f"tl.where(tl.abs({x}) < 0.5, {x} * ({series}), tl.exp({x}) - 1.0)"
+    series = "0.0"
+    for term in reversed(_TANH):
+        series = f"{x} * {x} * ({term!r} + {series})"
+    signed = f"tl.where({x} < 0.0, -1.0, 1.0) * ({far})"
+    return f"tl.where(tl.abs({x}) < 0.55, {x} + {x} * ({series}), {signed})"
 
 
 def _pow(x: str, y: str) -> str:
-    """By base-2 functions of the magnitude; the sign is that of IEEE 754: a negative base has real
-    powers of whole exponents only, and any base to the power 0 is 1.
+    """By base-2 functions of the magnitude, in float64: by what an exponent is off, the power is so
+    relatively. The sign is that of IEEE 754: a negative base has real powers of whole exponents
+    only, and any base to the power 0 is 1.
     """
-    power = f"tl.exp2({y} * tl.log2(tl.abs({x})))"
+    wide = f"tl.cast({y}, tl.float64)"
+    logarithm = f"tl.log2(tl.cast(tl.abs({x}), tl.float64))"
+    power = f"tl.cast(tl.exp2({wide} * {logarithm}), tl.float32)"
     base, exponent = number(x), number(y)
     if exponent is not None:
+        power = f"tl.cast(tl.exp2({y} * {logarithm}), tl.float32)"
         if not exponent.is_integer():
-            return f"tl.exp2({y} * tl.log2({x}))"
+            return f'tl.where({x} < 0.0, float("nan"), {power})'
         return f"tl.where({x} < 0.0, -{power}, {power})" if exponent % 2 else power
     if base is not None and base > 0.0:
-        return f"tl.exp2({y} * {log2(base)!r})"
+        return f"tl.cast(tl.exp2({wide} * {log2(base)!r}), tl.float32)"
     odd = f"{y} - 2.0 * tl.floor({y} * 0.5) == 1.0"
     signed = f'tl.where({odd}, -{power}, tl.where(tl.floor({y}) == {y}, {power}, float("nan")))'
     return f"tl.where({y} == 0.0, 1.0, tl.where({x} < 0.0, {signed}, {power}))"
+
+
+def _sigmoid(x: str) -> str:
+    return f"1.0 / (1.0 + {_exp(f'(-{x})')})"
 
 
 def _gelu_tanh(x: str) -> str:
@@ -60,7 +88,7 @@ def _gelu_tanh(x: str) -> str:
 
 
 _UNARY: Mapping[str, Emitter] = {
-    "exp": lambda x: f"tl.exp({x})",
+    "exp": _exp,
     "expm1": _expm1,
     "log": lambda x: f"tl.log({x})",
     "log1p": _log1p,
@@ -69,8 +97,8 @@ _UNARY: Mapping[str, Emitter] = {
     "reciprocal_no_nan": lambda x: f"tl.where({x} == 0.0, 0.0, 1.0 / {x})",
     "abs": lambda x: f"tl.abs({x})",
     "relu": lambda x: f"tl.maximum({x}, 0.0, propagate_nan=tl.PropagateNan.ALL)",
-    "sigmoid": lambda x: f"tl.sigmoid({x})",
-    "silu": lambda x: f"{x} * tl.sigmoid({x})",
+    "sigmoid": _sigmoid,
+    "silu": lambda x: f"{x} * ({_sigmoid(x)})",
     "tanh": _tanh,
     "gelu": lambda x: f"0.5 * {x} * (1.0 + tl.erf({x} * 0.7071067811865476))",
     "gelu_tanh": _gelu_tanh,

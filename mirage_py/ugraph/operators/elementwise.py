@@ -27,11 +27,15 @@ def _erf(x: FloatArray) -> FloatArray:
 
 
 def _gelu(x: FloatArray) -> FloatArray:
-    return _as_float(0.5 * x * (1.0 + _erf(x / np.sqrt(2.0))))
+    """``x / 2 (1 + erf(x / sqrt(2)))``, where the sum cancels by the complement."""
+    from math import erfc
+
+    return _as_float(0.5 * x * np.vectorize(erfc, otypes=[np.float64])(-x / np.sqrt(2.0)))
 
 
 def _gelu_tanh(x: FloatArray) -> FloatArray:
-    return _as_float(0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3))))
+    # 0.5 (1 + tanh z) = sigmoid(2 z), which does not cancel.
+    return _as_float(x * _sigmoid(2.0 * np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)))
 
 
 def _reciprocal_no_nan(x: FloatArray) -> FloatArray:
