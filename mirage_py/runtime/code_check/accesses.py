@@ -39,8 +39,6 @@ def _access(o: Order, warp: int, e: Event, lanes: Any, block: int) -> None:
         o.copies[warp][-1].append((at, by))
     else:
         o.shadow.note_write(at, by, o.tick[warp], e.line, True)
-        if e.may:  # perhaps there is nothing to be read
-            o.shadow.has_reads[at] = True
 
 
 @handles("matrix_load")

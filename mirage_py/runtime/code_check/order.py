@@ -268,9 +268,6 @@ class Order:
             if late:
                 text = f"nobody waits for a copy to block {self.blocks[owner]} before it ends"
                 self.say(kinds.LIFETIME, late[0], text, owner * self.warps)
-        self.shadow.never_read(np.arange(len(self.shadow.written)))
-        for line in () if self.pads else sorted(self.shadow.unread):
-            self.say(kinds.UNREAD, line, "some of it, before the end or other data came", 0)
         for owner, kept in self.remote.items():
             rows = slice(owner * self.threads, (owner + 1) * self.threads)
             for thread, (tick, line) in kept.items():

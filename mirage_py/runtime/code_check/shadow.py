@@ -30,7 +30,6 @@ class Shadow:
         self.lanes = np.zeros((warps, places), _Bits)
         self.read_line = np.zeros((warps, places), np.int32)
         self.has_reads = np.zeros(places, bool)
-        self.unread: set[int] = set()
 
     def readers(self, at: Any) -> Iterator[tuple[int, Any]]:
         """Warps that have read some of these places since they were written."""
@@ -42,7 +41,6 @@ class Shadow:
 
     def note_write(self, at: Any, writer: Any, tick: int, line: int, generic: bool) -> None:
         """It is the last write there now; nobody has read it."""
-        self.never_read(at)
         self.writer[at] = writer
         self.written[at] = tick
         self.generic[at] = generic
@@ -51,12 +49,6 @@ class Shadow:
             self.read[:, at] = 0
             self.lanes[:, at] = 0
             self.has_reads[at] = False
-
-    def never_read(self, at: Any) -> None:
-        """Remember the lines that have written what nobody read before it goes."""
-        gone = at[(self.written[at] > 0) & ~self.has_reads[at] & ~self.barrier[at]]
-        if len(gone):
-            self.unread.update(self.line[gone].tolist())
 
     def note_read(self, at: Any, warp: int, tick: int, lanes: Any, line: int) -> None:
         """``lanes`` are bits, for all places or for each."""
