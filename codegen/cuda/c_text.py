@@ -20,23 +20,8 @@ C_TYPES = {
     "bool": "bool",
 }
 
-_RESERVED = (
-    "lane", "warp", "block", "shared_memory", "int", "float", "double", "char", "short", "long",
-    "signed", "unsigned", "const", "auto", "bool", "if", "else", "for", "while", "do", "switch",
-    "case", "break", "continue", "return", "struct", "union", "class", "new", "delete", "this",
-    "template", "void", "static", "inline", "register", "default", "goto", "sizeof", "true",
-    "false", "not", "and", "or", "xor", "i", "j", "k", "r", "stage", "operator", "private",
-)  # fmt: skip
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _SYMBOL = {"mul": "*", "floordiv": "/", "mod": "%"}
-
-
-def identifier(name: str) -> str:
-    """A C name for a tensor or dimension."""
-    clean = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)
-    if not clean or clean[0].isdigit():
-        clean = f"_{clean}"
-    return f"{clean}_" if clean in _RESERVED else clean
 
 
 def index_text(expr: IndexExpr, names: Mapping[str, str]) -> str:

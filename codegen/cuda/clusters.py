@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from mirage_py.codegen.cuda.block_facts import BlockFacts
-from mirage_py.codegen.cuda.c_text import added, identifier
+from mirage_py.codegen.cuda.c_text import added
 from mirage_py.codegen.cuda.cluster_plan import ClusterPlan
 from mirage_py.codegen.cuda.copies import Copies
 from mirage_py.codegen.cuda.emission import Emission
@@ -100,7 +100,7 @@ class Clusters:
             number = self._rank if step == 1 else f"{self._rank} / {step}"
             if step * count < self.cut.blocks:
                 number = f"{atom(number)} % {count}"
-            name = out.fresh(f"{identifier(dim)}_slice")
+            name = out.fresh(f"{dim}_slice")
             scaled = number if extent == 1 else f"{atom(number)} * {extent}"
             start = added(out.starts.get(dim, "0"), scaled)
             out.line(f"const {out.index_type} {name} = {start};")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mirage_py.codegen.cuda.block_facts import BlockFacts
 from mirage_py.codegen.cuda.blocked import copied
-from mirage_py.codegen.cuda.c_text import added, identifier, index_text
+from mirage_py.codegen.cuda.c_text import added, index_text
 from mirage_py.codegen.cuda.emission import Emission
 from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.linear_text import is_only_copy
@@ -58,7 +58,7 @@ class Copies:
         with out.only(only), out.unrolled("i", count) as i:
             layouts = {i: layout}
             inside = out.in_range(facts.live(load), facts.section(load), layouts)
-            place = f"{identifier(node.access.tensor)} + {self.offset(node, layouts)}"
+            place = f"{node.access.tensor} + {self.offset(node, layouts)}"
             self._load_line(value, i, place, vector, inside, node.access.tensor)
         return value
 
@@ -104,7 +104,7 @@ class Copies:
         with out.only(only), out.unrolled("i", layout.register_count) as i:
             layouts = {i: layout}
             inside = out.in_range(facts.live(staged.load), facts.section(staged.load), layouts)
-            source = f"{identifier(node.access.tensor)} + {self.offset(node, layouts)}"
+            source = f"{node.access.tensor} + {self.offset(node, layouts)}"
             target = f"{buffer} + {self.tile_offset(staged.tile, layouts)}"
             if staged.is_asynchronous:
                 width = staged.copy_bytes

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mirage_py.codegen.cuda.block_facts import BlockFacts
-from mirage_py.codegen.cuda.c_text import added, identifier, index_text
+from mirage_py.codegen.cuda.c_text import added, index_text
 from mirage_py.codegen.cuda.cuda_kernel import TensorMap
 from mirage_py.codegen.cuda.emission import Emission
 from mirage_py.codegen.cuda.staging import Staged
@@ -86,7 +86,7 @@ class CopyEngine:
         strides = tensor.element_strides
         self._boxes[staged.load] = box
         self.maps[staged.load] = TensorMap(
-            self.out.fresh(f"{identifier(tensor.name)}_map"),
+            self.out.fresh(f"{tensor.name}_map"),
             tensor.name,
             tuple(tensor.shape[a] for a in box.axes),
             tuple(strides[a] * tensor.dtype.bytes for a in box.axes[1:]),

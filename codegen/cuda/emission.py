@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from mirage_py.codegen.cuda.block_facts import BlockFacts
-from mirage_py.codegen.cuda.c_text import LINE, added, identifier, wrapped
+from mirage_py.codegen.cuda.c_text import LINE, added, wrapped
 from mirage_py.codegen.cuda.joined_products import Joined
 from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.layout_choice import Layouts
@@ -44,7 +44,7 @@ class Emission:
         self._lines: list[str] = []
         self._depth = 1
         self._interned: dict[str, str] = {}
-        self._names = {"lane", "warp", *(identifier(d) for d in facts.program.dim_names)}
+        self._names = {"lane", "warp", *facts.program.dim_names, *facts.tensors, facts.block.name}
         self.names = self._value_names()
         self._taken: set[str] = set()
         self._scopes: list[dict[Key, list[Value]]] = [{}]
@@ -110,7 +110,7 @@ class Emission:
         names: list[str] = []
         for number, node in enumerate(facts.block.nodes):
             if node.op == "load":
-                stem = f"{identifier(node.access.tensor).lower()}_tile"
+                stem = f"{node.access.tensor.lower()}_tile"
             elif node.op == "cast":
                 stem = f"{names[node.args[0]]}_{facts.dtypes[number]}"
             else:
@@ -177,7 +177,7 @@ class Emission:
         """
         first = next(iter(layouts.values()))
         places = _positions(dim, first, *layouts.values())
-        thread = self.interned(f"{identifier(dim)}_at", thread_part(first, places))
+        thread = self.interned(f"{dim}_at", thread_part(first, places))
         registers = [register_part(layout, places, v) for v, layout in layouts.items()]
         return added(thread, *registers)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from mirage_py.codegen.cuda.block_facts import BlockFacts
-from mirage_py.codegen.cuda.c_text import added, identifier
+from mirage_py.codegen.cuda.c_text import added
 from mirage_py.codegen.cuda.copies import Copies
 from mirage_py.codegen.cuda.copy_engine import CopyEngine, engine_box
 from mirage_py.codegen.cuda.cuda_kernel import TensorMap
@@ -156,7 +156,7 @@ class EnginePipeline(Pipeline):
         loads = self.loops[section]
         self._make_rings(loads, depth)
         name = self._fetch[section] = out.fresh("fetch_tiles")
-        start = f"{identifier(dim)}_next"
+        start = f"{dim}_next"
         fetched = self._fetched(loads)
         total = sum(self.staged[n].tile.size_bytes for n in fetched)
         full = f"{self._full[section]} + stage"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from mirage_py.codegen.block_order import ORDER, block_numbers
-from mirage_py.codegen.cuda.c_text import identifier
 from mirage_py.codegen.cuda.emission import Emission
 
 
@@ -22,10 +21,10 @@ def grid_positions(
     for dim, number in _block_numbers(out, uneven, order).items():
         tile = out.facts.tiling.padded(dim, 0)
         text = number.replace("//", "/").replace("pid", place)
-        name = out.fresh(f"{identifier(dim)}_block")
+        name = out.fresh(f"{dim}_block")
         out.line(f"const int {name} = {text};")
         out.block_names[dim] = name
-        start = identifier(dim) if tile == 1 else out.fresh(f"{identifier(dim)}_start")
+        start = dim if tile == 1 else out.fresh(f"{dim}_start")
         scaled = name if tile == 1 else f"{name} * {tile}"
         if kind != "int":
             scaled = f"({kind}){scaled}"

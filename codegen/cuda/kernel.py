@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from mirage_py.codegen.cuda.block_facts import BlockFacts
-from mirage_py.codegen.cuda.c_text import C_TYPES, identifier
+from mirage_py.codegen.cuda.c_text import C_TYPES
 from mirage_py.codegen.cuda.cluster_cut import cluster_plan
 from mirage_py.codegen.cuda.clusters import Clusters, received_loads
 from mirage_py.codegen.cuda.emission import Emission
@@ -170,7 +170,7 @@ class KernelEmitter:
             staged = self.staged.get(number)
             if node.op == "load" and not (staged and staged.is_asynchronous):
                 loaded.add(node.access.tensor)
-        names = [identifier(t) for t in self.pointers if t in loaded]
+        names = [t for t in self.pointers if t in loaded]
         self.out.line(f"wait_for_kernel_before({', '.join(names)});")
 
     def _sections(self, straight: StraightCode, loops: Loops) -> None:
@@ -205,7 +205,7 @@ class KernelEmitter:
         for name in self.pointers:
             kind = C_TYPES[self.facts.tensors[name].dtype.name]
             const = "" if name in written else "const "
-            texts.append(f"{const}{kind}* __restrict__ {identifier(name)}")
+            texts.append(f"{const}{kind}* __restrict__ {name}")
         maps = (f"const __grid_constant__ TensorMap {m.name}" for m in self.pipeline.maps)
         return [*texts, *maps]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mirage_py.codegen.cuda.c_text import added, identifier
+from mirage_py.codegen.cuda.c_text import added
 from mirage_py.codegen.cuda.layout import Layout
 from mirage_py.codegen.cuda.loop_text import loop_bounds, whole_stop
 from mirage_py.codegen.cuda.phase_text import PhaseText
@@ -32,7 +32,7 @@ class Loops:
             writers.accumulators.initialise(state)
         tile = self.tiling.padded(dim, number)
         first, stop = loop_bounds(self.tiling, number, writers.live[number], out.starts)
-        variable = out.fresh(f"{identifier(dim)}_start")
+        variable = out.fresh(f"{dim}_start")
         with out.memory.loop(may_be_empty=not always_iterates(self.tiling, number)):
             writers.pipeline.begin_loop(number, dim, (first, stop, tile), section.nodes)
             self._hoist(section.nodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from mirage_py.codegen.cuda.c_text import LINE, wrapped
 from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.codegen.cuda.kernel import KernelEmitter
 from mirage_py.codegen.cuda.memory_plan import MemoryPlan
-from mirage_py.codegen.cuda.prelude import names_used, prelude_text
+from mirage_py.codegen.cuda.prelude import all_names, names_used, prelude_text
 from mirage_py.codegen.cuda.roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.single_iterations import straightened
 from mirage_py.codegen.descriptors import COPIES, DESCRIPTORS
@@ -21,7 +22,9 @@ from mirage_py.codegen.launch_order import (
     launch_orders,
 )
 from mirage_py.codegen.lowering import lowered
+from mirage_py.codegen.names import Vocabulary, emitted_names, renamed_plan
 from mirage_py.codegen.precision import TypedBlock
+from mirage_py.codegen.reserved_words import C_FORMS, C_FUNCTION_FORMS, C_FUNCTIONS, C
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.printing import format_block
@@ -59,6 +62,36 @@ def emit_cuda(plan: Plan) -> tuple[CudaKernel, ...]:
 
 def emit_block_graphs(plan: Plan) -> tuple[CudaKernel, ...]:
     """Every block graph of the plan, in launch order; library calls are left out."""
+    names = emitted_names(plan.ugraph, _vocabulary())
+    if names.keep_all:
+        return _of_named(plan)
+    old = {new: old for old, new in names.tensors.items()}
+    tensors = plan.ugraph.tensors
+    return tuple(
+        replace(
+            kernel,
+            pointers=tuple(tensors[old[t.name]] for t in kernel.pointers),
+            tensor_maps=tuple(replace(m, tensor=old[m.tensor]) for m in kernel.tensor_maps),
+            options=options,
+        )
+        for kernel, options in zip(
+            _of_named(renamed_plan(plan, names)), _of_blocks(plan), strict=True
+        )
+    )
+
+
+@functools.cache
+def _vocabulary() -> Vocabulary:
+    return Vocabulary(C | frozenset(all_names()), C_FORMS, C_FUNCTIONS, C_FUNCTION_FORMS)
+
+
+def _of_blocks(plan: Plan) -> tuple[LaunchOptions, ...]:
+    rows = zip(plan.ugraph.kernels, plan.options, strict=True)
+    return tuple(options for kernel, options in rows if isinstance(kernel, BlockGraph))
+
+
+def _of_named(plan: Plan) -> tuple[CudaKernel, ...]:
+    """The same for a plan whose names the text can have."""
     ugraph = plan.ugraph
     if dims := run_time_dims(plan):
         raise ScheduleError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from mirage_py.codegen.cuda.c_text import added, identifier
+from mirage_py.codegen.cuda.c_text import added
 from mirage_py.codegen.cuda.copies import Copies
 from mirage_py.codegen.cuda.cuda_kernel import TensorMap
 from mirage_py.codegen.cuda.emission import Emission
@@ -135,7 +135,7 @@ class Pipeline:
             self._rings[load] = self._buffer(self.staged[load], depth)
         copy = out.fresh("copy_tiles")
         self._loop = (first, stop, copy, tile)
-        start = f"{identifier(dim)}_next"
+        start = f"{dim}_next"
         with out.indented(f"auto {copy} = [&]({out.index_type} {start}, int stage)", "};"):
             out.starts[dim] = start
             for load in loads:

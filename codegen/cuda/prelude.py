@@ -85,6 +85,11 @@ def names_used(text: str) -> tuple[str, ...]:
     return tuple(w for w in words if w in _pieces() or _WGMMA.fullmatch(w))
 
 
+def all_names() -> tuple[str, ...]:
+    """The device functions of the files in ``prelude/``."""
+    return tuple(_pieces())
+
+
 def wgmma_function(
     n: int, dtype: str, a_in_registers: bool, a_is_transposed: bool, b_is_transposed: bool
 ) -> tuple[str, str]:

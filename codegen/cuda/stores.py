@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mirage_py.codegen.cuda.blocked import blocked
-from mirage_py.codegen.cuda.c_text import C_TYPES, added, identifier
+from mirage_py.codegen.cuda.c_text import C_TYPES, added
 from mirage_py.codegen.cuda.copies import VECTORS, Copies, vector_of
 from mirage_py.codegen.cuda.elementwise import ThreadGraphs
 from mirage_py.codegen.cuda.emission import Emission
@@ -141,7 +141,7 @@ class Stores:
         only = " && ".join(conditions)
         with out.only(only), out.unrolled("i", layout.register_count // vector) as i:
             inside = out.in_range(facts.live(store), facts.section(store), {i: layout_i})
-            place = f"{identifier(tensor.name)} + {self.copies.offset(node, {i: layout_i})}"
+            place = f"{tensor.name} + {self.copies.offset(node, {i: layout_i})}"
             with out.only(inside):
                 words = self._words(value, layout, i, vector, tensor.dtype)
                 self._store_line(place, words, vector, tensor.dtype, node.op == "store_add")

@@ -24,7 +24,6 @@ from mirage_py.codegen.triton.scalars import Scalar, scalars_of
 from mirage_py.codegen.triton.tile_text import (
     TileText,
     descriptor_name,
-    identifier,
     pointer_name,
 )
 from mirage_py.codegen.writer import CodeWriter
@@ -180,7 +179,7 @@ class KernelEmitter:
         names: list[str] = []
         for number, node in enumerate(self.block.nodes):
             if node.op == "load":
-                stem = f"{identifier(node.access.tensor).lower()}_tile"
+                stem = f"{node.access.tensor.lower()}_tile"
             elif node.op == "cast":
                 stem = f"{names[node.args[0]]}_{self.dtypes[number]}"
             else:

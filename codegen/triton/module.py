@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from mirage_py.codegen.launch_order import ALONE, LaunchOrder, launch_orders
 from mirage_py.codegen.lowering import lowered
+from mirage_py.codegen.names import TRITON, emitted_names, renamed_plan
 from mirage_py.codegen.triton.kernel import KernelEmitter, KernelText
 from mirage_py.codegen.triton.launcher_text import grid_text, run_time_size_lines
+from mirage_py.codegen.triton.scalars import Scalar
 from mirage_py.codegen.writer import CodeWriter, in_docstring
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.dtypes import DType
@@ -53,6 +55,41 @@ def emit_block_graphs(plan: Plan) -> tuple[TritonKernel, ...]:
 
     Raises ScheduleError where the plan has open tiles or clusters.
     """
+    names = emitted_names(plan.ugraph, TRITON)
+    if names.keep_all:
+        return _emitted(plan)
+    old_tensors = {new: old for old, new in names.tensors.items()}
+    old_dims = {new: old for old, new in names.dims.items()}
+    tensors = plan.ugraph.tensors
+    rows = zip(plan.ugraph.kernels, plan.options, strict=True)
+    of_blocks = [options for kernel, options in rows if isinstance(kernel, BlockGraph)]
+    return tuple(
+        replace(
+            kernel,
+            text=_of_plan(kernel.text, old_tensors, old_dims),
+            pointers=tuple(tensors[old_tensors[t.name]] for t in kernel.pointers),
+            options=options,
+        )
+        for kernel, options in zip(_emitted(renamed_plan(plan, names)), of_blocks, strict=True)
+    )
+
+
+def _of_plan(text: KernelText, tensors: Mapping[str, str], dims: Mapping[str, str]) -> KernelText:
+    """What is known of a kernel, by the names that the plan has instead of those in its text."""
+    return replace(
+        text,
+        pointers=tuple(tensors[p] for p in text.pointers),
+        tiles={tensors[name]: tile for name, tile in text.tiles.items()},
+        scalars=tuple(
+            Scalar(s.dim and dims[s.dim], s.tensor and tensors[s.tensor], s.axis)
+            for s in text.scalars
+        ),
+        axes=tuple((dims[d], tile) for d, tile in text.axes),
+    )
+
+
+def _emitted(plan: Plan) -> tuple[TritonKernel, ...]:
+    """The same for a plan whose names the text can have."""
     ugraph = plan.ugraph
     rows = zip(ugraph.kernels, plan.options, launch_orders(plan), strict=True)
     blocks = [(k, options, order) for k, options, order in rows if isinstance(k, BlockGraph)]

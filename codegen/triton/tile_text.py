@@ -6,7 +6,6 @@ kernel, so that broadcasting is inserting None where an axis is missing.
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Mapping, Sequence
 
 from mirage_py.codegen.operator_text import atom
@@ -15,8 +14,6 @@ from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.program import Tensor
 from mirage_py.ugraph.run_time_sizes import FIXED, RunTimeSizes
-
-_RESERVED = ("tl", "triton", "torch", "pid", *keyword.kwlist)
 
 
 class TileText:
@@ -37,7 +34,7 @@ class TileText:
         self.run_time = run_time
         program = tiling.program
         self.axis_order = tiling.axis_order(options.flag("axes"))
-        self.dim_var = {d: identifier(d) for d in program.dim_names}
+        self.dim_var = {d: d for d in program.dim_names}
 
     def ordered(self, dims: Sequence[str]) -> tuple[str, ...]:
         """The dimensions in the kernel's axis order."""
@@ -104,27 +101,19 @@ class TileText:
 
 def pointer_name(tensor: str) -> str:
     """The parameter that points to a tensor."""
-    return f"{identifier(tensor)}_ptr"
+    return f"{tensor}_ptr"
 
 
 def size_name(dim: str) -> str:
     """The parameter that is the size of a dimension."""
-    return f"{identifier(dim)}_size"
+    return f"{dim}_size"
 
 
 def stride_name(tensor: str, axis: int) -> str:
     """The parameter that is the distance, in elements, of neighbours along an axis."""
-    return f"{identifier(tensor)}_stride{axis}"
+    return f"{tensor}_stride{axis}"
 
 
 def descriptor_name(tensor: str) -> str:
     """The parameter that describes a tensor to the copy engine."""
-    return f"{identifier(tensor)}_desc"
-
-
-def identifier(name: str) -> str:
-    """A Python name for a tensor or dimension."""
-    clean = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
-    if not clean or clean[0].isdigit():
-        clean = f"_{clean}"
-    return f"{clean}_" if clean in _RESERVED else clean
+    return f"{tensor}_desc"

@@ -35,7 +35,7 @@ def rename_dims(program: Program, names: Mapping[str, str]) -> Program:
     return replace(
         program,
         dims=tuple(Dim(names.get(d.name, d.name), d.size) for d in program.dims),
-        nodes=tuple(_renamed_node(n, names, exprs) for n in program.nodes),
+        nodes=tuple(renamed_node(n, names) for n in program.nodes),
         outputs=tuple(
             Output(o.tensor, o.node, tuple(e.substitute(exprs) for e in o.index))
             for o in program.outputs
@@ -43,7 +43,9 @@ def rename_dims(program: Program, names: Mapping[str, str]) -> Program:
     )
 
 
-def _renamed_node(node: Node, names: Mapping[str, str], exprs: Mapping[str, IndexExpr]) -> Node:
+def renamed_node(node: Node, names: Mapping[str, str]) -> Node:
+    """The same node with dimension d called ``names[d]``."""
+    exprs = {old: ix.dim(new) for old, new in names.items()}
     dims = tuple(names.get(d, d) for d in node.dims)
     return Node(node.op, node.args, _renamed_attr(node, names, exprs), dims)
 
@@ -56,6 +58,6 @@ def _renamed_attr(node: Node, names: Mapping[str, str], exprs: Mapping[str, Inde
         return attr.substitute(exprs)
     if node.op == "size":
         return names.get(str(attr), str(attr))
-    if isinstance(attr, tuple):
+    if node.op in ("sum", "max", "matmul"):
         return tuple(names.get(d, d) for d in node.reduced)
     return attr
