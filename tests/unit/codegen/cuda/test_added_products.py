@@ -124,7 +124,7 @@ def test_sums_that_something_else_reads_stay_as_they_are():
 def test_a_small_tile_for_behind_the_loop_comes_while_it_works(flags: dict[str, str]):
     plan = cuda_plan(LORA.format(b=64, n=64), LOOP, 2, **HOPPER, **flags)
     before, behind = kernel_of(plan).body.split("for (int d_start", 1)
-    assert "C[r, n]: 16 x 64" in before
+    assert "C[r_, n]: 16 x 64" in before
     assert before.count("C + ") == 1
     assert "C + " not in behind
 
