@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict, dataclass
 
+from mirage_py.errors import MirageError
 from mirage_py.result import Result
 from mirage_py.runtime.artifact import Artifact
 from mirage_py.runtime.cache import ResultCache, cache_key
+from mirage_py.runtime.seals import is_sealed
 from mirage_py.search.search import SearchLimits
 from mirage_py.stored_result import stored_result
 from mirage_py.ugraph.program import Program
@@ -50,11 +53,31 @@ def is_known(question: Question) -> bool:
 
 def known_artifact(question: Question) -> Artifact | None:
     """What the cache holds for a question."""
-    held = ResultCache().get(question.target, question.key)
+    return trusted_entry(ResultCache(), question.program, question.target, question.key)
+
+
+def trusted_entry(store: ResultCache, program: Program, target: str, key: str) -> Artifact | None:
+    """An entry for a program that was found or verified by this user; any other is verified now,
+    once, and goes where it is wrong.
+    """
+    held = store.get(target, key)
     # An entry that was imported under another program's key is none.
-    if held is None or held.program.digest != question.program.digest:
+    if held is None or held.program.digest != program.digest:
         return None
-    return held
+    if is_sealed(held):
+        return held
+    from mirage_py.foreign_results import verified_here
+
+    try:
+        found = verified_here(held, target)
+    except MirageError as error:
+        warnings.warn(
+            f"an entry of the cache is not used: {error.what}", RuntimeWarning, stacklevel=3
+        )
+        store.drop(target, key)
+        return None
+    store.put(target, key, program=found.program, plan=found.plan, report=found.report)
+    return found
 
 
 def known_result(question: Question) -> Result | None:

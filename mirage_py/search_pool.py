@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mirage_py.errors import MirageError
+from mirage_py.runtime.private_folder import scratch_folder
 from mirage_py.runtime.worker_pool import WorkerPool
 from mirage_py.runtime.worker_process import Reply
 from mirage_py.search.collector import never_collecting, rarely_collecting
@@ -196,7 +197,7 @@ class _StopFile:
 
     def __init__(self, stop: Stop) -> None:
         self._stop = stop
-        self._folder = tempfile.TemporaryDirectory(prefix="mirage_py_search_")
+        self._folder = tempfile.TemporaryDirectory(dir=scratch_folder())
         self.path = Path(self._folder.name) / "stop"
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)

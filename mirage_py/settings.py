@@ -21,6 +21,8 @@ from pathlib import Path
 from mirage_py.errors import InputError
 
 MAX_DEFAULT_WORKERS = 16
+# No machine has more cores, and each process takes hundreds of megabytes.
+MAX_WORKERS = 1024
 DEFAULT_COMPILE_TIMEOUT_S = 120.0
 
 _TRUE = ("1", "true", "yes", "on")
@@ -87,11 +89,11 @@ def _workers(env: Mapping[str, str]) -> int:
         workers = int(text)
     except ValueError:
         workers = 0
-    if workers < 1:
+    if not 1 <= workers <= MAX_WORKERS:
         raise InputError(
-            f"'{text}' is not a number of processes",
+            f"'{text:.40}' is not a number of processes",
             where=name,
-            why="it must be a whole number of at least 1",
+            why=f"it must be a whole number from 1 to {MAX_WORKERS}",
             repair=f"{name}=2, or unset it to use the cores of this machine",
         )
     return workers

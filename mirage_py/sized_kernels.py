@@ -13,7 +13,7 @@ from typing import Any
 
 from mirage_py.backends import AUTO
 from mirage_py.errors import UnsupportedError
-from mirage_py.known_results import Question
+from mirage_py.known_results import Question, trusted_entry
 from mirage_py.pipeline import Options, optimize, question_of
 from mirage_py.result import Result
 from mirage_py.runtime.cache import ResultCache, cache_key
@@ -52,8 +52,8 @@ def sized_optimizer_for(
         question = question_of(program, options)
         key = _key(question, dims)
         store = ResultCache() if cache and not Settings.from_env().no_cache else None
-        known = store.get(question.target, key) if store is not None else None
-        if known is not None and known.program.digest == program.digest:
+        known = trusted_entry(store, program, question.target, key) if store is not None else None
+        if known is not None:
             return _runner(known.plan, known.report, "cached", fallback)
         result = optimize(
             program,

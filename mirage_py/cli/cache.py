@@ -131,22 +131,25 @@ def export_(screen: Screen, destination: Path, keys: tuple[str, ...], json: bool
 
 @cache.command("import", short_help="Take in entries that were exported.")
 @click.argument("source", type=click.Path(path_type=Path), metavar="DIR|FILE.tar.gz")
-@click.option("--no-verify", is_flag=True, help="Do not compare the µGraphs with their programs.")
+@click.option("--no-verify", is_flag=True, help="Verify each when it is first used, not now.")
 @_JSON
 @click.pass_obj
 def import_(screen: Screen, source: Path, no_verify: bool, json: bool) -> int:
     """Take in entries that were exported. Nothing of them is executed.
 
-    Each has to be whole and unaltered, and its µGraph has to compute its program, which is checked
-    over finite fields. Entries that are in the cache already stay as they are. Exits with 2 if one
-    was refused.
+    Each has to be whole and unaltered. Its µGraph is tested over finite fields, its derivation
+    replayed, its kernels run on the CPU, and its report made anew: times that were measured
+    elsewhere are left out. Entries that are in the cache already stay as they are. Exits with 2 if
+    one was refused.
     """
+    from mirage_py.foreign_results import verified_here
     from mirage_py.runtime.cache import ResultCache
     from mirage_py.runtime.cache_transfer import import_entries
 
+    verified = None if no_verify else verified_here
     with stdout_to_stderr(), screen.progress() as progress:
         found = []
-        for entry in import_entries(ResultCache(), source, verify=not no_verify):
+        for entry in import_entries(ResultCache(), source, verified=verified):
             progress(f"{entry.target}/{entry.key[:12]}: {entry.outcome}")
             found.append(entry)
     counts = {o: sum(e.outcome == o for e in found) for o in ("imported", "known", "refused")}

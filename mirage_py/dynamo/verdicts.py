@@ -21,7 +21,7 @@ from mirage_py.dynamo.region_call import layouts_of
 from mirage_py.dynamo.region_graph import content_key
 from mirage_py.runtime.atomic import write_text
 from mirage_py.runtime.cache import toolchain
-from mirage_py.settings import Settings
+from mirage_py.runtime.private_folder import private_folder
 
 OURS, TORCH = "ours", "torch"
 # Options that change nothing of what is raced.
@@ -78,4 +78,4 @@ def _plain(value: Any) -> str:
 
 
 def _path(key: str) -> Path:
-    return Settings.from_env().cache_dir / "verdicts" / f"{key}.json"
+    return private_folder("verdicts") / f"{key}.json"

@@ -31,6 +31,7 @@ from mirage_py.errors import FormatError, InputError
 from mirage_py.runtime.artifact import Artifact, artifact_files, load_artifact
 from mirage_py.runtime.atomic import remove_debris, remove_folder, write_folder
 from mirage_py.runtime.manifest import NAME, read_plain
+from mirage_py.runtime.seals import seal
 from mirage_py.settings import Settings
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
@@ -130,8 +131,10 @@ class ResultCache:
         program: Program,
         plan: Plan | None,
         report: Mapping[str, Any],
+        verified: bool = True,
     ) -> Path | None:
         """Keep a result, over an older one; its folder, or None where the cache cannot be written.
+        One that was ``verified`` is believed when it is read back.
 
         That is a warning and no error: a kernel must not fail because a disk is full.
         """
@@ -144,7 +147,16 @@ class ResultCache:
         except OSError as error:
             warnings.warn(f"the result is not cached: {error}", RuntimeWarning, stacklevel=2)
             return None
+        if verified:
+            seal(Artifact(program, plan, report))
         return folder
+
+    def drop(self, target: str, key: str) -> None:
+        """Remove what is under a key, where that is allowed."""
+        folder = self.folder(target, key)
+        with contextlib.suppress(OSError), self._lock(fcntl.LOCK_EX):
+            if folder.is_dir():
+                remove_folder(folder)
 
     def entries(self) -> tuple[Entry, ...]:
         """Every entry, the most recently used first. Damaged ones are listed too.

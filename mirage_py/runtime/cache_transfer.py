@@ -7,7 +7,7 @@
 Nothing of an archive is unpacked. What is read has to be plain files with names of this form and
 of a reasonable size, the artifact has to load (checksums, and sources that are emitted again and
 compared), and its µGraph has to compute its program; what is then written to the cache was made
-here, from the values that were read.
+here, from the values that were read. Of what the report says nothing is taken.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import re
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -29,6 +29,7 @@ from mirage_py.runtime.artifact import Artifact, load_artifact
 from mirage_py.runtime.atomic import write_folder
 from mirage_py.runtime.cache import Entry, ResultCache
 from mirage_py.runtime.manifest import MAX_FILE_BYTES, NAME, read_checked, read_manifest, read_plain
+from mirage_py.runtime.private_folder import scratch_folder
 from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.verify.field_test import field_test
 
@@ -46,6 +47,8 @@ _CHUNK = 1 << 20
 _TRIES = 3
 
 Files = dict[str, str]
+# What is kept of an artifact for a target.
+Verifier = Callable[[Artifact, str], Artifact]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,51 +126,60 @@ def _read_entry(folder: Path) -> Files | None:
     return None
 
 
+def compared(artifact: Artifact, target: str) -> Artifact:
+    """The artifact without its report. Raises VerificationError unless the µGraph computes the
+    program.
+    """
+    if artifact.plan is not None:
+        program = lower_masks(artifact.program)
+        field_test(program, artifact.plan.ugraph, trials=4, seed=0).require()
+    return replace(artifact, report={"target": target})
+
+
 def import_entries(
-    cache: ResultCache, source: Path, *, verify: bool = True, trials: int = 4, seed: int = 0
+    cache: ResultCache, source: Path, *, verified: Verifier | None = compared
 ) -> Iterator[Imported]:
     """Take in the entries of a folder or archive, one after the other.
 
-    ``verify`` compares each µGraph with its program over finite fields, in ``trials`` trials.
+    ``verified`` gives what is kept of an artifact for a target, or raises a MirageError that says
+    why it is none; by default µGraphs are compared with their programs over finite fields, and no
+    report is kept. None: everything is taken as it is, and verified when it is first asked for.
     Raises InputError where the source cannot be read, or holds anything but entries: then nothing
     of it is taken.
     """
     held = _read_archive(source) if source.is_file() else _read_folder(source)
     for (target, key), files in sorted(held.items()):
-        yield _take_in(cache, target, key, files, trials if verify else 0, seed)
+        yield _take_in(cache, target, key, files, verified)
 
 
 def _take_in(
-    cache: ResultCache, target: str, key: str, files: Files, trials: int, seed: int
+    cache: ResultCache, target: str, key: str, files: Files, verified: Verifier | None
 ) -> Imported:
-    with tempfile.TemporaryDirectory(prefix="mirage_py_import_") as folder:
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
         staged = Path(folder) / key
         try:
             write_folder(staged, files)
             artifact = load_artifact(staged)
             if artifact.report.get("target", target) != target:
                 raise FormatError("is an entry of another target", where=f"{target}/{key}")
-            if trials:
-                _check(artifact, trials, seed)
+            if cache.folder(target, key).is_dir():
+                return Imported(target, key, artifact.program.name, "known")
+            artifact = verified(artifact, target) if verified is not None else artifact
         except MirageError as error:
             return Imported(target, key, "", "refused", f"{error.what} {error.why}".strip())
         except OSError as error:
             return Imported(target, key, "", "refused", f"cannot be looked at: {error}")
-    if cache.folder(target, key).is_dir():
-        return Imported(target, key, artifact.program.name, "known")
     written = cache.put(
-        target, key, program=artifact.program, plan=artifact.plan, report=artifact.report
+        target,
+        key,
+        program=artifact.program,
+        plan=artifact.plan,
+        report=artifact.report,
+        verified=verified is not None,
     )
     outcome = "refused" if written is None else "imported"
     reason = "the cache cannot be written" if written is None else ""
     return Imported(target, key, artifact.program.name, outcome, reason)
-
-
-def _check(artifact: Artifact, trials: int, seed: int) -> None:
-    """Raises VerificationError unless the µGraph computes the program."""
-    if artifact.plan is not None:
-        program = lower_masks(artifact.program)
-        field_test(program, artifact.plan.ugraph, trials=trials, seed=seed).require()
 
 
 # -- archives and folders ------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from mirage_py.errors import CompileError
 from mirage_py.runtime.atomic import write_text
 from mirage_py.runtime.compiled_facts import CHECKS, check_registers
 from mirage_py.runtime.overwritten_stages import overwritten_in
-from mirage_py.settings import Settings
+from mirage_py.runtime.private_folder import private_folder
 
 
 def check_once(cubin: bytes, ttgir: str, where: str) -> None:
@@ -21,7 +21,7 @@ def check_once(cubin: bytes, ttgir: str, where: str) -> None:
     this code was looked at before. Raises CompileError.
     """
     key = hashlib.sha256(cubin).hexdigest()
-    path = Settings.from_env().cache_dir / "checked" / f"{key}-{CHECKS}"
+    path = private_folder("checked") / f"{key}-{CHECKS}"
     if path.exists():
         return
     check_registers(cubin, where)

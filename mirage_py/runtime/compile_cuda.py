@@ -24,7 +24,7 @@ from mirage_py.runtime.compiled_facts import (
     said_by_ptxas,
 )
 from mirage_py.runtime.cuda_compiler import OPTIONS, CudaCompiler, cuda_compiler
-from mirage_py.settings import Settings
+from mirage_py.runtime.private_folder import private_folder
 
 # GPUs from here on have instructions that no other GPU has, later ones included.
 _OWN_INSTRUCTIONS = 90
@@ -112,7 +112,7 @@ def machine_code(kernel: CudaSource, capability: int) -> MachineCode:
 def _path(kernel: CudaSource, capability: int, compiler: CudaCompiler) -> Path:
     content = [kernel.name, kernel.source, arch_of(capability), *OPTIONS, str(compiler), CHECKS]
     key = hashlib.sha256(json.dumps([*content, compiler.include]).encode()).hexdigest()
-    return Settings.from_env().cache_dir / "cubins" / f"{key}.cubin"
+    return private_folder("cubins") / f"{key}.cubin"
 
 
 def _write(path: Path, made: MachineCode) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mirage_py.errors import CompileError
 from mirage_py.runtime.machine_code import unwritten_in
+from mirage_py.runtime.private_folder import scratch_folder
 from mirage_py.runtime.sass import disassembled, is_readable
 from mirage_py.runtime.shared_registers import shared_in
 
@@ -51,7 +52,7 @@ class Resources:
 
 def resources(cubin: bytes) -> Resources:
     """What triton's kernel takes, as far as the tools say."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
         for tool in cuda_tools("cuobjdump"):

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mirage_py.errors import CompileError
+from mirage_py.runtime.private_folder import scratch_folder
 
 # What both take. No --use_fast_math: the emitter writes approximations where it means them.
 OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v")
@@ -167,7 +168,7 @@ def whole_elf(cubin: bytes) -> bytes:
 
 def _by_nvcc(compiler: CudaCompiler, source: str, name: str, arch: str) -> tuple[bytes, str]:
     code = arch.removeprefix("sm_")
-    with tempfile.TemporaryDirectory(prefix="mirage_py_") as folder:
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
         (Path(folder) / f"{name}.cu").write_text(source, encoding="utf-8")
         command = [
             *(compiler.path, *OPTIONS, "-cubin"),

@@ -23,6 +23,7 @@ from mirage_py.runtime.layouts import write_once
 from mirage_py.runtime.library import library_function
 from mirage_py.runtime.on_cpu_build import executable, with_lines
 from mirage_py.runtime.poison import poison
+from mirage_py.runtime.private_folder import scratch_folder
 from mirage_py.runtime.reduced_check import check_reduced
 from mirage_py.ugraph.buffers import FloatArray
 from mirage_py.ugraph.plan import Plan
@@ -141,7 +142,7 @@ def _run(kernel: CudaKernel, memory: Mapping[str, _Memory], finds_races: bool) -
     names = dict.fromkeys(
         [*(t.name for t in kernel.pointers), *(m.tensor for m in kernel.tensor_maps)]
     )
-    with tempfile.TemporaryDirectory(prefix="mirage_py_") as folder:
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
         files = {name: Path(folder) / f"{number}.bin" for number, name in enumerate(names)}
         for name, file in files.items():
             _bytes(memory[name]).tofile(file)

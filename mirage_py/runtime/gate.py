@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mirage_py.errors import CompileError
 from mirage_py.runtime import gate_judge
 from mirage_py.runtime.gate_store import GateStore
+from mirage_py.runtime.private_folder import scratch_folder
 from mirage_py.runtime.references import Known, References
 from mirage_py.runtime.timing import Timed
 from mirage_py.runtime.worker_pool import WorkerPool
@@ -70,7 +71,7 @@ class FloatGate:
         first_by: float | None = None,
         rest_by: float | None = None,
     ) -> None:
-        self._folder = tempfile.mkdtemp(prefix="mirage_py_gate_")
+        self._folder = tempfile.mkdtemp(dir=scratch_folder())
         self.store = GateStore(Path(self._folder), program)
         # Seconds that somebody waited for references, and what those know.
         self.waited_s = 0.0

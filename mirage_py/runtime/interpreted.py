@@ -20,6 +20,7 @@ from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import CompileError, InputError
 from mirage_py.runtime.array_check import checked_array
 from mirage_py.runtime.emission import Step, ZeroFill, emit_steps
+from mirage_py.runtime.private_folder import scratch_folder
 from mirage_py.runtime.reduced_check import check_reduced
 from mirage_py.runtime.worker_pool import WorkerPool
 from mirage_py.ugraph.plan import Plan
@@ -60,7 +61,7 @@ def run_interpreted(
     plan = at_sizes(plan, sizes) if sizes else plan
     inputs = plan.ugraph.program.inputs
     outputs = [o.tensor for o in plan.ugraph.program.outputs]
-    with tempfile.TemporaryDirectory(prefix="mirage_py_") as name, _LOCK:
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as name, _LOCK:
         folder = Path(name)
         for tensor in inputs:
             np.save(folder / f"{tensor.name}.npy", checked_array(tensor, arrays))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mirage_py.runtime.atomic import write_text
-from mirage_py.settings import Settings
+from mirage_py.runtime.private_folder import private_folder
 
 
 def keep_words(kind: str, content: Sequence[str], words: str) -> None:
@@ -28,4 +28,4 @@ def kept_words(kind: str, content: Sequence[str]) -> str | None:
 
 def _path(kind: str, content: Sequence[str]) -> Path:
     key = hashlib.sha256(json.dumps([*content]).encode()).hexdigest()
-    return Settings.from_env().cache_dir / kind / f"{key}.txt"
+    return private_folder(kind) / f"{key}.txt"

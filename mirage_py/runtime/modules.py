@@ -25,7 +25,7 @@ from types import ModuleType
 
 from mirage_py.errors import CompileError
 from mirage_py.runtime.atomic import write_text
-from mirage_py.settings import Settings
+from mirage_py.runtime.private_folder import private_folder
 
 _LOCK = threading.Lock()
 
@@ -51,7 +51,7 @@ def module_name(source: str, name: str) -> str:
 
 def source_path(source: str, name: str) -> Path:
     """Where the file of an emitted source lies."""
-    return Settings.from_env().cache_dir / "sources" / _digest(source) / f"{name}.py"
+    return private_folder("sources") / _digest(source) / f"{name}.py"
 
 
 def load_module(source: str, name: str) -> ModuleType:

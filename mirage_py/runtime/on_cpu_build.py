@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import re
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ from mirage_py.codegen.cuda import prelude
 from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.errors import CompileError, InputError
 from mirage_py.runtime.atomic import write_text
+from mirage_py.runtime.private_folder import private_folder, scratch_folder
 from mirage_py.runtime.stand_in import cpp_compiler
 from mirage_py.settings import Settings
 
@@ -65,7 +65,7 @@ def executable(kernel: CudaKernel) -> Path:
         )
     text = cpp_text(kernel)
     key = _digest([compiler, *KERNEL_FLAGS, *RUNTIME_FLAGS, _headers(), text])
-    folder = _folder()
+    folder = private_folder("on_cpu") if not Settings.from_env().no_cache else scratch_folder()
     path = folder / f"{key}.run"
     if path.exists():
         return path
@@ -164,20 +164,6 @@ def _compile(command: Sequence[str], kernel: CudaKernel | None) -> None:
         raise CompileError(
             "the C++ compiler refuses it", where=where, why="\n".join(errors)[:_WORDS_OF_ERRORS]
         )
-
-
-def _folder() -> Path:
-    settings = Settings.from_env()
-    if settings.no_cache:
-        return Path(_folder_of_process().name)
-    folder = settings.cache_dir / "on_cpu"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-@functools.cache
-def _folder_of_process() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix=f"mirage_py_{os.getpid()}_")
 
 
 @functools.cache

@@ -8,6 +8,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from mirage_py.runtime.private_folder import scratch_folder
+
 _TIMEOUT_S = 60
 _LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:(@!?\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
 # Labels inside of a function, and functions of the compiler's own, such as that of a division.
@@ -58,7 +60,7 @@ def disassembled(cubin: bytes, tool: str) -> str:
 
     Raises OSError or subprocess.SubprocessError where it does not run.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
         done = subprocess.run(

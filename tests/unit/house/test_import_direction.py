@@ -36,7 +36,24 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     # Which back ends are tried here, and what was found before.
     "backends": ("ugraph", "targets", "codegen", "search", "runtime"),
     "stored_result": ("ugraph", "runtime", "result"),
-    "known_results": ("ugraph", "search", "runtime", "result", "stored_result"),
+    # What others found, verified here: replays a derivation, tests and runs.
+    "foreign_results": (
+        "ugraph",
+        "targets",
+        "axioms",
+        "verify",
+        "search",
+        "runtime",
+        "result",
+    ),
+    "known_results": (
+        "ugraph",
+        "search",
+        "runtime",
+        "result",
+        "stored_result",
+        "foreign_results",
+    ),
     # A search over the worker processes of the run time.
     "search_pool": ("search", "runtime"),
     # The field test over the same.

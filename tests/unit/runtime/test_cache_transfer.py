@@ -22,6 +22,7 @@ from mirage_py.runtime import cache_transfer
 from mirage_py.runtime.artifact import artifact_files
 from mirage_py.runtime.cache import ResultCache
 from mirage_py.runtime.cache_transfer import export_entries, import_entries
+from mirage_py.runtime.seals import is_sealed
 from mirage_py.ugraph.run_time_sizes import with_run_time_sizes
 
 PLAN = two_kernel_plan(9, 40)
@@ -74,7 +75,8 @@ def test_there_and_back(cache: ResultCache, other: ResultCache, tmp_path: Path, 
     taken = other.get("h200", KEY)
     assert taken is not None
     assert taken.plan == PLAN
-    assert taken.report == {"best": {"kernels": 2}}
+    # What it says of itself is not taken.
+    assert taken.report == {"target": "h200"}
     fallback = other.get("h200", "cd" * 32)
     assert fallback is not None
     assert fallback.plan is None
@@ -338,5 +340,8 @@ def test_an_entry_that_is_not_sound_is_refused(
 
 def test_without_verifying_a_wrong_plan_is_taken(other: ResultCache, tmp_path: Path):
     path = _archive(tmp_path / "a.tar.gz", _entry(_wrong(FILES)))
-    (entry,) = import_entries(other, path, verify=False)
+    (entry,) = import_entries(other, path, verified=None)
     assert entry.outcome == "imported"
+    taken = other.get("h200", KEY)
+    assert taken is not None
+    assert not is_sealed(taken)
