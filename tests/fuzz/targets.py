@@ -220,7 +220,7 @@ def _imported(source: Path) -> bool:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            found = list(import_entries(ResultCache(_scratch() / "cache"), source, trials=1))
+            found = list(import_entries(ResultCache(_scratch() / "cache"), source))
     except MirageError as error:
         documented(error, InputError)
         return False
