@@ -27,7 +27,10 @@ from mirage_py.ugraph.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
 _ORDINARY = re.compile(r"[A-Za-z](?:_?[A-Za-z0-9])*_?")
 # What emitters put behind the name of a dimension, and behind that of a tensor.
 _ENDINGS = {
-    "dim": ("at", "block", "blocks", "first", "in", "low", "next", "size", "slice", "start"),
+    "dim": (
+        *("at", "block", "blocks", "first", "in", "low", "next", "size", "slice", "start"),
+        "whole",
+    ),
     "tensor": ("desc", "map", "maps", "ptr", "stride", "tile", "tiles"),
     "kernel": (),
 }

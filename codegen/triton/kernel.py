@@ -262,7 +262,7 @@ class KernelEmitter:
             if dim in looped and dim in used and dim != section.loop:
                 if dim in later:
                     # Triton takes a name that a loop gives another shape for one it carries.
-                    self.tiles.dim_var[dim] = f"{identifier(dim)}_whole"
+                    self.tiles.dim_var[dim] = f"{dim}_whole"
                 self._whole_position(dim, number)
 
     def _whole_position(self, dim: str, section: int) -> None:
@@ -282,7 +282,7 @@ class KernelEmitter:
             if self.block.nodes[node].op.startswith("accum"):
                 self.accumulators.initialise(node, number)
         tile = self.tiling.padded(dim, number)
-        var = self.tiles.dim_var[dim] = identifier(dim)
+        var = self.tiles.dim_var[dim] = dim
         stages = self.options.num_stages
         depth = stages[loop_number] if loop_number < len(stages) else 1
         live, size = self.live[number], self.tiles.size(dim)
