@@ -12,8 +12,8 @@ from contextlib import suppress
 from math import isfinite
 from typing import Any
 
-from mirage_py.axioms.proof_check import fault_of
-from mirage_py.axioms.proof_steps import Proof, read_proof
+from mirage_py.axioms.certificate.checker import fault_of
+from mirage_py.axioms.proof_steps import read_proof
 from mirage_py.errors import FormatError, UnsupportedError, VerificationError
 from mirage_py.result import Evidence, Result, SearchSummary, Timing
 from mirage_py.runtime.artifact import Artifact
@@ -23,6 +23,7 @@ from mirage_py.search.cost_model import lower_bound_us
 from mirage_py.search.plan_model import PlanModel
 from mirage_py.targets import Target
 from mirage_py.targets import target as target_named
+from mirage_py.ugraph.json_form import to_json
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.masks import lower_masks
@@ -95,13 +96,13 @@ def _evidence(
         float_bound=done.evidence.bound,
         float_source=done.source,
         samples=sampled.samples,
-        proof=proof.document() if proof is not None else None,
+        proof=dict(proof) if proof is not None else None,
         functions=field.functions.document() if field.functions else None,
     )
     return evidence, done.notes
 
 
-def _replayed(program: Program, plan: Plan, report: Mapping[str, Any]) -> Proof | None:
+def _replayed(program: Program, plan: Plan, report: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The derivation that the report brings, if it does. Raises VerificationError for one that
     does not hold.
     """
@@ -111,13 +112,14 @@ def _replayed(program: Program, plan: Plan, report: Mapping[str, Any]) -> Proof 
         return None
     if not isinstance(document, Mapping):
         raise FormatError("its derivation is none", where=program.name)
-    proof = read_proof(document)
+    read_proof(document)
     starts = [program, plan.ugraph.program]
     with suppress(UnsupportedError):
         starts.insert(1, lower_masks(program))
-    faults = [fault_of(start, plan.ugraph, proof) for start in starts]
+    last = to_json(plan.ugraph)
+    faults = [fault_of(to_json(start), last, document) for start in starts]
     if all(faults):
         raise VerificationError(
             "the derivation that it brings does not hold", where=program.name, why=faults[0]
         )
-    return proof
+    return document
