@@ -10,11 +10,13 @@ outlier_row, outlier_column  one index of the first or of the last axis of every
 tiny         near the smallest normal number of the type, at least 2^-60
 positive     all above zero, for logarithms and roots
 whole        whole numbers from -2 to 2
+zeros, ones  all 0, all 1: no deviation
 random       standard normal
 
 More zeros and ties are in mirage_py.verify.structured_inputs. Truth values are random but for one
-row, which is all false. In ``masked`` all are false, in ``unmasked`` none is. In ``garbage_NAME``
-the first row of an input is infinite: what a mask leaves out may be anything.
+row, which is all false. In ``masked`` all are false, in ``unmasked`` none is, in ``single`` one in
+each row is true. In ``garbage_NAME`` the first row of an input is infinite: what a mask leaves out
+may be anything.
 """
 
 from __future__ import annotations
@@ -59,8 +61,8 @@ def rounding_sets(
     for name, draw in (*_PLAIN.items(), *_of_single_inputs(tensors)):
         yield name, _drawn(tensors, seed, draw, ranges)
     if any(t.dtype == BOOL for t in tensors):
-        yield "masked", _drawn(tensors, seed, _normal, ranges, truth=False)
-        yield "unmasked", _drawn(tensors, seed, _normal, ranges, truth=True)
+        for name, truth in _TRUTHS.items():
+            yield name, _drawn(tensors, seed, _normal, ranges, truth)
 
 
 def _of_single_inputs(tensors: Sequence[Tensor]) -> Iterator[tuple[str, _Draw]]:
@@ -91,8 +93,7 @@ def _drawn(
     seed: int,
     draw: _Draw,
     labels: Mapping[str, tuple[int, int]],
-    *,
-    truth: bool | None = None,
+    truth: Callable[[Tensor], FloatArray] | None = None,
 ) -> dict[str, FloatArray]:
     arrays: dict[str, FloatArray] = {}
     for number, tensor in enumerate(tensors):
@@ -101,8 +102,7 @@ def _drawn(
             bits = rng.integers(0, 2, size=tensor.shape) > 0
             if tensor.shape:
                 bits[0] = False
-            filled = bits if truth is None else np.full(tensor.shape, truth)
-            arrays[tensor.name] = filled  # type: ignore[assignment]
+            arrays[tensor.name] = np.asarray(bits if truth is None else truth(tensor) != 0)
         elif tensor.dtype.is_float:
             arrays[tensor.name] = round_to(np.asarray(draw(tensor, rng)), tensor.dtype)
         else:
@@ -169,11 +169,25 @@ def _inputs_of(program: Program, position: int) -> list[str]:
     return []
 
 
+def _single(tensor: Tensor) -> FloatArray:
+    """True at the first place of each row."""
+    bits = np.zeros(tensor.shape)
+    bits[..., :1] = 1.0
+    return bits
+
+
+_TRUTHS: dict[str, Callable[[Tensor], FloatArray]] = {
+    "masked": lambda t: np.zeros(t.shape),
+    "unmasked": lambda t: np.ones(t.shape),
+    "single": _single,
+}
 _PLAIN: dict[str, _Draw] = {
     "random": _normal,
     "outlier_row": _changed(_first_row_times(_OUTLIER)),
     "outlier_column": _changed(_first_row_times(_OUTLIER, axis=-1)),
     "tiny": _tiny,
     "positive": _changed(lambda t, values: np.abs(values) + 0.1),
+    "zeros": lambda t, rng: np.zeros(t.shape),
+    "ones": lambda t, rng: np.ones(t.shape),
     "whole": lambda t, rng: rng.integers(-2, 3, size=t.shape).astype(np.float64),
 }

@@ -252,3 +252,27 @@ def test_a_guard_at_a_constant_of_the_program_stays() -> None:
     assert kept
     assert all(excess(program, u, inputs) <= 0.0 for u in kept)
     assert len(kept) < len(found.families)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        """
+        B = 4, D = 6
+        X[B, D] : f32
+        m[b] = mean[d](X[b, d])
+        s[b] = sqrt(mean[d]((X[b, d] - m[b])^2))
+        Y[b, d] = where(s[b] > 0, (X[b, d] - m[b]) / s[b], 0)
+        """,
+        """
+        B = 4, D = 6
+        A[B, D], W[D] : f32
+        Y[b] = sum[d](where(A[b, d] > 0, A[b, d] * log(A[b, d]), 0) * W[d])
+        """,
+    ],
+)
+def test_one_kernel_is_left_of_a_guarded_program(text: str) -> None:
+    """The cheapest ways to these lose their guard: they are gone before extraction."""
+    found = search(normalise(mirage_py.parse(text)), limits=SearchLimits(max_kernels=1))
+    assert safe_families(found.families).ugraphs
+    assert any(rule.startswith("rounding") for rule in found.counters.pruned)
