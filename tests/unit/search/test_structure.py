@@ -102,9 +102,10 @@ def test_layernorm_takes_three_loops_or_a_whole_row():
     assert {0, 3} <= {*counts}
 
 
-def test_layernorm_takes_one_loop_when_products_are_multiplied_out():
+def test_layernorm_takes_two_loops_when_products_are_multiplied_out():
+    """One loop would do for a variance of squares, which loses its digits far from zero."""
     families = search(ALL["layernorm_linear"](), limits=EXPANDED).families
-    assert min(len(loops_of(block_of(f))) for f in families if f.configuration.looped) == 1
+    assert min(len(loops_of(block_of(f))) for f in families if f.configuration.looped) == 2
 
 
 def test_a_bias_is_loaded_where_it_is_added():
