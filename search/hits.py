@@ -16,6 +16,9 @@ from mirage_py.ugraph.program import Program
 
 # Draws before a division by zero is taken to be the program's own.
 DRAWS = 16
+# Comparisons that say something of equal numbers; two tensors have one such number in common.
+_WITH_TIES = ("lt", "le", "gt", "ge")
+_SHARED = 7919.0
 
 
 def draw(program: Program, space: Space, field: Field, seed: int) -> tuple[Values, tuple[int, ...]]:
@@ -25,18 +28,22 @@ def draw(program: Program, space: Space, field: Field, seed: int) -> tuple[Value
     """
     ordered = [n.attr for n in program.nodes if n.op == "const" and isinstance(n.attr, float)]
     compares = any(n.op in ("maximum", "minimum", "lt", "le", "gt", "ge") for n in program.nodes)
-    for attempt in range(DRAWS):
-        # Each trial may divide by zero, by relu(x) say every second one: in the end few are tried.
-        trials = max(1, space.trials >> max(0, attempt - DRAWS // 2))
-        values = Values(replace(space, trials=trials), field, seed * DRAWS + attempt)
-        # max(x, 2) followed by min(.., 5) is constant in a draw whose order has 5 before 2.
-        if compares and not values.orders_truly(ordered):
-            continue
-        try:
-            nodes = evaluate(program, values)
-        except DivisionByZero:
-            continue
-        return values, tuple(nodes[output.node] for output in program.outputs)
+    ties = (*ordered, _SHARED) if any(n.op in _WITH_TIES for n in program.nodes) else ()
+    # max(x, 2) followed by min(.., 5) is constant in a draw whose order has 5 before 2. Of many
+    # constants no draw has the real order: then any will do.
+    for is_ordered in (True, False) if compares else (False,):
+        for attempt in range(DRAWS):
+            # Each trial may divide by zero, by relu(x) say every second one: in the end few are
+            # tried.
+            trials = max(1, space.trials >> max(0, attempt - DRAWS // 2))
+            values = Values(replace(space, trials=trials), field, seed * DRAWS + attempt, ties)
+            if is_ordered and not values.orders_truly(ordered):
+                continue
+            try:
+                nodes = evaluate(program, values)
+            except DivisionByZero:
+                continue
+            return values, tuple(nodes[output.node] for output in program.outputs)
     raise DivisionByZero(f"{program.name} divides by zero in each of {DRAWS} draws")
 
 

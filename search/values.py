@@ -19,10 +19,17 @@ _Key = tuple[str, tuple[int, ...], tuple[int, ...]]
 
 
 class Values:
-    """The store for one draw of random inputs. Operations raise DivisionByZero (draw again)."""
+    """The store for one draw of random inputs. Operations raise DivisionByZero (draw again).
 
-    def __init__(self, space: Space, field: Field, seed: int) -> None:
+    ``ties`` are numbers that one element in eight of every tensor has: what a comparison says of
+    equal numbers shows there, and > is not >=.
+    """
+
+    def __init__(
+        self, space: Space, field: Field, seed: int, ties: Sequence[float] = ()
+    ) -> None:
         self.space = space
+        self.ties = tuple(ties)
         self.arrays: list[FieldArray] = []
         self.evaluations = 0
         self._ops = FieldOps(field, seed)
@@ -47,10 +54,17 @@ class Values:
             return self.scalar(node.op, str(node.attr))
         shape, name = self.space.shape(node.dims), leaf_name(node)
         if node.op != "mask":
-            return self._number(self._ops.random(shape, name))
+            return self._number(self._tied(self._ops.random(shape, name), name))
         # Three ones in four: few rows are masked away entirely.
         bits = [self._ops.random_bits(shape, f"{name} {part}") for part in ("first", "second")]
         return self._number(self._meaning.apply("maximum", None, bits))
+
+    def _tied(self, array: FieldArray, name: str) -> FieldArray:
+        for tie in self.ties:
+            bits = [self._ops.random_bits(array.shape, f"{name} {tie} {n}") for n in range(3)]
+            chosen = self._ops.mul(self._ops.mul(bits[0], bits[1]), bits[2])
+            array = self._ops.where(chosen, self._meaning.const(tie), array)
+        return array
 
     def scalar(self, op: str, text: str) -> int:
         """A constant by its decimal text, or the size of a dimension."""
