@@ -17,20 +17,19 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from mirage_py.errors import (
-    CompileError,
-    FormatError,
-    InputError,
-    LostGpuError,
-    MirageError,
-    ScheduleError,
-    SpecError,
-    UnsupportedError,
-    ValidationError,
-    VerificationError,
-)
-
 if TYPE_CHECKING:
+    from mirage_py.errors import (
+        CompileError,
+        FormatError,
+        InputError,
+        LostGpuError,
+        MirageError,
+        ScheduleError,
+        SpecError,
+        UnsupportedError,
+        ValidationError,
+        VerificationError,
+    )
     from mirage_py.frontend.decorator import superoptimize
     from mirage_py.frontend.spec.parse import parse
     from mirage_py.frontend.torch.trace import trace
@@ -67,6 +66,16 @@ __all__ = [
 
 # Where each name lives. Values stay lazy so that `import mirage_py` loads neither torch nor egglog.
 _HOMES = {
+    "CompileError": "mirage_py.errors",
+    "FormatError": "mirage_py.errors",
+    "InputError": "mirage_py.errors",
+    "LostGpuError": "mirage_py.errors",
+    "MirageError": "mirage_py.errors",
+    "ScheduleError": "mirage_py.errors",
+    "SpecError": "mirage_py.errors",
+    "UnsupportedError": "mirage_py.errors",
+    "ValidationError": "mirage_py.errors",
+    "VerificationError": "mirage_py.errors",
     "Program": "mirage_py.ugraph.program",
     "Result": "mirage_py.result",
     "kernel_from": "mirage_py.runtime.plan_text",

@@ -3,8 +3,8 @@
 ptxas 12.8 and 13.0 give such an operand the registers of one that the loop makes for another of its
 products, if both have as many and a branch lies between the two products: from the second iteration
 on the first product multiplies what was made for the second one, and nothing warns of it. A branch
-is the vote of the launch option ``rescaling``, the spin wait for sums that other warps take, and a
-division or root, whose rare operands a function of the compiler's own computes. So the operand is
+is the vote of the launch option ``rescaling``, the spin wait for sums that other warps take, and that
+to the rare operands of a division, root, power or log1p. So the operand is
 handed over to other registers in each iteration: those are written in the loop, and ptxas keeps
 them apart. On an H200 that costs less than reading it from shared memory again, by ``ldmatrix`` or
 by a descriptor.
@@ -21,8 +21,9 @@ from mirage_py.codegen.cuda.value import Value
 from mirage_py.codegen.cuda.warpgroup_products import WarpGroupProducts
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 
-# What ptxas makes a call of, in the text of an operator.
-_CALLS = (" / ", "sqrtf(")
+# What ptxas branches for, in the text of an operator. What else the table of texts has (expf, expm1f,
+# logf, tanhf, erff) it makes straight code of.
+_BRANCHING = (" / ", "sqrtf(", "powf(", "log1pf(")
 
 
 class KeptOperands:
@@ -73,7 +74,7 @@ class KeptOperands:
             for node in nodes
             if operator(node.op).kind == ELEMENTWISE and node.op != "cast"
         )
-        return any(call in text for text in texts for call in _CALLS)
+        return any(part in text for text in texts for part in _BRANCHING)
 
     def _makes_its_own(self, product: int) -> bool:
         """Whether the left operand of a product of warp groups is made in its iteration, in

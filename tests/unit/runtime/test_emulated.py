@@ -99,16 +99,11 @@ def test_a_kernel_is_compiled_once(monkeypatch):
 def test_without_a_cache_it_is_kept_for_this_process(monkeypatch, tmp_path):
     monkeypatch.setenv("MIRAGE_PY_NO_CACHE", "1")
     monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(on_cpu_build, "_folder_of_process", lambda: Named(tmp_path))
+    monkeypatch.setattr(on_cpu_build, "scratch_folder", lambda: tmp_path)
     monkeypatch.setattr(on_cpu_build, "_compile", lambda command, kernel: made(command[-1]))
     path = on_cpu_build.executable(doubling(X, Y))
     assert path.parent == tmp_path
     assert not (tmp_path / "cache").exists()
-
-
-class Named:
-    def __init__(self, name):
-        self.name = name
 
 
 def made(path: str) -> None:

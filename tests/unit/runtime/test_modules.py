@@ -8,6 +8,7 @@ import pytest
 
 from mirage_py.errors import CompileError
 from mirage_py.runtime.modules import load_module, source_path
+from mirage_py.runtime.private_folder import scratch_folder
 
 SOURCE = "def answer():\n    return {value}\n"
 
@@ -43,9 +44,11 @@ def test_works_where_the_cache_cannot_be_written(monkeypatch: pytest.MonkeyPatch
     # A file where a folder should be: refused even to root, unlike a read-only folder.
     (tmp_path / "sources").write_text("")
     monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
-    module = load_module(SOURCE.format(value=5), "answer")
+    with pytest.warns(RuntimeWarning, match="sources cannot be written"):
+        module = load_module(SOURCE.format(value=5), "answer")
     assert module.answer() == 5
     assert "return 5" in inspect.getsource(module.answer)
+    assert Path(inspect.getfile(module.answer)).is_relative_to(scratch_folder())
 
 
 @pytest.mark.parametrize("text", ["def (", "1 / 0\n"])

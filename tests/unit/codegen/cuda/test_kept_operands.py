@@ -88,16 +88,19 @@ def test_others_stay_where_they_are(flags):
 
 BRANCHES = {
     "norms of keys": weighted("relu", normed=True),
-    **{w: weighted(w) for w in ("sigmoid", "silu", "tanh", "gelu_tanh", "sqrt")},
+    **{w: weighted(w) for w in ("sigmoid", "silu", "gelu_tanh", "sqrt", "log1p")},
 }
 
 
 @pytest.mark.parametrize("way", BRANCHES)
-def test_waits_and_divisions_branch_too(way):
+def test_what_branches_too(way):
     assert COPY in kernel_of(BRANCHES[way]).body
 
 
-@pytest.mark.parametrize("weight", ["relu", "exp", "gelu", "rsqrt"])
+STRAIGHT = ("relu", "exp", "expm1", "log", "tanh", "erf", "gelu", "rsqrt")
+
+
+@pytest.mark.parametrize("weight", STRAIGHT)
 def test_what_does_not_branch(weight):
     assert COPY not in kernel_of(weighted(weight)).body
 
@@ -125,8 +128,8 @@ def test_agrees_with_float64():
 @pytest.mark.skipif(not cuda_tools("nvdisasm"), reason="no nvdisasm")
 @pytest.mark.parametrize(
     "plan",
-    [AS_MANY[1], BRANCHES["norms of keys"], BRANCHES["sigmoid"]],
-    ids=["vote", "wait", "division"],
+    [AS_MANY[1], *BRANCHES.values(), *(weighted(w) for w in STRAIGHT)],
+    ids=["vote", *BRANCHES, *STRAIGHT],
 )
 def test_ptxas_keeps_them_apart(monkeypatch, tmp_path: Path, plan: Plan):
     """Without the copy the machine code is refused. Compilers take two seconds."""
