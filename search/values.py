@@ -25,9 +25,7 @@ class Values:
     equal numbers shows there, and > is not >=.
     """
 
-    def __init__(
-        self, space: Space, field: Field, seed: int, ties: Sequence[float] = ()
-    ) -> None:
+    def __init__(self, space: Space, field: Field, seed: int, ties: Sequence[float] = ()) -> None:
         self.space = space
         self.ties = tuple(ties)
         self.arrays: list[FieldArray] = []

@@ -3,11 +3,10 @@
 ptxas 12.8 and 13.0 give such an operand the registers of one that the loop makes for another of its
 products, if both have as many and a branch lies between the two products: from the second iteration
 on the first product multiplies what was made for the second one, and nothing warns of it. A branch
-is the vote of the launch option ``rescaling``, the spin wait for sums that other warps take, and that
-to the rare operands of a division, root, power or log1p. So the operand is
-handed over to other registers in each iteration: those are written in the loop, and ptxas keeps
-them apart. On an H200 that costs less than reading it from shared memory again, by ``ldmatrix`` or
-by a descriptor.
+is the vote of the launch option ``rescaling``, the spin wait for sums that other warps take, and
+what a division, root, power or log1p has for rare operands. So the operand is handed over to other
+registers in each iteration: those are written in the loop, and ptxas keeps them apart. On an H200
+that costs less than reading it from shared memory again, by ``ldmatrix`` or by a descriptor.
 
 What has such code all the same is not compiled (``runtime/shared_registers.py``).
 """
@@ -21,8 +20,8 @@ from mirage_py.codegen.cuda.value import Value
 from mirage_py.codegen.cuda.warpgroup_products import WarpGroupProducts
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 
-# What ptxas branches for, in the text of an operator. What else the table of texts has (expf, expm1f,
-# logf, tanhf, erff) it makes straight code of.
+# What ptxas branches for, in the text of an operator. It makes straight code of expf, expm1f, logf,
+# tanhf and erff.
 _BRANCHING = (" / ", "sqrtf(", "powf(", "log1pf(")
 
 
