@@ -374,7 +374,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "neg": np.negative, "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p,
     "sqrt": np.sqrt, "square": np.square,
     "reciprocal_no_nan": lambda x: np.where(x == 0, 0.0, np.divide(1.0, x)),
-    "rsqrt": lambda x: x**-0.5, "abs": np.abs, "relu": lambda x: np.where(x > 0, x, 0.0),
+    "rsqrt": lambda x: 1.0 / np.sqrt(x), "abs": np.abs, "relu": lambda x: np.maximum(x, 0.0),
     "sigmoid": _sigmoid, "silu": lambda x: x / (1.0 + np.exp(-x)), "tanh": np.tanh,
     "erf": _erf, "gelu": lambda x: x * (1.0 + _erf(x * math.sqrt(0.5))) / 2.0,
     "gelu_tanh": lambda x: x * _sigmoid(2.0 * math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)),

@@ -56,12 +56,18 @@ def _sets(program: Program) -> Sets:
         "equal rows": (_equal_rows, _rows_without),
         "nothing kept": (lambda d, t: d.normal(size=t.shape), _constant(0.0)),
         "rows without": (lambda d, t: d.normal(size=t.shape), _rows_without),
-        "sparse": (lambda d, t: d.normal(size=t.shape) * (d.random(t.shape) < 0.3), _fair),
+        "sparse": (_sparse, _fair),
     }
 
 
 def _fair(draw: Draw, tensor: Tensor) -> Array:
     return draw.integers(2, size=tensor.shape).astype(np.float64)
+
+
+def _sparse(draw: Draw, tensor: Tensor) -> Array:
+    """Zeros, of one sign, and numbers in three places of ten."""
+    values = draw.normal(size=tensor.shape)
+    return np.where(draw.random(tensor.shape) < 0.3, values, 0.0)
 
 
 def _constant(value: float) -> Callable[[Draw, Tensor], Array]:
@@ -84,4 +90,4 @@ def _constants(program: Program) -> tuple[float, ...]:
     """Numbers that the program compares with or adds, their neighbours, and 0."""
     found = {n.attr for n in program.nodes if n.op == "const" and isinstance(n.attr, float)}
     usual = sorted(c for c in found if isfinite(c) and abs(c) < 100.0)
-    return (0.0, 1.0, -1.0, *usual, *(-c for c in usual))
+    return (0.0, 1.0, -1.0, *usual, *(-c for c in usual if c))
