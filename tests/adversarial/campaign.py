@@ -63,6 +63,21 @@ class Report:
             if reason == UNEXPLAINED:
                 self.accepted.setdefault(UNEXPLAINED, []).append(str(site))
 
+    def take(self, other: Report) -> None:
+        """Add another part of the same campaign."""
+        self.done += other.done
+        self.seconds += other.seconds
+        for mine, its in ((self.totals, other.totals), (self.why, other.why)):
+            for key, number in its.items():
+                mine[key] = mine.get(key, 0) + number
+        for mine, its in ((self.counts, other.counts), (self.programs, other.programs)):
+            for key, row in its.items():
+                kept = mine.setdefault(key, {})
+                for name, number in row.items():
+                    kept[name] = kept.get(name, 0) + number
+        for name, places in other.accepted.items():
+            self.accepted.setdefault(name, []).extend(places)
+
     def document(self) -> dict[str, Any]:
         """As it is written, with what each kind does."""
         data = asdict(self)
@@ -79,7 +94,7 @@ class Report:
 
 def campaign(count: int, seed: int, path: Path | None, jobs: int = 1) -> Iterator[Report]:
     """The report after every chunk."""
-    report = _begun(count, seed, path)
+    report = begun(count, seed, path)
     left = islice(sites(count, seed), report.done, None)
     if jobs == 1:
         yield from _judged(report, left, partial(map, partial(judge, seed=seed)), path)
@@ -107,9 +122,14 @@ def _judged(
             report.add(site, found, reason)
         report.seconds += time.perf_counter() - started
         if path is not None:
-            text = json.dumps(report.document(), indent=1, ensure_ascii=False)
-            path.write_text(text + "\n", encoding="utf-8")
+            write(report, path)
         yield report
+
+
+def write(report: Report, path: Path) -> None:
+    """As JSON."""
+    text = json.dumps(report.document(), indent=1, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def table(report: Report) -> str:
@@ -122,7 +142,8 @@ def table(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _begun(count: int, seed: int, path: Path | None) -> Report:
+def begun(count: int, seed: int, path: Path | None) -> Report:
+    """A report of this commit: that of a campaign that was interrupted, or a new one."""
     commit = run(
         ["git", "rev-parse", "--short=12", "HEAD"],
         check=True, capture_output=True, text=True,

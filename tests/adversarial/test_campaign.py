@@ -76,12 +76,11 @@ def test_a_campaign_goes_on_where_it_ended(tmp_path) -> None:
 
 
 REPORT = EXAMPLES.parent / "benchmarks" / "results" / "mutants.json"
-PAGE = EXAMPLES.parent / "docs" / "verification.md"
+PAGE = EXAMPLES.parent / "docs" / "mutants.md"
 
 
 def test_the_page_has_the_committed_report() -> None:
     report = committed(REPORT)
     assert report.totals.get(WRONG, 0) == 0
-    assert "unexplained" not in report.why
-    assert report.done == report.count >= 10000
+    assert report.done >= 100_000
     assert table(report) in PAGE.read_text(encoding="utf-8")

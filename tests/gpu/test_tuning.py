@@ -11,16 +11,18 @@ from plans import rms_plan, rms_program
 from mirage_py.runtime.baselines import baselines
 from mirage_py.runtime.environment import detect_target, environment_report, gpu
 from mirage_py.runtime.tuner import tune
+from mirage_py.ugraph.dtypes import BF16
 from mirage_py.ugraph.plan import Plan
 
 pytestmark = pytest.mark.gpu
 
-SIZES = (16, 4096, 1024)
+# Products with gains in float16 lose digits on the smallest inputs, and such a plan is dropped.
+SIZES, DTYPE = (16, 4096, 1024), BF16
 
 
 def wrong_plan() -> Plan:
     """The mean is taken over one point more."""
-    plan = rms_plan(*SIZES)
+    plan = rms_plan(*SIZES, dtype=DTYPE)
     (block,) = plan.ugraph.kernels
     nodes = list(block.nodes)
     nodes[4] = replace(nodes[4], op="const", attr=1.0)
@@ -29,17 +31,17 @@ def wrong_plan() -> Plan:
 
 def greedy_plan() -> Plan:
     """More shared memory than any GPU has."""
-    return rms_plan(*SIZES, tiles=(16, 512, 512))
+    return rms_plan(*SIZES, tiles=(16, 512, 512), dtype=DTYPE)
 
 
 def test_a_tuning():
     target = detect_target()
     assert target is not None
-    program = rms_program(*SIZES)
+    program = rms_program(*SIZES, DTYPE)
     plans = [
-        rms_plan(*SIZES, tiles=(16, 16, 128)),
+        rms_plan(*SIZES, tiles=(16, 16, 128), dtype=DTYPE),
         wrong_plan(),
-        rms_plan(*SIZES, tiles=(16, 32, 128)),
+        rms_plan(*SIZES, tiles=(16, 32, 128), dtype=DTYPE),
         greedy_plan(),
     ]
     said: list[str] = []
@@ -85,8 +87,8 @@ def test_without_candidates_the_baseline_is_the_answer():
 def test_a_budget_is_kept():
     target = detect_target()
     assert target is not None
-    program = rms_program(*SIZES)
-    plans = [rms_plan(*SIZES, tiles=(16, n, k)) for n in (16, 32, 64) for k in (32, 64, 128)]
+    program = rms_program(*SIZES, DTYPE)
+    plans = [rms_plan(*SIZES, tiles=(16, n, k), dtype=DTYPE) for n in (16, 32, 64) for k in (32, 64, 128)]
     given = baselines(program, effort="none")
     # Each worker compiles two plans however late it is.
     report = tune(program, plans, given, target=target, budget_s=0.01, compile_workers=1)
