@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -107,8 +106,11 @@ def campaign(seeds: range, jobs: int) -> Iterator[Found]:
     if jobs == 1:
         yield from map(judged, seeds)
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(partial(judged), seeds, chunksize=4)
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+    try:
+        yield from pool.map(judged, seeds, chunksize=4)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def main() -> int:
@@ -117,6 +119,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--report", type=Path)
     asked = parser.parse_args()
     counts: Counter[str] = Counter()
@@ -126,11 +129,13 @@ def main() -> int:
     for done, found in enumerate(campaign(seeds, asked.jobs), 1):
         counts.update(found.counts)
         faults += found.faults
+        seconds = time.perf_counter() - started
         if done % 50 == 0:
-            seconds = time.perf_counter() - started
             sys.stderr.write(f"{done} of {asked.count}, {seconds:.0f} s, {len(faults)} faults\n")
+        if seconds > asked.seconds:
+            break
     document = {
-        "count": asked.count, "first": asked.first,
+        "count": counts["programs"], "first": asked.first,
         "seconds": round(time.perf_counter() - started, 1),
         "counts": dict(sorted(counts.items())), "faults": faults,
     }  # fmt: skip
