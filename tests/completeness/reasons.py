@@ -3,6 +3,7 @@
 Each reason is checked on the graph, over a finite field where it is about values. They are tried in
 order. None of them can hide a loss: a graph with fewer operators, or as many, that a reason points
 to (the factor not multiplied and divided by, the product not multiplied out) is enumerated too.
+What lets through what a mask leaves out is no candidate at all, whatever it costs.
 """
 
 from __future__ import annotations
@@ -11,15 +12,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+import numpy as np
 from completeness.containment import spelling
 from completeness.cost import Cost, cost_of
 from completeness.draws import Draw, drawn
 from completeness.graphs import Graph, Step
+from completeness.kernels import ugraph_of
 from completeness.kinds import HAND
 from completeness.programs import Subject
 
 from mirage_py.ugraph.field import DivisionByZero, FieldArray
+from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
+from mirage_py.ugraph.meaning import FloatMeaning
 from mirage_py.ugraph.program import Program
+from mirage_py.verify.small_sizes import instantiate_small
 
 _SEED = 2
 # Steps that a formula does not count: they are there or not as signs and loops demand.
@@ -68,7 +74,7 @@ class Judge:
         unsigned = stripped(graph, of_sizes=False)
         if any(r.unsigned == unsigned and r.cost.is_no_worse(cost) for r in self.rivals):
             return "sign"
-        return None
+        return "mask" if self._lets_through(graph) else None
 
     def _reasons(self, graph: Graph, beaten: Sequence[Rival]) -> Iterator[tuple[str, bool]]:
         yield "repeat", self._repeats(graph)
@@ -83,6 +89,27 @@ class Judge:
         yield "mean", any(r.unscaled == unscaled for r in beaten)
         # No law of the factored ring makes a formula longer.
         yield "longer", any(r.length < length(graph) for r in beaten)
+
+    def _lets_through(self, graph: Graph) -> bool:
+        """An infinite row of an input makes it NaN where the program has a number. Over the field 0
+        times anything is 0, in (mask / y) * x as in mask * x / y.
+        """
+        program = self.program
+        if not any(n.op == "mask" for n in program.nodes):
+            return False
+        rng = np.random.default_rng(_SEED)
+        normal = {t.name: rng.normal(size=t.shape) for t in program.inputs}
+        ugraph = instantiate_small(ugraph_of(program, graph), fine_axes=0)
+        for name, values in normal.items():
+            infinite = values.copy()
+            infinite[:1] = np.inf
+            arrays = {**normal, name: infinite}
+            with np.errstate(all="ignore"):
+                expected = evaluate_program(program, arrays, FloatMeaning())
+                found = evaluate_ugraph(ugraph, arrays, FloatMeaning())
+            if any((np.isfinite(e) & np.isnan(found[o])).any() for o, e in expected.items()):
+                return True
+        return False
 
     def _repeats(self, graph: Graph) -> bool:
         """Two steps at one place have one value: x * 1, -(-x), (x * y) / y, max(x, x)."""
