@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from mirage_py.errors import ValidationError
 from mirage_py.ugraph.index import IndexExpr
 from mirage_py.ugraph.interpret.library import library_shape
 from mirage_py.ugraph.node import Access
@@ -88,6 +89,13 @@ def _shapes(
         known = shapes.get(access.tensor, reached)
         shapes[access.tensor] = tuple(map(max, known, reached))
     for call in calls:
+        for name in call.args:
+            if name not in shapes:
+                raise ValidationError(
+                    f"tensor '{name}' is read before it is written, or never written",
+                    where=f"library call {call.name}",
+                    repair="order the kernels so that writers come first",
+                )
         if call.result not in shapes:
             shapes[call.result] = library_shape(call, [shapes[a] for a in call.args])
     return shapes

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from mirage_py.errors import ValidationError
 from mirage_py.runtime.reduced import reduced
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.text import parse_ugraph
@@ -113,6 +116,31 @@ kernel last {
   store Y[m, n] = %2  # m -> grid 0, n -> grid 1
 }
 """
+# A library multiplies what a kernel hands over.
+HANDED_OVER = """
+ugraph handed_over
+dim m = 8
+dim k = 64
+dim n = 32
+input X[8, 64] : f32
+input W[64, 32] : f32
+output Y[8, 32] : f32
+tensor H[8, 64] : f32
+program {
+  %0 = load X[m, k]
+  %1 = silu %0 : [m, k]
+  %2 = load W[k, n]
+  %3 = matmul[k] %1, %2 : [m, n]
+  return Y[m, n] = %3
+}
+kernel first {
+  grid m by 4, k by 16
+  %0 = load X[m, k]  # m <- grid 0, k <- grid 1
+  %1 = silu %0 : [m, k]
+  store H[m, k] = %1  # m -> grid 0, k -> grid 1
+}
+library product = matmul(H, W) -> Y
+"""
 # Half of the columns of an operand are added: no other size fits the product and the half.
 SLICE = (
     RESIDUAL.replace("dim j = 64", "dim j = 32")
@@ -181,3 +209,14 @@ def test_reduced_plans_keep_ties(name):
     validate_ugraph(plan.ugraph)
     sizes = plan.ugraph.program.sizes
     assert all(len({sizes[d] for d in group}) == 1 for group in TIES[name][1].groups)
+
+
+def test_what_nothing_writes_is_an_error_of_the_ugraph():
+    found = parse_ugraph(HANDED_OVER)
+    assert field_test(found.program, found, seed=0).equal
+    without = replace(found, kernels=found.kernels[1:])
+    with pytest.raises(ValidationError, match="'H' is read before it is written"):
+        field_test(found.program, without, seed=0)
+    into_itself = replace(found.kernels[1], result="H")
+    with pytest.raises(ValidationError, match="'H' is read before it is written"):
+        field_test(found.program, replace(found, kernels=(into_itself,)), seed=0)
