@@ -30,6 +30,7 @@ Function = Callable[[FloatArray], FloatArray]
 # Of float64, for the functions of NumPy and of the C library.
 _ULPS = 8 * UNIT
 _LEAST = 1e-300
+_FEW_FACTORS = 100
 # No activation here is steeper.
 _STEEPEST = 1.3
 
@@ -68,6 +69,8 @@ def power(a: Interval, exponent: float) -> Interval:
     with np.errstate(all="ignore"):
         if exponent < 0:
             return div(exact(np.ones((1,))), power(a, -exponent))
+        if exponent == 0.5:
+            return _sqrt(a)
         if not float(exponent).is_integer():
             found = monotone(lambda x: np.power(np.maximum(x, 0.0), exponent), a)
             return _inside(found, a, a.mid + a.rad < 0, a.mid - a.rad < 0)
@@ -76,9 +79,19 @@ def power(a: Interval, exponent: float) -> Interval:
         spread = np.where(
             a.rad == 0, 0.0, np.power(size + a.rad, exponent) - np.power(size, exponent)
         )
-        small = (np.rint(a.mid) == a.mid) & (np.abs(mid) < 2.0**52) & (a.rad == 0)
         found = _of_function(mid, spread, a)
-        return Interval(found.mid, np.where(small, 0.0, found.rad))
+        few = _has_few_bits(a.mid, exponent) & (a.rad == 0)
+        return Interval(found.mid, np.where(few, 0.0, found.rad))
+
+
+def _has_few_bits(a: FloatArray, exponent: FloatArray | float) -> NDArray[np.bool_]:
+    """Where a power, not negative and whole, is a float: of a multiple of 2^-8, or of 1."""
+    found = np.zeros(np.broadcast_shapes(a.shape, np.shape(exponent)), dtype=np.bool_)
+    for scale in (1.0, 2.0**8):
+        multiple = np.abs(a) * scale
+        found |= (np.rint(multiple) == multiple) & (np.power(multiple, exponent) < 2.0**52)
+    # Of 2^-8 as well, whose powers end somewhere.
+    return found & (np.asarray(exponent) < _FEW_FACTORS)
 
 
 def choice(condition: Interval, a: Interval, b: Interval) -> Interval:
@@ -113,7 +126,7 @@ def _of_function(mid: FloatArray, spread: FloatArray, a: Interval) -> Interval:
     """With what the function is computed with, and nothing known of what nothing is known of."""
     rad = 1.01 * spread + _ULPS * np.abs(mid) + _LEAST
     certain = (a.rad == 0) & (
-        (mid == 0) & (a.mid == 0) | np.isinf(a.mid) | (mid == 1) & (a.mid == 0)
+        np.isinf(a.mid) | (a.mid == 0) & ((mid == 0) | (mid == 0.5) | (mid == 1))
     )
     rad = np.where(np.isinf(a.rad), np.inf, np.where(certain, 0.0, rad))
     return enclosed(np.where(np.isinf(a.rad), 0.0, mid), rad, (a,))
@@ -131,9 +144,9 @@ def _inside(
 
 def _sqrt(a: Interval) -> Interval:
     root = monotone(lambda x: np.sqrt(np.maximum(x, 0.0)), a)
-    square = root.mid * root.mid
-    whole = (square == a.mid) & (a.rad == 0) & (np.rint(root.mid) == root.mid)
-    root = Interval(root.mid, np.where(whole, 0.0, root.rad))
+    square = mul(exact(root.mid), exact(root.mid))
+    is_root = (square.mid == a.mid) & (square.rad == 0) & (a.rad == 0)
+    root = Interval(root.mid, np.where(is_root, 0.0, root.rad))
     return _inside(root, a, a.mid + a.rad < 0, a.mid - a.rad < 0)
 
 
@@ -144,13 +157,16 @@ def _log(a: Interval) -> Interval:
 
 
 def _pow(a: Interval, b: Interval) -> Interval:
-    """exp(b log(a)) where a is positive; powers of 0 and whole powers of what is less."""
+    """exp(b log(a)) where a is positive; powers of 0, whole powers of what is less or has few
+    bits.
+    """
     positive = apply("exp", [mul(b, _log(a))])
     certain = (a.rad == 0) & (b.rad == 0)
-    whole = certain & (np.rint(b.mid) == b.mid) & (a.mid < 0)
+    few = (a.mid != 0) & (b.mid >= 0) & _has_few_bits(a.mid, b.mid)
+    whole = certain & (np.rint(b.mid) == b.mid) & ((a.mid < 0) | few)
     zero = certain & (a.mid == 0) & (b.mid >= 0)
     mid = np.where(whole | zero, np.power(a.mid, b.mid), positive.mid)
-    rad = np.where(whole, _ULPS * np.abs(mid), np.where(zero, 0.0, positive.rad))
+    rad = np.where(whole & ~few, _ULPS * np.abs(mid), np.where(whole | zero, 0.0, positive.rad))
     negative = (a.mid - a.rad <= 0) & ~whole & ~zero & ~((a.mid == 0) & (b.mid + b.rad < 0))
     known = ~np.isnan(a.mid) & ~np.isnan(b.mid)
     unknown = negative & known & ~certain

@@ -95,8 +95,9 @@ def neg(a: Interval) -> Interval:
 
 
 def sub(a: Interval, b: Interval) -> Interval:
-    """The difference."""
-    return add(a, neg(b))
+    """The difference: of a value and itself 0, whatever its radius."""
+    found = add(a, neg(b))
+    return _known_to_be(0.0, found, _numbers(a)) if _is_same(a, b) else found
 
 
 def mul(a: Interval, b: Interval) -> Interval:
@@ -108,7 +109,9 @@ def mul(a: Interval, b: Interval) -> Interval:
 
 
 def div(a: Interval, b: Interval) -> Interval:
-    """The quotient: undefined where the divisor is 0, unknown where it may be."""
+    """The quotient: undefined where the divisor is 0, unknown where it may be; of a value and
+    itself 1.
+    """
     zero = (b.mid == 0) & (b.rad == 0)
     least = np.abs(b.mid) - b.rad
     mid = np.divide(a.mid, b.mid)
@@ -118,7 +121,8 @@ def div(a: Interval, b: Interval) -> Interval:
     rad = np.where(least > 0, (a.rad + _carried(b.rad, mid)) / least + computed, np.inf)
     unknown = ~zero & ~(least > 0) & ~np.isnan(a.mid) & ~np.isnan(b.mid)
     found = enclosed(np.where(unknown, 0.0, np.where(zero, np.nan, mid)), rad, (a, b))
-    return Interval(found.mid, np.where(unknown, np.inf, found.rad))
+    found = Interval(found.mid, np.where(unknown, np.inf, found.rad))
+    return _known_to_be(1.0, found, _numbers(a) & (least > 0)) if _is_same(a, b) else found
 
 
 def total(x: Interval, axes: Sequence[int]) -> Interval:
@@ -146,13 +150,33 @@ def order(a: Interval, b: Interval) -> tuple[NDArray[np.bool_], NDArray[np.bool_
     """Where a > b, where a = b, and the radius: infinite where neither is known.
 
     Two values that are rounded once each and to the same number count as equal: 0.1 is 0.1, and two
-    different quotients of small numbers are further apart.
+    different quotients of small numbers are further apart. A value is equal to itself.
     """
     apart = np.abs(a.mid - b.mid) > (a.rad + b.rad) * (1 + 4 * UNIT)
     once = UNIT * (1 + 4 * UNIT)
     equal = (a.mid == b.mid) & (a.rad <= once * np.abs(a.mid)) & (b.rad <= once * np.abs(b.mid))
+    equal = equal | (_numbers(a) & _is_same(a, b))
     known = (apart | equal) & np.isfinite(a.rad) & np.isfinite(b.rad)
     return np.asarray(a.mid > b.mid), np.asarray(equal), np.where(known, 0.0, np.inf)
+
+
+def _is_same(a: Interval, b: Interval) -> bool:
+    """Whether both are one value, and not only two with the same numbers."""
+    return a is b or (_memory(a.mid) == _memory(b.mid) and _memory(a.rad) == _memory(b.rad))
+
+
+def _memory(part: FloatArray) -> tuple[object, ...]:
+    """Where it lies; how far apart the elements of an axis of one are does not matter."""
+    steps = [s for s, n in zip(part.strides, part.shape, strict=True) if n > 1]
+    return part.ctypes.data, part.shape, *steps
+
+
+def _numbers(a: Interval) -> NDArray[np.bool_]:
+    return a.known() & np.isfinite(a.mid)
+
+
+def _known_to_be(value: float, found: Interval, where: NDArray[np.bool_]) -> Interval:
+    return Interval(np.where(where, value, found.mid), np.where(where, 0.0, found.rad))
 
 
 def _carried(rad: FloatArray, factor: FloatArray) -> FloatArray:

@@ -29,9 +29,8 @@ KERNEL
 """
 
 
-def graph(program: str, kernel: str) -> UGraph:
+def graph(program: str, kernel: str, text: str = GRAPH) -> UGraph:
     """Of the operators of both, one a line and %2 first; the last one is the result."""
-    text = GRAPH
     ends = ("return Y[a, b]", "store Y[a, b]")
     for word, code, end in zip(("PROGRAM", "KERNEL"), (program, kernel), ends, strict=True):
         lines = [f"%{n} = {line}" for n, line in enumerate(code.split("; "), 2)]
@@ -105,3 +104,29 @@ def test_a_guard_that_stays(kernel: str) -> None:
     right = graph(GUARDED, kernel)
     for seed in range(4):
         assert field_test(right.program, right, seed=seed).equal
+
+
+# What a program may have 0 at, an integer and the logarithm of 1.
+COUNTS = GRAPH.replace("input X[4, 6] : f32", "input X[4, 6] : i32")
+
+
+@pytest.mark.parametrize(
+    ("text", "program", "kernel", "is_right"),
+    [
+        (GRAPH, "log %0; const 0.0; ne %2, %3; div %2, %2; where %4, %5, %3", "const 1.0", False),
+        (
+            GRAPH,
+            "log %0; const 0.0; ne %2, %3; div %2, %2; where %4, %5, %3",
+            "log %0; const 0.0; ne %2, %3",
+            True,
+        ),
+        (GRAPH, "log %0; sub %2, %2; const 1.0; eq %3, %1; where %5, %4, %1", "const 1.0", False),
+        (COUNTS, "const 0.0; ne %0, %2; div %0, %0; where %3, %4, %2", "div %0, %0", False),
+        (COUNTS, "const 0.0; ne %0, %2; div %0, %0; where %3, %4, %2", "const 1.0", False),
+        (COUNTS, "const 0.0; ge %0, %2; where %3, %0, %2", "neg %0; neg %2", False),
+        (COUNTS, "div %0, %0; mul %0, %2", "neg %0; neg %2", True),
+    ],
+)
+def test_where_a_divisor_is_zero(text: str, program: str, kernel: str, is_right: bool) -> None:
+    asked = graph(program, kernel, text)
+    assert field_test(asked.program, asked, seed=0).equal is is_right

@@ -103,6 +103,73 @@ def test_small_numbers_are_exact() -> None:
         assert not found.rad.any()
 
 
+@pytest.mark.parametrize(
+    ("op", "operands", "expected"),
+    [
+        ("log", [1.0], 0.0), ("log1p", [0.0], 0.0), ("exp", [0.0], 1.0), ("expm1", [0.0], 0.0),
+        ("sqrt", [0.25], 0.5), ("sqrt", [2.25], 1.5), ("rsqrt", [1.0], 1.0), ("rsqrt", [0.25], 2.0),
+        ("tanh", [0.0], 0.0), ("erf", [0.0], 0.0), ("sigmoid", [0.0], 0.5), ("silu", [0.0], 0.0),
+        ("gelu", [0.0], 0.0), ("gelu_tanh", [0.0], 0.0), ("div", [0.1, 0.1], 1.0),
+        ("pow", [2.0, 3.0], 8.0), ("pow", [-2.0, 3.0], -8.0), ("pow", [0.5, 2.0], 0.25),
+        ("pow", [1.0, 0.5], 1.0), ("pow", [0.0, 2.0], 0.0),
+    ],
+)  # fmt: skip
+def test_functions_of_exact_numbers_are_exact(
+    op: str, operands: list[float], expected: float
+) -> None:
+    found = apply(op, [exact(np.array([x])) for x in operands])
+    assert (found.mid.tolist(), found.rad.tolist()) == ([expected], [0.0])
+
+
+@pytest.mark.parametrize(
+    ("base", "exponent", "expected"),
+    [(0.25, 0.5, 0.5), (4.0, -0.5, 0.5), (0.5, 2.0, 0.25), (1.5, 3.0, 3.375), (2.0, -1.0, 0.5)],
+)
+def test_constant_powers_of_few_bits_are_exact(
+    base: float, exponent: float, expected: float
+) -> None:
+    found = power(exact(np.array([base])), exponent)
+    assert (found.mid.tolist(), found.rad.tolist()) == ([expected], [0.0])
+
+
+def test_powers_of_many_bits_are_not_exact() -> None:
+    for found in (
+        power(exact(np.array([1.1, 77.0, 3.0])), 13.0),
+        apply("pow", [exact(np.array([1.1, 77.0])), exact(np.array([13.0, 13.0]))]),
+    ):
+        assert (found.rad[:2] > 0).all()
+        for value, base in zip(found.mid[:2], (1.1, 77.0), strict=True):
+            assert 0 < abs(Fraction(base) ** 13 - Fraction(value))
+    assert power(exact(np.array([3.0])), 13.0).rad.tolist() == [0.0]
+    # 0 in float64, and not in real numbers.
+    assert power(exact(np.array([2.0**-8])), 200.0).rad.tolist() != [0.0]
+
+
+def test_a_value_and_itself() -> None:
+    meaning = IntervalMeaning()
+    roots = apply("sqrt", [exact(np.array([[2.0, 3.0, 5.0]]))])
+    again = meaning.stretch(roots, (1,))
+    assert roots.rad.all()
+    expected = {
+        "sub": 0, "div": 1, "eq": 1, "ne": 0, "gt": 0, "ge": 1, "lt": 0, "le": 1,
+    }  # fmt: skip
+    for op, value in expected.items():
+        found = apply(op, [roots, again])
+        assert (found.mid == value).all()
+        assert not found.rad.any()
+    # Equal numbers are not one value, and nothing is known of what may be 0 or have no value.
+    other = Interval(roots.mid.copy(), roots.rad.copy())
+    assert apply("sub", [roots, other]).rad.all()
+    small = interval((1e-9, 1e-8))
+    assert not apply("div", [small, small]).known().any()
+    unknown = interval((1.0, np.inf))
+    for op in expected:
+        assert not apply(op, [unknown, unknown]).known().any()
+    undefined = exact(np.array([np.nan]))
+    for op in expected:
+        assert apply(op, [undefined, undefined]).undefined().all()
+
+
 def test_ties() -> None:
     third = apply("div", [exact(np.ones(1)), exact(np.array([3.0]))])
     same = apply("div", [exact(np.array([2.0])), exact(np.array([6.0]))])
