@@ -88,7 +88,9 @@ def test_a_budget_is_kept():
     target = detect_target()
     assert target is not None
     program = rms_program(*SIZES, DTYPE)
-    plans = [rms_plan(*SIZES, tiles=(16, n, k), dtype=DTYPE) for n in (16, 32, 64) for k in (32, 64, 128)]
+    plans = [
+        rms_plan(*SIZES, tiles=(16, n, k), dtype=DTYPE) for n in (16, 32, 64) for k in (32, 64, 128)
+    ]
     given = baselines(program, effort="none")
     # Each worker compiles two plans however late it is.
     report = tune(program, plans, given, target=target, budget_s=0.01, compile_workers=1)
