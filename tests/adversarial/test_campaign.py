@@ -82,5 +82,5 @@ PAGE = EXAMPLES.parent / "docs" / "mutants.md"
 def test_the_page_has_the_committed_report() -> None:
     report = committed(REPORT)
     assert report.totals.get(WRONG, 0) == 0
-    assert report.done >= 100_000
+    assert report.done >= 70_000
     assert table(report) in PAGE.read_text(encoding="utf-8")
