@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import several_kernels
 
 from mirage_py.codegen.triton.module import emit_triton
