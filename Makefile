@@ -36,7 +36,7 @@ test: $(READY) ## all tests but those that need a GPU
 differential: $(READY) ## every operator, type and pair of odd sizes against float64, in the interpreter
 	@OMP_NUM_THREADS=1 $(RUN) benchmarks.differential --interpret --full
 
-# The report is benchmarks/results/mutants.json; docs/mutants.md has its table.
+# The report is benchmarks/results/mutants.json; docs/notes/mutants.md has its table.
 mutants: $(READY) ## 10,000 wrong µGraphs, none of which may pass verification; some ten minutes (N=, SEED=, JOBS=)
 	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(RUN) adversarial.spread_campaign --count $(or $(N),10000) --seed $(or $(SEED),0) --jobs $(JOBS)
 

@@ -1,4 +1,4 @@
-"""The ablation as text: a line for each variant, on the screen and in docs/cuda.md."""
+"""The ablation as text: a line for each variant, on the screen and in docs/notes/cuda.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of docs/cuda.md: CUDA beside Triton, the ablation, other GPUs.
+"""The tables of docs/notes/cuda.md: CUDA beside Triton, the ablation, other GPUs.
 
 The first is of ``h200-suite.json``, where it was written with ``--backend auto``.
 """

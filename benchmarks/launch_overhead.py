@@ -2,7 +2,7 @@
 
     python -m benchmarks.launch_overhead [-o OUT.json]
 
-``table`` writes the rows of docs/torch_ops.md from such a file.
+``table`` writes the rows of docs/how-to/torch_ops.md from such a file.
 
 The kernel is so small that the processor that launches it is what is measured: thousands of calls
 in a row, waited for once. Each row is a way to call it; all but the first and ``addresses known``

@@ -1,12 +1,12 @@
-"""Tables of result files in the documents: docs/h200.md, docs/cuda.md, docs/torch_compile.md and
-the README.
+"""Tables of result files in the pages h200.md and cuda.md of docs/notes, in
+docs/how-to/torch_compile.md and in the README.
 
 python -m benchmarks.page   # or the folder of other results
 
-What stands between ``<!-- suite -->`` and ``<!-- /suite -->`` of docs/h200.md (h200-suite.json),
-``<!-- ahead -->`` there (from ahead.json), and ``<!-- results -->`` of the README is written anew;
-so are the tables of docs/cuda.md (``benchmarks/cuda_page.py``), and ``<!-- whole-models -->`` of
-docs/torch_compile.md where there is a h200-whole-models.json.
+The text between ``<!-- suite -->`` and ``<!-- /suite -->`` of h200.md (from h200-suite.json),
+``<!-- ahead -->`` there (from ahead.json) and ``<!-- results -->`` of the README is replaced, and
+so are the tables of cuda.md (``benchmarks/cuda_page.py``) and ``<!-- whole-models -->`` of
+torch_compile.md where there is a h200-whole-models.json.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _whole_models(results: Path) -> Iterator[tuple[Path, str, str]]:
     path = results / WHOLE_MODELS_FILE
     if path.exists():
         document = json.loads(path.read_text(encoding="utf-8"))
-        yield ROOT / "docs/torch_compile.md", "whole-models", whole_models_table(document)
+        yield ROOT / "docs/how-to/torch_compile.md", "whole-models", whole_models_table(document)
 
 
 def _us(value: float | None) -> str:
@@ -162,10 +162,10 @@ def main(results: Path) -> None:
     document = read_document(results / "h200-suite.json")
     winners = json.loads((results / "ahead.json").read_text(encoding="utf-8"))
     for path, mark, text in (
-        (ROOT / "docs/h200.md", "suite", suite_table(document)),
-        (ROOT / "docs/h200.md", "ahead", ahead.table(winners["lines"])),
+        (ROOT / "docs/notes/h200.md", "suite", suite_table(document)),
+        (ROOT / "docs/notes/h200.md", "ahead", ahead.table(winners["lines"])),
         (ROOT / "README.md", "results", summary_table(document)),
-        *((ROOT / "docs/cuda.md", mark, text) for mark, text in cuda_page.tables(results)),
+        *((ROOT / "docs/notes/cuda.md", mark, text) for mark, text in cuda_page.tables(results)),
         *_whole_models(results),
     ):
         path.write_text(

@@ -1,7 +1,7 @@
 """How long the search takes, and what each of its parts saves.
 
 python -m benchmarks.search -o OUT.json            # measure: every example, then the ablation
-python -m benchmarks.search --read OUT.json --docs # write docs/search.md and its picture from it
+python -m benchmarks.search --read OUT.json --docs # write docs/notes/search_time.md
 
 Every search runs in a fresh process on one thread (benchmarks/search_cell.py), the fastest of
 ``--repeats`` counts. The ablation follows the one of Mirage (OSDI 2025): seconds against the number
@@ -185,7 +185,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--programs", default="", help="examples such as lora, by comma")
     parser.add_argument("--quick", action="store_true", help="a few seconds, to see that it runs")
     parser.add_argument("--read", type=Path, help="a result file to read instead of measuring")
-    parser.add_argument("--docs", action="store_true", help="write docs/search.md")
+    parser.add_argument("--docs", action="store_true", help="write docs/notes/search_time.md")
     chosen = parser.parse_args(arguments)
     known = all_programs()
     names = [n for n in chosen.programs.split(",") if n]
@@ -207,7 +207,7 @@ def main(arguments: Sequence[str]) -> None:
     else:
         document = measure_all(chosen, " ".join(["python -m benchmarks.search", *arguments]))
     if chosen.docs:
-        search_page.write(document, ROOT / "docs")
+        search_page.write(document, ROOT / "docs/notes")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""docs/search.md and its picture from a result file: everything between markers is written anew."""
+"""The tables and the picture of docs/notes/search_time.md, from a result file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks import marks, search_published
 from benchmarks.search_plot import Line, line_chart
 
-PAGE = "search.md"
+PAGE = "search_time.md"
 PICTURE = "search_rmsnorm.svg"
 _PLOTTED = "rmsnorm_matmul"
 _COLORS = {

@@ -1,6 +1,6 @@
 """mirage_py: a tensor program as mathematics in, verified and fast GPU kernels out.
 
-    program = mirage_py.parse(text)                       # a math spec (docs/spec.md)
+    program = mirage_py.parse(text)                       # a math spec (docs/reference/spec.md)
     program = mirage_py.trace(fn, *example_inputs)        # or a PyTorch function
     result = mirage_py.optimize(program, target="h200")   # search, verify, rank or measure
     kernel = mirage_py.load(folder)                       # a saved result, ready to call

@@ -26,7 +26,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was checked of the returned plan; see docs/verification.md for what each part means."""
+    """What was checked of the returned plan; docs/explanation/verification.md has each part."""
 
     trials: int
     primes: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""The command line: one file per command, each imported when it is called. See docs/cli.md."""
+"""The command line: one file per command, imported when it is called (docs/reference/cli.md)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NoReturn
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """The command ``mirage-py``; ends the process with an exit code of docs/cli.md."""
+    """The command ``mirage-py``; ends the process with an exit code of docs/reference/cli.md."""
     from mirage_py.cli.run import run
 
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))

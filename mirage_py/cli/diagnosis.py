@@ -100,7 +100,7 @@ REASONS = (
         r"is not an elementwise operator over a field",
         "an operator has no meaning over a finite field",
         "the search compares values over finite fields and cannot evaluate it there",
-        "write it with operators that docs/spec.md lists, or leave it out of the program",
+        "write it with operators that docs/reference/spec.md lists, or leave it out of the program",
     ),
     Cause(
         r"'\w+' in a program",

@@ -1,4 +1,4 @@
-"""The evidence that a result is right, in plain sentences; see docs/verification.md."""
+"""The evidence that a result is right, in plain sentences; see docs/explanation/verification.md."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""``torch.compile(model, backend="mirage_py")``: see docs/torch_compile.md."""
+"""``torch.compile(model, backend="mirage_py")``: see docs/how-to/torch_compile.md."""

@@ -17,8 +17,8 @@ from mirage_py.dynamo.nodes import ATTENTION, PRODUCT, base_name, is_half
 from mirage_py.targets import Target
 
 # Measured on an H200 with a cold L2: bf16, 1 and 16 rows, weights of 17 to 235 MB as checkpoints
-# hold them (docs/torch_compile.md). Weights are read at 4.3 TB/s, by us and by the library, where
-# the target's rate is 3.45: a factor of that.
+# hold them (docs/how-to/torch_compile.md). Weights are read at 4.3 TB/s, by us and by the library,
+# where the target's rate is 3.45: a factor of that.
 _WEIGHTS = 1.25
 # What a kernel with a product takes besides that and its launch, in microseconds: ours 2.8 in all,
 # with a norm in front or not (10.1 us for 34 MB, 29.5 for 117, 57.2 for 235), the library's 3.8.

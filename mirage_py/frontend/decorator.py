@@ -75,7 +75,7 @@ def superoptimize(
     each size), ``bucketed`` (one for each bucket of sizes, whose upper ends ``edges`` may name), or
     ``symbolic`` (one for all). They are those that ``dynamic`` names, as in
     ``{"x": {0: "tokens"}}``, and those that ``torch._dynamo.mark_dynamic`` marks; unless
-    ``shapes`` says otherwise they are bucketed. See docs/dynamic_shapes.md.
+    ``shapes`` says otherwise they are bucketed. See docs/how-to/dynamic_shapes.md.
 
     ``plan`` is a saved artifact, or the text of a plan that ``explain`` prints: calls with its
     program are served by it without a search.

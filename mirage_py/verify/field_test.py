@@ -2,7 +2,7 @@
 compared.
 
 Source: Mirage (OSDI 2025), section on probabilistic equivalence verification; see
-docs/verification.md for what it guarantees.
+docs/explanation/verification.md for what it guarantees.
 """
 
 from __future__ import annotations

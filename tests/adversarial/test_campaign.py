@@ -76,7 +76,7 @@ def test_a_campaign_goes_on_where_it_ended(tmp_path) -> None:
 
 
 REPORT = EXAMPLES.parent / "benchmarks" / "results" / "mutants.json"
-PAGE = EXAMPLES.parent / "docs" / "mutants.md"
+PAGE = EXAMPLES.parent / "docs" / "notes" / "mutants.md"
 
 
 def test_the_page_has_the_committed_report() -> None:

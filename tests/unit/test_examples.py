@@ -27,7 +27,7 @@ from mirage_py.ugraph.program import Program
 from mirage_py.verify.field_test import field_test
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-DOCUMENTED = EXAMPLES.parent / "docs" / "verification.md"
+DOCUMENTED = EXAMPLES.parent / "docs" / "explanation" / "verification.md"
 NAMES = [
     "attention",
     "gated_mlp",

@@ -133,9 +133,9 @@ def test_the_chart_is_svg_with_a_point_for_each_figure():
 def test_the_page_of_record_is_that_of_its_file():
     document = json.loads(RECORD.read_text())
     check_document(document)
-    page = (ROOT / "docs/search.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/notes/search_time.md").read_text(encoding="utf-8")
     assert search_page.filled(page, document) == page
-    assert (ROOT / "docs" / search_page.PICTURE).read_text() == search_page.picture(document)
+    assert (ROOT / "docs/notes" / search_page.PICTURE).read_text() == search_page.picture(document)
 
 
 def test_a_search_that_was_stopped_at_a_smaller_bound_says_so():

@@ -1,4 +1,4 @@
-"""The math spec language: index notation with named dimensions (docs/spec.md)."""
+"""The math spec language: index notation with named dimensions (docs/reference/spec.md)."""
 
 from __future__ import annotations
 

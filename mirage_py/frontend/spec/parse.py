@@ -32,7 +32,7 @@ def parse(
     name: str | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> Program:
-    """The program that a math spec describes; docs/spec.md is the language.
+    """The program that a math spec describes; docs/reference/spec.md is the language.
 
     ``file`` stands in error messages, ``name`` is the program's (default: the file's stem),
     ``sizes`` gives numbers to sizes by name and wins over those in the text.

@@ -1,4 +1,4 @@
-"""The front end for PyTorch functions: ``trace`` makes a program of one. See docs/torch.md."""
+"""Front end for PyTorch functions: ``trace`` makes a program of one (docs/reference/torch.md)."""
 
 from __future__ import annotations
 

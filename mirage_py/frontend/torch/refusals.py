@@ -91,7 +91,8 @@ REFUSALS: dict[str, Refusal] = {
 
 _UNKNOWN = Refusal(
     "no handler turns it into operators of a program",
-    "write it with supported operators (docs/torch.md lists them), or leave this part to torch",
+    "write it with supported operators (docs/reference/torch.md lists them), "
+    "or leave this part to torch",
 )
 
 

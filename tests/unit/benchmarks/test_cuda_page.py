@@ -1,4 +1,4 @@
-"""The tables of docs/cuda.md are those of the result files, or say that there is none."""
+"""The tables of docs/notes/cuda.md are those of the result files, or say that there is none."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_tables_are_written_for_the_files_that_are_there(tmp_path):
 
 
 def test_the_document_shows_the_committed_results():
-    page = (ROOT / "docs/cuda.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/notes/cuda.md").read_text(encoding="utf-8")
     shown = {}
     for mark in MARKS:
         _, _, rest = page.partition(f"<!-- {mark} -->\n")

@@ -92,5 +92,5 @@ def test_the_command_prints_every_way(tmp_path, monkeypatch):
 def test_the_page_has_the_figures_that_were_measured(request):
     root = request.config.rootpath
     measured = (root / "benchmarks/results/h200-launch-overhead.json").read_text(encoding="utf-8")
-    page = (root / "docs/torch_ops.md").read_text(encoding="utf-8")
+    page = (root / "docs/how-to/torch_ops.md").read_text(encoding="utf-8")
     assert launch_overhead.table(json.loads(measured)) in page

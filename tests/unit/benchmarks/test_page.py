@@ -24,14 +24,14 @@ def between(path: Path, mark: str) -> str:
 
 def test_the_documents_show_the_committed_results():
     document = read_document(RESULTS / "h200-suite.json")
-    assert between(ROOT / "docs/h200.md", "suite") == suite_table(document)
+    assert between(ROOT / "docs/notes/h200.md", "suite") == suite_table(document)
     assert between(ROOT / "README.md", "results") == summary_table(document)
     winners = json.loads((RESULTS / "ahead.json").read_text(encoding="utf-8"))
-    assert between(ROOT / "docs/h200.md", "ahead") == ahead.table(winners["lines"])
+    assert between(ROOT / "docs/notes/h200.md", "ahead") == ahead.table(winners["lines"])
 
 
 def test_the_table_of_whole_models():
-    page = between(ROOT / "docs/torch_compile.md", "whole-models")
+    page = between(ROOT / "docs/how-to/torch_compile.md", "whole-models")
     path = RESULTS / WHOLE_MODELS_FILE
     if path.exists():
         document = json.loads(path.read_text(encoding="utf-8"))

@@ -1,6 +1,7 @@
 """NaN, infinities and zeros: what kernels make of them, and what eager PyTorch does.
 
-docs/verification.md, section 3, says where the two may differ; here is that they do nowhere else.
+docs/explanation/verification.md, section 3, says where the two may differ; here is that they do
+nowhere else.
 """
 
 from __future__ import annotations

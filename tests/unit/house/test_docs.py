@@ -39,10 +39,10 @@ PAGES = (
     "README.md",
     "CONTRIBUTING.md",
     *READMES,
-    *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("[a-z]*.md"))),
+    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("[a-z]*.md"))),
 )
 # Pages whose every path in backticks is one of the project. The others show users' files too.
-ABOUT_THE_TREE = ("README.md", "CONTRIBUTING.md", "docs/architecture.md", *READMES)
+ABOUT_THE_TREE = ("README.md", "CONTRIBUTING.md", "docs/explanation/architecture.md", *READMES)
 
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
@@ -119,7 +119,8 @@ def test_named_files_exist(page: str):
 
 
 def test_the_diagram_names_real_files():
-    drawn = ARROWS.findall("".join(BLOCK.findall((ROOT / "docs/architecture.md").read_text())))
+    page = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
+    drawn = ARROWS.findall("".join(BLOCK.findall(page)))
     assert len(drawn) > 20
     assert [name for name in drawn if not (ROOT / name).exists()] == []
 

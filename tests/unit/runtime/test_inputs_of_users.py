@@ -1,5 +1,5 @@
 """Tensors as users have them, through the decorator and the check of a kernel's inputs: views,
-aliases, odd extents, and what goes to the function itself. docs/torch.md says the same in words.
+aliases, odd extents, and what goes to the function itself. docs/reference/torch.md says the same.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from mirage_py.frontend.spec.functions import REDUCTIONS, function_names
 from mirage_py.ugraph.dtypes import ALL_DTYPES
 from mirage_py.ugraph.rewrite.masks import lower_masks
 
-PAGE = (Path(__file__).parents[4] / "docs" / "spec.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[4] / "docs" / "reference" / "spec.md").read_text(encoding="utf-8")
 SPECS = re.findall(r"^```math\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 ERRORS = re.findall(
     r"^```math error\n(.*?)^```\n\n```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL

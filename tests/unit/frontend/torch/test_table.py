@@ -1,4 +1,4 @@
-"""docs/torch.md lists what the code does."""
+"""docs/reference/torch.md lists what the code does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from mirage_py.frontend.torch import HANDLERS
 from mirage_py.frontend.torch.handlers.registry import handles
 
-DOCS = Path(__file__).resolve().parents[4] / "docs" / "torch.md"
+DOCS = Path(__file__).resolve().parents[4] / "docs" / "reference" / "torch.md"
 ROW = re.compile(r"^\| (\w+) \| (.*) \|$", re.MULTILINE)
 
 
