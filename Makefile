@@ -18,7 +18,7 @@ READY := $(VENV)/.ready
 PIP   := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(RUN) pip install -qq --no-compile
 GPU   := $(wildcard /dev/nvidia0)$(shell command -v nvidia-smi)
 
-.PHONY: setup demo test mutants random-programs differential golden fuzz faults code-faults check lint types clean sanitize
+.PHONY: setup demo test docs mutants random-programs differential golden fuzz faults code-faults check lint types clean sanitize
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -63,6 +63,11 @@ sanitize: $(READY) ## the best kernels of every example under compute-sanitizer;
 	@$(RUN) benchmarks.sanitize_plans sanitize-out/plans
 	@$(RUN) benchmarks.sanitize sanitize-out/plans -o sanitize-out
 
+# Material for MkDocs and mkdocstrings are installed here and nowhere else.
+docs: $(READY) ## build the documentation as a site, into site/; warnings and dead links are errors
+	@$(BIN)/python -c 'import material, mkdocstrings' 2>/dev/null || $(PIP) -e ".[docs]"
+	@NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict --quiet
+
 check: lint types ## what a reviewer runs first
 
 lint: $(READY) ## ruff: rules and format
@@ -73,7 +78,7 @@ types: $(READY) ## mypy, strict
 	@$(RUN) mypy
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) bench-out sanitize-out demo-out fuzz-out dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) bench-out sanitize-out demo-out fuzz-out site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # With a GPU the torch that the machine already has is used. A .pth file lends it to .venv, because
 # --system-site-packages would look past the virtual environment that $(PYTHON) may itself be.

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+import yaml
 
+import mirage_py
 from mirage_py.cli.group import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -38,6 +41,8 @@ READMES = tuple(f"{folder}/README.md" for folder in FOLDERS)
 PAGES = (
     "README.md",
     "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
     *READMES,
     *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("[a-z]*.md"))),
 )
@@ -93,7 +98,8 @@ def missing_files(page: str) -> Iterator[str]:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_folder_has_a_short_readme(folder: str):
     lines = (ROOT / folder / "README.md").read_text(encoding="utf-8").count("\n")
-    assert lines <= MAX_README_LINES
+    if folder != "docs":  # a map of the pages, a line each
+        assert lines <= MAX_README_LINES
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -116,6 +122,49 @@ def test_links_resolve(page: str):
 @pytest.mark.parametrize("page", ABOUT_THE_TREE)
 def test_named_files_exist(page: str):
     assert list(missing_files(page)) == []
+
+
+DOCS = tuple(sorted(str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md")))
+
+
+def test_the_map_has_every_page_once():
+    linked = [link.partition("#")[0] for link in LINK.findall(prose("docs/README.md"))]
+    assert sorted(n for n in linked if not n.startswith("..")) == [
+        page for page in DOCS if page != "README.md"
+    ]
+
+
+def pages_in(nav: object) -> Iterator[str]:
+    """The pages that the navigation of the site names."""
+    if isinstance(nav, str):
+        yield nav
+    elif isinstance(nav, list):
+        for entry in nav:
+            yield from pages_in(entry)
+    elif isinstance(nav, dict):
+        yield from pages_in(list(nav.values()))
+
+
+def test_the_navigation_of_the_site_has_every_page_once():
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert tuple(sorted(pages_in(site["nav"]))) == DOCS
+
+
+def test_the_reference_has_every_public_name():
+    page = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
+    described = re.findall(r"^::: mirage_py\.(\w+)$", page, re.MULTILINE)
+    # What ``parse`` and ``trace`` return is described with them.
+    undescribed = {"__version__", "Program"}
+    assert sorted(described) == sorted(set(mirage_py.__all__) - undescribed)
+
+
+def test_the_licence_and_the_citation_are_those_of_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["license"] == project["license"] == "Apache-2.0"
+    assert citation["version"] == mirage_py.__version__
+    assert "Apache License" in (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert f"## {mirage_py.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_the_diagram_names_real_files():

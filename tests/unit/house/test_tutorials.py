@@ -1,0 +1,47 @@
+"""Every tutorial runs on a CPU, its blocks as one script, and prints what it shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.md"))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    text = page.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def test_there_is_a_tutorial():
+    assert TUTORIALS
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_a_tutorial_runs_and_prints_what_it_shows(tmp_path: Path, page: Path):
+    # A file and not -c: the tracer and torch.compile look for the source of functions.
+    script = tmp_path / "tutorial.py"
+    script.write_text("\n".join(blocks(page, "python")), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, script.name],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "MIRAGE_PY_CACHE_DIR": str(tmp_path / "cache"),
+            "PYTHONPATH": str(ROOT),
+            "CUDA_VISIBLE_DEVICES": "",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for shown in blocks(page, "text"):
+        for part in shown.split("...\n"):
+            assert part in done.stdout
