@@ -18,7 +18,7 @@ READY := $(VENV)/.ready
 PIP   := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(RUN) pip install -qq --no-compile
 GPU   := $(wildcard /dev/nvidia0)$(shell command -v nvidia-smi)
 
-.PHONY: setup demo test docs mutants random-programs differential golden fuzz faults code-faults check lint types clean sanitize
+.PHONY: setup demo test quick nightly docs mutants random-programs differential golden fuzz faults code-faults check lint types clean sanitize
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -29,9 +29,18 @@ setup: $(READY) ## create .venv and install the project in it, editable, with it
 demo: $(READY) ## the main job on one example; its output goes to demo-out/
 	@$(BIN)/mirage-py superoptimize examples/rmsnorm_matmul.math -o demo-out
 
-# One thread for each test process: more would only fight over the cores.
+# One thread for each test process: more would only fight over the cores. Bytecode is kept, whatever the environment says
+# of it: a hundred processes import torch, and without it each compiles what it imports (5 s in place of 1.6 s).
+TESTED := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) pytest -q -n $(JOBS)
+
 test: $(READY) ## all tests but those that need a GPU
-	@OMP_NUM_THREADS=1 $(RUN) pytest -q -m "not gpu" -n $(JOBS)
+	@$(TESTED) -m "not gpu"
+
+quick: $(READY) ## the tests of what is Python alone: no kernel is compiled or run
+	@$(TESTED) --quick
+
+nightly: $(READY) ## the tests that draw or enumerate, with many times the examples; hours
+	@HYPOTHESIS_PROFILE=nightly COMPLETENESS=nightly $(TESTED) tests/property tests/adversarial tests/completeness
 
 differential: $(READY) ## every operator, type and pair of odd sizes against float64, in the interpreter
 	@OMP_NUM_THREADS=1 $(RUN) benchmarks.differential --interpret --full

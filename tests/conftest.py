@@ -10,6 +10,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import quick
 
 GOLDEN_DIR = Path(__file__).parent / "golden"
 MAX_DIFF_LINES = 80
@@ -36,6 +37,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the golden files instead of comparing with them; runs the golden tests only",
     )
+    parser.addoption("--quick", action="store_true", help="the folders of tests/quick.py alone")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--quick"):
+        quick.install()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Others are not even imported."""
+    left_out = config.getoption("--quick") and not quick.is_quick(collection_path)
+    return True if left_out else None
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,7 +1,8 @@
-"""500 random mutants of all example programs: none that is wrong is accepted."""
+"""240 random mutants of all example programs: none that is wrong is accepted. At night 2,000."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 
 import pytest
@@ -13,7 +14,10 @@ from adversarial.programs import EXAMPLES
 from adversarial.trial import EQUAL, WRONG, outcome
 
 # Each test of its own, so that processes share them.
-COUNT, PARTS, SEED = 500, 5, 7
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+COUNT, PARTS, SEED = 2000 if NIGHTLY else 240, 4, 7
+# Of the graphs that are changed: each was found right when it was kept (``make_graphs.py``).
+EVERY = 5
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -48,8 +52,8 @@ def test_every_example_has_right_graphs() -> None:
 
 
 def test_the_graphs_that_are_changed_are_right() -> None:
-    wrong = [n for n, (program, graph) in originals().items() if verdict(program, graph) != SAME]
-    assert wrong == []
+    some = list(originals().items())[:: 1 if NIGHTLY else EVERY]
+    assert [name for name, (program, graph) in some if verdict(program, graph) != SAME] == []
 
 
 def test_a_site_names_one_mutant() -> None:

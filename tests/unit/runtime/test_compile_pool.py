@@ -21,12 +21,12 @@ from mirage_py.runtime.compile_pool import CompilePool
 from mirage_py.runtime.compiled_facts import CompiledFacts
 from mirage_py.runtime.emission import emit_kernels
 from mirage_py.runtime.worker_pool import OUT_OF_TIME, WorkerPool
-from mirage_py.runtime.worker_process import Reply
+from mirage_py.runtime.worker_process import Reply, Task
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 from mirage_py.ugraph.ugraph import UGraph
 
 GOOD = "def k(): pass\n"
-HANGS = "import time\ntime.sleep(60)\n"
+HANGS = "import time\ntime.sleep(600)\n"
 HANGS_WITH_A_CHILD = "import subprocess\nsubprocess.run(['sleep', '{seconds}'])\n"
 CRASHES = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n"
 EXITS = "import os, sys\nprint('last words', file=sys.stderr, flush=True)\nos._exit(3)\n"
@@ -38,9 +38,17 @@ def task(source: str) -> dict[str, object]:
     return {"service": "compile", "capability": 90, "kernels": [kernel]}
 
 
+class HastyPool(WorkerPool):
+    """Gives up soon on what hangs; all else may take long, for the machine may be busy."""
+
+    def _ask(self, place: int, task: Task, timeout_s: float) -> Reply:
+        hangs = "sleep" in task["kernels"][0]["source"]
+        return super()._ask(place, task, 2.0 if hangs else timeout_s)
+
+
 @pytest.fixture(scope="module")
 def pool():
-    with WorkerPool(2, timeout_s=2.0, memory_bytes=4 << 30) as pool:
+    with HastyPool(2, timeout_s=300.0, memory_bytes=4 << 30) as pool:
         yield pool
 
 
@@ -49,7 +57,6 @@ def test_each_failure_is_reported_and_the_others_go_on(pool: WorkerPool):
     right = {"service": "compile", "capability": 90, "kernels": [good]}
     tasks = [task(HANGS), right, task(CRASHES), task(EXITS), task(HUNGRY), task("def ("), right]
     seen: list[int] = []
-    start = time.monotonic()
     replies = pool.map(tasks, on_reply=lambda number, _: seen.append(number))
     kinds = [r.kind for r in replies]
     assert kinds == ["timeout", "done", "crash", "crash", "error", "error", "done"]
@@ -60,7 +67,6 @@ def test_each_failure_is_reported_and_the_others_go_on(pool: WorkerPool):
     assert "does not load" in replies[5].reason
     assert replies[6].value[0]["name"] == "rms_kernel"
     assert sorted(seen) == list(range(7))
-    assert time.monotonic() - start < 40
 
 
 def test_a_time_out_ends_what_the_worker_started(pool: WorkerPool):
@@ -90,14 +96,18 @@ def test_an_interrupt_ends_the_workers(request: pytest.FixtureRequest):
     # A background job inherits an ignored SIGINT.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
-    with WorkerPool(1, timeout_s=60.0) as pool:
+    with WorkerPool(1, timeout_s=600.0) as pool:
         pool.map([task("def (")])  # started and idle
+        (worker,) = pool._workers
+        hanging = worker._process
+        assert hanging is not None
         interrupt = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
         interrupt.start()
-        start = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             pool.map([task(HANGS), task(HANGS)])
-        assert time.monotonic() - start < 10
+        # Neither had come to its end, and the second was not begun in a new process.
+        assert hanging.returncode == -signal.SIGKILL
+        assert not worker.is_running
         (reply,) = pool.map([task("def (")])
         assert reply.kind == "error"
 

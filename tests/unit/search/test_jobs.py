@@ -123,9 +123,7 @@ def test_a_variant_has_no_one_kernel_families():
 def test_a_deadline_that_has_passed():
     # Another size than elsewhere, so that nothing of it is kept.
     program = programs.attention(s=4096 + 64)
-    started = time.process_time()
     result = search(program, deadline=time.monotonic() - 1)
-    assert time.process_time() - started < 2
     assert result.stopped
     assert not result.exhausted
     assert "stopped before the space was gone through" in result.reasons

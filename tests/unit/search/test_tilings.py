@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import time
+import itertools
 from math import prod
 
 import pytest
 
 from mirage_py.frontend.spec import parse
 from mirage_py.pipeline import normalise
+from mirage_py.search import tilings as tilings_module
 from mirage_py.search.instantiate import rank
 from mirage_py.search.search import SearchLimits, search
-from mirage_py.search.tilings import _few_enough, tilings
+from mirage_py.search.tilings import _few_enough, is_sensible, tilings
 from mirage_py.targets import H200
 
 ALONE = SearchLimits(rings=("factored",), max_kernels=1)
@@ -27,15 +28,17 @@ def test_grids_are_few_enough(dims, tiles):
         assert kept == choices
 
 
-def test_a_program_of_many_dimensions_is_ranked_in_seconds():
+def test_of_a_program_of_many_dimensions_few_tilings_are_looked_at(monkeypatch):
     names = "abcdefghijkl"
     sizes = ", ".join(f"{n.upper()} = 4" for n in names)
     axes, index = ", ".join(names.upper()), ", ".join(names)
     program = parse(f"{sizes}\nX[{axes}] : f16\nY[{index}] = relu(X[{index}])\n")
-    begun = time.process_time()
+    looks = itertools.count()
+    monkeypatch.setattr(tilings_module, "is_sensible", lambda t: [next(looks)] and is_sensible(t))
     families = search(normalise(program), limits=ALONE).families
     assert rank([f.ugraph for f in families], H200, 8)
-    assert time.process_time() - begun < 20.0
+    # Not the 3^12 grids that there are: 1,024 of each family, and a few in advance.
+    assert 0 < next(looks) < 2 * 1024 * len(families)
 
 
 @pytest.mark.parametrize(("n", "k", "most"), [(1024, 64, 1), (4096, 4096, 16 * 16)])

@@ -1,0 +1,55 @@
+"""``pytest --quick``: the folders whose tests are Python alone, and a guard that sees to it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).parent
+FOLDERS = (
+    "unit/axioms",
+    "unit/frontend/spec",
+    "unit/search",
+    "unit/shapes",
+    "unit/ugraph",
+)
+# They compare with PyTorch.
+BUT = ("unit/frontend/spec/test_examples.py", "unit/frontend/spec/test_large.py")
+# Without torch there is no torch.compile; it takes seconds to import besides.
+MODULES = ("cupy", "torch", "triton")
+PROGRAMS = ("c++", "cc", "clang", "clang++", "g++", "gcc", "nvcc", "ptxas")
+
+
+class NotQuickError(Exception):
+    """A test of a quick folder wants a compiler. No ImportError: nobody takes it for absence."""
+
+
+class Guard:
+    """A finder of modules that finds none, and refuses those that bring a compiler."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: Any = None) -> None:
+        if name.partition(".")[0] in MODULES:
+            raise NotQuickError(f"{name} is imported in a folder of tests/quick.py")
+
+
+def refuse_programs(event: str, arguments: Sequence[Any]) -> None:
+    """An audit hook."""
+    if event == "subprocess.Popen" and Path(str(arguments[0])).name in PROGRAMS:
+        raise NotQuickError(f"{arguments[0]} is started in a folder of tests/quick.py")
+
+
+def install() -> None:
+    """For the rest of the process."""
+    sys.meta_path.insert(0, Guard())  # type: ignore[arg-type]
+    sys.addaudithook(refuse_programs)
+
+
+def is_quick(path: Path) -> bool:
+    """Whether a file or folder of tests is one of them, lies in one or holds one."""
+    folders = [TESTS / folder for folder in FOLDERS]
+    inside = any(folder in (path, *path.parents) for folder in folders)
+    holds = any(path in folder.parents for folder in folders)
+    return holds or (inside and path not in [TESTS / name for name in BUT])
