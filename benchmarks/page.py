@@ -6,7 +6,7 @@ python -m benchmarks.page   # or the folder of other results
 The text between ``<!-- suite -->`` and ``<!-- /suite -->`` of h200.md (from h200-suite.json),
 ``<!-- ahead -->`` there (from ahead.json) and ``<!-- results -->`` of the README is replaced, and
 so are the tables of cuda.md (``benchmarks/cuda_page.py``) and ``<!-- whole-models -->`` of
-torch_compile.md where there is a h200-whole-models.json.
+torch_compile.md where there is a h200-whole-models.json. The picture of the README is drawn anew.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import click
 
 from benchmarks import ahead, cuda_page, marks
 from benchmarks.record import read_document
+from benchmarks.speedup_chart import speedup_chart
 from benchmarks.summary import BEST, best_peer, floor_share, geomean, key_of, peers_of, ratio
 from benchmarks.whole_models_table import whole_models_table
 from benchmarks.workloads import suites
@@ -28,6 +29,8 @@ Row = Mapping[str, Any]
 
 ROOT = Path(__file__).resolve().parent.parent
 WHOLE_MODELS_FILE = "h200-whole-models.json"
+# The picture of the README.
+CHART = ROOT / "docs/h200_speedups.svg"
 # Program by program, each with its batches.
 _CELLS = suites()["paper"]
 PAPER = tuple(
@@ -161,6 +164,7 @@ def main(results: Path) -> None:
     """Write all tables, from the files of a folder."""
     document = read_document(results / "h200-suite.json")
     winners = json.loads((results / "ahead.json").read_text(encoding="utf-8"))
+    CHART.write_text(speedup_chart(document), encoding="utf-8")
     for path, mark, text in (
         (ROOT / "docs/notes/h200.md", "suite", suite_table(document)),
         (ROOT / "docs/notes/h200.md", "ahead", ahead.table(winners["lines"])),

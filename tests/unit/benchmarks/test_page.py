@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
 from benchmarks import ahead
 from benchmarks.marks import filled
-from benchmarks.page import PAPER, ROOT, WHOLE_MODELS_FILE, suite_table, summary_table
+from benchmarks.page import CHART, PAPER, ROOT, WHOLE_MODELS_FILE, suite_table, summary_table
 from benchmarks.record import read_document
+from benchmarks.speedup_chart import speedup_chart
 from benchmarks.whole_models_table import whole_models_table
 
 RESULTS = ROOT / "benchmarks/results"
@@ -26,6 +28,7 @@ def test_the_documents_show_the_committed_results():
     document = read_document(RESULTS / "h200-suite.json")
     assert between(ROOT / "docs/notes/h200.md", "suite") == suite_table(document)
     assert between(ROOT / "README.md", "results") == summary_table(document)
+    assert CHART.read_text(encoding="utf-8") == speedup_chart(document)
     winners = json.loads((RESULTS / "ahead.json").read_text(encoding="utf-8"))
     assert between(ROOT / "docs/notes/h200.md", "ahead") == ahead.table(winners["lines"])
 
@@ -71,6 +74,23 @@ def test_wins_and_losses():
     assert "other" not in short
     assert "1 cells: the best of eager, torch.compile in both modes and SDPA 2.00x" in short
     assert "the best of all peers 1.50x" in short
+
+
+def test_the_picture_has_every_row_and_its_losses_on_top():
+    rows = [
+        row("won", 1, 10.0, eager=40.0, compile_max_autotune=20.0),
+        row("lost", 2, 10.0, eager=40.0, cublas=8.0),
+        row("unmeasured", 4, None, eager=40.0),
+    ]
+    machine = {"gpu": "a GPU"}
+    root = ET.fromstring(speedup_chart({"rows": rows, "machine": machine}))
+    texts = [part.text for part in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts.index("lost-b2") < texts.index("won-b1")
+    assert ["0.80x", "over cublas"] == texts[texts.index("lost-b2") + 1 :][:2]
+    assert ["2.00x", "over compile_max_autotune"] == texts[texts.index("won-b1") + 1 :][:2]
+    assert "unmeasured-b4" not in texts
+    bars = root.iter("{http://www.w3.org/2000/svg}rect")
+    assert [bar.get("fill") for bar in bars].count("#b3261e") == 1
 
 
 def test_the_programs_of_the_paper_are_eighteen_cells():

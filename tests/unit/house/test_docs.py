@@ -24,6 +24,7 @@ FOLDERS = (
     "axioms",
     "benchmarks",
     "codegen",
+    "codegen/cuda",
     "docs",
     "examples",
     "mirage_py",
