@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
+from mirage_py.axioms.term import COMPARISONS
 from mirage_py.search.derivation import Derivation
 from mirage_py.search.pool import Pool
 from mirage_py.search.spaces import Space
@@ -43,8 +44,16 @@ def draw(program: Program, space: Space, field: Field, seed: int) -> tuple[Value
                 nodes = evaluate(program, values)
             except DivisionByZero:
                 continue
+            if attempt < DRAWS // 2 and not _varied(program, values, nodes):
+                continue
             return values, tuple(nodes[output.node] for output in program.outputs)
     raise DivisionByZero(f"{program.name} divides by zero in each of {DRAWS} draws")
+
+
+def _varied(program: Program, values: Values, nodes: Sequence[int]) -> bool:
+    """Whether no comparison says the same of all elements: it would be taken for a constant."""
+    compared = (n for n, node in enumerate(program.nodes) if node.op in COMPARISONS and node.dims)
+    return all(values.says_both(nodes[n]) for n in compared)
 
 
 def hits(program: Program, pool: Pool, targets: Sequence[int]) -> Iterator[tuple[int, ...]]:

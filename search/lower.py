@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from keyword import iskeyword
 
+from mirage_py.axioms.term import COMPARISONS
 from mirage_py.search.derivation import Derivation
 from mirage_py.search.loops import Arrangement
 from mirage_py.ugraph.dims import node_dims
@@ -108,11 +109,24 @@ class _Lowering:
         attr = None if step.is_accumulator else step.attr
         if isinstance(attr, Access):
             attr = self.renamed.get(attr.tensor, attr)
-        node = self._node(step.op, tuple(self._position(a) for a in args), attr)
+        node = self._selected(args) if step.op == "mul" else None
+        if node is None:
+            node = self._node(step.op, tuple(self._position(a) for a in args), attr)
         if step.looped is None:
             self.lasting[number] = node
         else:
             self.passing[number] = node
+
+    def _selected(self, args: tuple[int, ...]) -> int | None:
+        """A product with the result of a comparison, as the selection that kernels make of it: what
+        is not chosen may have no value.
+        """
+        for condition, value in (args, args[::-1]):
+            if self.derivation.steps[condition].op in COMPARISONS:
+                zero = self._node("const", (), 0.0)
+                chosen = (self._position(condition), self._position(value), zero)
+                return self._node("where", chosen, None)
+        return None
 
     def _store(self, output: int) -> None:
         target = self.stores[output]

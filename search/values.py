@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from mirage_py.axioms.term import COMPARISONS
 from mirage_py.search.leaves import SCALAR_LEAVES, TENSOR_LEAVES, leaf_name
 from mirage_py.search.spaces import Space
 from mirage_py.ugraph.field import Field, FieldArray, FieldOps
@@ -23,6 +24,10 @@ class Values:
 
     ``ties`` are numbers that one element in eight of every tensor has: what a comparison says of
     equal numbers shows there, and > is not >=.
+
+    Both sides of a comparison are multiplied by a random element and moved by another. So it is
+    true of some whole numbers and not of others: in a field a count is greater than 0 wherever it
+    has a reciprocal, and where(n > 0, s / n, 0) would be s / n.
     """
 
     def __init__(self, space: Space, field: Field, seed: int, ties: Sequence[float] = ()) -> None:
@@ -36,6 +41,7 @@ class Values:
         self._done: dict[_Key, int] = {}
         self._constants: dict[int, float] = {}
         self._leaves: dict[Node, int] = {}
+        self._moved_by = [self._ops.random((1,) * space.rank, f"comparisons {n}") for n in range(2)]
 
     def shape(self, value: int) -> tuple[int, ...]:
         """Extents of a value: a loop and a tile axis per dimension."""
@@ -79,7 +85,13 @@ class Values:
             return self._once(
                 op, args, (), lambda: self._meaning.power(self.arrays[args[0]], exponent)
             )
-        return self._once(op, args, (), lambda: self._meaning.apply(op, None, self._arrays(args)))
+        operands = self._compared(args) if op in COMPARISONS else self._arrays(args)
+        return self._once(op, args, (), lambda: self._meaning.apply(op, None, operands))
+
+    def says_both(self, value: int) -> bool:
+        """Whether a comparison is true of some elements and false of others."""
+        truth = self.arrays[value].p
+        return bool(truth.any()) and not bool(truth.all())
 
     def reduce(self, op: str, value: int, axes: Sequence[int]) -> int:
         """A sum or a maximum over axes, which stay with extent 1."""
@@ -99,6 +111,13 @@ class Values:
     def orders_truly(self, constants: Sequence[float]) -> bool:
         """Whether the random order of this draw has the constants in their real order."""
         return self._ops.orders_truly(constants)
+
+    def _compared(self, args: Sequence[int]) -> list[FieldArray]:
+        arrays = self._arrays(args)
+        if all(a.size == 1 for a in arrays):
+            return arrays  # two constants have an order
+        factor, offset = self._moved_by
+        return [self._ops.add(self._ops.mul(a, factor), offset) for a in arrays]
 
     def _arrays(self, args: Sequence[int]) -> list[FieldArray]:
         return [self.arrays[a] for a in args]

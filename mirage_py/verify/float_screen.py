@@ -6,13 +6,18 @@ exp(a - b) and overflows at 89. So every family is evaluated in float32 at small
 with a structure, beside its program in float32 and in float64. It is dropped where it is not finite
 and the program is, or where its error is a multiple of the program's own. The program as it is
 written passes: it is what errors are held against.
+
+Where a program compares, both are evaluated with results rounded up or down at random, too. What
+is a tie because both sides are made of one number stays a tie in the program; in a family that
+computes that number twice, rounding decides. A tie of numbers that the program itself computes
+apart is decided by rounding there as well, and either answer will do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +31,7 @@ from mirage_py.ugraph.ugraph import BlockGraph, Kernel, UGraph
 from mirage_py.verify.conditions import Conditions
 from mirage_py.verify.element_types import round_to, underflow_step
 from mirage_py.verify.kernel_meaning import KernelMeaning, common_half
+from mirage_py.verify.random_rounding import RandomRounding
 from mirage_py.verify.rounding_inputs import rounding_inputs
 from mirage_py.verify.safe_exp import add_safe_shifts
 from mirage_py.verify.shrink import fixed_dims, predicates_of, shrink, shrink_ugraph
@@ -40,6 +46,9 @@ _ROUNDINGS = 8.0
 # A program that its indices keep large is not screened.
 _MOST_WORK = 1e6
 _ITERATIONS = 2
+# How often each set of inputs is evaluated where results are rounded at random.
+_ROUNDED_ANEW = 8
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 # In the first draws all inputs have one style, in the others each has its own.
 _DRAWS_OF_TIES = len(STYLES) + 4
 
@@ -73,12 +82,21 @@ class _Reference:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A program at small sizes: the sets of inputs side by side, and what it gives on them."""
+    """A program at small sizes: the sets of inputs side by side, and what it gives on them in one
+    arithmetic.
+    """
 
     names: tuple[str, ...]
     arrays: Mapping[str, FloatArray]
-    single: KernelMeaning
+    meaning: Callable[[], KernelMeaning]
     references: tuple[_Reference, ...]
+
+    def fault(self, ugraph: UGraph) -> str:
+        """What is wrong with a family at these sizes, empty if nothing is."""
+        got = evaluate_ugraph(ugraph, self.arrays, self.meaning())
+        with np.errstate(all="ignore"):
+            faults = (r.fault(got[r.tensor.name], self.names) for r in self.references)
+            return next((f for f in faults if f), "")
 
 
 class FloatScreen:
@@ -86,7 +104,7 @@ class FloatScreen:
 
     def __init__(self, *, seed: int = 0) -> None:
         self._seed = seed
-        self._case = lru_cache(maxsize=64)(self._new_case)
+        self._cases = lru_cache(maxsize=64)(self._new_cases)
 
     def fault(self, family: UGraph) -> str:
         """Why a family is worse than its program, empty if it is not.
@@ -98,26 +116,37 @@ class FloatScreen:
             program, small = _small(family, self._seed)
             if program_work(program) > _MOST_WORK:
                 return ""
-            case = self._case(program)
-            got = evaluate_ugraph(small, case.arrays, case.single)
+            return next((f for case in self._cases(program) if (f := case.fault(small))), "")
         except MirageError:
             return ""
-        with np.errstate(all="ignore"):
-            faults = (r.fault(got[r.tensor.name], case.names) for r in case.references)
-            return next((f for f in faults if f), "")
 
-    def _new_case(self, program: Program) -> _Case:
-        safe = add_safe_shifts(program)
+    def _new_cases(self, program: Program) -> tuple[_Case, ...]:
         names, arrays = _inputs(program, self._seed)
-        single = KernelMeaning(np.float32, len(names), common_half(program))
-        expected = evaluate_program(safe, arrays, KernelMeaning(np.float64, len(names)))
-        own = evaluate_program(safe, arrays, single)
-        with np.errstate(all="ignore"):
-            references = tuple(
-                _reference(o.tensor, expected[o.tensor.name], own[o.tensor.name])
-                for o in program.outputs
-            )
-        return _Case(names, arrays, single, references)
+        half = common_half(program)
+        nearest = _case(program, names, arrays, lambda: KernelMeaning(np.float32, len(names), half))
+        if all(n.op not in _COMPARISONS for n in program.nodes):
+            return (nearest,)
+        again = {n: np.concatenate([x] * _ROUNDED_ANEW, axis=-1) for n, x in arrays.items()}
+        meaning = partial(RandomRounding, len(names) * _ROUNDED_ANEW, half, self._seed)
+        return nearest, _case(program, names * _ROUNDED_ANEW, again, meaning, _ROUNDED_ANEW)
+
+
+def _case(
+    program: Program,
+    names: tuple[str, ...],
+    arrays: Mapping[str, FloatArray],
+    meaning: Callable[[], KernelMeaning],
+    copies: int = 1,
+) -> _Case:
+    safe = add_safe_shifts(program)
+    expected = evaluate_program(safe, arrays, KernelMeaning(np.float64, len(names)))
+    own = evaluate_program(safe, arrays, meaning())
+    with np.errstate(all="ignore"):
+        references = tuple(
+            _reference(o.tensor, expected[o.tensor.name], own[o.tensor.name], copies)
+            for o in program.outputs
+        )
+    return _Case(names, arrays, meaning, references)
 
 
 def _inputs(program: Program, seed: int) -> tuple[tuple[str, ...], dict[str, FloatArray]]:
@@ -134,12 +163,18 @@ def _inputs(program: Program, seed: int) -> tuple[tuple[str, ...], dict[str, Flo
     return tuple(names), arrays
 
 
-def _reference(tensor: Tensor, expected: FloatArray, own: FloatArray) -> _Reference:
-    compared = np.isfinite(own) & (np.abs(expected) <= tensor.dtype.max_finite)
-    error, scale = _largest(own - expected, compared), _largest(expected, compared)
+def _reference(tensor: Tensor, expected: FloatArray, own: FloatArray, copies: int) -> _Reference:
+    """Where an output is compared. Sets come in ``copies``, one behind another: the program's error
+    on one is the largest of all.
+    """
+    in_range = np.isfinite(own) & (np.abs(expected) <= tensor.dtype.max_finite)
+    by_copy = in_range.reshape(*in_range.shape[:-1], copies, -1).all(axis=-2)
+    compared = np.concatenate([by_copy] * copies, axis=-1)
+    error = _largest(own - expected, compared).reshape(copies, -1).max(axis=0)
+    scale = _largest(expected, compared)
     roundings = _ROUNDINGS * tensor.dtype.unit_roundoff if tensor.dtype.is_float else 0.0
-    allowed = _PROGRAM_ERRORS * error + roundings * scale + underflow_step(tensor.dtype)
-    return _Reference(tensor, expected, compared, allowed)
+    allowed = _PROGRAM_ERRORS * np.tile(error, copies) + roundings * scale
+    return _Reference(tensor, expected, compared, allowed + underflow_step(tensor.dtype))
 
 
 def _largest(values: FloatArray, where: NDArray[np.bool_]) -> FloatArray:

@@ -3,7 +3,8 @@
 Of random numbers no two are equal and none is 0, so that `>` and `>=`, a guarded division and one
 without its guard, cannot be told apart on them. Each draw gives every input a style; in the first
 draws all inputs have the same one, and so are equal to each other, in the others each has its own.
-All numbers have few bits: what is computed from them is often exact, and ties stay ties.
+All numbers have few bits: what is computed from them is often exact, and ties stay ties. In every
+second of the others a comparison of the program is made a tie (mirage_py.verify.solved_ties).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.program import Program, Tensor
 from mirage_py.verify.intervals import UNIT, Interval
 from mirage_py.verify.labels import label_ranges
+from mirage_py.verify.solved_ties import with_ties
 
 STYLES = (
     "zero", "one", "signs", "counts", "constants", "small", "distinct", "positive", "lines",
@@ -51,7 +53,9 @@ def structured_inputs(program: Program, draws: int, seed: int) -> dict[str, Inte
             else:
                 values = _numbers(tensor, style, pool, draw)
             columns[tensor.name].append(values)
-    return {name: _interval(np.stack(values, axis=-1)) for name, values in columns.items()}
+    drawn = {name: np.stack(values, axis=-1) for name, values in columns.items()}
+    solved = with_ties(program, drawn, range(len(STYLES) + 1, draws, 2), seed)
+    return {name: _interval(values) for name, values in solved.items()}
 
 
 def _pool(program: Program) -> FloatArray:

@@ -276,3 +276,97 @@ def test_one_kernel_is_left_of_a_guarded_program(text: str) -> None:
     found = search(normalise(mirage_py.parse(text)), limits=SearchLimits(max_kernels=1))
     assert safe_families(found.families).ugraphs
     assert any(rule.startswith("rounding") for rule in found.counters.pruned)
+
+
+# A sum is compared with itself where M is true, and with 0 elsewhere.
+COUNT = """
+ugraph count
+dim b = 5
+dim d = 4
+dim k = 6
+input Z[5, 6] : f32
+input M[5, 4] : bool
+output Y[5, 4] : f32
+tensor mid[5, 4] : f32
+program {
+  %0 = load Z[b, k]
+  %1 = load M[b, d]
+  %2 = sum[k] %0 : [b]
+  %3 = const 0.0
+  %4 = where %1, %2, %3 : [b, d]
+  %5 = ne %2, %4 : [b, d]
+  return Y[b, d] = %5
+}
+kernel first {
+  grid b by ?, d by ?
+  %0 = load Z[b, k]  # b <- grid 0
+  %1 = load M[b, d]  # b <- grid 0, d <- grid 1
+  %2 = sum[k] %0 : [b]
+  %3 = const 0.0
+  %4 = where %1, %2, %3 : [b, d]
+  store mid[b, d] = %4  # b -> grid 0, d -> grid 1
+}
+kernel last {
+  grid b by ?, d by ?
+  %0 = load Z[b, k]  # b <- grid 0
+  %1 = sum[k] %0 : [b]
+  %2 = load mid[b, d]  # b <- grid 0, d <- grid 1
+  %3 = ne %1, %2 : [b, d]
+  store Y[b, d] = %3  # b -> grid 0, d -> grid 1
+}
+"""
+COUNT_ONCE = (
+    COUNT.split("kernel", maxsplit=1)[0].replace("tensor mid[5, 4] : f32\n", "")
+    + """kernel once {
+  grid b by ?, d by ?
+  %0 = load Z[b, k]  # b <- grid 0
+  %1 = load M[b, d]  # b <- grid 0, d <- grid 1
+  %2 = sum[k] %0 : [b]
+  %3 = const 0.0
+  %4 = where %1, %2, %3 : [b, d]
+  %5 = ne %2, %4 : [b, d]
+  store Y[b, d] = %5  # b -> grid 0, d -> grid 1
+}
+"""
+)
+
+
+def test_a_tie_that_the_program_makes_stays_one() -> None:
+    """Two kernels may add up in two orders: then rounding decides what is no question of it."""
+    assert "Y" in FloatScreen().fault(parse_ugraph(COUNT, "text"))
+    assert FloatScreen().fault(parse_ugraph(COUNT_ONCE, "text")) == ""
+
+
+def test_a_sum_of_whole_numbers_may_be_computed_twice() -> None:
+    """Nothing is rounded in either kernel."""
+    text = COUNT.replace("input Z[5, 6] : f32", "input Z[5, 6] : i8")
+    assert FloatScreen().fault(parse_ugraph(text, "text")) == ""
+
+
+def test_a_tie_that_the_program_leaves_to_rounding_may_go_either_way() -> None:
+    """sum((x + y) z) and sum(x z) + sum(y z) are equal, and their floats hardly ever."""
+    text = """
+    B = 4, D = 6
+    X[B, D], U[B, D], Z[B, D] : f32
+    Y[b] = where(sum[d]((X[b, d] + U[b, d]) * Z[b, d])
+                 > sum[d](X[b, d] * Z[b, d]) + sum[d](U[b, d] * Z[b, d]), 1, 0)
+    """
+    assert safe_families(search(normalise(mirage_py.parse(text))).families).ugraphs
+
+
+def test_a_search_drops_what_computes_a_compared_number_twice() -> None:
+    """Seed 1800 of tests/adversarial/random_programs.py: a family that computes v twice, in a kernel
+    and by a library, was accepted and proved.
+    """
+    text = """
+    B = 5, D = 4, K = 4, N = 2
+    Z[B, K], U[K, N] : f32
+    M[B, D] : bool
+    let v[b, k] = sum[n](sum[k](U[k, n] * Z[b, k]) * U[k, n])
+    Y[b, d] = sum[k](where(v[b, k] != where(M[b, d], v[b, k], 0), 1, 0))
+    """
+    found = search(normalise(mirage_py.parse(text)), limits=SearchLimits(max_nodes=2_000))
+    safe = safe_families(found.families)
+    assert safe.ugraphs
+    assert safe.faults
+    assert all("Y" in fault for fault in safe.faults)
