@@ -355,8 +355,8 @@ def test_a_tie_that_the_program_leaves_to_rounding_may_go_either_way() -> None:
 
 
 def test_a_search_drops_what_computes_a_compared_number_twice() -> None:
-    """Seed 1800 of tests/adversarial/random_programs.py: a family that computes v twice, in a kernel
-    and by a library, was accepted and proved.
+    """Seed 1800 of tests/adversarial/random_programs.py: v in a kernel and by a library's product
+    was accepted and proved.
     """
     text = """
     B = 5, D = 4, K = 4, N = 2
