@@ -1,12 +1,12 @@
-"""Tables of result files in the pages h200.md and cuda.md of docs/notes, in
-docs/how-to/torch_compile.md and in the README.
+"""Tables of result files in the pages h200.md, cuda.md and whole_models.md of docs/notes, and in
+the README.
 
 python -m benchmarks.page   # or the folder of other results
 
 The text between ``<!-- suite -->`` and ``<!-- /suite -->`` of h200.md (from h200-suite.json),
 ``<!-- ahead -->`` there (from ahead.json) and ``<!-- results -->`` of the README is replaced, and
 so are the tables of cuda.md (``benchmarks/cuda_page.py``) and ``<!-- whole-models -->`` of
-torch_compile.md where there is a h200-whole-models.json. The picture of the README is drawn anew.
+whole_models.md where there is a h200-whole-models.json. The picture of the README is drawn anew.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _whole_models(results: Path) -> Iterator[tuple[Path, str, str]]:
     path = results / WHOLE_MODELS_FILE
     if path.exists():
         document = json.loads(path.read_text(encoding="utf-8"))
-        yield ROOT / "docs/how-to/torch_compile.md", "whole-models", whole_models_table(document)
+        yield ROOT / "docs/notes/whole_models.md", "whole-models", whole_models_table(document)
 
 
 def _us(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""The table of whole models in docs/how-to/torch_compile.md, from ``h200-whole-models.json``."""
+"""The table of whole models in docs/notes/whole_models.md, from ``h200-whole-models.json``."""
 
 from __future__ import annotations
 

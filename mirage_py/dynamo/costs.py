@@ -17,7 +17,7 @@ from mirage_py.dynamo.nodes import ATTENTION, PRODUCT, base_name, is_half
 from mirage_py.targets import Target
 
 # Measured on an H200 with a cold L2: bf16, 1 and 16 rows, weights of 17 to 235 MB as checkpoints
-# hold them (docs/how-to/torch_compile.md). Weights are read at 4.3 TB/s, by us and by the library,
+# hold them (docs/notes/whole_models.md). Weights are read at 4.3 TB/s, by us and by the library,
 # where the target's rate is 3.45: a factor of that.
 _WEIGHTS = 1.25
 # What a kernel with a product takes besides that and its launch, in microseconds: ours 2.8 in all,

@@ -34,7 +34,7 @@ def test_the_documents_show_the_committed_results():
 
 
 def test_the_table_of_whole_models():
-    page = between(ROOT / "docs/how-to/torch_compile.md", "whole-models")
+    page = between(ROOT / "docs/notes/whole_models.md", "whole-models")
     path = RESULTS / WHOLE_MODELS_FILE
     if path.exists():
         document = json.loads(path.read_text(encoding="utf-8"))
