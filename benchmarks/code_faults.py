@@ -1,11 +1,11 @@
-"""The checker of emitted code on the suite's CUDA kernels, and on faults planted into them.
+"""The checker of emitted code on the suite's kernels, and on faults planted into them.
 
-``python -m benchmarks.code_faults [-o OUT.json] [--plans DIR] [--each N] [--kernels N]`` needs nvcc
-or NVRTC and no GPU. The kernels are those of the fastest CUDA plan of each row that was measured,
-at its real sizes, and with ``--plans`` what ``sanitize_plans`` found. A planted fault that is not
-found is run in random interleavings (``code_interleavings.py``): where all reads see what they saw,
-and all accesses are the same, it makes no other kernel; where they see other data, but the same in
-all runs, the order is right and a value is wrong: the float gate's matter.
+``python -m benchmarks.code_faults [-o OUT.json] [--backend triton] [--plans DIR] [--each N]`` needs
+nvcc or NVRTC for CUDA, and no GPU. The kernels are those of the back end's fastest plan of each row
+that was measured, at its real sizes, and with ``--plans`` what ``sanitize_plans`` found. A planted
+fault that is not found is run in random interleavings (``code_interleavings.py``): where all reads
+see what they saw, and all accesses are the same, it makes no other kernel; where they see other
+data, but the same in all runs, the order is right and a value is wrong: the float gate's matter.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.code_interleavings import Run, differs
-from benchmarks.planted_code import Planted, planted
+from benchmarks.planted_code import OF_NVCC, Planted, planted
+from benchmarks.planted_triton import OF_TRITON
 from benchmarks.sanitize_plans import read as read_plans
-from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
+from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import CompileError
 from mirage_py.runtime.code_check.check import (
+    HOPPER,
     MOST_EVENTS,
     CodeReport,
     check_code,
-    launch_of,
     traced,
 )
-from mirage_py.runtime.code_check.compile_ptx import ptx_of
+from mirage_py.runtime.code_check.compile_ptx import Compiled, compiled
 from mirage_py.runtime.code_check.events import Launch, UnsupportedError
 from mirage_py.runtime.code_check.ptx import parse
-from mirage_py.runtime.emission import emit_kernels
+from mirage_py.runtime.code_check.thread_bits import stored_bits
+from mirage_py.runtime.emission import EmittedKernel, emit_kernels
 from mirage_py.ugraph.json_form import from_json
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
@@ -61,28 +63,37 @@ class Named:
     """One kernel of a plan, with its PTX."""
 
     name: str
-    text: str
-    kernel: CudaKernel
+    compiled: Compiled
     program: Program
     block: BlockGraph
 
+    @property
+    def text(self) -> str:
+        """Its PTX."""
+        return self.compiled.text
+
+    @property
+    def kernel(self) -> EmittedKernel:
+        """As it was emitted."""
+        return self.compiled.kernel
+
     def launch(self, text: str) -> Launch:
         """For this PTX."""
-        return launch_of(self.kernel, parse(text, self.kernel.name), self.program, self.block)
+        return self.compiled.launch(parse(text, self.kernel.name), self.program, self.block)
 
     def checked(self, text: str, most_events: int = MOST_EVENTS) -> CodeReport:
         """The report on this PTX."""
         return check_code(text, self.kernel.name, lambda _: self.launch(text), most_events)
 
 
-def measured_plans() -> Iterator[tuple[str, Plan]]:
-    """The fastest CUDA plan of each row."""
+def measured_plans(backend: str = "cuda") -> Iterator[tuple[str, Plan]]:
+    """The fastest plan of each row that a back end made."""
     best: dict[str, Json] = {}
     with gzip.open(_MEASURED, "rt", encoding="utf-8") as file:
         for line in map(json.loads, file):
-            is_cuda = line["plan"].get("backend") == "cuda"
+            is_its = line["plan"].get("backend") == backend
             known = best.get(line["key"])
-            if is_cuda and line["us"] and (known is None or line["us"] < known["us"]):
+            if is_its and line["us"] and (known is None or line["us"] < known["us"]):
                 best[line["key"]] = line
     for key, line in sorted(best.items()):
         plan = from_json(line["plan"])
@@ -90,21 +101,21 @@ def measured_plans() -> Iterator[tuple[str, Plan]]:
         yield key, plan
 
 
-def kernels(plans: Iterator[tuple[str, Plan]]) -> Iterator[Named]:
-    """Their kernels; no text comes twice."""
+def kernels(plans: Iterator[tuple[str, Plan]], capability: int = HOPPER) -> Iterator[Named]:
+    """Their kernels, those of Triton for sm_``capability``; no text comes twice."""
     seen: set[str] = set()
     for name, plan in plans:
         blocks = [k for k in plan.ugraph.kernels if isinstance(k, BlockGraph)]
         for kernel, block in zip(emit_kernels(plan), blocks, strict=True):
-            if not isinstance(kernel, CudaKernel) or kernel.source in seen:
+            if kernel.source in seen:
                 continue
             seen.add(kernel.source)
             try:
-                text = ptx_of(kernel)
+                made = compiled(kernel, capability)
             except CompileError as error:
                 print(f"{name}/{kernel.name} does not compile: {error.what}")
                 continue
-            yield Named(f"{name}/{kernel.name}", text, kernel, plan.ugraph.program, block)
+            yield Named(f"{name}/{kernel.name}", made, plan.ugraph.program, block)
 
 
 def row_of(named: Named, report: CodeReport) -> Json:
@@ -126,10 +137,12 @@ class Oracle:
     def __init__(self, named: Named) -> None:
         self.named = named
         self.launch = named.launch(named.text)
-        self.program, self.traces = traced(parse(named.text, named.kernel.name), self.launch)
+        entry = parse(named.text, named.kernel.name)
+        self.program, self.traces = traced(entry, self.launch)
         first = range(self.launch.cluster)
         shared = max(16, self.program.shared_end)
-        self.seen = Run(self.traces, first, shared, len(self.traces), 0, 0.0).go().seen
+        own = Run(self.traces, first, shared, len(self.traces), 0, 0.0, stored_bits(entry))
+        self.seen = own.go().seen
 
     def differs(self, fault: Planted) -> str:
         """How the kernel with the fault differs from the one without; empty if in nothing."""
@@ -138,16 +151,22 @@ class Oracle:
             program, traces = traced(entry, self.launch)
         except UnsupportedError as error:
             return str(error)
-        if program.memory.digest != self.program.memory.digest:
-            return "other accesses to global memory"
         first, shared = range(self.launch.cluster), max(16, program.shared_end)
-        own = Run(traces, first, shared, len(traces), 0, 0.0).go()
+        stored = stored_bits(entry)
+        own = Run(traces, first, shared, len(traces), 0, 0.0, stored).go()
         other = "the first run does not end" if own.stuck else ""
-        other = other or differs(traces, first, shared, own.seen, _RUNS)
+        other = other or differs(traces, first, shared, own.seen, _RUNS, stored)
         if other:
             return other
+        if program.memory.digest != self.program.memory.digest:
+            return f"{_IN_ORDER} from other places inside of the same tensors"
         wrong = [k for k, value in own.seen.items() if self.seen.get(k, value) != value]
         return f"{_IN_ORDER} in line {wrong[0][1]}" if wrong else ""
+
+
+def faults_of(named: Named) -> Iterator[Planted]:
+    """All that can be planted into its text."""
+    return planted(named.text, OF_TRITON if isinstance(named.kernel, TritonKernel) else OF_NVCC)
 
 
 def judged(named: Named, fault: Planted, oracle: Oracle) -> tuple[str, str]:
@@ -173,7 +192,7 @@ def plant(chosen: Sequence[Named], each: int, seed: int, seconds: float) -> list
     for named in chosen:
         oracle = Oracle(named)
         kinds: dict[str, list[Planted]] = {}
-        for fault in planted(named.text):
+        for fault in faults_of(named):
             kinds.setdefault(fault.kind, []).append(fault)
         for kind, faults in kinds.items():
             if time.perf_counter() - started > seconds:
@@ -205,6 +224,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--out", type=Path)
     parser.add_argument("--plans", type=Path, help="a folder that sanitize_plans has written")
+    parser.add_argument("--backend", choices=("cuda", "triton", "none"), default="cuda")
+    parser.add_argument("--capability", type=int, default=HOPPER, help="that Triton compiles for")
     parser.add_argument("--each", type=int, default=2, help="faults of a kind in a kernel")
     parser.add_argument("--kernels", type=int, default=24, help="so many have faults planted")
     parser.add_argument("--seconds", type=float, default=3600.0, help="for planting")
@@ -213,12 +234,12 @@ def main() -> int:
     parser.add_argument("--events", type=int, default=2_000_000, help="at most, in a kernel")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    sources = [*measured_plans()]
+    sources = [] if asked.backend == "none" else [*measured_plans(asked.backend)]
     if asked.plans:
         sources += [(checked.name, checked.plan) for checked in read_plans(asked.plans)]
     found, fit, clean = [], [], 0
     chosen = ((n, p) for n, p in sources if asked.only in n and n != asked.skip)
-    for named in kernels(chosen):
+    for named in kernels(chosen, asked.capability):
         report = named.checked(named.text, asked.events)
         found.append(row_of(named, report))
         clean += report.clean

@@ -8,7 +8,7 @@ read sees is compared with what it sees in the first run. It knows of no proxies
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +42,8 @@ class Run:
     warps: int
     seed: int
     late: float
+    # Which bits of a thread's number decide what it stores, by line (``thread_bits.py``).
+    stored: Mapping[int, int] = field(default_factory=dict)
     seen: Seen = field(default_factory=dict)
     stuck: bool = False
 
@@ -151,7 +153,12 @@ class Run:
 
     def _store(self, warp: int, e: Event, lanes: Any, block: int) -> bool:
         at = self._access(warp, e, lanes, block)
-        self.memory[at] = self._mark(warp, e) + np.arange(len(at))
+        self._mark(warp, e)
+        threads = warp % self.warps * 32 + np.flatnonzero(lanes)
+        count = len(at) // len(threads)
+        who = np.repeat(threads & self.stored.get(e.line, -1), count) * 64
+        mark = hash((warp // self.warps, e.line, self.times[warp, e.line]))
+        self.memory[at] = mark // 2 + who + np.tile(np.arange(count), len(threads))
         return True
 
     _matrix_store = _store
@@ -264,10 +271,12 @@ def differs(
     shared_bytes: int,
     reference: Seen,
     runs: int,
+    stored: Mapping[int, int],
 ) -> str:
     """How one of several random runs differs from the reference; empty if none does."""
     for n in range(runs):
-        run = Run(traces, blocks, shared_bytes, len(traces), n, (0.0, 0.5, 0.95, 1.0)[n % 4]).go()
+        late = (0.0, 0.5, 0.95, 1.0)[n % 4]
+        run = Run(traces, blocks, shared_bytes, len(traces), n, late, stored).go()
         if run.stuck:
             return f"run {n} does not end"
         wrong = [k for k, value in run.seen.items() if reference.get(k, value) != value]

@@ -8,7 +8,7 @@ what is found can be compared with where it lies.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 _DECLARED = "{ .reg .b32 %planted<4>; .reg .b64 %plantedl<4>;"
@@ -33,6 +33,9 @@ _NAMED = re.compile(r"^(\s*)bar\.(sync|arrive) (%r\d+), (%r\d+);")
 _OFFSET = re.compile(r"^(\s*)add\.s32(\s+)(%r\d+), (%r\d+), (\d+);")
 
 
+Change = Callable[["Line"], Iterator[str]]
+
+
 @dataclass(frozen=True, slots=True)
 class Planted:
     """``text`` is the whole PTX with one fault of this kind in a line."""
@@ -48,12 +51,12 @@ class Planted:
         return f"{self.kind} in line {self.line}"
 
 
-def planted(text: str) -> Iterator[Planted]:
+def planted(text: str, kinds: Mapping[str, Change] | None = None) -> Iterator[Planted]:
     """All faults that can be planted into a kernel, by kind, then by line."""
     lines = text.splitlines()
     start = next(n for n, line in enumerate(lines) if line.startswith("{"))
     lines[start] = _DECLARED + lines[start][1:]
-    for kind, change in _KINDS.items():
+    for kind, change in (kinds or OF_NVCC).items():
         for n, line in enumerate(lines):
             if n <= start:
                 continue
@@ -76,10 +79,8 @@ class Line:
         return self.lines[max(0, self.number - before) : self.number + after]
 
 
-Change = Callable[[Line], Iterator[str]]
-
-
-def _without(pattern: str) -> Change:
+def without(pattern: str) -> Change:
+    """Lines that begin so are left out."""
     compiled = re.compile(rf"^\s*{pattern}")
 
     def change(at: Line) -> Iterator[str]:
@@ -89,7 +90,8 @@ def _without(pattern: str) -> Change:
     return change
 
 
-def _barrier_left_out(at: Line) -> Iterator[str]:
+def barrier_left_out(at: Line) -> Iterator[str]:
+    """Those where threads wait."""
     if _BARRIER.match(at.text) and "arrive" not in at.text:
         yield "// planted: left out"
 
@@ -105,8 +107,9 @@ def _wait_left_out(at: Line) -> Iterator[str]:
         yield "setp.eq.u32 ended, 0, 0;"
 
 
-def _one_more(pattern: str) -> Change:
-    compiled = re.compile(rf"^(\s*{pattern}) (\d+);")
+def one_more(pattern: str) -> Change:
+    """The number behind what begins so is larger by one."""
+    compiled = re.compile(rf"^(\s*{pattern})\s+(\d+);")
 
     def change(at: Line) -> Iterator[str]:
         if m := compiled.match(at.text):
@@ -231,26 +234,26 @@ def _overlap(at: Line) -> Iterator[str]:
         yield f"{m[1]}add.s32{m[2]}{m[3]}, {m[4]}, {int(m[5]) - 512};"
 
 
-_KINDS: dict[str, Change] = {
-    "barrier left out": _barrier_left_out,
+OF_NVCC: dict[str, Change] = {
+    "barrier left out": barrier_left_out,
     "wrong parity": _wrong_parity,
     "wait for a phase left out": _wait_left_out,
     "arrival left out": _arrive_left_out,
-    "expected bytes left out": _without(r"mbarrier\.arrive\.expect_tx"),
+    "expected bytes left out": without(r"mbarrier\.arrive\.expect_tx"),
     "arrivals: one more": _count(1),
     "arrivals: one less": _count(-1),
     "bytes: 16 more": _bytes(16),
     "bytes: 1024 less": _bytes(-1024),
-    "wgmma wait one later": _one_more(r"wgmma\.wait_group\.sync\.aligned"),
-    "wgmma wait left out": _without(r"wgmma\.wait_group"),
-    "wgmma commit left out": _without(r"wgmma\.commit_group"),
-    "wgmma fence left out": _without(r"wgmma\.fence"),
-    "proxy fence left out": _without(r"fence\.proxy\.async"),
-    "fence of barriers left out": _without(r"fence\.mbarrier_init"),
-    "copy wait one later": _one_more(r"cp\.async\.wait_group"),
-    "copy wait left out": _without(r"cp\.async\.wait_group"),
-    "copy commit left out": _without(r"cp\.async\.commit_group"),
-    "copy left out": _without(r"cp\.async\.(?:c[ag]|bulk\.tensor)"),
+    "wgmma wait one later": one_more(r"wgmma\.wait_group\.sync\.aligned"),
+    "wgmma wait left out": without(r"wgmma\.wait_group"),
+    "wgmma commit left out": without(r"wgmma\.commit_group"),
+    "wgmma fence left out": without(r"wgmma\.fence"),
+    "proxy fence left out": without(r"fence\.proxy\.async"),
+    "fence of barriers left out": without(r"fence\.mbarrier_init"),
+    "copy wait one later": one_more(r"cp\.async\.wait_group"),
+    "copy wait left out": without(r"cp\.async\.wait_group"),
+    "copy commit left out": without(r"cp\.async\.commit_group"),
+    "copy left out": without(r"cp\.async\.(?:c[ag]|bulk\.tensor)"),
     "other named barrier": _other_barrier,
     "shared address a tile away": _tile_away(4096),
     "bulk copy a tile away": _tma_away,
@@ -261,6 +264,6 @@ _KINDS: dict[str, Change] = {
     "stores a tile away": _tile_away_global,
     "global address beyond": _beyond_global,
     "tensor coordinates beyond": _beyond_tensor,
-    "wait for the kernel before left out": _without(r"griddepcontrol\.wait"),
+    "wait for the kernel before left out": without(r"griddepcontrol\.wait"),
 }
-KINDS = tuple(_KINDS)
+KINDS = tuple(OF_NVCC)

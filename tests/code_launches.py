@@ -10,10 +10,11 @@ from mirage_py.runtime.code_check.events import Launch, Map, Tensor
 
 _FOLDER = Path(__file__).parent / "data/ptx"
 NAMES = tuple(sorted(path.stem for path in _FOLDER.glob("*.json")))
+TRITON = tuple(sorted(f"triton/{path.stem}" for path in _FOLDER.glob("triton/*.json")))
 
 
 def text_of(name: str) -> str:
-    """PTX, as nvcc 13.0 wrote it for sm_90a."""
+    """PTX, as nvcc 13.0 wrote it for sm_90a, or Triton 3.6."""
     return (_FOLDER / f"{name}.ptx.txt").read_text(encoding="utf-8")
 
 
@@ -21,10 +22,9 @@ def launch_for(name: str) -> Launch:
     """What the kernel was launched with."""
     read = json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     read["tensors"] = {key: Tensor(**value) for key, value in read["tensors"].items()}
-    read["maps"] = {
-        key: Map(value["tensor"], tuple(value["shape"]), tuple(value["box"]), value["element"])
-        for key, value in read["maps"].items()
-    }
+    for value in read["maps"].values():
+        value |= {"shape": tuple(value["shape"]), "box": tuple(value["box"])}
+    read["maps"] = {key: Map(**value) for key, value in read["maps"].items()}
     return Launch(**read)
 
 

@@ -33,7 +33,7 @@ DIFFERENT = 4
 @click.option(
     "--code",
     is_flag=True,
-    help="Check the PTX of their CUDA kernels too: races, deadlocks, accesses out of bounds.",
+    help="Check the PTX of their kernels too: races, deadlocks, accesses out of bounds.",
 )
 @click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
 @click.pass_obj

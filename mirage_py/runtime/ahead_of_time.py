@@ -17,7 +17,7 @@ def compile_fault(plan: Plan, target: Target) -> str:
 
     Raises ScheduleError where the plan's back end cannot express a block graph.
     """
-    if plan.backend == "triton" and _interprets():
+    if plan.backend == "triton" and interprets():
         return ""  # TRITON_INTERPRET is set: kernels are no code for a compiler
     for kernel in emit_kernels(plan):
         try:
@@ -36,7 +36,8 @@ def compiled(kernel: EmittedKernel, capability: int) -> CompiledFacts:
     return compile_cuda(CudaSource.of(kernel), capability)
 
 
-def _interprets() -> bool:
+def interprets() -> bool:
+    """Whether TRITON_INTERPRET is set."""
     from triton import knobs
 
     return bool(knobs.runtime.interpret)

@@ -31,14 +31,55 @@ def _access(o: Order, warp: int, e: Event, lanes: Any, block: int) -> None:
     if e.kind == "load":
         o.read(warp, e, at, by, np.repeat(_BITS[active], count))
         return
-    o.write(warp, e, at, by)
-    if len(np.unique(at)) < len(at):
-        o.say(kinds.RACE, e.line, "two lanes write one place at once", warp)
+    places, first = np.unique(at, return_index=True)
+    decides = o.stored.get(e.line, -1)
+    twice = np.arange(0)
+    if len(places) < len(at):
+        # ``by`` of the first lane of each place, for all.
+        others = by[first][np.searchsorted(places, at)]
+        if ((others ^ by) & decides).any():
+            o.say(kinds.RACE, e.line, "two lanes write one place at once", warp)
+        twice = np.flatnonzero(others != by)
+    first.sort()
+    again = _is_stored_again(o, warp, e, at[first], by[first], decides)
+    new = first[~again]
+    at_new, by_new = at[new], by[new]
+    settled = o.settled(warp, at_new)
+    o.write(warp, e, at_new, by_new)
     if e.kind == "copy":
-        o.shadow.note_write(at, by, UNDER_WAY, e.line, True)
-        o.copies[warp][-1].append((at, by))
-    else:
-        o.shadow.note_write(at, by, o.tick[warp], e.line, True)
+        o.shadow.note_write(at_new, by_new, UNDER_WAY, e.line, not o.by_triton)
+        o.copies[warp][-1].append((at_new, by_new))
+        return
+    o.shadow.note_write(at_new, by_new, o.tick[warp], e.line, True)
+    o.shadow.store[at_new] = _number_of(o, warp, e)
+    o.shadow.settled[at_new] = settled
+    o.times[warp, e.line] += 1
+    # Who writes there next comes after all of those that stored it, as after those that read it.
+    more = np.concatenate([first[again], twice])
+    if len(more):
+        bits = _BITS[by[more] % 32]
+        o.shadow.note_read(at[more], warp, o.tick[warp], bits, e.line)
+
+
+def _number_of(o: Order, warp: int, e: Event) -> int:
+    """Of the same store in all warps of a block: one line, as often, between the same barriers."""
+    count, _ = o.last_meeting(warp)
+    key = e.line, o.times[warp, e.line], count * len(o.blocks) + warp // o.warps
+    return o.stores.setdefault(key, len(o.stores) + 1)
+
+
+def _is_stored_again(o: Order, warp: int, e: Event, at: Any, by: Any, decides: int) -> Any:
+    """For each place whether another warp has just stored the same there, and nobody did anything
+    else since all threads have met.
+    """
+    s = o.shadow
+    found = (s.store[at] == _number_of(o, warp, e)) & s.settled[at]
+    if e.kind == "copy" or not found.any():
+        return np.zeros(len(at), bool)
+    found &= (s.writer[at] ^ by) & decides == 0
+    for other, ticks in s.readers(at):
+        found &= (ticks == 0) | (s.read_line[other, at] == e.line)
+    return found
 
 
 @handles("matrix_load")

@@ -10,18 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
-from mirage_py.codegen.tiles import Tiling
 from mirage_py.errors import CompileError, InputError
 from mirage_py.runtime.code_check import accesses, effects, meetings
-from mirage_py.runtime.code_check.compile_ptx import ptx_of
-from mirage_py.runtime.code_check.events import Event, Fault, Launch, Map, Tensor, UnsupportedError
+from mirage_py.runtime.code_check.compile_ptx import compiled
+from mirage_py.runtime.code_check.events import Event, Fault, Launch, UnsupportedError
 from mirage_py.runtime.code_check.execute import EntryOfLaunch, WarpRun
 from mirage_py.runtime.code_check.global_memory import GlobalMemory
 from mirage_py.runtime.code_check.order import Order
 from mirage_py.runtime.code_check.ptx import Entry, parse
+from mirage_py.runtime.code_check.thread_bits import stored_bits
 from mirage_py.runtime.code_check.wgmma_registers import register_faults
-from mirage_py.runtime.emission import emit_kernels
+from mirage_py.runtime.emission import EmittedKernel, emit_kernels
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.ugraph import BlockGraph
@@ -31,8 +30,9 @@ REGISTERED = (accesses, effects, meetings)
 # What one check may cost: instructions of warps that are followed, and events that are ordered.
 MOST_INSTRUCTIONS = 4_000_000
 MOST_EVENTS = 150_000
-_MOST_BLOCKS = 1 << 14
+_MOST_BLOCKS = 1 << 15
 _DEEP = 20_000
+HOPPER = 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,67 +80,15 @@ class CodeReport:
         )
 
 
-def launch_of(kernel: CudaKernel, entry: Entry, program: Program, block: BlockGraph) -> Launch:
-    """The launch of the kernel that was emitted for ``block`` of a plan for ``program``."""
-    names = entry.parameters
-    tensors, maps = {}, {}
-    by_name = {t.name: t for t in kernel.pointers}
-    outputs = {node.access.tensor for _, node in block.stores()}
-    adds = block.added_tensors
-    for name, tensor in zip(names, kernel.pointers, strict=False):
-        elements = _elements(tensor)
-        tensors[name] = Tensor(
-            tensor.name,
-            elements * tensor.dtype.bytes,
-            tensor.dtype.bytes,
-            tensor.name in outputs,
-            tensor.name in adds,
-        )
-    for name, what in zip(names[len(kernel.pointers) :], kernel.tensor_maps, strict=True):
-        element = by_name[what.tensor].dtype.bytes
-        maps[name] = Map(what.tensor, what.shape, what.box, element)
-    return Launch(
-        kernel.grid,
-        kernel.threads,
-        max(1, kernel.cluster),
-        kernel.smem_bytes,
-        tensors,
-        maps,
-        kernel.starts_early,
-        _pads(Tiling(program, block)),
-    )
-
-
-def _pads(tiling: Tiling) -> bool:
-    """Whether tiles have places past the end of a dimension: what lies there may never be written,
-    and nobody uses it.
+def check_plan(plan: Plan, capability: int = HOPPER) -> tuple[CodeReport, ...]:
+    """A report for each kernel of a plan; those of Triton are compiled for sm_``capability``.
+    Raises ScheduleError where a kernel cannot be emitted.
     """
-    block = tiling.block
-    for node, section in zip(block.nodes, block.section_of, strict=True):
-        if any(tiling.has_tail(dim, section) for dim in node.dims):
-            return True
-    return False
-
-
-def _elements(tensor: Any) -> int:
-    """Elements from the first to the last in memory, gaps of strides among them."""
-    if tensor.strides is None:
-        return int(np.prod(tensor.shape, dtype=np.int64))
-    return 1 + sum(
-        (int(n) - 1) * int(s) for n, s in zip(tensor.shape, tensor.element_strides, strict=True)
-    )
-
-
-def check_plan(plan: Plan) -> tuple[CodeReport, ...]:
-    """A report for each kernel of a plan. Raises ScheduleError where a kernel cannot be emitted."""
     blocks = [k for k in plan.ugraph.kernels if isinstance(k, BlockGraph)]
     reports = []
     for kernel, block in zip(emit_kernels(plan), blocks, strict=True):
-        if not isinstance(kernel, CudaKernel):
-            reports.append(CodeReport(kernel.name, unsupported="Triton compiles it"))
-            continue
         try:
-            reports.append(check_kernel(kernel, plan.ugraph.program, block))
+            reports.append(check_kernel(kernel, plan.ugraph.program, block, capability))
         except CompileError as error:
             reports.append(CodeReport(kernel.name, unsupported=error.what))
     return tuple(reports)
@@ -162,13 +110,15 @@ def check_code(text: str, name: str, launch_for: Any, most_events: int = MOST_EV
         sys.setrecursionlimit(limit)
 
 
-def check_kernel(kernel: CudaKernel, program: Program, block: BlockGraph) -> CodeReport:
+def check_kernel(
+    kernel: EmittedKernel, program: Program, block: BlockGraph, capability: int = HOPPER
+) -> CodeReport:
     """Compile the kernel that was emitted for ``block`` to PTX and check that.
 
     Raises CompileError where there is no compiler or it takes the text not.
     """
-    text = ptx_of(kernel)
-    return check_code(text, kernel.name, lambda entry: launch_of(kernel, entry, program, block))
+    found = compiled(kernel, capability)
+    return check_code(found.text, kernel.name, lambda e: found.launch(e, program, block))
 
 
 def _checked(entry: Entry, launch: Launch, started: float, most_events: int) -> CodeReport:
@@ -177,6 +127,7 @@ def _checked(entry: Entry, launch: Launch, started: float, most_events: int) -> 
     if launch.blocks > _MOST_BLOCKS:
         raise UnsupportedError(f"{launch.blocks} blocks are too many")
     faults = register_faults(entry)
+    stored = stored_bits(entry)
     program, traces = traced(entry, launch)
     memory = program.memory
     faults += memory.faults
@@ -191,7 +142,7 @@ def _checked(entry: Entry, launch: Launch, started: float, most_events: int) -> 
     done = 0
     for first in () if memory.faults else groups:
         blocks = range(first, first + launch.cluster)
-        order = Order(traces, blocks, max(16, program.shared_end), launch)
+        order = Order(traces, blocks, max(16, program.shared_end), launch, stored)
         faults += order.run()
         done += order.done
         if faults:

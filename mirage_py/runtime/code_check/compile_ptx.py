@@ -4,16 +4,52 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.errors import CompileError
+from mirage_py.runtime.ahead_of_time import interprets
+from mirage_py.runtime.code_check.events import Launch
+from mirage_py.runtime.code_check.launches import launch_of, triton_launch_of
+from mirage_py.runtime.code_check.ptx import Entry
+from mirage_py.runtime.compile import KernelSource, compiled_handle
 from mirage_py.runtime.compile_cuda import arch_of
 from mirage_py.runtime.cuda_compiler import CudaCompiler, cuda_compiler
+from mirage_py.runtime.emission import EmittedKernel
+from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ugraph import BlockGraph
 
 _STANDARD = "--std=c++17"
 _TIMEOUT_S = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A kernel with its PTX; ``metadata`` is what Triton says of what it compiled."""
+
+    kernel: EmittedKernel
+    text: str
+    metadata: Any = None
+
+    def launch(self, entry: Entry, program: Program, block: BlockGraph) -> Launch:
+        """How it is launched, emitted for ``block`` of a plan for ``program``."""
+        if isinstance(self.kernel, CudaKernel):
+            return launch_of(self.kernel, entry, program, block)
+        return triton_launch_of(self.kernel, entry, program, block, self.metadata)
+
+
+def compiled(kernel: EmittedKernel, capability: int) -> Compiled:
+    """For sm_``capability`` where Triton compiles it: CUDA text says itself what it is for. Raises
+    CompileError, also where there is no compiler.
+    """
+    if isinstance(kernel, CudaKernel):
+        return Compiled(kernel, ptx_of(kernel))
+    if interprets():
+        raise CompileError("TRITON_INTERPRET is set, so triton compiles nothing", where=kernel.name)
+    found = compiled_handle(KernelSource.of(kernel), capability)
+    return Compiled(kernel, found.asm["ptx"], found.metadata)
 
 
 def ptx_of(kernel: CudaKernel) -> str:

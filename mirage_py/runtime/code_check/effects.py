@@ -67,9 +67,13 @@ def _in_shared(run: WarpRun, i: Instruction, address: Value, size: int, mask: An
     return address
 
 
-def _check_waited(run: WarpRun, i: Instruction, mask: Any) -> None:
-    """A kernel that starts early touches global memory only once it has waited."""
+def _check_waited(run: WarpRun, i: Instruction, mask: Any, read: Value = None) -> None:
+    """A kernel that starts early touches global memory only once it has waited, but for what the
+    kernel in front does not write. ``read`` is where it reads.
+    """
     if run.program.launch.waits and (mask & ~run.waited).any():
+        if read is not None and run.program.memory.is_early(read, mask):
+            return
         text = f"{i.opcode} comes before the wait for the kernel in front"
         run.program.memory.say(Fault("early access", i.line, text))
 
@@ -96,7 +100,7 @@ def _load(run: WarpRun, i: Instruction, mask: Any, merged: Any, may: bool) -> No
             address = _in_shared(run, i, address, size, mask)
             run.note("load", i, mask, address, size, may=may)
         else:
-            _check_waited(run, i, mask)
+            _check_waited(run, i, mask, address)
             run.program.memory.touch(i.line, address, size, mask, what="a load", may=may)
             if not isinstance(to, Vector):
                 value = run.program.memory.constant(address, size)
@@ -169,7 +173,7 @@ def _copy(run: WarpRun, i: Instruction, mask: Any, merged: Any, may: bool) -> No
     size = run.number(i.operands[2], i)
     to = _in_shared(run, i, run.address(i.operands[0], i), size, mask)
     source = run.address(i.operands[1], i)
-    _check_waited(run, i, mask)
+    _check_waited(run, i, mask, source)
     bytes_read: Value = run.value(i.operands[3]) if len(i.operands) > 3 else size
     if bytes_read is UNKNOWN:
         run.program.memory.touch(i.line, source, size, mask, what="a copy", may=True)
@@ -192,7 +196,6 @@ def _bulk(run: WarpRun, i: Instruction, mask: Any) -> None:
         raise UnsupportedError(f"line {i.line}: {i.opcode}")
     if any(w.startswith("multicast") for w in words) or "reduce" in words:
         raise UnsupportedError(f"line {i.line}: {i.opcode}")
-    _check_waited(run, i, mask)
     tensor = "tensor" in words
     if tensor and not any(w.startswith("shared") for w in words[4:6]):
         raise UnsupportedError(f"line {i.line}: {i.opcode}")
@@ -206,6 +209,8 @@ def _bulk(run: WarpRun, i: Instruction, mask: Any) -> None:
         found = run.program.launch.maps.get(name)
         if found is None:
             raise UnsupportedError(f"line {i.line}: a tensor map that is no parameter")
+        if not found.early:
+            _check_waited(run, i, mask)
         vector = source.coordinates[0]
         assert isinstance(vector, Vector)
         coordinates = tuple(run.value(c) for c in vector.items)
@@ -218,6 +223,7 @@ def _bulk(run: WarpRun, i: Instruction, mask: Any) -> None:
         if not isinstance(size, int):
             raise UnsupportedError(f"line {i.line}: {i.opcode} of as many bytes as the thread says")
         address = run.address(source, i)
+        _check_waited(run, i, mask, address)
         run.program.memory.touch(i.line, address, size & -size, mask, what="a bulk copy")
         run.program.memory.touch(i.line, address + size - 16, 16, mask, what="a bulk copy")
     to = run.address(i.operands[0], i)

@@ -42,7 +42,8 @@ class UnsupportedError(Exception):
 class Launch:
     """One launch: ``tensors`` gives bytes of each pointer parameter (0: unknown), by parameter;
     ``maps`` the tensor map of others. ``waits``: it starts before the kernel in front has ended.
-    ``pads``: tiles have places that nobody uses, so nobody need write them.
+    ``pads``: tiles have places that nobody uses, so nobody need write them. ``by_triton``: two
+    fences of proxies are not asked for, which Triton leaves out everywhere (docs/emitted_code.md).
     """
 
     blocks: int
@@ -53,17 +54,21 @@ class Launch:
     maps: dict[str, Map] = field(default_factory=dict)
     waits: bool = False
     pads: bool = False
+    by_triton: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor in global memory. ``is_output``: this kernel writes all of it, each element once."""
+    """A tensor in global memory. ``is_output``: this kernel writes all of it, each element once.
+    ``early``: the kernel in front does not write it.
+    """
 
     name: str
     bytes: int
     element: int
     is_output: bool = False
     adds: bool = False
+    early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,7 @@ class Map:
     shape: tuple[int, ...]
     box: tuple[int, ...]
     element: int
+    early: bool = False
 
 
 @dataclass(slots=True)

@@ -47,7 +47,8 @@ class Flow:
 def flow_of(entry: Entry) -> Flow:
     """Blocks in the order of the text; the first is where it begins."""
     code = entry.instructions
-    starts = {0, *entry.labels.values()}
+    starts = {0}
+    starts |= {entry.labels[str(i.operands[-1])] for i in code if i.parts[0] == "bra"}
     starts |= {n + 1 for n, i in enumerate(code) if i.parts[0] == "bra" or i.parts[0] in _ENDS}
     order = sorted(s for s in starts if s < len(code))
     number = {start: n for n, start in enumerate(order)}

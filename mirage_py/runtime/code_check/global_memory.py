@@ -55,6 +55,12 @@ class GlobalMemory:
         """What a pointer parameter holds."""
         return number + 1 << _SHIFT if number + 1 in self.tensors else UNKNOWN
 
+    def is_early(self, address: Value, mask: Any) -> bool:
+        """Whether all of these addresses are of tensors that the kernel in front does not write."""
+        numbers = np.unique(self.masked(address, mask) >> _SHIFT)
+        found = [self.tensors.get(int(number)) for number in numbers]
+        return all(tensor is not None and tensor.early for tensor in found)
+
     def constant(self, address: Value, size: int) -> Value:
         """What lies in a constant table; UNKNOWN elsewhere."""
         low, high = int(np.min(address)), int(np.max(address))

@@ -131,7 +131,7 @@ def _logic(name: str, args: Sequence[Value]) -> Value:
     if name == "not":
         return UNKNOWN if args[0] is UNKNOWN else np.logical_not(args[0])
     if name == "mov":
-        return args[0]
+        return bool(args[0]) if isinstance(args[0], int) else args[0]
     a, b = args[:2]
     if a is UNKNOWN or b is UNKNOWN:
         known = b if a is UNKNOWN else a

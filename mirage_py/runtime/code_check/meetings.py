@@ -236,7 +236,7 @@ def _tma(o: Order, warp: int, e: Event, lanes: Any, block: int) -> None:
     for lane in np.flatnonzero(lanes):
         thread = warp * 32 + int(lane)
         bar = _mbarrier(o, warp, e, int(places[lane]), thread)
-        if not bar.fenced_init:
+        if not bar.fenced_init and not o.by_triton:
             o.say(kinds.PROXY, e.line, "no fence has made the barrier known", warp)
         _knows_phase(o, warp, e, bar, thread)
         first = int(o.places_of(warp, addresses[lane : lane + 1])[0]) // o.grain

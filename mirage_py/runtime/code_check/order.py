@@ -8,7 +8,7 @@ proxy fence. The checks of ``barriers.py`` make this one run stand for all.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,8 +38,12 @@ class Order:
         blocks: Sequence[int],
         shared_bytes: int,
         launch: Launch,
+        stored: Mapping[int, int] | None = None,
     ) -> None:
+        """``stored`` has for lines which bits of a thread's number decide what they store."""
         self.blocks = blocks
+        self.stored = stored or {}
+        self.by_triton = launch.by_triton
         self.pads = launch.pads
         threads = launch.threads
         self.warps = threads // 32
@@ -71,6 +75,9 @@ class Order:
         self.seen: Counter[tuple[str, int]] = Counter()
         self.done = 0
         self.areas: dict[Any, Any] = {}
+        # How often each warp has stored in each line, and stores with their numbers.
+        self.times: Counter[tuple[int, int]] = Counter()
+        self.stores: dict[tuple[int, int, int], int] = {}
 
     def _barriers(self, traces: Sequence[Sequence[Event]]) -> int:
         """How many components barriers need."""
@@ -214,6 +221,22 @@ class Order:
                     line = int(s.read_line[other, at[n]])
                     self._race(warp, e, at[n], "writes", line, "read")
                     break
+
+    def last_meeting(self, warp: int) -> tuple[int, Any]:
+        """How often all threads of the block have met, and what all of them know since."""
+        meeting = self.meetings.get((warp // self.warps, 0))
+        count = 0 if meeting is None else int(self.clock[warp * 32, meeting.component])
+        if meeting is None or not count or meeting.expected != self.threads:
+            return 0, np.zeros(self.clock.shape[1], np.int32)
+        return count, meeting.over[count - 1][0]
+
+    def settled(self, warp: int, at: Any) -> Any:
+        """Whether all accesses so far were before that."""
+        s, known = self.shadow, self.last_meeting(warp)[1]
+        found = known[s.writer[at]] >= s.written[at]
+        for other, ticks in s.readers(at):
+            found &= ticks <= known[self.rows(other)].min()
+        return found
 
     def unfenced(self, warp: int, e: Event, at: Any, threads: Any, who: str) -> None:
         """What ordinary stores wrote is fenced before the copy engine or tensor cores touch it."""

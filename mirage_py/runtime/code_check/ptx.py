@@ -181,7 +181,7 @@ class _Body:
             return Vector(tuple(self._operand(o) for o in _cut(text[1:-1])))
         if text.startswith("["):
             inner = _cut(text[1:-1])
-            base, _, offset = inner[0].partition("+")
+            base, _, offset = inner[0].replace(" ", "").partition("+")
             if not offset and "-" in base[1:]:
                 base, _, offset = base.partition("-")
                 offset = f"-{offset}"

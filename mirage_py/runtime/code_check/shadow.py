@@ -26,6 +26,10 @@ class Shadow:
         self.generic = np.zeros(places, bool)
         self.line = np.zeros(places, np.int32)
         self.barrier = np.zeros(places, bool)
+        # Stores of the same by several threads have a number; before the first of them all else was
+        # over for the whole block.
+        self.store = np.zeros(places, np.int32)
+        self.settled = np.zeros(places, bool)
         self.read = np.zeros((warps, places), np.int32)
         self.lanes = np.zeros((warps, places), _Bits)
         self.read_line = np.zeros((warps, places), np.int32)
@@ -45,6 +49,7 @@ class Shadow:
         self.written[at] = tick
         self.generic[at] = generic
         self.line[at] = line
+        self.store[at] = 0
         if self.has_reads[at].any():
             self.read[:, at] = 0
             self.lanes[:, at] = 0
