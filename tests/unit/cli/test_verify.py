@@ -9,7 +9,7 @@ import samples
 from cuda_plans import cuda_plan
 
 from mirage_py.errors import CompileError
-from mirage_py.runtime.code_check import check
+from mirage_py.runtime.code_check import compile_ptx
 from mirage_py.runtime.code_check.compile_ptx import ptx_of
 from mirage_py.runtime.cuda_compiler import cuda_compiler
 from mirage_py.ugraph.json_form import dump_text
@@ -167,7 +167,7 @@ def test_the_code_of_a_plan_is_checked_where_that_is_asked(cli, spec, monkeypatc
     assert found["checked"]
     assert found["blocks"] == 8
     # The same without its barriers.
-    monkeypatch.setattr(check, "ptx_of", lambda k: ptx_of(k).replace("bar.sync", "//"))
+    monkeypatch.setattr(compile_ptx, "ptx_of", lambda k: ptx_of(k).replace("bar.sync", "//"))
     outcome = cli("verify", program, plan, "--code")
     assert outcome.code == 4
     assert "code of scaled: read before written" in outcome.out
