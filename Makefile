@@ -74,7 +74,7 @@ sanitize: $(READY) ## the best kernels of every example under compute-sanitizer;
 
 # Material for MkDocs and mkdocstrings are installed here and nowhere else.
 docs: $(READY) ## build the documentation as a site, into site/; warnings and dead links are errors
-	@$(BIN)/python -c 'import material, mkdocstrings' 2>/dev/null || $(PIP) -e ".[docs]"
+	@$(BIN)/python -c 'import material, mkdocstrings' 2>/dev/null || $(PIP) --no-build-isolation -e ".[docs]"
 	@NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict --quiet
 
 check: lint types ## what a reviewer runs first
