@@ -16,7 +16,7 @@ from mirage_py.runtime.interpreted import run_interpreted
 from mirage_py.search.instantiate import rank
 from mirage_py.search.proof import prove
 from mirage_py.search.safe import safe_families
-from mirage_py.search.search import search
+from mirage_py.search.search import SearchLimits, search
 from mirage_py.targets import H200
 from mirage_py.ugraph.interpret import evaluate_ugraph
 from mirage_py.ugraph.meaning import FloatMeaning
@@ -123,3 +123,19 @@ def test_what_is_not_chosen_may_be_anything(backend):
     run = run_interpreted if backend == "triton" else run_emulated
     got = run(best.plan, {n: arrays[n] for n in ("A", "X")})["Y"]
     np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_attention_with_rows_without_a_key_has_safe_families():
+    """A count is greater than 0 wherever a field has its reciprocal: guards by it were lost."""
+    text = """
+    T = 5, S = 14, D = 3
+    Q[T, D], K[S, D], V[S, D] : f32
+    M[T, S] : bool
+    let n[t] = sum[s](where(M[t, s], 1, 0))
+    let e[t, s] = where(M[t, s], exp(sum[d](Q[t, d] * K[s, d])), 0)
+    O[t, d] = where(n[t] > 0, sum[s](e[t, s] * V[s, d]) / sum[s](e[t, s]), 0)
+    """
+    program = normalise(mirage_py.parse(text))
+    families = safe_families(search(program, limits=SearchLimits(max_kernels=1)).families).ugraphs
+    assert families
+    assert FamilyTests(program, trials=4, seed=5).run(instantiate_small(families[0])).equal
