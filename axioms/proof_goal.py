@@ -11,7 +11,7 @@ reduction over d as one over both.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isfinite
 
@@ -40,11 +40,19 @@ class Claim:
 
 @dataclass(frozen=True)
 class Goal:
-    """All outputs; ``leaf_axes`` says what a leaf may depend on, ``axes`` are all there are."""
+    """All outputs; ``leaf_axes`` says what a leaf may depend on, ``axes`` are all there are, and
+    ``calls`` how the operands of each library call are read.
+    """
 
     claims: tuple[Claim, ...]
     axes: tuple[str, ...]
     leaf_axes: Mapping[str, tuple[str, ...]]
+    calls: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def cut(self) -> tuple[str, ...]:
+        """The dimensions with two axes."""
+        return tuple(axis[:-2] for axis in self.axes if axis.endswith(".l"))
 
     @cached_property
     def facts(self) -> tuple[tuple[Term, Term], ...]:
@@ -112,7 +120,7 @@ def _with_whole_axis(goal: Goal, d: str) -> Goal:
             new[t] = args[0] if _reduces(t, f"{d}.l") else Term(t.op, t.attr, args)
     claims = tuple(Claim(c.output, new[c.program], new[c.ugraph]) for c in goal.claims)
     leaf_axes = {name: _whole(axes, d) for name, axes in goal.leaf_axes.items()}
-    return Goal(claims, _whole(goal.axes, d), leaf_axes)
+    return replace(goal, claims=claims, axes=_whole(goal.axes, d), leaf_axes=leaf_axes)
 
 
 def _whole(axes: tuple[str, ...], d: str) -> tuple[str, ...]:

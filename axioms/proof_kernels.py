@@ -81,7 +81,8 @@ def goal_of(program: Program, ugraph: UGraph) -> Goal:
         Claim(tensor.name, asked.output(number), memory.output(tensor.name, asked.index(number)))
         for number, tensor in enumerate(outputs)
     )
-    goal = with_whole_axes(Goal(claims, axes.all(), dict(axes.leaves)), axes.looped)
+    goal = Goal(claims, axes.all(), dict(axes.leaves), memory.calls)
+    goal = with_whole_axes(goal, axes.looped)
     for d in axes.looped:
         if f"{d}.l" in goal.axes and not are_cut_alike(ugraph, d):
             raise refuse(f"dimension '{d}', which loops cut into different tiles,")
@@ -96,6 +97,7 @@ class _Memory:
         self.axes = axes
         self._inputs = tuple(t.name for t in ugraph.program.inputs)
         self._stored: dict[str, Stored] = {}
+        self.calls: dict[str, tuple[str, ...]] = {}
         for kernel in ugraph.kernels:
             if isinstance(kernel, BlockGraph):
                 _Block(kernel, self).run()
@@ -160,6 +162,8 @@ class _Memory:
                 self._product(*operands) if call.op == "matmul" else self._pointwise(call, operands)
             )
             if found is not None:
+                pairs = zip(call.args, operands, strict=True)
+                self.calls[call.result] = tuple(str(Access(name, o.index)) for name, o in pairs)
                 self.write(Access(call.result, found.index), found.value)
                 return
         raise refuse(f"library call {call.name}, whose axes no load names,")

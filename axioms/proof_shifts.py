@@ -24,16 +24,28 @@ ZERO, ONE = const("0"), const("1")
 # How ``by`` enters: not at all, kept - by, or kept * exp(-by).
 How = Literal["plain", "minus", "scaled"]
 
-_SAME_SCALE = ("add", "sub", "maximum", "minimum", "where")
+SAME_SCALE = ("add", "sub", "maximum", "minimum", "where")
 _POWERS = {
     "square": Fraction(2),
     "sqrt": Fraction(1, 2),
     "rsqrt": Fraction(-1, 2),
     "reciprocal_no_nan": Fraction(-1),
 }
-# f(x c) = f(x) c for every positive c, and the maximum of numbers that are all lowered by m is
-# lowered by m.
+# f(x c) = f(x) c for every positive c.
 _HOMOGENEOUS = ("neg", "abs", "relu")
+# For the checker, by operator and kind of value: how often the shifts of each operand enter, and
+# the kind that comes out.
+RULES: dict[str, tuple[tuple[Fraction | int, ...], How]] = {
+    **{f"{op} scaled": ((1,), "scaled") for op in _HOMOGENEOUS},
+    **{f"{op} scaled": ((power,), "scaled") for op, power in _POWERS.items()},
+    "exp minus": ((1,), "scaled"),
+    "log scaled": ((1,), "minus"),
+    "neg minus": ((-1,), "minus"),
+    "mul scaled": ((1, 1), "scaled"),
+    "div scaled": ((1, -1), "scaled"),
+    "add minus": ((1, 1), "minus"),
+    "sub minus": ((1, -1), "minus"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +108,7 @@ def elementwise(op: str, args: Sequence[Value]) -> Value:
         return _product(op, args[0], args[1])
     if op in ("add", "sub") and all(a.how != "scaled" for a in args):
         return _sum(op, args[0], args[1])
-    if op in _SAME_SCALE:
+    if op in SAME_SCALE:
         return _same_scale(op, args)
     raise refuse(f"'{op}' of a shifted value")
 

@@ -6,7 +6,8 @@ The form has one table of terms, operands before the terms that use them:
      "outputs": [{"output": "Y", "first": 12, "last": 31, "steps": [
         {"law": "sums.multiply", "forward": true, "at": [0, 1],
          "with": {"i": "d", "x": 3, "y": 4}, "before": 12, "after": 15}, ...]}],
-     "dims": {"d": ["d_part", "d"]}, "facts": [{"rule": "tiles", ..., "needs": []}, ...]}
+     "dims": {"d": ["d_part", "d"]}, "cut": ["e"], "calls": {"T": ["X[b, d]", "W[d, e]"]},
+     "needs": ["|d| is a multiple of |d_part|"]}
 
 ``at`` is the way from the root to what is rewritten: 0 for the first operand, 1 for the second.
 """
@@ -53,18 +54,16 @@ class Derivation:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A derivation for each output; ``dims`` says what the µGraph has in place of dimensions of the
-    program, ``facts`` what holds for all sizes and tiles, and what that needs.
+    """A derivation for each output. ``dims`` says what the µGraph has in place of dimensions of the
+    program, ``cut`` which have axes "d.l" and "d.t", ``calls`` how the operands of library calls
+    are read, and ``needs`` what sizes and tiles have to be like, besides at least 1.
     """
 
     derivations: tuple[Derivation, ...]
     dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    facts: Sequence[Mapping[str, Any]] = ()
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """What sizes and tiles have to be like, besides at least 1."""
-        return tuple(dict.fromkeys(need for fact in self.facts for need in fact["needs"]))
+    cut: Sequence[str] = ()
+    calls: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
 
     @property
     def laws(self) -> tuple[str, ...]:
@@ -106,7 +105,9 @@ class Proof:
                 for d in self.derivations
             ],
             "dims": {d: list(new) for d, new in self.dims.items()},
-            "facts": [dict(fact) for fact in self.facts],
+            "cut": list(self.cut),
+            "calls": {result: list(texts) for result, texts in self.calls.items()},
+            "needs": list(self.needs),
         }
 
 
@@ -136,8 +137,8 @@ def read_proof(document: Any) -> Proof:
         for op, attr, *args in document["terms"]:
             table.append(Term(_text(op), _text(attr), tuple(table[_place(a, table)] for a in args)))
         outputs = [_derivation(output, table) for output in document["outputs"]]
-        dims = {_text(d): tuple(map(_text, new)) for d, new in document.get("dims", {}).items()}
-        facts = tuple(_fact(fact) for fact in document.get("facts", ()))
+        dims, calls = _texts(document.get("dims", {})), _texts(document.get("calls", {}))
+        cut, needs = (tuple(map(_text, document.get(key, ()))) for key in ("cut", "needs"))
     # Numbers in decimal text have errors of their own, of arithmetic.
     except (
         *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
@@ -149,7 +150,7 @@ def read_proof(document: Any) -> Proof:
             why=ascii(f"{type(error).__name__}: {error}")[1:-1][:_SHOWN],
             repair="make the artifact again with `mirage-py superoptimize ... -o DIR`",
         ) from None
-    return Proof(tuple(outputs), dims, facts)
+    return Proof(tuple(outputs), dims, cut, calls, needs)
 
 
 def _derivation(output: Mapping[str, Any], table: list[Term]) -> Derivation:
@@ -172,9 +173,8 @@ def _derivation(output: Mapping[str, Any], table: list[Term]) -> Derivation:
     return Derivation(_text(output["output"]), first, last, tuple(steps))
 
 
-def _fact(fact: Mapping[str, Any]) -> Mapping[str, Any]:
-    _text(fact["rule"])
-    return {**fact, "needs": [_text(need) for need in fact["needs"]]}
+def _texts(found: Mapping[Any, Any]) -> Mapping[str, Sequence[str]]:
+    return {_text(name): tuple(map(_text, texts)) for name, texts in found.items()}
 
 
 def _text(value: Any) -> str:

@@ -61,7 +61,6 @@ def proof_row(program: Program, ugraph: UGraph) -> Json:
             "needs": list(proof.needs),
             "steps": proof.length,
             "laws": len(proof.laws),
-            "facts": len(proof.facts),
             "find_s": round(found_s, 3),
             "check_s": round(time.perf_counter() - began, 3),
         }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mirage_py.axioms.certificate.checker import facts_of, fault_of
+from mirage_py.axioms.certificate.checker import fault_of, needs_of
 from mirage_py.axioms.proof_find import find_proof
 from mirage_py.axioms.proof_goal import dims_made_of
 from mirage_py.axioms.proof_kernels import goal_of
@@ -27,12 +27,13 @@ def prove(program: Program, ugraph: UGraph) -> Proof | None:
     dimensions are split.
     """
     try:
-        proof = find_proof(goal_of(program, ugraph))
+        goal = goal_of(program, ugraph)
+        proof = find_proof(goal)
     except MirageError:
         return None
     if proof is None:
         return None
     documents, dims = (to_json(program), to_json(ugraph)), dims_made_of(program, ugraph)
-    facts = facts_of(*documents, dims)
-    proof = replace(proof, dims=dims, facts=facts or ())
-    return None if facts is None or fault_of(*documents, proof.document()) else proof
+    proof = replace(proof, dims=dims, cut=goal.cut, calls=goal.calls)
+    proof = replace(proof, needs=tuple(needs_of(*documents, proof.document())))
+    return None if fault_of(*documents, proof.document()) else proof

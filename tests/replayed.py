@@ -21,19 +21,22 @@ def fault_of(program: Program, ugraph: UGraph, proof: Proof) -> str:
 def goal_fault(goal: Goal, proof: Proof) -> str:
     """The same for the steps alone, between any two terms."""
     terms = Terms()
-    terms.axes_of_leaf = lambda leaf: frozenset(goal.leaf_axes.get(leaf, goal.axes))
     numbers: dict[Term, int] = {}
 
     def number(term: Term) -> int:
         for t in subterms(term):
             of = [numbers[a] for a in t.args]
-            numbers[t] = terms.const(t.attr) if t.op == "const" else terms.make(t.op, of, t.attr)
+            known = {"leaf": leaf, "const": terms.const}.get(t.op)
+            numbers[t] = known(t.attr) if known else terms.make(t.op, of, t.attr)
         return numbers[term]
 
+    def leaf(name: str) -> int:
+        terms.leaf_axes[name] = goal.leaf_axes.get(name, goal.axes)
+        return terms.make("leaf", (), name)
+
     claims = [(c.output, number(c.program), number(c.ugraph)) for c in goal.claims]
-    extents = [(number(a), number(b)) for a, b in goal.facts]
     try:
-        Replay(terms, goal.axes, extents, str).check(claims, proof.document())
+        Replay(terms, goal.axes, goal.cut, leaf).check(claims, proof.document())
     except RefusedError as error:
         return str(error)
     except (LookupError, TypeError, ValueError) as error:

@@ -1,17 +1,22 @@
 """The checker of certificates: reads program, µGraph and certificate as JSON data, and replays it.
 
-It knows the operators and laws of ``trusted.json`` and the rules of this folder, and nothing else:
-whatever it does not understand is refused.
+It knows what ``trusted.json`` holds and the rules of this folder, and nothing else: what it does
+not understand is refused. Sizes and tiles are at least 1 and otherwise open, but for ``needs``.
 """
 
 from __future__ import annotations
 
-from mirage_py.axioms.certificate.blocks import Block
-from mirage_py.axioms.certificate.coverage import Fact
-from mirage_py.axioms.certificate.graphs import Reading
-from mirage_py.axioms.certificate.steps import Json, Replay
-from mirage_py.axioms.certificate.terms import RefusedError, Terms
+from collections.abc import Sequence
+from math import prod
 
+from mirage_py.axioms.certificate.blocks import Graph
+from mirage_py.axioms.certificate.indices import Form, access, leaf_of
+from mirage_py.axioms.certificate.memory import Memory
+from mirage_py.axioms.certificate.shifts import without_shifts
+from mirage_py.axioms.certificate.steps import Json, Replay
+from mirage_py.axioms.certificate.terms import RefusedError, demand
+
+MOST_IN_CLUSTER = 16
 # What data of another form ends in.
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError)
 _ILL_FORMED = (*_UNREADABLE, SyntaxError, TypeError, ValueError)
@@ -20,70 +25,118 @@ _ILL_FORMED = (*_UNREADABLE, SyntaxError, TypeError, ValueError)
 def fault_of(program: Json, ugraph: Json, certificate: Json) -> str:
     """Why it does not show that the µGraph computes the program; "" if it does."""
     try:
-        check = Check(program, ugraph, certificate["dims"])
+        check = Check(program, ugraph, certificate)
+        demand(certificate["needs"] == check.needs, "it needs something else of sizes and tiles")
         check.replay.check(check.claims, certificate)
-        if certificate["facts"] != check.facts:
-            raise RefusedError("its facts about sizes and tiles are others")
-    except RefusedError as error:
-        return str(error)
-    except _ILL_FORMED as error:
-        return str(RefusedError(f"it cannot be read: {type(error).__name__}: {error}"))
+    except (RefusedError, *_ILL_FORMED) as error:
+        known = isinstance(error, RefusedError)
+        fault = str(error) if known else f"it cannot be read: {type(error).__name__}: {error}"
+        return (fault if fault.isprintable() else ascii(fault)[1:-1])[:150]
     return ""
 
 
-def facts_of(program: Json, ugraph: Json, dims: Json) -> list[Fact] | None:
-    """What a certificate has to say of sizes and tiles; None where there is nothing to prove."""
+def needs_of(program: Json, ugraph: Json, certificate: Json) -> list[str]:
+    """What a certificate has to say of sizes; nothing where there is nothing to prove."""
     try:
-        return Check(program, ugraph, dims).facts
+        return Check(program, ugraph, certificate).needs
     except (RefusedError, *_ILL_FORMED):
-        return None
+        return []
 
 
 class Check:
-    """What there is to show: ``claims`` about values, and ``facts`` about sizes and tiles."""
+    """What there is to show: ``claims`` of terms that are equal where ``needs`` hold."""
 
-    def __init__(self, program: Json, ugraph: Json, dims: Json) -> None:
-        self.terms = Terms()
-        self.reading = reading = Reading(self.terms, program, ugraph, dims)
+    def __init__(self, program: Json, ugraph: Json, certificate: Json) -> None:
+        own, dims, cut = ugraph["program"], certificate["dims"], certificate["cut"]
+        asked, sizes = _sizes(program), _sizes(own)
+        same = [(g["inputs"], [o["tensor"] for o in g["outputs"]]) for g in (program, own)]
+        fits = same[0] == same[1] and {*dims} <= {*asked} and {*cut} <= {*sizes}
+        demand(fits, "the µGraph is of another program")
+        self.memory = memory = Memory(cut, sizes)
+        names = {d: self._parts(d, asked[d], dims.get(d, [d])) for d in asked}
+        inputs = [{**t, "kind": "input"} for t in same[0][0]]
+        tensors = [*inputs, *({**t, "kind": ""} for t in (*same[0][1], *ugraph["intermediates"]))]
+        memory.tensors = {t["name"]: t for t in tensors}
+        kernels = [k["name"] for k in ugraph["kernels"]]
+        twice = len(memory.tensors) < len(tensors) or len({*kernels}) < len(kernels)
+        shared = any("strides" in t for t in ugraph["intermediates"])
+        demand(not (twice or shared), "two tensors or kernels of one name, or at one place")
+        nodes = program["nodes"]
+        memory.loads = [leaf_of("load", n["attr"], names)[0] for n in nodes if n["op"] == "load"]
+        whole = {**program, "grid": [], "sections": [{"nodes": [*range(len(nodes))]}]}
+        made, blocks = Graph(memory, whole, names).made, list[Json]()
         for kernel in ugraph["kernels"]:
-            block = kernel["kind"] == "block"
-            reading.keep(Block(reading, kernel).written if block else reading.call(kernel))
+            if kernel["kind"] != "block":
+                self._call(kernel, *certificate["calls"][kernel["result"]])
+                continue
+            blocks.append(kernel)
+            for name, (forms, term, _) in Graph(memory, kernel, memory.names).written.items():
+                memory.keep(name, forms, term)
         self.claims: list[tuple[str, int, int]] = []
-        for name, first, forms in reading.outputs:
-            where, last = reading.memory[name]
-            if where != forms or last.how != "plain":
-                raise RefusedError(f"output {name} lies elsewhere, or a shift is left in it")
-            self.claims.append((name, first, last.kept))
-        for d in [*reading.loops]:
-            if self._is_whole(d):
-                self._make_whole(d)
-            else:
-                reading.cut_alike(d)
-        self.facts, dims_of, axes = reading.facts, reading.indices.dims, reading.axes
-        self.terms.axes_of_leaf = lambda leaf: frozenset(axes(dims_of[leaf]))
-        sizes = {d: self.terms.make("size", (), d) for d in reading.loops}
-        tiles = {d: self.terms.make("size", (), f"{d}.t") for d in reading.loops}
-        extents = [(sizes[d], self.terms.make("sum", [tiles[d]], f"{d}.l")) for d in sizes]
-        self.replay = Replay(self.terms, axes(list(reading.sizes)), extents, reading.indices.read)
+        for o in program["outputs"]:
+            name, (forms, last) = o["tensor"]["name"], memory.stored[o["tensor"]["name"]]
+            here = access(f"[{', '.join(o['index'])}]", names)[1]
+            demand(forms == here, f"output {name} lies elsewhere")
+            last = without_shifts(memory.terms, last, [d for d in sizes if d not in cut])
+            self.claims.append((name, made[o["node"]], last))
+        for d in cut:
+            tiles = [tile for over, tile in memory.tiles if over == d]
+            alike = len(tiles) < 2 or (None not in tiles and len({*tiles}) == 1)
+            demand(alike, f"loops cut {d} into different tiles")
+            memory.needs += [f"the tiles of all loops over {d} are equal"] if len(tiles) > 1 else []
+        clusters = [(a["dim"], b["name"]) for b in blocks for a in b["grid"] if a.get("cluster")]
+        memory.needs += [f"ceil(|{d}| / tile) <= 16 in the grid of {name}" for d, name in clusters]
+        self.needs, axes = [*dict.fromkeys(memory.needs)], memory.axes([*sizes])
+        rows = memory.terms.rows
+        over = {
+            rows[n].attr
+            for _, *ends in self.claims
+            for n in memory.terms.below(*ends)
+            if rows[n].op in ("sum", "max")
+        }
+        demand(over <= {*axes}, "it depends on tiles of a dimension that is not cut")
+        self.replay = Replay(memory.terms, axes, cut, self._leaf)
 
-    def _ends(self) -> list[int]:
-        return [term for _, first, last in self.claims for term in (first, last)]
+    def _leaf(self, text: str) -> int:
+        """A leaf of a certificate: the text of a load, or of an index or mask behind a word."""
+        op, _, rest = text.partition(" ")
+        is_load = op not in ("index", "mask")
+        name, dims = leaf_of(
+            "load" if is_load else op, text if is_load else rest, self.memory.names
+        )
+        self.memory.terms.leaf_axes[name] = self.memory.axes(dims)
+        return self.memory.terms.make("leaf", (), name)
 
-    def _is_whole(self, d: str) -> bool:
-        """Whether each reduction over iterations is of one over tiles, and nothing else is."""
-        rows, ends = self.terms.rows, self._ends()
-        users = [(rows[n], rows[a]) for n in self.terms.below(*ends) for a in rows[n].args]
-        pairs = [(x.op, x.attr == f"{d}.l", y.op, y.attr == f"{d}.t") for x, y in users]
-        alone = any(rows[n].attr == f"{d}.t" for n in ends)
-        return not alone and all(x == y and of and over for x, over, y, of in pairs if over or of)
+    def _parts(self, d: str, size: int, new: Sequence[str]) -> Form:
+        """(p, s) -> p S + s is a bijection of [0, P) x [0, S) and [0, P S)."""
+        sizes, needs = self.memory.sizes, self.memory.needs
+        fits = len({*new}) == len(new) in (1, 2) and size == prod(sizes[x] for x in new)
+        demand(fits, f"dimension {d} is not made of {new}")
+        if len(new) == 1:
+            needs += [f"|{d}| = |{new[0]}|"] if new[0] != d else []
+            return {new[0]: 1}
+        self.memory.outer[new[1]] = new[0]
+        needs.append(f"|{d}| is a multiple of |{new[0]}|")
+        return {new[0]: sizes[new[1]], new[1]: 1}
 
-    def _make_whole(self, d: str) -> None:
-        """op[d.l](op[d.t](x)) is op[d](x), however long the last tile is."""
-        new: dict[int, int] = {}
-        for n in self.terms.below(*self._ends()):
-            op, attr, args = self.terms.rows[n]
-            of = [new[a] for a in args]
-            attr = d if attr == f"{d}.t" else attr
-            new[n] = of[0] if attr == f"{d}.l" else self.terms.make(op, of, attr)
-        self.claims = [(name, new[a], new[b]) for name, a, b in self.claims]
-        del self.reading.loops[d]
+    def _call(self, call: Json, *texts: str) -> None:
+        """The product A[.., m, k] B[.., k, n] of whole tensors; ``texts`` name their axes."""
+        memory, terms = self.memory, self.memory.terms
+        (a, left), (b, right) = (access(text, memory.names) for text in texts)
+        x, y = (memory.leaf("load", text, memory.names) for text in texts)
+        memory.covered(a, left), memory.covered(b, right)
+        front = max(left[:-2], right[:-2], key=len)
+        axes = [*front, left[-2], right[-1]]
+        atoms = [atom for form in (*axes, left[-1]) for atom in form]
+        fits = [a, b] == call["args"] and call["op"] == "matmul" and left[-1] == right[-2]
+        behind = all(own == front[len(front) - len(own) :] for own in (left[:-2], right[:-2]))
+        demand(fits and behind and len({*atoms}) == len(atoms), f"the call {call['name']}")
+        of = terms.reduce("sum", memory.axes([*left[-1]]), terms.make("mul", (x, y)))
+        memory.keep(call["result"], axes, of)
+
+
+def _sizes(graph: Json) -> dict[str, int]:
+    found = {d["name"]: d["size"] for d in graph["dims"]}
+    fits = len(found) == len(graph["dims"]) and all(d.isidentifier() for d in found)
+    demand(fits and all(type(n) is int and n > 0 for n in found.values()), "sizes that are none")
+    return found

@@ -3,130 +3,106 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mirage_py.axioms.certificate.terms import RefusedError
+from mirage_py.axioms.certificate.terms import demand
 
-# Multiples of atoms; the atom "" is 1. An atom is a dimension, "outer&inner" for a dimension that
-# is cut into parts, or a quotient or a remainder.
+# Multiples of atoms, which are dimensions, quotients and remainders; the atom "" is 1.
 Form = dict[str, int]
-_LONGEST = 20_000
+Names = Mapping[str, Form]
 _OPS = {ast.Lt: "<", ast.LtE: "<=", ast.Eq: "==", ast.NotEq: "!="}
-_JOINS = {ast.BitAnd: "&", ast.BitOr: "|"}
+_FROM_OTHER_SIDE = {ast.Gt: ast.Lt, ast.GtE: ast.LtE}
+_JOINS = {ast.BitAnd: "&", ast.BitOr: "|", ast.FloorDiv: "//", ast.Mod: "%"}
+_LONGEST = 20_000
 
 
-class Indices:
-    """Reads text. ``parts`` maps an inner dimension to its outer one; sizes are the µGraph's."""
-
-    def __init__(self, sizes: Mapping[str, int], parts: Mapping[str, str]) -> None:
-        self.sizes, self.parts = sizes, parts
-        self.dims: dict[str, tuple[str, ...]] = {d: (d,) for d in sizes} | {"": ()}
-        self.dims |= {f"{outer}&{d}": (outer, d) for d, outer in parts.items()}
-
-    def size(self, atom: str) -> int:
-        """How many values an atom takes from 0 on; quotients and remainders are not followed."""
-        if atom not in self.sizes and "&" not in atom:
-            raise RefusedError(f"an index with {atom[:60]}")
-        outer, _, inner = atom.rpartition("&")
-        return self.sizes[inner] * (self.sizes[outer] if outer else 1)
-
-    def access(self, text: str, names: Mapping[str, str]) -> tuple[str, list[Form]]:
-        """The tensor and the form of each index. ``names`` are the atoms of dimensions."""
-        tensor, _, rest = text.partition("[")
-        items = _parsed(f"({rest[:-1]},)" if rest[:-1] else "()").elts
-        return tensor, [self.form(item, names) for item in items]
-
-    def leaf(self, op: str, text: str, names: Mapping[str, str]) -> str:
-        """One name for each load, index or condition that is the same at every point."""
-        if op == "mask":
-            return self._named("mask ", [self._condition(_parsed(text), names)])
-        if op == "index":
-            return self._named("index ", [self.text(self.form(_parsed(text), names))])
-        tensor, forms = self.access(text, names)
-        return self._named(f"{tensor} at ", [self.text(form) for form in forms])
-
-    def read(self, name: str) -> str:
-        """A leaf of a certificate: the text of a load, or of an index or mask behind a word."""
-        op, _, rest = name.partition(" ")
-        names = {d: d for d in self.sizes}
-        return (
-            self.leaf(op, rest, names)
-            if rest and op in ("mask", "index")
-            else self.leaf("load", name, names)
-        )
-
-    def text(self, form: Form) -> str:
-        """One text for each form."""
-        found = " + ".join(f"{k}*{atom}" if atom else str(k) for atom, k in sorted(form.items()))
-        self.dims[found] = tuple(dict.fromkeys(d for atom in form for d in self.dims[atom]))
-        return found
-
-    def form(self, node: Any, names: Mapping[str, str]) -> Form:
-        """The multiples of an expression, with parts put together: outer * size + inner."""
-        if isinstance(node, ast.Name):
-            return {names[node.id]: 1}
-        if isinstance(node, ast.Constant) and type(node.value) is int:
-            return {"": node.value} if node.value else {}
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return _scaled(self.form(node.operand, names), -1)
-        if not isinstance(node, ast.BinOp):
-            raise RefusedError("an index that is no sum of multiples")
-        left, right = self.form(node.left, names), self.form(node.right, names)
-        if isinstance(node.op, ast.Add):
-            return self._joined(_sum(left, right))
-        if isinstance(node.op, ast.Sub):
-            return self._joined(_sum(left, _scaled(right, -1)))
-        by = right.get("", 0)
-        if list(right) not in ([""], []):
-            raise RefusedError("an index times an index")
-        if isinstance(node.op, ast.Mult):
-            return _scaled(left, by)
-        if by < 1 or not isinstance(node.op, ast.FloorDiv | ast.Mod):
-            raise RefusedError(f"an index by {by}")
-        text = self.text(left)
-        atom = f"({text}) {'//' if isinstance(node.op, ast.FloorDiv) else '%'} {by}"
-        self.dims[atom] = self.dims[text]
-        return {atom: 1}
-
-    def _joined(self, form: Form) -> Form:
-        for inner, outer in self.parts.items():
-            k = form.get(inner, 0)
-            if k and form.get(outer, 0) == k * self.sizes[inner]:
-                rest = {atom: f for atom, f in form.items() if atom not in (inner, outer)}
-                form = _sum(rest, {f"{outer}&{inner}": k})
-        return form
-
-    def _condition(self, node: Any, names: Mapping[str, str]) -> str:
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-            return self._named("~", [self._condition(node.operand, names)])
-        if isinstance(node, ast.BinOp) and type(node.op) in _JOINS:
-            both = [self._condition(n, names) for n in (node.left, node.right)]
-            return self._named(_JOINS[type(node.op)], both)
-        if not isinstance(node, ast.Compare) or len(node.ops) != 1:
-            raise RefusedError("a condition that compares no indices")
-        left, right, op = node.left, node.comparators[0], type(node.ops[0])
-        if op in (ast.Gt, ast.GtE):
-            left, right, op = right, left, ast.Lt if op is ast.Gt else ast.LtE
-        form = _sum(self.form(left, names), _scaled(self.form(right, names), -1))
-        return self._named(f"0 {_OPS[op]} ", [self.text(self._joined(form))])
-
-    def _named(self, what: str, parts: Sequence[str]) -> str:
-        name = f"{what}({', '.join(parts)})"
-        self.dims[name] = tuple(dict.fromkeys(d for part in parts for d in self.dims[part]))
-        return name
+def access(text: str, names: Names) -> tuple[str, list[Form]]:
+    """The tensor and the form of each index. ``names`` are what dimensions stand for."""
+    tensor, _, rest = text.partition("[")
+    demand(rest.endswith("]"), f"{text} is no access")
+    items = _parsed(f"({rest[:-1]},)").elts if rest[:-1].strip() else []
+    return tensor, [_form(item, names) for item in items]
 
 
-def _parsed(text: str) -> Any:
-    if len(text) > _LONGEST:
-        raise RefusedError("an index expression that is too long")
-    return ast.parse(text.strip(), mode="eval").body
+def leaf_of(op: str, text: str, names: Names) -> tuple[str, list[str]]:
+    """One name for what is the same at every point, and the dimensions of it."""
+    tensor, what = "", ""
+    if op == "load":
+        tensor, forms = access(text, names)
+        what = ", ".join(map(_text, forms))
+    elif op == "index":
+        what = _text(_form(_parsed(text), names))
+    elif op == "mask":
+        what = _condition(_parsed(text), names)
+    return f"{op} {tensor}[{what}]", [*dict.fromkeys(re.findall(r"[^\W\d]\w*", what))]
 
 
-def _sum(left: Form, right: Form) -> Form:
-    total = {atom: left.get(atom, 0) + right.get(atom, 0) for atom in [*left, *right]}
+def needs_of_stores(
+    shape: Sequence[int], forms: Sequence[Form], sizes: Mapping[str, int], outer: Mapping[str, str]
+) -> list[str]:
+    """What sizes have to be for each element to be written once: along each axis the indices are
+    mixed-radix numbers of dimensions of its own. All but the last dimension of an axis keep their
+    sizes, which are constants of the index; but ``outer`` * size + inner is one dimension.
+    """
+    needs, dims = list[str](), [atom for form in forms for atom in form]
+    apart = len({*dims}) == len(dims) and len(forms) == len(shape)
+    demand(apart and {*dims} <= {*sizes}, "stores that meet, or have no dimensions as indices")
+    for form, extent in zip(forms, shape, strict=True):
+        reach, before = 1, ""
+        for k, size, atom in sorted((k, sizes[atom], atom) for atom, k in form.items()):
+            demand(k == reach, "stores that leave gaps or meet")
+            if before and outer.get(before) != atom:
+                needs.append(f"|{before}| = {sizes[before]}")
+            reach, before = reach * size, atom
+        demand(reach == extent, "stores that leave some of a tensor out")
+    return needs
+
+
+def _form(node: Any, names: Names) -> Form:
+    """The multiples of an expression."""
+    if isinstance(node, ast.Name):
+        return names[node.id]
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return {"": node.value} if node.value else {}
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return _sum({}, _form(node.operand, names), -1)
+    demand(isinstance(node, ast.BinOp), "an index that is no sum of multiples")
+    left, right = _form(node.left, names), _form(node.right, names)
+    if isinstance(node.op, ast.Add | ast.Sub):
+        return _sum(left, right, 1 if isinstance(node.op, ast.Add) else -1)
+    by = right.get("", 0)
+    if isinstance(node.op, ast.Mult) and {*right} <= {""}:
+        return _sum({}, left, by)
+    fits = isinstance(node.op, ast.FloorDiv | ast.Mod) and {*right} == {""} and by > 0
+    demand(fits, "an index times or by what is no number")
+    return {f"({_text(left)}) {_JOINS[type(node.op)]} {by}": 1}
+
+
+def _sum(left: Form, right: Form, times: int) -> Form:
+    total = {atom: left.get(atom, 0) + times * right.get(atom, 0) for atom in [*left, *right]}
     return {atom: k for atom, k in total.items() if k}
 
 
-def _scaled(form: Form, by: int) -> Form:
-    return {atom: k * by for atom, k in form.items() if k * by}
+def _text(form: Form) -> str:
+    """One text for each form."""
+    return " + ".join(f"{k}*{atom}" if atom else str(k) for atom, k in sorted(form.items()))
+
+
+def _condition(node: Any, names: Names) -> str:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+        return f"~({_condition(node.operand, names)})"
+    if isinstance(node, ast.BinOp):
+        left, right = _condition(node.left, names), _condition(node.right, names)
+        return f"({left}) {_JOINS[type(node.op)]} ({right})"
+    demand(isinstance(node, ast.Compare) and len(node.ops) == 1, "a mask that compares no indices")
+    sides, op = [_form(side, names) for side in (node.left, *node.comparators)], type(node.ops[0])
+    if op in _FROM_OTHER_SIDE:
+        sides, op = sides[::-1], _FROM_OTHER_SIDE[op]
+    return f"0 {_OPS[op]} {_text(_sum(sides[1], sides[0], -1))}"
+
+
+def _parsed(text: str) -> Any:
+    demand(len(text) <= _LONGEST, "an index expression that is too long")
+    return ast.parse(text.strip(), mode="eval").body

@@ -8,11 +8,11 @@ from typing import Any
 
 def is_certificate(proof: Mapping[str, Any] | None) -> bool:
     """Whether a stored proof speaks of sizes and tiles; those of older versions do not."""
-    return proof is not None and ("facts" in proof or "outputs" not in proof)
+    return proof is not None and ("needs" in proof or "outputs" not in proof)
 
 
 def reach_words(proof: Mapping[str, Any]) -> str:
     """All sizes and tiles, or what they have to be like: needs are equations between them."""
-    needs = dict.fromkeys(need for fact in proof["facts"] for need in fact["needs"])
+    needs = proof["needs"]
     where = f" where {' and '.join(needs)}" if needs else ""
     return f"for all sizes (tiles included){where}"
