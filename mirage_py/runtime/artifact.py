@@ -60,13 +60,19 @@ class Artifact:
         return runner_of(self.plan)
 
 
-def load(folder: Path | str) -> Callable[..., Any]:
+def load(folder: Path | str, *, check: bool = True) -> Callable[..., Any]:
     """The kernel of an artifact, ready to call. Needs torch and, as its plan says, triton or a
     compiler for CUDA (cupy or nvcc).
 
-    Raises FormatError as ``load_artifact`` does.
+    Raises FormatError as ``load_artifact`` does. One that was not saved by this user here is
+    compared with its program first, once; VerificationError says that it is another function.
     """
-    return load_artifact(folder).runner()
+    found = load_artifact(folder)
+    if check:
+        from mirage_py.runtime.artifact_check import checked
+
+        found = checked(found)
+    return found.runner()
 
 
 def save_artifact(
@@ -85,6 +91,9 @@ def save_artifact(
         )
     files = artifact_files(program, plan, report)
     write_folder(folder, files)
+    from mirage_py.runtime.seals import seal
+
+    seal(Artifact(program, plan, report))
 
 
 def artifact_files(
