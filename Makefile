@@ -45,9 +45,9 @@ nightly: $(READY) ## the tests that draw or enumerate, with many times the examp
 differential: $(READY) ## every operator, type and pair of odd sizes against float64, in the interpreter
 	@OMP_NUM_THREADS=1 $(RUN) benchmarks.differential --interpret --full
 
-# The report is benchmarks/results/mutants.json; docs/notes/mutants.md has its table.
+# The report is benchmarks/results/mutants.json; `python -m adversarial.mutants_page` puts it into docs/notes/mutants.md.
 mutants: $(READY) ## 10,000 wrong µGraphs, none of which may pass verification; some ten minutes (N=, SEED=, JOBS=)
-	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(RUN) adversarial.spread_campaign --count $(or $(N),10000) --seed $(or $(SEED),0) --jobs $(JOBS)
+	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(RUN) adversarial.campaign --count $(or $(N),10000) --seed $(or $(SEED),0) --jobs $(JOBS)
 
 random-programs: $(READY) ## random legal programs through the real search, judged in float64 (N=, JOBS=)
 	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(RUN) adversarial.random_campaign --count $(or $(N),5000) --jobs $(JOBS)

@@ -28,8 +28,8 @@ from benchmarks.ablation_row import Compile, ablation_row, emitted_only
 from benchmarks.ablation_table import text
 from benchmarks.ablation_worker import read_plans
 from benchmarks.farm import Farm, Job, Outcome
+from benchmarks.provenance import commit
 from benchmarks.record import SCHEMA
-from benchmarks.run_suite import commit
 from benchmarks.suites import ALL, named
 from mirage_py.errors import CompileError, MirageError
 from mirage_py.runtime.atomic import write_text
@@ -153,7 +153,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen = parser.parse_args(arguments)
     chosen.out.mkdir(parents=True, exist_ok=True)
     keys = [k for k in chosen.only.split(",") if k]
-    ablation = Ablation(chosen.out, chosen.commit or commit(), keys)
+    ablation = Ablation(chosen.out, commit(chosen.commit), keys)
     visible = gpus.visible()[: chosen.gpus]
     if visible:
         measure_all(ablation, chosen, visible)

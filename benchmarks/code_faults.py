@@ -24,6 +24,7 @@ from typing import Any
 from benchmarks.code_interleavings import Run, differs
 from benchmarks.planted_code import OF_NVCC, Planted, planted
 from benchmarks.planted_triton import OF_TRITON
+from benchmarks.provenance import commit
 from benchmarks.sanitize_plans import read as read_plans
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import CompileError
@@ -251,7 +252,13 @@ def main() -> int:
     rows = plant(fit[::step][: asked.kernels], asked.each, asked.seed, asked.seconds)
     print("\n".join(table(rows)))
     if asked.out:
-        document = {"schema": 1, "clean": clean, "kernels": found, "faults": rows}
+        document = {
+            "schema": 1,
+            "commit": commit(),
+            "clean": clean,
+            "kernels": found,
+            "faults": rows,
+        }
         asked.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return int(clean < len(found) or any(row["verdict"] == "missed" for row in rows))
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from benchmarks.code_faults import Named, kernels, measured_plans
 from benchmarks.planted_code import planted
+from benchmarks.provenance import commit
 from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
 from mirage_py.runtime.cuda_driver import cuda_driver
 from mirage_py.runtime.launch_cuda import Places, launcher
@@ -152,7 +153,10 @@ def main() -> int:
     alone = [r for r in rows if r["checker"] == "clean" and any(r[t] for t in TOOLS)]
     print(f"{len(rows)} texts: the checker finds {len(faulty)}, the tools see {len(both)} of them;")
     print(f"of {len(rows) - len(faulty)} that it calls clean the tools report {len(alone)}")
-    asked.out.write_text(json.dumps({"schema": 1, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    asked.out.write_text(
+        json.dumps({"schema": 1, "commit": commit(), "rows": rows}, indent=1) + "\n",
+        encoding="utf-8",
+    )
     return int(bool(alone))
 
 

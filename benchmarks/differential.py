@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.differential_cases import BACKENDS, Case, draw, full, quick
+from benchmarks.provenance import commit
 from mirage_py.errors import MirageError
 from mirage_py.runtime.compile_pool import CompilePool
 from mirage_py.runtime.emulated import run_emulated
@@ -210,7 +211,7 @@ def main() -> int:
         f"{time.perf_counter() - started:.1f} s, {_where()}"
     )
     if chosen.out:
-        text = json.dumps(document(found, _where(), chosen.commit), indent=1)
+        text = json.dumps(document(found, _where(), commit(chosen.commit)), indent=1)
         chosen.out.write_text(text + "\n", encoding="utf-8")
     return int(wrong > 0)
 

@@ -26,6 +26,7 @@ from unittest import mock
 import click
 import torch
 
+from benchmarks.provenance import commit
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction
 from mirage_py.frontend.torch.trace import trace
@@ -195,7 +196,13 @@ def main(output: Path | None) -> None:
         print(f"{name:40s} {row['median_us']:7.2f} us{more}")
     if output is not None:
         machine = torch.cuda.get_device_name() if on_gpu else "no GPU: the Python part alone"
-        document = {"schema": 1, "machine": machine, "torch": torch.__version__, "rows": rows}
+        document = {
+            "schema": 1,
+            "commit": commit(),
+            "machine": machine,
+            "torch": torch.__version__,
+            "rows": rows,
+        }
         output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 

@@ -29,6 +29,7 @@ import numpy as np
 from benchmarks.numerical_error import Compared, compared
 from benchmarks.numerical_plans import Emitted, read
 from benchmarks.numerical_points import PointCase, kinds_of_points, point_cases
+from benchmarks.provenance import commit
 from mirage_py.errors import MirageError
 from mirage_py.runtime.compile_pool import CompilePool
 from mirage_py.runtime.eager import torch_function
@@ -279,7 +280,7 @@ def main() -> int:
             what = f"{row.found.error:.3g}, eager {row.found.eager:.3g}" if row.found else row.fault
             print(f"WORSE {row.name}/{row.dtype}/{row.kind} on {row.inputs}: {what}")
     if chosen.out:
-        text = json.dumps(document(points, found, _where(), chosen.commit), indent=1)
+        text = json.dumps(document(points, found, _where(), commit(chosen.commit)), indent=1)
         chosen.out.write_text(text + "\n", encoding="utf-8")
     return int(not all(r.passed for r in (*points, *found)))
 

@@ -25,6 +25,8 @@ from typing import Any
 
 import torch
 
+from benchmarks.provenance import commit
+
 PADDINGS = ("left", "right", "packed")
 # Logits of random weights are of size 1: float32 rounds at 1e-7, a bfloat16 kernel at 4e-3.
 _TOLERANCE = {torch.float32: 2e-4, torch.bfloat16: 6e-2}
@@ -218,6 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(table(rows))
     if given.output is not None:
         document = {
+            "commit": commit(),
             "torch": torch.__version__,
             "device": given.device,
             "rows": list(map(asdict, rows)),

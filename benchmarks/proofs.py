@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarks.families import read, search_workload
 from benchmarks.plan_words import described
+from benchmarks.provenance import commit
 from benchmarks.suites import named
 from benchmarks.workload import Workload
 from mirage_py.axioms.certificate.checker import fault_of
@@ -155,7 +156,12 @@ def main(arguments: Sequence[str]) -> None:
         for key, row in found:
             rows[key] = row
             print(key, json.dumps(row), flush=True)
-            document = {"schema": 1, "command": "python -m benchmarks.proofs", "rows": rows}
+            document = {
+                "schema": 1,
+                "command": "python -m benchmarks.proofs",
+                "commit": commit(),
+                "rows": rows,
+            }
             chosen.results.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     print(table({"rows": rows}))
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from benchmarks import families, gpus
 from benchmarks.farm import Farm, Job, Outcome
 from benchmarks.options import Options
+from benchmarks.provenance import commit
 from benchmarks.record import MEASUREMENTS, Record, read_document
 from benchmarks.roofline import contraction_flops
 from benchmarks.workload import Workload
-from mirage_py import __version__
 from mirage_py.errors import InputError
 
 Say = Callable[[str], None]
@@ -122,7 +120,7 @@ def new_record(options: Options, machine: dict[str, Any], name: str) -> Record:
         name,
         machine,
         options.command,
-        options.commit or commit(),
+        commit(options.commit),
         {
             "suite": options.suite,
             "plans": options.most_plans,
@@ -137,18 +135,6 @@ def new_record(options: Options, machine: dict[str, Any], name: str) -> Record:
         (options.folder / MEASUREMENTS).unlink(missing_ok=True)
     record.write()
     return record
-
-
-def commit() -> str:
-    """Of the checkout that this file is in, or the version of the package that it came with."""
-    root = Path(__file__).resolve().parents[1]
-    # Not that of somebody else's repository around it.
-    if (root / ".git").exists():
-        command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            return done.stdout.strip()
-    return f"unknown, mirage-py {__version__}"
 
 
 def _jobs(options: Options, workers: int) -> list[Job]:

@@ -32,6 +32,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.provenance import commit
 from benchmarks.sanitize_plans import Checked, covered, read
 from mirage_py.runtime import library
 from mirage_py.runtime.compile_pool import CompilePool
@@ -357,7 +358,7 @@ def main() -> int:
         for report in v.ours[:3]:
             print(f"    {report.plan}: {report.text.splitlines()[0]} ({report.kernel})")
     print("\n".join(covered(compiled)))
-    text = json.dumps(_document(verdicts, compiled, chosen.commit), indent=1)
+    text = json.dumps(_document(verdicts, compiled, commit(chosen.commit)), indent=1)
     (chosen.out / "summary.json").write_text(text + "\n", encoding="utf-8")
     return int(failed > 0 or not all(v.clean for v in verdicts))
 

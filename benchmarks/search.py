@@ -15,7 +15,6 @@ import datetime as dt
 import json
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import search_page, search_published
+from benchmarks.provenance import commit
 from benchmarks.search_cell import EXAMPLES, ROOT, Measured, Request, measure, measure_here
 from mirage_py.search.abstraction import reduced_dims
 
@@ -105,7 +105,7 @@ def header(command: str, limit_s: float, repeats: int) -> dict[str, Any]:
         "schema": SCHEMA,
         "machine": machine(),
         "command": command,
-        "commit": _commit(),
+        "commit": commit(),
         "date": dt.datetime.now(tz=dt.UTC).strftime("%Y-%m-%d"),
         "limit_s": limit_s,
         "repeats": repeats,
@@ -126,12 +126,6 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "load": round(os.getloadavg()[0], 1),
     }
-
-
-def _commit() -> str:
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
 
 
 def line(name: str, measured: Measured) -> str:

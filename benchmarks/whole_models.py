@@ -22,7 +22,7 @@ import torch
 
 from benchmarks import gpus
 from benchmarks.farm import Farm, Job, Outcome
-from benchmarks.run_suite import commit as commit_here
+from benchmarks.provenance import commit as commit_here
 from benchmarks.whole_models_document import Document
 from benchmarks.whole_models_phase import PEERS, first_start, second_start
 from benchmarks.whole_models_row import row_of
@@ -164,7 +164,7 @@ def main(
     command = f"python -m benchmarks.whole_models {' '.join(sys.argv[1:])}"
     document = Document(
         output,
-        {"command": command, "commit": commit or commit_here(), "options": options},
+        {"command": command, "commit": commit_here(commit), "options": options},
     )
     if resume and output is not None and output.exists():
         document.take(json.loads(output.read_text(encoding="utf-8")))

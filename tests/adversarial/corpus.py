@@ -108,18 +108,16 @@ def sites(count: int, seed: int) -> Iterator[Site]:
 
 def _sites_of(kind: str, draw: np.random.Generator, seen: dict[str, None]) -> Iterator[Site]:
     names = sorted(originals())
-    left: dict[str, list[int]] = {}
+    left: dict[str, list[tuple[int, str]]] = {}
     while names:
         for name in [names[n] for n in draw.permutation(len(names))]:
-            graph = originals()[name][1]
             if name not in left:
-                count = sum(1 for _ in mutants_of(kind, graph))
-                left[name] = [int(n) for n in draw.permutation(count)]
+                digests = [wrong.digest for wrong in mutants_of(kind, originals()[name][1])]
+                left[name] = [(int(n), digests[n]) for n in draw.permutation(len(digests))]
             while left[name]:
-                site = Site(kind, name, left[name].pop())
-                digest = mutant(site).digest
+                place, digest = left[name].pop()
                 if digest not in seen:
                     seen[digest] = None
-                    yield site
+                    yield Site(kind, name, place)
                     break
         names = [n for n in names if left[n]]

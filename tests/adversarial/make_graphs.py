@@ -1,11 +1,13 @@
 """Writes the µGraphs that are mutated, from real searches: ``python -m adversarial.make_graphs``.
 
-Of each program and each kind of family the cheapest one that is safe, and of single kernels also
-the one with most operators. Tiles are small and leave tails.
+Of each program and each kind of family the cheapest one that is safe, and of one and two kernels
+also the one with most operators. Tiles are small and leave tails. Names of programs choose those
+that are searched again; ``--new`` those that have no µGraph yet.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 
@@ -24,17 +26,25 @@ from mirage_py.verify.small_sizes import instantiate_small
 # Programs with a long dimension are there for what shares it out.
 _KINDS_WHOLE = (ONE_KERNEL, TWO_KERNELS, LIBRARY)
 _KINDS_LONG = (SPLIT, ATOMIC)
+_ALSO_LONGEST = (ONE_KERNEL, TWO_KERNELS, SPLIT)
 # The searches of the largest programs find all kinds early.
 _SEARCH_S = 60.0
 _TRIED = 30
 
 
 def main() -> None:
-    """Replace the folder's contents."""
+    """Replace the µGraphs of the programs that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="adversarial.make_graphs")
+    parser.add_argument("names", nargs="*", metavar="PROGRAM")
+    parser.add_argument("--new", action="store_true")
+    asked = parser.parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for old in sorted(FOLDER.glob("*.ug")):
-        old.unlink()
     for name, program in programs().items():
+        old = sorted(FOLDER.glob(f"{name}.*.ug"))
+        if (asked.names and name not in asked.names) or (asked.new and old):
+            continue
+        for path in old:
+            path.unlink()
         started = time.monotonic()
         kinds = _KINDS_LONG if name.endswith("_long") else _KINDS_WHOLE
         chosen = _chosen(program, given()[name], kinds)
@@ -43,6 +53,7 @@ def main() -> None:
             path.write_text(format_ugraph(graph), encoding="utf-8")
         seconds = time.monotonic() - started
         sys.stdout.write(f"{name}: {', '.join(chosen) or 'nothing'}, {seconds:.1f} s\n")
+        sys.stdout.flush()
 
 
 def _chosen(program: Program, whole: Program, kinds: tuple[str, ...]) -> dict[str, UGraph]:
@@ -55,7 +66,7 @@ def _chosen(program: Program, whole: Program, kinds: tuple[str, ...]) -> dict[st
             continue
         title = kind.replace(" ", "_")
         chosen[title] = cheapest
-        if kind == ONE_KERNEL:
+        if kind in _ALSO_LONGEST:
             longest = _first_right(sorted(families, key=_nodes, reverse=True), whole)
             if longest is not None and longest != cheapest:
                 chosen[f"{title}_long"] = longest

@@ -23,6 +23,7 @@ from typing import Any
 
 from adversarial.judge import DIFFERENT, OVERFLOWS, verdict
 from adversarial.random_programs import random_program
+from benchmarks.provenance import commit
 
 from mirage_py.errors import MirageError
 from mirage_py.pipeline import normalise
@@ -64,7 +65,8 @@ def judged(seed: int) -> Found:
         return Found(seed, counts)
     if not found.families:
         counts["programs without a family"] += 1
-        counts.update(f"no family: {reason}" for reason in found.reasons[:1])
+        reasons = [reason.replace(program.name, "it") for reason in found.reasons[:1]]
+        counts.update(f"no family: {reason}" for reason in reasons)
     tests = FamilyTests(normal, trials=TRIALS, seed=seed)
     for family in _chosen(found.families):
         for safe in safe_families([family]).ugraphs:
@@ -120,6 +122,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--commit", default="", help="what is judged, where git does not know")
     parser.add_argument("--report", type=Path)
     asked = parser.parse_args()
     counts: Counter[str] = Counter()
@@ -135,8 +138,7 @@ def main() -> int:
         if seconds > asked.seconds:
             break
     document = {
-        "count": counts["programs"], "first": asked.first,
-        "seconds": round(time.perf_counter() - started, 1),
+        "commit": commit(asked.commit), "count": counts["programs"], "first": asked.first,
         "counts": dict(sorted(counts.items())), "faults": faults,
     }  # fmt: skip
     text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
+from itertools import islice
 
 import pytest
-from adversarial.campaign import Report, campaign, committed, table
-from adversarial.corpus import Site, descriptions, kinds, mutants_of, originals, sites
+from adversarial.campaign import campaign
+from adversarial.corpus import Site, descriptions, kinds, mutant, mutants_of, originals, sites
 from adversarial.explain import explanation, listed
 from adversarial.judge import SAME, verdict
+from adversarial.mutants_page import MUTANTS, PAGE, RANDOM, page
 from adversarial.programs import EXAMPLES
+from adversarial.report import Report, merged, read, write
 from adversarial.trial import EQUAL, WRONG, outcome
 
 # Each test of its own, so that processes share them.
@@ -70,21 +74,34 @@ def test_what_is_listed_as_equal_is_accepted() -> None:
         assert outcome(Site(kind, graph, int(place))) == EQUAL
 
 
-def test_a_campaign_goes_on_where_it_ended(tmp_path) -> None:
-    path = tmp_path / "report.json"
-    (whole,) = campaign(30, 3, path)
-    assert whole.done == 30
-    assert sum(whole.totals.values()) == 30
-    assert list(campaign(30, 3, path)) == []
-    assert isinstance(whole, Report)
+def test_two_machines_share_a_campaign(tmp_path) -> None:
+    parts = [tmp_path / f"{number}.json" for number in range(2)]
+    for number, path in enumerate(parts):
+        report = Report("abc", 3, 30)
+        list(campaign(report, shard=(number, 2)))
+        write(report, path)
+    (*_, whole) = campaign(Report("abc", 3, 30))
+    assert merged(parts).document() == whole.document()
+    assert whole.done == sum(whole.totals.values()) == 30
 
 
-REPORT = EXAMPLES.parent / "benchmarks" / "results" / "mutants.json"
-PAGE = EXAMPLES.parent / "docs" / "notes" / "mutants.md"
+def test_parts_of_other_campaigns_are_not_added() -> None:
+    with pytest.raises(ValueError, match="another campaign"):
+        Report("abc", 3, 30).take(Report("abd", 3, 30))
 
 
-def test_the_page_has_the_committed_report() -> None:
-    report = committed(REPORT)
+def test_no_two_sites_give_the_same_mutant() -> None:
+    drawn = list(islice(sites(100_000, SEED), 1500))
+    assert len({mutant(site).digest for site in drawn}) == len(drawn)
+
+
+# Of distinct mutants.
+FEWEST = 70_000
+
+
+def test_the_page_has_the_committed_reports() -> None:
+    report = read(MUTANTS)
     assert report.totals.get(WRONG, 0) == 0
-    assert report.done >= 70_000
-    assert table(report) in PAGE.read_text(encoding="utf-8")
+    assert report.done >= FEWEST
+    text = PAGE.read_text(encoding="utf-8")
+    assert page(text, report, json.loads(RANDOM.read_text(encoding="utf-8"))) == text

@@ -34,17 +34,13 @@ def outcome(site: Site, *, seed: int = 0) -> str:
     The rules alone decide nothing: what they refuse has to be refused by the field test too, which
     the pipeline asks. An exception that is no MirageError is a fault of the verifier and goes on.
     """
-    return outcome_of(site, mutant(site), given(site.graph), seed=seed)
-
-
-def outcome_of(site: Site, ugraph: UGraph, whole: Program, *, seed: int = 0) -> str:
-    """The same of a mutant that is at hand; ``whole`` is the program as it is written."""
+    ugraph = mutant(site)
     program, _ = originals()[site.graph]
     tier = refused_by(program, ugraph, _tests(site.graph, seed), seed=seed)
     if tier:
         return RULES if tier == SMALL and _breaks_rules(ugraph) else tier
     rounds = site.kind not in _ROUNDS_MORE
-    return _ACCEPTED[verdict(whole, ugraph, seed=seed, rounds=rounds)]
+    return _ACCEPTED[verdict(given(site.graph), ugraph, seed=seed, rounds=rounds)]
 
 
 def refused_by(program: Program, ugraph: UGraph, tests: FamilyTests, *, seed: int = 0) -> str:
