@@ -47,9 +47,13 @@ def mutants(graph: UGraph) -> Iterator[tuple[str, UGraph]]:
 
 
 def with_dims(program: Program, block: BlockGraph) -> BlockGraph | None:
-    """The block with its dimensions worked out again; None if a store cannot hold its value."""
+    """The block with its dimensions worked out again; None if a store cannot hold its value, or a
+    value is read before it is there.
+    """
     nodes: list[Node] = []
     for node in block.nodes:
+        if any(a >= len(nodes) for a in node.args):
+            return None
         operands = [nodes[a].dims for a in node.args]
         try:
             dims = node_dims(node, operands, program.dim_names)
