@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import NoneType
 
+from mirage_py.arguments import check_type, shown
 from mirage_py.errors import InputError
 from mirage_py.targets import target as target_named
 from mirage_py.time_budget import PLANS
@@ -27,14 +27,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def check_types(options: object, types: Mapping[str, tuple[type, ...]]) -> None:
-    """InputError for a field that is of none of its types. A bool is an int to Python alone."""
+    """InputError for a field that is of none of its types."""
     for name, kinds in types.items():
-        value = getattr(options, name)
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            words = ["None" if kind is NoneType else kind.__name__ for kind in kinds]
-            raise InputError(
-                f"option '{name}' is {value!r}", repair=f"pass a value of type {' or '.join(words)}"
-            )
+        check_type(name, getattr(options, name), kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +51,27 @@ class Options:
         if self.target != AUTO:
             target_named(self.target)
         if self.effort not in PLANS:
-            raise InputError(f"unknown effort '{self.effort}'", repair="use none, quick or full")
+            raise InputError(
+                f"unknown effort {shown(self.effort)}", repair="use none, quick or full"
+            )
         if self.backend not in _BACKENDS:
             raise InputError(
-                f"unknown back end '{self.backend}'", repair="use auto, triton or cuda"
+                f"unknown back end {shown(self.backend)}", repair="use auto, triton or cuda"
             )
-        if self.budget is not None and (math.isnan(self.budget) or self.budget < 0):
+        if self.budget is not None and not _is_budget(self.budget):
             raise InputError(
-                f"{self.budget} is no budget",
+                f"{shown(self.budget)} is no budget",
                 why="it is in seconds, for the whole optimisation",
                 repair="pass 0 or more, math.inf for no end, or None for what the effort takes",
             )
         if not 0 <= self.seed < SEEDS:
             raise InputError(
-                f"{self.seed} is no seed", repair="pass a whole number from 0 to 2^63 - 1"
+                f"{shown(self.seed)} is no seed", repair="pass a whole number from 0 to 2^63 - 1"
             )
+
+
+def _is_budget(seconds: float) -> bool:
+    try:
+        return float(seconds) >= 0  # NaN is not
+    except OverflowError:  # a whole number that no clock adds
+        return False

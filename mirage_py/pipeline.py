@@ -10,11 +10,13 @@ set (MIRAGE_PY_DUMP) each is written to a numbered text file.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
+from mirage_py.arguments import check_callable, check_type, path_of
 from mirage_py.backends import AUTO, limits_for, rank_for, usable
 from mirage_py.dump import Dump
 from mirage_py.errors import UnsupportedError
@@ -79,6 +81,14 @@ def optimize(
     Raises UnsupportedError for a program with tensors of float64, and CompileError where a GPU is
     to measure CUDA kernels and nothing compiles them.
     """
+    check_type("program", program, (Program,))
+    check_type("limits", limits, (SearchLimits, NoneType))
+    check_type("baselines", baselines, (Mapping, NoneType))
+    for baseline in (baselines or {}).values():
+        check_callable("baselines", baseline)
+    check_callable("progress", progress)
+    check_callable("should_stop", should_stop)
+    journal = None if journal is None else path_of("journal", journal)
     _require_float32(program)
     options = Options(target, backend, effort, budget, seed)
     started = time.monotonic()
@@ -326,7 +336,8 @@ def save(result: Result, folder: Path | str) -> Result:
     """Write the artifact folder; the result that knows where it is."""
     from mirage_py.runtime.artifact import save_artifact
 
-    folder = Path(folder)
+    check_type("result", result, (Result,))
+    folder = path_of("folder", folder)
     result = replace(result, artifact=folder)
     save_artifact(folder, program=result.program, plan=result.plan, report=result.document())
     return result

@@ -12,18 +12,20 @@ An empty variable counts as unset.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from mirage_py.arguments import shown, unusable
 from mirage_py.errors import InputError
 
 MAX_DEFAULT_WORKERS = 16
 # No machine has more cores, and each process takes hundreds of megabytes.
 MAX_WORKERS = 1024
 DEFAULT_COMPILE_TIMEOUT_S = 120.0
+# A day. Clocks of the operating system end at a few hundred years.
+MAX_COMPILE_TIMEOUT_S = 86_400.0
 
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
@@ -69,10 +71,21 @@ def _folder(env: Mapping[str, str], name: str) -> Path | None:
     text = env.get(name, "").strip()
     if not text:
         return None
-    path = Path(text).expanduser().absolute()
+    try:
+        path = Path(text).expanduser().absolute()
+        why = unusable(path)
+    except RuntimeError as error:  # a home that there is not
+        path, why = Path(text), str(error)
+    if why:
+        raise InputError(
+            f"{shown(text)} is no folder",
+            where=name,
+            why=why,
+            repair=f"set {name} to a folder; it is made when it does not exist",
+        )
     if path.exists() and not path.is_dir():
         raise InputError(
-            f"'{text}' is a file",
+            f"{shown(text)} is a file",
             where=name,
             why="the variable names a folder",
             repair=f"set {name} to a folder; it is made when it does not exist",
@@ -91,7 +104,7 @@ def _workers(env: Mapping[str, str]) -> int:
         workers = 0
     if not 1 <= workers <= MAX_WORKERS:
         raise InputError(
-            f"'{text:.40}' is not a number of processes",
+            f"{shown(text)} is not a number of processes",
             where=name,
             why=f"it must be a whole number from 1 to {MAX_WORKERS}",
             repair=f"{name}=2, or unset it to use the cores of this machine",
@@ -107,12 +120,12 @@ def _compile_timeout_s(env: Mapping[str, str]) -> float:
     try:
         seconds = float(text)
     except ValueError:
-        seconds = math.nan
-    if not (math.isfinite(seconds) and seconds > 0):
+        seconds = 0.0
+    if not 0 < seconds <= MAX_COMPILE_TIMEOUT_S:
         raise InputError(
-            f"'{text}' is not a number of seconds",
+            f"{shown(text)} is not a number of seconds",
             where=name,
-            why="it must be a finite number above 0",
+            why=f"it must be a number above 0, {MAX_COMPILE_TIMEOUT_S:.0f} at most",
             repair=f"{name}={DEFAULT_COMPILE_TIMEOUT_S:.0f}, or unset it",
         )
     return seconds
@@ -126,7 +139,7 @@ def _no_cache(env: Mapping[str, str]) -> bool:
     if text in _TRUE:
         return True
     raise InputError(
-        f"'{env[name]}' is neither yes nor no",
+        f"{shown(env[name])} is neither yes nor no",
         where=name,
         why=f"it must be one of {', '.join(_TRUE + _FALSE)}",
         repair=f"{name}=1 to work without the cache",

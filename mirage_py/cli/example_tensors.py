@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from mirage_py.cli.number_options import WHOLE
 from mirage_py.cli.user_module import call_example_inputs
 from mirage_py.errors import InputError
 from mirage_py.frontend.spec.source import did_you_mean
@@ -28,7 +29,7 @@ def parse_input(text: str) -> tuple[str, str, tuple[int, ...]]:
             repair=f"for instance {_EXAMPLE}",
         )
     axes = [axis.strip() for axis in found["shape"].split(",")] if found["shape"].strip() else []
-    if not all(axis.isdigit() and int(axis) > 0 for axis in axes):
+    if not all(WHOLE.fullmatch(axis) and int(axis) > 0 for axis in axes):
         raise InputError(
             f"'[{found['shape']}]' is not a shape",
             where=f"--input {text}",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from mirage_py.arguments import path_of
 from mirage_py.cli.number_options import Seed
 from mirage_py.cli.screen import Screen, stdout_to_stderr
 from mirage_py.targets import ALL_TARGETS
@@ -70,7 +70,7 @@ def explain(
     """  # noqa: D301  \b is click's mark for lines that stay as they are
     with stdout_to_stderr(), screen.progress() as progress:
         progress("reading")
-        if Path(subject).is_dir():
+        if path_of("subject", subject).is_dir():
             given = {"--target": target != "auto", "--limit": limits, "--size": sizes}
             _refuse_options(subject, {**given, "--input": inputs})
             explanation = _of_artifact(subject)

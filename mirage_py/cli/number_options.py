@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import click
 
 from mirage_py.options import SEEDS
+
+# Not "²", which is a digit too; of more digits nothing can be counted.
+WHOLE = re.compile(r"[0-9]{1,18}")
 
 
 class Seconds(click.FloatRange):

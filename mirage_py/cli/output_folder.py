@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mirage_py.arguments import path_of
 from mirage_py.errors import InputError
 from mirage_py.runtime.manifest import NAME as MANIFEST
 
@@ -18,7 +19,7 @@ def check_output(folder: Path) -> None:
 
     The folder may be missing, empty, or an artifact: that one is replaced.
     """
-    if folder.is_dir():
+    if path_of("-o", folder).is_dir():
         held = sorted(path.name for path in folder.iterdir())
         if held and MANIFEST not in held:
             raise InputError(

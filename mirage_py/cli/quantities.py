@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
+from mirage_py.arguments import shown
 from mirage_py.errors import InputError
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _WORDS = (("w", "week"), ("d", "day"), ("h", "hour"), ("m", "minute"))
 _JUST_NOW_S = 60.0
-_FORM = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)")
+_FORM = re.compile(r"(?P<number>[0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?P<unit>[A-Za-z]*)")
 
 
 def read_age(text: str, option: str) -> float:
@@ -18,7 +19,7 @@ def read_age(text: str, option: str) -> float:
     found = _FORM.fullmatch(text.strip())
     if found is None or found["unit"].lower() not in _SECONDS:
         raise InputError(
-            f"'{text}' is not an age",
+            f"{shown(text)} is not an age",
             where=option,
             why="an age is a number and s, m, h, d or w",
             repair=f"for instance {option} 30d",
@@ -31,7 +32,7 @@ def read_size(text: str, option: str) -> int:
     found = _FORM.fullmatch(text.strip())
     if found is None or found["unit"].lower() not in _BYTES:
         raise InputError(
-            f"'{text}' is not a size",
+            f"{shown(text)} is not a size",
             where=option,
             why="a size is a number and kB, MB or GB",
             repair=f"for instance {option} 500MB",

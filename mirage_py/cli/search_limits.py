@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from mirage_py.arguments import shown
+from mirage_py.cli.number_options import WHOLE
 from mirage_py.errors import InputError
 from mirage_py.frontend.spec.source import did_you_mean
 from mirage_py.search.search import SearchLimits
@@ -27,16 +29,16 @@ def read_limits(texts: Sequence[str]) -> SearchLimits:
         changed: dict[str, Any]
         if name == _RINGS and value in ("factored", "expanded"):
             changed = {name: ("factored",) if value == "factored" else ("factored", "expanded")}
-        elif not (equals and value.isdigit() and int(value) > 0):
+        elif not (equals and WHOLE.fullmatch(value) and int(value)):
             raise InputError(
-                f"'{text}' is not a limit",
+                f"{shown(text)} is not a limit",
                 where="--limit",
-                why="a limit is NAME=N, the number whole and at least 1, or rings=factored",
+                why="a limit is NAME=N, the number whole, from 1 to 10^18, or rings=factored",
                 repair="for instance --limit max_tensors=6000",
             )
         elif name not in known:
             raise InputError(
-                f"there is no limit '{name}'",
+                f"there is no limit {shown(name)}",
                 where="--limit",
                 why=f"the limits are {', '.join((*known, _RINGS))}",
                 repair=did_you_mean(name, known, "name one of them"),

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mirage_py.arguments import shown
 from mirage_py.cli.example_tensors import example_arguments
+from mirage_py.cli.number_options import WHOLE
 from mirage_py.cli.user_module import find_function, functions_in, import_file
 from mirage_py.errors import InputError
 from mirage_py.ugraph.program import Program
@@ -60,9 +62,9 @@ def read_source(text: str, *, inputs: Sequence[str] = (), sizes: Sequence[str] =
 def parse_size(text: str) -> tuple[str, int]:
     """``B=16`` as name and number. Raises InputError."""
     name, equals, number = (part.strip() for part in text.partition("="))
-    if not (equals and name.isidentifier() and number.isdigit()):
+    if not (equals and name.isidentifier() and WHOLE.fullmatch(number)):
         raise InputError(
-            f"'{text}' is not a size",
+            f"{shown(text)} is not a size",
             where="--size",
             why="a size is NAME=NUMBER, the number whole and at least 1",
             repair="for instance --size B=16",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mirage_py.arguments import path_of
 from mirage_py.cli.source import is_function, read_source
 from mirage_py.errors import FormatError, InputError, ValidationError
 from mirage_py.ugraph.files import read_text
@@ -43,7 +44,7 @@ def read_subject(text: str, *, inputs: Sequence[str] = (), sizes: Sequence[str] 
     """
     if is_function(text):
         return Subject(text, read_source(text, inputs=inputs, sizes=sizes).program)
-    path = Path(text)
+    path = path_of("subject", text)
     if path.is_dir():
         from mirage_py.runtime.artifact import load_artifact
 

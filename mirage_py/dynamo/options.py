@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from types import NoneType
 from typing import Any
 
+from mirage_py.arguments import check_type, shown
 from mirage_py.errors import InputError
 from mirage_py.options import Options
 
@@ -19,12 +21,12 @@ _CHOICES = {
 }
 _TYPES: dict[str, tuple[type, ...]] = {
     "target": (str,),
-    "budget": (int, float, type(None)),
+    "budget": (int, float, NoneType),
     "seed": (int,),
     "cache": (bool,),
     "cuda_graphs": (bool,),
-    "max_regions": (int, type(None)),
-    "max_sizes": (int, type(None)),
+    "max_regions": (int, NoneType),
+    "max_sizes": (int, NoneType),
     "min_gain": (int, float),
     "inductor": (Mapping,),
 }
@@ -85,9 +87,11 @@ def backend_options(
 
     Raises InputError for a mode, a key or a value that there is not, with those that there are.
     """
+    check_type("mode", mode, (str, NoneType), where="torch.compile")
+    check_type("options", options, (Mapping, NoneType), where="torch.compile")
     if mode is not None and mode not in _MODES:
         raise InputError(
-            f"unknown mode '{mode}'", where="torch.compile", repair=f"use {', '.join(_MODES)}"
+            f"unknown mode {shown(mode)}", where="torch.compile", repair=f"use {', '.join(_MODES)}"
         )
     chosen = replace(BackendOptions(), **_MODES[mode or "default"])
     for key, value in (options or {}).items():
@@ -99,31 +103,26 @@ def backend_options(
 
 
 def _check(key: str, value: object) -> None:
+    check_type("options", key, (str,), where="torch.compile")
     known = [f.name for f in fields(BackendOptions)]
     if key not in known:
         close = difflib.get_close_matches(key, known, 1)
         hint = f"did you mean '{close[0]}'? " if close else ""
         raise InputError(
-            f"unknown option '{key}'",
+            f"unknown option {shown(key)}",
             where="torch.compile",
             repair=f"{hint}the options are {', '.join(known)}",
         )
     if key in _CHOICES and value not in _CHOICES[key]:
         raise InputError(
-            f"option '{key}' is {value!r}",
+            f"'{key}' is {shown(value)}",
             where="torch.compile",
             repair=f"use {', '.join(_CHOICES[key])}",
         )
-    # A bool is an int to Python, and a mistake here.
-    expected = _TYPES.get(key)
-    wrong_bool = isinstance(value, bool) and expected is not None and bool not in expected
-    if expected is not None and (wrong_bool or not isinstance(value, expected)):
-        names = " or ".join("None" if t is type(None) else t.__name__ for t in expected)
-        raise InputError(
-            f"option '{key}' is {value!r}", where="torch.compile", repair=f"pass {names}"
-        )
+    if key in _TYPES:
+        check_type(key, value, _TYPES[key], where="torch.compile")
     # Not below 0, and a number: NaN is neither below nor above.
     if isinstance(value, int | float) and not value >= 0:
         raise InputError(
-            f"option '{key}' is {value!r}", where="torch.compile", repair="pass 0 or more"
+            f"'{key}' is {shown(value)}", where="torch.compile", repair="pass 0 or more"
         )

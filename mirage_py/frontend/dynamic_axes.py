@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from mirage_py.arguments import shown
 from mirage_py.errors import InputError
 from mirage_py.frontend.torch.call_key import Call
 from mirage_py.frontend.torch.calls import Signature
@@ -55,7 +56,7 @@ def check_axes(declared: object) -> None:
     ):
         return
     raise InputError(
-        f"option 'dynamic' is {declared!r}",
+        f"'dynamic' is {shown(declared)}",
         why="it says which axes of which parameters change",
         repair='pass a dict such as dynamic={"x": {0: "tokens"}}, or {"x": (0,)} without names',
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from mirage_py.arguments import shown
 from mirage_py.errors import InputError
 from mirage_py.frontend.dynamic_axes import Declared, check_axes
 from mirage_py.options import check_types
@@ -57,16 +58,15 @@ class CallOptions:
         check_axes(self.dynamic)
         if any(type(edge) is not int for edge in self.edges):
             raise InputError(
-                f"bucket edges {list(self.edges)} are no whole numbers",
+                f"bucket edges {shown(list(self.edges))} are no whole numbers",
                 repair="pass the upper ends of buckets, as in edges=(64, 256)",
             )
-        if self.shapes is not None:
-            ShapePolicy(self.shapes, self.edges)  # one that there is none of is an error here
+        _ = self.policy  # one that there is none of is an error here
 
     @property
     def policy(self) -> ShapePolicy:
         """What dynamic dimensions get."""
-        return ShapePolicy(self.shapes or BUCKETED, self.edges)
+        return ShapePolicy(BUCKETED if self.shapes is None else self.shapes, self.edges)
 
 
 def default_optimizer(options: CallOptions) -> Optimizer:

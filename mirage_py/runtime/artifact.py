@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from mirage_py import __version__
+from mirage_py.arguments import path_of
 from mirage_py.errors import FormatError, MirageError
 from mirage_py.runtime.atomic import write_folder
 from mirage_py.runtime.eager import torch_function
@@ -112,7 +113,7 @@ def load_artifact(folder: Path | str) -> Artifact:
     Raises FormatError, with the file and the repair, when a file is missing, is not what the
     manifest says, or is not what this version makes of plan.json.
     """
-    folder = Path(folder).absolute()
+    folder = path_of("folder", folder).absolute()
     manifest = read_manifest(folder)
     program = load_text(
         read_checked(folder, "program.json", manifest), str(folder / "program.json")

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from mirage_py.arguments import check_type
 from mirage_py.errors import FormatError
 from mirage_py.runtime.artifact import Artifact, load_artifact
 from mirage_py.runtime.emission import emit_steps
@@ -51,6 +52,7 @@ def artifact_of(text_or_folder: str | Path, *, trials: int = 4, seed: int = 0) -
     Raises FormatError for anything else, and VerificationError where the plan of a line is found
     not to compute its program, in ``trials`` trials over finite fields.
     """
+    check_type("text_or_folder", text_or_folder, (str, Path))
     text = str(text_or_folder)
     if not is_plan_text(text):
         return load_artifact(text)

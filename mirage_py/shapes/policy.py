@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mirage_py.arguments import shown
 from mirage_py.errors import InputError
 
 STATIC, BUCKETED, SYMBOLIC = "static", "bucketed", "symbolic"
@@ -33,13 +34,19 @@ class ShapePolicy:
     def __post_init__(self) -> None:
         if self.kind not in POLICIES:
             raise InputError(
-                f"unknown shape policy '{self.kind}'", repair=f"use one of {', '.join(POLICIES)}"
+                f"unknown shape policy {shown(self.kind)}",
+                repair=f"use one of {', '.join(POLICIES)}",
             )
         rising = all(a < b for a, b in zip((0, *self.edges), self.edges, strict=False))
         if not rising:
             raise InputError(
-                f"bucket edges {list(self.edges)} do not rise from 1",
+                f"bucket edges {shown(list(self.edges))} do not rise from 1",
                 repair="give each upper end once, in rising order",
+            )
+        if self.edges and self.edges[-1] > LARGEST_SIZE:
+            raise InputError(
+                f"bucket edge {shown(self.edges[-1])} is too large",
+                repair=f"end at {LARGEST_SIZE} at most",
             )
 
     def bucket(self, size: int) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from adversarial.corpus import Site, sites
 from adversarial.explain import explanation
 from adversarial.report import UNEXPLAINED, Report, merged, table, write
 from adversarial.trial import EQUAL, WRONG, outcome
+
 from benchmarks.provenance import commit
 
 # Mutants that a process takes at once, and such portions that wait for each process.
@@ -39,9 +40,7 @@ def judged(portion: list[Site], seed: int) -> Judged:
     return found
 
 
-def campaign(
-    report: Report, jobs: int = 1, shard: tuple[int, int] = (0, 1)
-) -> Iterator[Report]:
+def campaign(report: Report, jobs: int = 1, shard: tuple[int, int] = (0, 1)) -> Iterator[Report]:
     """The report after every portion. Processes judge while the next mutants are drawn."""
     drawn = islice(sites(report.count, report.seed), shard[0], None, shard[1])
     portions = iter(lambda: list(islice(drawn, _AT_ONCE)), [])

@@ -12,6 +12,7 @@ from typing import Any
 
 from adversarial.report import UNEXPLAINED, Report, read, table
 from adversarial.trial import EQUAL, FLOATS, WRONG
+
 from benchmarks.marks import filled
 
 ROOT = Path(__file__).parents[2]
@@ -31,11 +32,14 @@ def of_mutants(report: Report) -> str:
     programs = dict.fromkeys(map(_program, report.graphs))
     accepted = sum(report.totals.get(outcome, 0) for outcome in (EQUAL, FLOATS, WRONG))
     wrong = report.accepted.get(WRONG, [])
-    lines = [
+    first = (
         f"{report.done:,} distinct mutants of {len(report.graphs)} µGraphs of {len(programs)}"
         f" programs, {len(report.counts)} kinds of mistakes (seed {report.seed}, commit"
         f" {report.commit}): {report.done - accepted:,} were refused, **{len(wrong)} wrong ones"
-        " were accepted**.",
+        " were accepted**."
+    )
+    lines = [
+        first,
         "",
         *(f"* accepted and wrong: {site}" for site in wrong),
         *([""] if wrong else []),
@@ -69,15 +73,22 @@ def of_programs(document: Mapping[str, Any]) -> str:
         number("fault of the proof"),
         number(*(f"{start}different" for start in refused)),
     )
+    titles = (
+        "programs", "families", "accepted, float64 sees no difference", "accepted and different",
+        "proved and different", "different, refused",
+    )  # fmt: skip
+    alike = number(*(f"{start}same" for start in refused))
+    rest = (
+        f"{number('proved'):,} families are proved. {number('programs without a family'):,}"
+        f" programs have no family. {alike:,} families in which float64 sees no difference were"
+        f" refused all the same. Commit {document['commit']}."
+    )
     lines = [
-        "| programs | families | accepted, float64 sees no difference | accepted and different |"
-        " proved and different | different, refused |",
+        f"| {' | '.join(titles)} |",
         "|---:|---:|---:|---:|---:|---:|",
         f"| {' | '.join(f'{cell:,}' for cell in row)} |",
         "",
-        f"{number('proved'):,} families are proved. {number('programs without a family'):,} programs"
-        f" have no family. {number(*(f'{start}same' for start in refused)):,} families in which"
-        f" float64 sees no difference were refused all the same. Commit {document['commit']}.",
+        rest,
     ]
     for fault in document["faults"]:
         title, _, rest = fault.partition("\n")

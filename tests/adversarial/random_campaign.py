@@ -23,8 +23,8 @@ from typing import Any
 
 from adversarial.judge import DIFFERENT, OVERFLOWS, verdict
 from adversarial.random_programs import random_program
-from benchmarks.provenance import commit
 
+from benchmarks.provenance import commit
 from mirage_py.errors import MirageError
 from mirage_py.pipeline import normalise
 from mirage_py.search.family import Family

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import NoneType
 from unicodedata import normalize
 
 import numpy as np
 
+from mirage_py.arguments import check_type
 from mirage_py.errors import InputError, SpecError
 from mirage_py.frontend.spec.extents import infer
 from mirage_py.frontend.spec.lower import Lowering
@@ -41,6 +43,8 @@ def parse(
         SpecError: the text is no spec; with line, column, a caret and a repair.
         InputError: ``sizes`` does not fit the text.
     """
+    check_type("text", text, (str,))
+    check_type("sizes", sizes, (Mapping, NoneType))
     source = Source(file, re.sub(r"\r\n?", "\n", text.removeprefix("\ufeff")))
     if name is None:
         name = _title(Path(file).stem) if file != "<spec>" else "program"

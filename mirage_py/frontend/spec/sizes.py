@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from mirage_py.arguments import shown
 from mirage_py.errors import InputError
 from mirage_py.frontend.spec.source import Source, did_you_mean
 from mirage_py.frontend.spec.tree import Binary, Expr, Name, Number, Size, Unary
@@ -37,7 +38,7 @@ def resolve(source: Source, written: Sequence[Size], bound: Mapping[str, int]) -
         if value < 1:
             raise source.error(
                 size.value.span,
-                f"size '{size.name}' is {value}",
+                f"size '{size.name}' is {shown(value)}",
                 why="an empty tensor needs no kernel",
                 repair="use 1 or more",
             )
@@ -58,7 +59,7 @@ def _check_bound(source: Source, known: Sequence[str], bound: Mapping[str, int])
         is_whole = isinstance(given, int) and not isinstance(given, bool)
         if not is_whole or not 1 <= value <= MAX_SIZE:
             raise InputError(
-                f"size '{name}' cannot be {value!r}",
+                f"size '{name}' cannot be {shown(value)}",
                 where=source.file,
                 repair=f"give a whole number from 1 to {MAX_SIZE}",
             )
@@ -72,7 +73,9 @@ def integer(source: Source, sizes: Mapping[str, int], expr: Expr) -> int:
     """
     value = _integer(source, sizes, expr)
     if abs(value) > MAX_SIZE:
-        raise source.error(expr.span, f"this size is {value}", repair=f"stay below {MAX_SIZE}")
+        raise source.error(
+            expr.span, f"this size is {shown(value)}", repair=f"stay below {MAX_SIZE}"
+        )
     return value
 
 

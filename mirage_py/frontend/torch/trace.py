@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from mirage_py.arguments import check_callable
 from mirage_py.errors import InputError
 from mirage_py.frontend.torch import source
 from mirage_py.frontend.torch.calls import Signature
@@ -93,6 +94,7 @@ def trace(fn: Callable[..., Any], *example_inputs: Any, name: str | None = None)
 
     Raises UnsupportedError, with the line of the function, where something cannot be in a program.
     """
+    check_callable("fn", fn)
     signature = Signature.of(fn)
     try:
         arguments = signature.bind(example_inputs, {})
