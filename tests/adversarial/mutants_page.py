@@ -1,5 +1,6 @@
-"""The figures of docs/notes/mutants.md, from the reports of the two campaigns: ``PYTHONPATH=tests python
--m adversarial.mutants_page``. They stand between marks; people write the rest.
+"""The figures of docs/notes/mutants.md, from the reports of the two campaigns:
+``PYTHONPATH=tests python -m adversarial.mutants_page``. They stand between marks; people write the
+rest.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def of_mutants(report: Report) -> str:
     accepted = sum(report.totals.get(outcome, 0) for outcome in (EQUAL, FLOATS, WRONG))
     wrong = report.accepted.get(WRONG, [])
     first = (
-        f"{report.done:,} distinct mutants of {len(report.graphs)} µGraphs of {len(programs)}"
+        f"{report.done:,} mutants of {len(report.graphs)} µGraphs of {len(programs)}"
         f" programs, {len(report.counts)} kinds of mistakes (seed {report.seed}, commit"
         f" {report.commit}): {report.done - accepted:,} were refused, **{len(wrong)} wrong ones"
         " were accepted**."
