@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-EVERYWHERE = ("errors", "settings")
+EVERYWHERE = ("errors", "arguments", "settings")
 
 # Section -> the sections it may import, besides itself and EVERYWHERE.
 STANDS_ON: dict[str, tuple[str, ...]] = {
     "errors": (),
+    "arguments": (),
     "settings": (),
     "targets": (),
     "time_budget": (),
