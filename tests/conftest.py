@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import gc
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--quick"):
         quick.install()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is imported stays for the whole run: no collection of garbage looks at it again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

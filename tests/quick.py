@@ -15,8 +15,14 @@ FOLDERS = (
     "unit/shapes",
     "unit/ugraph",
 )
-# They compare with PyTorch.
-BUT = ("unit/frontend/spec/test_examples.py", "unit/frontend/spec/test_large.py")
+# The first two compare with PyTorch; each of the others takes more than five seconds.
+BUT = (
+    "unit/frontend/spec/test_examples.py",
+    "unit/frontend/spec/test_large.py",
+    "unit/axioms/test_large_programs.py",
+    "unit/axioms/test_proof_attacks.py",
+    "unit/axioms/test_proof_check.py",
+)
 # Without torch there is no torch.compile; it takes seconds to import besides.
 MODULES = ("cupy", "torch", "triton")
 PROGRAMS = ("c++", "cc", "clang", "clang++", "g++", "gcc", "nvcc", "ptxas")
