@@ -30,8 +30,8 @@ from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import CompileError
 from mirage_py.runtime.code_check.check import (
     HOPPER,
-    MOST_EVENTS,
     CodeReport,
+    Effort,
     check_code,
     traced,
 )
@@ -82,9 +82,9 @@ class Named:
         """For this PTX."""
         return self.compiled.launch(parse(text, self.kernel.name), self.program, self.block)
 
-    def checked(self, text: str, most_events: int = MOST_EVENTS) -> CodeReport:
+    def checked(self, text: str, effort: Effort | None = None) -> CodeReport:
         """The report on this PTX."""
-        return check_code(text, self.kernel.name, lambda _: self.launch(text), most_events)
+        return check_code(text, self.kernel.name, lambda _: self.launch(text), effort)
 
 
 def measured_plans(backend: str = "cuda") -> Iterator[tuple[str, Plan]]:
@@ -241,7 +241,7 @@ def main() -> int:
     found, fit, clean = [], [], 0
     chosen = ((n, p) for n, p in sources if asked.only in n and n != asked.skip)
     for named in kernels(chosen, asked.capability):
-        report = named.checked(named.text, asked.events)
+        report = named.checked(named.text, Effort(events=asked.events))
         found.append(row_of(named, report))
         clean += report.clean
         if report.clean and 100 < report.events <= _MOST_EVENTS:

@@ -43,6 +43,8 @@ class Evidence:
     functions: Mapping[str, Any] | None = None
     # The JSON form of what the float gate has seen on each set of inputs (verify.float_case).
     float_sets: tuple[Mapping[str, Any], ...] = ()
+    # The JSON form of what the checker of emitted code says of each kernel (code_check).
+    code: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +265,7 @@ class Result:
                 "float_sets": list(evidence.float_sets) if evidence else [],
                 "samples": evidence.samples if evidence else 0,
                 "functions": evidence.functions if evidence else None,
+                "code": list(evidence.code) if evidence else [],
             },
             "search": self.search.document(),
             "candidates": [c.document() for c in self.candidates],

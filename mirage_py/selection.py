@@ -311,6 +311,8 @@ class Ranking:
     ) -> Result:
         first = self.instances[0].plan.backend if self.instances else "triton"
         instance = next((i for i in self.instances if i.plan == plan), None)
+        if plan is not None and evidence is not None:
+            evidence = replace(evidence, code=_code_of(plan, self.target))
         return Result(
             program=self.program,
             target=self.target.name,
@@ -324,6 +326,13 @@ class Ranking:
             candidates=tuple(candidates),
             notes=(*self.notes, *notes),
         )
+
+
+def _code_of(plan: Plan, target: Target) -> tuple[Mapping[str, Any], ...]:
+    """What the checker of emitted code says of the kernels of a plan."""
+    from mirage_py.runtime.code_check.check import check_winner
+
+    return tuple(report.document() for report in check_winner(plan, target.capability))
 
 
 class _Climb:

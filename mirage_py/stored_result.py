@@ -62,6 +62,7 @@ def _evidence(held: Json) -> Evidence:
         proof=held["proof"],
         functions=held["functions"],
         float_sets=tuple(held["float_sets"]),
+        code=tuple(held.get("code", ())),
     )
 
 

@@ -42,6 +42,7 @@ SCHEMA_1: dict[str, Any] = {
         "samples": int,
         "functions": MAYBE_OBJECT,
         "float_sets": list,
+        "code": list,
     },
     "search": {
         "seconds": NUMBER,

@@ -50,3 +50,17 @@ def _sentences(evidence: Mapping[str, Any], proof: str) -> Iterator[str]:
     for found in sets:
         if found.telling < found.elements:
             yield f"Of the set {set_words(found)}."
+    yield from map(_code_words, evidence.get("code", ()))
+
+
+def _code_words(code: Mapping[str, Any]) -> str:
+    """Of a kernel's compiled text."""
+    name = code["kernel"]
+    if not code["checked"]:
+        return f"The compiled text of {name} was not checked: {code['reason']}."
+    if code["faults"]:
+        return f"The compiled text of {name} has a fault: {code['faults'][0]}."
+    return (
+        f"By the compiled text of {name}, its {code['blocks']} blocks stay inside of their tensors "
+        f"and write each output once; nothing races ({code['events']} events in order)."
+    )

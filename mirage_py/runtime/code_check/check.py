@@ -27,12 +27,21 @@ from mirage_py.ugraph.ugraph import BlockGraph
 
 # What they register is in force now.
 REGISTERED = (accesses, effects, meetings)
-# What one check may cost: instructions of warps that are followed, and events that are ordered.
-MOST_INSTRUCTIONS = 4_000_000
-MOST_EVENTS = 150_000
 _MOST_BLOCKS = 1 << 15
 _DEEP = 20_000
 HOPPER = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What one check may cost: instructions of warps that are followed, events that are ordered."""
+
+    instructions: int = 4_000_000
+    events: int = 150_000
+
+
+QUICK = Effort(20_000, 4_000)
+_ASKED = "`mirage-py verify --code`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,9 @@ class CodeReport:
         )
 
 
-def check_plan(plan: Plan, capability: int = HOPPER) -> tuple[CodeReport, ...]:
+def check_plan(
+    plan: Plan, capability: int = HOPPER, effort: Effort | None = None
+) -> tuple[CodeReport, ...]:
     """A report for each kernel of a plan; those of Triton are compiled for sm_``capability``.
     Raises ScheduleError where a kernel cannot be emitted.
     """
@@ -88,20 +99,37 @@ def check_plan(plan: Plan, capability: int = HOPPER) -> tuple[CodeReport, ...]:
     reports = []
     for kernel, block in zip(emit_kernels(plan), blocks, strict=True):
         try:
-            reports.append(check_kernel(kernel, plan.ugraph.program, block, capability))
+            reports.append(check_kernel(kernel, plan.ugraph.program, block, capability, effort))
         except CompileError as error:
             reports.append(CodeReport(kernel.name, unsupported=error.what))
     return tuple(reports)
 
 
-def check_code(text: str, name: str, launch_for: Any, most_events: int = MOST_EVENTS) -> CodeReport:
+def check_winner(plan: Plan, capability: int) -> tuple[CodeReport, ...]:
+    """``check_plan`` for about a second: of what Triton has compiled, and of small kernels."""
+    if plan.backend != "triton":
+        return tuple(
+            CodeReport(kernel.name, unsupported=f"it is left to {_ASKED}")
+            for kernel in plan.ugraph.kernels
+            if isinstance(kernel, BlockGraph)
+        )
+    try:
+        return check_plan(plan, capability, QUICK)
+    except Exception as error:  # noqa: BLE001
+        # A fault of the checker costs no plan.
+        return (
+            CodeReport(plan.ugraph.kernels[0].name, unsupported=f"the checker failed: {error}"),
+        )
+
+
+def check_code(text: str, name: str, launch_for: Any, effort: Effort | None = None) -> CodeReport:
     """Check PTX. ``launch_for(entry)`` gives the launch."""
     started = time.perf_counter()
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _DEEP))
     try:
         entry = parse(text, name)
-        return _checked(entry, launch_for(entry), started, most_events)
+        return _checked(entry, launch_for(entry), started, effort or Effort())
     except UnsupportedError as reason:
         return CodeReport(name, unsupported=str(reason), seconds=time.perf_counter() - started)
     except InputError as error:
@@ -111,34 +139,37 @@ def check_code(text: str, name: str, launch_for: Any, most_events: int = MOST_EV
 
 
 def check_kernel(
-    kernel: EmittedKernel, program: Program, block: BlockGraph, capability: int = HOPPER
+    kernel: EmittedKernel,
+    program: Program,
+    block: BlockGraph,
+    capability: int = HOPPER,
+    effort: Effort | None = None,
 ) -> CodeReport:
     """Compile the kernel that was emitted for ``block`` to PTX and check that.
 
     Raises CompileError where there is no compiler or it takes the text not.
     """
     found = compiled(kernel, capability)
-    return check_code(found.text, kernel.name, lambda e: found.launch(e, program, block))
+    return check_code(found.text, kernel.name, lambda e: found.launch(e, program, block), effort)
 
 
-def _checked(entry: Entry, launch: Launch, started: float, most_events: int) -> CodeReport:
+def _checked(entry: Entry, launch: Launch, started: float, effort: Effort) -> CodeReport:
     if launch.threads % 32:
         raise UnsupportedError(f"{launch.threads} threads are no whole warps")
     if launch.blocks > _MOST_BLOCKS:
         raise UnsupportedError(f"{launch.blocks} blocks are too many")
     faults = register_faults(entry)
     stored = stored_bits(entry)
-    program, traces = traced(entry, launch)
+    program, traces = traced(entry, launch, effort)
     memory = program.memory
     faults += memory.faults
     if not faults:
         faults += memory.unwritten()
     groups = classes(traces, launch)
     events = sum(map(len, traces)) * launch.cluster
-    if events * len(groups) > most_events:
-        raise UnsupportedError(
-            f"{events} events in each of {len(groups)} kinds of blocks are more than {most_events}"
-        )
+    if events * len(groups) > effort.events:
+        each = f"{events} events in each of {len(groups)} kinds of blocks"
+        raise UnsupportedError(f"{each} are more than {effort.events}")
     done = 0
     for first in () if memory.faults else groups:
         blocks = range(first, first + launch.cluster)
@@ -161,10 +192,13 @@ def _checked(entry: Entry, launch: Launch, started: float, most_events: int) -> 
     )
 
 
-def traced(entry: Entry, launch: Launch) -> tuple[EntryOfLaunch, list[list[Event]]]:
+def traced(
+    entry: Entry, launch: Launch, effort: Effort | None = None
+) -> tuple[EntryOfLaunch, list[list[Event]]]:
     """What each warp of all blocks does, and the memory that it was followed with."""
     memory = GlobalMemory(launch, entry.parameters)
-    program = EntryOfLaunch(entry, launch, memory, budget=MOST_INSTRUCTIONS)
+    most = (effort or Effort()).instructions
+    program = EntryOfLaunch(entry, launch, memory, budget=most)
     return program, [WarpRun(program, warp).run() for warp in range(launch.threads // 32)]
 
 

@@ -13,9 +13,10 @@ from several_kernels import over
 
 from benchmarks.planted_code import Planted, planted
 from benchmarks.planted_triton import OF_TRITON
+from mirage_py.cli.evidence_words import evidence_words
 from mirage_py.frontend.spec import parse
-from mirage_py.runtime.code_check.check import check_plan
-from mirage_py.runtime.code_check.events import OUTPUT, RACE, Tensor
+from mirage_py.runtime.code_check.check import CodeReport, Effort, check_plan, check_winner
+from mirage_py.runtime.code_check.events import OUTPUT, RACE, Fault, Tensor
 from mirage_py.ugraph.plan import LaunchOptions, Plan
 
 # Lines in which such a fault reads other places of the same tensor: a wrong value, in order.
@@ -82,6 +83,35 @@ def test_what_triton_compiles_is_checked(capability: int) -> None:
     assert found.clean, str(found)
     assert found.blocks == 8
     assert found.events > 8
+
+
+def test_a_report_says_what_was_checked_of_the_winner() -> None:
+    plan = Plan(over(parse(SPEC), KERNEL), (LaunchOptions(4, ()),))
+    (found,) = check_winner(plan, 90)
+    assert found.clean
+    (sentence,) = evidence_words(_verification(found), "")[-1:]
+    assert "its 8 blocks stay inside" in sentence
+    (left,) = check_plan(plan, 90, Effort(events=3))
+    assert "more than 3" in left.unsupported
+    assert "was not checked" in evidence_words(_verification(left), "")[-1]
+    (cuda,) = check_winner(replace(plan, backend="cuda"), 90)
+    assert "verify --code" in cuda.unsupported
+    wrong = replace(found, faults=(Fault(RACE, 7, "two threads"),))
+    assert "has a fault: race, line 7" in evidence_words(_verification(wrong), "")[-1]
+
+
+def _verification(report: CodeReport) -> dict[str, object]:
+    return {
+        "trials": 1,
+        "primes": [7],
+        "error_bound": None,
+        "bound_reason": "",
+        "samples": 0,
+        "max_rel_error": 0.0,
+        "float_bound": 1.0,
+        "float_source": "here",
+        "code": [report.document()],
+    }
 
 
 _SAME = """
