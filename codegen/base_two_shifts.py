@@ -232,8 +232,7 @@ def stored_in_base_two(typed: Sequence[TypedBlock], between: Iterable[str]) -> f
     """The tensors of ``between``, which only these blocks read and write, that hold shifts in base
     2: nothing else is stored to them, and each of these kernels can take them so.
     """
-    blocks = [t.block for t in typed]
-    chosen = {t for t in between if _holds_shifts(blocks, t)}
+    chosen = set(shift_tensors([t.block for t in typed], between))
     while chosen:
         found = [BaseTwoShifts(t.block, t.dtypes, chosen) for t in typed]
         refused = {t for t in chosen if not all(shifts.agrees(t) for shifts in found)}
@@ -241,6 +240,11 @@ def stored_in_base_two(typed: Sequence[TypedBlock], between: Iterable[str]) -> f
             break
         chosen -= refused
     return frozenset(chosen)
+
+
+def shift_tensors(blocks: Sequence[BlockGraph], between: Iterable[str]) -> tuple[str, ...]:
+    """Those of the tensors to which nothing but shifts is stored."""
+    return tuple(t for t in between if _holds_shifts(blocks, t))
 
 
 def _holds_shifts(blocks: Sequence[BlockGraph], tensor: str) -> bool:

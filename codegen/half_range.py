@@ -8,13 +8,18 @@ again:
 
     sum(x g w)  ->  m sum(x (g / m) w)         |x (g / m)| <= |x|
 
+What stands for x may be computed: it is as large as k inputs together where it is made of them by
+sums, differences, means and the like, and then m is k times as large. x less its mean has k = 2.
+
 It costs a pass over a vector in front of the loop. bfloat16 has the range of float32.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import ceil, log2
 
+from mirage_py.codegen.multiples import Multiples
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.ugraph.dtypes import F16
 from mirage_py.ugraph.program import Program, Tensor
@@ -25,6 +30,8 @@ from mirage_py.ugraph.ugraph import BlockGraph, Section
 _SMALLEST = 2.0**-25
 # What a factor of its operand goes through.
 _LINEAR = ("sum", "matmul", "accum_sum")
+# Beyond, float16 would have more to lose at its other end.
+_MOST_INPUTS = 4.0
 
 
 def within_half_range(
@@ -35,30 +42,45 @@ def within_half_range(
     return _Scaled(block, vectors).built() if vectors else block
 
 
-def _vectors(program: Program, block: BlockGraph, tensors: dict[str, Tensor]) -> dict[int, int]:
-    """Products of two float16 loads that feed tensor cores: the load that is a vector."""
-    tiling = Tiling(program, block)
-    found: dict[int, int] = {}
+@dataclass(frozen=True, slots=True)
+class _Vector:
+    """A load that is a factor of a product, and how many inputs the other one is as large as."""
+
+    load: int
+    inputs: float
+    is_half: bool
+
+
+def _vectors(program: Program, block: BlockGraph, tensors: dict[str, Tensor]) -> dict[int, _Vector]:
+    """Products that feed tensor cores and have a vector of float16 for a factor."""
+    if all(t.dtype != F16 for t in tensors.values()):
+        return {}
+    tiling, known = Tiling(program, block), Multiples(program, block, tensors)
+    found: dict[int, _Vector] = {}
     for number, node in enumerate(block.nodes):
-        if node.op != "matmul" or not tiling.is_dot(number):
+        if node.op != "matmul" or not tiling.is_dot(number) or not _in_half(block, number, tensors):
             continue
         for argument in node.args:
             product = block.nodes[argument]
-            if product.op != "mul" or not all(_is_half(block, a, tensors) for a in product.args):
+            if product.op != "mul":
                 continue
-            for load in product.args:
-                if set(block.nodes[load].dims) == set(node.reduced):
-                    found[argument] = load
+            for load, other in zip(product.args, product.args[::-1], strict=True):
+                is_vector = set(block.nodes[load].dims) == set(node.reduced)
+                inputs = known.inputs[other]
+                if is_vector and known.is_half(load) and 0.0 < inputs <= _MOST_INPUTS:
+                    found[argument] = _Vector(load, inputs, known.is_half(other))
     return found
 
 
-def _is_half(block: BlockGraph, number: int, tensors: dict[str, Tensor]) -> bool:
-    node = block.nodes[number]
-    return node.op == "load" and tensors[node.access.tensor].dtype == F16
+def _in_half(block: BlockGraph, matmul: int, tensors: dict[str, Tensor]) -> bool:
+    """Whether tensor cores take its operands as float16: those that are read, else all are."""
+    loads = [n for a in block.nodes[matmul].args if (n := block.nodes[a]).op == "load"]
+    read = loads or [n for _, n in block.loads()]
+    return all(tensors[n.access.tensor].dtype == F16 for n in read)
 
 
 class _Scaled:
-    def __init__(self, block: BlockGraph, vectors: dict[int, int]) -> None:
+    def __init__(self, block: BlockGraph, vectors: dict[int, _Vector]) -> None:
         self.block, self.vectors = block, vectors
         # Load of a vector -> its largest magnitude, and the reciprocal, among the new nodes.
         self.largest: dict[int, tuple[int, int]] = {}
@@ -73,24 +95,31 @@ class _Scaled:
         return rebuild_block(replace(self.block, sections=sections), self._rule, self._measure)
 
     def _measure(self, new: NewNodes) -> None:
-        for load in dict.fromkeys(self.vectors.values()):
+        loads = dict.fromkeys(v.load for v in self.vectors.values())
+        for load in loads:
             node = self.block.nodes[load]
+            inputs = max(v.inputs for v in self.vectors.values() if v.load == load)
             vector = new.add("load", (), node.attr, node.dims)
             size = new.add("abs", (vector,), None, node.dims)
             largest = new.add("max", (size,), node.dims)
             safe = new.add("maximum", (largest, new.add("const", (), _SMALLEST)))
+            if inputs > 1.0:
+                # By a power of two: nothing is rounded.
+                times = new.add("const", (), 2.0 ** ceil(log2(inputs)))
+                safe = new.add("mul", (safe, times))
             inverse = new.add("div", (new.add("const", (), 1.0), safe))
             self.largest[load] = safe, inverse
 
     def _rule(self, new: NewNodes, number: int) -> int:
         node = self.block.nodes[number]
         if number in self.vectors:
-            load = self.vectors[number]
+            load = self.vectors[number].load
             vector = self.block.nodes[load]
             scaled = new.add("mul", (new.place[load], self.largest[load][1]), None, vector.dims)
-            half = new.add("cast", (scaled,), F16, vector.dims)
+            if self.vectors[number].is_half:  # so that the product may be one of halves
+                scaled = new.add("cast", (scaled,), F16, vector.dims)
             self.smaller[number] = load
-            return new.copy(number, {load: half})
+            return new.copy(number, {load: scaled})
         loads = [self.smaller[a] for a in node.args if a in self.smaller]
         if loads and node.op in _LINEAR and len(loads) == 1:
             self.smaller[number] = loads[0]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mirage_py.codegen.base_two_shifts import stored_in_base_two
+from mirage_py.codegen.base_two_shifts import shift_tensors, stored_in_base_two
 from mirage_py.codegen.half_range import within_half_range
+from mirage_py.codegen.log_sums import with_shifts_first
 from mirage_py.codegen.precision import TypedBlock, insert_casts
 from mirage_py.codegen.scales import with_late_scales
 from mirage_py.codegen.strength import reduce_strength
@@ -23,9 +24,10 @@ class Lowered:
 
 def lowered(ugraph: UGraph, blocks: Sequence[BlockGraph]) -> Lowered:
     """The block graphs of a µGraph, given in order, as back ends emit them."""
+    stored = shift_tensors(blocks, _between_blocks(ugraph))
     cheaper = [
-        within_half_range(ugraph.program, reduce_strength(with_late_scales(b)), ugraph.tensors)
-        for b in blocks
+        within_half_range(ugraph.program, reduce_strength(b), ugraph.tensors)
+        for b in (with_shifts_first(with_late_scales(b), stored) for b in blocks)
     ]
     typed = tuple(insert_casts(ugraph.program, b, ugraph.tensors) for b in cheaper)
     return Lowered(typed, stored_in_base_two(typed, _between_blocks(ugraph)))

@@ -30,6 +30,27 @@ def _exp(x: str) -> str:
     return f"tl.exp2({k}) * tl.exp({rest})"
 
 
+def _exp_to_the_end(x: str) -> str:
+    # tl.exp2 has 0 for what is below the normal numbers. A product may be there: what is computed
+    # of an exponential, such as its product with a large number, still needs it.
+    k, rest = _whole_powers(x)
+    low = f"{x} < -60.0"
+    raised = f"tl.exp2({k} + tl.where({low}, 64.0, 0.0)) * tl.exp({rest})"
+    return f"{raised} * tl.where({low}, {2.0**-64!r}, 1.0)"
+
+
+def _rsqrt(x: str) -> str:
+    # The hardware's takes what is below the normal numbers for 0.
+    low = f"{x} < 1e-30"
+    root = f"tl.rsqrt({x} * tl.where({low}, {2.0**60!r}, 1.0))"
+    return f"{root} * tl.where({low}, {2.0**30!r}, 1.0)"
+
+
+def _erf(x: str) -> str:
+    # Its polynomial flushes its terms before they add up to x.
+    return f"tl.where(tl.abs({x}) < 1e-4, {x} * 1.1283791670955126, tl.erf({x}))"
+
+
 def _expm1(x: str) -> str:
     # By a series of the rest, where exp(x) - 1 cancels. Below -20 it is -1, above 80 it is exp(x).
     k, rest = _whole_powers(x)
@@ -88,12 +109,12 @@ def _gelu_tanh(x: str) -> str:
 
 
 _UNARY: Mapping[str, Emitter] = {
-    "exp": _exp,
+    "exp": _exp_to_the_end,
     "expm1": _expm1,
     "log": lambda x: f"tl.log({x})",
     "log1p": _log1p,
-    "sqrt": lambda x: f"tl.sqrt({x})",
-    "rsqrt": lambda x: f"tl.rsqrt({x})",
+    "sqrt": lambda x: f"tl.sqrt_rn({x})",
+    "rsqrt": _rsqrt,
     "reciprocal_no_nan": lambda x: f"tl.where({x} == 0.0, 0.0, 1.0 / {x})",
     "abs": lambda x: f"tl.abs({x})",
     "relu": lambda x: f"tl.maximum({x}, 0.0, propagate_nan=tl.PropagateNan.ALL)",
@@ -102,7 +123,7 @@ _UNARY: Mapping[str, Emitter] = {
     "tanh": _tanh,
     "gelu": lambda x: f"0.5 * {x} * (1.0 + tl.erf({x} * 0.7071067811865476))",
     "gelu_tanh": _gelu_tanh,
-    "erf": lambda x: f"tl.erf({x})",
+    "erf": _erf,
 }
 _BINARY: Mapping[str, Emitter] = {
     "pow": _pow,

@@ -11,7 +11,7 @@ __device__ __forceinline__ float exp_fast(float x) { return exp2_fast(x * 1.4426
 // 1 / sqrt(x), of about 22 bits.
 __device__ __forceinline__ float rsqrt_fast(float x) {
     float y;
-    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 

@@ -8,7 +8,10 @@ import numpy as np
 import plans
 import pytest
 
+from benchmarks.differential_cases import one_kernel
+from mirage_py.codegen.multiples import Multiples
 from mirage_py.codegen.triton.module import emit_triton
+from mirage_py.frontend.spec import parse
 from mirage_py.runtime.emulated import run_emulated
 from mirage_py.runtime.interpreted import run_interpreted
 from mirage_py.ugraph.dtypes import BF16, F16
@@ -56,6 +59,44 @@ def test_bfloat16_has_the_range_of_float32():
     (scaled,), (plain,) = (emit_triton(plans.rms_plan(dtype=t)) for t in (F16, BF16))
     assert "maximum" in scaled.source
     assert "maximum" not in plain.source
+
+
+def layer_norm_plan(backend):
+    """One kernel in which the gain meets x less its mean before anything is divided."""
+    program = parse(
+        "B = 5, D = 64, N = 24\nX[B, D], G[D], W[D, N] : f16\n"
+        "Y[b, n] = sum[d]( (X[b, d] - mean[d](X[b, d])) * G[d] * W[d, n] )"
+        " / sqrt( mean[d]((X[b, d] - mean[d](X[b, d]))^2) + 1e-5 )",
+        name="centred",
+    )
+    return replace(one_kernel(program, {"b": 16, "n": 16}), backend=backend)
+
+
+@pytest.mark.parametrize("backend", sorted(RUNS))
+@pytest.mark.parametrize(("large", "gain"), [(3e4, 4.0), (6e4, 3.0), (6e4, 1e-4), (1e-3, 1e-2)])
+def test_a_gain_of_what_is_computed_leaves_no_infinity(backend, large, gain):
+    plan = layer_norm_plan(backend)
+    arrays = _inputs(plan.ugraph.program, large, gain)
+    arrays["X"][:, 6] = -arrays["X"][:, 5]  # a mean far from either
+    arrays["X"][:, 7:40] = -arrays["X"][:, 5:6]
+    x = arrays["X"] - arrays["X"].mean(1, keepdims=True)
+    expected = (x * arrays["G"]) @ arrays["W"] / np.sqrt((x**2).mean(1, keepdims=True) + 1e-5)
+    found = RUNS[backend](plan, arrays)["Y"].astype(np.float64)
+    assert np.isfinite(found).all()
+    assert np.linalg.norm(found - expected) < 2e-3 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize(("text", "most"), [
+    ("X[b, d] - mean[d](X[b, d])", 2.0), ("X[b, d]", 1.0), ("relu(X[b, d]) + X[b, d]", 2.0),
+    ("sum[d](X[b, d])", 64.0), ("0.5 * X[b, d] / 8", 1 / 16), ("X[b, d] * X[b, d]", 0.0),
+    ("exp(X[b, d])", 0.0), ("X[b, d] - 1", 0.0),
+])  # fmt: skip
+def test_how_large_sums_of_inputs_are(text, most):
+    out = "Y[b]" if text.startswith("sum") else "Y[b, d]"
+    program = parse(f"B = 5, D = 64\nX[B, D] : f16\n{out} = {text}")
+    block = one_kernel(program, {"b": 16}).ugraph.kernels[0]
+    ((_, store),) = block.stores()
+    assert Multiples(program, block, dict(program.tensors)).inputs[store.args[0]] == most
 
 
 def _plan(backend):
