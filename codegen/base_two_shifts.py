@@ -4,6 +4,12 @@ The hardware's exponential is 2^x, so exp(z - m) is emitted as exp2(z * log2(e) 
 kept as M = m * log2(e): one fused multiply-add an element. Any shift is legal (stabilize.py),
 and since M itself is what is stored, subtracted and rescaled by, its rounding cancels.
 
+The multiply-add does not round z * log2(e), and M is rounded by up to half its last place: what
+both sums are scaled by, until that is more than exponents can hold. So a shift m of 2^28 and more
+is kept as 2 m, which is exact, and its exponentials are exp2(2 z - M): between neighbours of such a
+size they are 0 or 1, whatever the base. As 2 m is farther from 0 than any m * log2(e) below, shifts
+are ordered as their logits are, and what is rescaled from one kind to the other becomes 0.
+
 Logits of masks may be as low as float32 goes (torch.finfo(dtype).min for what is masked), and a row
 that has nothing else is a softmax of equal values: eager gives their mean. In base 2 they would be
 minus infinity. So shifts of what may be that low are kept as they are, and start as low. As they
@@ -27,8 +33,9 @@ from mirage_py.ugraph.ugraph import BlockGraph
 
 ValueOf = Callable[[int], str]
 
-LOG2_E = "1.4426950408889634"
-_LN_2 = "0.6931471805599453"
+# From here on a shift is doubled instead; in base 2 that leaves a gap, and this lies in it.
+_LARGE = 2.0**28
+_LARGE_IN_BASE_TWO = 1.75 * _LARGE
 # exp2(z * log2(e) - M) of the largest z is 2^0.04 there, not 1; of 1e9 it is no half any more.
 _COARSE = 2.0**20
 # What hands on how low its operands are.
@@ -76,7 +83,7 @@ class BaseTwoShifts:
     def start(self, number: int) -> float:
         """A running maximum before its first value: nothing that it sees is lower."""
         if number in self.shifts:
-            return LOWEST_SHIFT * log2(e)
+            return 2.0 * LOWEST_SHIFT
         return -F32.max_finite if self._is_low(number) else LOWEST_SHIFT
 
     def floor(self, number: int) -> float | None:
@@ -87,21 +94,32 @@ class BaseTwoShifts:
         return None if self._nodes[number].args[0] in self.given else self.start(number)
 
     def scaled(self, number: int, text: str) -> str:
-        """A value, ``text``, in base 2."""
+        """A value, ``text``, in base 2, for a shift."""
         if number in self.given or number in self.shifts:
             return text
-        return f"{text} * {LOG2_E}{self._suffix}"
+        return f"{text} * {self._by_size(text, _LARGE, log2(e), 2.0)}"
 
-    def exponent(self, number: int, value: ValueOf) -> str:
-        """The argument of an exponential before its shift, in base 2."""
-        if number not in self.factors:
-            return self.scaled(number, value(number))
-        operand, factor = self.factors[number]
-        return f"{value(operand)} * {factor * log2(e)!r}{self._suffix}"
+    def exponent(self, exponential: int, value: ValueOf) -> str:
+        """The argument of a shifted exponential, in base 2."""
+        source, shift = self.exponents[exponential]
+        by = value(shift)
+        if source in self.given or source in self.shifts:
+            return f"{value(source)} - {by}"
+        operand, factor = self.factors.get(source, (source, 1.0))
+        base = self._by_size(by, _LARGE_IN_BASE_TWO, factor * log2(e), factor * 2.0)
+        return f"{value(operand)} * {base} - {by}"
 
     def natural(self, number: int, text: str) -> str:
         """A value, ``text``, for who reads it as a number: not in base 2."""
-        return f"{text} * {_LN_2}{self._suffix}" if number in self.shifts else text
+        if number not in self.shifts:
+            return text
+        return f"{text} * {self._by_size(text, _LARGE_IN_BASE_TWO, 1.0 / log2(e), 0.5)}"
+
+    def _by_size(self, text: str, limit: float, ordinary: float, large: float) -> str:
+        """One of two numbers, as a value is below the limit or not."""
+        if self._suffix:
+            return f"(fabsf({text}) < {limit!r}f ? {ordinary!r}f : {large!r}f)"
+        return f"tl.where(tl.abs({text}) < {limit!r}, {ordinary!r}, {large!r})"
 
     def agrees(self, tensor: str) -> bool:
         """Whether this kernel can store and read the shifts that ``tensor`` holds in base 2."""

@@ -146,9 +146,8 @@ class ScalarText:
         node = facts.block.nodes[number]
         shifts = facts.shifts
         if number in shifts.exponents:
-            source, shift = shifts.exponents[number]
-            argument = shifts.exponent(source, lambda n: atom(self.operand(n)))
-            return f"exp2_fast({argument} - {self.operand(shift)})"
+            argument = shifts.exponent(number, lambda n: atom(self.operand(n)))
+            return f"exp2_fast({argument})"
         if node.op == "shift":
             text = self.operand(node.args[0])
             if number in shifts.shifts:

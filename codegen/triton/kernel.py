@@ -350,9 +350,8 @@ class KernelEmitter:
         if node.op == "matmul":
             return self.contraction.matmul(number, section)
         if number in self.shifts.exponents:
-            source, shift = self.shifts.exponents[number]
-            argument = self.shifts.exponent(source, lambda n: self._value(n, axes, section))
-            return f"tl.exp2({argument} - {self._value(shift, axes, section)})"
+            argument = self.shifts.exponent(number, lambda n: self._value(n, axes, section))
+            return f"tl.exp2({argument})"
         if node.op == "shift":
             text = self._value(node.args[0], axes, section)
             if number in self.shifts.shifts:

@@ -83,7 +83,7 @@ def test_the_factor_goes_into_the_exponential(kernel):
     text = source(kernel)
     assert "tl.dot(q_tile, " in text
     (line,) = (x for x in text.splitlines() if "tl.exp2(where" in x)
-    assert f"* {log2(e) / 7:.6f}"[:-1] in line
+    assert f", {log2(e) / 7:.6f}"[:-1] in line
     # Nothing else is multiplied for each logit.
     assert "/ 7" not in text
     assert text.count("* 0.142857") == 1
