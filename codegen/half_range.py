@@ -2,9 +2,9 @@
 
 The product of two float16 inputs, x g, reaches 4e9 where float16 ends at 65504, and 1e-14 where
 its numbers end at 6e-8. A norm that divides after the product, sum(x g w) / |x|, is finite and so
-is eager PyTorch, which divides first. So g, where it has the contracted dimension alone, is
-divided by its largest magnitude m on the way into the product, and sums of it are multiplied by m
-again:
+is eager PyTorch, which divides first. So g, where it has the contracted dimension alone, or only
+what a block has of others, is divided by its largest magnitude m on the way into the product, and
+sums of it are multiplied by m again:
 
     sum(x g w)  ->  m sum(x (g / m) w)         |x (g / m)| <= |x|
 
@@ -44,9 +44,12 @@ def within_half_range(
 
 @dataclass(frozen=True, slots=True)
 class _Vector:
-    """A load that is a factor of a product, and how many inputs the other one is as large as."""
+    """A load that is a factor of a product, what is contracted of it, and how many inputs the other
+    factor is as large as.
+    """
 
     load: int
+    reduced: tuple[str, ...]
     inputs: float
     is_half: bool
 
@@ -56,6 +59,8 @@ def _vectors(program: Program, block: BlockGraph, tensors: dict[str, Tensor]) ->
     if all(t.dtype != F16 for t in tensors.values()):
         return {}
     tiling, known = Tiling(program, block), Multiples(program, block, tensors)
+    # Blocks of a cluster add up what they have, which a factor of each would forbid.
+    blocks = [axis.dim for axis in block.grid if not axis.cluster]
     found: dict[int, _Vector] = {}
     for number, node in enumerate(block.nodes):
         if node.op != "matmul" or not tiling.is_dot(number) or not _in_half(block, number, tensors):
@@ -65,10 +70,11 @@ def _vectors(program: Program, block: BlockGraph, tensors: dict[str, Tensor]) ->
             if product.op != "mul":
                 continue
             for load, other in zip(product.args, product.args[::-1], strict=True):
-                is_vector = set(block.nodes[load].dims) == set(node.reduced)
+                dims = set(block.nodes[load].dims)
+                is_vector = set(node.reduced) <= dims <= {*node.reduced, *blocks}
                 inputs = known.inputs[other]
                 if is_vector and known.is_half(load) and 0.0 < inputs <= _MOST_INPUTS:
-                    found[argument] = _Vector(load, inputs, known.is_half(other))
+                    found[argument] = _Vector(load, node.reduced, inputs, known.is_half(other))
     return found
 
 
@@ -98,16 +104,19 @@ class _Scaled:
         loads = dict.fromkeys(v.load for v in self.vectors.values())
         for load in loads:
             node = self.block.nodes[load]
-            inputs = max(v.inputs for v in self.vectors.values() if v.load == load)
+            same = [v for v in self.vectors.values() if v.load == load]
+            inputs = max(v.inputs for v in same)
+            reduced = tuple(d for d in node.dims if any(d in v.reduced for v in same))
+            kept = tuple(d for d in node.dims if d not in reduced)
             vector = new.add("load", (), node.attr, node.dims)
             size = new.add("abs", (vector,), None, node.dims)
-            largest = new.add("max", (size,), node.dims)
-            safe = new.add("maximum", (largest, new.add("const", (), _SMALLEST)))
+            largest = new.add("max", (size,), reduced, kept)
+            safe = new.add("maximum", (largest, new.add("const", (), _SMALLEST)), None, kept)
             if inputs > 1.0:
                 # By a power of two: nothing is rounded.
                 times = new.add("const", (), 2.0 ** ceil(log2(inputs)))
-                safe = new.add("mul", (safe, times))
-            inverse = new.add("div", (new.add("const", (), 1.0), safe))
+                safe = new.add("mul", (safe, times), None, kept)
+            inverse = new.add("div", (new.add("const", (), 1.0), safe), None, kept)
             self.largest[load] = safe, inverse
 
     def _rule(self, new: NewNodes, number: int) -> int:

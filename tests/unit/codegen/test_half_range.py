@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import plans
 import pytest
+import several_kernels
 
 from benchmarks.differential_cases import one_kernel
 from mirage_py.codegen.multiples import Multiples
@@ -15,6 +16,8 @@ from mirage_py.frontend.spec import parse
 from mirage_py.runtime.emulated import run_emulated
 from mirage_py.runtime.interpreted import run_interpreted
 from mirage_py.ugraph.dtypes import BF16, F16
+from mirage_py.ugraph.plan import LaunchOptions, Plan
+from mirage_py.ugraph.rewrite.split_dim import split_dim
 from mirage_py.verify.element_types import round_to
 
 RUNS = {"triton": run_interpreted, "cuda": run_emulated}
@@ -101,3 +104,49 @@ def test_how_large_sums_of_inputs_are(text, most):
 
 def _plan(backend):
     return replace(plans.rms_plan(), backend=backend)
+
+
+@pytest.mark.parametrize("backend", sorted(RUNS))
+def test_a_block_that_has_a_part_of_the_contraction_scales_its_own(backend):
+    program = split_dim(plans.rms_program(d=96), "d", 4)
+    nodes = several_kernels.over(program, SPLIT)
+    plan = Plan(nodes, (LaunchOptions(2), LaunchOptions(1)), backend)
+    arrays = _inputs(plans.rms_program(), 3e4, 3.0)
+    arrays["G"][40:] *= 100.0
+    found = RUNS[backend](plan, arrays)["Y"].astype(np.float64)
+    expected = plans.rms_reference(arrays)
+    kept = np.abs(expected) < F16.max_finite
+    assert kept.any()
+    assert np.linalg.norm((found - expected)[kept]) < 2e-3 * np.linalg.norm(expected[kept])
+
+
+SPLIT = """
+tensor P[4, 7, 50] : f32
+tensor S[4, 7] : f32
+kernel first {
+  grid d_part by 1, b by 16, n by 32
+  %0 = load X[b, d_part * 24 + d]
+  %1 = load G[d_part * 24 + d]
+  %2 = mul %0, %1
+  %3 = load W[d_part * 24 + d, n]
+  %4 = matmul[d] %2, %3
+  %5 = square %0
+  %6 = sum[d] %5
+  store P[d_part, b, n] = %4
+  store S[d_part, b] = %6
+}
+kernel last {
+  grid b by 1, n by 32
+  %0 = load P[d_part, b, n]
+  %1 = sum[d_part] %0
+  %2 = load S[d_part, b]
+  %3 = sum[d_part] %2
+  %4 = const 96.0
+  %5 = div %3, %4
+  %6 = const 1e-6
+  %7 = add %5, %6
+  %8 = sqrt %7
+  %9 = div %1, %8
+  store Y[b, n] = %9
+}
+"""
