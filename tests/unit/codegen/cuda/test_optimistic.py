@@ -43,7 +43,7 @@ def test_the_maximum_is_found_where_a_sum_is_large(flags):
     (vote,) = re.finditer(VOTE, body)
     behind = body[vote.end() :]
     assert behind.index("if (peak4_rises)") < behind.index("fmaxf(max3")
-    assert "1.4426950408889634f + 4.0f" in body
+    assert ": 2.0f) + 4.0f" in body
     rescaled = r"if \(peak4_rises\) \{\s*#pragma[^}]*acc12\[r\] \*= peak4"
     assert re.search(rescaled, behind)
 
