@@ -359,7 +359,7 @@ def test_a_search_drops_what_computes_a_compared_number_twice() -> None:
     was accepted and proved.
     """
     text = """
-    B = 5, D = 4, K = 4, N = 2
+    B = 5, D = 4, K = 4, N = 1
     Z[B, K], U[K, N] : f32
     M[B, D] : bool
     let v[b, k] = sum[n](sum[k](U[k, n] * Z[b, k]) * U[k, n])
@@ -368,5 +368,8 @@ def test_a_search_drops_what_computes_a_compared_number_twice() -> None:
     found = search(normalise(mirage_py.parse(text)), limits=SearchLimits(max_nodes=2_000))
     safe = safe_families(found.families)
     assert safe.ugraphs
-    assert safe.faults
-    assert all("Y" in fault for fault in safe.faults)
+    for family in safe.ugraphs:
+        nodes = [n for k in family.kernels for n in getattr(k, "nodes", ())]
+        products = [n for n in nodes if n.op == "matmul" and "k" in n.reduced]
+        calls = [k for k in family.kernels if not hasattr(k, "nodes")]
+        assert len(products) + len(calls) <= 1
