@@ -38,6 +38,7 @@ from mirage_py.runtime.gate_store import laid_out, to_arrays
 from mirage_py.runtime.interpreted import run_interpreted
 from mirage_py.runtime.launch import PlanRunner
 from mirage_py.ugraph.buffers import FloatArray
+from mirage_py.ugraph.dtypes import F32
 from mirage_py.ugraph.plan import Plan
 from mirage_py.ugraph.program import Program
 from mirage_py.verify.float_gate import reference
@@ -84,10 +85,11 @@ def judge_points(case: PointCase, run: Run, device: str) -> Iterator[Row]:
         yield Row(case.name, str(case.dtype), kind, "all", None, " ".join(str(error).split()))
         return
     eager = _eager(case.eager, program, case.arrays, device)[output]
+    errors = reference(program, case.arrays, max_work=float("inf"), operands=F32).errors[output]
     for number, points in enumerate(kinds_of_points()):
         part = slice(number, number + 1)
         values = [{output: x[part]} for x in (case.expected, got, eager)]
-        found = compared(program, *values, by_point=True)
+        found = compared(program, *values, errors={output: errors[part]}, by_point=True)
         yield Row(case.name, str(case.dtype), kind, points, found)
 
 
@@ -102,7 +104,7 @@ def judge_plans(
     for program in programs:
         eager = torch_function(program)
         for name in sets_of(program):
-            arrays, expected = prepared(program, name)
+            arrays, expected, errors = prepared(program, name)
             theirs = _eager(eager, program, arrays, device)
             for emitted in (e for e in plans if e.program == program):
                 of = (emitted.example, emitted.dtype, emitted.kind, name)
@@ -111,7 +113,7 @@ def judge_plans(
                 except (MirageError, RuntimeError) as error:
                     yield Row(*of, None, " ".join(str(error).split()))
                     continue
-                yield Row(*of, compared(program, expected, got, theirs))
+                yield Row(*of, compared(program, expected, got, theirs, errors=errors))
 
 
 def sets_of(program: Program) -> tuple[str, ...]:
@@ -121,10 +123,11 @@ def sets_of(program: Program) -> tuple[str, ...]:
     return tuple(n for n in SET_NAMES if n in special or n in general)
 
 
-def prepare(program: Program, name: str) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
-    """The inputs of a set and the outputs in float64, all of them."""
+def prepare(program: Program, name: str) -> tuple[dict[str, FloatArray], ...]:
+    """The inputs of a set, the outputs in float64, all of them, and what float32 may be off."""
     (inputs,) = drawn_sets(program, 0, [name])
-    return inputs.arrays, reference(program, inputs.arrays, max_work=float("inf")).outputs
+    found = reference(program, inputs.arrays, max_work=float("inf"), operands=F32)
+    return inputs.arrays, found.outputs, found.errors
 
 
 class Prepared:
@@ -221,6 +224,7 @@ def document(points: Sequence[Row], plans: Sequence[Row], where: str, commit: st
         "where": where,
         "operators": len(points),
         "plans": len(plans),
+        "within_rounding": sum(r.found is not None and r.found.within_rounding for r in rows),
         "worse": [r.document() for r in rows if not r.passed],
         "worst": [worst_row(found).document() | {"results": len(found)} for found in best.values()],
     }

@@ -97,15 +97,17 @@ def reference(
     max_work: float = MAX_REFERENCE_WORK,
     threads: int = 1,
     deadline: float | None = None,
+    operands: DType | None = None,
 ) -> Reference:
     """The outputs in float64, exponentials shifted so that logits of 1e4 do not overflow.
 
     Large programs are evaluated window by window of their outputs, ``threads`` at a time; what
     would take more than ``max_work`` element operations, in some windows only, the first and the
     last among them. After ``deadline`` (of ``time.monotonic``) no window is begun beyond those two.
+    Errors are those of a kernel whose products take computed ``operands``, by default halves.
     """
     safe = add_safe_shifts(program)
-    halves = _operand_type(program)
+    halves = operands or _operand_type(program)
     meaning = RoundingMeaning(halves.unit_roundoff, underflow_step(halves))
     inputs = {
         t.name: rounded_input(np.asarray(arrays[t.name], np.float64), t.dtype)
