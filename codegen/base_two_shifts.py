@@ -38,9 +38,9 @@ _LARGE = 2.0**28
 _LARGE_IN_BASE_TWO = 1.75 * _LARGE
 # exp2(z * log2(e) - M) of the largest z is 2^0.04 there, not 1; of 1e9 it is no half any more.
 _COARSE = 2.0**20
-# What hands on how low its operands are.
+# What hands on how large its operands are.
 _PASSING = ("add", "sub", "mul", "div", "neg", "maximum", "minimum", "where", "cast", "max",
-            "accum_max", "shift")  # fmt: skip
+            "accum_max", "shift", "abs", "relu")  # fmt: skip
 
 
 class BaseTwoShifts:
@@ -84,7 +84,7 @@ class BaseTwoShifts:
         """A running maximum before its first value: nothing that it sees is lower."""
         if number in self.shifts:
             return 2.0 * LOWEST_SHIFT
-        return -F32.max_finite if self._is_low(number) else LOWEST_SHIFT
+        return -F32.max_finite
 
     def floor(self, number: int) -> float | None:
         """Below what a shift of straight code must not be, as a running maximum is never: where all
@@ -142,7 +142,7 @@ class BaseTwoShifts:
         rescale sums, to be stored in base 2, to be added to a logarithm, and to be turned into
         another shift.
         """
-        if any(_is_coarse(value, lowest) for value, lowest in self._floors(number)):
+        if any(_COARSE < abs(value) < inf for value in self._extremes(number)):
             return
         differences = [u for u in self._users[number] if self._subtracts(u, number)]
         exps = [u for d in differences for u in self._users[d]]
@@ -161,13 +161,9 @@ class BaseTwoShifts:
             for exponential in self._users[d]:
                 self.exponents[exponential] = (source, number)
 
-    def _is_low(self, number: int) -> bool:
-        """Whether a value may be finite and below what a shift starts from."""
-        return any(-inf < value < lowest for value, lowest in self._floors(number))
-
-    def _floors(self, number: int) -> Iterator[tuple[float, float]]:
-        """What a value may be because it is read so or a constant is, each with what the constants
-        of our own masks are there; what matrix products and functions compute is not that low.
+    def _extremes(self, number: int) -> Iterator[float]:
+        """What a value may be because it is read so, or a constant is; what matrix products and
+        functions compute is not that large.
         """
         todo, seen = [(number, 1.0)], {number}
         while todo:
@@ -175,12 +171,10 @@ class BaseTwoShifts:
             node = self._nodes[current]
             if current in self.given:
                 continue
-            is_read = node.op == "load" and node.access.tensor not in self._computed
-            if is_read and self._dtypes[current].max_finite > -LOWEST_SHIFT:
-                yield -F32.max_finite, LOWEST_SHIFT
+            if node.op == "load" and node.access.tensor not in self._computed:
+                yield self._dtypes[current].max_finite
             if node.op == "const" and isinstance(node.attr, float):
-                # In front of a late factor (scales.py) a mask's constant is twice as low as it was.
-                yield node.attr * factor, LOWEST_SHIFT if factor == 1.0 else 2.002 * LOWEST_SHIFT
+                yield node.attr * factor
             if node.op in _PASSING:
                 times = self._late_factor(node)
                 fresh = [a for a in node.args if a not in seen]
@@ -231,14 +225,6 @@ class BaseTwoShifts:
 
     def _writes(self, store: Node) -> bool:
         return store.op == "store" and store.args[0] in self.shifts
-
-
-def _is_coarse(value: float, lowest: float) -> bool:
-    """Whether the rounding of a shift as large as this number would show: the multiply-add does not
-    round what it subtracts the shift from. That of our own masks is multiplied by 0 behind it.
-    """
-    is_ours = lowest <= value <= 0.999 * LOWEST_SHIFT
-    return _COARSE < abs(value) < inf and not is_ours
 
 
 def is_shift(node: Node) -> bool:

@@ -1,29 +1,31 @@
 """Which masks of a loop empty a tile: where one is false all accumulators stay as they are.
 
-They add zeros, or take the maximum with what no maximum is below. That is read off the block graph.
+They add zeros, or take the maximum with minus infinity. That is read off the block graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from mirage_py.codegen.padding import KEEPS_ZERO
 from mirage_py.ugraph.index import Predicate
 from mirage_py.ugraph.node import STORES, Node
-from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
 from mirage_py.ugraph.ugraph import BlockGraph
 
 _NEVER: tuple[frozenset[int], float] = (frozenset(), 0.0)
-# Late factors (scales.py) leave a mask's constant twice as low, and rounded.
-_SLACK = 1.001
 
 
-def emptying_masks(block: BlockGraph, section: int) -> list[Predicate]:
-    """Masks of a loop that leave all of its accumulators as they are where they are false."""
+def emptying_masks(block: BlockGraph, section: int, lowest: float = -inf) -> list[Predicate]:
+    """Masks of a loop that leave all of its accumulators as they are where they are false.
+
+    ``lowest`` is what a running maximum does not notice. Before it is lowered
+    (hidden_constants.py) a block graph has a finite constant there.
+    """
     inside = block.sections[section].nodes
     if all(block.nodes[n].op != "mask" for n in inside):
         return []  # ranking asks for every tiling
-    state = _Emptied(block, inside)
+    state = _Emptied(block, inside, lowest)
     found: frozenset[int] | None = None
     for number in inside:
         node = block.nodes[number]
@@ -39,7 +41,8 @@ def emptying_masks(block: BlockGraph, section: int) -> list[Predicate]:
 class _Emptied:
     """For the nodes of a loop the masks that make them zero, lowest, or, as accumulators, idle."""
 
-    def __init__(self, block: BlockGraph, inside: Sequence[int]) -> None:
+    def __init__(self, block: BlockGraph, inside: Sequence[int], lowest: float) -> None:
+        self.unnoticed = lowest
         self.nodes = block.nodes
         self.zero: dict[int, frozenset[int]] = {}
         # With the value that it then has.
@@ -88,8 +91,7 @@ class _Emptied:
             return self._zeros(node.args[0])
         if node.op == "accum_max" and node.attr == "shift":
             masks, low = self.lowest.get(node.args[0], _NEVER)
-            # A lower one is a logit like others where a row has nothing else.
-            return masks if 2 * _SLACK * LOWEST_SHIFT <= low <= LOWEST_SHIFT else frozenset()
+            return masks if low <= self.unnoticed else frozenset()
         if node.op == "accum_rescaled":
             peak = self.neutral.get(node.args[1], frozenset())
             return self._zeros(node.args[0]) & peak

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import product
-from math import prod
+from math import inf, prod
 
 from mirage_py.codegen.emptying_masks import emptying_masks
 from mirage_py.codegen.mask_bounds import Bound, at_most_zero, conjunction, held, solved
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.ugraph.index import Predicate
+from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
 from mirage_py.ugraph.ugraph import BlockGraph
 
 # More grids of blocks than this are not counted one by one.
@@ -40,14 +41,17 @@ class LiveRange:
         return tuple(dict.fromkeys(d for b in (*self.firsts, *self.stops) for d in b.dims()))
 
 
-def live_range(tiling: Tiling, section: int) -> LiveRange:
-    """The positions that the loop of a section has to visit; empty where that is all of them."""
+def live_range(tiling: Tiling, section: int, lowest: float = -inf) -> LiveRange:
+    """The positions that the loop of a section has to visit; empty where that is all of them.
+
+    ``lowest`` is that of emptying_masks.
+    """
     loop = tiling.block.sections[section].loop
     if loop is None:
         return LiveRange()
     firsts: list[Bound] = []
     stops: list[Bound] = []
-    for mask in emptying_masks(tiling.block, section):
+    for mask in emptying_masks(tiling.block, section, lowest):
         for scales, offset in at_most_zero(mask):
             bound = solved(tiling, loop, scales, offset)
             if bound is not None:
@@ -56,13 +60,15 @@ def live_range(tiling: Tiling, section: int) -> LiveRange:
 
 
 def mean_iterations(tiling: Tiling, section: int) -> float:
-    """Iterations of a section's loop, on average over the blocks; 1 where it has none."""
+    """Iterations of a section's loop, on average over the blocks; 1 where it has none. The block
+    graph is not lowered yet.
+    """
     loop = tiling.block.sections[section].loop
     if loop is None:
         return 1.0
     tile = tiling.padded(loop, section)
     whole = -(-tiling.program.sizes[loop] // tile)
-    found = live_range(tiling, section)
+    found = live_range(tiling, section, LOWEST_SHIFT)
     axes = [d for d in found.dims() if d in tiling.block.grid_tiles]
     blocks = [tiling.blocks(d) for d in axes]
     if not found or prod(blocks) > _MOST_COUNTED:
@@ -75,8 +81,8 @@ def mean_iterations(tiling: Tiling, section: int) -> float:
 
 
 def is_uneven(tiling: Tiling) -> bool:
-    """Whether masks leave blocks unequal work."""
-    return any(live_range(tiling, n) for n in range(len(tiling.block.sections)))
+    """Whether masks leave blocks unequal work. The block graph is not lowered yet."""
+    return any(live_range(tiling, n, LOWEST_SHIFT) for n in range(len(tiling.block.sections)))
 
 
 def iterations(tiling: Tiling, section: int) -> Callable[[Mapping[str, int]], int]:

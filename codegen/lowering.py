@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mirage_py.codegen.base_two_shifts import shift_tensors, stored_in_base_two
 from mirage_py.codegen.half_range import within_half_range
+from mirage_py.codegen.hidden_constants import with_hidden_constants
 from mirage_py.codegen.log_sums import with_shifts_first
 from mirage_py.codegen.precision import TypedBlock, insert_casts
 from mirage_py.codegen.scales import with_late_scales
@@ -24,13 +25,15 @@ class Lowered:
 
 def lowered(ugraph: UGraph, blocks: Sequence[BlockGraph]) -> Lowered:
     """The block graphs of a µGraph, given in order, as back ends emit them."""
-    stored = shift_tensors(blocks, _between_blocks(ugraph))
+    between = _between_blocks(ugraph)
+    hidden = with_hidden_constants(blocks, ugraph.tensors, between)
+    stored = shift_tensors(blocks, between)
     cheaper = [
         within_half_range(ugraph.program, reduce_strength(b), ugraph.tensors)
-        for b in (with_shifts_first(with_late_scales(b), stored) for b in blocks)
+        for b in (with_shifts_first(with_late_scales(b), stored) for b in hidden)
     ]
     typed = tuple(insert_casts(ugraph.program, b, ugraph.tensors) for b in cheaper)
-    return Lowered(typed, stored_in_base_two(typed, _between_blocks(ugraph)))
+    return Lowered(typed, stored_in_base_two(typed, between))
 
 
 def _between_blocks(ugraph: UGraph) -> list[str]:

@@ -5,19 +5,20 @@ rounded to half precision once more; where logits are in the thousands that move
 another key. Behind the product the factor costs a multiplication an element, unless it goes all the
 way into the exponential, which multiplies by log2(e) anyway:
 
-    exp(where(m, (c q) . k, low) - s)  ->  exp(c where(m, q . k, low / c) - s)
-    max(c x)                           ->  c max(x)                                for c > 0
+    exp(where(m, (c q) . k, -inf) - s)  ->  exp(c where(m, q . k, -inf) - s)
+    max(c x)                            ->  c max(x)                            for c > 0
 
 Only factors of which nothing but a softmax sees the result move.
 """
 
 from __future__ import annotations
 
-from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
+from math import inf
+
 from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block
 from mirage_py.ugraph.ugraph import BlockGraph
 
-# Factors beyond these would take a masked logit out of the range of float32.
+# Factors beyond these could take logits out of the range of float32.
 _SMALLEST, _LARGEST = 1e-6, 1e6
 
 
@@ -88,9 +89,8 @@ class _Scales:
     def _absorbs(self, user: int, number: int) -> bool:
         node = self.nodes[user]
         if node.op == "where":
-            low = self.nodes[node.args[2]]
-            is_low = low.op == "const" and isinstance(low.attr, float) and low.attr <= LOWEST_SHIFT
-            is_masked = is_low and self._masks_again(user, node.args[0])
+            # A constant that is seen would have to be divided by the factor.
+            is_masked = self.nodes[node.args[2]].attr == -inf
             return node.args[1] == number and is_masked and self._is_absorbed(user)
         if node.op == "sub":
             exps = [self.nodes[u].op for u in self.users[user]]
@@ -125,24 +125,6 @@ class _Scales:
                     todo.append(user)
         return found
 
-    def _masks_again(self, where: int, condition: int) -> bool:
-        """Whether every exponential of it is multiplied by the mask: how low it is where the mask
-        does not hold makes no difference then.
-        """
-        differences = [u for u in self.users[where] if self.nodes[u].op == "sub"]
-        return all(self._is_masked(x, condition) for d in differences for x in self.users[d])
-
-    def _is_masked(self, number: int, condition: int) -> bool:
-        """Whether all that reads a value multiplies it by the mask, or divides it before that."""
-        for user in self.users[number]:
-            node = self.nodes[user]
-            is_divided = node.op == "div" and node.args[0] == number and number != node.args[1]
-            if node.op == "mul" and condition in node.args:
-                continue
-            if not is_divided or not self._is_masked(user, condition):
-                return False
-        return True
-
 
 class _Rule:
     def __init__(self, block: BlockGraph, scales: _Scales) -> None:
@@ -158,9 +140,7 @@ class _Rule:
             return None
         if node.op == "where" and node.args[1] in self.bare:
             bare, factor = self.bare[node.args[1]]
-            # Twice as low: rounded, the product with the factor is no higher than it was.
-            low = new.add("const", (), 2.0 * self._constant(node.args[2]) / factor)
-            args = (new.place[node.args[0]], bare, low)
+            args = (new.place[node.args[0]], bare, new.place[node.args[2]])
             self.bare[number] = new.add("where", args, None, node.dims), factor
             return None
         if node.op == "max" and node.args[0] in self.bare:
@@ -181,11 +161,6 @@ class _Rule:
         args = [new.place[a] for a in node.args]
         args[operand[0]] = new.place[operand[1]]
         return new.add("matmul", args, node.attr, node.dims)
-
-    def _constant(self, number: int) -> float:
-        value = self.block.nodes[number].attr
-        assert isinstance(value, float)
-        return value
 
 
 def _times(new: NewNodes, number: int, factor: float) -> int:

@@ -15,6 +15,7 @@ from mirage_py.ugraph.node import Node
 from mirage_py.ugraph.operators import STATE, operator
 from mirage_py.ugraph.plan import LaunchOptions
 from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
 from mirage_py.ugraph.threads import with_threads
 from mirage_py.ugraph.ugraph import BlockGraph, Section
 
@@ -31,7 +32,7 @@ def straightened(
     straight = [
         section.loop is not None
         and tiling.padded(section.loop, number) >= program.sizes[section.loop]
-        and not live_range(tiling, number)
+        and not live_range(tiling, number, LOWEST_SHIFT)
         for number, section in enumerate(block.sections)
     ]
     if not any(straight):

@@ -57,6 +57,7 @@ def interpret(task: Mapping[str, Any]) -> None:
     _leave_out_waits()
     _mend_bfloat16()
     _mend_loop_bounds()
+    _fuse_multiply_adds()
     folder = Path(task["folder"])
     tensors: dict[str, _Guarded] = {}
     for facts in task["tensors"]:
@@ -142,6 +143,45 @@ def _mend_bfloat16() -> None:
     InterpreterBuilder.get_bf16 = get_bf16
     InterpreterBuilder.create_dot = create_dot
     InterpreterBuilder.create_atomic_rmw = create_atomic_rmw
+
+
+@functools.cache
+def _fuse_multiply_adds() -> None:
+    """A float32 product that is added to or subtracted from is not rounded before, as on a GPU,
+    where Triton makes one multiply-add of them. Call it last: it wraps what others mended.
+    """
+    from triton.language import float32
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    factors = "factors"
+    original_fmul = InterpreterBuilder.create_fmul
+
+    def create_fmul(builder: Any, lhs: Any, rhs: Any) -> Any:
+        product = original_fmul(builder, lhs, rhs)
+        if product.dtype.scalar == float32:
+            product.set_attr(factors, (lhs.data, rhs.data))
+        return product
+
+    def exact(handle: Any) -> Any:
+        """What is added: the product of two float32 is exact in float64."""
+        if factors not in handle.attr:
+            return handle.data.astype(np.float64)
+        left, right = handle.attr[factors]
+        return left.astype(np.float64) * right
+
+    def fused(original: Any, operation: Any) -> Any:
+        def apply(builder: Any, lhs: Any, rhs: Any) -> Any:
+            if factors not in lhs.attr and factors not in rhs.attr:
+                return original(builder, lhs, rhs)
+            # Of two products one is rounded.
+            second = exact(rhs) if factors not in lhs.attr else rhs.data
+            return TensorHandle(operation(exact(lhs), second).astype(np.float32), float32)
+
+        return apply
+
+    InterpreterBuilder.create_fmul = create_fmul
+    InterpreterBuilder.create_fadd = fused(InterpreterBuilder.create_fadd, np.add)
+    InterpreterBuilder.create_fsub = fused(InterpreterBuilder.create_fsub, np.subtract)
 
 
 @functools.cache

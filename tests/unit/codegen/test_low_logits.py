@@ -145,7 +145,7 @@ def test_a_mask_that_is_added(backend: str, kind: str):
     np.testing.assert_allclose(got, want, atol=0.02)
 
 
-@pytest.mark.parametrize("lowest", [-1e30, *LOWEST.values()])
+@pytest.mark.parametrize("lowest", [-1e30, -1e31, *LOWEST.values()])
 @pytest.mark.parametrize("backend", ["triton", "cuda"])
 def test_a_mask_of_positions(backend: str, lowest: float):
     masked = [line.format(lowest=lowest) for line in CHOOSES]
@@ -158,7 +158,7 @@ def test_a_mask_of_positions(backend: str, lowest: float):
     np.testing.assert_allclose(got, want, atol=0.02)
 
 
-@pytest.mark.parametrize("lowest", [-1e30, *LOWEST.values()])
+@pytest.mark.parametrize("lowest", [-1e30, -1e31, *LOWEST.values()])
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 @pytest.mark.parametrize("backend", ["triton", "cuda"])
 def test_the_maximum_in_a_loop_of_its_own(backend: str, kind: str, lowest: float):

@@ -10,6 +10,7 @@ from cuda_plans import cuda_plan, error_of, for_cuda, kernel_of
 from plans import attention_plan, attention_reference, rms_plan, rms_reference
 
 from mirage_py.codegen.cuda.dealt_places import dealt_places
+from mirage_py.codegen.lowering import lowered
 from mirage_py.codegen.tiles import Tiling
 from mirage_py.errors import ScheduleError
 from mirage_py.runtime.emulated import check_emulated
@@ -139,7 +140,8 @@ def test_a_block_that_is_free_first_takes_the_next_place():
     plan = cuda_plan(CAUSAL, KERNEL, 3, **FLAGS)
     block = plan.ugraph.kernels[0]
     assert isinstance(block, BlockGraph)
-    dealt = dealt_places(Tiling(plan.ugraph.program, block), {"q"}, 3)
+    low = lowered(plan.ugraph, [block]).blocks[0].block
+    dealt = dealt_places(Tiling(plan.ugraph.program, low), {"q"}, 3)
     assert sorted(place for own in dealt for place in own) == list(range(8))
     # 2, 4, 6 or 8 iterations and two sections more.
     work = [sum(place % 4 * 2 + 4 for place in own) for own in dealt]

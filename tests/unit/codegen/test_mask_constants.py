@@ -1,0 +1,28 @@
+"""Plans that the search finds for masks with constants, in both back ends, as eager has it."""
+
+from __future__ import annotations
+
+import mask_constants
+import numpy as np
+import pytest
+
+from mirage_py.runtime.emulated import run_emulated
+from mirage_py.runtime.interpreted import run_interpreted
+
+# The other programs and constants are for a GPU (tests/gpu/test_mask_constants.py).
+PROGRAMS = ("softmax", "log_sum_exp", "both")
+
+
+@pytest.mark.parametrize("constant", ["-1e30", "f32.min"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_kind_of_plan_gives_what_eager_does(name: str, constant: str):
+    case, value = mask_constants.CASES[name], mask_constants.CONSTANTS[constant]
+    want = case.wanted(value).numpy()
+    assert np.isfinite(want).all()
+    arrays = {f"x{n}": x.double().numpy() for n, x in enumerate(case.inputs(value))}
+    found = mask_constants.plans(name, value, ("triton", "cuda"))
+    for kind, plan in found.items():
+        run = run_interpreted if plan.backend == "triton" else run_emulated
+        (got,) = run(plan, arrays).values()
+        np.testing.assert_allclose(got, want, atol=4e-3, rtol=4e-3, err_msg=kind)
+    assert {kind.split()[0] for kind in found} == {"triton", "cuda"}
