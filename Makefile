@@ -43,7 +43,7 @@ nightly: $(READY) ## the tests that draw or enumerate, with many times the examp
 	@HYPOTHESIS_PROFILE=nightly COMPLETENESS=nightly $(TESTED) tests/property tests/adversarial tests/completeness
 
 differential: $(READY) ## every operator, type and pair of odd sizes against float64, in the interpreter
-	@OMP_NUM_THREADS=1 $(RUN) benchmarks.differential --interpret --full
+	@OMP_NUM_THREADS=1 $(RUN) benchmarks.checks.differential --interpret --full
 
 # The report is benchmarks/results/mutants.json; `python -m adversarial.mutants_page` puts it into docs/notes/mutants.md.
 mutants: $(READY) ## 10,000 wrong µGraphs, none of which may pass verification; some ten minutes (N=, SEED=, JOBS=)
@@ -66,11 +66,11 @@ faults: $(READY) ## searches and writers killed at KILLS (default 40) random mom
 	@OMP_NUM_THREADS=1 nice -n 19 $(BIN)/python tests/fuzz/campaign.py --kills $(or $(KILLS),40)
 
 code-faults: $(READY) ## the checker of emitted code on the suite and on faults planted into it; needs nvcc or NVRTC (OUT=)
-	@OMP_NUM_THREADS=1 nice -n 5 $(RUN) benchmarks.code_faults $(if $(OUT),-o $(OUT))
+	@OMP_NUM_THREADS=1 nice -n 5 $(RUN) benchmarks.checks.code_faults $(if $(OUT),-o $(OUT))
 
 sanitize: $(READY) ## the best kernels of every example under compute-sanitizer; needs a GPU
-	@$(RUN) benchmarks.sanitize_plans sanitize-out/plans
-	@$(RUN) benchmarks.sanitize sanitize-out/plans -o sanitize-out
+	@$(RUN) benchmarks.checks.sanitize_plans sanitize-out/plans
+	@$(RUN) benchmarks.checks.sanitize sanitize-out/plans -o sanitize-out
 
 # Material for MkDocs and mkdocstrings are installed here and nowhere else.
 docs: $(READY) ## build the documentation as a site, into site/; warnings and dead links are errors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from mirage_py.cli.run import run
+from mirage_py.cli.shell.run import run
 
 if __name__ == "__main__":
     sys.exit(run(["bench", *sys.argv[1:]]))

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from mirage_py.frontend.decorator import superoptimize
     from mirage_py.frontend.spec.parse import parse
     from mirage_py.frontend.torch.trace import trace
-    from mirage_py.pipeline import optimize, save
+    from mirage_py.pipeline.pipeline import optimize, save
     from mirage_py.result import Result
-    from mirage_py.runtime.artifact import load
-    from mirage_py.runtime.plan_text import kernel_from
-    from mirage_py.ugraph.program import Program
+    from mirage_py.runtime.store.plan_text import kernel_from
+    from mirage_py.runtime.store.saved import load
+    from mirage_py.ugraph.ir.program import Program
 
 __version__ = "0.1.0"
 
@@ -76,13 +76,13 @@ _HOMES = {
     "UnsupportedError": "mirage_py.errors",
     "ValidationError": "mirage_py.errors",
     "VerificationError": "mirage_py.errors",
-    "Program": "mirage_py.ugraph.program",
+    "Program": "mirage_py.ugraph.ir.program",
     "Result": "mirage_py.result",
-    "kernel_from": "mirage_py.runtime.plan_text",
-    "load": "mirage_py.runtime.artifact",
-    "optimize": "mirage_py.pipeline",
+    "kernel_from": "mirage_py.runtime.store.plan_text",
+    "load": "mirage_py.runtime.store.saved",
+    "optimize": "mirage_py.pipeline.pipeline",
     "parse": "mirage_py.frontend.spec.parse",
-    "save": "mirage_py.pipeline",
+    "save": "mirage_py.pipeline.pipeline",
     "superoptimize": "mirage_py.frontend.decorator",
     "trace": "mirage_py.frontend.torch.trace",
 }

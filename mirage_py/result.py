@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from mirage_py.errors import InputError
-from mirage_py.ugraph.plan import Plan
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.tiles_text import tiles_of
-from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import UGraph
+from mirage_py.ugraph.text.tiles_text import tiles_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class Result:
 
     def kernel(self) -> Callable[..., Any]:
         """The result as a function of torch tensors, in the order of ``program.inputs``."""
-        from mirage_py.runtime.artifact import Artifact
+        from mirage_py.runtime.store.artifact import Artifact
 
         return Artifact(self.program, self.plan, self.document()).runner()
 
@@ -191,7 +191,7 @@ class Result:
 
         Raises FormatError when something else stands there.
         """
-        from mirage_py.runtime.artifact import save_artifact
+        from mirage_py.runtime.store.saved import save_artifact
 
         saved = replace(self, artifact=Path(folder))
         save_artifact(folder, program=self.program, plan=self.plan, report=saved.document())
@@ -203,7 +203,7 @@ class Result:
 
         Raises InputError where the original program is the answer.
         """
-        from mirage_py.runtime.plan_text import plan_text
+        from mirage_py.runtime.store.plan_text import plan_text
 
         if self.plan is None:
             raise InputError(
@@ -215,7 +215,7 @@ class Result:
 
     def explain(self) -> str:
         """What won, the evidence for it, and how to have it again."""
-        from mirage_py.runtime.plan_text import explanation
+        from mirage_py.runtime.store.plan_text import explanation
 
         return "\n".join(
             [str(self.program.name), *explanation(self.program, self.plan, self.document())]

@@ -9,11 +9,11 @@ from __future__ import annotations
 from several_kernels import over
 
 from mirage_py.frontend.spec import parse
-from mirage_py.ugraph.plan import LaunchOptions, Plan
-from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.threads import with_threads
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.ugraph.rewrite.split_dim import split_dim
-from mirage_py.ugraph.threads import with_threads
-from mirage_py.ugraph.ugraph import BlockGraph, UGraph
 
 ATTENTION = """
 HEADS = {heads}, ROWS = {rows}, KEYS = {keys}, C = {width}, E = {width}

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mirage_py.codegen.cuda.cuda_kernel import CudaKernel, TensorMap
-from mirage_py.codegen.cuda.prelude import names_used, prelude_text
-from mirage_py.ugraph.dtypes import BF16, F16, F32, DType
-from mirage_py.ugraph.plan import LaunchOptions
-from mirage_py.ugraph.program import Output, Program, Tensor
+from mirage_py.codegen.cuda.text.prelude import names_used, prelude_text
+from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel, TensorMap
+from mirage_py.ugraph.ir.dtypes import BF16, F16, F32, DType
+from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.program import Output, Program, Tensor
 
 Arrays = Mapping[str, NDArray[np.float64]]
 

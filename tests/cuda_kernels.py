@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 import pytest
 
-from mirage_py.codegen.cuda.cuda_kernel import CudaKernel, TensorMap
-from mirage_py.runtime import emission
-from mirage_py.ugraph import index as ix
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dtypes import F32
-from mirage_py.ugraph.node import Access, Node
-from mirage_py.ugraph.plan import LaunchOptions, Plan
-from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
+from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel, TensorMap
+from mirage_py.runtime.base import emission
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.dtypes import F32
+from mirage_py.ugraph.ir.node import Access, Node
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
 
 ROWS, COLUMNS = 64, 32
 TILE = 8  # rows of a block

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from plans import random_inputs, relative_error
 from several_kernels import over
 
-from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
-from mirage_py.codegen.cuda.module import emit_cuda
+from mirage_py.codegen.cuda.kernel.module import emit_cuda
+from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
 from mirage_py.frontend.spec import parse
-from mirage_py.runtime.emulated import run_emulated
-from mirage_py.ugraph.plan import LaunchOptions, Plan
-from mirage_py.ugraph.program import Program
+from mirage_py.runtime.cpu.cuda_emulation import run_emulated
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.program import Program
 
 Reference = Callable[[dict[str, NDArray[np.float64]]], NDArray[np.float64]]
 

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from mirage_py import pipeline
-from mirage_py.dynamo.compiler import GraphCompiler
-from mirage_py.dynamo.decompositions import decompositions
-from mirage_py.dynamo.options import BackendOptions
-from mirage_py.dynamo.servers import optimizing
+from mirage_py.dynamo.compile.compiler import GraphCompiler
+from mirage_py.dynamo.compile.decompositions import decompositions
+from mirage_py.dynamo.serve.options import BackendOptions
+from mirage_py.dynamo.serve.servers import optimizing
+from mirage_py.pipeline import pipeline
 from mirage_py.targets import target
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mirage_py.search.stabilize import stabilized
+from mirage_py.search.stabilize.stabilize import stabilized
+from mirage_py.ugraph.checks.validate import validate_ugraph
 from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
-from mirage_py.ugraph.meaning import FloatMeaning
-from mirage_py.ugraph.text import parse_ugraph
-from mirage_py.ugraph.ugraph import BlockGraph, UGraph
-from mirage_py.ugraph.validate import validate_ugraph
-from mirage_py.verify.field_test import field_test
-from mirage_py.verify.safe_exp import add_safe_shifts
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
+from mirage_py.ugraph.text.text_form import parse_ugraph
+from mirage_py.verify.field_test.field_test import field_test
+from mirage_py.verify.shifts.safe_exp import add_safe_shifts
 
 # The logits of a row reach this far: exp overflows float64 from 709 on.
 LARGE = 900.0

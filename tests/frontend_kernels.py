@@ -6,8 +6,8 @@ from collections import Counter
 
 import torch
 
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.interpret.program import evaluate_program
-from mirage_py.ugraph.meaning import FloatMeaning
 
 
 class Interpreter:

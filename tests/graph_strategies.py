@@ -7,14 +7,14 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from mirage_py.ugraph import index as ix
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dtypes import BF16, F16, F32
-from mirage_py.ugraph.index import IndexExpr, Predicate
-from mirage_py.ugraph.node import Access, Node
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.threads import with_threads
-from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.dtypes import BF16, F16, F32
+from mirage_py.ugraph.ir.index import IndexExpr, Predicate
+from mirage_py.ugraph.ir.node import Access, Node
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.threads import with_threads
+from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
 
 # Operators that floats can take anything through without losing all their digits.
 UNARY = ("neg", "square", "abs", "relu", "sigmoid", "silu", "tanh", "gelu", "erf")

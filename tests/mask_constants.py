@@ -13,15 +13,15 @@ from functools import cache
 import torch
 
 from mirage_py.frontend.torch.trace import trace
-from mirage_py.pipeline import normalise
-from mirage_py.search.family import Family
-from mirage_py.search.instantiate import rank
-from mirage_py.search.safe import safe_families
-from mirage_py.search.search import SearchLimits, search
+from mirage_py.pipeline.pipeline import normalise
+from mirage_py.search.enumerate.search import SearchLimits, search
+from mirage_py.search.extract.family import Family
+from mirage_py.search.rank.instantiate import rank
+from mirage_py.search.stabilize.safe import safe_families
 from mirage_py.targets import H200
-from mirage_py.ugraph.node import Node
-from mirage_py.ugraph.plan import Plan
-from mirage_py.ugraph.ugraph import BlockGraph, UGraph
+from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
 ROWS, KEYS, WIDTH = 4, 512, 16
 CONSTANTS = {

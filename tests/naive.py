@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mirage_py.ugraph.node import Access, Node
-from mirage_py.ugraph.plan import LaunchOptions, Plan
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
+from mirage_py.ugraph.ir.node import Access, Node
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
 
 
 def naive_plan(

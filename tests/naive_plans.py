@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mirage_py.ugraph.node import Access, Node
-from mirage_py.ugraph.plan import LaunchOptions, Plan
-from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ir.node import Access, Node
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
 from mirage_py.ugraph.rewrite.masks import lower_masks
-from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
-from mirage_py.verify.shift_free import remove_free_shifts
+from mirage_py.verify.shifts.shift_free import remove_free_shifts
 
 
 def one_block_plan(program: Program, tile: int = 16) -> Plan:

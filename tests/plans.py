@@ -7,16 +7,16 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from mirage_py.search.stabilize import stabilize
-from mirage_py.ugraph import composites
-from mirage_py.ugraph import index as ix
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dtypes import F16, F32, DType
-from mirage_py.ugraph.index import IndexExpr
-from mirage_py.ugraph.node import Access, Node
-from mirage_py.ugraph.plan import LaunchOptions, Plan
-from mirage_py.ugraph.program import Program, Tensor
-from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
+from mirage_py.search.stabilize.stabilize import stabilize
+from mirage_py.ugraph.building import composites
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.dtypes import F16, F32, DType
+from mirage_py.ugraph.ir.index import IndexExpr
+from mirage_py.ugraph.ir.node import Access, Node
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
 
 Arrays = Mapping[str, NDArray[np.float64]]
 

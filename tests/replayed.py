@@ -5,12 +5,12 @@ from __future__ import annotations
 from mirage_py.axioms.certificate import checker
 from mirage_py.axioms.certificate.steps import Replay
 from mirage_py.axioms.certificate.terms import RefusedError, Terms
-from mirage_py.axioms.proof_goal import Goal
-from mirage_py.axioms.proof_steps import Proof
-from mirage_py.axioms.term import Term, subterms
-from mirage_py.ugraph.json_form import to_json
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.axioms.proof.goal import Goal
+from mirage_py.axioms.proof.steps import Proof
+from mirage_py.axioms.terms.term import Term, subterms
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import UGraph
+from mirage_py.ugraph.text.json_form import to_json
 
 
 def fault_of(program: Program, ugraph: UGraph, proof: Proof) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 from cuda_plans import cuda_plan
 from numpy.typing import NDArray
 
-from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.ir.plan import Plan
 
 SPEC = """
 Q[64, 64], K[64, 224], V[224, 64] : f16

@@ -7,9 +7,9 @@ from functools import cache
 import numpy as np
 
 from mirage_py.ugraph.field import FieldArray, FieldOps
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.text import parse_ugraph
-from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import UGraph
+from mirage_py.ugraph.text.text_form import parse_ugraph
 
 _RMS_NORM_MATMUL = """
 dim b = 7

@@ -9,12 +9,12 @@ from __future__ import annotations
 from functools import cache
 
 from mirage_py.frontend.spec import parse
-from mirage_py.ugraph.plan import LaunchOptions, Plan
-from mirage_py.ugraph.printing import format_program
-from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.ugraph.rewrite.split_dim import split_dim
-from mirage_py.ugraph.text import parse_ugraph
-from mirage_py.ugraph.ugraph import BlockGraph, UGraph
+from mirage_py.ugraph.text.printing import format_program
+from mirage_py.ugraph.text.text_form import parse_ugraph
 
 RMS_NORM_MATMUL = """
 B = 20, D = 960, N = 200

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mirage_py.codegen.base_two_shifts import BaseTwoShifts
+from mirage_py.codegen.lowering.base_two_shifts import BaseTwoShifts
+from mirage_py.codegen.text.writer import CodeWriter
 from mirage_py.codegen.triton.contraction import ContractionText, ValueText, reduced
 from mirage_py.codegen.triton.tile_text import TileText
-from mirage_py.codegen.writer import CodeWriter
-from mirage_py.ugraph.ugraph import BlockGraph
+from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 
 class AccumulatorText:

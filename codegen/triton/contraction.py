@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from mirage_py.codegen.base_two_shifts import is_shift
-from mirage_py.codegen.operator_text import atom
-from mirage_py.codegen.padding import Padding
-from mirage_py.codegen.precision import TypedBlock
-from mirage_py.codegen.tiles import Tiling
+from mirage_py.codegen.lowering.base_two_shifts import is_shift
+from mirage_py.codegen.lowering.precision import TypedBlock
+from mirage_py.codegen.text.operator_text import atom
+from mirage_py.codegen.tiling.padding import Padding
+from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.codegen.triton.expressions import product
 from mirage_py.codegen.triton.tile_text import TileText
-from mirage_py.ugraph.dtypes import F32
-from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.ir.dtypes import F32
+from mirage_py.ugraph.ir.node import Node
 
 _MATRIX = 2
 

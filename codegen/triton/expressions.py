@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import log2
 
-from mirage_py.codegen.operator_text import COMMON, Emitter, number
+from mirage_py.codegen.text.operator_text import COMMON, Emitter, number
 from mirage_py.errors import UnsupportedError
 
 # Terms of the series of expm1 below log(2) / 2: what it leaves out is below 2^-28 of the result.

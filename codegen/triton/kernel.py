@@ -6,16 +6,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from mirage_py.codegen.base_two_shifts import BaseTwoShifts
-from mirage_py.codegen.block_order import ORDER, block_numbers
-from mirage_py.codegen.deferral import deferred_sums
-from mirage_py.codegen.descriptors import described_tiles, live_axes
-from mirage_py.codegen.launch_order import ALONE, LaunchOrder
-from mirage_py.codegen.live_tiles import live_range
-from mirage_py.codegen.operator_text import atom
-from mirage_py.codegen.precision import TypedBlock
-from mirage_py.codegen.product_order import text_order
-from mirage_py.codegen.tiles import Tiling
+from mirage_py.codegen.lowering.base_two_shifts import BaseTwoShifts
+from mirage_py.codegen.lowering.precision import TypedBlock
+from mirage_py.codegen.text.operator_text import atom
+from mirage_py.codegen.text.writer import CodeWriter
+from mirage_py.codegen.tiling.block_order import ORDER, block_numbers
+from mirage_py.codegen.tiling.deferral import deferred_sums
+from mirage_py.codegen.tiling.dependent_launch import ALONE, LaunchOrder
+from mirage_py.codegen.tiling.descriptors import described_tiles, live_axes
+from mirage_py.codegen.tiling.product_order import text_order
+from mirage_py.codegen.tiling.tiles import Tiling
+from mirage_py.codegen.tiling.unmasked_tiles import live_range
 from mirage_py.codegen.triton.accumulators import AccumulatorText
 from mirage_py.codegen.triton.contraction import ContractionText, reduced
 from mirage_py.codegen.triton.expressions import elementwise, product
@@ -26,16 +27,15 @@ from mirage_py.codegen.triton.tile_text import (
     descriptor_name,
     pointer_name,
 )
-from mirage_py.codegen.writer import CodeWriter
 from mirage_py.errors import ScheduleError
-from mirage_py.ugraph.dtypes import BOOL, DType
-from mirage_py.ugraph.index import IndexExpr, Predicate
-from mirage_py.ugraph.node import ACCESSES, STORES, Node
+from mirage_py.ugraph.checks.run_time_sizes import FIXED, RunTimeSizes
+from mirage_py.ugraph.ir.dtypes import BOOL, DType
+from mirage_py.ugraph.ir.index import IndexExpr, Predicate
+from mirage_py.ugraph.ir.node import ACCESSES, STORES, Node
+from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.ugraph.ir.ugraph import Section
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
-from mirage_py.ugraph.plan import LaunchOptions
-from mirage_py.ugraph.program import Program, Tensor
-from mirage_py.ugraph.run_time_sizes import FIXED, RunTimeSizes
-from mirage_py.ugraph.ugraph import Section
 
 _MAX_INT32 = 2**31 - 1
 _STEMS = {"accum_max": "peak", "accum_sum": "acc", "accum_rescaled": "acc", "matmul": "dot"}

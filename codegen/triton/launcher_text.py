@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from mirage_py.codegen.triton.kernel import KernelText
 from mirage_py.codegen.triton.tile_text import size_name
 from mirage_py.errors import ScheduleError
-from mirage_py.ugraph.node import Access
-from mirage_py.ugraph.program import Tensor
-from mirage_py.ugraph.ugraph import BlockGraph, UGraph
+from mirage_py.ugraph.ir.node import Access
+from mirage_py.ugraph.ir.program import Tensor
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
 
 def run_time_size_lines(ugraph: UGraph, pointers: Sequence[Tensor], text: KernelText) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mirage_py.codegen.live_tiles import LiveRange
-from mirage_py.codegen.mask_bounds import Bound
-from mirage_py.codegen.tiles import Tiling
+from mirage_py.codegen.tiling.mask_bounds import Bound
+from mirage_py.codegen.tiling.tiles import Tiling
+from mirage_py.codegen.tiling.unmasked_tiles import LiveRange
 
 
 def low_name(var: str) -> str:

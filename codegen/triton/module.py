@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mirage_py.codegen.launch_order import ALONE, LaunchOrder, launch_orders
-from mirage_py.codegen.lowering import lowered
-from mirage_py.codegen.names import TRITON, emitted_names, renamed_plan
+from mirage_py.codegen.lowering.lowering import lowered
+from mirage_py.codegen.text.names import TRITON, emitted_names, renamed_plan
+from mirage_py.codegen.text.writer import CodeWriter, in_docstring
+from mirage_py.codegen.tiling.dependent_launch import ALONE, LaunchOrder, launch_orders
 from mirage_py.codegen.triton.kernel import KernelEmitter, KernelText
 from mirage_py.codegen.triton.launcher_text import grid_text, run_time_size_lines
 from mirage_py.codegen.triton.scalars import Scalar
-from mirage_py.codegen.writer import CodeWriter, in_docstring
 from mirage_py.errors import ScheduleError
-from mirage_py.ugraph.dtypes import DType
-from mirage_py.ugraph.plan import LaunchOptions, Plan
-from mirage_py.ugraph.printing import format_block
-from mirage_py.ugraph.program import Tensor
-from mirage_py.ugraph.run_time_sizes import run_time_sizes
-from mirage_py.ugraph.ugraph import BlockGraph, UGraph
+from mirage_py.ugraph.checks.run_time_sizes import run_time_sizes
+from mirage_py.ugraph.ir.dtypes import DType
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.program import Tensor
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
+from mirage_py.ugraph.text.printing import format_block
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mirage_py.codegen.triton.tile_text import size_name, stride_name
-from mirage_py.ugraph.run_time_sizes import RunTimeSizes
-from mirage_py.ugraph.ugraph import BlockGraph
+from mirage_py.ugraph.checks.run_time_sizes import RunTimeSizes
+from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mirage_py.codegen.operator_text import atom
-from mirage_py.codegen.tiles import Tiling
-from mirage_py.ugraph.node import Node
-from mirage_py.ugraph.plan import LaunchOptions
-from mirage_py.ugraph.program import Tensor
-from mirage_py.ugraph.run_time_sizes import FIXED, RunTimeSizes
+from mirage_py.codegen.text.operator_text import atom
+from mirage_py.codegen.tiling.tiles import Tiling
+from mirage_py.ugraph.checks.run_time_sizes import FIXED, RunTimeSizes
+from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.program import Tensor
 
 
 class TileText:

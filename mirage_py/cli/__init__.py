@@ -9,6 +9,6 @@ from typing import NoReturn
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The command ``mirage-py``; ends the process with an exit code of docs/reference/cli.md."""
-    from mirage_py.cli.run import run
+    from mirage_py.cli.shell.run import run
 
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from mirage_py.dynamo.options import BackendOptions, backend_options
+from mirage_py.dynamo.serve.options import BackendOptions, backend_options
 
 log = logging.getLogger("mirage_py.dynamo")
 
@@ -44,7 +44,7 @@ def _left_to_rest(
 ) -> Callable[..., Any]:
     if options.rest == "eager":
         return module.forward
-    from mirage_py.dynamo.rest import inductor_settings, left_to_torch
+    from mirage_py.dynamo.serve.fallback import inductor_settings, left_to_torch
 
     return left_to_torch(module, inputs, inductor_settings(options))
 
@@ -52,19 +52,19 @@ def _left_to_rest(
 def _compiled(
     module: GraphModule, inputs: Sequence[Any], options: BackendOptions
 ) -> Callable[..., Any]:
-    from mirage_py.dynamo.compiler import GraphCompiler
-    from mirage_py.dynamo.graph_target import graph_target
+    from mirage_py.dynamo.compile.compiler import GraphCompiler
+    from mirage_py.dynamo.serve.graph_target import graph_target
 
     compiler = GraphCompiler(options, graph_target(options.target))
     if options.rest == "inductor":
-        from mirage_py.dynamo.inductor_graphs import compiled_by_inductor
+        from mirage_py.dynamo.compile.inductor_graphs import compiled_by_inductor
 
         return compiled_by_inductor(compiler, module, inputs)
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-    from mirage_py.dynamo.compared_values import keep_compared
-    from mirage_py.dynamo.decompositions import decompositions
+    from mirage_py.dynamo.compile.decompositions import decompositions
+    from mirage_py.dynamo.regions.compared_values import keep_compared
 
     def partition(joint: GraphModule, *args: Any, **kwargs: Any) -> tuple[GraphModule, GraphModule]:
         keep_compared(joint)

@@ -14,7 +14,7 @@ from mirage_py.frontend.dynamic_axes import Declared
 from mirage_py.frontend.searches import CallOptions
 from mirage_py.frontend.superoptimized import SuperoptimizedFunction
 from mirage_py.frontend.superoptimized_module import SuperoptimizedModule
-from mirage_py.options import Options
+from mirage_py.pipeline.options import Options
 
 __all__ = ["CallOptions", "SuperoptimizedFunction", "superoptimize"]
 

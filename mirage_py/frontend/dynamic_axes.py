@@ -10,8 +10,8 @@ import torch
 
 from mirage_py.arguments import shown
 from mirage_py.errors import InputError
-from mirage_py.frontend.torch.call_key import Call
-from mirage_py.frontend.torch.calls import Signature
+from mirage_py.frontend.torch.guards.call_key import Call
+from mirage_py.frontend.torch.guards.calls import Signature
 
 # For each parameter its axes, each with the name of its size or, in a sequence, without.
 Declared = Mapping[str, Mapping[int, str] | Sequence[int]]

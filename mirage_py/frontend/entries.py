@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from mirage_py.frontend.searches import Kernel
-from mirage_py.frontend.torch.call_key import tensor_key
+from mirage_py.frontend.torch.guards.call_key import tensor_key
 from mirage_py.frontend.torch.trace import TracedCall
 
 

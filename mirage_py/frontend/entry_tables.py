@@ -20,7 +20,7 @@ from mirage_py.frontend.dynamic_axes import (
 from mirage_py.frontend.entries import Entry, is_current
 from mirage_py.frontend.preparation import Preparation
 from mirage_py.frontend.sized_calls import SizedGroup
-from mirage_py.frontend.torch.call_key import Call, call_key
+from mirage_py.frontend.torch.guards.call_key import Call, call_key
 from mirage_py.frontend.warnings import MirageWarning
 from mirage_py.shapes.dispatch import Row
 from mirage_py.shapes.policy import STATIC

@@ -8,12 +8,13 @@ from typing import Any, Protocol
 
 from mirage_py.errors import InputError
 from mirage_py.frontend.torch.trace import TracedCall
-from mirage_py.runtime.artifact import Artifact, save_artifact
-from mirage_py.runtime.plan_text import artifact_of, explanation
-from mirage_py.runtime.sized_launch import runner_of
-from mirage_py.ugraph.plan import Plan
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.tiles_text import tiles_of
+from mirage_py.runtime.sized.sized_launch import runner_of
+from mirage_py.runtime.store.artifact import Artifact
+from mirage_py.runtime.store.plan_text import artifact_of, explanation
+from mirage_py.runtime.store.saved import save_artifact
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.text.tiles_text import tiles_of
 
 
 class Served(Protocol):

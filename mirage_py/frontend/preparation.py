@@ -21,7 +21,7 @@ from mirage_py.frontend.searches import (
     default_sized_optimizer,
 )
 from mirage_py.frontend.sized_calls import sized_program
-from mirage_py.frontend.torch.call_key import Call, CallReader, tensor_key
+from mirage_py.frontend.torch.guards.call_key import Call, CallReader, tensor_key
 from mirage_py.frontend.torch.trace import TracedCall, trace_call
 from mirage_py.shapes.predicate import SizePredicate
 

@@ -1,6 +1,6 @@
 """A call like an earlier one, served without a look at the tables of the decorated function.
 
-Whether it is like that one is a question to torch (``runtime/tensor_guard.py``) and a few
+Whether it is like that one is a question to torch (``runtime/launch/tensor_guard.py``) and a few
 comparisons, which cover all that a signature consists of. Where one fails nothing is decided: the
 tables are asked as at the first call.
 """
@@ -14,11 +14,11 @@ import torch
 
 from mirage_py.frontend.dynamic_axes import marks_of
 from mirage_py.frontend.entries import Entry
-from mirage_py.frontend.torch.call_key import Call, ambient
-from mirage_py.frontend.torch.plain_values import is_same_value
+from mirage_py.frontend.torch.guards.call_key import Call, ambient
+from mirage_py.frontend.torch.guards.plain_values import is_same_value
 from mirage_py.frontend.torch.trace import TracedCall
-from mirage_py.runtime.known_calls import Again, ByShapes
-from mirage_py.runtime.tensor_guard import alike, in_dual_level
+from mirage_py.runtime.launch.cached_calls import Again, ByShapes
+from mirage_py.runtime.launch.tensor_guard import alike, in_dual_level
 from mirage_py.shapes.dispatch import Row
 
 # What a repeat gives for a call that is another.

@@ -12,9 +12,9 @@ import torch
 from mirage_py.arguments import shown
 from mirage_py.errors import InputError
 from mirage_py.frontend.dynamic_axes import Declared, check_axes
-from mirage_py.options import check_types
+from mirage_py.pipeline.options import check_types
 from mirage_py.shapes.policy import BUCKETED, ShapePolicy
-from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ir.program import Program
 
 # Takes the program's inputs in order; returns its output, or a tuple of several. An attribute
 # ``description`` says in a line what it is, for the dispatch table.
@@ -72,8 +72,8 @@ class CallOptions:
 def default_optimizer(options: CallOptions) -> Optimizer:
     """What finds kernels; it says of each where it came from."""
     # Here and not above: the search is loaded when the first kernel is wanted.
-    from mirage_py.known_results import is_known
-    from mirage_py.pipeline import Options, optimizer_for, question_of
+    from mirage_py.cache.known_results import is_known
+    from mirage_py.pipeline.pipeline import Options, optimizer_for, question_of
 
     optimize = optimizer_for(
         target=options.target,
@@ -97,7 +97,7 @@ def default_optimizer(options: CallOptions) -> Optimizer:
 
 def default_sized_optimizer(options: CallOptions) -> SizedOptimizer:
     """What finds kernels of many sizes."""
-    from mirage_py.sized_kernels import sized_optimizer_for
+    from mirage_py.pipeline.sized_kernels import sized_optimizer_for
 
     return sized_optimizer_for(
         target=options.target,
@@ -111,8 +111,8 @@ def default_sized_optimizer(options: CallOptions) -> SizedOptimizer:
 
 def cached_report(program: Program, options: CallOptions) -> Mapping[str, Any]:
     """The report of a program's result, if the cache has it; empty otherwise."""
-    from mirage_py.known_results import known_artifact
-    from mirage_py.pipeline import Options, question_of
+    from mirage_py.cache.known_results import known_artifact
+    from mirage_py.pipeline.pipeline import Options, question_of
 
     asked = Options(options.target, options.backend, options.effort, options.budget, options.seed)
     held = known_artifact(question_of(program, asked)) if options.cache else None

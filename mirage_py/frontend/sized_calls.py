@@ -8,12 +8,12 @@ from typing import Generic, TypeVar
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.dynamic_axes import DynamicAxis, call_at
-from mirage_py.frontend.torch.call_key import Call
+from mirage_py.frontend.torch.guards.call_key import Call
 from mirage_py.frontend.torch.trace import TracedCall
 from mirage_py.shapes.dispatch import DispatchTable
 from mirage_py.shapes.policy import SYMBOLIC, ShapePolicy
 from mirage_py.shapes.predicate import SizePredicate
-from mirage_py.ugraph.run_time_sizes import program_at_sizes
+from mirage_py.ugraph.checks.run_time_sizes import program_at_sizes
 
 E = TypeVar("E")
 

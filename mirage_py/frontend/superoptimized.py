@@ -25,8 +25,8 @@ from mirage_py.frontend.kept_kernels import explained, operands_of, save_entry
 from mirage_py.frontend.preparation import Preparation
 from mirage_py.frontend.repeated_calls import ANOTHER, RepeatedCalls, repeat_of
 from mirage_py.frontend.searches import CallOptions, Optimizer, SizedOptimizer
-from mirage_py.frontend.torch.call_key import Call, CallReader, is_watched
-from mirage_py.frontend.torch.calls import Signature
+from mirage_py.frontend.torch.guards.call_key import Call, CallReader, is_watched
+from mirage_py.frontend.torch.guards.calls import Signature
 from mirage_py.shapes.policy import STATIC
 
 P = ParamSpec("P")

@@ -16,7 +16,7 @@ import torch
 from torch.autograd import forward_ad
 
 from mirage_py.errors import InputError
-from mirage_py.runtime.tensor_guard import has_tangents
+from mirage_py.runtime.launch.tensor_guard import has_tangents
 
 # Registrations last as long as the library object that made them.
 _LIBRARIES: dict[str, Any] = {}

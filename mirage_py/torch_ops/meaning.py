@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from mirage_py.runtime.eager import torch_function
-from mirage_py.ugraph.plan import Plan
-from mirage_py.ugraph.program import Program, Tensor
-from mirage_py.ugraph.run_time_sizes import program_at_sizes, run_time_dims, source_of
+from mirage_py.runtime.eager.eager import torch_function
+from mirage_py.ugraph.checks.run_time_sizes import program_at_sizes, run_time_dims, source_of
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.program import Program, Tensor
 
 Tensors = tuple[torch.Tensor, ...]
 

@@ -19,14 +19,14 @@ import torch
 
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import InputError
-from mirage_py.runtime.emission import Step, ZeroFill, emit_steps
-from mirage_py.runtime.modules import load_module
-from mirage_py.runtime.sized_launch import runner_of
+from mirage_py.runtime.base.emission import Step, ZeroFill, emit_steps
+from mirage_py.runtime.base.modules import load_module
+from mirage_py.runtime.sized.sized_launch import runner_of
 from mirage_py.torch_ops.direct import register_direct
 from mirage_py.torch_ops.meaning import OperatorMeaning
-from mirage_py.ugraph.plan import Plan
-from mirage_py.ugraph.program import Program, Tensor
-from mirage_py.ugraph.run_time_sizes import at_sizes
+from mirage_py.ugraph.checks.run_time_sizes import at_sizes
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.program import Program, Tensor
 
 _NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*")
 _LOCK = threading.Lock()

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from mirage_py.search.bounds import bits_of, members_of
-from mirage_py.search.parts import split_dims
-from mirage_py.ugraph.node import STORES
+from mirage_py.search.extract.bounds import bits_of, members_of
+from mirage_py.search.space.splits import split_dims
+from mirage_py.ugraph.ir.node import STORES
+from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 from mirage_py.ugraph.rewrite.split_dim import part_dim
-from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, UGraph
 
 _CARRIES = ("cast", "load", *STORES)
 _REDUCTIONS = ("sum", "max", "matmul")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mirage_py.search.known_forms.flow import Flow
+from mirage_py.ugraph.ir.ugraph import BlockGraph
 from mirage_py.ugraph.rewrite.split_dim import part_dim
-from mirage_py.ugraph.ugraph import BlockGraph
 
 
 def split_product_with_combining_kernel(flow: Flow) -> bool:

@@ -22,7 +22,7 @@ from adversarial.explain import explanation
 from adversarial.report import UNEXPLAINED, Report, merged, table, write
 from adversarial.trial import EQUAL, WRONG, outcome
 
-from benchmarks.provenance import commit
+from benchmarks.report.provenance import commit
 
 # Mutants that a process takes at once, and such portions that wait for each process.
 _AT_ONCE, _WAITING = 16, 4

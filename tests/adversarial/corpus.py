@@ -20,8 +20,8 @@ from adversarial import (  # noqa: F401 (each registers its mutations)
 )
 from adversarial.mutations import GRAPH_MUTATIONS, MUTATIONS, with_dims
 
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import BlockGraph, UGraph
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
 # Written by hand: what searches of the examples seldom find, atomic additions above all.
 _SEVERAL = ("split_matmul_added", "library_epilogue", "library_prologue", "residual_gated")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from adversarial.programs import given, programs
 
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.text import parse_ugraph
-from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import UGraph
+from mirage_py.ugraph.text.text_form import parse_ugraph
 
 FOLDER = Path(__file__).parents[1] / "data" / "ugraphs"
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 from adversarial.mutations import mutation
 from adversarial.surgery import bypassed, changed, inserted, of, replaced_by
 
-from mirage_py.ugraph import index as ix
-from mirage_py.ugraph.index import IndexExpr, Predicate
-from mirage_py.ugraph.node import STORES, Node
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import BlockGraph
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.index import IndexExpr, Predicate
+from mirage_py.ugraph.ir.node import STORES, Node
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 # The other answer where both sides are equal, and no other difference.

@@ -11,12 +11,12 @@ from dataclasses import replace
 from adversarial.mutations import graph_mutation, mutation
 from adversarial.surgery import blocks, changed, inserted, of, replaced_by, with_index, with_kernel
 
-from mirage_py.ugraph import index as ix
-from mirage_py.ugraph.dtypes import BOOL, F8E4M3, F16, I8, I32
-from mirage_py.ugraph.node import STORES, Access, Node
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.dtypes import BOOL, F8E4M3, F16, I8, I32
+from mirage_py.ugraph.ir.node import STORES, Access, Node
+from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
 from mirage_py.ugraph.operators import EFFECT, STATE, operator
-from mirage_py.ugraph.program import Program, Tensor
-from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, UGraph
 
 _WHOLE_NUMBERS = (I32, I8, BOOL)
 _NARROW = (F16, F8E4M3)

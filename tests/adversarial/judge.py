@@ -12,9 +12,9 @@ import numpy as np
 from adversarial.machine import Array, CrashError, run_program, run_ugraph
 from adversarial.structured_inputs import structured_inputs
 
-from mirage_py.ugraph.dtypes import BOOL, DType
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.ugraph.ir.dtypes import BOOL, DType
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import UGraph
 
 # Draws and how large the inputs are: an epsilon shows where they are small.
 SCALES = (1.0, 1.0, 0.01)

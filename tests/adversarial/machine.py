@@ -16,11 +16,11 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from mirage_py.ugraph.dtypes import BOOL, DType
-from mirage_py.ugraph.index import IndexExpr, Predicate
-from mirage_py.ugraph.node import Access, Node
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import BlockGraph, LibraryCall, UGraph
+from mirage_py.ugraph.ir.dtypes import BOOL, DType
+from mirage_py.ugraph.ir.index import IndexExpr, Predicate
+from mirage_py.ugraph.ir.node import Access, Node
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
 
 Array = NDArray[np.float64]
 Memory = dict[str, Array]

@@ -15,13 +15,13 @@ from adversarial.graphs import FOLDER
 from adversarial.judge import SAME, verdict
 from adversarial.programs import given, programs
 
-from mirage_py.search.family import ATOMIC, LIBRARY, ONE_KERNEL, SPLIT, TWO_KERNELS, Family
-from mirage_py.search.search import search
-from mirage_py.search.stabilize import stabilized
-from mirage_py.ugraph.printing import format_ugraph
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import BlockGraph, UGraph
-from mirage_py.verify.small_sizes import instantiate_small
+from mirage_py.search.enumerate.search import search
+from mirage_py.search.extract.family import ATOMIC, LIBRARY, ONE_KERNEL, SPLIT, TWO_KERNELS, Family
+from mirage_py.search.stabilize.stabilize import stabilized
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
+from mirage_py.ugraph.text.printing import format_ugraph
+from mirage_py.verify.sizes.small_sizes import instantiate_small
 
 # Programs with a long dimension are there for what shares it out.
 _KINDS_WHOLE = (ONE_KERNEL, TWO_KERNELS, LIBRARY)

@@ -14,7 +14,7 @@ from typing import Any
 from adversarial.report import UNEXPLAINED, Report, read, table
 from adversarial.trial import EQUAL, FLOATS, WRONG
 
-from benchmarks.marks import filled
+from benchmarks.report.marks import filled
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "notes" / "mutants.md"

@@ -13,14 +13,14 @@ from math import isfinite
 from adversarial.surgery import bypassed, changed, of, same_dims, with_index
 
 from mirage_py.errors import UnsupportedError
-from mirage_py.ugraph import index as ix
-from mirage_py.ugraph.dims import node_dims
-from mirage_py.ugraph.index import Predicate
-from mirage_py.ugraph.node import STORES, Access, Node
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.dims import node_dims
+from mirage_py.ugraph.ir.index import Predicate
+from mirage_py.ugraph.ir.node import STORES, Access, Node
+from mirage_py.ugraph.ir.predicates import negation
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, UGraph
 from mirage_py.ugraph.operators import EFFECT, STATE, operator
-from mirage_py.ugraph.predicates import negation
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import BlockGraph, Kernel, UGraph
 
 Mutation = Callable[[Program, BlockGraph], Iterator[BlockGraph]]
 GraphMutation = Callable[[UGraph], Iterator[UGraph]]

@@ -23,9 +23,9 @@ import numpy as np
 from adversarial.machine import positions, truth
 from numpy.typing import NDArray
 
-from mirage_py.ugraph.index import IndexExpr, Predicate
-from mirage_py.ugraph.node import STORES, Access, Node
-from mirage_py.ugraph.ugraph import BlockGraph, UGraph
+from mirage_py.ugraph.ir.index import IndexExpr, Predicate
+from mirage_py.ugraph.ir.node import STORES, Access, Node
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
 Form = tuple[object, ...]
 _COMMUTES = ("add", "maximum", "minimum", "eq", "ne")

@@ -11,9 +11,9 @@ from math import isfinite, log, sqrt
 from adversarial.mutations import mutation
 from adversarial.surgery import bypassed, changed, inserted, of, replaced_by
 
-from mirage_py.ugraph.node import STORES, Node
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import BlockGraph
+from mirage_py.ugraph.ir.node import STORES, Node
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 # Smaller constants are epsilons.
 _EPSILON = 1e-3

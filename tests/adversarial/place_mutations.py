@@ -21,11 +21,11 @@ from adversarial.surgery import (
     with_node,
 )
 
-from mirage_py.ugraph import index as ix
-from mirage_py.ugraph.index import IndexExpr, Predicate
-from mirage_py.ugraph.node import STORES, Access, Node
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import BlockGraph, UGraph
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.index import IndexExpr, Predicate
+from mirage_py.ugraph.ir.node import STORES, Access, Node
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
 # -- tails ----------------------------------------------------------------------------------------
 

@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 
 from mirage_py.frontend.spec import parse
-from mirage_py.partition.partition import partition
-from mirage_py.pipeline import normalise
-from mirage_py.ugraph.program import Program
+from mirage_py.pipeline.partition.partition import partition
+from mirage_py.pipeline.pipeline import normalise
+from mirage_py.ugraph.ir.program import Program
 
 SPECS = Path(__file__).with_name("specs")
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -24,18 +24,18 @@ from typing import Any
 from adversarial.judge import DIFFERENT, OVERFLOWS, verdict
 from adversarial.random_programs import random_program
 
-from benchmarks.provenance import commit
+from benchmarks.report.provenance import commit
+from mirage_py.axioms.proof.prove import prove
 from mirage_py.errors import MirageError
-from mirage_py.pipeline import normalise
-from mirage_py.search.family import Family
-from mirage_py.search.proof import prove
-from mirage_py.search.safe import safe_families
-from mirage_py.search.search import SearchLimits, search
-from mirage_py.ugraph.printing import format_program, format_ugraph
-from mirage_py.ugraph.ugraph import UGraph
-from mirage_py.verify.families import FamilyTests
-from mirage_py.verify.sampled_test import sampled_test
-from mirage_py.verify.small_sizes import instantiate_small
+from mirage_py.pipeline.pipeline import normalise
+from mirage_py.search.enumerate.search import SearchLimits, search
+from mirage_py.search.extract.family import Family
+from mirage_py.search.stabilize.safe import safe_families
+from mirage_py.ugraph.ir.ugraph import UGraph
+from mirage_py.ugraph.text.printing import format_program, format_ugraph
+from mirage_py.verify.field_test.families import FamilyTests
+from mirage_py.verify.samples.sampled_test import sampled_test
+from mirage_py.verify.sizes.small_sizes import instantiate_small
 
 FEW = SearchLimits(rings=("factored",), max_nodes=2_000, max_tensors=400)
 # Families of each kind that are judged, and of all.

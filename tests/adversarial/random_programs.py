@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from mirage_py.errors import MirageError
-from mirage_py.ugraph import index as ix
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dtypes import BF16, BOOL, F16, F32, I32
-from mirage_py.ugraph.index import Predicate
-from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.dtypes import BF16, BOOL, F16, F32, I32
+from mirage_py.ugraph.ir.index import Predicate
+from mirage_py.ugraph.ir.program import Program
 
 UNARY = ("exp", "square", "sqrt", "neg", "relu", "silu", "abs", "log", "tanh", "rsqrt", "sigmoid")
 BINARY = ("add", "sub", "mul", "mul", "div", "maximum", "minimum")

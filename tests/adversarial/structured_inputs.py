@@ -10,8 +10,8 @@ from math import isfinite
 import numpy as np
 from adversarial.machine import Array
 
-from mirage_py.ugraph.dtypes import BOOL
-from mirage_py.ugraph.program import Program, Tensor
+from mirage_py.ugraph.ir.dtypes import BOOL
+from mirage_py.ugraph.ir.program import Program, Tensor
 
 Draw = np.random.Generator
 

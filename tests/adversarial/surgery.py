@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from mirage_py.ugraph.index import IndexExpr, Predicate
-from mirage_py.ugraph.node import Access, Node
+from mirage_py.ugraph.ir.index import IndexExpr, Predicate
+from mirage_py.ugraph.ir.node import Access, Node
+from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, Section, UGraph
 from mirage_py.ugraph.operators import EFFECT, operator
-from mirage_py.ugraph.ugraph import BlockGraph, Kernel, Section, UGraph
 
 
 def changed(block: BlockGraph, position: int, **what: object) -> BlockGraph:

@@ -7,10 +7,10 @@ from adversarial.judge import SAME, verdict
 
 from mirage_py.errors import MirageError, UnsupportedError
 from mirage_py.ugraph.field import FIELDS
-from mirage_py.ugraph.text import parse_ugraph
-from mirage_py.ugraph.ugraph import UGraph
-from mirage_py.verify.field_test import field_test
-from mirage_py.verify.programs import compare_programs
+from mirage_py.ugraph.ir.ugraph import UGraph
+from mirage_py.ugraph.text.text_form import parse_ugraph
+from mirage_py.verify.field_test.field_test import field_test
+from mirage_py.verify.field_test.programs import compare_programs
 
 P1, Q1, P2, Q2 = (n for f in FIELDS for n in (f.p, f.q))
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import samples
 from adversarial.corpus import originals
-from unit.axioms.test_proof_check import says_the_same
+from unit.axioms.proof.test_proof_check import says_the_same
 
 from mirage_py.axioms.certificate.checker import fault_of
 from mirage_py.axioms.certificate.terms import TRUSTED
-from mirage_py.axioms.proof_steps import Step, read_proof
+from mirage_py.axioms.proof.prove import prove
+from mirage_py.axioms.proof.steps import Step, read_proof
 from mirage_py.errors import FormatError
-from mirage_py.search.proof import prove
-from mirage_py.ugraph.json_form import to_json
+from mirage_py.ugraph.text.json_form import to_json
 
 Json = dict[str, Any]
 # A split with a combining kernel, a library call, several loops, masks, atomic additions.

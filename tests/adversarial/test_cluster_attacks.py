@@ -6,13 +6,13 @@ import clusters
 import pytest
 from several_kernels import over
 
+from mirage_py.axioms.proof.prove import prove
 from mirage_py.errors import MirageError
 from mirage_py.frontend.spec import parse
-from mirage_py.search.proof import prove
+from mirage_py.ugraph.checks.validate import validate_ugraph
+from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.split_dim import split_dim
-from mirage_py.ugraph.ugraph import UGraph
-from mirage_py.ugraph.validate import validate_ugraph
-from mirage_py.verify.field_test import field_test
+from mirage_py.verify.field_test.field_test import field_test
 
 ATTENTION = clusters.attention_program()
 SPLIT = split_dim(ATTENTION, "s", 4)

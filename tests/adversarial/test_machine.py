@@ -14,14 +14,14 @@ from adversarial.corpus import originals
 from adversarial.judge import DIFFERENT, OVERFLOWS, SAME, random_inputs, verdict
 from adversarial.machine import CrashError, run_program, run_ugraph
 
-from mirage_py.ugraph import index as ix
 from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
-from mirage_py.ugraph.meaning import FloatMeaning
-from mirage_py.ugraph.node import Access
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.node import Access
+from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.operators import ELEMENTWISE
 from mirage_py.ugraph.operators.base import all_operators
-from mirage_py.ugraph.text import parse_ugraph
-from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.ugraph.text.text_form import parse_ugraph
 
 REFERENCES = {
     "rms": (plans.rms_plan, plans.rms_reference, "Y"),
@@ -48,7 +48,7 @@ def test_it_shares_no_code_with_what_it_judges() -> None:
     ours = [name for name in imported if name.startswith("mirage_py")]
     # Data only.
     assert sorted(ours) == [
-        f"mirage_py.ugraph.{name}" for name in ("dtypes", "index", "node", "program", "ugraph")
+        f"mirage_py.ugraph.ir.{name}" for name in ("dtypes", "index", "node", "program", "ugraph")
     ]
     source = Path(machine.__file__).read_text(encoding="utf-8")
     assert ".evaluate(" not in source

@@ -15,14 +15,14 @@ from naive import naive_plan
 
 from mirage_py.errors import InputError, ValidationError
 from mirage_py.frontend.spec import parse
-from mirage_py.search.stabilize import stabilize
+from mirage_py.search.stabilize.stabilize import stabilize
+from mirage_py.ugraph.checks.validate import validate_ugraph
 from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
-from mirage_py.ugraph.meaning import FloatMeaning
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.text import parse_ugraph
-from mirage_py.ugraph.ugraph import UGraph
-from mirage_py.ugraph.validate import validate_ugraph
-from mirage_py.verify.field_test import _small, field_test
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import UGraph
+from mirage_py.ugraph.text.text_form import parse_ugraph
+from mirage_py.verify.field_test.field_test import _small, field_test
 
 GATED_MLP = """
 ugraph gated_mlp

@@ -6,8 +6,8 @@ import pytest
 from adversarial.test_mutants import chosen, differs_in_floats, refused
 from exp_graphs import CAUSAL, LOG_LOOP, LOG_PARTS, LOG_ROWS, LOOPED, PADDED, attention, loss
 
-from mirage_py.search.stabilize import stabilize
-from mirage_py.ugraph.ugraph import UGraph
+from mirage_py.search.stabilize.stabilize import stabilize
+from mirage_py.ugraph.ir.ugraph import UGraph
 
 GRAPHS = {
     "a loss in a loop": lambda: loss(LOG_LOOP),

@@ -8,11 +8,11 @@ from adversarial.corpus import Site, given, mutant, originals
 from adversarial.judge import DIFFERENT, OVERFLOWS, SAME, verdict
 
 from mirage_py.errors import MirageError
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import UGraph
-from mirage_py.ugraph.validate import validate_ugraph
-from mirage_py.verify.families import FamilyTests
-from mirage_py.verify.sampled_test import sampled_test
+from mirage_py.ugraph.checks.validate import validate_ugraph
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import UGraph
+from mirage_py.verify.field_test.families import FamilyTests
+from mirage_py.verify.samples.sampled_test import sampled_test
 
 # As the pipeline has them.
 TRIALS = 4

@@ -17,8 +17,8 @@ from completeness.reasons import Judge
 from completeness.search_pools import OneKernel, TwoKernels, searched
 from completeness.terms import Terms
 
-from mirage_py.axioms.law import RINGS
-from mirage_py.verify.field_test import field_test
+from mirage_py.axioms.terms.law import RINGS
+from mirage_py.verify.field_test.field_test import field_test
 
 _SEED = 1
 _TRIALS = 4

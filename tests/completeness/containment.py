@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from completeness.graphs import Graph, Step
 from completeness.kinds import HAND
 
-from mirage_py.search.pool import Pool
-from mirage_py.ugraph.node import Attr
+from mirage_py.search.closure.pool import Pool
+from mirage_py.ugraph.ir.node import Attr
 from mirage_py.ugraph.operators import operator
 
 

@@ -8,8 +8,8 @@ from dataclasses import astuple, dataclass
 from completeness.graphs import Graph
 from completeness.kernels import intermediates, kernels_of
 
+from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.operators import CONTRACT, ELEMENTWISE, REDUCE, STATE, operator
-from mirage_py.ugraph.program import Program, Tensor
 
 ITERATIONS = 16
 
@@ -78,7 +78,7 @@ class _Tally:
             self.count[row.kind] += 1
             if step.op == "div":
                 # One reciprocal for each element of the divisor, where that lives, then products:
-                # what emitters make of it (codegen/strength.py).
+                # what emitters make of it (codegen/lowering/strength.py).
                 divisor = kinds[1]
                 self.flops += self._points(divisor.dims, divisor.looped) * row.flops
                 self.flops += self._points(over, loop)

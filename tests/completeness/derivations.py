@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from completeness.graphs import Graph, Step
 from completeness.kinds import Kind
 
-from mirage_py.search.pool import Alternative, Pool
+from mirage_py.search.closure.pool import Alternative, Pool
 
 
 def derivations(pool: Pool, roots: Sequence[int], most: int, kernel: int = 0) -> Iterator[Graph]:

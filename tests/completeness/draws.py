@@ -8,9 +8,9 @@ from completeness.graphs import Graph, Step
 from completeness.kinds import HAND, Configuration, Kind
 
 from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldArray, FieldOps
-from mirage_py.ugraph.meaning import FieldMeaning
-from mirage_py.ugraph.node import Attr
-from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.interpret.meaning import FieldMeaning
+from mirage_py.ugraph.ir.node import Attr
+from mirage_py.ugraph.ir.program import Program
 
 # A looped dimension has two iterations with tiles of two points.
 _LOOP = (2, 2)

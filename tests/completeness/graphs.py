@@ -8,7 +8,7 @@ from functools import cached_property
 
 from completeness.kinds import Kind
 
-from mirage_py.ugraph.node import Attr
+from mirage_py.ugraph.ir.node import Attr
 
 
 @dataclass(frozen=True, slots=True)

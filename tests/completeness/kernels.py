@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from completeness.graphs import Graph, Step
 from completeness.kinds import HAND
 
-from mirage_py.ugraph import index as ix
-from mirage_py.ugraph.dims import node_dims
-from mirage_py.ugraph.dtypes import F32
-from mirage_py.ugraph.node import Access, Attr, Node
-from mirage_py.ugraph.program import Program, Tensor
-from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.dims import node_dims
+from mirage_py.ugraph.ir.dtypes import F32
+from mirage_py.ugraph.ir.node import Access, Attr, Node
+from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
 
 
 @dataclass(frozen=True)

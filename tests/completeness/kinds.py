@@ -1,7 +1,7 @@
 """Where a value of a block lives and which dimensions it has, and what operators make of that.
 
-These are the rules of block graphs (mirage_py/ugraph/block_rules.py) as a table: nothing here knows
-what an operator computes.
+These are the rules of block graphs (mirage_py/ugraph/checks/block_rules.py) as a table: nothing
+here knows what an operator computes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from mirage_py.ugraph.node import Attr
+from mirage_py.ugraph.ir.node import Attr
 
 HAND = "hand"
 

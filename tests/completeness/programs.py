@@ -13,17 +13,17 @@ from functools import cached_property
 from completeness.draws import reduced_dims
 from completeness.kinds import Configuration, Operation, operations
 
-from mirage_py.ugraph import index as ix
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dtypes import F16
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.dtypes import F16
+from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.operators import operator
-from mirage_py.ugraph.program import Program
 from mirage_py.ugraph.rewrite.split_dim import part_dim, split_dim
 
 Looped = tuple[str, ...]
 _PARTS = 8
 
-# It holds because |d| * (sum(x) / |d|) = sum(x), and no law cancels (axioms/division.py).
+# It holds because |d| * (sum(x) / |d|) = sum(x), and no law cancels (axioms/laws/division.py).
 DEVIATIONS = "the deviations from a mean sum to 0"
 
 

@@ -23,9 +23,9 @@ from completeness.programs import Subject
 
 from mirage_py.ugraph.field import DivisionByZero, FieldArray
 from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
-from mirage_py.ugraph.meaning import FloatMeaning
-from mirage_py.ugraph.program import Program
-from mirage_py.verify.small_sizes import instantiate_small
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.verify.sizes.small_sizes import instantiate_small
 
 _SEED = 2
 # Steps that a formula does not count: they are there or not as signs and loops demand.
@@ -84,7 +84,7 @@ class Judge:
         yield "quotient", _divides_by_quotient(graph)
         yield "pure", _stores_without_reduction(graph)
         yield "image", _stores_image(graph)
-        # A division by a size stays where it is (axioms/division.py).
+        # A division by a size stays where it is (axioms/laws/division.py).
         unscaled = stripped(graph, of_sizes=True)
         yield "mean", any(r.unscaled == unscaled for r in beaten)
         # No law of the factored ring makes a formula longer.

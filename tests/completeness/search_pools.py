@@ -12,15 +12,15 @@ from completeness.graphs import Graph, Step
 from completeness.kinds import HAND
 from completeness.programs import CASES, Subject
 
-from mirage_py.axioms.law import Ring
-from mirage_py.search.closure import given_access
-from mirage_py.search.draws import Draw
-from mirage_py.search.handover import Handover
-from mirage_py.search.hits import hits
-from mirage_py.search.jobs import Setting, task_of
-from mirage_py.search.spaces import Configuration
-from mirage_py.search.task import SearchLimits
-from mirage_py.ugraph.node import Access
+from mirage_py.axioms.terms.law import Ring
+from mirage_py.search.closure.closure import given_access
+from mirage_py.search.closure.hits import hits
+from mirage_py.search.enumerate.draws import Draw
+from mirage_py.search.enumerate.handover import Handover
+from mirage_py.search.enumerate.jobs import Setting, task_of
+from mirage_py.search.extract.task import SearchLimits
+from mirage_py.search.space.spaces import Configuration
+from mirage_py.ugraph.ir.node import Access
 
 
 def draw_of(subject: Subject, ring: Ring) -> Draw:

@@ -6,12 +6,13 @@ import pytest
 from completeness.audit import audit
 from completeness.programs import Subject
 
-from mirage_py.axioms import language
-from mirage_py.axioms.class_table import ClassTable
-from mirage_py.axioms.registry import laws_in_force
-from mirage_py.search import closure, handover
-from mirage_py.search.pool import Pool
-from mirage_py.search.rules import RefusedError, joint_loop, may_be_built
+from mirage_py.axioms.laws.registry import laws_in_force
+from mirage_py.axioms.saturation import language
+from mirage_py.axioms.terms.class_table import ClassTable
+from mirage_py.search.closure import closure
+from mirage_py.search.closure.pool import Pool
+from mirage_py.search.closure.rules import RefusedError, joint_loop, may_be_built
+from mirage_py.search.enumerate import handover
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from completeness.audit import HEADER, audit, audit_both_ways, brute_force
 from completeness.programs import CASES, Subject
 from completeness.report import chosen
 
-from mirage_py.search.family import SPLIT
-from mirage_py.search.search import search
+from mirage_py.search.enumerate.search import search
+from mirage_py.search.extract.family import SPLIT
 
 BOTH_WAYS = [
     Subject("softmax", (("n",),), 5),
@@ -62,7 +62,7 @@ def test_blocks_can_share_out_a_long_row_that_the_last_kernel_reads_again():
 
 
 @pytest.mark.xfail(
-    strict=True, reason="a second kernel reads nothing that is split (search/chains.py)"
+    strict=True, reason="a second kernel reads nothing that is split (search/enumerate/chains.py)"
 )
 def test_the_search_has_it():
     families = search(CASES[FEW_ROWS.name].make()).families

@@ -16,7 +16,7 @@ from completeness.kinds import HAND, Configuration, Kind, Operation, meet, opera
 from completeness.programs import Subject
 
 from mirage_py.ugraph.field import DivisionByZero
-from mirage_py.ugraph.ugraph import BlockGraph
+from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 ORDER = ("b", "d", "n")
 ONE = Configuration(ORDER, (("d",),))

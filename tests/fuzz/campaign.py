@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mirage_py.search.jobs import Setting
-    from mirage_py.search.search import SearchResult
+    from mirage_py.search.enumerate.jobs import Setting
+    from mirage_py.search.enumerate.search import SearchResult
 
 TESTS = Path(__file__).parents[1]
 
@@ -32,7 +32,7 @@ SEARCH = """
 import sys
 from pathlib import Path
 from fuzz.campaign import digest_of, journal_search
-from mirage_py.search.search import search
+from mirage_py.search.enumerate.search import search
 setting = journal_search()
 found = search(setting.program, seed=setting.seed, limits=setting.limits, journal=Path(sys.argv[1]))
 print(digest_of(found))
@@ -42,8 +42,8 @@ WRITE = """
 import sys
 from pathlib import Path
 from plans import two_kernel_plan
-from mirage_py.runtime.artifact import save_artifact
-from mirage_py.runtime.cache import ResultCache
+from mirage_py.runtime.store.saved import save_artifact
+from mirage_py.runtime.store.cache import ResultCache
 cache, out = ResultCache(Path(sys.argv[1])), Path(sys.argv[1]) / "out"
 plan = two_kernel_plan(9, 40)
 program = plan.ugraph.program
@@ -67,8 +67,8 @@ class Counts:
 def journal_search() -> Setting:
     """A search of several jobs that takes about a second."""
     from mirage_py.frontend.spec import parse
-    from mirage_py.search.jobs import Setting
-    from mirage_py.search.task import SearchLimits
+    from mirage_py.search.enumerate.jobs import Setting
+    from mirage_py.search.extract.task import SearchLimits
 
     text = "X[16, 64] : f16, W[64, 32] : f16\nlet s[b] = sum[d](X[b, d]^2)\n"
     program = parse(text + "Y[b, n] : f16 = sum[d](X[b, d] * W[d, n]) / s[b]")
@@ -84,7 +84,7 @@ def digest_of(found: SearchResult) -> str:
 
 def kill_searches(kills: int, folder: Path, rng: random.Random) -> Counts:
     """Searches that are killed a few times each and then left to end."""
-    from mirage_py.search.search import search
+    from mirage_py.search.enumerate.search import search
 
     setting = journal_search()
     whole = folder / "whole"
@@ -112,8 +112,8 @@ def kill_searches(kills: int, folder: Path, rng: random.Random) -> Counts:
 def kill_writers(kills: int, folder: Path, rng: random.Random) -> Counts:
     """Writers of entries and of an artifact, over older ones."""
     from mirage_py.errors import FormatError
-    from mirage_py.runtime.artifact import load_artifact
-    from mirage_py.runtime.cache import ResultCache
+    from mirage_py.runtime.store.artifact import load_artifact
+    from mirage_py.runtime.store.cache import ResultCache
 
     counts, cache, there = Counts(), ResultCache(folder), 0
     for _ in range(kills):

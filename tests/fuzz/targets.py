@@ -32,17 +32,22 @@ from mirage_py.errors import (
     ValidationError,
 )
 from mirage_py.frontend.spec import parse
-from mirage_py.runtime.artifact import artifact_files, load_artifact
-from mirage_py.runtime.atomic import write_folder
-from mirage_py.runtime.cache import ResultCache
-from mirage_py.runtime.cache_transfer import import_entries
-from mirage_py.runtime.manifest import NAME, manifest_text
-from mirage_py.ugraph.json_form import dump_text, load_text
-from mirage_py.ugraph.text import format_program, format_ugraph, parse_program, parse_ugraph
-from mirage_py.ugraph.validate import validate_program, validate_ugraph
+from mirage_py.runtime.base.atomic import write_folder
+from mirage_py.runtime.store.artifact import artifact_files, load_artifact
+from mirage_py.runtime.store.cache import ResultCache
+from mirage_py.runtime.store.cache_transfer import import_entries
+from mirage_py.runtime.store.manifest import NAME, manifest_text
+from mirage_py.ugraph.checks.validate import validate_program, validate_ugraph
+from mirage_py.ugraph.text.json_form import dump_text, load_text
+from mirage_py.ugraph.text.text_form import (
+    format_program,
+    format_ugraph,
+    parse_program,
+    parse_ugraph,
+)
 
 if TYPE_CHECKING:
-    from mirage_py.search.jobs import Setting
+    from mirage_py.search.enumerate.jobs import Setting
 
 ROOT = Path(__file__).parents[2]
 KEY = "ab" * 32
@@ -71,7 +76,8 @@ _LONGEST_MESSAGE = 3 * MAX_PART_CHARACTERS + 500
 
 def documented(error: MirageError, *kinds: type[MirageError]) -> None:
     """Hold an error to the form that errors have."""
-    # What breaks a rule of the IR is told what to try where the file is read (cli/subject.py).
+    # What breaks a rule of the IR is told what to try where the file is read
+    # (cli/input/subject.py).
     told_elsewhere = isinstance(error, ValidationError)
     lacks = [
         *([] if isinstance(error, kinds) else ["the kind that is documented"]),
@@ -234,8 +240,8 @@ def _imported(source: Path) -> bool:
 @cache
 def journal_setting() -> Setting:
     """A search that takes a moment."""
-    from mirage_py.search.jobs import Setting
-    from mirage_py.search.task import SearchLimits
+    from mirage_py.search.enumerate.jobs import Setting
+    from mirage_py.search.extract.task import SearchLimits
 
     spec = "X[16, 64] : f16\nS[b] = sum[d](X[b, d]^2)\nY[b, d] : f16 = X[b, d] / S[b]"
     program = parse(spec)
@@ -245,7 +251,7 @@ def journal_setting() -> Setting:
 @cache
 def journal_lines() -> tuple[str, ...]:
     """The lines of a complete journal, without their checksums."""
-    from mirage_py.search.search import search
+    from mirage_py.search.enumerate.search import search
 
     setting = journal_setting()
     path = _scratch() / "seed.journal"
@@ -255,7 +261,7 @@ def journal_lines() -> tuple[str, ...]:
 
 
 def _sealed(lines: Sequence[str]) -> str:
-    from mirage_py.search.journal import _check
+    from mirage_py.search.enumerate.journal import _check
 
     return "".join(f"{_check(line)} {line}\n" for line in lines)
 
@@ -276,7 +282,7 @@ def read_journal_bytes(text: str) -> bool:
 
 
 def _opened(path: Path) -> bool:
-    from mirage_py.search.journal import Journal
+    from mirage_py.search.enumerate.journal import Journal
 
     before = path.read_bytes()
     try:

@@ -7,13 +7,13 @@ import threading
 import pytest
 import torch
 
-from benchmarks.launch_overhead import plan_of, scaled
+from benchmarks.calibration.launch_overhead import plan_of, scaled
 from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction
 from mirage_py.frontend.torch.trace import trace
-from mirage_py.runtime.launch import PlanRunner
-from mirage_py.runtime.sized_launch import SizedRunner
+from mirage_py.runtime.launch.launch import PlanRunner
+from mirage_py.runtime.sized.sized_launch import SizedRunner
 from mirage_py.torch_ops.register import as_torch_op
-from mirage_py.ugraph.run_time_sizes import with_run_time_sizes
+from mirage_py.ugraph.checks.run_time_sizes import with_run_time_sizes
 
 pytestmark = pytest.mark.gpu
 

@@ -23,17 +23,17 @@ from plans import (
 )
 
 import mirage_py
-from mirage_py.backends import for_cuda
 from mirage_py.errors import CompileError, InputError
-from mirage_py.runtime.artifact import save_artifact
-from mirage_py.runtime.baselines import baselines
-from mirage_py.runtime.compile_cuda import CudaSource, machine_code, takes
-from mirage_py.runtime.cuda_driver import cuda_driver
-from mirage_py.runtime.emission import emit_kernels
-from mirage_py.runtime.environment import detect_target
-from mirage_py.runtime.launch import PlanRunner
-from mirage_py.runtime.tuner import tune
-from mirage_py.ugraph.plan import Plan
+from mirage_py.pipeline.selection.backends import for_cuda
+from mirage_py.runtime.base.emission import emit_kernels
+from mirage_py.runtime.compile.compile_cuda import CudaSource, machine_code, takes
+from mirage_py.runtime.env.environment import detect_target
+from mirage_py.runtime.launch.cuda_driver import cuda_driver
+from mirage_py.runtime.launch.launch import PlanRunner
+from mirage_py.runtime.store.saved import save_artifact
+from mirage_py.runtime.tune.baselines import baselines
+from mirage_py.runtime.tune.tuner import tune
+from mirage_py.ugraph.ir.plan import Plan
 
 pytestmark = pytest.mark.gpu
 
@@ -147,7 +147,7 @@ def test_what_the_driver_says_of_a_kernel_is_what_ptxas_said(monkeypatch: pytest
 
 
 def test_what_the_gpu_does_not_take_is_said(monkeypatch: pytest.MonkeyPatch):
-    from mirage_py.runtime import emission
+    from mirage_py.runtime.base import emission
 
     emitting(monkeypatch, lambda _: "plain")
     before = emission._emitted

@@ -118,7 +118,9 @@ def test_a_whole_graph_is_raced(
     caplog: pytest.LogCaptureFixture,
 ):
     """Whoever wins, the cache has room for one more step, and gets it."""
-    from mirage_py.dynamo import compiler, servers, whole_race
+    from mirage_py.dynamo.compile import compiler
+    from mirage_py.dynamo.race import whole_race
+    from mirage_py.dynamo.serve import servers
 
     seen: dict[str, float] = {}
 
@@ -142,7 +144,8 @@ def test_a_whole_graph_is_raced(
 
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
 def test_a_race_keeps_no_memory(monkeypatch: pytest.MonkeyPatch):
-    from mirage_py.dynamo import compiler, servers
+    from mirage_py.dynamo.compile import compiler
+    from mirage_py.dynamo.serve import servers
 
     monkeypatch.setattr(compiler, "server_for", lambda *_: servers.reference)
     arguments = inputs(65536)  # 128 MiB

@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from mirage_py.runtime.timing import rotation_sets, time_interleaved
+from mirage_py.runtime.timing.timing import rotation_sets, time_interleaved
 
 pytestmark = pytest.mark.gpu
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks.differential_cases import one_kernel
-from mirage_py.runtime.launch import PlanRunner
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dtypes import F16, F32
-from mirage_py.ugraph.program import Program
+from benchmarks.checks.differential_cases import one_kernel
+from mirage_py.runtime.launch.launch import PlanRunner
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir.dtypes import F16, F32
+from mirage_py.ugraph.ir.program import Program
 
 pytestmark = pytest.mark.gpu
 

@@ -12,13 +12,13 @@ import torch
 from cuda_plans import for_cuda
 from plans import attention_plan, random_inputs, relative_error, rms_plan
 
-from mirage_py.codegen.descriptors import COPIES, DESCRIPTORS
-from mirage_py.codegen.launch_order import EARLY, START
-from mirage_py.runtime.emission import emit_kernels
-from mirage_py.runtime.launch import PlanRunner
+from mirage_py.codegen.tiling.dependent_launch import EARLY, START
+from mirage_py.codegen.tiling.descriptors import COPIES, DESCRIPTORS
+from mirage_py.runtime.base.emission import emit_kernels
+from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.ugraph.interpret import evaluate_program
-from mirage_py.ugraph.meaning import FloatMeaning
-from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
+from mirage_py.ugraph.ir.plan import Plan
 
 pytestmark = pytest.mark.gpu
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from mirage_py.errors import MirageError
-from mirage_py.runtime.cuda_compiler import cuda_compiler
-from mirage_py.runtime.launch import PlanRunner
+from mirage_py.runtime.compile.cuda_compiler import cuda_compiler
+from mirage_py.runtime.launch.launch import PlanRunner
 
 pytestmark = pytest.mark.gpu
 

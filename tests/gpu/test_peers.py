@@ -7,12 +7,12 @@ import re
 import pytest
 import torch
 
-from benchmarks.peers import peers
-from benchmarks.workload import Workload
-from benchmarks.workloads import cells
+from benchmarks.peers.peers import peers
+from benchmarks.workloads.workload import Workload
+from benchmarks.workloads.workloads import cells
 from mirage_py.frontend.spec import parse_file
-from mirage_py.runtime.timing import time_interleaved
-from mirage_py.ugraph.program import Program
+from mirage_py.runtime.timing.timing import time_interleaved
+from mirage_py.ugraph.ir.program import Program
 
 pytestmark = pytest.mark.gpu
 

@@ -22,12 +22,12 @@ from plans import (
 
 import mirage_py
 from mirage_py.errors import CompileError, InputError
-from mirage_py.runtime.artifact import save_artifact
-from mirage_py.runtime.emission import emit_kernels
-from mirage_py.runtime.launch import PlanRunner
-from mirage_py.ugraph.dtypes import BF16, F16, F32
-from mirage_py.ugraph.plan import LaunchOptions, Plan
-from mirage_py.ugraph.ugraph import LibraryCall, UGraph
+from mirage_py.runtime.base.emission import emit_kernels
+from mirage_py.runtime.launch.launch import PlanRunner
+from mirage_py.runtime.store.saved import save_artifact
+from mirage_py.ugraph.ir.dtypes import BF16, F16, F32
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.ugraph import LibraryCall, UGraph
 
 pytestmark = pytest.mark.gpu
 

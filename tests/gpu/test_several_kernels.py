@@ -9,10 +9,10 @@ import pytest
 import several_kernels
 import torch
 
-from mirage_py.runtime.launch import PlanRunner
-from mirage_py.ugraph.dtypes import dtype as named
+from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.ugraph.interpret import evaluate_program
-from mirage_py.ugraph.meaning import FloatMeaning
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
+from mirage_py.ugraph.ir.dtypes import dtype as named
 
 pytestmark = pytest.mark.gpu
 

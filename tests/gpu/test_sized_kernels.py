@@ -11,11 +11,11 @@ from plans import attention_plan, rms_plan, two_kernel_plan
 
 import mirage_py
 from mirage_py.errors import InputError
-from mirage_py.runtime.sized_check import check_sizes, run_on_gpu
-from mirage_py.runtime.sized_launch import SizedRunner
+from mirage_py.runtime.sized.sized_check import check_sizes, run_on_gpu
+from mirage_py.runtime.sized.sized_launch import SizedRunner
 from mirage_py.torch_ops.register import as_torch_op
-from mirage_py.ugraph.plan import Plan
-from mirage_py.ugraph.run_time_sizes import with_run_time_sizes
+from mirage_py.ugraph.checks.run_time_sizes import with_run_time_sizes
+from mirage_py.ugraph.ir.plan import Plan
 
 pytestmark = pytest.mark.gpu
 

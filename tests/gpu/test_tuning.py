@@ -8,11 +8,12 @@ import pytest
 import torch
 from plans import rms_plan, rms_program
 
-from mirage_py.runtime.baselines import baselines
-from mirage_py.runtime.environment import detect_target, environment_report, gpu
-from mirage_py.runtime.tuner import tune
-from mirage_py.ugraph.dtypes import BF16
-from mirage_py.ugraph.plan import Plan
+from mirage_py.runtime.env.doctor import environment_report
+from mirage_py.runtime.env.environment import detect_target, gpu
+from mirage_py.runtime.tune.baselines import baselines
+from mirage_py.runtime.tune.tuner import tune
+from mirage_py.ugraph.ir.dtypes import BF16
+from mirage_py.ugraph.ir.plan import Plan
 
 pytestmark = pytest.mark.gpu
 

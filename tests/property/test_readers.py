@@ -19,8 +19,8 @@ from plans import rms_plan
 
 from mirage_py.errors import MAX_PART_CHARACTERS, FormatError, SpecError
 from mirage_py.frontend.spec import parse
-from mirage_py.ugraph.json_form import dump_text, load_text
-from mirage_py.ugraph.text import parse_program
+from mirage_py.ugraph.text.json_form import dump_text, load_text
+from mirage_py.ugraph.text.text_form import parse_program
 
 
 @pytest.fixture(scope="module", autouse=True)

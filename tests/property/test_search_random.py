@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirage_py.search import variants
-from mirage_py.search.family import ONE_KERNEL
+from mirage_py.search.enumerate.search import SearchLimits, search
+from mirage_py.search.extract.family import ONE_KERNEL
 from mirage_py.search.known_forms.registry import forms_of
-from mirage_py.search.search import SearchLimits, search
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dtypes import F32
+from mirage_py.search.space import variants
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.checks.validate import validate_ugraph
 from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldOps
 from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
-from mirage_py.ugraph.meaning import FieldMeaning
-from mirage_py.ugraph.ugraph import BlockGraph
-from mirage_py.ugraph.validate import validate_ugraph
+from mirage_py.ugraph.interpret.meaning import FieldMeaning
+from mirage_py.ugraph.ir.dtypes import F32
+from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 # Of these only d can be split, in 3 parts.
 SIZES = {"b": 3, "d": 9, "k": 4, "n": 3}

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirage_py.frontend.spec import parse
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.interpret.program import evaluate_program
-from mirage_py.ugraph.meaning import FloatMeaning
 from mirage_py.ugraph.rewrite.masks import lower_masks
 
 EXTENTS = {"a": 3, "b": 2, "c": 4}

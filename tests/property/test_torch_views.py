@@ -9,10 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirage_py.frontend.torch.calls import Signature
+from mirage_py.frontend.torch.guards.calls import Signature
 from mirage_py.frontend.torch.trace import trace_call
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.interpret.program import evaluate_program
-from mirage_py.ugraph.meaning import FloatMeaning
 
 SHAPES = st.sampled_from([(2, 3, 4), (6, 6), (1, 4, 3), (12,), (2, 1, 6), (4, 4), (3, 5), (5, 1)])
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirage_py.ugraph import index as ix
+from mirage_py.ugraph.ir import index as ix
 
 SIZES = {"a": 2, "b": 3, "c": 4, "d": 6}
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldOps
 from mirage_py.ugraph.interpret import evaluate_at, evaluate_program, evaluate_ugraph
-from mirage_py.ugraph.meaning import FieldMeaning, FloatMeaning
+from mirage_py.ugraph.interpret.meaning import FieldMeaning, FloatMeaning
 
 
 @given(graphs.one_kernel_graphs())

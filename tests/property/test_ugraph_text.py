@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirage_py.errors import FormatError
-from mirage_py.ugraph.index_text import read_index, read_predicate
-from mirage_py.ugraph.json_form import dump_text, from_json, load_text, to_json
-from mirage_py.ugraph.text import (
+from mirage_py.ugraph.checks.validate import validate_program, validate_ugraph
+from mirage_py.ugraph.text.index_text import read_index, read_predicate
+from mirage_py.ugraph.text.json_form import dump_text, from_json, load_text, to_json
+from mirage_py.ugraph.text.text_form import (
     format_program,
     format_ugraph,
     parse_index,
@@ -20,7 +21,6 @@ from mirage_py.ugraph.text import (
     parse_program,
     parse_ugraph,
 )
-from mirage_py.ugraph.validate import validate_program, validate_ugraph
 
 
 @given(graphs.raw_expressions())

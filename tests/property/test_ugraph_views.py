@@ -6,13 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirage_py.ugraph import views
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dtypes import F32
+from mirage_py.ugraph.building import views
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.building.views import NamedArray
+from mirage_py.ugraph.checks.validate import validate_program
 from mirage_py.ugraph.interpret import evaluate_program
-from mirage_py.ugraph.meaning import FloatMeaning
-from mirage_py.ugraph.validate import validate_program
-from mirage_py.ugraph.views import NamedArray
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
+from mirage_py.ugraph.ir.dtypes import F32
 
 SHAPES = [(2, 3, 4), (12,), (6, 4), (1, 8, 3), (2, 2, 2, 3), (4, 1)]
 

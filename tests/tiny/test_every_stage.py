@@ -22,15 +22,15 @@ def program():
 
 @pytest.fixture(scope="module")
 def found(program):
-    from mirage_py.search.search import search
+    from mirage_py.search.enumerate.search import search
 
     return search(program, seed=0)
 
 
 @pytest.fixture(scope="module")
 def plan(found):
-    from mirage_py.search.instantiate import instances
-    from mirage_py.search.stabilize import stabilize
+    from mirage_py.search.rank.instantiate import instances
+    from mirage_py.search.stabilize.stabilize import stabilize
     from mirage_py.targets import H200
 
     best = found.families[0]
@@ -38,15 +38,15 @@ def plan(found):
 
 
 def test_frontend(program):
-    from mirage_py.ugraph.validate import validate_program
+    from mirage_py.ugraph.checks.validate import validate_program
 
     validate_program(program)
     assert [t.name for t in program.inputs] == ["X", "W"]
 
 
 def test_axioms(program):
-    from mirage_py.axioms.saturate import saturate
-    from mirage_py.search.abstraction import abstract
+    from mirage_py.axioms.saturation.saturate import saturate
+    from mirage_py.search.space.abstraction import abstract
 
     found = abstract(program)
     table = saturate(found.roots, found.leaf_axes, axes=found.axes)
@@ -59,7 +59,7 @@ def test_search(found):
 
 
 def test_verify(program, found):
-    from mirage_py.verify.field_test import field_test
+    from mirage_py.verify.field_test.field_test import field_test
 
     assert field_test(program, found.families[0].ugraph, seed=0).equal
 
@@ -77,7 +77,7 @@ def test_codegen(plan):
 
 
 def test_runtime(program, plan):
-    from mirage_py.runtime.interpreted import run_interpreted
+    from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 
     draw = np.random.default_rng(0)
     inputs = {
@@ -90,8 +90,8 @@ def test_runtime(program, plan):
 
 
 def test_pipeline_and_artifact(program, tmp_path: Path):
-    from mirage_py.pipeline import optimize, save
-    from mirage_py.runtime.artifact import load_artifact
+    from mirage_py.pipeline.pipeline import optimize, save
+    from mirage_py.runtime.store.artifact import load_artifact
 
     result = save(optimize(program, target="h200", effort="none"), tmp_path / "out")
     assert result.plan is not None
@@ -99,7 +99,7 @@ def test_pipeline_and_artifact(program, tmp_path: Path):
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    from mirage_py.cli.run import run
+    from mirage_py.cli.shell.run import run
 
     spec = tmp_path / "tiny.math"
     spec.write_text(SPEC, encoding="utf-8")

@@ -11,8 +11,8 @@ import samples
 
 import mirage_py
 from mirage_py import errors
-from mirage_py.runtime.artifact import save_artifact
-from mirage_py.ugraph.plan import LaunchOptions, Plan
+from mirage_py.runtime.store.saved import save_artifact
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
 
 
 def test_all_is_sorted_and_complete():
@@ -50,7 +50,7 @@ import importlib.abc, sys
 class Blocker(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         blocked = ("egglog", "mirage_py.search", "mirage_py.axioms", "mirage_py.frontend",
-                   "mirage_py.pipeline", "click", "rich")
+                   "mirage_py.pipeline.pipeline", "click", "rich")
         if any(name == b or name.startswith(b + ".") for b in blocked):
             raise ImportError(f"{name} is blocked")
 

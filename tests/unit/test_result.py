@@ -10,7 +10,7 @@ from plans import rms_plan
 import mirage_py
 from mirage_py.errors import InputError
 from mirage_py.result import Result, SearchSummary, Timing
-from mirage_py.runtime.launch import PlanRunner
+from mirage_py.runtime.launch.launch import PlanRunner
 
 PLAN = rms_plan()
 RESULT = Result(

@@ -10,10 +10,10 @@ import torch
 from clusters import cluster_attention
 from plans import rms_plan
 
-from benchmarks import sanitize_plans
-from benchmarks.kernel_forms import with_other_texts
-from benchmarks.sanitize import plainly_stored, verdict
-from benchmarks.sanitize_plans import (
+from benchmarks.checks import sanitize_plans
+from benchmarks.checks.kernel_forms import with_other_texts
+from benchmarks.checks.sanitize import plainly_stored, verdict
+from benchmarks.checks.sanitize_plans import (
     VARIANTS,
     Checked,
     at_size,
@@ -23,9 +23,9 @@ from benchmarks.sanitize_plans import (
     read,
     write,
 )
-from mirage_py.runtime import library
-from mirage_py.runtime.emission import emit_kernels
-from mirage_py.ugraph.plan import LaunchOptions
+from mirage_py.runtime.base.emission import emit_kernels
+from mirage_py.runtime.launch import library
+from mirage_py.ugraph.ir.plan import LaunchOptions
 
 # As compute-sanitizer 2025.3 prints it, between lines of the program under it.
 LOG = """

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import search, search_page, search_published
-from benchmarks.search_cell import Request, measure
-from benchmarks.search_plot import Line, line_chart
+from benchmarks.search import command, search_page, search_published
+from benchmarks.search.search_cell import Request, measure
+from benchmarks.search.search_plot import Line, line_chart
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "benchmarks/results/search.json"
@@ -24,14 +24,14 @@ def cell(status="finished", **more):
 
 
 def check_document(document):
-    assert document["schema"] == search.SCHEMA
+    assert document["schema"] == command.SCHEMA
     assert {"cpu", "cores", "python", "load"} == document["machine"].keys()
     assert document["commit"]
     assert document["published"] == search_published.document()
     for row in document["programs"]:
         assert set(row["reduced"]) <= row["dims"].keys()
-        assert list(row["runs"]) == [run.name for run in search.RUNS]
-    names = [variant.name for variant in search.ABLATION]
+        assert list(row["runs"]) == [run.name for run in command.RUNS]
+    names = [variant.name for variant in command.ABLATION]
     for found in document["ablation"]:
         assert found["variant"] in names
     runs = [run for row in document["programs"] for run in row["runs"].values()]
@@ -45,16 +45,16 @@ def check_document(document):
 
 def test_quick_measures_everything_once(tmp_path, capsys):
     out = tmp_path / "quick.json"
-    search.main(["--quick", "-o", str(out)])
+    command.main(["--quick", "-o", str(out)])
     document = json.loads(out.read_text())
     check_document(document)
     (row,) = document["programs"]
     assert row["program"] == "softmax"
     assert row["runs"]["factored"]["families"] > 0
-    assert [c["variant"] for c in document["ablation"]] == [v.name for v in search.ABLATION]
+    assert [c["variant"] for c in document["ablation"]] == [v.name for v in command.ABLATION]
     by_name = {c["variant"]: c["candidates"] for c in document["ablation"]}
     assert by_name["without classes"] > by_name["whole"] == by_name["2 processes"]
-    lines = len(search.RUNS) + len(search.ABLATION)
+    lines = len(command.RUNS) + len(command.ABLATION)
     assert capsys.readouterr().out.count("softmax") == lines
 
 
@@ -74,23 +74,23 @@ def test_no_bound_is_tried_behind_one_that_did_not_finish():
         tried.append((request.limits.get("pruning", "classes"), most))
         return cell("finished" if most < 3 else "killed")
 
-    cells = list(search.ablation_cells("lora", (1, 2, 3, 4), 1.0, measured))
+    cells = list(command.ablation_cells("lora", (1, 2, 3, 4), 1.0, measured))
     assert [c["status"] for c in cells[:4]] == ["finished", "finished", "killed", "not run"]
     assert ("classes", 3) in tried
     assert ("none", 4) not in tried
-    assert len(cells) == 4 * len(search.ABLATION)
+    assert len(cells) == 4 * len(command.ABLATION)
 
 
 def test_every_example_is_measured():
-    names = search.all_programs()
+    names = command.all_programs()
     assert {"lora", "large/lora_gated_mlp"} <= set(names)
-    assert set(search.ABLATED) <= set(names)
+    assert set(command.ABLATED) <= set(names)
     assert {run.program for run in search_published.MIRAGE_BUILT} <= set(names)
 
 
 def test_an_unknown_program_is_refused(capsys):
     with pytest.raises(SystemExit):
-        search.main(["--programs", "lara"])
+        command.main(["--programs", "lara"])
     assert "lara" in capsys.readouterr().err
 
 

@@ -9,19 +9,19 @@ import pytest
 import several_kernels
 
 from mirage_py.codegen.triton.module import emit_triton
-from mirage_py.runtime.compile import compile_kernel
-from mirage_py.runtime.emission import emit_kernels, emit_steps
-from mirage_py.runtime.interpreted import check_interpreted, run_interpreted
+from mirage_py.runtime.base.emission import emit_kernels, emit_steps
+from mirage_py.runtime.compile.compile import compile_kernel
+from mirage_py.runtime.cpu.triton_interpreter import check_interpreted, run_interpreted
+from mirage_py.ugraph.checks.validate import validate_ugraph
 from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
-from mirage_py.ugraph.json_form import dump_text, load_text
-from mirage_py.ugraph.meaning import FloatMeaning
-from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.split_dim import with_parts
-from mirage_py.ugraph.text import format_ugraph, parse_ugraph
-from mirage_py.ugraph.ugraph import UGraph
-from mirage_py.ugraph.validate import validate_ugraph
-from mirage_py.verify.field_test import field_test
-from mirage_py.verify.sampled_test import sampled_test
+from mirage_py.ugraph.text.json_form import dump_text, load_text
+from mirage_py.ugraph.text.text_form import format_ugraph, parse_ugraph
+from mirage_py.verify.field_test.field_test import field_test
+from mirage_py.verify.samples.sampled_test import sampled_test
 
 NAMES = several_kernels.NAMES
 SPLIT = [name for name in NAMES if name.startswith("split_")]

@@ -15,7 +15,7 @@ from mirage_py.frontend.spec.scope import Letters
 from mirage_py.frontend.spec.source import did_you_mean
 from mirage_py.frontend.spec.symbols import Symbols
 from mirage_py.frontend.spec.tree import Definition, Expr, Name, Ref, Span, walk
-from mirage_py.ugraph import index as ix
+from mirage_py.ugraph.ir import index as ix
 
 
 @dataclass(frozen=True, slots=True)

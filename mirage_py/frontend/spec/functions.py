@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from mirage_py.ugraph import composites
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dtypes import ALL_DTYPES
+from mirage_py.ugraph.building import composites
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir.dtypes import ALL_DTYPES
 
 
 @dataclass(frozen=True, slots=True)

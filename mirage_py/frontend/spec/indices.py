@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from mirage_py.frontend.spec.source import Source
 from mirage_py.frontend.spec.tree import Binary, Expr, Name, Number, Ref, Unary
-from mirage_py.ugraph import index as ix
-from mirage_py.ugraph.index import IndexExpr
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.index import IndexExpr
 
 
 def as_index(expr: Expr, sizes: Mapping[str, int], letters: Mapping[str, int]) -> IndexExpr | None:

@@ -22,10 +22,10 @@ from mirage_py.frontend.spec.tree import (
     Ref,
     Unary,
 )
-from mirage_py.ugraph import index as ix
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dtypes import BOOL, F32, DType
-from mirage_py.ugraph.index import IndexExpr, Predicate
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.dtypes import BOOL, F32, DType
+from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 
 _ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
 _COMPARISON = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}

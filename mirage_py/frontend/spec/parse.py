@@ -20,9 +20,9 @@ from mirage_py.frontend.spec.source import Source
 from mirage_py.frontend.spec.symbols import Symbols, collect
 from mirage_py.frontend.spec.syntax import read
 from mirage_py.frontend.spec.tree import Definition, Name, Span, walk
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.files import read_text
-from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.text.files import read_text
 
 _TITLE_BYTES = 100
 

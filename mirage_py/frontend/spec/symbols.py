@@ -17,7 +17,7 @@ from mirage_py.frontend.spec.tree import (
     Span,
     Spec,
 )
-from mirage_py.ugraph.dtypes import ALL_DTYPES, DType, dtype
+from mirage_py.ugraph.ir.dtypes import ALL_DTYPES, DType, dtype
 
 
 @dataclass(frozen=True, slots=True)

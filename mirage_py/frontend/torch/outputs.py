@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from mirage_py.frontend.torch.capture import Capture
+from mirage_py.frontend.torch.capture.capture import Capture
 from mirage_py.frontend.torch.handlers import HANDLERS
-from mirage_py.frontend.torch.lowering import Lowering, program_dtype
-from mirage_py.frontend.torch.naming import distinct
-from mirage_py.frontend.torch.result_layouts import ResultLayout
-from mirage_py.ugraph import views
+from mirage_py.frontend.torch.lower.lowering import Lowering, program_dtype
+from mirage_py.frontend.torch.lower.naming import distinct
+from mirage_py.frontend.torch.lower.result_layouts import ResultLayout
+from mirage_py.ugraph.building import views
 
 
 def declare_outputs(

@@ -11,23 +11,23 @@ from torch.utils import _pytree as pytree
 
 from mirage_py.arguments import check_callable
 from mirage_py.errors import InputError
-from mirage_py.frontend.torch import source
-from mirage_py.frontend.torch.calls import Signature
-from mirage_py.frontend.torch.capture import capture
+from mirage_py.frontend.torch.capture import source
+from mirage_py.frontend.torch.capture.capture import capture
+from mirage_py.frontend.torch.guards.calls import Signature
+from mirage_py.frontend.torch.guards.origins import Origin, find_origin
+from mirage_py.frontend.torch.guards.side_effects import changes_state, check_results
+from mirage_py.frontend.torch.guards.state import State
 from mirage_py.frontend.torch.handlers import HANDLERS
-from mirage_py.frontend.torch.inputs import check_input, declare_inputs, drop_unread, literal
-from mirage_py.frontend.torch.lowering import Lowering
-from mirage_py.frontend.torch.naming import identifier
-from mirage_py.frontend.torch.origins import Origin, find_origin
+from mirage_py.frontend.torch.lower.inputs import check_input, declare_inputs, drop_unread, literal
+from mirage_py.frontend.torch.lower.lowering import Lowering
+from mirage_py.frontend.torch.lower.naming import identifier
+from mirage_py.frontend.torch.lower.refusals import is_refused
+from mirage_py.frontend.torch.lower.result_layouts import ResultLayout
 from mirage_py.frontend.torch.outputs import declare_outputs
-from mirage_py.frontend.torch.refusals import is_refused
-from mirage_py.frontend.torch.result_layouts import ResultLayout
-from mirage_py.frontend.torch.side_effects import changes_state, check_results
-from mirage_py.frontend.torch.state import State
 from mirage_py.frontend.torch.walk import lower
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.renaming import tidy_dims
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.renaming import tidy_dims
 
 
 @dataclass(frozen=True, slots=True)

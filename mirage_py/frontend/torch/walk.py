@@ -9,8 +9,8 @@ import torch
 
 from mirage_py.errors import InputError
 from mirage_py.frontend.torch.handlers import HANDLERS
-from mirage_py.frontend.torch.lowering import Lowering
-from mirage_py.frontend.torch.refusals import refusal
+from mirage_py.frontend.torch.lower.lowering import Lowering
+from mirage_py.frontend.torch.lower.refusals import refusal
 
 # Arguments of ATen operators that say where and how a tensor lies, which a program leaves open.
 _LAYOUT = ("device", "layout", "pin_memory", "memory_format", "non_blocking")

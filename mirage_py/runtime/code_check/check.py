@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 
 from mirage_py.errors import CompileError, InputError
+from mirage_py.runtime.base.emission import EmittedKernel, emit_kernels
 from mirage_py.runtime.code_check import accesses, effects, meetings
 from mirage_py.runtime.code_check.compile_ptx import compiled
 from mirage_py.runtime.code_check.events import Event, Fault, Launch, UnsupportedError
 from mirage_py.runtime.code_check.execute import EntryOfLaunch, WarpRun
 from mirage_py.runtime.code_check.global_memory import GlobalMemory
 from mirage_py.runtime.code_check.order import Order
-from mirage_py.runtime.code_check.ptx import Entry, parse
-from mirage_py.runtime.code_check.thread_bits import stored_bits
+from mirage_py.runtime.code_check.ptx.ptx import Entry, parse
+from mirage_py.runtime.code_check.ptx.thread_bits import stored_bits
 from mirage_py.runtime.code_check.wgmma_registers import register_faults
-from mirage_py.runtime.emission import EmittedKernel, emit_kernels
-from mirage_py.ugraph.plan import Plan
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import BlockGraph
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 # What they register is in force now.
 REGISTERED = (accesses, effects, meetings)

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
+from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
 from mirage_py.errors import CompileError
-from mirage_py.runtime.ahead_of_time import interprets
+from mirage_py.runtime.base.emission import EmittedKernel
 from mirage_py.runtime.code_check.events import Launch
 from mirage_py.runtime.code_check.launches import launch_of, triton_launch_of
-from mirage_py.runtime.code_check.ptx import Entry
-from mirage_py.runtime.compile import KernelSource, compiled_handle
-from mirage_py.runtime.compile_cuda import arch_of
-from mirage_py.runtime.cuda_compiler import CudaCompiler, cuda_compiler
-from mirage_py.runtime.emission import EmittedKernel
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.ugraph import BlockGraph
+from mirage_py.runtime.code_check.ptx.ptx import Entry
+from mirage_py.runtime.compile.ahead_of_time import interprets
+from mirage_py.runtime.compile.compile import KernelSource, compiled_handle
+from mirage_py.runtime.compile.compile_cuda import arch_of
+from mirage_py.runtime.compile.cuda_compiler import CudaCompiler, cuda_compiler
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 _STANDARD = "--std=c++17"
 _TIMEOUT_S = 600

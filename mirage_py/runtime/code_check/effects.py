@@ -16,8 +16,8 @@ from mirage_py.runtime.code_check.execute import (
     WarpRun,
     special,
 )
-from mirage_py.runtime.code_check.integers import UNKNOWN, Value
-from mirage_py.runtime.code_check.ptx import Address, Instruction, Vector
+from mirage_py.runtime.code_check.ptx.integers import UNKNOWN, Value
+from mirage_py.runtime.code_check.ptx.ptx import Address, Instruction, Vector
 
 Merged = "frozenset[str] | None"
 _OFFSET = (1 << RANK_SHIFT) - 1

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from mirage_py.runtime.code_check import integers
 from mirage_py.runtime.code_check.events import Event, Launch, UnsupportedError
-from mirage_py.runtime.code_check.flow import EXIT, Flow, flow_of, followed, live_at, written
 from mirage_py.runtime.code_check.global_memory import GlobalMemory
-from mirage_py.runtime.code_check.integers import UNKNOWN, Value
-from mirage_py.runtime.code_check.ptx import Address, Entry, Instruction, Vector
+from mirage_py.runtime.code_check.ptx import integers
+from mirage_py.runtime.code_check.ptx.flow import EXIT, Flow, flow_of, followed, live_at, written
+from mirage_py.runtime.code_check.ptx.integers import UNKNOWN, Value
+from mirage_py.runtime.code_check.ptx.ptx import Address, Entry, Instruction, Vector
 
 Mask = Any
 LANES = np.arange(32, dtype=np.int64)[None, :]

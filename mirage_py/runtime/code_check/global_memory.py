@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mirage_py.runtime.code_check.events import BOUNDS, OUTPUT, RACE, Fault, Launch, Map, Tensor
-from mirage_py.runtime.code_check.integers import UNKNOWN, Value, signed
+from mirage_py.runtime.code_check.ptx.integers import UNKNOWN, Value, signed
 
 _SHIFT = 40
 _TABLES = 4096

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from mirage_py.codegen.cuda.cuda_kernel import CudaKernel
-from mirage_py.codegen.tiles import Tiling
+from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
+from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.runtime.code_check.events import Launch, Map, Tensor
-from mirage_py.runtime.code_check.ptx import Entry
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.program import Tensor as ProgramTensor
-from mirage_py.ugraph.ugraph import BlockGraph
+from mirage_py.runtime.code_check.ptx.ptx import Entry
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.program import Tensor as ProgramTensor
+from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 
 def launch_of(kernel: CudaKernel, entry: Entry, program: Program, block: BlockGraph) -> Launch:

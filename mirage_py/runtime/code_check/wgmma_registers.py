@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mirage_py.runtime.code_check.events import REGISTERS, Fault
-from mirage_py.runtime.code_check.flow import EXIT, flow_of, names_in, read, written
-from mirage_py.runtime.code_check.ptx import Entry, Instruction, Vector
+from mirage_py.runtime.code_check.ptx.flow import EXIT, flow_of, names_in, read, written
+from mirage_py.runtime.code_check.ptx.ptx import Entry, Instruction, Vector
 
 # For each register: how many groups were ended since its product began (0: its own is open), and
 # whether the product only reads it.

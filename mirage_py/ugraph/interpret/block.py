@@ -11,14 +11,14 @@ from itertools import product
 from typing import Generic, TypeVar
 
 from mirage_py.errors import ValidationError
-from mirage_py.ugraph.buffers import Buffer
+from mirage_py.ugraph.interpret.buffers import Buffer
 from mirage_py.ugraph.interpret.frame import Frame, Tile
+from mirage_py.ugraph.interpret.meaning import Meaning
 from mirage_py.ugraph.interpret.memory import Window
 from mirage_py.ugraph.interpret.steps import Step, node_step, shift_key
-from mirage_py.ugraph.meaning import Meaning
-from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.ugraph import BlockGraph, Section
 from mirage_py.ugraph.operators import EFFECT, STATE, operator
-from mirage_py.ugraph.ugraph import BlockGraph, Section
 
 A = TypeVar("A")
 

@@ -8,9 +8,9 @@ from typing import TypeVar
 import numpy as np
 
 from mirage_py.errors import ValidationError
-from mirage_py.ugraph.meaning import Meaning
+from mirage_py.ugraph.interpret.meaning import Meaning
+from mirage_py.ugraph.ir.ugraph import LibraryCall
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
-from mirage_py.ugraph.ugraph import LibraryCall
 
 A = TypeVar("A")
 

@@ -7,10 +7,10 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mirage_py.ugraph.buffers import Buffer, Index, Slot
-from mirage_py.ugraph.index import IndexExpr
+from mirage_py.ugraph.interpret.buffers import Buffer, Index, Slot
 from mirage_py.ugraph.interpret.frame import Frame
-from mirage_py.ugraph.meaning import Meaning
+from mirage_py.ugraph.interpret.meaning import Meaning
+from mirage_py.ugraph.ir.index import IndexExpr
 
 A = TypeVar("A")
 

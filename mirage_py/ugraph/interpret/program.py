@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from mirage_py.errors import InputError, ValidationError
 from mirage_py.ugraph.interpret.frame import Frame, Span
+from mirage_py.ugraph.interpret.meaning import Meaning
 from mirage_py.ugraph.interpret.memory import Window
 from mirage_py.ugraph.interpret.steps import node_step
-from mirage_py.ugraph.meaning import Meaning
-from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ir.program import Program
 
 A = TypeVar("A")
 

@@ -10,11 +10,11 @@ from typing import TypeVar
 import numpy as np
 
 from mirage_py.errors import UnsupportedError
-from mirage_py.ugraph.index import IndexExpr, Predicate
 from mirage_py.ugraph.interpret.frame import Frame
+from mirage_py.ugraph.interpret.meaning import Meaning
 from mirage_py.ugraph.interpret.memory import Window
-from mirage_py.ugraph.meaning import Meaning
-from mirage_py.ugraph.node import Access, Node
+from mirage_py.ugraph.ir.index import IndexExpr, Predicate
+from mirage_py.ugraph.ir.node import Access, Node
 from mirage_py.ugraph.operators import ELEMENTWISE, LEAF, operator
 
 A = TypeVar("A")

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from mirage_py.errors import ValidationError
-from mirage_py.ugraph.buffers import Buffer
 from mirage_py.ugraph.interpret.block import BlockRun
+from mirage_py.ugraph.interpret.buffers import Buffer
 from mirage_py.ugraph.interpret.library import call_library
+from mirage_py.ugraph.interpret.meaning import Meaning
 from mirage_py.ugraph.interpret.program import check_inputs
-from mirage_py.ugraph.meaning import Meaning
-from mirage_py.ugraph.ugraph import LibraryCall, UGraph
+from mirage_py.ugraph.ir.ugraph import LibraryCall, UGraph
 
 A = TypeVar("A")
 

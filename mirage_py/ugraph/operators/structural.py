@@ -1,8 +1,8 @@
 """Leaves, reductions, contraction, accumulators and stores: operators that know about dimensions.
 
 Their meaning lies in the interpreter (mirage_py.ugraph.interpret), which knows tiles and loops.
-Views (reshape, transpose, slice, repeat, broadcast, concat) are not here: mirage_py.ugraph.views
-turns each of them into the index expressions of loads.
+Views (reshape, transpose, slice, repeat, broadcast, concat) are not here:
+mirage_py.ugraph.building.views turns each of them into the index expressions of loads.
 """
 
 from __future__ import annotations

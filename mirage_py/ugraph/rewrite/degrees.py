@@ -16,7 +16,7 @@ from fractions import Fraction
 from math import isfinite
 from typing import TypeVar
 
-from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.rewrite.value_numbers import ValueNumbers
 
 # A finite stand-in for minus infinity: below every float32 logit, and its differences stay finite.

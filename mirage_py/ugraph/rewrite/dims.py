@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.index import IndexExpr, Predicate
-from mirage_py.ugraph.node import Node
-from mirage_py.ugraph.program import Output, Program
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir.index import IndexExpr, Predicate
+from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.program import Output, Program
 from mirage_py.ugraph.rewrite.rebuild import copied
 
 _REDUCTIONS = ("sum", "max", "matmul")

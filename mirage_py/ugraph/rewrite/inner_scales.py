@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.data_flow import cone, reads_of
-from mirage_py.ugraph.node import Node
-from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir.data_flow import cone, reads_of
+from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.rewrite.rebuild import Rule, rebuild
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from mirage_py.ugraph.data_flow import reads_of
-from mirage_py.ugraph.dtypes import BOOL
-from mirage_py.ugraph.node import Node
-from mirage_py.ugraph.program import Tensor
+from mirage_py.ugraph.ir.data_flow import reads_of
+from mirage_py.ugraph.ir.dtypes import BOOL
+from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.program import Tensor
 
 _TRUTH = ("mask", "lt", "le", "gt", "ge", "eq", "ne")
 # Operators that keep a factor of their first operand. A load reads what a store has written.

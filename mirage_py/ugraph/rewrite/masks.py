@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mirage_py.errors import UnsupportedError
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.index import IndexExpr, Predicate
-from mirage_py.ugraph.masked_exp import MaskSplitter, factored
-from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.building.masked_exp import MaskSplitter, factored
+from mirage_py.ugraph.ir.index import IndexExpr, Predicate
+from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.predicates import negation
+from mirage_py.ugraph.ir.program import Output, Program
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
-from mirage_py.ugraph.predicates import negation
-from mirage_py.ugraph.program import Output, Program
 
 # Functions that are 0 at minus infinity.
 _VANISHING = ("exp", "sigmoid", "relu")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.data_flow import cone
-from mirage_py.ugraph.index import IndexExpr, Predicate
-from mirage_py.ugraph.node import Node
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir.data_flow import cone
+from mirage_py.ugraph.ir.index import IndexExpr, Predicate
+from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.program import Output, Program
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
-from mirage_py.ugraph.program import Output, Program
 
 # The builder and the new positions of the node's operands to the new node.
 Rule = Callable[[ProgramBuilder, Sequence[int]], int]

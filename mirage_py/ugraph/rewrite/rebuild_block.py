@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from mirage_py.ugraph.node import STORES, Attr, Node
-from mirage_py.ugraph.ugraph import BlockGraph
+from mirage_py.ugraph.ir.node import STORES, Attr, Node
+from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 
 class NewNodes:

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from mirage_py.errors import InputError
-from mirage_py.ugraph import index as ix
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.index import IndexExpr, Predicate
-from mirage_py.ugraph.node import Access, Attr, Node
-from mirage_py.ugraph.program import Dim, Output, Program
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.index import IndexExpr, Predicate
+from mirage_py.ugraph.ir.node import Access, Attr, Node
+from mirage_py.ugraph.ir.program import Dim, Output, Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, UGraph
 from mirage_py.ugraph.rewrite.rebuild import copied
-from mirage_py.ugraph.ugraph import BlockGraph, Kernel, UGraph
 
 _SUFFIX = "_part"
 

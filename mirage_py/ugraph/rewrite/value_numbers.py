@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import isfinite
 
-from mirage_py.ugraph.node import Attr, Node
+from mirage_py.ugraph.ir.node import Attr, Node
 from mirage_py.ugraph.operators import STATE, operator
 
 _Dims = tuple[str, ...]

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from mirage_py.axioms.term import (
+from mirage_py.axioms.terms.term import (
     REDUCTIONS,
     Term,
     apply,

@@ -41,7 +41,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Command:
     """``cli("show", path)`` runs a command line in this process."""
-    from mirage_py.cli.run import run
+    from mirage_py.cli.shell.run import run
 
     def call(*arguments: object) -> Outcome:
         capsys.readouterr()

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from benchmarks.differential import interpreted, judge, table
-from benchmarks.differential_cases import FLOATS, INTEGERS, SIZES, Case, quick
+from benchmarks.checks.differential import interpreted, judge, table
+from benchmarks.checks.differential_cases import FLOATS, INTEGERS, SIZES, Case, quick
+from mirage_py.ugraph.ir.ugraph import BlockGraph
 from mirage_py.ugraph.operators import all_operators
-from mirage_py.ugraph.ugraph import BlockGraph
 
 CASES = tuple(quick())
 GROUPS = tuple(dict.fromkeys((c.group, c.dtype) for c in CASES))

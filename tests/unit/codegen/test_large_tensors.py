@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.differential_cases import one_kernel
+from benchmarks.checks.differential_cases import one_kernel
 from mirage_py.codegen.triton.kernel import _MAX_INT32
 from mirage_py.codegen.triton.module import emit_triton
-from mirage_py.runtime.compile import compile_kernel
-from mirage_py.runtime.interpreted import run_interpreted
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dtypes import F16, F32
-from mirage_py.ugraph.plan import LaunchOptions, Plan
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.text import parse_ugraph
+from mirage_py.runtime.compile.compile import compile_kernel
+from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir.dtypes import F16, F32
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.text.text_form import parse_ugraph
 
 
 def rows(m: int, n: int, strides: tuple[int, int] | None) -> Program:

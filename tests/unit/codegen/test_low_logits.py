@@ -13,11 +13,11 @@ import torch
 
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.frontend.spec import parse
-from mirage_py.runtime.emulated import run_emulated
-from mirage_py.runtime.interpreted import run_interpreted
-from mirage_py.runtime.stand_in import cpp_compiler
-from mirage_py.search.stabilize import stabilize
-from mirage_py.ugraph.plan import LaunchOptions, Plan
+from mirage_py.runtime.cpu.cpu_build import cpp_compiler
+from mirage_py.runtime.cpu.cuda_emulation import run_emulated
+from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
+from mirage_py.search.stabilize.stabilize import stabilize
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
 
 LOWEST = {"bf16": torch.finfo(torch.bfloat16).min, "f32": torch.finfo(torch.float32).min}
 SIZES = {"Q": (16, 16), "K": (40, 16), "V": (40, 16), "M": (16, 40)}

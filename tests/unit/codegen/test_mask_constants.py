@@ -6,8 +6,8 @@ import mask_constants
 import numpy as np
 import pytest
 
-from mirage_py.runtime.emulated import run_emulated
-from mirage_py.runtime.interpreted import run_interpreted
+from mirage_py.runtime.cpu.cuda_emulation import run_emulated
+from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 
 # The other programs and constants are for a GPU (tests/gpu/test_mask_constants.py).
 PROGRAMS = ("softmax", "log_sum_exp", "both")

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.differential_cases import F32, one_kernel, products, state
-from mirage_py.runtime.compile import KernelSource, compiled_handle
-from mirage_py.runtime.emission import emit_kernels
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.node import Node
-from mirage_py.ugraph.plan import Plan
-from mirage_py.ugraph.ugraph import Section
+from benchmarks.checks.differential_cases import F32, one_kernel, products, state
+from mirage_py.runtime.base.emission import emit_kernels
+from mirage_py.runtime.compile.compile import KernelSource, compiled_handle
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.ugraph import Section
 
 
 def multiplied() -> Plan:

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.differential_cases import one_kernel
+from benchmarks.checks.differential_cases import one_kernel
 from mirage_py.frontend.spec import parse
-from mirage_py.pipeline import rank_plans
-from mirage_py.runtime.eager import torch_function
-from mirage_py.runtime.interpreted import run_interpreted
+from mirage_py.pipeline.pipeline import rank_plans
+from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
+from mirage_py.runtime.eager.eager import torch_function
 from mirage_py.targets import target
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dtypes import BF16, BOOL, F16, F32
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir.dtypes import BF16, BOOL, F16, F32
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.operators import ELEMENTWISE, all_operators
-from mirage_py.ugraph.plan import LaunchOptions, Plan
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.text import parse_ugraph
+from mirage_py.ugraph.text.text_form import parse_ugraph
 
 NAN, INF = float("nan"), float("inf")
 SPECIAL = np.array([NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 0.5, -2.0, 3.0, -3.0, 1e30, -1e30])

@@ -6,8 +6,8 @@ import several_kernels
 
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.frontend.spec import parse
-from mirage_py.runtime.interpreted import check_interpreted
-from mirage_py.ugraph.plan import LaunchOptions, Plan
+from mirage_py.runtime.cpu.triton_interpreter import check_interpreted
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
 
 SCORES = """
 ROWS = 64, KEYS = 128, C = 64

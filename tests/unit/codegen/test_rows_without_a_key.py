@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 
 from mirage_py.frontend.torch.trace import trace
-from mirage_py.runtime.emulated import run_emulated
-from mirage_py.runtime.interpreted import run_interpreted
-from mirage_py.search.instantiate import rank
-from mirage_py.search.search import SearchLimits, search
-from mirage_py.search.stabilize import stabilized
+from mirage_py.runtime.cpu.cuda_emulation import run_emulated
+from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
+from mirage_py.search.enumerate.search import SearchLimits, search
+from mirage_py.search.rank.instantiate import rank
+from mirage_py.search.stabilize.stabilize import stabilized
 from mirage_py.targets import H200
-from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.ir.plan import Plan
 
 QUERIES, KEYS, WIDTH = 4, 512, 16
 # The second sequence is padded on its left by more than any tile has; its first row has no key.

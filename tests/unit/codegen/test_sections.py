@@ -8,9 +8,9 @@ import pytest
 import samples
 
 from mirage_py.codegen.triton.module import emit_triton
-from mirage_py.runtime.interpreted import check_interpreted
-from mirage_py.ugraph.plan import LaunchOptions, Plan
-from mirage_py.ugraph.ugraph import GridAxis
+from mirage_py.runtime.cpu.triton_interpreter import check_interpreted
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.ugraph import GridAxis
 
 
 def plan_of(name: str, tile: int) -> Plan:

@@ -7,15 +7,15 @@ import pytest
 from naive import naive_plan
 
 from mirage_py.codegen.triton.expressions import ELEMENTWISE as EMITTED
-from mirage_py.runtime.interpreted import run_interpreted
-from mirage_py.ugraph import index as ix
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dtypes import BF16, F16, F32, DType
+from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.interpret.program import evaluate_program
-from mirage_py.ugraph.meaning import FloatMeaning
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.dtypes import BF16, F16, F32, DType
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.operators import ELEMENTWISE, all_operators
-from mirage_py.ugraph.plan import LaunchOptions, Plan
-from mirage_py.ugraph.program import Program
 
 TOLERANCE = {"f16": 2e-3, "bf16": 1.6e-2, "f32": 2e-6}
 POSITIVE = ("log", "log1p", "sqrt", "rsqrt", "pow")

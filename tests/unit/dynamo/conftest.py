@@ -44,7 +44,7 @@ def traced() -> Callable[..., torch.fx.GraphModule]:
     """``traced(fn, *inputs)``: the ATen graph that AOTAutograd would hand over for inference."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    from mirage_py.dynamo.decompositions import decompositions
+    from mirage_py.dynamo.compile.decompositions import decompositions
 
     def trace(fn: Callable[..., Any], *inputs: Any, symbolic: bool = False) -> Any:
         mode = "symbolic" if symbolic else "fake"

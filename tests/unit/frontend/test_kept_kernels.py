@@ -12,7 +12,7 @@ import mirage_py
 from mirage_py.errors import FormatError, InputError
 from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction
 from mirage_py.frontend.warnings import MirageWarning
-from mirage_py.runtime.artifact import load_artifact
+from mirage_py.runtime.store.artifact import load_artifact
 
 X, W = torch.randn(20, 8), torch.randn(8, 4)
 REPORT = {

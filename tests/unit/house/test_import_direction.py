@@ -7,11 +7,12 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-EVERYWHERE = ("errors", "arguments", "settings")
+EVERYWHERE = ("errors", "settings", "arguments")
 
 # Section -> the sections it may import, besides itself and EVERYWHERE.
 STANDS_ON: dict[str, tuple[str, ...]] = {
@@ -19,8 +20,6 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "arguments": (),
     "settings": (),
     "targets": (),
-    "time_budget": (),
-    "options": ("targets", "time_budget"),
     "ugraph": (),
     "axioms": ("ugraph",),
     "verify": ("ugraph",),
@@ -33,36 +32,9 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "runtime": ("ugraph", "targets", "verify", "codegen", "shapes"),
     # Of the run time what keeps a result and calls it, when it is asked to.
     "result": ("ugraph", "runtime"),
-    "dump": (),
-    # Which back ends are tried here, and what was found before.
-    "backends": ("ugraph", "targets", "codegen", "search", "runtime"),
-    "stored_result": ("ugraph", "runtime", "result"),
-    # What others found, verified here: replays a derivation, tests and runs.
-    "foreign_results": (
-        "ugraph",
-        "targets",
-        "axioms",
-        "verify",
-        "search",
-        "runtime",
-        "result",
-    ),
-    "known_results": (
-        "ugraph",
-        "search",
-        "runtime",
-        "result",
-        "stored_result",
-        "foreign_results",
-    ),
-    # A search over the worker processes of the run time.
-    "search_pool": ("search", "runtime"),
-    # The field test over the same.
-    "verify_pool": ("ugraph", "verify", "runtime"),
-    # The two pages that run every stage: pipeline in order, selection the last ones.
-    "selection": ("ugraph", "targets", "verify", "search", "runtime", "result"),
-    # Programs that are too large: cut, each part through every stage, and put together again.
-    "partition": ("ugraph", "targets", "verify", "search", "runtime", "result", "selection"),
+    # What was found before, here or by others: replays a derivation, tests and runs.
+    "cache": ("ugraph", "targets", "axioms", "verify", "search", "runtime", "result"),
+    # Every stage in order.
     "pipeline": (
         "ugraph",
         "targets",
@@ -72,40 +44,31 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
         "search",
         "runtime",
         "result",
-        "dump",
-        "selection",
-        "search_pool",
-        "verify_pool",
-        "partition",
-        "backends",
-        "known_results",
-        "time_budget",
-        "options",
+        "cache",
     ),
-    # A search at one size for a kernel of many.
-    "sized_kernels": ("ugraph", "runtime", "result", "backends", "known_results", "pipeline"),
     # Kernels as operators of torch.
     "torch_ops": ("ugraph", "codegen", "runtime"),
     "frontend": ("ugraph",),
     # The backend of torch.compile: graphs of whole models, regions through front end and pipeline.
-    "dynamo": ("ugraph", "targets", "runtime", "frontend", "pipeline", "known_results", "options"),
+    "dynamo": ("ugraph", "targets", "runtime", "frontend", "pipeline", "cache"),
 }
 # On top of all: the command line and the package's own face.
 TOP = ("cli", "__init__", "__main__")
 
 # The decorator turns a function into a kernel: the files of a front end that need more than it.
 EXCEPTIONS: dict[str, tuple[str, ...]] = {
-    "frontend/decorator.py": ("options",),
+    "frontend/decorator.py": ("pipeline",),
     "frontend/superoptimized.py": ("shapes", "torch_ops"),
     "frontend/preparation.py": ("shapes",),
     "frontend/entry_tables.py": ("shapes",),
     # Calls like earlier ones, past the tables: the guards and launches of the run time.
     "frontend/repeated_calls.py": ("runtime", "shapes"),
-    "frontend/searches.py": ("pipeline", "known_results", "sized_kernels", "shapes", "options"),
+    "frontend/searches.py": ("pipeline", "cache", "shapes"),
     # What it found, kept; and what it serves many sizes with.
     "frontend/kept_kernels.py": ("runtime",),
     "frontend/sized_calls.py": ("shapes",),
 }
+MAX_MODULES = 16
 
 # Third-party module -> the sections at home with it; the others stay free of it. A module that is
 # not named here may be used wherever it is declared in pyproject.toml.
@@ -173,9 +136,8 @@ def test_every_file_imports_only_what_it_stands_on(package_files: dict[str, Path
 
 
 def test_back_ends_do_not_know_each_other(package_files: dict[str, Path]):
-    """What both use lies in ``codegen`` itself."""
-    ends = {n.split("/")[1] for n in package_files if re.match(r"codegen/\w+/__init__\.py", n)}
-    assert len(ends) > 1
+    """What both use lies beside them."""
+    ends = ("cuda", "triton")
     wrong = []
     for name, path in package_files.items():
         if not name.startswith("codegen/") or path.suffix != ".py":
@@ -185,6 +147,79 @@ def test_back_ends_do_not_know_each_other(package_files: dict[str, Path]):
             if found and found[1] in ends and not name.startswith(f"codegen/{found[1]}/"):
                 wrong.append(f"{name}:{line}: {module}")
     assert wrong == []
+
+
+def edges(package_files: dict[str, Path]) -> dict[str, set[str]]:
+    """Which modules each module imports, those inside functions included."""
+    modules = {
+        "mirage_py." + name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path
+        for name, path in package_files.items()
+        if path.suffix == ".py" and name not in ("__init__.py", "__main__.py")
+    }
+    found: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        found[module] = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                inside = [f"{node.module}.{alias.name}" for alias in node.names]
+                names = [n if n in modules else str(node.module) for n in inside]
+            else:
+                continue
+            found[module] |= {n for n in names if n in modules} - {module}
+    return found
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Nodes that reach themselves, grouped by what they reach in common."""
+    try:
+        tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        return [error.args[1]]
+    return []
+
+
+def rooms(package_files: dict[str, Path]) -> dict[str, set[str]]:
+    """Which rooms each room imports; a room is a folder, and a module of the root one too."""
+    packages = {
+        "mirage_py." + name.removesuffix("/__init__.py").replace("/", ".")
+        for name in package_files
+        if name.endswith("/__init__.py")
+    }
+
+    def room(module: str) -> str:
+        if module in packages or module.count(".") == 1:
+            return module
+        return module.rpartition(".")[0]
+
+    graph: dict[str, set[str]] = {}
+    for module, imported in edges(package_files).items():
+        graph.setdefault(room(module), set()).update(map(room, imported))
+    return {name: others - {name} for name, others in graph.items()}
+
+
+def test_modules_import_in_no_circle(package_files: dict[str, Path]):
+    assert circles(edges(package_files)) == []
+
+
+def test_rooms_import_in_no_circle(package_files: dict[str, Path]):
+    graph = rooms(package_files)
+    assert len(graph) > 80
+    assert circles(graph) == []
+
+
+def test_a_circle_is_seen():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}}) != []
+
+
+def test_rooms_are_small(package_files: dict[str, Path]):
+    sizes: dict[str, int] = {}
+    for name, path in package_files.items():
+        if path.suffix == ".py" and "/" in name and path.name != "__init__.py":
+            folder = name.rpartition("/")[0]
+            sizes[folder] = sizes.get(folder, 0) + 1
+    assert {room: count for room, count in sizes.items() if count > MAX_MODULES} == {}
 
 
 def test_the_table_has_no_circle():
@@ -232,7 +267,7 @@ def test_every_third_party_import_is_declared(root: Path, package_files: dict[st
         ("verify/x.py", "from mirage_py import parse"),
         ("verify/x.py", "import mirage_py"),
         ("frontend/spec.py", "from mirage_py import pipeline"),
-        ("pipeline.py", "from mirage_py.cli import main"),
+        ("pipeline/pipeline.py", "from mirage_py.cli import main"),
         ("cli/x.py", "import axioms.laws"),
         ("cli/x.py", "from search import closure"),
         ("ugraph/x.py", "import torch"),
@@ -251,8 +286,8 @@ def test_a_wrong_import_is_seen(name: str, source: str):
         ("ugraph/deep/x.py", "from ..node import Node"),
         ("search/x.py", "from mirage_py.axioms import laws\nimport mirage_py.verify.field"),
         ("runtime/x.py", "from mirage_py import __version__\nimport torch, triton"),
-        ("frontend/searches.py", "from mirage_py.pipeline import optimize"),
-        ("pipeline.py", "from .search import closure\nfrom mirage_py import axioms"),
+        ("frontend/searches.py", "from mirage_py.pipeline.pipeline import optimize"),
+        ("pipeline/x.py", "from ..search import closure\nfrom mirage_py import axioms"),
         ("cli/x.py", "import mirage_py\nfrom mirage_py import parse, frontend"),
         ("__init__.py", "from mirage_py.pipeline import optimize"),
     ],

@@ -58,7 +58,7 @@ def test_wheel_holds_every_file(
 DECOY = "raise RuntimeError('the benchmarks of somebody else')"
 BENCH = """
 import sys
-from mirage_py.cli.run import run
+from mirage_py.cli.shell.run import run
 code = run(["bench", "--compare", sys.argv[1], sys.argv[1]])
 import benchmarks
 print(benchmarks.__file__)

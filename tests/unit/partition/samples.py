@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage_py.frontend.spec import parse, parse_file
-from mirage_py.partition.partition import Partition
-from mirage_py.pipeline import normalise
+from mirage_py.pipeline.partition.partition import Partition
+from mirage_py.pipeline.pipeline import normalise
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.interpret.program import evaluate_program
-from mirage_py.ugraph.meaning import FloatMeaning
-from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ir.program import Program
 
 Array = NDArray[np.float64]
 LARGE = Path(__file__).parents[3] / "examples" / "large"

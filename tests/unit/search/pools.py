@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mirage_py.axioms.saturate import saturate
-from mirage_py.search.abstraction import abstract
-from mirage_py.search.closure import Closure, Ground
-from mirage_py.search.counters import Counter
-from mirage_py.search.hits import draw, hits
-from mirage_py.search.pool import Pool
-from mirage_py.search.spaces import Configuration, representative_space
-from mirage_py.search.values import Values
-from mirage_py.search.variants import variants
+from mirage_py.axioms.saturation.saturate import saturate
+from mirage_py.search.closure.closure import Closure, Ground
+from mirage_py.search.closure.hits import draw, hits
+from mirage_py.search.closure.pool import Pool
+from mirage_py.search.space.abstraction import abstract
+from mirage_py.search.space.counters import Counter
+from mirage_py.search.space.spaces import Configuration, representative_space
+from mirage_py.search.space.values import Values
+from mirage_py.search.space.variants import variants
 from mirage_py.ugraph.field import FIELDS
-from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ir.program import Program
 
 
 @dataclass(frozen=True)

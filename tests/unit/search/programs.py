@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mirage_py.ugraph import index as ix
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.composites import clamp, l2_norm, layer_norm, rms_norm, softmax
-from mirage_py.ugraph.dtypes import F16
-from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.building.composites import clamp, l2_norm, layer_norm, rms_norm, softmax
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.dtypes import F16
+from mirage_py.ugraph.ir.program import Program
 
 
 class Spec:

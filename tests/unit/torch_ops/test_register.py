@@ -14,13 +14,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from mirage_py.errors import InputError
 from mirage_py.frontend.torch.trace import trace
-from mirage_py.runtime.emission import emit_steps
+from mirage_py.runtime.base.emission import emit_steps
 from mirage_py.torch_ops import register
 from mirage_py.torch_ops.meaning import OperatorMeaning
 from mirage_py.torch_ops.register import as_torch_op
-from mirage_py.ugraph.plan import LaunchOptions, Plan
-from mirage_py.ugraph.run_time_sizes import with_run_time_sizes
-from mirage_py.ugraph.ugraph import LibraryCall, UGraph
+from mirage_py.ugraph.checks.run_time_sizes import with_run_time_sizes
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.ugraph import LibraryCall, UGraph
 
 _NUMBER = count()
 

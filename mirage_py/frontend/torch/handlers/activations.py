@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mirage_py.frontend.torch.handlers.registry import handles
-from mirage_py.frontend.torch.lowering import Lowering
-from mirage_py.ugraph.masked_exp import exponential, split
-from mirage_py.ugraph.views import NamedArray
+from mirage_py.frontend.torch.lower.lowering import Lowering
+from mirage_py.ugraph.building.masked_exp import exponential, split
+from mirage_py.ugraph.building.views import NamedArray
 
 
 @handles("exp.default")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from mirage_py.frontend.torch.handlers.registry import handles
-from mirage_py.frontend.torch.lowering import Lowering, Operand
-from mirage_py.ugraph.views import NamedArray
+from mirage_py.frontend.torch.lower.lowering import Lowering, Operand
+from mirage_py.ugraph.building.views import NamedArray
 
 
 @handles("add.Tensor", "add.Scalar")

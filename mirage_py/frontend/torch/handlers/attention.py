@@ -9,13 +9,13 @@ import torch
 from mirage_py.frontend.torch.handlers.contractions import contract
 from mirage_py.frontend.torch.handlers.masks import position
 from mirage_py.frontend.torch.handlers.registry import handles
-from mirage_py.frontend.torch.lowering import Lowering
-from mirage_py.ugraph import composites, views
-from mirage_py.ugraph import index as ix
-from mirage_py.ugraph.data_flow import cone
-from mirage_py.ugraph.masked_exp import split
-from mirage_py.ugraph.predicates import decided
-from mirage_py.ugraph.views import NamedArray
+from mirage_py.frontend.torch.lower.lowering import Lowering
+from mirage_py.ugraph.building import composites, views
+from mirage_py.ugraph.building.masked_exp import split
+from mirage_py.ugraph.building.views import NamedArray
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.data_flow import cone
+from mirage_py.ugraph.ir.predicates import decided
 
 
 @handles("scaled_dot_product_attention.default")

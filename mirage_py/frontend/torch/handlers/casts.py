@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 
 from mirage_py.frontend.torch.handlers.registry import handles
-from mirage_py.frontend.torch.indices import index_of
-from mirage_py.frontend.torch.lowering import Lowering
-from mirage_py.ugraph.dtypes import DType, dtype
-from mirage_py.ugraph.views import NamedArray
+from mirage_py.frontend.torch.lower.indices import index_of
+from mirage_py.frontend.torch.lower.lowering import Lowering
+from mirage_py.ugraph.building.views import NamedArray
+from mirage_py.ugraph.ir.dtypes import DType, dtype
 
 _DIGITS = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24}
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from mirage_py.frontend.torch.handlers.registry import handles
-from mirage_py.frontend.torch.lowering import Lowering, Operand, Scalar
-from mirage_py.ugraph.named_array import Axis, NamedArray, flat_index
+from mirage_py.frontend.torch.lower.lowering import Lowering, Operand, Scalar
+from mirage_py.ugraph.building.named_array import Axis, NamedArray, flat_index
 
 Kind = torch.dtype | None
 

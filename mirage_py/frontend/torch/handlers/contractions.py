@@ -7,9 +7,9 @@ from string import ascii_letters
 
 from mirage_py.frontend.torch.handlers.arithmetic import scaled
 from mirage_py.frontend.torch.handlers.registry import handles
-from mirage_py.frontend.torch.lowering import Lowering
-from mirage_py.ugraph import views
-from mirage_py.ugraph.named_array import NamedArray, flat_index, reindex
+from mirage_py.frontend.torch.lower.lowering import Lowering
+from mirage_py.ugraph.building import views
+from mirage_py.ugraph.building.named_array import NamedArray, flat_index, reindex
 
 
 @handles("matmul.default", "mm.default", "bmm.default")

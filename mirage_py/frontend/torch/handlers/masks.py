@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from mirage_py.frontend.torch.handlers.registry import handles
-from mirage_py.frontend.torch.indices import mask_of
-from mirage_py.frontend.torch.lowering import Lowering, Operand
-from mirage_py.ugraph.named_array import NamedArray, flat_index
-from mirage_py.ugraph.predicates import TRUE
+from mirage_py.frontend.torch.lower.indices import mask_of
+from mirage_py.frontend.torch.lower.lowering import Lowering, Operand
+from mirage_py.ugraph.building.named_array import NamedArray, flat_index
+from mirage_py.ugraph.ir.predicates import TRUE
 
 
 @handles("lt.Tensor", "lt.Scalar")

@@ -9,9 +9,9 @@ import torch
 from mirage_py.frontend.torch.handlers.casts import cast
 from mirage_py.frontend.torch.handlers.reductions import dims_of, logsumexp
 from mirage_py.frontend.torch.handlers.registry import handles
-from mirage_py.frontend.torch.lowering import Lowering
-from mirage_py.ugraph import composites, views
-from mirage_py.ugraph.views import NamedArray
+from mirage_py.frontend.torch.lower.lowering import Lowering
+from mirage_py.ugraph.building import composites, views
+from mirage_py.ugraph.building.views import NamedArray
 
 
 @handles("softmax.int", "_softmax.default")

@@ -9,9 +9,9 @@ import torch
 
 from mirage_py.frontend.torch.handlers.casts import cast
 from mirage_py.frontend.torch.handlers.registry import handles
-from mirage_py.frontend.torch.lowering import Lowering
-from mirage_py.ugraph import masked_exp, views
-from mirage_py.ugraph.views import NamedArray
+from mirage_py.frontend.torch.lower.lowering import Lowering
+from mirage_py.ugraph.building import masked_exp, views
+from mirage_py.ugraph.building.views import NamedArray
 
 # Below every number, yet finite: what a masked maximum compares with.
 _LOWEST = torch.finfo(torch.float32).min

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mirage_py.frontend.torch.handlers.registry import handles
-from mirage_py.frontend.torch.lowering import Lowering
-from mirage_py.ugraph import views
-from mirage_py.ugraph.views import NamedArray
+from mirage_py.frontend.torch.lower.lowering import Lowering
+from mirage_py.ugraph.building import views
+from mirage_py.ugraph.building.views import NamedArray
 
 
 @handles("view.default", "_unsafe_view.default", "reshape.default", aliases=True)

@@ -8,8 +8,8 @@ from cuda_plans import error_of, for_cuda, kernel_of
 from plans import attention_plan, attention_reference, rms_plan, rms_reference
 
 from mirage_py.errors import ScheduleError
-from mirage_py.ugraph.dtypes import F32
-from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.ir.dtypes import F32
+from mirage_py.ugraph.ir.plan import Plan
 
 HALF, SINGLE = 1e-3, 1e-6
 

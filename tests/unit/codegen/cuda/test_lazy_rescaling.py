@@ -10,9 +10,9 @@ from cuda_plans import cuda_plan, kernel_of
 from plans import attention_reference, relative_error
 from rising_attention import attention, rising_inputs
 
-from mirage_py.runtime.emulated import run_emulated
-from mirage_py.runtime.stand_in import cpp_compiler
-from mirage_py.ugraph.plan import Plan
+from mirage_py.runtime.cpu.cpu_build import cpp_compiler
+from mirage_py.runtime.cpu.cuda_emulation import run_emulated
+from mirage_py.ugraph.ir.plan import Plan
 
 WARPS = {"rescaling": "lazy"}
 GROUPS = {**WARPS, "arch": "sm_90a", "producer": "warps", "overlap": "across"}

@@ -9,7 +9,7 @@ import pytest
 from cuda_plans import cuda_plan, error_of, kernel_of
 from plans import attention_reference
 
-from mirage_py.runtime.stand_in import cpp_compiler
+from mirage_py.runtime.cpu.cpu_build import cpp_compiler
 
 CAUSAL = """
 Q[128, 64], K[64, 224], V[224, 64] : f16

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from collective_kernels import COLLECTIVES, inputs_of
 
-from mirage_py.runtime.emulated import run_kernels
-from mirage_py.runtime.stand_in import cpp_compiler
+from mirage_py.runtime.cpu.cpu_build import cpp_compiler
+from mirage_py.runtime.cpu.cuda_emulation import run_kernels
 
 pytestmark = pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
 

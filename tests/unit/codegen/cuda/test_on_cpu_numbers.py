@@ -7,9 +7,9 @@ import pytest
 import torch
 from collective_kernels import collective
 
-from mirage_py.runtime.emulated import run_kernels
-from mirage_py.runtime.stand_in import cpp_compiler
-from mirage_py.ugraph.dtypes import F32
+from mirage_py.runtime.cpu.cpu_build import cpp_compiler
+from mirage_py.runtime.cpu.cuda_emulation import run_kernels
+from mirage_py.ugraph.ir.dtypes import F32
 
 pytestmark = pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cuda_plans import cuda_plan, error_of, kernel_of
 
-from mirage_py.ugraph.plan import Plan
+from mirage_py.ugraph.ir.plan import Plan
 
 HALF = 1e-3
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from cuda_plans import cuda_plan, error_of, for_cuda, kernel_of
 
-from mirage_py.runtime.stand_in import cpp_compiler
-from mirage_py.ugraph.plan import Plan
+from mirage_py.runtime.cpu.cpu_build import cpp_compiler
+from mirage_py.ugraph.ir.plan import Plan
 
 SPEC = "X[2, 1024] : f16\nY[b, d] = X[b, d] / sum[d](X[b, d] * X[b, d])"
 KERNEL = """

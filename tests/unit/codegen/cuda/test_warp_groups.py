@@ -12,14 +12,14 @@ from cuda_plans import for_cuda, kernel_of
 from plans import attention_plan, rms_plan
 
 from mirage_py.errors import ScheduleError
-from mirage_py.runtime.emulated import check_emulated
-from mirage_py.ugraph import index as ix
-from mirage_py.ugraph.builder import ProgramBuilder
-from mirage_py.ugraph.dtypes import BF16, F16
-from mirage_py.ugraph.json_form import from_json, to_json
-from mirage_py.ugraph.node import Access, Node
-from mirage_py.ugraph.plan import LaunchOptions, Plan
-from mirage_py.ugraph.ugraph import BlockGraph, GridAxis, Section, UGraph
+from mirage_py.runtime.cpu.cuda_emulation import check_emulated
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.dtypes import BF16, F16
+from mirage_py.ugraph.ir.node import Access, Node
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
+from mirage_py.ugraph.text.json_form import from_json, to_json
 
 PIPELINED = {"producer": "warps", "overlap": "on"}
 ACROSS = {"producer": "warps", "overlap": "across"}

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from mirage_py.errors import SpecError
 from mirage_py.frontend.spec import parse
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.interpret.program import evaluate_program
-from mirage_py.ugraph.meaning import FloatMeaning
-from mirage_py.ugraph.program import Program
+from mirage_py.ugraph.ir.program import Program
 
 Array = NDArray[np.float64]
 

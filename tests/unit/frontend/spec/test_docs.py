@@ -10,7 +10,7 @@ import pytest
 from mirage_py.errors import SpecError
 from mirage_py.frontend.spec import parse
 from mirage_py.frontend.spec.functions import REDUCTIONS, function_names
-from mirage_py.ugraph.dtypes import ALL_DTYPES
+from mirage_py.ugraph.ir.dtypes import ALL_DTYPES
 from mirage_py.ugraph.rewrite.masks import lower_masks
 
 PAGE = (Path(__file__).parents[4] / "docs" / "reference" / "spec.md").read_text(encoding="utf-8")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from mirage_py.frontend.spec import parse_file
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.interpret.program import evaluate_program
-from mirage_py.ugraph.meaning import FloatMeaning
 
 FOLDER = Path(__file__).parents[4] / "examples"
 NAMES = (

@@ -12,12 +12,12 @@ import pytest
 from unit.frontend.spec.large_references import PARTITIONED, REFERENCES, Array
 
 from mirage_py.frontend.spec import parse_file
-from mirage_py.pipeline import normalise
+from mirage_py.pipeline.pipeline import normalise
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.interpret.program import evaluate_program
-from mirage_py.ugraph.meaning import FloatMeaning
-from mirage_py.ugraph.printing import format_program
-from mirage_py.ugraph.program import Program
-from mirage_py.ugraph.text import parse_program
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.text.printing import format_program
+from mirage_py.ugraph.text.text_form import parse_program
 
 FOLDER = Path(__file__).parents[4] / "examples" / "large"
 ALL = {**REFERENCES, **PARTITIONED}

@@ -9,7 +9,7 @@ import pytest
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.spec import parse
-from mirage_py.ugraph.dtypes import BF16, F16, F32
+from mirage_py.ugraph.ir.dtypes import BF16, F16, F32
 
 X = np.array([-2.5, -1.0, -0.25, 0.5, 1.0, 3.0])
 Z = np.array([1.5, 0.5, 2.0, 0.25, 3.0, 1.0])
@@ -215,7 +215,7 @@ def test_unsupported_stays_unsupported_and_says_where(monkeypatch):
     def refuse(*_: object) -> int:
         raise UnsupportedError("no such thing", repair="none")
 
-    monkeypatch.setattr("mirage_py.ugraph.builder.ProgramBuilder.apply", refuse)
+    monkeypatch.setattr("mirage_py.ugraph.building.builder.ProgramBuilder.apply", refuse)
     with pytest.raises(UnsupportedError) as caught:
         parse("X[8] : f32\nY[n] = exp(X[n])", file="a.math")
     assert caught.value.where == "a.math:2:8"

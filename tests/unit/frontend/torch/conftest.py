@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from mirage_py.frontend.torch.calls import Signature
+from mirage_py.frontend.torch.guards.calls import Signature
 from mirage_py.frontend.torch.trace import TracedCall, trace_call
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.interpret.program import evaluate_program
-from mirage_py.ugraph.meaning import FloatMeaning
-from mirage_py.verify.safe_exp import add_safe_shifts
+from mirage_py.verify.shifts.safe_exp import add_safe_shifts
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:

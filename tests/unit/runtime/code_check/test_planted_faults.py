@@ -1,6 +1,6 @@
 """The checker of emitted code on kernels that nvcc compiled, and on faults of each kind in them.
 
-``python -m benchmarks.code_faults`` plants many more, into many more kernels.
+``python -m benchmarks.checks.code_faults`` plants many more, into many more kernels.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import pytest
 from code_launches import NAMES, checked, launch_for, text_of
 from cuda_plans import cuda_plan, kernel_of
 
-from benchmarks.planted_code import KINDS, Planted, planted
+from benchmarks.checks.planted_code import KINDS, Planted, planted
 from mirage_py.errors import CompileError
 from mirage_py.runtime.code_check.check import check_kernel
-from mirage_py.runtime.cuda_compiler import cuda_compiler
-from mirage_py.ugraph.ugraph import BlockGraph
+from mirage_py.runtime.compile.cuda_compiler import cuda_compiler
+from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 # Lines of which a fault of this kind makes no other kernel, and why.
 _NO_FAULT = {

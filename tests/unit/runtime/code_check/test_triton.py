@@ -1,6 +1,7 @@
 """The checker of emitted code on kernels that Triton compiled, and on faults in them.
 
-``python -m benchmarks.code_faults --backend triton`` plants many more, into many more kernels.
+``python -m benchmarks.checks.code_faults --backend triton`` plants many more, into many more
+kernels.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import pytest
 from code_launches import TRITON, checked, launch_for, text_of
 from several_kernels import over
 
-from benchmarks.planted_code import Planted, planted
-from benchmarks.planted_triton import OF_TRITON
-from mirage_py.cli.evidence_words import evidence_words
+from benchmarks.checks.planted_code import Planted, planted
+from benchmarks.checks.planted_triton import OF_TRITON
+from mirage_py.cli.format.evidence_format import evidence_words
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.code_check.check import CodeReport, Effort, check_plan, check_winner
 from mirage_py.runtime.code_check.events import OUTPUT, RACE, Fault, Tensor
-from mirage_py.ugraph.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
 
 # Lines in which such a fault reads other places of the same tensor: a wrong value, in order.
 _IN_ORDER = {

@@ -12,9 +12,9 @@ from field_reference import Pair, Reference
 from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldArray, FieldOps
 from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
-from mirage_py.ugraph.meaning import FieldMeaning
+from mirage_py.ugraph.interpret.meaning import FieldMeaning
 from mirage_py.ugraph.operators import all_operators, operator
-from mirage_py.ugraph.text import parse_program, parse_ugraph
+from mirage_py.ugraph.text.text_form import parse_program, parse_ugraph
 
 SEED = 21
 VALUED = tuple(o.name for o in all_operators() if o.over_field is not None)

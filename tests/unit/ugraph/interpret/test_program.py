@@ -7,9 +7,9 @@ import samples
 from mirage_py.errors import InputError, UnsupportedError, ValidationError
 from mirage_py.ugraph.field import FIELDS, FieldOps
 from mirage_py.ugraph.interpret import evaluate_at, evaluate_nodes, evaluate_program
-from mirage_py.ugraph.meaning import FieldMeaning, FloatMeaning
-from mirage_py.ugraph.program import Dim, Program
-from mirage_py.ugraph.text import parse_program
+from mirage_py.ugraph.interpret.meaning import FieldMeaning, FloatMeaning
+from mirage_py.ugraph.ir.program import Dim, Program
+from mirage_py.ugraph.text.text_form import parse_program
 
 
 def real_size():

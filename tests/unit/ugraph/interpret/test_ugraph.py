@@ -9,9 +9,9 @@ import samples
 from mirage_py.errors import InputError, ValidationError
 from mirage_py.ugraph.field import FIELDS, FieldOps
 from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
-from mirage_py.ugraph.meaning import FieldMeaning, FloatMeaning
-from mirage_py.ugraph.text import parse_ugraph
-from mirage_py.ugraph.ugraph import GridAxis, LibraryCall, Section
+from mirage_py.ugraph.interpret.meaning import FieldMeaning, FloatMeaning
+from mirage_py.ugraph.ir.ugraph import GridAxis, LibraryCall, Section
+from mirage_py.ugraph.text.text_form import parse_ugraph
 
 NAMES = sorted(samples.TEXTS)
 

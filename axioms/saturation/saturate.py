@@ -1,0 +1,193 @@
+"""Saturation: apply the laws to a program until they have nothing to add, or a bound is hit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from egglog import EGraph, i64, set_, union
+
+from mirage_py.axioms.saturation.language import (
+    DEPENDENCE_TABLE,
+    EXTENT_TABLE,
+    MAX_AXES,
+    NO_SIZE,
+    TABLE_PREFIX,
+    Expr,
+    dependence,
+    dependence_rules,
+    laws_of,
+    translate,
+)
+from mirage_py.axioms.terms import class_table
+from mirage_py.axioms.terms.class_table import Bound, ClassTable
+from mirage_py.axioms.terms.extents import extent_facts
+from mirage_py.axioms.terms.law import RINGS, Ring
+from mirage_py.axioms.terms.term import REDUCTIONS, Term, subterms
+from mirage_py.errors import InputError, UnsupportedError
+
+# Every benchmark program stops by itself within 20 rounds; a bound is for the others.
+ROUNDS = 40
+MAX_NODES = 20_000
+
+
+def saturate(
+    roots: Sequence[Term],
+    leaf_axes: Mapping[str, tuple[str, ...]],
+    *,
+    axes: Sequence[str],
+    ring: Ring = "factored",
+    rounds: int = ROUNDS,
+    max_nodes: int = MAX_NODES,
+) -> ClassTable:
+    """All terms that the laws make of the roots, as a table.
+
+    ``leaf_axes`` gives for each leaf the axes it depends on; ``axes`` all axes in the program's
+    order. Bounds are counts, so a result does not depend on the machine: after ``rounds``
+    applications of all laws, or after the first one that leaves more than ``max_nodes`` rows,
+    saturation stops and the table's ``bound`` says which. Raises InputError for an axis or leaf
+    that is not declared.
+    """
+    saturation = Saturation(roots, leaf_axes, axes=axes, ring=ring)
+    try:
+        return _saturated(saturation, rounds, max_nodes)
+    finally:
+        saturation.close()
+
+
+def _saturated(saturation: Saturation, rounds: int, max_nodes: int) -> ClassTable:
+    bound: Bound = "rounds"
+    while saturation.rounds < rounds:
+        changed = saturation.step(max_nodes)
+        if saturation.nodes() > max_nodes:
+            bound = "nodes"
+            break
+        if not changed:
+            bound = "none"
+            break
+    return saturation.freeze(bound)
+
+
+class Saturation:
+    """An e-graph of some roots that takes one round of laws at a time."""
+
+    def __init__(
+        self,
+        roots: Sequence[Term],
+        leaf_axes: Mapping[str, tuple[str, ...]],
+        *,
+        axes: Sequence[str],
+        ring: Ring,
+    ) -> None:
+        _check(roots, leaf_axes, axes, ring)
+        self.roots = tuple(roots)
+        self.axes = tuple(axes)
+        self.ring: Ring = ring
+        self.rounds = 0
+        self._registered = 0
+        bits = {axis: 1 << n for n, axis in enumerate(self.axes)}
+        facts = extent_facts(self.roots, self.axes) if ring == "expanded" else ()
+        self.egraph = EGraph()
+        self.terms = translate(
+            (*self.roots, *(t for pair in facts for t in pair)), bits, self._register
+        )
+        for term, expr in self.terms.items():
+            if term.op == "leaf":
+                mask = NO_SIZE | sum(bits[axis] for axis in leaf_axes[term.attr])
+                self.egraph.register(set_(dependence(expr)).to(i64(mask)))
+        for left, right in facts:
+            self.egraph.register(union(self.terms[left]).with_(self.terms[right]))
+        # Factored before expanded: the expanded forms are then seen in fewer rounds and fewer rows.
+        rings: tuple[Ring, ...] = ("factored",) if ring == "factored" else ("factored", "expanded")
+        self._steps = [dependence_rules().saturate() + laws_of(r) for r in rings]
+
+    def _register(self, expr: Expr) -> Expr:
+        # By name, because egglog's interface walks expressions by recursion: deep programs would
+        # end in a RecursionError.
+        self._registered += 1
+        return self.egraph.let(f"program-{self._registered}", expr)
+
+    def step(self, max_nodes: int) -> bool:
+        """Apply every law once, everywhere. False when nothing changed.
+
+        The laws of the expanded ring wait if those of the factored one already crossed the bound.
+        """
+        self.rounds += 1
+        changed = False
+        for laws in self._steps:
+            changed |= self.egraph.run(laws).updated
+            if self.nodes() > max_nodes:
+                break
+        return changed
+
+    def close(self) -> None:
+        """Give the e-graph back. It may end in its own thread only, and Python's objects around it
+        refer to one another: the collector would end it in whatever thread it happens to run.
+        """
+        del self.egraph._state.egraph  # noqa: SLF001
+
+    def nodes(self) -> int:
+        """Number of rows a table would have now."""
+        rows = sum(count for _, count in self.egraph.all_function_sizes())
+        return rows - self.egraph.function_size(dependence)
+
+    def freeze(self, bound: Bound) -> ClassTable:
+        """The table as it is now."""
+        # Classes that the last laws made have no dependence yet.
+        self.egraph.run(dependence_rules().saturate())
+        # Only the low-level handle gives rows as plain values; egglog's own freeze() makes a Python
+        # expression of every row, which costs more than saturation.
+        low = self.egraph._egraph  # noqa: SLF001
+        number: dict[object, int] = {}
+        masks: dict[int, int] = {}
+        rows: list[tuple[str, str, tuple[int, ...], int]] = []
+        for table, function in low.freeze().functions.items():
+            op = "size" if table == EXTENT_TABLE else table.removeprefix(TABLE_PREFIX)
+            for row in function.rows:
+                inputs = list(row.inputs)
+                if table == DEPENDENCE_TABLE:
+                    class_ = number.setdefault(inputs[0], len(number))
+                    masks[class_] = low.value_to_i64(row.output)
+                    continue
+                if not table.startswith(TABLE_PREFIX):
+                    continue  # egglog's own bindings of the roots
+                attr = ""
+                if function.input_sorts and function.input_sorts[0] == "String":
+                    attr = low.value_to_string(inputs.pop(0))
+                elif function.input_sorts and function.input_sorts[0] == "i64":
+                    attr = self.axes[low.value_to_i64(inputs.pop(0)).bit_length() - 1]
+                args = tuple(number.setdefault(i, len(number)) for i in inputs)
+                rows.append((op, attr, args, number.setdefault(row.output, len(number))))
+        dependence_ = {
+            c: tuple(a for n, a in enumerate(self.axes) if mask >> n & 1)
+            for c, mask in masks.items()
+        }
+        return class_table.build(
+            rows, dependence_, self.roots, ring=self.ring, rounds=self.rounds, bound=bound
+        )
+
+
+def _check(
+    roots: Sequence[Term],
+    leaf_axes: Mapping[str, tuple[str, ...]],
+    axes: Sequence[str],
+    ring: str,
+) -> None:
+    if ring not in RINGS:
+        raise InputError(f"unknown ring '{ring}'", repair=f"use one of {', '.join(RINGS)}")
+    if len(axes) > MAX_AXES:
+        raise UnsupportedError(
+            f"a program of {len(axes)} axes",
+            why=f"dependence is kept in {MAX_AXES} bits",
+            repair="split fewer dimensions over loops or grids",
+        )
+    used = {axis: f"leaf '{name}'" for name, own in leaf_axes.items() for axis in own}
+    for term in subterms(*roots):
+        if term.op in REDUCTIONS:
+            used[term.attr] = f"a {term.op}"
+        elif term.op == "var":
+            raise InputError(f"variable '{term}' in a program", why="variables belong to laws")
+        elif term.op == "leaf" and term.attr not in leaf_axes:
+            raise InputError(f"the axes of leaf '{term}' are not given")
+    for axis, where in used.items():
+        if axis not in axes:
+            raise InputError(f"axis '{axis}' of {where} is not among the axes {tuple(axes)}")

@@ -1,0 +1,65 @@
+"""A backend of torch.compile whose regions run as Triton kernels, interpreted on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from mirage_py.dynamo.compile.compiler import GraphCompiler
+from mirage_py.dynamo.regions.region_program import RegionProgram
+from mirage_py.dynamo.serve.options import backend_options
+from mirage_py.dynamo.serve.region_call import Kernel, Served
+
+
+def backend(options: Mapping[str, Any], budget_s: float) -> Callable[..., Any]:
+    """The backend; a search for each distinct region may take ``budget_s``."""
+    from torch._dynamo.backends.common import aot_autograd
+
+    from mirage_py.dynamo.compile.decompositions import decompositions
+    from mirage_py.dynamo.serve.graph_target import graph_target
+
+    chosen = backend_options(None, options)
+
+    def serve(region: RegionProgram, own: Kernel) -> Served:
+        del own
+        return interpreted(region, budget_s)
+
+    def compiled(module: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        compiler = GraphCompiler(chosen, graph_target(chosen.target), serve)
+        found: Callable[..., Any] = aot_autograd(
+            fw_compiler=lambda graph, example: compiler.compile("inference", graph, example),
+            decompositions=decompositions(),
+        )(module, inputs)
+        return found
+
+    return compiled
+
+
+def interpreted(region: RegionProgram, budget_s: float) -> Served:
+    """The plan that the model ranks first, kernel by kernel in Triton's interpreter."""
+    from mirage_py.pipeline import pipeline
+    from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
+
+    program = region.program
+    result = pipeline.optimize(
+        program, target="h200", backend="triton", effort="none", budget=budget_s
+    )
+    plan = result.plan
+    if plan is None:
+        return Served(None, "nothing was found")
+    outputs = [o.tensor for o in program.outputs]
+
+    def run(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        named = zip(program.inputs, inputs, strict=True)
+        arrays = {t.name: x.double().numpy() for t, x in named}
+        found = run_interpreted(plan, arrays)
+        types = [getattr(torch, t.dtype.torch_name) for t in outputs]
+        return tuple(
+            torch.from_numpy(np.ascontiguousarray(found[t.name])).to(dtype)
+            for t, dtype in zip(outputs, types, strict=True)
+        )
+
+    return Served(run, f"{len(plan.ugraph.kernels)} kernels, interpreted")

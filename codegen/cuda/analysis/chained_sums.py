@@ -1,0 +1,49 @@
+"""Which products are added to other sums: what their readers say, whatever their layouts are."""
+
+from __future__ import annotations
+
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.ugraph.ir.dtypes import F32
+
+
+def added_pair(facts: BlockFacts, number: int) -> tuple[int, int] | None:
+    """For an addition of two sums that nothing else reads, outside of loops: the sums that come
+    first, a product or an accumulator of products, and the product that goes on with them.
+    """
+    node = facts.block.nodes[number]
+    if node.op != "add" or facts.dtypes[number] != F32 or not facts.sums_at_end(number):
+        return None
+    first, last = node.args
+    if first == last or not all(_is_sum(facts, a, number) for a in node.args):
+        return None
+    # The later one goes on: a product of what a third one made.
+    if (_goes_on(facts, first, number), _makes_operand(facts, first)) > (
+        _goes_on(facts, last, number),
+        _makes_operand(facts, last),
+    ):
+        first, last = last, first
+    return (first, last) if _goes_on(facts, last, number) else None
+
+
+def begun_sums(facts: BlockFacts, product: int) -> int | None:
+    """What began the sums with which a product goes on."""
+    for user in facts.users[product]:
+        pair = added_pair(facts, user)
+        if pair is not None and pair[1] == product:
+            return pair[0]
+    return None
+
+
+def _is_sum(facts: BlockFacts, number: int, addition: int) -> bool:
+    held = (number in facts.dots and number not in facts.fused) or number in facts.fused_by
+    return held and facts.users[number] == (addition,) and facts.dtypes[number] == F32
+
+
+def _goes_on(facts: BlockFacts, number: int, addition: int) -> bool:
+    return number in facts.dots and facts.section(number) == facts.section(addition)
+
+
+def _makes_operand(facts: BlockFacts, number: int) -> bool:
+    return number in facts.dots and any(
+        facts.comes_from_dot(a) for a in facts.block.nodes[number].args
+    )

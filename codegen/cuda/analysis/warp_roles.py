@@ -1,0 +1,75 @@
+"""Which warps of a block compute and which one fetches.
+
+With a producer the block has more threads than compute. Registers: an SM hands them out to whole
+groups of four warps, so one warp more takes as much as a group; from two groups that compute on, a
+whole group fetches, and gives most of its registers to the others (``setmaxnreg``, which a whole
+warp group does together). So it does beside one group that computes where its other warps have work
+too (``row_reductions.py``); two such blocks lie on an SM.
+"""
+
+from __future__ import annotations
+
+PRODUCER, PRODUCER_WARPS = "producer", "warps"
+_REGISTERS = 65536
+_MOST_REGISTERS = 240
+_GRANULE = 8
+_GROUP_THREADS = 128
+
+
+class Roles:
+    """The threads of a block, for ``num_warps`` that compute; ``has_work``: all warps of a group
+    that fetches have something to do.
+    """
+
+    def __init__(self, num_warps: int, has_producer: object, has_work: object = False) -> None:
+        self.num_warps = num_warps
+        self.has_producer = bool(has_producer)
+        self.has_work = bool(has_work)
+
+    @property
+    def groups(self) -> int:
+        """Warp groups that compute."""
+        return self.num_warps // 4
+
+    @property
+    def threads(self) -> int:
+        """All threads of the block."""
+        if not self.has_producer:
+            return 32 * self.num_warps
+        more = 4 if self.registers is not None else 1
+        return 32 * (self.num_warps + more)
+
+    @property
+    def registers(self) -> tuple[int, int] | None:
+        """What a thread that fetches and one that computes keep; None: all have the same."""
+        if not self.has_producer or self.groups < (1 if self.has_work else 2):
+            return None
+        all_threads = _GROUP_THREADS * (self.groups + 1) * self.blocks
+        each = _REGISTERS // all_threads // _GRANULE * _GRANULE
+        few = 40 if self.groups <= 2 else 24
+        many = (each * (self.groups + 1) - few) // self.groups // _GRANULE * _GRANULE
+        return few, min(_MOST_REGISTERS, many)
+
+    @property
+    def bounds(self) -> str:
+        """Of ``__launch_bounds__``; registers change hands only where all blocks of an SM are
+        known.
+        """
+        return f"{self.threads}{'' if self.registers is None else f', {self.blocks}'}"
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of an SM where registers change hands."""
+        return 2 if self.groups == 1 else 1
+
+    @property
+    def is_issuer(self) -> str:
+        """C condition of the thread that talks to the copy engine."""
+        return f"threadIdx.x == {32 * self.num_warps if self.has_producer else 0}"
+
+    @property
+    def barrier_text(self) -> str:
+        """Where those that compute meet."""
+        return (
+            f"named_barrier(1, {32 * self.num_warps});" if self.has_producer else "__syncthreads();"
+        )

@@ -1,0 +1,37 @@
+"""Results in rows before they are stored: what tensor cores leave in pairs of halves, 16 bytes of a
+row for each four lanes, is less than the L2 takes at once.
+
+With the launch option ``stores rows`` each warp turns what it has by itself, through shared memory
+and without a barrier of the block, so that it stores rows as wide as its part of the tile (with
+``stores lanes``, ``quad_shuffles.py``, four lanes store 64 bytes and need no shared memory).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mirage_py.codegen.cuda.text.layout import LANE_BITS, Bit, Layout
+
+IN_ROWS = "rows"
+# What the L2 takes of a row at once.
+_SECTOR_BYTES = 32
+
+
+def in_rows(
+    own: Layout, bits: Sequence[Bit], vectors: tuple[int, int], element_bytes: int
+) -> Layout | None:
+    """The layout in which each warp stores what it has in rows; None where its ``own`` layout has
+    whole sectors already, or threads that hold the same.
+
+    ``bits`` are those of the tile, the lowest of the contiguous dimension first; ``vectors`` the
+    elements that a thread stores at once in its own layout, and those that it could.
+    """
+    if None in own.warps or None in own.lanes:
+        return None
+    lanes = sum(1 for b in own.lanes if b is not None and b[0] == bits[0][0])
+    if (vectors[0] << lanes) * element_bytes >= _SECTOR_BYTES:
+        return None
+    rest = tuple(b for b in bits if b not in own.warps)
+    low = vectors[1].bit_length() - 1
+    high = low + LANE_BITS
+    return Layout((*rest[:low], *rest[high:]), rest[low:high], own.warps)

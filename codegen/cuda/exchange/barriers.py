@@ -1,0 +1,133 @@
+"""Where threads meet: one barrier for all that a phase waits for.
+
+Sums of which each warp has a part and values that change their layout are written, waited for and
+read together; a tile that is needed first arrives by the same barrier. With the launch option
+``schedule`` off each has a barrier of its own, as soon as it is there, for comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from mirage_py.codegen.cuda.exchange.exchange import Exchange
+from mirage_py.codegen.cuda.exchange.partial_results import Parts
+from mirage_py.codegen.cuda.pipeline.pipeline import Pipeline
+from mirage_py.codegen.cuda.schedule.operand_layouts import wanted
+from mirage_py.codegen.cuda.schedule.section_order import section_phases
+from mirage_py.codegen.cuda.text.layout import Layout
+from mirage_py.codegen.cuda.text.value import Value
+from mirage_py.codegen.cuda.writer.emission import Emission
+from mirage_py.errors import ScheduleError
+from mirage_py.ugraph.ir.node import STORES
+
+SCHEDULE = "schedule"
+_MODES = ("", "off")
+
+# A node, and a layout in which it is wanted.
+Want = tuple[int, Layout]
+
+
+class Meetings:
+    """Collects what waits for a barrier while the text of a phase is written."""
+
+    def __init__(
+        self, emission: Emission, exchange: Exchange, pipeline: Pipeline, staged: Collection[int]
+    ) -> None:
+        self.out = emission
+        self.facts = emission.facts
+        self.exchange = exchange
+        self.pipeline = pipeline
+        self.staged = staged
+        mode = emission.options.flag(SCHEDULE)
+        if mode not in _MODES:
+            raise ScheduleError(f"schedule '{mode}'", repair="say off, or leave the option out")
+        self.is_off = mode == "off"
+        self._waiting: list[tuple[int, Parts]] = []
+
+    def phases(self, nodes: Sequence[int]) -> Sequence[Sequence[int]]:
+        """The emitted nodes and stores of a section, by phase."""
+        facts = self.facts
+        if self.is_off:
+            stores = (n for n in nodes if facts.block.nodes[n].op in STORES)
+            chosen = {*facts.emitted, *stores}
+            return ([n for n in nodes if n in chosen],)
+        return section_phases(facts, self.out.layouts, self.staged, nodes)
+
+    def finish(self, sums: Sequence[tuple[int, Parts]]) -> None:
+        """Nodes whose values are in parts: what lanes have is added up now, what warps have at the
+        next meeting.
+        """
+        for number, parts in sums:
+            shuffled = self.exchange.partial.over_lanes(parts)
+            if self.exchange.partial.crosses_warps(shuffled):
+                self._waiting.append((number, shuffled))
+            else:
+                self.out.hold(number, shuffled.value)
+        if self.is_off:
+            self.meet(())
+
+    def waits(self, number: int) -> bool:
+        """Whether a node's value is still in parts."""
+        return any(n == number for n, _ in self._waiting)
+
+    def meet(self, phase: Sequence[int]) -> None:
+        """Everything that the nodes of a phase wait for."""
+        wants = []
+        for n in phase:
+            if n not in self.out.layouts.own or self.facts.block.nodes[n].op == "load":
+                continue
+            for a in dict.fromkeys(self.facts.inputs(n)):
+                want = wanted(self.facts, self.out.layouts, self.staged, n, a)
+                wants += [] if want is None else [(a, want)]
+        first = next((n for n in phase if self.facts.block.nodes[n].op != "load"), None)
+        inputs = () if first is None else self.facts.inputs(first)
+        self._exchange(wants, [a for a in inputs if a in self.staged])
+
+    def arrive(self, nodes: Sequence[int]) -> None:
+        """One barrier for all tiles of straight code that nodes read."""
+        if self.is_off:
+            return
+        inputs = (a for n in nodes for a in self.facts.inputs(n))
+        tiles = [a for a in dict.fromkeys(inputs) if a in self.staged]
+        if self.pipeline.wait_for(tiles):
+            names = ", ".join(str(self.facts.block.nodes[t].access) for t in tiles)
+            self.out.barrier(f"{names}: arrived")
+
+    def bring(self, wants: Sequence[Want]) -> None:
+        """Values of earlier sections into the layouts in which they are wanted."""
+        if not self.is_off:
+            self._exchange(wants, [n for n, _ in wants if n in self.staged])
+
+    def _exchange(self, wants: Sequence[Want], tiles: Sequence[int]) -> None:
+        turns: list[tuple[int, Value, Layout]] = []
+        if self.is_off:
+            wants, tiles = (), ()
+        for number, want in wants:
+            held = self.out.held(number)
+            is_known = any(v.layout.has_same_threads(want) for v in held) or any(
+                n == number and layout.has_same_threads(want) for n, _, layout in turns
+            )
+            if held and not is_known and self.facts.block.nodes[number].op != "load":
+                turns.append((number, held[0], want))
+        sums = [(n, replace(p, also=_also(n, p, wants))) for n, p in self._waiting]
+        self._waiting = []
+        if sums or turns:
+            copied = self.pipeline.wait_for(tiles)
+            pairs = [(value, want) for _, value, want in turns]
+            # What others have copied is there only behind the block's barrier.
+            wholes, turned = self.exchange.exchanged([p for _, p in sums], pairs, meets=copied)
+            for (number, _), values in zip(sums, wholes, strict=True):
+                for value in values:
+                    self.out.hold(number, value)
+            for (number, _, _), value in zip(turns, turned, strict=True):
+                self.out.hold(number, value)
+
+
+def _also(number: int, parts: Parts, wants: Sequence[Want]) -> tuple[Layout, ...]:
+    """Layouts besides its own in which a sum is wanted: it is read again, and not turned."""
+    found: list[Layout] = []
+    for n, want in wants:
+        if n == number and not any(f.has_same_threads(want) for f in (parts.whole, *found)):
+            found.append(want)
+    return tuple(found)

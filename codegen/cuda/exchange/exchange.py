@@ -1,0 +1,231 @@
+"""Values that change hands between threads: turned into another layout, or added up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mirage_py.codegen.cuda.exchange.partial_results import PartialResults, Parts
+from mirage_py.codegen.cuda.layout.layout_conversion import (
+    read_vector,
+    stored_as_matrices,
+    turning_tile,
+    written_vector,
+)
+from mirage_py.codegen.cuda.layout.shared_tile import TILE_ALIGNMENT_BYTES, SharedTile
+from mirage_py.codegen.cuda.layout.stmatrix import MatrixStore
+from mirage_py.codegen.cuda.text.c_text import added, weighted
+from mirage_py.codegen.cuda.text.layout import Layout
+from mirage_py.codegen.cuda.text.linear_text import (
+    Places,
+    is_only_copy,
+    linear_places,
+    register_part,
+    thread_part,
+)
+from mirage_py.codegen.cuda.text.value import Value
+from mirage_py.codegen.cuda.writer.copies import VECTORS
+from mirage_py.codegen.cuda.writer.emission import Emission
+from mirage_py.ugraph.ir.dtypes import BOOL
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A value on its way to another layout: ``places`` in a buffer, of pairs of halves or not; or
+    as a ``tile``.
+    """
+
+    value: Value
+    want: Layout
+    buffer: str
+    places: Places
+    in_pairs: bool
+    tile: SharedTile | None = None
+
+
+class Exchange:
+    """Writes the ways through shared memory: sums and turns behind one barrier."""
+
+    def __init__(self, emission: Emission) -> None:
+        self.out = emission
+        self.partial = PartialResults(emission)
+        # Whether there is an instruction for it.
+        self.has_matrices = emission.options.flag("arch") == "sm_90a"
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def finished(self, parts: Sequence[Parts]) -> list[Value]:
+        """The whole values: over lanes by shuffles, over warps through shared memory, all of them
+        behind one barrier.
+        """
+        return [values[0] for values in self.finished_in_all(parts)]
+
+    def finished_in_all(self, parts: Sequence[Parts]) -> list[list[Value]]:
+        """The same; of what warps have parts of, also in the other layouts that are wanted."""
+        shuffled = [self.partial.over_lanes(p) for p in parts]
+        wholes, _ = self.exchanged([p for p in shuffled if self.partial.crosses_warps(p)], ())
+        rest = iter(wholes)
+        return [next(rest) if self.partial.crosses_warps(p) else [p.value] for p in shuffled]
+
+    def exchanged(
+        self,
+        sums: Sequence[Parts],
+        turns: Sequence[tuple[Value, Layout]],
+        *,
+        meets: bool = False,
+    ) -> tuple[list[list[Value]], list[Value]]:
+        """Sums of what warps have, each in its layout and those it is also wanted in; and values in
+        other layouts. One barrier for all, if there are any: the block's where the block ``meets``
+        there for other reasons too.
+        """
+        if not sums and not turns:
+            return [], []
+        buffers = [self.partial.written(p) for p in sums]
+        begun = [self._begun(value, want) for value, want in turns]
+        if not sums and not meets and all(_stays_in_warp(value, want) for value, want in turns):
+            self.out.line("__syncwarp();")
+        else:
+            self.out.barrier()
+        self.out.has_exchanged = True
+        wholes = [
+            [self.partial.read(replace(p, whole=layout), buffer) for layout in (p.whole, *p.also)]
+            for p, buffer in zip(sums, buffers, strict=True)
+        ]
+        return wholes, [self._read_turned(turn) for turn in begun]
+
+    # -- layouts ---------------------------------------------------------------------------------
+
+    def arranged(self, value: Value, want: Layout) -> Value:
+        """The same elements in the order of registers that is wanted."""
+        found = Value(self.out.fresh(value.name), want, value.dtype, value.is_packed)
+        self.out.line(found.declaration())
+        with self.out.unrolled("r", found.words) as r:
+            if value.is_packed:
+                register = "0" if r == "0" else f"({r} << 1)"
+                place = value.place_for(want, register)
+                if not place.isdigit():
+                    place = f"({place}) >> 1"
+                self.out.line(f"{found.word(r)} = {value.word(place)};")
+            else:
+                self.out.line(f"{found.word(r)} = {value.read_by(want, r)};")
+        return found
+
+    def turned(self, value: Value, want: Layout) -> Value:
+        """A value in another layout, through shared memory."""
+        _, (found,) = self.exchanged((), [(value, want)])
+        return found
+
+    def _begun(self, value: Value, want: Layout) -> Turn:
+        halves = value.dtype.is_half
+        self.out.comment(f"{value.name} changes hands: other threads need it.")
+        tile = None
+        if value.dtype != BOOL:
+            width = 2 if halves else 4
+            tile = turning_tile(value.layout, want, width, value.is_packed, self.has_matrices)
+        if tile is not None:
+            size, align = tile.size_bytes, TILE_ALIGNMENT_BYTES
+            name = self.out.memory.new(f"{value.name}_turned", size, align, "unsigned char")
+            turn = Turn(value, want, name, {}, in_pairs=False, tile=tile)
+            self._write_tile(turn, tile)
+            return turn
+        first = value.layout.registers[:1]
+        in_pairs = value.is_packed and want.registers[:1] == first
+        bits = [b for b in (*value.layout.lanes, *value.layout.registers, *value.layout.warps) if b]
+        if in_pairs:
+            bits.remove(first[0])
+        places = linear_places(tuple(bits))
+        kind, width = ("unsigned", 4) if in_pairs else ("float", 4)
+        if halves and not in_pairs:
+            kind, width = "unsigned short", 2
+        if value.dtype == BOOL:
+            kind, width = "bool", 1
+        buffer = self.out.memory.new(f"{value.name}_turned", width << len(bits), 16, kind)
+        turn = Turn(value, want, buffer, places, in_pairs)
+        self._write_turned(turn)
+        return turn
+
+    def _write_turned(self, turn: Turn) -> None:
+        value, buffer, places, in_pairs = turn.value, turn.buffer, turn.places, turn.in_pairs
+        layout = value.layout
+        half = value.dtype.name
+        with self.out.only(is_only_copy(layout)):
+            count = value.words if in_pairs else layout.register_count
+            with self.out.unrolled("r", count) as r:
+                register = f"({r} << 1)" if in_pairs and r != "0" else r
+                thread = self.out.interned("turn_at", thread_part(layout, places))
+                place = added(thread, register_part(layout, places, register))
+                text = value.word(r) if in_pairs else value.at(r)
+                if value.dtype.is_half and not in_pairs:
+                    text = f"(unsigned short)pack_{half}({text}, 0.0f)"
+                self.out.line(f"{buffer}[{place}] = {text};")
+
+    def _read_turned(self, turn: Turn) -> Value:
+        value, want, buffer = turn.value, turn.want, turn.buffer
+        places, in_pairs = turn.places, turn.in_pairs
+        self.out.memory.use(buffer)
+        if turn.tile is not None:
+            return self._read_tile(turn, turn.tile)
+        halves = value.dtype.is_half
+        packed = halves and bool(want.registers)
+        found = Value(self.out.fresh(value.name), want, value.dtype, packed)
+        thread = self.out.interned("turn_at", thread_part(want, places))
+        self.out.line(found.declaration())
+        with self.out.unrolled("r", found.words) as r:
+            register = f"({r} << 1)" if packed and r != "0" else r
+            place = added(thread, register_part(want, places, register))
+            text = f"{buffer}[{place}]"
+            if packed and not in_pairs:
+                step = places[want.registers[0]]
+                text = f"{text} | (unsigned){buffer}[{added(place, str(1 << step))}] << 16"
+            elif halves and not in_pairs:
+                text = f"low_{value.dtype.name}({text})"
+            self.out.line(f"{found.word(r)} = {text};")
+        return found
+
+    def _write_tile(self, turn: Turn, tile: SharedTile) -> None:
+        value, layout = turn.value, turn.value.layout
+        store = stored_as_matrices(tile, layout, value.is_packed) if self.has_matrices else None
+        if store is not None:
+            self._write_matrices(turn, tile, store)
+            return
+        vector = written_vector(tile, layout, value.is_packed)
+        over = Layout(layout.registers[vector.bit_length() - 1 :], layout.lanes, layout.warps)
+        with self.out.only(is_only_copy(layout)), self.out.unrolled("r", over.register_count) as r:
+            place = added(turn.buffer, *tile.offset({r: over}, self.out.interned))
+            kind, text = "float", value.at(r)
+            if vector == 2:
+                kind, text = "unsigned", value.word(r)
+            elif value.dtype.is_half:
+                kind = "unsigned short"
+                text = f"(unsigned short)pack_{value.dtype.name}({text}, 0.0f)"
+            self.out.line(f"*reinterpret_cast<{kind}*>({place}) = {text};")
+
+    def _write_matrices(self, turn: Turn, tile: SharedTile, store: MatrixStore) -> None:
+        value = turn.value
+        name = "stmatrix_x4_trans" if store.is_transposed else "stmatrix_x4"
+        count = store.rows.register_count
+        with self.out.only(is_only_copy(value.layout)), self.out.unrolled("r", count) as r:
+            place = added(turn.buffer, *tile.offset({r: store.rows}, self.out.interned))
+            words = (value.word(weighted((r, 4), (str(i), 1))) for i in range(4))
+            self.out.line(f"{name}({place}, {', '.join(words)});")
+
+    def _read_tile(self, turn: Turn, tile: SharedTile) -> Value:
+        want, halves = turn.want, turn.value.dtype.is_half
+        vector = read_vector(tile, want)
+        found = Value(self.out.fresh(turn.value.name), want, turn.value.dtype, halves)
+        self.out.line(found.declaration())
+        over = Layout(want.registers[vector.bit_length() - 1 :], want.lanes, want.warps)
+        words = vector // 2 if halves else vector
+        kind = VECTORS[4 * words]
+        with self.out.unrolled("r", over.register_count) as r:
+            place = added(turn.buffer, *tile.offset({r: over}, self.out.interned))
+            first = found.word(r if words == 1 else "0" if r == "0" else f"{words} * {r}")
+            target = f"*reinterpret_cast<{kind}*>(&{first})"
+            self.out.line(f"{target} = *reinterpret_cast<const {kind}*>({place});")
+        return found
+
+
+def _stays_in_warp(value: Value, want: Layout) -> bool:
+    """Whether lanes exchange a value with lanes of their own warp alone."""
+    warps = value.layout.warps
+    return warps == want.warps and None not in warps

@@ -1,0 +1,216 @@
+"""One typed block graph to the text of one kernel: its head, and its sections in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.analysis.row_reductions import BY_PRODUCER, SUMS, RowSums, with_row_sums
+from mirage_py.codegen.cuda.cluster.cluster_cut import cluster_plan
+from mirage_py.codegen.cuda.kernel.cluster_exchange import Clusters, received_loads
+from mirage_py.codegen.cuda.kernel.emitters import Writers
+from mirage_py.codegen.cuda.kernel.loops import Loops
+from mirage_py.codegen.cuda.kernel.phase_emitter import PhaseText
+from mirage_py.codegen.cuda.kernel.straight_line import StraightCode
+from mirage_py.codegen.cuda.layout.staging import staged_loads
+from mirage_py.codegen.cuda.layout_solver.layout_modes import decided_layouts
+from mirage_py.codegen.cuda.memory.memory import MEMORY
+from mirage_py.codegen.cuda.pipeline.persistent_pipeline import StayingPipeline
+from mirage_py.codegen.cuda.pipeline.tma_pipeline import EnginePipeline
+from mirage_py.codegen.cuda.schedule.warp_shifts import own_shifts
+from mirage_py.codegen.cuda.text.c_text import C_TYPES
+from mirage_py.codegen.cuda.writer.emission import Emission
+from mirage_py.codegen.cuda.writer.grid_positions import grid_positions, whole_positions
+from mirage_py.codegen.lowering.precision import TypedBlock
+from mirage_py.codegen.tiling.dependent_launch import ALONE, LaunchOrder
+from mirage_py.errors import ScheduleError
+from mirage_py.ugraph.ir.node import ACCESSES
+from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.program import Program, Tensor
+
+THREADS = "threads"
+_MAX_INT32 = 2**31 - 1
+
+
+class KernelEmitter:
+    """Emits one typed block graph."""
+
+    def __init__(
+        self,
+        program: Program,
+        typed: TypedBlock,
+        tensors: Mapping[str, Tensor],
+        options: LaunchOptions,
+        in_base_two: Collection[str],
+        order: LaunchOrder = ALONE,
+    ) -> None:
+        self.options = options
+        self.order = order
+        made = RowSums(typed, {}, ())
+        if options.flag(SUMS) == BY_PRODUCER:
+            made = with_row_sums(program, typed, tensors)
+        typed, known = made.typed, {**tensors, **made.tensors}
+        cut = cluster_plan(program, typed, known)
+        axes = options.flag("axes")
+        self.facts = BlockFacts(program, typed, known, axes, in_base_two, cut, [*made.tensors])
+        self.block = self.facts.block
+        self.tiling = self.facts.tiling
+        used = {n.access.tensor for n in self.block.nodes if n.op in ACCESSES}
+        self.pointers = tuple(t for t in tensors if t in used)
+        self._refuse_types(tensors)
+        is_wide = any(_reach(tensors[t]) > _MAX_INT32 for t in self.pointers)
+        self.depths = self._depths()
+        self.staged = staged_loads(self.facts, self.depths)
+        self.received = {} if cut is None else received_loads(self.facts, cut)
+        self.staged |= self.received
+        layouts = decided_layouts(self.facts, options, self.staged)
+        # Without thread graphs every elementwise result goes through shared memory, for comparison.
+        self.has_threads = options.flag(THREADS) != "off"
+        if self.has_threads:
+            layouts.own_shifts.update(own_shifts(self.facts, layouts, self.staged))
+        self.out = Emission(self.facts, layouts, options, is_wide)
+        self.out.memory.mode = options.flag(MEMORY)
+        self.out.row_sums = {row.load: row for row in made.sums}
+        self.writers = Writers(self.out, self.staged, self.received, self.depths)
+        self.pipeline = self.writers.pipeline
+        self._refuse_sums()
+        self.cluster = None
+        if cut is not None:
+            self.cluster = Clusters(
+                self.out,
+                self.writers.copies,
+                self.pipeline,
+                self.received,
+                self.writers.operands.made,
+            )
+
+    def _refuse_sums(self) -> None:
+        """Sums for the warps that fetch, where there is no group of these, or they cannot."""
+        sums, pipeline = self.out.row_sums, self.pipeline
+        is_possible = (
+            isinstance(pipeline, EnginePipeline)
+            and not isinstance(pipeline, StayingPipeline)
+            and pipeline.roles.has_producer
+            and pipeline.roles.registers is not None
+            and all(self.facts.section(n) in pipeline.loops for n in sums)
+            and all(map(pipeline.row_text.can_write, sums.values()))
+            and self.facts.cut is None
+        )
+        if sums and not is_possible:
+            raise ScheduleError(
+                f"{SUMS} '{BY_PRODUCER}'",
+                where=self.block.name,
+                why="a group of warps has to fetch all tiles of the loop, and rows be contiguous",
+            )
+
+    def _refuse_types(self, tensors: Mapping[str, Tensor]) -> None:
+        types = {f"tensor {name}": tensors[name].dtype for name in self.pointers}
+        types |= {f"cast %{n}": dtype for n, dtype in enumerate(self.facts.dtypes)}
+        for what, dtype in types.items():
+            if dtype.name not in C_TYPES:
+                raise ScheduleError(
+                    f"{what} is of type {dtype}",
+                    where=self.block.name,
+                    why=f"the CUDA back end knows {', '.join(C_TYPES)}",
+                )
+
+    def _depths(self) -> dict[int, int]:
+        """Stages of each section with a loop; no more than it has iterations."""
+        depths, loops = {}, 0
+        for number, section in enumerate(self.block.sections):
+            if section.loop is not None:
+                stages = self.options.num_stages
+                asked = stages[loops] if loops < len(stages) else 1
+                tile = self.tiling.padded(section.loop, number)
+                trips = -(-self.facts.program.sizes[section.loop] // tile)
+                depths[number] = max(1, min(asked, trips))
+                loops += 1
+        return depths
+
+    # -- the kernel ------------------------------------------------------------------------------
+
+    def emit(self) -> None:
+        """Write all of it to ``out``."""
+        text = PhaseText(self.writers, self.has_threads)
+        straight, loops = StraightCode(self.writers, text), Loops(self.writers, text)
+        if self.order.lets_next_start:
+            # The GPU places the next kernel's blocks behind all of this one's, where there is room.
+            self.out.line("next_kernel_may_start();")
+        if isinstance(self.pipeline, StayingPipeline):
+            self._emit_places(self.pipeline, straight, loops)
+            return
+        grid_positions(self.out, self.writers.uneven)
+        self._wait_for_kernel_before()
+        if self.cluster is not None:
+            self.cluster.begin()
+            if self.cluster.all_have_slices:
+                straight.issue_ahead(self.cluster)
+        if isinstance(self.pipeline, EnginePipeline) and self.pipeline.loops:
+            straight.issue_first(self.pipeline.roles)
+        self.pipeline.begin_kernel()
+        self._sections(straight, loops)
+        self.pipeline.end_kernel()
+
+    def _emit_places(self, pipeline: StayingPipeline, straight: StraightCode, loops: Loops) -> None:
+        self._wait_for_kernel_before()
+        with self.out.memory.loop():
+            pipeline.begin_kernel()
+            self.writers.overlap.begin_places()
+            with pipeline.each_place():
+                self._sections(straight, loops)
+            self.writers.overlap.end_places()
+        pipeline.end_kernel()
+
+    def _wait_for_kernel_before(self) -> None:
+        """Where the kernel starts early; with the tensors that its threads load by themselves."""
+        if not self.order.starts_early:
+            return
+        loaded = set()
+        for number, node in enumerate(self.block.nodes):
+            staged = self.staged.get(number)
+            if node.op == "load" and not (staged and staged.is_asynchronous):
+                loaded.add(node.access.tensor)
+        names = [t for t in self.pointers if t in loaded]
+        self.out.line(f"wait_for_kernel_before({', '.join(names)});")
+
+    def _sections(self, straight: StraightCode, loops: Loops) -> None:
+        for number, section in enumerate(self.block.sections):
+            whole_positions(self.out, number)
+            if section.loop is not None:
+                if not isinstance(self.pipeline, StayingPipeline):
+                    straight.issue_for_later(number)
+                loops.write(number, section.loop)
+            elif self.cluster is not None and number in self.cluster.cut.meetings:
+                straight.meet(self.cluster, number)
+            else:
+                straight.write(section.nodes)
+
+    # -- facts -----------------------------------------------------------------------------------
+
+    @property
+    def grid(self) -> int:
+        """Blocks of the grid."""
+        if isinstance(self.pipeline, StayingPipeline):
+            return self.pipeline.places.blocks
+        return self.tiling.grid_blocks
+
+    @property
+    def cluster_blocks(self) -> int:
+        """Blocks of a cluster; 1 where blocks have nothing to do with one another."""
+        return 1 if self.cluster is None else self.tiling.cluster_blocks
+
+    def parameters(self, written: Collection[str]) -> list[str]:
+        """The kernel's parameters."""
+        texts = []
+        for name in self.pointers:
+            kind = C_TYPES[self.facts.tensors[name].dtype.name]
+            const = "" if name in written else "const "
+            texts.append(f"{const}{kind}* __restrict__ {name}")
+        maps = (f"const __grid_constant__ TensorMap {m.name}" for m in self.pipeline.maps)
+        return [*texts, *maps]
+
+
+def _reach(tensor: Tensor) -> int:
+    """How far its last element lies from its first."""
+    pairs = zip(tensor.shape, tensor.element_strides, strict=True)
+    return sum((extent - 1) * stride for extent, stride in pairs)

@@ -1,0 +1,224 @@
+"""The text of the nodes of a phase: thread graphs of what joins, everything else one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from mirage_py.codegen.cuda.exchange.partial_results import Parts
+from mirage_py.codegen.cuda.kernel.emitters import Writers
+from mirage_py.codegen.cuda.schedule.chained_accumulation import added_products
+from mirage_py.codegen.cuda.softmax.accumulators import of_one_warp
+from mirage_py.codegen.cuda.softmax.optimistic import Guess
+from mirage_py.codegen.cuda.text.value import Value
+from mirage_py.ugraph.ir.dtypes import F32
+from mirage_py.ugraph.ir.node import STORES
+
+
+class PhaseText:
+    """Writes nodes. Without ``has_threads`` every elementwise result goes through shared memory."""
+
+    def __init__(self, writers: Writers, has_threads: bool) -> None:
+        self.writers = writers
+        self.facts = writers.facts
+        self.block = writers.facts.block
+        self.out = writers.out
+        self.has_threads = has_threads
+        self.added = added_products(self.facts, self.out.layouts)
+
+    def write(self, phases: Sequence[Sequence[int]]) -> None:
+        """The text of a section's nodes, phase by phase."""
+        writers = self.writers
+        for phase in phases:
+            writers.products.groups.settle()
+            writers.meetings.meet(phase)
+            self._phase(phase)
+        writers.products.groups.settle()
+        writers.meetings.meet(())
+
+    def _phase(self, nodes: Sequence[int]) -> None:
+        """The text of nodes: groups of what is elementwise, everything else one by one."""
+        writers = self.writers
+        pending = list(nodes)
+        waiting = set(pending)
+        while pending:
+            group = self._group(pending, waiting) or [pending[0]]
+            guess = self._guess(group, pending)
+            if guess is not None:
+                group = [*guess.chain, *guess.readers]
+            writers.products.groups.wait_for([a for n in group for a in self.facts.inputs(n)])
+            writers.meetings.arrive([n for n in group if self.block.nodes[n].op != "load"])
+            if guess is not None:
+                self._write_guess(guess)
+            elif self._joins(group[0]):
+                self._write_group(group)
+            else:
+                self.single(group[0])
+            waiting.difference_update(group)
+            pending = [n for n in pending if n not in group]
+
+    def _guess(self, group: Sequence[int], pending: Sequence[int]) -> Guess | None:
+        """The maximum of the first group, if exponentials may be taken before it is known."""
+        optimistic = self.writers.optimistic
+        chain = optimistic.chain(group, pending) if self.has_threads else ()
+        if not chain:
+            return None
+        # What the maximum is of is computed with the exponentials.
+        before = [n for n in group if n not in chain]
+        rest = [n for n in pending if n not in chain]
+        first = [n for n in rest if chain[-1] in self.facts.inputs(n)][:1]
+        waiting = [n for n in rest if n not in before]
+        if not first or any(a in waiting for a in self.facts.inputs(first[0])):
+            return None
+        order = dict.fromkeys([*before, *first, *rest])
+        readers = self._group(list(order), set(rest))
+        if any(n not in readers for n in (*before, *first)):
+            return None
+        return optimistic.guess(chain, before, readers)
+
+    def _write_guess(self, guess: Guess) -> None:
+        """Exponentials, and where they are too large the maximum, and exponentials again."""
+        writers, out = self.writers, self.out
+        optimistic, graphs, readers = writers.optimistic, writers.graphs, guess.readers
+        graphs.rescaling.guessed.add(guess.peak)
+        if writers.overlap.is_first:  # nothing is known yet
+            self._write_group([*guess.before, guess.chain[0]])
+            for number in guess.chain[1:]:
+                self._write_group([number])
+            self._write_group([n for n in readers if n not in guess.before])
+            return
+        writers.accumulators.declare_scales(guess.peak)
+        kept = self._kept(readers, guess.chain)
+        made = graphs.declared(readers, kept)
+        sums = optimistic.declare_sums(guess)
+        with out.scope():
+            graphs.write(readers, kept, made, sums)
+        with out.indented(f"if ({optimistic.vote(guess, sums)})"), out.scope():
+            self._write_group([*guess.before, guess.chain[0]], readers)
+            for number in guess.chain[1:]:
+                self._write_group([number])
+            for number in sums:
+                graphs.rescaling.rescale(number, only=[guess.peak])
+            optimistic.start_again(sums.values())
+            graphs.write(readers, kept, made, sums)
+        optimistic.add(sums)
+        for number, value in made.items():
+            out.hold(number, value)
+
+    def _joins(self, number: int) -> bool:
+        node = self.block.nodes[number]
+        if number in self.out.layouts.products or number in self.facts.fused_by:
+            return False
+        if number in self.added.by_addition:
+            return False
+        return node.op != "load" and node.op not in STORES
+
+    def _group(self, pending: Sequence[int], waiting: Collection[int]) -> list[int]:
+        """The first node, if it is elementwise or a reduction, with all that can join it."""
+        writers = self.writers
+        first = pending[0]
+        if not self._joins(first):
+            return []
+        if not self.has_threads:
+            return [first]
+        layout = writers.graphs.loop_layout(first)
+        group = [first]
+        for number in pending[1:]:
+            ready = all(
+                a not in waiting or (a in group and not self._ends_group(a))
+                for a in self.facts.inputs(number)
+            )
+            if ready and self._joins(number) and writers.graphs.loop_layout(number) == layout:
+                group.append(number)
+        return group
+
+    def _ends_group(self, number: int) -> bool:
+        op = self.block.nodes[number].op
+        return op in ("sum", "max", "matmul") or op.startswith("accum")
+
+    def _write_group(self, group: Sequence[int], others: Sequence[int] = ()) -> None:
+        """The text of a group; ``others`` compute again what they want of it."""
+        facts, out, writers = self.facts, self.out, self.writers
+        for number in group:
+            writers.accumulators.declare_scales(number)
+        made = writers.graphs.write(group, self._kept(group, others))
+        sums = []
+        for number, value in made.items():
+            if self._ends_group(number):
+                if number in out.layouts.own_shifts.values():
+                    value = of_one_warp(value, facts.live(number))
+                whole = value.layout.of_dims(facts.live(number))
+                op = writers.graphs.reduction(number)
+                sums.append((number, Parts(value, op, facts.live(number), whole)))
+            elif self.has_threads:
+                out.hold(number, value)
+            else:
+                out.hold(number, writers.exchange.turned(value, value.layout))
+        writers.meetings.finish(sums)
+
+    def _kept(self, group: Sequence[int], others: Sequence[int]) -> list[int]:
+        """What all but ``others`` read of a group."""
+        inner = {*group, *others}
+        return [
+            n for n in group if any(u not in inner for u in self._users(n)) or self._ends_group(n)
+        ]
+
+    def _users(self, number: int) -> list[int]:
+        """Who reads a node's registers."""
+        nodes = range(len(self.block.nodes))
+        sent = [load for load, n in self.facts.sources.items() if self.facts.root(n) == number]
+        return sent + [
+            n for n in nodes
+            if (n in self.facts.emitted or self.block.nodes[n].op in STORES)
+            and number in self.facts.inputs(n)
+        ]  # fmt: skip
+
+    def single(self, number: int) -> None:
+        """The text of one node; nothing where others write it or it is there."""
+        node, out, writers = self.block.nodes[number], self.out, self.writers
+        if node.op in STORES:
+            writers.stores.store(number)
+        elif number in self.added.by_addition:
+            out.hold(number, out.held(self.added.by_addition[number])[0])
+        elif number in self.facts.fused_by:
+            self._fused(number, self.facts.fused_by[number])
+        elif node.op == "load":
+            is_due = number not in writers.staged and not out.held(number)
+            if is_due and self.facts.reads_in_registers(number):
+                out.hold(number, writers.copies.loaded(number, out.layouts.own[number]))
+        else:
+            self._product(number)
+
+    def _product(self, number: int) -> None:
+        out, facts, writers = self.out, self.facts, self.writers
+        writers.products.prepare(number)
+        by_groups = out.layouts.products[number].by_warp_groups
+        first = self.added.first.get(number)
+        if first is None:
+            value = Value(out.names[number], out.layouts.parts[number], F32)
+            out.line(value.declaration("" if by_groups else "0.0f"))
+        else:
+            if not by_groups:
+                writers.products.groups.wait_for([first])
+            value = out.held(first)[0]
+        whole = out.layouts.own[number]
+        writers.overlap.before_early(number)
+        if writers.products.begin(number, number, value, adds=first is not None):
+            writers.overlap.after_early(number)
+            if whole != value.layout:
+                writers.products.groups.wait_for([number])
+        else:
+            writers.products.multiply(number, value)
+        writers.meetings.finish([(number, Parts(value, "sum", facts.live(number), whole))])
+
+    def _fused(self, number: int, product: int) -> None:
+        """A product that is added to its accumulator, which may be rescaled first."""
+        writers = self.writers
+        if writers.overlap.is_late(number):
+            writers.overlap.late(number)
+            return
+        writers.products.prepare(product)
+        (state, *_) = self.out.held(number)
+        if self.block.nodes[number].op == "accum_rescaled":
+            writers.graphs.rescaling.rescale(number)
+        if not writers.products.begin(product, number, state, adds=True):
+            writers.products.multiply(product, state)

@@ -1,0 +1,155 @@
+"""How a product is shared out: which operand gives the rows, and which warp has what of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.layout.fragments import (
+    FMA,
+    HALF,
+    TF32,
+    Bits,
+    Fragments,
+    Kind,
+    Shape,
+    fragments,
+)
+from mirage_py.codegen.cuda.layout.wgmma_partitioning import group_warps
+from mirage_py.codegen.cuda.text.layout import Bit, Layout, bits_of
+from mirage_py.errors import ScheduleError
+from mirage_py.ugraph.ir.dtypes import DType
+from mirage_py.ugraph.ir.plan import LaunchOptions
+
+# Registers of a result up to which every warp may have all of its rows and columns, and a share of
+# the inner positions.
+_MOST_PARTS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ProductPlan:
+    """``left`` is the operand with the rows (M), ``right`` the one with the columns (N).
+    ``by_warp_groups``: four warps multiply together (wgmma).
+    """
+
+    left: int
+    right: int
+    dtype: DType
+    fragments: Fragments
+    by_warp_groups: bool = False
+
+    def sides(self, facts: BlockFacts) -> tuple[tuple[int, Layout], tuple[int, Layout]]:
+        """The nodes that hold the operands, and the layouts in which these are wanted."""
+        left, right = facts.root(self.left), facts.root(self.right)
+        return (left, self.fragments.left), (right, self.fragments.right)
+
+
+def plan_product(
+    facts: BlockFacts,
+    number: int,
+    options: LaunchOptions,
+    given: tuple[Bit | None, ...] | None,
+    first: ProductPlan | None = None,
+) -> ProductPlan:
+    """The plan of the product at ``number``; ``given`` are the warps of an operand that another
+    product made, which stays where it is if it can, ``first`` is the plan of the product with whose
+    sums this one goes on.
+    """
+    node, roles = facts.block.nodes[number], facts.tiling.roles(number)
+    left, right = node.args
+    rows, columns = facts.tiles_order(roles.left), facts.tiles_order(roles.right)
+    inner = facts.tiles_order(roles.contracted)
+    result = facts.live(number)
+    swap = result.index(columns[0]) < result.index(rows[0])
+    made = [a for a in (left, right) if facts.comes_from_dot(a)]
+    contracted_next = facts.contracted_by_next(number)
+    if contracted_next:
+        # The columns of a result that is multiplied again are its inner positions then.
+        swap = set(rows) <= set(contracted_next)
+    elif first is not None:
+        swap = set(columns) == {b[0] for b in first.fragments.shape.rows}
+        given = first.fragments.result.warps
+    elif len(made) == 1 and given is not None:
+        # What stays its rows needs no other layout for what goes with them.
+        swap = made[0] == right
+    if swap:
+        left, right, rows, columns = right, left, columns, rows
+    extents = {d: facts.tiling.padded(d, facts.section(number)) for d in (*result, *inner)}
+    shape = Shape(*(bits_of(side, extents) for side in (rows, columns, inner)))
+    kind = product_kind(facts, number, options)
+    in_parts = _may_be_in_parts(facts, number)
+    groups = group_warps(facts, (left, right), shape, kind, options, given, in_parts)
+    warps = _warps(facts, number, options, kind, shape, given) if groups is None else groups
+    found = fragments(kind, shape, warps)
+    return ProductPlan(left, right, facts.dtypes[left], found, groups is not None)
+
+
+def product_kind(facts: BlockFacts, number: int, options: LaunchOptions) -> Kind:
+    """By which instructions a product goes: float32 to tensor cores only if asked for."""
+    if facts.dtypes[facts.block.nodes[number].args[0]].is_half:
+        return HALF
+    return TF32 if options.flag("precision") == "tf32" else FMA
+
+
+def _warps(
+    facts: BlockFacts,
+    number: int,
+    options: LaunchOptions,
+    kind: Kind,
+    shape: Shape,
+    given: tuple[Bit | None, ...] | None,
+) -> tuple[Bit | None, ...]:
+    count = (options.num_warps - 1).bit_length()
+    sides = (shape.rows[kind.rows :], shape.columns[kind.columns :], shape.inner[kind.inner :])
+    free = [b for side in sides for b in side]
+    if given is not None and any(b in free for b in given):
+        return tuple(b if b in free else None for b in given)
+    if options.flag("warps"):
+        return _as_asked(facts, options, sides, count)
+    registers = (1 << len(shape.rows) + len(shape.columns)) // 32
+    return _by_rule(sides, count, registers, _may_be_in_parts(facts, number))
+
+
+def _may_be_in_parts(facts: BlockFacts, number: int) -> bool:
+    return number in facts.fused or facts.sums_at_end(number)
+
+
+def _as_asked(
+    facts: BlockFacts, options: LaunchOptions, sides: Sequence[Bits], count: int
+) -> tuple[Bit | None, ...]:
+    text = options.flag("warps")
+    try:
+        counts = [int(c) for c in text.split("x")]
+    except ValueError:
+        counts = []
+    if len(counts) != 3 or any(c < 1 or c & (c - 1) for c in counts):
+        raise ScheduleError(
+            f"warps '{text}'",
+            where=facts.block.name,
+            repair="give powers of two along M, N and K, as 1x4x1",
+        )
+    bits: list[Bit | None] = []
+    for side, wanted in zip(sides, counts, strict=True):
+        bits += _top(side, (wanted - 1).bit_length())
+    return tuple((bits + [None] * count)[:count])
+
+
+def _by_rule(
+    sides: Sequence[Bits], count: int, registers: int, may_be_in_parts: bool
+) -> tuple[Bit | None, ...]:
+    """Rows, then columns, then inner positions; inner positions first where the result is so small
+    that every warp can hold all of it.
+    """
+    rows, columns, inner = sides
+    order = [rows, columns]
+    if may_be_in_parts:
+        order = [inner, *order] if registers <= _MOST_PARTS else [*order, inner]
+    bits: list[Bit | None] = []
+    for side in order:
+        bits += _top(side, count - len(bits))
+    return tuple(bits + [None] * (count - len(bits)))
+
+
+def _top(side: Bits, count: int) -> Bits:
+    return side[len(side) - min(count, len(side)) :]

@@ -1,0 +1,105 @@
+"""Which loads go through shared memory, and in what form.
+
+Tiles that products multiply, and everything that a loop with several stages reads, so that copies
+run ahead of the arithmetic. What else is read goes straight to registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.layout.shared_tile import SharedTile
+from mirage_py.codegen.cuda.text.contiguity import ALIGNMENT_BYTES, run_length
+from mirage_py.codegen.cuda.text.layout import Bit, Layout, bits_of
+
+# Bytes of the narrowest asynchronous copy.
+_LEAST_COPY_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A load through shared memory: ``vector`` elements are copied at once, by one thread each for
+    itself; asynchronously where that many are 4 bytes or more.
+    """
+
+    load: int
+    tile: SharedTile
+    vector: int
+
+    @property
+    def copy_bytes(self) -> int:
+        """Bytes of one copy."""
+        return self.vector * self.tile.element_bytes
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether the hardware copies by itself."""
+        return self.copy_bytes >= _LEAST_COPY_BYTES
+
+
+def staged_loads(facts: BlockFacts, depths: dict[int, int]) -> dict[int, Staged]:
+    """The loads that go through shared memory; ``depths`` are the stages of sections with loops."""
+    found = {}
+    for number, node in enumerate(facts.block.nodes):
+        if node.op != "load" or not facts.live(number) or not facts.dtypes[number].is_float:
+            continue
+        multiplied = any(number in map(facts.root, facts.block.nodes[d].args) for d in facts.dots)
+        staged = _staged(facts, number)
+        pipelined = depths.get(facts.section(number), 1) > 1 and staged.is_asynchronous
+        if multiplied or pipelined:
+            found[number] = staged
+    return found
+
+
+def _staged(facts: BlockFacts, load: int) -> Staged:
+    node = facts.block.nodes[load]
+    tensor = facts.tensors[node.access.tensor]
+    dims, extents = facts.live(load), facts.extents(load)
+    runs = {d: vector_run(facts, load, d, extents[d]) for d in dims}
+    first = max(dims, key=lambda d: (runs[d], dims.index(d)))
+    rows = bits_of(tuple(d for d in dims if d != first), extents)
+    tile = SharedTile(bits_of((first,), extents), rows, tensor.dtype.bytes)
+    return Staged(load, tile, runs[first])
+
+
+def staged_tile(facts: BlockFacts, load: int) -> SharedTile:
+    """The form of a load's tile if it goes through shared memory."""
+    return _staged(facts, load).tile
+
+
+def vector_run(facts: BlockFacts, access: int, dim: str, limit: int) -> int:
+    """Elements along a dimension that one access of a load or store can take: side by side,
+    aligned, and all of them in range or none.
+    """
+    node = facts.block.nodes[access]
+    tensor = facts.tensors[node.access.tensor]
+    if not tensor.dtype.is_float:
+        return 1
+    run = run_length(node.access, tensor, dim, min(limit, ALIGNMENT_BYTES // tensor.dtype.bytes))
+    if facts.tiling.has_tail(dim, facts.section(access)):
+        while facts.program.sizes[dim] % run:
+            run //= 2
+    return run
+
+
+def matrix_layout(tile: SharedTile, want: Layout) -> tuple[Layout, bool] | None:
+    """How ``ldmatrix`` reads a tile of halves into a layout: the rows that lanes name, four
+    matrices for each number of a register; and whether it transposes. None if it cannot.
+    """
+    if tile.element_bytes != 2 or len(want.registers) < 2 or len(tile.columns) < 3:
+        return None
+    low: tuple[Bit | None, ...] = (want.registers[0], want.lanes[0], want.lanes[1])
+    high: tuple[Bit | None, ...] = want.lanes[2:]
+    piece = tile.columns[:3]
+    rows: tuple[Bit | None, ...]
+    if low == piece:
+        rows, transposes = high, False
+    elif high == piece:
+        rows, transposes = low, True
+    else:
+        return None
+    if None in rows:
+        return None
+    matrices: list[Bit | None] = [*want.registers[1:3], None]
+    return Layout(want.registers[3:], (*rows, *matrices[:2]), want.warps), transposes

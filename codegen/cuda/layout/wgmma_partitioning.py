@@ -1,0 +1,119 @@
+"""Which products go by warp groups (wgmma, sm_90a), and how their operands lie in shared memory.
+
+A warp group is four warps; each takes 16 of 64 rows, so that its part of the result lies in the
+registers where ``mma.sync`` puts it too, and everything behind a product is the same for both. The
+right operand comes from shared memory by a descriptor, the left one from there or from registers.
+Descriptors: PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.layout.fragments import HALF, Bits, Kind, Shape
+from mirage_py.codegen.cuda.layout.shared_tile import PANEL_BYTES, PIECE_BYTES, SharedTile
+from mirage_py.codegen.cuda.layout.staging import staged_tile
+from mirage_py.codegen.cuda.text.layout import Bit
+from mirage_py.errors import ScheduleError
+from mirage_py.ugraph.ir.plan import LaunchOptions
+
+PRODUCTS = "products"
+WARP_GROUPS, WARPS = "wgmma", "mma"
+_ARCH = "sm_90a"
+# Bits of a side that one instruction takes: 64 rows, 16 inner positions; 8 to 256 columns.
+ROW_BITS = 6
+INNER_BITS = 4
+_COLUMN_BITS = range(3, 9)
+_GROUP_BITS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """An operand in shared memory as a descriptor says it: the two steps and the swizzle, in
+    bytes; ``is_transposed`` where its contiguous axis is not K.
+    """
+
+    tile: SharedTile
+    is_transposed: bool
+    leading_bytes: int
+    stride_bytes: int
+
+
+def matrix(tile: SharedTile, side: Bits, inner: Bits) -> Matrix | None:
+    """A tile as an operand with rows ``side`` (along M or N); None where wgmma cannot read it."""
+    if tile.element_bytes != 2:
+        return None
+    swizzle = tile.swizzle_bytes
+    if tile.columns == inner and tile.rows == side and swizzle:
+        return Matrix(tile, False, PIECE_BYTES, 8 * swizzle)
+    if tile.columns != side or tile.rows != inner:
+        return None
+    panel = tile.row_bytes << len(tile.rows)
+    if swizzle:
+        return Matrix(tile, True, panel, 8 * swizzle)
+    return Matrix(tile, True, 8 * PIECE_BYTES, panel) if tile.row_bytes == PIECE_BYTES else None
+
+
+def group_warps(
+    facts: BlockFacts,
+    operands: tuple[int, int],
+    shape: Shape,
+    kind: Kind,
+    options: LaunchOptions,
+    given: Sequence[Bit | None] | None,
+    may_be_in_parts: bool,
+) -> tuple[Bit | None, ...] | None:
+    """What each bit of the warp's number stands for if the product goes by warp groups; None if it
+    does not: the option ``products`` or the architecture is against it, it has fewer than 64 rows,
+    or its right operand is not in shared memory as wgmma reads it.
+
+    ``operands`` are the left and the right one, ``given`` the warps of the one that another product
+    made.
+    """
+    mode = options.flag(PRODUCTS, WARP_GROUPS)
+    if mode not in (WARP_GROUPS, WARPS):
+        raise ScheduleError(
+            f"products '{mode}'", where=facts.block.name, repair=f"say {WARP_GROUPS} or {WARPS}"
+        )
+    count = (options.num_warps - 1).bit_length()
+    if mode == WARPS or kind != HALF or options.flag("arch") != _ARCH or count < _GROUP_BITS:
+        return None
+    rows, columns, inner = shape.rows, shape.columns, shape.inner
+    if len(rows) < ROW_BITS or len(columns) < _COLUMN_BITS[0] or len(inner) < INNER_BITS:
+        return None
+    right = facts.root(operands[1])
+    if facts.block.nodes[right].op != "load" or matrix_of(facts, right, columns, inner) is None:
+        return None
+    group = rows[4:ROW_BITS]
+    # A warp group takes whole panels, or all columns.
+    narrow = max(_COLUMN_BITS[0], (PANEL_BYTES // 2).bit_length() - 1)
+    sides = (rows[ROW_BITS:], columns[narrow:], inner[INNER_BITS:])
+    warps: tuple[Bit | None, ...]
+    if given is not None:
+        free = [b for side in sides for b in side]
+        warps = tuple(b if b in free or b in group else None for b in given)
+        if warps[:_GROUP_BITS] != group:
+            return None
+    else:
+        warps = (*group, *_others(sides, count - _GROUP_BITS, may_be_in_parts))
+    own_columns = len(columns) - sum(1 for b in warps if b in columns)
+    return warps if own_columns in _COLUMN_BITS else None
+
+
+def matrix_of(facts: BlockFacts, load: int, side: Bits, inner: Bits) -> Matrix | None:
+    """A load's tile as an operand."""
+    if facts.block.nodes[load].op != "load" or not facts.live(load):
+        return None
+    return matrix(staged_tile(facts, load), side, inner)
+
+
+def _others(sides: tuple[Bits, Bits, Bits], count: int, in_parts: bool) -> tuple[Bit | None, ...]:
+    """Warp groups along the rows, then the columns, then inner positions."""
+    rows, columns, inner = sides
+    bits: list[Bit | None] = []
+    for side in (rows, columns, inner if in_parts else ()):
+        wanted = min(count - len(bits), len(side))
+        bits += side[len(side) - wanted :]
+    return tuple(bits + [None] * (count - len(bits)))

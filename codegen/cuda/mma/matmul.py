@@ -1,0 +1,162 @@
+"""Products on tensor cores: mma.sync over fragments in registers or from shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mirage_py.codegen.cuda.exchange.exchange import Exchange
+from mirage_py.codegen.cuda.layout.fragments import FMA, TF32
+from mirage_py.codegen.cuda.layout.mma_partitioning import ProductPlan
+from mirage_py.codegen.cuda.layout.staging import Staged
+from mirage_py.codegen.cuda.mma.fma_matmul import FmaProducts, TileAt
+from mirage_py.codegen.cuda.mma.register_operands import KeptOperands
+from mirage_py.codegen.cuda.mma.wgmma import WarpGroupProducts
+from mirage_py.codegen.cuda.text.c_text import weighted
+from mirage_py.codegen.cuda.text.layout import Layout
+from mirage_py.codegen.cuda.text.value import Value
+from mirage_py.codegen.cuda.writer.copies import Copies
+from mirage_py.codegen.cuda.writer.emission import Emission, Key
+
+# Elements of an operand of several products that a thread keeps for all of them.
+_MOST_SHARED = 64
+
+
+class Products:
+    """Writes the multiplication of two operands into registers of the result."""
+
+    def __init__(
+        self,
+        emission: Emission,
+        copies: Copies,
+        exchange: Exchange,
+        groups: WarpGroupProducts,
+        staged: dict[int, Staged],
+        tile_at: TileAt,
+        need: Callable[[Key, Layout], Value],
+    ) -> None:
+        self.out = emission
+        self.copies = copies
+        self.exchange = exchange
+        self.staged = staged
+        self.tile_at = tile_at
+        self.need = need
+        self.fma = FmaProducts(emission, copies, staged, tile_at)
+        self.groups = groups
+        self.kept = KeptOperands(emission, groups)
+
+    def prepare(self, number: int) -> None:
+        """Bring operands that are not multiplied from shared memory into registers."""
+        plan = self.out.layouts.products[number]
+        if plan.fragments.kind == FMA:
+            return
+        for operand, layout in plan.sides(self.out.facts):
+            if not self._from_tile(number, operand, layout):
+                self.need(operand, layout)
+
+    def _from_tile(self, product: int, operand: int, layout: Layout) -> bool:
+        if self.out.layouts.products[product].by_warp_groups:
+            return self.groups.reads_from_tile(product, operand)
+        held = any(v.layout == layout for v in self.out.held(operand))
+        return operand in self.staged and not held and not self._is_shared(operand, layout)
+
+    def _is_shared(self, operand: int, layout: Layout) -> bool:
+        """Whether others read an operand in the same layout: it is brought to registers once."""
+        layouts, facts = self.out.layouts, self.out.facts
+        if layouts.own.get(operand) == layout:
+            return True
+        takers = [p for p in layouts.products.values() if (operand, layout) in p.sides(facts)]
+        return len(takers) > 1 and layout.register_count <= _MOST_SHARED
+
+    def begin(self, number: int, key: int, result: Value, adds: bool) -> bool:
+        """Begin a product of warp groups, which adds to ``result`` or sets it, and whose sums the
+        node ``key`` holds; False where the product goes otherwise.
+        """
+        plan = self.out.layouts.products[number]
+        if not plan.by_warp_groups:
+            return False
+        (operand, _), _ = plan.sides(self.out.facts)
+        from_tile = self.groups.reads_from_tile(number, operand)
+        left = None
+        if not from_tile:
+            left = self.kept.in_iteration(number, self.left_value(number))
+        self.groups.multiply(number, key, left, result, adds)
+        return True
+
+    def left_value(self, number: int) -> Value:
+        """The left operand in registers, as a product of warp groups takes it."""
+        plan = self.out.layouts.products[number]
+        (operand, layout), _ = plan.sides(self.out.facts)
+        return self._in_order(plan, self.need(operand, layout), layout)
+
+    def multiply(self, number: int, result: Value) -> None:
+        """Add the product to ``result``, which has its layout in parts."""
+        out = self.out
+        plan = out.layouts.products[number]
+        fragments = plan.fragments
+        if fragments.kind == FMA:
+            self.fma.multiply(plan, self.need, result)
+            return
+        tiles: dict[int, str] = {}
+        values: dict[int, Value] = {}
+        for operand, layout in plan.sides(out.facts):
+            if self._from_tile(number, operand, layout):
+                tiles[operand] = self.tile_at(operand)
+            else:
+                values[operand] = self._in_order(plan, self.need(operand, layout), layout)
+        for operand in tiles:
+            # Waiting for the second one may have begun another phase.
+            self.tile_at(operand)
+        steps = Layout(fragments.steps, (None,) * 5, fragments.left.warps)
+        with out.unrolled("k", 1 << len(fragments.steps)) as k:
+            words = []
+            for operand, layout in plan.sides(out.facts):
+                if operand in values:
+                    words.append((values[operand], "whole"))
+                    continue
+                step = Layout(
+                    tuple(b for b in layout.registers if b not in fragments.steps),
+                    layout.lanes,
+                    layout.warps,
+                )
+                name = out.value_name(operand)
+                more = {k: steps} if k != "0" else {}
+                value = self.copies.read(self.staged[operand], tiles[operand], step, name, more)
+                words.append((self._in_order(plan, value, step), "step"))
+            self._tiles(plan, words, k, result)
+
+    def _in_order(self, plan: ProductPlan, value: Value, layout: Layout) -> Value:
+        """The operand in the order of the fragment; halves as pairs."""
+        is_tf32 = plan.fragments.kind == TF32
+        if value.layout.registers == layout.registers and (value.is_packed or is_tf32):
+            return value
+        if is_tf32:
+            return self.exchange.arranged(value, layout)
+        if value.is_packed and value.layout.registers[0] == layout.registers[0]:
+            return self.exchange.arranged(value, layout)
+        out, half = self.out, value.dtype.name
+        found = Value(out.fresh(value.name), layout, value.dtype, is_packed=True)
+        out.line(found.declaration())
+        with out.unrolled("r", found.words) as r:
+            low, high = (value.read_by(layout, f"(2 * {r} + {n})") for n in (0, 1))
+            out.line(f"{found.word(r)} = pack_{half}({low}, {high});")
+        return found
+
+    def _tiles(
+        self, plan: ProductPlan, operands: list[tuple[Value, str]], k: str, result: Value
+    ) -> None:
+        """One step along K: every tile of rows with every tile of columns."""
+        out, fragments = self.out, plan.fragments
+        rows, columns = fragments.row_tiles, fragments.column_tiles
+        steps = 1 << len(fragments.steps)
+        with out.unrolled("m", rows) as m, out.unrolled("n", columns) as n:
+            tile = weighted((m, columns), (n, 1))
+            c = [result.word(weighted((tile, 4), (str(i), 1))) for i in range(4)]
+            (left, of_left), (right, of_right) = operands
+            a_tile = weighted((m, steps), (k, 1)) if of_left == "whole" else m
+            b_tile = weighted((n, steps), (k, 1)) if of_right == "whole" else n
+            a = [left.word(weighted((a_tile, 4), (str(i), 1))) for i in range(4)]
+            b = [right.word(weighted((b_tile, 2), (str(i), 1))) for i in range(2)]
+            if fragments.kind == TF32:
+                a, b = ([f"to_tf32({word})" for word in words] for words in (a, b))
+            name = "tf32" if fragments.kind == TF32 else plan.dtype.name
+            out.line(f"mma_{name}({', '.join([*c, *a, *b])});")

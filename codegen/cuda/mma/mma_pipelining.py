@@ -1,0 +1,296 @@
+"""Two products of a loop, one iteration apart: while this iteration's first product and what is
+computed of it run, the tensor cores still multiply what the iteration before made of its own.
+
+So does FlashAttention-3 (Shah et al., 2024, section 3.2) inside of a warp group: scores of the next
+tile are under way with P V of this one. The launch option ``overlap`` asks for it; a loop has it
+whose tiles the copy engine fetches, two stages or more, with one product of warp groups that others
+read and others that take what was made of it from registers into their accumulators.
+
+With ``overlap on`` a late product is waited for where its accumulator is rescaled, and what it
+multiplies next is copied, for it still reads its operand. ptxas moves that wait up inside of the
+iteration, in front of the exponentials that were to run beside the product. With ``overlap across``
+it is waited for at the head of the next iteration, where ptxas leaves it; until then what is
+multiplied next stays in floats. Which of the two is faster only the clock tells.
+
+With the option ``turns`` (section 3.1 there) warp groups begin their products one after the other:
+while one has the tensor cores, another computes exponentials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mirage_py.codegen.cuda.mma.matmul import Products
+from mirage_py.codegen.cuda.mma.ping_pong import Turns
+from mirage_py.codegen.cuda.pipeline.pipeline import Pipeline
+from mirage_py.codegen.cuda.pipeline.tma_pipeline import EnginePipeline
+from mirage_py.codegen.cuda.softmax.accumulators import Accumulators
+from mirage_py.codegen.cuda.softmax.elementwise import ThreadGraphs
+from mirage_py.codegen.cuda.text.c_text import added
+from mirage_py.codegen.cuda.text.layout import Layout
+from mirage_py.codegen.cuda.text.value import Value
+from mirage_py.codegen.cuda.writer.emission import Emission
+from mirage_py.codegen.tiling.unmasked_tiles import always_iterates
+from mirage_py.ugraph.ir.dtypes import F32
+
+OVERLAP, ON, ACROSS = "overlap", "on", "across"
+
+
+class Overlap:
+    """Products that are begun an iteration late."""
+
+    def __init__(
+        self,
+        emission: Emission,
+        pipeline: Pipeline,
+        products: Products,
+        accumulators: Accumulators,
+        graphs: ThreadGraphs,
+    ) -> None:
+        self.out = emission
+        self.facts = emission.facts
+        self.pipeline = pipeline
+        self.products = products
+        self.states = accumulators
+        self.graphs = graphs
+        self.turns = Turns(emission)
+        mode = emission.options.flag(OVERLAP)
+        self._is_on = mode in (ON, ACROSS)
+        # Whether late products are waited for at the head of the next iteration.
+        self._is_across = mode == ACROSS
+        # 168 registers a thread are the most that leave room for two blocks of five warps.
+        products.groups.spares_registers = self._is_across
+        # Accumulators whose products are late in the loop that is being written, each with the
+        # operand of the iteration before.
+        self._before: dict[int, Value] = {}
+        # Factors of these accumulators.
+        self._scales: tuple[tuple[str, int, int], ...] = ()
+        # Accumulators of a loop that only adds products of tiles up.
+        self._chained: tuple[int, ...] = ()
+        self._early = -1
+        self._is_first = False
+
+    def accumulators(self, section: int) -> tuple[int, list[int]]:
+        """The product that is early, and the accumulators whose products can be late; none if the
+        loop is as it is.
+        """
+        facts, layouts = self.facts, self.out.layouts
+        pipeline = self.pipeline
+        if not self._is_on or not isinstance(pipeline, EnginePipeline):
+            return -1, []
+        if section not in pipeline.loops or pipeline.depths[section] < 2:
+            return -1, []
+        if not always_iterates(facts.tiling, section):
+            return -1, []
+        nodes = facts.block.sections[section].nodes
+        here = [n for n in nodes if n in layouts.products]
+        early = [n for n in here if n not in facts.fused]
+        late = [n for n in here if n in facts.fused]
+        if len(early) != 1 or not all(layouts.products[n].by_warp_groups for n in here):
+            return -1, []
+        for product in late:
+            plan = layouts.products[product]
+            left = facts.root(plan.left)
+            is_made = facts.section(left) == section and facts.block.nodes[left].op != "load"
+            is_read = any(facts.fused[product] in facts.inputs(n) for n in nodes)
+            if not is_made or is_read or not plan.dtype.is_half:
+                return -1, []
+            if self._is_across and not self._stays_in_floats(left, late, plan.fragments.left):
+                return -1, []
+        return early[0], [facts.fused[n] for n in late]
+
+    def _stays_in_floats(self, operand: int, products: Sequence[int], want: Layout) -> bool:
+        """Whether an operand is computed in thread graphs where its products want it, and read by
+        these alone.
+        """
+        facts = self.facts
+        if not self.graphs.computes(operand) or not facts.dtypes[operand].is_half:
+            return False
+        own = self.out.layouts.own[operand]
+        readers = [n for n in range(len(facts.block.nodes)) if operand in facts.inputs(n)]
+        are_late = all(n in products or facts.fused_by.get(n) in products for n in readers)
+        return are_late and bool(own.registers) and own.has_same_threads(want)
+
+    def _chain(self, section: int) -> tuple[int, ...]:
+        """The accumulators of a loop that only adds products of tiles up: those of an iteration may
+        be under way in the next one.
+        """
+        facts, layouts, pipeline = self.facts, self.out.layouts, self.pipeline
+        if not self._is_on or not isinstance(pipeline, EnginePipeline):
+            return ()
+        if section not in pipeline.loops or pipeline.depths[section] < 2:
+            return ()
+        nodes = facts.block.sections[section].nodes
+        states = [facts.fused.get(n, -1) for n in nodes if n in layouts.products]
+        for state in states:
+            if state < 0 or facts.block.nodes[state].op != "accum_sum":
+                return ()
+            product = facts.fused_by[state]
+            plan = layouts.products[product]
+            left = facts.root(plan.left)
+            from_tiles = self.products.groups.reads_from_tile(product, left)
+            is_read = any(state in facts.inputs(n) for n in nodes if n in facts.emitted)
+            if not plan.by_warp_groups or not from_tiles or is_read:
+                return ()
+        return tuple(states)
+
+    def begin_places(self) -> None:
+        """In front of all places of a block that stays."""
+        loops = (n for n, s in enumerate(self.facts.block.sections) if s.loop is not None)
+        self.turns.begin_places(any(self.accumulators(n)[1] for n in loops))
+
+    def end_places(self) -> None:
+        """Behind all places."""
+        self.turns.end_places()
+
+    def begin(self, section: int) -> bool:
+        """In front of the loop: registers for what an iteration leaves to the next one. Says
+        whether the first iteration differs from the others.
+        """
+        self._early, late = self.accumulators(section)
+        keys: dict[tuple[str, int, int], None] = {}
+        for number in late:
+            plan = self.out.layouts.products[self.facts.fused_by[number]]
+            left = self.facts.root(plan.left)
+            if self._is_across and left not in self.graphs.given:
+                name = self.out.fresh(f"{self.out.names[left]}_floats")
+                made = Value(name, self.out.layouts.own[left], F32)
+                self.out.line(made.declaration())
+                self.graphs.given[left] = made
+            name = self.out.fresh(f"{self.out.names[left]}_before")
+            value = Value(name, plan.fragments.left, plan.dtype, is_packed=True)
+            self.out.line(value.declaration())
+            self._before[number] = value
+            if self._is_across and self.facts.block.nodes[number].op == "accum_rescaled":
+                keys.update((key, None) for key in self.states.rescaling.factors(number))
+        self._scales = tuple(keys)
+        for _, peak, _ in keys:
+            self.states.declare_scales(peak)
+        self._chained = () if late else self._chain(section)
+        self.products.groups.late = (*late, *self._chained)
+        self._is_first = bool(late)
+        if isinstance(self.pipeline, EnginePipeline):
+            self.pipeline.lags = bool(self.products.groups.late)
+        self.turns.begin(bool(late))
+        return bool(late)
+
+    def begin_iteration(self, variable: str, bounds: tuple[str, int]) -> None:
+        """At the head of an iteration, in front of its tiles: the late products that the iteration
+        before has begun are there, and what it has made of its own is packed for the next ones.
+        ``bounds``: the loop's first position, and the step to the next.
+        """
+        if not self._is_across or not self._before or self._is_first:
+            return
+        assert isinstance(self.pipeline, EnginePipeline)
+        first, step = bounds
+        self.out.line("wgmma_wait<0>();")
+        self.products.groups.forget()
+        for number in self._before:
+            self.out.line(f"keep({self.out.held(number)[0].name});")
+        self.pipeline.give_back(2, f"{variable} > {added(first, str(step))}")
+        self._take_over()
+
+    def _take_over(self) -> None:
+        """Accumulators are rescaled by what their running maxima have changed by since; what they
+        add next is packed.
+        """
+        for number, kept in self._before.items():
+            if self.facts.block.nodes[number].op == "accum_rescaled":
+                self.states.rescaling.rescale(number)
+            plan = self.out.layouts.products[self.facts.fused_by[number]]
+            made = self.graphs.given[self.facts.root(plan.left)]
+            with self.out.unrolled("r", kept.words) as r:
+                low, high = (made.read_by(kept.layout, f"(2 * {r} + {n})") for n in (0, 1))
+                self.out.line(f"{kept.word(r)} = pack_{kept.dtype.name}({low}, {high});")
+
+    def end_iteration(self, has_one_before: str) -> None:
+        """Products of tiles alone: those of the iteration before are there."""
+        if self._chained:
+            assert isinstance(self.pipeline, EnginePipeline)
+            self.out.line(f"wgmma_wait<{len(self._chained)}>();")
+            self.pipeline.give_back(1, has_one_before)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the first iteration of a loop is being written, which differs from the others."""
+        return self._is_first
+
+    def behind_first(self) -> None:
+        """The first iteration is written: from here on there is one before."""
+        self._is_first = False
+
+    def is_late(self, accumulator: int) -> bool:
+        """Whether the product of an accumulator is begun an iteration late."""
+        return accumulator in self._before
+
+    def late(self, accumulator: int) -> None:
+        """The place of a late product in its iteration. The one of the iteration before is there,
+        its accumulator is rescaled, and what this iteration has made is kept for the next one.
+        """
+        if self._is_across:
+            return  # all of this at the head of the next iteration
+        product = self.facts.fused_by[accumulator]
+        self.products.prepare(product)
+        if not self._is_first:
+            groups = self.products.groups
+            groups.wait_for([accumulator])
+            assert isinstance(self.pipeline, EnginePipeline)
+            if not groups.is_under_way:
+                self.pipeline.give_back(1, "")
+            if self.facts.block.nodes[accumulator].op == "accum_rescaled":
+                self.states.rescaling.rescale(accumulator)
+        left = self.products.left_value(product)
+        self.out.line(f"hand_over({self._before[accumulator].name}, {left.name});")
+
+    def before_early(self, product: int) -> None:
+        """In front of the early product: it is this warp group's turn."""
+        if product == self._early:
+            self.turns.wait()
+
+    def after_early(self, product: int) -> None:
+        """The early product was begun: now those of the iteration before."""
+        if product == self._early:
+            if not self._is_first:
+                self._multiply()
+            self.turns.pass_on()
+
+    def finish(self, has_two: str) -> None:
+        """Behind the loop: the products of the last iteration. ``has_two`` is the C condition of
+        two iterations or more.
+        """
+        if self._before:
+            self.out.comment("The products of the last iteration.")
+            if self._is_across:
+                assert isinstance(self.pipeline, EnginePipeline)
+                with self.pipeline.stage_before():
+                    self.products.groups.wait()
+                self.pipeline.give_rest_back(2, has_two)
+                self._take_over()
+            self._multiply()
+            self.turns.end()
+        if self._chained:
+            assert isinstance(self.pipeline, EnginePipeline)
+            with self.pipeline.stage_before():
+                self.products.groups.wait()
+        if self.products.groups.late:
+            assert isinstance(self.pipeline, EnginePipeline)
+            self.pipeline.give_rest_back(1)
+        for key in self._scales:
+            self.out.drop(key)
+            self.out.drop(("rises", key[1], 0))
+        self._chained, self._scales = (), ()
+        self._before = {}
+        self._early = -1
+        self.graphs.given.clear()
+        self.products.groups.late = ()
+
+    def _multiply(self) -> None:
+        assert isinstance(self.pipeline, EnginePipeline)
+        is_last = not self.pipeline.is_inside
+        with self.pipeline.stage_before():
+            for number, kept in self._before.items():
+                (state, *_) = self.out.held(number)
+                product = self.facts.fused_by[number]
+                self.products.groups.multiply(product, number, kept, state, True)
+            if is_last:
+                self.products.groups.wait()

@@ -1,0 +1,211 @@
+"""Products of warp groups: wgmma on tiles in shared memory and fragments in registers.
+
+The instructions run by themselves: a group of them is begun, and waited for where something reads
+the result, or at the end of an iteration, when the tiles are given back. So independent products
+run together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from mirage_py.codegen.cuda.layout.mma_partitioning import ProductPlan
+from mirage_py.codegen.cuda.layout.wgmma_partitioning import (
+    INNER_BITS,
+    ROW_BITS,
+    Matrix,
+    matrix_of,
+)
+from mirage_py.codegen.cuda.schedule.concatenated_n import Joined, joined_sums
+from mirage_py.codegen.cuda.text.c_text import added, weighted
+from mirage_py.codegen.cuda.text.layout import Bit, Layout
+from mirage_py.codegen.cuda.text.linear_text import register_part, thread_part
+from mirage_py.codegen.cuda.text.prelude import wgmma_function
+from mirage_py.codegen.cuda.text.value import Value
+from mirage_py.codegen.cuda.writer.emission import Emission
+
+# Words of a left operand in registers; larger ones are read from shared memory again and again.
+_MOST_WORDS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    """A product that was begun: who holds its sums, and the tiles that it reads."""
+
+    key: int
+    result: Value
+    tiles: tuple[int, ...]
+
+
+class WarpGroupProducts:
+    """Writes products of warp groups, and the waits for them."""
+
+    def __init__(self, emission: Emission, tile_at: Callable[[int], str]) -> None:
+        self.out = emission
+        self.facts = emission.facts
+        self.tile_at = tile_at
+        self._under_way: list[_UnderWay] = []
+        # Products whose instruction is written with the last one of them: who holds the sums.
+        self._waiting: dict[Joined, list[tuple[int, Value]]] = {}
+        # Whose sums are under way from one phase to the next, on purpose.
+        self.late: Collection[int] = ()
+        # Whether left operands stay out of registers where they have tiles.
+        self.spares_registers = False
+
+    def left_matrix(self, product: int, plan: ProductPlan) -> Matrix | None:
+        """The left operand where it is read from shared memory; None: from registers."""
+        facts, left = self.facts, self.facts.root(plan.left)
+        found = matrix_of(facts, left, plan.fragments.shape.rows, plan.fragments.shape.inner)
+        is_here = facts.section(left) == facts.section(product)
+        words = plan.fragments.left.register_count // 2
+        most = 0 if self.spares_registers else _MOST_WORDS
+        return found if is_here or words > most else None
+
+    def reads_from_tile(self, product: int, operand: int) -> bool:
+        """Whether a product of warp groups reads an operand from shared memory."""
+        plan = self.out.layouts.products[product]
+        if not plan.by_warp_groups:
+            return False
+        if operand == self.facts.root(plan.right):
+            return True
+        return self.left_matrix(product, plan) is not None
+
+    def tiles_read(self) -> tuple[int, ...]:
+        """Loads whose tiles descriptors point to."""
+        found: dict[int, None] = {}
+        for product, plan in self.out.layouts.products.items():
+            for operand, _ in plan.sides(self.facts):
+                if self.reads_from_tile(product, operand):
+                    found[operand] = None
+        return tuple(found)
+
+    # -- the product -----------------------------------------------------------------------------
+
+    def multiply(
+        self, number: int, key: int, left: Value | None, result: Value, adds: bool
+    ) -> None:
+        """Begin the product at ``number``, whose sums ``key`` holds: ``left`` in registers (None:
+        from its tile) by its right operand's tile. What ``result`` held before counts if ``adds``.
+        """
+        out, joined = self.out, self.out.joined.get(number)
+        begun = [(key, result)]
+        if joined is not None:
+            begun = [*self._waiting.pop(joined, ()), *begun]
+            if len(begun) < len(joined.products):
+                self._waiting[joined] = begun
+                return  # with the last one of them
+            number = joined.products[0]
+        plan = out.layouts.products[number]
+        fragments = plan.fragments
+        right = self.facts.root(plan.right)
+        tiles = [right]
+        b = matrix_of(self.facts, right, fragments.shape.columns, fragments.shape.inner)
+        assert b is not None
+        a = None
+        if left is None:
+            a = self.left_matrix(number, plan)
+            assert a is not None
+            tiles.insert(0, self.facts.root(plan.left))
+        for tile in (*tiles, *(joined.loads if joined is not None else ())):
+            self.tile_at(tile)  # any of them may end a phase: names come behind all waits
+        texts = [
+            self._descriptor(t, m, fragments.result.warps)
+            for t, m in zip(tiles, (b,) if a is None else (a, b), strict=True)
+        ]
+        rows = 1 << sum(1 for bit in fragments.left.registers if bit in self._row_bits(plan))
+        steps = tuple(bit for bit in fragments.left.registers if bit in self._steps(plan))
+        columns = 8 * fragments.column_tiles if joined is None else sum(joined.columns)
+        name, _ = wgmma_function(
+            columns,
+            plan.dtype.name,
+            a is None,
+            a is not None and a.is_transposed,
+            b.is_transposed,
+        )
+        sums = columns // 2
+        out.line("wgmma_fence();")
+        with out.unrolled("k", 1 << len(steps)) as k, out.unrolled("m", rows) as m:
+            sums_text = result.name if joined is None else joined_sums(out.names, joined)
+            if rows > 1:
+                place = result.word(weighted((m, sums)))
+                sums_text = f"reinterpret_cast<float (&)[{sums}]>({place})"
+            if a is None:
+                assert left is not None
+                step = weighted((m, 1 << len(steps)), (k, 1))
+                first = [left.word(weighted((step, 4), (str(i), 1))) for i in range(4)]
+            else:
+                first = [self._at(texts[0], a, {k: steps, m: self._row_bits(plan)})]
+            second = self._at(texts[-1], b, {k: steps})
+            flag = "true" if adds else ("false" if k == "0" else f"{k} > 0")
+            out.line(f"{name}({sums_text}, {', '.join(first)}, {second}, {flag});")
+        for holder, sums_of_one in begun:
+            # Waits count products: behind several in one instruction there are empty groups.
+            out.line("wgmma_commit();")
+            self._under_way.append(_UnderWay(holder, sums_of_one, tuple(tiles)))
+
+    def _row_bits(self, plan: ProductPlan) -> tuple[Bit, ...]:
+        return tuple(
+            b for b in plan.fragments.left.registers if b in plan.fragments.shape.rows[ROW_BITS:]
+        )
+
+    def _steps(self, plan: ProductPlan) -> tuple[Bit, ...]:
+        inner = plan.fragments.shape.inner[INNER_BITS:]
+        return tuple(b for b in plan.fragments.left.registers if b in inner)
+
+    def _descriptor(self, load: int, matrix: Matrix, warps: tuple[Bit | None, ...]) -> str:
+        """The name of the descriptor of what this warp group has of a tile."""
+        out = self.out
+        # The warp's own 16 of 64 rows are no matter of the descriptor.
+        groups = Layout((), (None,) * 5, tuple(b if n >= 2 else None for n, b in enumerate(warps)))
+        place = added(self.tile_at(load), thread_part(groups, matrix.tile.places()))
+        name = out.fresh(f"{out.names[load]}_matrix")
+        swizzle = matrix.tile.swizzle_bytes
+        out.line(
+            f"const unsigned long long {name} = shared_descriptor({place}, "
+            f"{matrix.leading_bytes}, {matrix.stride_bytes}, {swizzle});"
+        )
+        return name
+
+    def _at(self, descriptor: str, matrix: Matrix, bits: dict[str, tuple[Bit, ...]]) -> str:
+        """The descriptor of a step along K and of a tile of rows; it counts pieces of 16 bytes."""
+        places = {b: p - 4 for b, p in matrix.tile.places().items()}
+        parts = [
+            register_part(Layout(chosen, (None,) * 5, ()), places, variable)
+            for variable, chosen in bits.items()
+        ]
+        return added(descriptor, *parts)
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    def wait_for(self, keys: Collection[int]) -> None:
+        """Wait for the sums that these hold, if they are under way."""
+        places = [n for n, u in enumerate(self._under_way) if u.key in keys]
+        if places:
+            self._wait(places[-1] + 1)
+
+    def settle(self) -> None:
+        """Wait for all that is not late."""
+        self.wait_for([u.key for u in self._under_way if u.key not in self.late])
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether there is anything to wait for."""
+        return bool(self._under_way)
+
+    def wait(self) -> None:
+        """Wait for all that is under way."""
+        if self._under_way:
+            self._wait(len(self._under_way))
+
+    def forget(self) -> None:
+        """All that was under way has been waited for by another text."""
+        self._under_way = []
+
+    def _wait(self, count: int) -> None:
+        done, self._under_way = self._under_way[:count], self._under_way[count:]
+        self.out.line(f"wgmma_wait<{len(self._under_way)}>();")
+        for one in done:
+            self.out.line(f"keep({one.result.name});")
+            for tile in one.tiles:
+                self.tile_at(tile)  # in use until now

@@ -1,0 +1,82 @@
+"""Blocks that stay: each takes one place of the grid after another.
+
+A block that begins makes its barriers and waits for its first tiles, and nothing else runs on the
+SM where it takes all of the memory. With the launch option ``blocks N`` the grid has N blocks, as
+many as the GPU holds at once, and the warps that fetch run ahead from one place to the next
+("persistent" kernels). Places are dealt out in turn; where masks leave them unequal work, by a
+table that is made with the text (``tile_scheduler.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from mirage_py.codegen.cuda.pipeline.tile_scheduler import dealt_places
+from mirage_py.codegen.cuda.writer.emission import Emission
+from mirage_py.codegen.cuda.writer.grid_positions import grid_positions
+from mirage_py.errors import ScheduleError
+
+BLOCKS = "blocks"
+# Places of the largest table.
+_MOST_IN_TABLE = 4096
+
+
+def blocks_asked(value: str) -> int:
+    """The number of blocks that the launch option asks for; 0 where it is empty. Raises
+    ScheduleError.
+    """
+    if value and not value.isdigit():
+        raise ScheduleError(f"{BLOCKS} '{value}'", repair="say how many, or leave the option out")
+    return int(value or "0")
+
+
+class Places:
+    """Writes the loop over the places of a block, of ``blocks`` in all. ``uneven`` are the
+    dimensions along which places have loops of different lengths.
+    """
+
+    def __init__(self, emission: Emission, blocks: int, uneven: Collection[str]) -> None:
+        self.out = emission
+        self.blocks = blocks
+        self.uneven = uneven
+        # The number of the round, as text.
+        self.round = ""
+        self._all = emission.facts.tiling.grid_blocks
+        self._table = ""
+
+    def begin(self) -> None:
+        """At the head of the kernel: who takes what, where that is no simple rule."""
+        if not self.uneven or self._all > _MOST_IN_TABLE:
+            return
+        dealt = dealt_places(self.out.facts.tiling, self.uneven, self.blocks)
+        rounds = range(max(map(len, dealt)) + 1)
+        numbers = [own[r] if r < len(own) else self._all for r in rounds for own in dealt]
+        self._table = self.out.fresh("places")
+        self.out.comment(
+            "The places of the blocks, round by round; behind its last a block has none."
+        )
+        text = ", ".join(map(str, numbers))
+        self.out.line(f"static const unsigned short {self._table}[] = {{{text}}};")
+
+    @contextmanager
+    def each(self) -> Iterator[None]:
+        """What is written inside is done for each place, with its positions."""
+        out = self.out
+        self.round, place = out.fresh("round"), out.fresh("place")
+        step = f"{place} += {self.blocks}"
+        first, following = "(int)blockIdx.x", ""
+        if self._table:
+            first, following = f"{self._table}[(int)blockIdx.x]", out.fresh("next_place")
+            step = f"{place} = {following}"
+            out.line(f"int {following};")
+        out.line(f"int {self.round} = 0;")
+        out.line("#pragma unroll 1")
+        with out.indented(
+            f"for (int {place} = {first}; {place} < {self._all}; {step}, ++{self.round})"
+        ):
+            if following:
+                at = f"({self.round} + 1) * {self.blocks} + (int)blockIdx.x"
+                out.line(f"{following} = {self._table}[{at}];")
+            grid_positions(out, self.uneven, place, "" if self._table else None)
+            yield

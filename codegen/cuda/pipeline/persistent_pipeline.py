@@ -1,0 +1,215 @@
+"""What the copy engine fetches for blocks that stay (``persistent_kernel.py``): one thread runs
+ahead from place to place, with the tiles of loops and those of straight code in front of them.
+
+Stages and their barriers' parities go on where the place before has left them. Tiles of straight
+code have one buffer each and a pair of barriers together; they are given back behind the last loop
+that reads them, so that those of the next place arrive while this one's results are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from mirage_py.codegen.cuda.layout.staging import Staged
+from mirage_py.codegen.cuda.pipeline.persistent_kernel import Places
+from mirage_py.codegen.cuda.pipeline.tma import engine_box
+from mirage_py.codegen.cuda.pipeline.tma_pipeline import EnginePipeline
+from mirage_py.codegen.cuda.text.c_text import added
+from mirage_py.codegen.cuda.writer.copies import Copies
+from mirage_py.codegen.cuda.writer.emission import Emission
+from mirage_py.codegen.cuda.writer.grid_positions import whole_positions
+from mirage_py.codegen.cuda.writer.stage_text import advance_stage
+from mirage_py.codegen.tiling.unmasked_tiles import LiveRange
+
+
+class StayingPipeline(EnginePipeline):
+    """Tiles by the copy engine, from one place of the grid to the next."""
+
+    def __init__(
+        self,
+        emission: Emission,
+        copies: Copies,
+        staged: Mapping[int, Staged],
+        depths: Mapping[int, int],
+        live: Sequence[LiveRange],
+        places: Places,
+    ) -> None:
+        super().__init__(emission, copies, staged, depths, live, wants_producer=True)
+        self.places = places
+        # Tiles of straight code that the engine fetches: their buffers, and the last section that
+        # reads one of them.
+        self._inputs = dict.fromkeys(self._straight(), "")
+        self._last_reader = max(map(self._last_section, self._inputs), default=-1)
+        self._inputs_full = self._inputs_empty = ""
+        self._is_awaited = False
+        # The stage of each loop and its parity, in the warps that compute.
+        self._turns: dict[int, tuple[str, str]] = {}
+
+    def _straight(self) -> list[int]:
+        """Loads in front of the first loop that the engine can fetch."""
+        facts = self.out.facts
+        loads = [n for s in facts.block.sections[: min(self.loops)] for n in s.nodes]
+        found = [n for n in loads if n in self.staged and engine_box(facts, self.staged[n])]
+        self._describe(found)
+        return found
+
+    def _last_section(self, load: int) -> int:
+        facts = self.out.facts
+        nodes = range(len(facts.block.nodes))
+        return max(facts.section(n) for n in nodes if load in map(facts.root, facts.operands(n)))
+
+    # -- the kernel's head -----------------------------------------------------------------------
+
+    def begin_kernel(self) -> None:
+        """Make the barriers; then all that the warps do that fetch."""
+        out, roles = self.out, self.roles
+        self.places.begin()
+        counts: list[tuple[str, int, int]] = []
+        for section in self.loops:
+            depth = self.depths[section]
+            self._full[section] = self._barriers("tiles_full", depth)
+            self._empty[section] = self._barriers("tiles_empty", depth)
+            counts.append((self._full[section], depth, 1))
+            counts.append((self._empty[section], depth, out.options.num_warps))
+        if self._inputs:
+            self._inputs_full = self._barriers("inputs_full", 1)
+            self._inputs_empty = self._barriers("inputs_empty", 1)
+            counts.append((self._inputs_full, 1, 1))
+            counts.append((self._inputs_empty, 1, out.options.num_warps))
+            for load in self._inputs:
+                self._inputs[load] = self._buffer(self.staged[load], 1)
+        with out.indented(f"if ({roles.is_issuer})"):
+            for tensor_map in self.maps:
+                out.line(f"tma_prefetch(&{tensor_map.name});")
+            for name, depth, count in counts:
+                with out.unrolled("i", depth) as i:
+                    out.line(f"mbarrier_init({added(name, i)}, {count});")
+            out.line("mbarrier_fence_init();")
+        out.line("__syncthreads();  // the barriers are made")
+        out.memory.phase += 1
+        with out.indented(f"if (warp >= {out.options.num_warps})"):
+            if roles.registers is not None:
+                out.line(f"registers_decrease<{roles.registers[0]}>();")
+            with out.indented(f"if ({roles.is_issuer})"):
+                self._fetch_all()
+            out.line("return;")
+        if roles.registers is not None:
+            out.line(f"registers_increase<{roles.registers[1]}>();")
+        for section in self.loops:
+            self._turns[section] = self._begin("stage", "parity", 0)
+
+    def _begin(self, stage: str, parity: str, first: int) -> tuple[str, str]:
+        """Variables for a stage and its barriers' parity."""
+        out = self.out
+        stage, parity = out.fresh(stage), out.fresh(parity)
+        out.line(f"int {stage} = 0;")
+        out.line(f"unsigned {parity} = {first};")
+        return stage, parity
+
+    def _fetch_all(self) -> None:
+        """The tiles of all places. A barrier's phase before its first has parity 1, and has ended:
+        stages are free to begin with.
+        """
+        out = self.out
+        turns = {n: self._begin("next_stage", "next_parity", 1) for n in self.loops}
+        with self.places.each():
+            if self._inputs:
+                self._fetch_inputs()
+            for section in self.loops:
+                whole_positions(out, section)
+                self._prepare(section)
+                first, stop, tile = self._bounds[section]
+                stage, parity = turns[section]
+                start = out.fresh("next_start")
+                out.line("#pragma unroll 1")
+                head = f"{out.index_type} {start} = {first}; {start} < {stop}; {start} += {tile}"
+                with out.indented(f"for ({head})"):
+                    out.line(f"mbarrier_wait({self._empty[section]} + {stage}, {parity});")
+                    out.line(f"{self._fetch[section]}({start}, {stage});")
+                    advance_stage(out, stage, parity, self.depths[section])
+
+    def _fetch_inputs(self) -> None:
+        out = self.out
+        for number in {out.facts.section(n): None for n in self._inputs}:
+            whole_positions(out, number)
+        out.line(f"mbarrier_wait({self._inputs_empty}, {self.places.round} & 1 ^ 1);")
+        total = sum(self.staged[n].tile.size_bytes for n in self._inputs)
+        out.line(f"mbarrier_expect({self._inputs_full}, {total});")
+        for load, buffer in self._inputs.items():
+            self.engine.fetch(self.staged[load], buffer, self._inputs_full)
+
+    # -- places ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def each_place(self) -> Iterator[None]:
+        """What is written inside is what those that compute do at each place."""
+        out = self.out
+        with self.places.each():
+            self._is_awaited = False
+            yield
+            if self._inputs and not self._gives_back_behind(self._last_reader):
+                self._give_inputs_back()
+            known = {*self._all_rings.values(), *self._inputs.values()}
+            known |= {*self._full.values(), *self._empty.values()}
+            known |= {self._inputs_full, self._inputs_empty}
+            if any(name not in known for name in out.memory.names):
+                out.barrier("what threads have written to shared memory is read")
+
+    def _gives_back_behind(self, section: int) -> bool:
+        return section in self.loops
+
+    def _give_inputs_back(self) -> None:
+        self.out.line("__syncwarp();")
+        self.out.line(f"if (lane == 0) mbarrier_arrive({self._inputs_empty});")
+
+    def end_kernel(self) -> None:
+        """The barriers are in use until here."""
+        super().end_kernel()
+        for name in (self._inputs_full, self._inputs_empty):
+            if name:
+                self.out.memory.use(name)
+
+    # -- straight code ---------------------------------------------------------------------------
+
+    def issue_straight(self, loads: Sequence[int]) -> None:
+        """Start the copies that the engine has not started."""
+        for load in loads:
+            if load in self._inputs:
+                self._buffers[load] = self._inputs[load]
+        super().issue_straight([n for n in loads if n not in self._inputs])
+
+    def wait_for(self, loads: Sequence[int]) -> bool:
+        """Wait for tiles of straight code; whether the caller has to write a barrier."""
+        if not self._is_awaited and any(n in self._inputs for n in loads):
+            self.out.line(f"mbarrier_wait({self._inputs_full}, {self.places.round} & 1);")
+            self._is_awaited = True
+        return super().wait_for(loads)
+
+    # -- loops -----------------------------------------------------------------------------------
+
+    def begin_loop(
+        self, section: int, dim: str, bounds: tuple[str, str, int], nodes: Sequence[int]
+    ) -> None:
+        """In front of a loop: all its tiles are the business of others, where it has some."""
+        if section not in self.loops:
+            super().begin_loop(section, dim, bounds, nodes)
+            return
+        self._section = section
+        self.lags = False
+        self._now = {}
+        self._rings = {n: self._all_rings[n] for n in self.loops[section]}
+        for ring in self._rings.values():
+            self.out.memory.use(ring)
+        self._stage, self._parity = self._turns[section]
+
+    def give_rest_back(self, count: int, condition: str = "") -> None:
+        """Stages of the last iterations are filled again for the next place."""
+        self.give_back(count, condition)
+
+    def end_loop(self, section: int) -> None:
+        """Behind the last iteration of a loop, whose early products are there."""
+        if section not in self.loops:
+            super().end_loop(section)
+        elif self._inputs and section == self._last_reader:
+            self._give_inputs_back()

@@ -1,0 +1,220 @@
+"""Tiles on their way to shared memory: what is issued when, and what waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from mirage_py.codegen.cuda.analysis.warp_roles import Roles
+from mirage_py.codegen.cuda.layout.shared_tile import TILE_ALIGNMENT_BYTES
+from mirage_py.codegen.cuda.layout.staging import Staged
+from mirage_py.codegen.cuda.text.c_text import added
+from mirage_py.codegen.cuda.writer.copies import Copies
+from mirage_py.codegen.cuda.writer.cuda_kernel import TensorMap
+from mirage_py.codegen.cuda.writer.emission import Emission
+
+
+class Pipeline:
+    """Copies by cp.async: groups of straight code, rings of buffers of loops."""
+
+    def __init__(
+        self,
+        emission: Emission,
+        copies: Copies,
+        staged: Mapping[int, Staged],
+        depths: Mapping[int, int],
+    ) -> None:
+        self.out = emission
+        self.copies = copies
+        self.staged = staged
+        self.depths = depths
+        # Tiles of straight code: the buffer of each, and how many groups had been committed then.
+        self._buffers: dict[int, str] = {}
+        self._group_of: dict[int, int] = {}
+        self._committed = 0
+        self._arrived = 0
+        # Tiles of the loop that is being written: what points to them in this iteration.
+        self._now: dict[int, str] = {}
+        self._loop: tuple[str, str, str, int] = ("", "0", "0", 1)
+        self._has_all = False
+        self._rings: dict[int, str] = {}
+        self.roles = Roles(emission.options.num_warps, False)
+        # Loads that products of warp groups read by descriptors.
+        self.described: Collection[int] = ()
+
+    def begin_kernel(self) -> None:
+        """What comes first in the kernel."""
+
+    def end_kernel(self) -> None:
+        """What comes last in the kernel."""
+
+    @property
+    def maps(self) -> tuple[TensorMap, ...]:
+        """Tensor maps among the kernel's parameters."""
+        return ()
+
+    # -- straight code ---------------------------------------------------------------------------
+
+    def issue_straight(self, loads: Sequence[int]) -> None:
+        """Start the copies of a section without a loop, a group for each tile."""
+        for load in loads:
+            staged = self.staged[load]
+            buffer = self._buffer(staged, 1)
+            self.copies.issue(staged, buffer)
+            self.out.line("cp_async_commit();")
+            self._committed += 1
+            self._buffers[load], self._group_of[load] = buffer, self._committed
+
+    def is_under_way(self, load: int) -> bool:
+        """Whether the copy of a tile of straight code has been started."""
+        return load in self._buffers
+
+    def arrived(self, load: int, buffer: str) -> None:
+        """A tile of straight code that is there."""
+        self._buffers[load] = buffer
+
+    def tile_at(self, load: int) -> str:
+        """What points to a tile, behind a wait for it where it may still be on its way."""
+        if load in self._now:
+            self.out.memory.use(self._rings[load])
+            return self._now[load]
+        if self.wait_for([load]):
+            self.out.barrier(f"{self.out.facts.block.nodes[load].access} has arrived")
+        self.out.memory.use(self._buffers[load])
+        return self._buffers[load]
+
+    def wait_for(self, loads: Sequence[int]) -> bool:
+        """Wait for this thread's part of tiles of straight code; False if all have arrived. The
+        caller writes the barrier.
+        """
+        groups = (self._group_of.get(n, 0) for n in loads if n not in self._now)
+        group = max(groups, default=0)
+        if group <= self._arrived:
+            return False
+        self.out.line(f"cp_async_wait<{self._committed - group}>();")
+        self._publish([n for n, g in self._group_of.items() if self._arrived < g <= group])
+        self._arrived = group
+        return True
+
+    def _publish(self, loads: Sequence[int]) -> None:
+        """What this thread has copied comes before what tensor cores read by themselves."""
+        if any(n in self.described for n in loads):
+            self.out.line("fence_async_shared();")
+
+    def _buffer(self, staged: Staged, count: int) -> str:
+        """Shared memory for a tile, or for several one behind the other."""
+        out, tile = self.out, staged.tile
+        access = out.facts.block.nodes[staged.load].access
+        shape = f"{1 << len(tile.rows)} x {1 << len(tile.columns)}"
+        form = f"swizzled by {tile.swizzle_bytes} bytes" if tile.swizzle_bytes else "row by row"
+        times = f"{count} buffers, each " if count > 1 else ""
+        out.comment(f"{access}: {times}{shape} of {tile.dim}, {form}")
+        stem = f"{out.names[staged.load]}{'s' if count > 1 else '_shared'}"
+        size = tile.size_bytes * count
+        return out.memory.new(out.fresh(stem), size, TILE_ALIGNMENT_BYTES, "unsigned char")
+
+    @property
+    def has_tiles(self) -> bool:
+        """Whether the last loop has read tiles in shared memory."""
+        return bool(self._rings)
+
+    # -- loops -----------------------------------------------------------------------------------
+
+    def begin_loop(
+        self, section: int, dim: str, bounds: tuple[str, str, int], nodes: Sequence[int]
+    ) -> None:
+        """In front of a loop: rings of buffers, and the copies that run ahead."""
+        out, depth = self.out, self.depths[section]
+        first, stop, tile = bounds
+        loads = [n for n in nodes if n in self.staged]
+        self._rings = {}
+        self._now = {}
+        self._loop = (first, stop, "", tile)
+        if not loads:
+            return
+        for load in loads:
+            self._rings[load] = self._buffer(self.staged[load], depth)
+        copy = out.fresh("copy_tiles")
+        self._loop = (first, stop, copy, tile)
+        start = f"{dim}_next"
+        with out.indented(f"auto {copy} = [&]({out.index_type} {start}, int stage)", "};"):
+            out.starts[dim] = start
+            for load in loads:
+                size = self.staged[load].tile.size_bytes
+                place = self._rings[load] if depth == 1 else f"{self._rings[load]} + stage * {size}"
+                self.copies.issue(self.staged[load], place)
+        if depth == 1:
+            return
+        self._has_all = self._fills_all(section)
+        ahead = depth if self._has_all else depth - 1
+        out.comment(
+            f"{'All' if self._has_all else ahead} of them on their way in front of the loop"
+        )
+        out.line("#pragma unroll")
+        with out.indented(f"for (int ahead = 0; ahead < {ahead}; ++ahead)"):
+            place = added(first, f"ahead * {tile}")
+            guard = "" if self._has_all else f"if ({place} < {stop}) "
+            out.line(f"{guard}{copy}({place}, ahead);")
+            out.line("cp_async_commit();")
+        self._committed += ahead
+        self._stage = out.fresh("stage")
+        out.line(f"int {self._stage} = 0;")
+
+    def _fills_all(self, section: int) -> bool:
+        """Whether a loop has a buffer for each of its tiles, and masks leave out none."""
+        facts, dim = self.out.facts, self.out.facts.block.sections[section].loop
+        assert dim is not None
+        first, stop, _, tile = self._loop
+        size = facts.program.sizes[dim]
+        return (first, stop) == ("0", str(size)) and self.depths[section] * tile >= size
+
+    def begin_iteration(self, section: int) -> None:
+        """At the head of an iteration: its tiles have arrived, others are on their way."""
+        out, depth = self.out, self.depths[section]
+        _, stop, copy, tile = self._loop
+        if not copy:
+            return
+        dim = out.facts.block.sections[section].loop
+        assert dim is not None
+        start = out.starts[dim]
+        if depth == 1:
+            out.barrier("the tiles before have been read")
+            out.line(f"{copy}({start}, 0);")
+            out.line("cp_async_commit();")
+            out.line("cp_async_wait<0>();")
+            self._publish(list(self._rings))
+            out.barrier("the tiles have arrived")
+        elif self._has_all:
+            # A group without copies in each iteration: the one to wait for is as many back in all.
+            out.line(f"cp_async_wait<{depth - 1}>();")
+            self._publish(list(self._rings))
+            out.barrier("this stage's tiles have arrived")
+            out.line("cp_async_commit();")
+        else:
+            out.line(f"cp_async_wait<{depth - 2}>();")
+            self._publish(list(self._rings))
+            out.barrier("this stage's tiles have arrived, those of the stage before are read")
+            ahead = f"{start} + {(depth - 1) * tile}"
+            stage = f"{self._stage} == 0 ? {depth - 1} : {self._stage} - 1"
+            out.line(f"if ({ahead} < {stop}) {copy}({ahead}, {stage});")
+            out.line("cp_async_commit();")
+        for load, ring in self._rings.items():
+            size = self.staged[load].tile.size_bytes
+            if depth == 1:
+                self._now[load] = ring
+                continue
+            name = out.fresh(f"{out.names[load]}_now")
+            out.line(f"unsigned char* const {name} = {ring} + {self._stage} * {size};")
+            self._now[load] = name
+
+    def end_loop(self, section: int) -> None:
+        """Behind the last iteration of a loop, whose early products are there."""
+
+    def end_iteration(self, section: int, has_exchanged: bool) -> None:
+        """At the end of an iteration."""
+        out, depth = self.out, self.depths[section]
+        if not self._rings:
+            if has_exchanged:
+                out.barrier("what threads have exchanged is read")
+        elif depth > 1:
+            out.line(f"{self._stage} = {self._stage} == {depth - 1} ? 0 : {self._stage} + 1;")
+        self._now = {}

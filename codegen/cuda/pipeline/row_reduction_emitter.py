@@ -1,0 +1,95 @@
+"""The text of sums along the rows of a tile (``row_reductions.py``): each thread has rows of its
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from mirage_py.codegen.cuda.analysis.row_reductions import LITERALS, WARPS, RowSum
+from mirage_py.codegen.cuda.layout.shared_tile import PIECE_BYTES
+from mirage_py.codegen.cuda.layout.staging import Staged
+from mirage_py.codegen.cuda.text.c_text import added, float_text
+from mirage_py.codegen.cuda.text.expressions import elementwise
+from mirage_py.codegen.cuda.writer.emission import Emission
+from mirage_py.codegen.text.operator_text import atom
+
+# Halves of 16 bytes.
+_HALVES = 8
+
+
+class RowSumText:
+    """Writes what the warps that do not fetch do with a tile."""
+
+    def __init__(self, emission: Emission, staged: Mapping[int, Staged]) -> None:
+        self.out = emission
+        self.staged = staged
+
+    def can_write(self, row: RowSum) -> bool:
+        """Whether rows lie in shared memory as the text reads them, and results row by row."""
+        source, made = self.staged.get(row.source), self.staged.get(row.load)
+        if source is None or made is None:
+            return False
+        is_along = {b[0] for b in source.tile.columns} == set(row.nodes[row.total].reduced)
+        wide = source.tile.row_bytes >= PIECE_BYTES
+        return is_along and wide and made.tile.columns == source.tile.rows and not made.tile.rows
+
+    def write(self, row: RowSum, source: str, made: str, thread: str, inside: str) -> None:
+        """For all rows of the tile at ``source``: results to ``made``; zeros where not ``inside``
+        (C condition of ``row``; empty: everywhere), as a load gives them.
+        """
+        out, tile = self.out, self.staged[row.source].tile
+        count, pieces = 1 << len(tile.rows), tile.row_bytes // PIECE_BYTES
+        panels = (tile.element_bytes << len(tile.columns)) // tile.row_bytes
+        flips = [b for b in tile.rows if b in tile.swizzle_places()]
+        low = tile.rows.index(flips[0]) if flips else 0
+        swizzle = f"(row >> {low} & {(1 << len(flips)) - 1})" if low else f"(row & {pieces - 1})"
+        half = row.dtype.name
+        with out.indented(f"for (int row = {thread}; row < {count}; row += {32 * WARPS})"):
+            out.line("float total[2] = {};")
+            with out.unrolled("panel", panels) as panel, out.unrolled("piece", pieces) as piece:
+                at = f"({piece} ^ {swizzle})" if flips else piece
+                place = [source, f"row * {tile.row_bytes}", f"({at} << 4)"]
+                if panel != "0":
+                    place.append(f"panel * {tile.row_bytes * count}")
+                out.line("alignas(16) unsigned words[4];")
+                out.line(
+                    "*reinterpret_cast<uint4*>(words) = "
+                    f"*reinterpret_cast<const uint4*>({added(*place)});"
+                )
+                with out.unrolled("j", _HALVES) as j:
+                    word = f"words[{j} >> 1]"
+                    text = f"({j} & 1 ? high_{half}({word}) : low_{half}({word}))"
+                    names = {row.element: "x"}
+                    out.line(f"const float x = {text};")
+                    self._lines(row, (n for n in row.nodes if n < row.total), names)
+                    summed = names[row.nodes[row.total].args[0]]
+                    out.line(f"total[{j} & 1] += {summed};")
+            names = {row.total: "sum"}
+            out.line("const float sum = total[0] + total[1];")
+            self._lines(row, (n for n in row.nodes if n > row.total), names)
+            result = names[row.result]
+            result = f"{inside} ? {result} : 0.0f" if inside else result
+            out.line(f"reinterpret_cast<float*>({made})[row] = {result};")
+
+    def _lines(self, row: RowSum, numbers: Iterable[int], names: dict[int, str]) -> None:
+        for n in numbers:
+            node = row.nodes[n]
+            if n in names or node.op in LITERALS:
+                continue
+            texts = [self._operand(row, a, names) for a in node.args]
+            if node.op == "cast":
+                names[n] = texts[0]
+                continue
+            names[n] = f"{node.op}{n}"
+            out_text = elementwise(node.op, [atom(t) for t in texts])
+            self.out.line(f"const float {names[n]} = {out_text};")
+
+    def _operand(self, row: RowSum, number: int, names: Mapping[int, str]) -> str:
+        node = row.nodes[number]
+        if node.op == "const":
+            assert isinstance(node.attr, float)
+            return float_text(node.attr)
+        if node.op == "size":
+            return float_text(float(self.out.facts.program.sizes[str(node.attr)]))
+        return names[number]

@@ -1,0 +1,51 @@
+"""Which places of the grid each block takes that stays, where masks leave them unequal work.
+
+Longest first, of eight places side by side along the other axes (they share what the L2 holds), and
+each to the block that is free first: list scheduling (Graham, 1969), with the iterations of loops
+for the time. So would the GPU deal blocks out; here it is known before.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Sequence
+from itertools import product
+
+from mirage_py.codegen.tiling.tiles import Tiling
+from mirage_py.codegen.tiling.unmasked_tiles import iterations
+
+_GROUP = 8
+
+
+def dealt_places(tiling: Tiling, uneven: Collection[str], blocks: int) -> list[list[int]]:
+    """For each of ``blocks`` the numbers of its places in their order; the first axis of the grid
+    runs fastest.
+    """
+    return _dealt(_in_order(tiling, uneven), blocks)
+
+
+def _in_order(tiling: Tiling, uneven: Collection[str]) -> list[tuple[int, int]]:
+    """All places with their work, in the order in which they are dealt out."""
+    axes = tiling.axes
+    # A section without a loop counts for an iteration.
+    counts = [iterations(tiling, s) for s in range(len(tiling.block.sections))]
+    even_places: dict[tuple[int, ...], int] = {}
+    found: list[tuple[tuple[int, int, int], int, int]] = []
+    ranges = [range(blocks) for _, blocks in reversed(axes)]
+    for place, backwards in enumerate(product(*ranges)):
+        numbers = {d: n for (d, _), n in zip(axes, reversed(backwards), strict=True)}
+        even = tuple(n for d, n in numbers.items() if d not in uneven)
+        beside = even_places.setdefault(even, len(even_places))
+        work = sum(count(numbers) for count in counts)
+        found.append(((beside // _GROUP, -work, beside), place, work))
+    return [(place, work) for _, place, work in sorted(found)]
+
+
+def _dealt(places: Sequence[tuple[int, int]], blocks: int) -> list[list[int]]:
+    free = [(0, block) for block in range(blocks)]
+    found: list[list[int]] = [[] for _ in range(blocks)]
+    for place, work in places:
+        time, block = heapq.heappop(free)
+        found[block].append(place)
+        heapq.heappush(free, (time + work, block))
+    return found

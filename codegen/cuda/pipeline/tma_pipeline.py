@@ -1,0 +1,384 @@
+"""Loops whose tiles the copy engine fetches: a barrier in memory for each stage, and who issues.
+
+One thread begins to fetch the first tiles before anything else happens in the kernel; everybody
+waits for a stage by its barrier's parity. Without a producer the block's barrier at the head of an
+iteration gives the stage before back. With ``producer warps`` a warp of its own runs ahead of the
+others, which give each stage back by a second barrier, and meet without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.analysis.row_reductions import WARPS
+from mirage_py.codegen.cuda.analysis.warp_roles import Roles
+from mirage_py.codegen.cuda.layout.staging import Staged
+from mirage_py.codegen.cuda.pipeline.pipeline import Pipeline
+from mirage_py.codegen.cuda.pipeline.row_reduction_emitter import RowSumText
+from mirage_py.codegen.cuda.pipeline.tma import CopyEngine, engine_box
+from mirage_py.codegen.cuda.schedule.concatenated_n import JOINS, joined_products
+from mirage_py.codegen.cuda.text.c_text import added
+from mirage_py.codegen.cuda.writer.copies import Copies
+from mirage_py.codegen.cuda.writer.cuda_kernel import TensorMap
+from mirage_py.codegen.cuda.writer.emission import Emission
+from mirage_py.codegen.cuda.writer.loop_text import loop_bounds
+from mirage_py.codegen.cuda.writer.stage_text import advance_stage, stage_ago
+from mirage_py.codegen.text.operator_text import atom
+from mirage_py.codegen.tiling.unmasked_tiles import LiveRange
+
+_BARRIER_BYTES = 8
+
+
+class EnginePipeline(Pipeline):
+    """Tiles of loops by the copy engine, where it can fetch all of a loop's; the rest as before."""
+
+    def __init__(
+        self,
+        emission: Emission,
+        copies: Copies,
+        staged: Mapping[int, Staged],
+        depths: Mapping[int, int],
+        live: Sequence[LiveRange],
+        wants_producer: bool,
+    ) -> None:
+        super().__init__(emission, copies, staged, depths)
+        self.engine = CopyEngine(emission)
+        self.live = live
+        # The loads of each loop that the engine serves.
+        self.loops = served_loops(emission.facts, staged)
+        # Where a load's tile lies: bytes from stage to stage, and from the begin of a stage.
+        self._slots = {n: (s.tile.size_bytes, 0) for n, s in staged.items()}
+        for section, loads in self.loops.items():
+            self._describe(loads)
+            if emission.options.flag(JOINS) != "off":
+                self._join(section)
+        is_fed = wants_producer and can_be_fed(emission.facts, staged)
+        self.roles = Roles(emission.options.num_warps, is_fed, emission.row_sums)
+        if self.roles.has_producer:
+            emission.barrier_text = self.roles.barrier_text
+        self._bounds: dict[int, tuple[str, str, int]] = {}
+        self._all_rings: dict[int, str] = {}
+        self._full: dict[int, str] = {}
+        self._empty: dict[int, str] = {}
+        # Barriers of sums that the warps that fetch make, and those waited for in this iteration.
+        self._made: dict[int, str] = {}
+        self._awaited: set[int] = set()
+        self.row_text = RowSumText(emission, staged)
+        self._fetch: dict[int, str] = {}
+        self._parity = ""
+        self._section = -1
+        # Whether products read a stage an iteration late.
+        self.lags = False
+
+    @property
+    def maps(self) -> tuple[TensorMap, ...]:
+        """Parameters of the kernel, behind its pointers."""
+        return tuple(self.engine.maps.values())
+
+    def _join(self, section: int) -> None:
+        """Give the tiles of products that are one instruction places side by side."""
+        out = self.out
+        for joined in joined_products(out.facts, out.layouts, self.staged, section):
+            sizes = [self.staged[n].tile.size_bytes for n in joined.loads]
+            for place, load in enumerate(joined.loads):
+                self._slots[load] = sum(sizes), sum(sizes[:place])
+            out.joined.update(dict.fromkeys(joined.products, joined))
+
+    def _fetched(self, loads: Sequence[int]) -> list[int]:
+        """Those that come from memory."""
+        return [n for n in loads if n not in self.out.row_sums]
+
+    def _describe(self, loads: Sequence[int]) -> None:
+        """Tell the engine of the tensors of loads."""
+        for load in self._fetched(loads):
+            box = engine_box(self.out.facts, self.staged[load])
+            assert box is not None
+            self.engine.describe(self.staged[load], box)
+
+    # -- the kernel's head -----------------------------------------------------------------------
+
+    def begin_kernel(self) -> None:
+        """Make the barriers, and fetch the first tiles of the first loop."""
+        if not self.loops:
+            return
+        out, roles = self.out, self.roles
+        for section in self.loops:
+            depth = self.depths[section]
+            self._full[section] = self._barriers("tiles_full", depth)
+            if roles.has_producer:
+                self._empty[section] = self._barriers("tiles_empty", depth)
+            if len(self._fetched(self.loops[section])) < len(self.loops[section]):
+                self._made[section] = self._barriers("sums_made", depth)
+        first = next(iter(self.loops))
+        for section in self.loops if roles.has_producer else (first,):
+            self._prepare(section)
+        with out.indented(f"if ({roles.is_issuer})"):
+            for tensor_map in self.maps:
+                out.line(f"tma_prefetch(&{tensor_map.name});")
+            for section in self.loops:
+                counts = [(self._full[section], 1)]
+                if roles.has_producer:
+                    counts.append((self._empty[section], out.options.num_warps))
+                if section in self._made:
+                    counts.append((self._made[section], WARPS))
+                with out.unrolled("i", self.depths[section]) as i:
+                    for name, count in counts:
+                        out.line(f"mbarrier_init({added(name, i)}, {count});")
+            out.line("mbarrier_fence_init();")
+            self._fetch_first(first)
+        out.line("__syncthreads();  // the barriers are made")
+        out.memory.phase += 1
+        if roles.has_producer:
+            self._produce(first)
+
+    def end_kernel(self) -> None:
+        """The barriers are in use until here."""
+        for name in (*self._full.values(), *self._empty.values(), *self._made.values()):
+            self.out.memory.use(name)
+
+    def _barriers(self, stem: str, depth: int) -> str:
+        size = _BARRIER_BYTES * depth
+        return self.out.memory.new(self.out.fresh(stem), size, _BARRIER_BYTES, "unsigned long long")
+
+    def _prepare(self, section: int) -> None:
+        """The rings of a loop, and a function that fetches the tiles of one iteration."""
+        out, depth = self.out, self.depths[section]
+        facts = out.facts
+        dim = facts.block.sections[section].loop
+        assert dim is not None
+        for other in facts.program.dim_names:
+            if other not in out.block_names and other != dim:
+                out.starts[other] = "0"
+        first, stop = loop_bounds(facts.tiling, section, self.live[section], out.starts)
+        self._bounds[section] = (first, stop, facts.tiling.padded(dim, section))
+        loads = self.loops[section]
+        self._make_rings(loads, depth)
+        name = self._fetch[section] = out.fresh("fetch_tiles")
+        start = f"{dim}_next"
+        fetched = self._fetched(loads)
+        total = sum(self.staged[n].tile.size_bytes for n in fetched)
+        full = f"{self._full[section]} + stage"
+        with out.indented(f"auto {name} = [&]({out.index_type} {start}, int stage)", "};"):
+            out.starts[dim] = start
+            out.line(f"mbarrier_expect({full}, {total});")
+            for load in fetched:
+                self.engine.fetch(self.staged[load], self._place(load, "stage"), full)
+        del out.starts[dim]
+
+    def _make_rings(self, loads: Sequence[int], depth: int) -> None:
+        """Shared memory for all stages of each load; the first of those side by side has it all."""
+        sharing = [j.loads for j in dict.fromkeys(self.out.joined.values())]
+        for load in loads:
+            group = next((g for g in sharing if load in g), (load,))
+            if load not in self._all_rings:
+                ring = self._buffer(self.staged[load], depth * len(group))
+                self._all_rings.update(dict.fromkeys(group, ring))
+
+    def _place(self, load: int, stage: str) -> str:
+        """Where a load's tile of a stage begins."""
+        step, offset = self._slots[load]
+        return added(f"{self._all_rings[load]} + {stage} * {step}", str(offset))
+
+    def _fetch_first(self, section: int) -> None:
+        out, depth = self.out, self.depths[section]
+        first, stop, tile = self._bounds[section]
+        with out.unrolled("ahead", depth) as ahead:
+            place = added(first, "0" if ahead == "0" else f"{ahead} * {tile}")
+            out.line(f"if ({place} < {stop}) {self._fetch[section]}({place}, {ahead});")
+
+    def _produce(self, first_loop: int) -> None:
+        """All that the producer does; the others go on behind it."""
+        out, roles = self.out, self.roles
+        with out.indented(f"if (warp >= {out.options.num_warps})"):
+            if roles.registers is not None:
+                out.line(f"registers_decrease<{roles.registers[0]}>();")
+            with out.indented(f"if ({roles.is_issuer})"):
+                for section in self.loops:
+                    if section != first_loop:
+                        self._fetch_first(section)
+                    self._fetch_rest(section)
+            if self._made:
+                with out.indented(f"if (warp > {out.options.num_warps})"):
+                    for section in self._made:
+                        self._sum_rows(section)
+            if out.facts.block.cluster_dims:
+                # Blocks meet once, behind the loops, and a barrier of theirs waits for all threads.
+                out.line("__syncwarp();")
+                out.line("cluster_wait();")
+                out.line("cluster_arrive();")
+                out.line("cluster_wait();")
+            out.line("return;")
+        if roles.registers is not None:
+            out.line(f"registers_increase<{roles.registers[1]}>();")
+
+    def _sum_rows(self, section: int) -> None:
+        """What the warps that do not fetch make of each tile of a loop."""
+        out, facts = self.out, self.out.facts
+        first, stop, tile = self._bounds[section]
+        dim = facts.block.sections[section].loop
+        assert dim is not None
+        stage, parity, start = (out.fresh(n) for n in ("sums_stage", "sums_parity", "sums_start"))
+        out.line(f"int {stage} = 0;")
+        out.line(f"unsigned {parity} = 0;")
+        out.line("#pragma unroll 1")
+        head = f"for ({out.index_type} {start} = {first}; {start} < {stop}; {start} += {tile})"
+        with out.indented(head):
+            out.line(f"mbarrier_wait({self._full[section]} + {stage}, {parity});")
+            for load, row in self.out.row_sums.items():
+                if load in self.loops[section]:
+                    thread = f"(int)threadIdx.x - {32 * (out.options.num_warps + 1)}"
+                    has_tail = facts.tiling.has_tail(dim, section)
+                    inside = f"{start} + row < {facts.program.sizes[dim]}" if has_tail else ""
+                    source, made = self._place(row.source, stage), self._place(load, stage)
+                    self.row_text.write(row, source, made, thread, inside)
+            out.line("__syncwarp();")
+            out.line(f"if (lane == 0) mbarrier_arrive({self._made[section]} + {stage});")
+            advance_stage(out, stage, parity, self.depths[section])
+
+    def tile_at(self, load: int) -> str:
+        """What points to a tile; where the warps that fetch make it, behind a wait for them."""
+        if load in self.out.row_sums and load not in self._awaited:
+            self._awaited.add(load)
+            made = self._made[self._section]
+            self.out.line(f"mbarrier_wait({made} + {self._stage}, {self._parity});")
+        return super().tile_at(load)
+
+    def _fetch_rest(self, section: int) -> None:
+        out, depth = self.out, self.depths[section]
+        first, stop, tile = self._bounds[section]
+        stage, parity, start = (out.fresh(n) for n in ("next_stage", "next_parity", "next_start"))
+        out.line(f"int {stage} = 0;")
+        out.line(f"unsigned {parity} = 0;")
+        out.line("#pragma unroll 1")
+        begin = added(first, str(depth * tile))
+        head = f"for ({out.index_type} {start} = {begin}; {start} < {stop}; {start} += {tile})"
+        with out.indented(head):
+            out.line(f"mbarrier_wait({self._empty[section]} + {stage}, {parity});")
+            out.line(f"{self._fetch[section]}({start}, {stage});")
+            advance_stage(out, stage, parity, depth)
+
+    def give_rest_back(self, count: int, condition: str = "") -> None:
+        """Behind a loop: the stage of so many iterations ago, which is not filled again where the
+        block ends with the kernel.
+        """
+
+    # -- loops -----------------------------------------------------------------------------------
+
+    def begin_loop(
+        self, section: int, dim: str, bounds: tuple[str, str, int], nodes: Sequence[int]
+    ) -> None:
+        """In front of a loop: its first tiles are on their way."""
+        if section not in self.loops:
+            super().begin_loop(section, dim, bounds, nodes)
+            return
+        out = self.out
+        self._section = section
+        self.lags = False
+        if section not in self._bounds:
+            self._prepare(section)
+            out.line("fence_async_shared();")
+            out.barrier("the memory that the copy engine writes is free")
+            with out.indented(f"if ({self.roles.is_issuer})"):
+                self._fetch_first(section)
+        self._now = {}
+        self._rings = {n: self._all_rings[n] for n in self.loops[section]}
+        for ring in self._rings.values():
+            out.memory.use(ring)
+        self._stage, self._parity = out.fresh("stage"), out.fresh("parity")
+        out.line(f"int {self._stage} = 0;")
+        out.line(f"unsigned {self._parity} = 0;")
+
+    def begin_iteration(self, section: int) -> None:
+        """At the head of an iteration: its tiles have arrived, others are on their way."""
+        if section not in self.loops:
+            super().begin_iteration(section)
+            return
+        out, depth = self.out, self.depths[section]
+        first, stop, tile = self._bounds[section]
+        self._awaited = set()
+        dim = out.facts.block.sections[section].loop
+        assert dim is not None
+        start = out.starts[dim]
+        if not self.roles.has_producer:
+            out.barrier("the stage before is read")
+            # The stage that is free now, and the first iteration that finds one.
+            back = 2 if self.lags else 1
+            ahead = added(start, str((depth - back) * tile))
+            stage = self._back(back)
+            used = atom(first) if back == 1 else added(first, str(tile))
+            condition = f"{self.roles.is_issuer} && {start} > {used} && {ahead} < {stop}"
+            out.line(f"if ({condition}) {self._fetch[section]}({ahead}, {stage});")
+        for load in self._rings:
+            name = out.fresh(f"{out.names[load]}_now")
+            is_later = self._slots[load][1] > 0
+            unused = "[[maybe_unused]] " if self.lags or is_later else ""
+            place = self._place(load, self._stage)
+            out.line(f"{unused}unsigned char* const {name} = {place};")
+            self._now[load] = name
+        out.line(f"mbarrier_wait({self._full[section]} + {self._stage}, {self._parity});")
+
+    def _back(self, count: int) -> str:
+        """The number of the stage of so many iterations ago."""
+        return stage_ago(self._stage, count, self.depths[self._section])
+
+    @contextmanager
+    def stage_before(self) -> Iterator[None]:
+        """Inside, tiles are those of the iteration before."""
+        now = self._now
+        self._now = {}
+        for load in self._rings:
+            self._now[load] = self._place(load, f"({self._back(1)})")
+        yield
+        self._now = now
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether an iteration is being written."""
+        return bool(self._now)
+
+    def give_back(self, count: int, condition: str) -> None:
+        """The stage of so many iterations ago may be filled again, where there was one; without a
+        ``condition`` there was.
+        """
+        if self.roles.has_producer:
+            self.out.line("__syncwarp();")
+            empty = self._empty[self._section]
+            back = self._back(count)
+            place = f"{empty} + {back if back.isidentifier() else f'({back})'}"
+            who = f"lane == 0 && {condition}" if condition else "lane == 0"
+            self.out.line(f"if ({who}) mbarrier_arrive({place});")
+
+    def end_iteration(self, section: int, has_exchanged: bool) -> None:
+        """At the end of an iteration: its stage is given back."""
+        if section not in self.loops:
+            super().end_iteration(section, has_exchanged)
+            return
+        out = self.out
+        if self.roles.has_producer:
+            if not self.lags:
+                out.line("__syncwarp();")
+                out.line(f"if (lane == 0) mbarrier_arrive({self._empty[section]} + {self._stage});")
+            if has_exchanged:
+                out.barrier("what threads have exchanged is read")
+        advance_stage(out, self._stage, self._parity, self.depths[section])
+        self._now = {}
+
+
+def served_loops(facts: BlockFacts, staged: Mapping[int, Staged]) -> dict[int, list[int]]:
+    """The loads of each section with a loop all of whose tiles the engine can fetch."""
+    found = {}
+    for number, section in enumerate(facts.block.sections):
+        loads = [n for n in section.nodes if n in staged]
+        are_served = all(engine_box(facts, staged[n]) for n in loads)
+        if section.loop is not None and loads and are_served:
+            found[number] = loads
+    return found
+
+
+def can_be_fed(facts: BlockFacts, staged: Mapping[int, Staged]) -> bool:
+    """Whether a warp of its own can fetch all that loops read."""
+    loops = (s for s in facts.block.sections if s.loop is not None)
+    reading = [s for s in loops if any(n in staged for n in s.nodes)]
+    return bool(reading) and len(served_loops(facts, staged)) == len(reading)

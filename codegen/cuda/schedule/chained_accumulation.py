@@ -1,0 +1,40 @@
+"""Products that are added to other sums: they add to the registers that hold these.
+
+X W + (X A) C: what multiplies by C goes on with the sums of X W, so that there is one set of them
+and nothing is added up behind both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.analysis.chained_sums import added_pair
+from mirage_py.codegen.cuda.layout.fragments import FMA
+from mirage_py.codegen.cuda.layout.layout_choice import Layouts
+
+
+@dataclass(frozen=True, slots=True)
+class AddedProducts:
+    """``first``: what began the sums with which each product goes on. ``by_addition``: the
+    additions that this leaves nothing to do, with their product.
+    """
+
+    first: dict[int, int]
+    by_addition: dict[int, int]
+
+
+def added_products(facts: BlockFacts, layouts: Layouts) -> AddedProducts:
+    """Those whose layouts are the same, and whole where tensor cores have them."""
+    found = AddedProducts({}, {})
+    for number in range(len(facts.block.nodes)):
+        pair = added_pair(facts, number)
+        if pair is None:
+            continue
+        first, last = pair
+        wholes = [layouts.own[n] for n in (*pair, number)]
+        parts = [layouts.parts[n] for n in pair]
+        is_fma = layouts.products[last].fragments.kind == FMA
+        if not is_fma and all(layout == wholes[0] for layout in (*wholes, *parts)):
+            found.first[last], found.by_addition[number] = first, last
+    return found

@@ -1,0 +1,104 @@
+"""Products of one left operand by several right ones of few columns as one instruction of a warp
+group.
+
+An instruction reads its left operand from shared memory, whatever the number of its columns. With
+fewer than 64 of them that takes longer than to multiply. So narrow tiles of right operands lie side
+by side in a stage, as panels of one tile would, and one instruction multiplies by all of them; its
+sums are those of all products, one behind the other. Launch option ``joins off``:
+an instruction for each product, for comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.layout.layout_choice import Layouts
+from mirage_py.codegen.cuda.layout.mma_partitioning import ProductPlan
+from mirage_py.codegen.cuda.layout.shared_tile import (
+    PANEL_BYTES,
+    TILE_ALIGNMENT_BYTES,
+    SharedTile,
+)
+from mirage_py.codegen.cuda.layout.staging import Staged
+from mirage_py.codegen.cuda.layout.wgmma_partitioning import ROW_BITS, matrix_of
+
+JOINS = "joins"
+# Columns of one instruction.
+_MOST_COLUMNS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """``products``, the ``loads`` of their right operands, and the columns of each, in the order in
+    which they lie in shared memory.
+    """
+
+    products: tuple[int, ...]
+    loads: tuple[int, ...]
+    columns: tuple[int, ...]
+
+
+def joined_products(
+    facts: BlockFacts, layouts: Layouts, staged: Mapping[int, Staged], section: int
+) -> list[Joined]:
+    """Those of a section with a loop that can be one instruction."""
+    alike: dict[Hashable, list[tuple[int, int, int]]] = {}
+    for product, plan in layouts.products.items():
+        if facts.section(product) != section or not _adds_tiles(facts, product, plan, section):
+            continue
+        load = facts.root(plan.right)
+        tile = staged[load].tile
+        left = facts.root(plan.left), plan.fragments.left
+        form = tile.row_bytes, len(tile.rows), tuple(b[0] for b in tile.rows)
+        alike.setdefault((left, form), []).append((1 << len(tile.columns), product, load))
+    found = []
+    for members in alike.values():
+        group: list[tuple[int, int, int]] = []
+        for one in sorted(members):
+            if group and sum(m[0] for m in group) + one[0] > _MOST_COLUMNS:
+                found.append(group)
+                group = []
+            group.append(one)
+        found.append(group)
+    return [_joined(group) for group in found if len(group) > 1]
+
+
+def _joined(group: Sequence[tuple[int, int, int]]) -> Joined:
+    columns, products, loads = zip(*group, strict=True)
+    return Joined(products, loads, columns)
+
+
+def _adds_tiles(facts: BlockFacts, product: int, plan: ProductPlan, section: int) -> bool:
+    """Whether all that a product does is to add to an accumulator, 64 rows of a tile for each warp
+    group, with all columns of another tile that it alone reads.
+    """
+    state, shape = facts.fused.get(product), plan.fragments.shape
+    left, right = facts.root(plan.left), facts.root(plan.right)
+    if state is None or facts.block.nodes[state].op != "accum_sum" or not plan.by_warp_groups:
+        return False
+    if facts.section(left) != section or facts.section(right) != section:
+        return False
+    if matrix_of(facts, left, shape.rows, shape.inner) is None:
+        return False
+    matrix = matrix_of(facts, right, shape.columns, shape.inner)
+    if matrix is None or not matrix.is_transposed or not _is_narrow_panel(matrix.tile):
+        return False
+    stores = (n for n, _ in facts.block.stores())
+    readers = [n for n in (*facts.emitted, *stores) if right in facts.inputs(n)]
+    warps = plan.fragments.result.warps
+    has_rows = all(b in shape.rows for b in warps if b is not None)
+    groups = sum(b in shape.rows[ROW_BITS:] for b in warps)
+    return has_rows and len(shape.rows) == ROW_BITS + groups and readers == [state]
+
+
+def _is_narrow_panel(tile: SharedTile) -> bool:
+    """Whether a tile has few columns, and another such panel may follow."""
+    is_narrow = tile.row_bytes == tile.swizzle_bytes < PANEL_BYTES
+    return is_narrow and tile.size_bytes % TILE_ALIGNMENT_BYTES == 0
+
+
+def joined_sums(names: Sequence[str], joined: Joined) -> str:
+    """What the sums of all products are called; ``names`` are those of the nodes."""
+    return f"{names[joined.products[0]]}_sums"

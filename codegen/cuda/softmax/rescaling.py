@@ -1,0 +1,150 @@
+"""Rescaled sums: the factors by which running maxima change them.
+
+With the launch option ``rescaling lazy`` a running maximum that only shifts exponents stays what it
+was until a position is above it by more than 2^8, and sums are multiplied only where a maximum of
+the warp has moved: after the first tiles hardly ever. The kernels of FlashAttention-4 (2025) do so
+too. Exponentials are then at most 2^8, which halves hold as precisely as 1. With ``optimistic`` it
+is not even computed before a thread's sum of exponentials is large (``optimistic.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mirage_py.codegen.cuda.schedule.lazy_maxima import has_room
+from mirage_py.codegen.cuda.text.layout import LANE_BITS, Layout
+from mirage_py.codegen.cuda.text.value import Value
+from mirage_py.codegen.cuda.writer.emission import Emission, Key
+from mirage_py.ugraph.ir.dtypes import BOOL, F32
+
+RESCALING, LAZY, OPTIMISTIC = "rescaling", "lazy", "optimistic"
+# How far positions may be above a lazy maximum, as exponents of 2 and of e.
+_SLACK_BASE_TWO, _SLACK = 8.0, 5.5
+# Sums of a thread from which on it is cheaper to ask whether they change.
+_WORDS_WORTH_A_VOTE = 8
+ONE = Layout((), (None,) * LANE_BITS, ())
+
+# How far above its positions an optimistic maximum is put, in the same two units. Where it is 2^8
+# above, what a float16 has left for small parts does not pass the float gate (causal attention).
+_HEADROOM_BASE_TWO, _HEADROOM = 4.0, 2.75
+
+# Gives a node's value in a layout.
+Need = Callable[[Key, Layout], Value]
+
+
+class Rescaling:
+    """Writes factors, and multiplies sums by them."""
+
+    def __init__(self, emission: Emission, need: Need) -> None:
+        self.out = emission
+        self.facts = emission.facts
+        self.need = need
+        # Running maxima that are found only where they have to be.
+        self.guessed: set[int] = set()
+
+    def factors(self, number: int) -> list[tuple[str, int, int]]:
+        """The factors of a rescaled sum: running maxima and their degrees."""
+        node = self.facts.block.nodes[number]
+        pairs = zip(node.args[1:], node.degrees, strict=True)
+        return [("scale", peak, degree) for peak, degree in pairs]
+
+    def degrees(self, peak: int) -> list[int]:
+        """The degrees in which sums are rescaled by a running maximum."""
+        found: dict[int, None] = {}
+        for user in self.facts.users[peak]:
+            if self.facts.block.nodes[user].op == "accum_rescaled":
+                found.update((d, None) for _, p, d in self.factors(user) if p == peak)
+        return list(found)
+
+    def rescale(self, number: int, only: Sequence[int] | None = None) -> None:
+        """Multiply a rescaled sum by what its running maxima have changed by; of these, by ``only``
+        some.
+        """
+        out = self.out
+        (state, *_) = out.held(number)
+        scales = [
+            self.need(key, state.layout.of_dims(self.facts.live(key[1])))
+            for key in self.factors(number)
+            if only is None or key[1] in only
+        ]
+        if not scales:
+            return
+        condition = self._change(number, state, scales) if only is None else ""
+        with out.only(condition), out.unrolled("r", state.words) as r:
+            factors = " * ".join(s.read_by(state.layout, r) for s in scales)
+            out.line(f"{state.word(r)} *= {factors};")
+
+    def _change(self, number: int, state: Value, scales: Sequence[Value]) -> str:
+        """C condition that a factor of the warp is not 1; empty where that is not known, or costs
+        more than it saves.
+        """
+        names: dict[str, None] = {}
+        for _, peak, _ in self.factors(number):
+            if peak in self.guessed and self.out.held(("rises", peak, 0)):
+                return self.out.held(("rises", peak, 0))[0].name
+        if state.words < _WORDS_WORTH_A_VOTE:
+            return ""
+        for (_, peak, _), scale in zip(self.factors(number), scales, strict=True):
+            rises, (value, *_) = self.out.held(("rises", peak, 0)), self.out.held(peak)
+            if not rises or scale.layout != value.layout:
+                return ""
+            names[rises[0].name] = None
+        return f"__any_sync(0xffffffffu, {' || '.join(names)})"
+
+    # -- lazy maxima -----------------------------------------------------------------------------
+
+    def is_lazy(self, peak: int) -> bool:
+        """Whether a running maximum may stay behind what it is the maximum of."""
+        return self.out.options.flag(RESCALING) == LAZY and self._may_be_low(peak)
+
+    def is_optimistic(self, peak: int) -> bool:
+        """Whether exponentials may be taken before their running maximum is known. Not where sums
+        are rescaled an iteration later (``overlap across``): by then factors are gone.
+        """
+        flag = self.out.options.flag
+        is_asked = flag(RESCALING) == OPTIMISTIC and flag("overlap") != "across"
+        return is_asked and self._may_be_low(peak)
+
+    def _may_be_low(self, peak: int) -> bool:
+        is_shift = self.facts.block.nodes[peak].attr == "shift"
+        return is_shift and self.degrees(peak) == [1] and has_room(self.facts, peak)
+
+    def declare_rise(self, peak: int) -> None:
+        """A variable that says whether a lazy maximum moves in this iteration."""
+        held = self.out.held(("rises", peak, 0))
+        if held:
+            self.out.line(f"{held[0].name} = false;")
+            return
+        value = Value(self.out.fresh(f"{self.out.names[peak]}_rises"), ONE, BOOL)
+        self.out.line(value.declaration("false"))
+        self.out.hold(("rises", peak, 0), value)
+
+    def raise_lazily(self, peak: int, word: str, top: str) -> None:
+        """The running maximum ``word`` and a position ``top`` that may be far above it."""
+        slack = _SLACK_BASE_TWO if peak in self.facts.shifts.shifts else _SLACK
+        name = f"{self.out.names[peak]}_top"
+        self.out.line(f"const float {name} = {top};")
+        with self.out.indented(f"if ({name} > {word} + {slack}f)"):
+            self.out.line(f"{word} = {name};")
+            self.out.line(f"{self.out.held(('rises', peak, 0))[0].name} = true;")
+
+    def raised(self, peak: int, top: str) -> str:
+        """What a running maximum becomes at least, for a position ``top``."""
+        if peak not in self.guessed:
+            return top
+        room = _HEADROOM_BASE_TWO if peak in self.facts.shifts.shifts else _HEADROOM
+        return f"{top} + {room}f"
+
+    def shift_again(self, peak: int, value: Value, whole: Value) -> None:
+        """The factors from a running maximum of one warp to that of all."""
+        out = self.out
+        power = "exp2_fast" if peak in self.facts.shifts.shifts else "exp_fast"
+        for degree in self.degrees(peak):
+            scale = Value(out.fresh(f"{out.names[peak]}_last"), value.layout, F32)
+            out.line(scale.declaration())
+            with out.unrolled("r", scale.words) as r:
+                difference = f"{value.word(r)} - {whole.read_by(value.layout, r)}"
+                if degree != 1:
+                    difference = f"({difference}) * {float(degree)}f"
+                out.line(f"{scale.word(r)} = {power}({difference});")
+            out.hold(("scale", peak, degree), scale)

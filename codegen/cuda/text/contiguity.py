@@ -1,0 +1,65 @@
+"""How many neighbours along a dimension are neighbours in memory, all at once."""
+
+from __future__ import annotations
+
+from math import gcd
+
+from mirage_py.ugraph.ir.index import IndexExpr
+from mirage_py.ugraph.ir.node import Access
+from mirage_py.ugraph.ir.program import Tensor
+
+# Tensors begin at multiples of this.
+ALIGNMENT_BYTES = 16
+
+
+def run_length(access: Access, tensor: Tensor, dim: str, limit: int) -> int:
+    """The largest power of two up to ``limit`` such that as many positions along ``dim``, the first
+    a multiple of it, lie side by side and begin at a multiple of their size.
+    """
+    run = 1
+    while 2 * run <= limit and _is_run(access, tensor, dim, 2 * run):
+        run *= 2
+    return run
+
+
+def _is_run(access: Access, tensor: Tensor, dim: str, run: int) -> bool:
+    if run * tensor.dtype.bytes > ALIGNMENT_BYTES:
+        return False
+    moves = 0
+    for expr, stride, extent in zip(
+        access.index, tensor.element_strides, tensor.shape, strict=True
+    ):
+        if extent == 1 or stride == 0:
+            continue
+        step, multiple = _along(expr, dim, run)
+        if step is None or (multiple * stride) % run:
+            return False
+        moves += step * stride
+    return moves == 1
+
+
+def _along(expr: IndexExpr, dim: str, run: int) -> tuple[int | None, int]:
+    """By how much an expression grows from one of ``run`` positions to the next, None if not
+    evenly; and what it is a multiple of at the first.
+    """
+    if expr.op == "dim":
+        return (1, run) if expr.name == dim else (0, 1)
+    if expr.op == "const":
+        return 0, abs(expr.value)
+    step, multiple = _along(expr.args[0], dim, run)
+    if step is None:
+        return None, 1
+    if expr.op == "add":
+        other, theirs = _along(expr.args[1], dim, run)
+        return (None, 1) if other is None else (step + other, gcd(multiple, theirs))
+    if expr.op == "mul":
+        return step * expr.value, abs(multiple * expr.value)
+    if step == 0:
+        if expr.op == "mod":
+            return 0, gcd(multiple, expr.value)
+        return 0, multiple // expr.value if multiple % expr.value == 0 else 1
+    if step != 1 or multiple % run or expr.value % run:
+        return None, 1
+    if expr.op == "mod":
+        return 1, gcd(multiple, expr.value)
+    return 0, multiple // expr.value if multiple % expr.value == 0 else 1

@@ -1,0 +1,95 @@
+"""A value in registers: its C name, its layout, and how its elements are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mirage_py.codegen.cuda.text.layout import Layout
+from mirage_py.codegen.text.operator_text import atom
+from mirage_py.ugraph.ir.dtypes import BOOL, DType
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """``is_packed``: pairs of halves in an ``unsigned`` each, the even register in its lower half;
+    otherwise one float for each register (for halves, one that is a half), or one bool.
+    """
+
+    name: str
+    layout: Layout
+    dtype: DType
+    is_packed: bool = False
+
+    @property
+    def words(self) -> int:
+        """Variables that it takes."""
+        return self.layout.register_count // (2 if self.is_packed else 1)
+
+    @property
+    def c_type(self) -> str:
+        """The type of its variables."""
+        if self.is_packed:
+            return "unsigned"
+        return "bool" if self.dtype == BOOL else "float"
+
+    def declaration(self, initial: str = "") -> str:
+        """Its declaration; ``initial`` is the value that all begin with."""
+        if self.words == 1:
+            return f"{self.c_type} {self.name}{f' = {initial}' if initial else ''};"
+        # A vector access may fill several words at once.
+        aligned = "alignas(16) " if self.words >= 2 else ""
+        return f"{aligned}{self.c_type} {self.name}[{self.words}]{' = {}' if initial else ''};"
+
+    def word(self, index: str) -> str:
+        """The variable at ``index``."""
+        return self.name if self.words == 1 else f"{self.name}[{index}]"
+
+    def at(self, register: str) -> str:
+        """The element in a register, as a float or bool."""
+        if not self.is_packed:
+            return self.word(register)
+        half = self.dtype.name
+        if register.isdigit():
+            which = "high" if int(register) & 1 else "low"
+            return f"{which}_{half}({self.word(str(int(register) >> 1))})"
+        grouped = atom(register)
+        word = self.word(f"{grouped} >> 1")
+        return f"({grouped} & 1 ? high_{half}({word}) : low_{half}({word}))"
+
+    def read_by(self, reader: Layout, variable: str) -> str:
+        """The element that register ``variable`` of a layout over more dimensions needs."""
+        return self.at(self.place_for(reader, variable))
+
+    def place_for(self, reader: Layout, variable: str) -> str:
+        """The register that register ``variable`` of a layout over more dimensions needs."""
+        if not self.layout.registers:
+            return "0"
+        if variable.isdigit():
+            return str(self._constant_place(reader, int(variable)))
+        if self.layout.registers == reader.registers:
+            return variable
+        return _bare(reader.register_in(self.layout, variable))
+
+    def _constant_place(self, reader: Layout, register: int) -> int:
+        place = {bit: n for n, bit in enumerate(self.layout.registers)}
+        return sum(
+            (register >> n & 1) << place[bit]
+            for n, bit in enumerate(reader.registers)
+            if bit in place
+        )
+
+    def renamed(self, name: str) -> Value:
+        """The same under another name."""
+        return replace(self, name=name)
+
+
+def _bare(text: str) -> str:
+    """Without the parentheses around all of it."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0 and position < len(text) - 1:
+            return text
+    return text[1:-1]

@@ -1,0 +1,199 @@
+"""Ways between global memory, shared memory and registers."""
+
+from __future__ import annotations
+
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.layout.blocked import copied
+from mirage_py.codegen.cuda.layout.shared_tile import SharedTile
+from mirage_py.codegen.cuda.layout.staging import Staged, matrix_layout, vector_run
+from mirage_py.codegen.cuda.text.c_text import added, index_text
+from mirage_py.codegen.cuda.text.layout import Layout
+from mirage_py.codegen.cuda.text.linear_text import is_only_copy
+from mirage_py.codegen.cuda.text.value import Value
+from mirage_py.codegen.cuda.writer.emission import Emission
+from mirage_py.codegen.text.operator_text import atom
+from mirage_py.ugraph.ir.dtypes import BOOL, DType
+from mirage_py.ugraph.ir.node import Node
+
+# What an access of so many bytes goes through.
+VECTORS = {16: "uint4", 8: "uint2", 4: "unsigned"}
+_MATRICES = 4
+
+
+class Copies:
+    """Writes loads, copies and stores."""
+
+    def __init__(self, emission: Emission) -> None:
+        self.out = emission
+        self.facts = emission.facts
+
+    # -- global memory ---------------------------------------------------------------------------
+
+    def offset(self, node: Node, layouts: dict[str, Layout]) -> str:
+        """Elements from a tensor's first one to where an access points."""
+        tensor = self.facts.tensors[node.access.tensor]
+        names = self.out.positions(layouts)
+        terms = []
+        for expr, stride, extent in zip(
+            node.access.index, tensor.element_strides, tensor.shape, strict=True
+        ):
+            if stride == 0 or extent == 1:
+                continue
+            text = index_text(expr, names)
+            if text != "0":
+                terms.append(text if stride == 1 else f"{atom(text)} * {stride}")
+        return added(*terms)
+
+    def loaded(self, load: int, want: Layout, only: str = "") -> Value:
+        """A load straight into registers; ``only`` is the C condition of the threads that do."""
+        out, facts = self.out, self.facts
+        node = facts.block.nodes[load]
+        dtype = facts.dtypes[load]
+        vector = vector_of(facts, load, want)
+        is_packed = dtype.is_half and vector > 1
+        value = Value(out.value_name(load), want, dtype, is_packed)
+        layout = Layout(want.registers[vector.bit_length() - 1 :], want.lanes, want.warps)
+        out.line(f"{value.declaration()}  // {node.access}")
+        count = want.register_count // vector
+        with out.only(only), out.unrolled("i", count) as i:
+            layouts = {i: layout}
+            inside = out.in_range(facts.live(load), facts.section(load), layouts)
+            place = f"{node.access.tensor} + {self.offset(node, layouts)}"
+            self._load_line(value, i, place, vector, inside, node.access.tensor)
+        return value
+
+    def _load_line(
+        self, value: Value, i: str, place: str, vector: int, inside: str, tensor: str
+    ) -> None:
+        width = vector * value.dtype.bytes
+        if not value.dtype.is_float:
+            text, zero = f"*({place})", "false" if value.dtype == BOOL else "0.0f"
+            self.out.line(f"{value.word(i)} = {f'{inside} ? {text} : {zero}' if inside else text};")
+            return
+        streams = self.out.options.flag(f"evict:{tensor}") == "evict_first"
+        if width < 4:
+            text = f"reinterpret_cast<const unsigned short*>({place})[0]"
+            text = f"low_{value.dtype.name}({text})"
+            zero = "0.0f"
+        elif value.dtype.is_half or vector > 1:
+            kind = VECTORS[width]
+            text = f"*reinterpret_cast<const {kind}*>({place})"
+            if streams:
+                text = f"load_{width}_evict_first({place})"
+            zero = "0u" if kind == "unsigned" else f"{kind}{{}}"
+        else:
+            text, zero = f"{place.split(' + ', 1)[0]}[{place.split(' + ', 1)[1]}]", "0.0f"
+        if inside:
+            text = f"{inside} ? {text} : {zero}"
+        words = max(1, width // 4)
+        if words == 1 and (value.is_packed or vector == 1):
+            self.out.line(f"{value.word(i)} = {text};")
+            return
+        kind = VECTORS[width]
+        start = value.word("0" if i == "0" else f"{words} * {i}")
+        self.out.line(f"*reinterpret_cast<{kind}*>(&{start}) = {text};")
+
+    # -- to shared memory ------------------------------------------------------------------------
+
+    def issue(self, staged: Staged, buffer: str) -> None:
+        """Start the copies of a tile to where ``buffer`` points."""
+        out, facts = self.out, self.facts
+        node = facts.block.nodes[staged.load]
+        layout = copied(staged.tile.bits, staged.vector, out.warp_bits)
+        only = is_only_copy(layout)
+        with out.only(only), out.unrolled("i", layout.register_count) as i:
+            layouts = {i: layout}
+            inside = out.in_range(facts.live(staged.load), facts.section(staged.load), layouts)
+            source = f"{node.access.tensor} + {self.offset(node, layouts)}"
+            target = f"{buffer} + {self.tile_offset(staged.tile, layouts)}"
+            if staged.is_asynchronous:
+                width = staged.copy_bytes
+                out.line(f"cp_async_{width}({target}, {source}, {inside or 'true'});")
+            else:
+                kind = "unsigned short"
+                read = f"reinterpret_cast<const {kind}*>({source})[0]"
+                read = f"{inside} ? {read} : ({kind})0" if inside else read
+                out.line(f"*reinterpret_cast<{kind}*>({target}) = {read};")
+
+    def tile_offset(self, tile: SharedTile, layouts: dict[str, Layout]) -> str:
+        """Bytes from a tile's first to the element that layouts point to."""
+        thread, registers, piece = tile.offset(layouts, self.out.interned)
+        return added(thread, registers, piece)
+
+    # -- from shared memory ----------------------------------------------------------------------
+
+    def read(
+        self, staged: Staged, buffer: str, want: Layout, name: str, steps: dict[str, Layout]
+    ) -> Value:
+        """A staged tile, or the part of it that ``steps`` choose, in registers."""
+        dtype = self.facts.dtypes[staged.load]
+        return self.read_tile(staged.tile, dtype, buffer, want, name, steps)
+
+    def read_tile(
+        self,
+        tile: SharedTile,
+        dtype: DType,
+        buffer: str,
+        want: Layout,
+        name: str,
+        steps: dict[str, Layout],
+    ) -> Value:
+        """A tile in shared memory, or the part of it that ``steps`` choose, in registers."""
+        matrix = matrix_layout(tile, want) if dtype.is_half else None
+        if matrix is not None:
+            return self._matrices(tile, dtype, buffer, want, name, steps, matrix)
+        out = self.out
+        vector = 1
+        if want.registers and want.registers[0][0] == tile.dim:
+            vector = min(want.register_run(tile.dim), 16 // tile.element_bytes)
+        packed = dtype.is_half and vector > 1
+        value = Value(name, want, dtype, packed)
+        out.line(value.declaration())
+        width = vector * tile.element_bytes
+        layout = Layout(want.registers[vector.bit_length() - 1 :], want.lanes, want.warps)
+        with out.unrolled("i", want.register_count // vector) as i:
+            place = f"{buffer} + {self.tile_offset(tile, {i: layout, **steps})}"
+            if width == 2:
+                read = f"*reinterpret_cast<const unsigned short*>({place})"
+                out.line(f"{value.word(i)} = low_{dtype.name}({read});")
+            elif width == 4 and not dtype.is_half:
+                out.line(f"{value.word(i)} = *reinterpret_cast<const float*>({place});")
+            else:
+                kind, words = VECTORS[width], width // 4
+                first = value.word(f"{words} * {i}" if words > 1 and i != "0" else i)
+                target = first if words == 1 else f"*reinterpret_cast<{kind}*>(&{first})"
+                out.line(f"{target} = *reinterpret_cast<const {kind}*>({place});")
+        return value
+
+    def _matrices(
+        self,
+        tile: SharedTile,
+        dtype: DType,
+        buffer: str,
+        want: Layout,
+        name: str,
+        steps: dict[str, Layout],
+        matrix: tuple[Layout, bool],
+    ) -> Value:
+        out = self.out
+        layout, transposes = matrix
+        value = Value(name, want, dtype, is_packed=True)
+        out.line(value.declaration())
+        count = min(_MATRICES, value.words)
+        suffix = "_trans" if transposes else ""
+        with out.unrolled("i", value.words // count) as i:
+            base = "" if i == "0" else f"{count} * {i} + "
+            words = ", ".join(value.word(f"{base}{n}") for n in range(count))
+            place = self.tile_offset(tile, {i: layout, **steps})
+            out.line(f"ldmatrix_x{count}{suffix}({words}, {buffer} + {place});")
+        return value
+
+
+def vector_of(facts: BlockFacts, access: int, layout: Layout) -> int:
+    """The most elements that each thread can load or store at once."""
+    if not layout.registers:
+        return 1
+    dim = layout.registers[0][0]
+    if dim not in facts.block.nodes[access].dims:
+        return 1
+    return vector_run(facts, access, dim, layout.register_run(dim))

@@ -1,0 +1,50 @@
+"""What the CUDA emitter hands to the runtime: the text of a kernel and how it is launched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.program import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """How the copy engine of sm_90 sees a tensor (``cuTensorMapEncodeTiled``).
+
+    ``shape`` and ``box`` count elements, ``strides_bytes`` the bytes from one to the next; all have
+    the contiguous axis first, which ``strides_bytes`` leaves out. ``swizzle_bytes`` is 0, 32, 64 or
+    128. Elements outside of the tensor arrive as zeros.
+    """
+
+    name: str
+    tensor: str
+    shape: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CudaKernel:
+    """One kernel. ``source`` is a file that nvcc and NVRTC compile alone; ``body`` is the same
+    without the device functions it uses, for which a CPU has others.
+
+    Parameters are the addresses of ``pointers``, then ``tensor_maps`` by value. ``grid`` counts
+    blocks, of which ``cluster`` neighbours form a thread-block cluster (1: none). ``smem_bytes`` is
+    dynamic shared memory. ``capability`` is what the text is for: 80, or 90 for sm_90a.
+    ``starts_early``: the GPU may place its blocks before the kernel in front of it has ended.
+    """
+
+    name: str
+    source: str
+    body: str
+    pointers: tuple[Tensor, ...]
+    tensor_maps: tuple[TensorMap, ...]
+    grid: int
+    cluster: int
+    threads: int
+    smem_bytes: int
+    capability: int
+    options: LaunchOptions
+    starts_early: bool = False

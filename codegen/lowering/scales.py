@@ -1,0 +1,168 @@
+"""Constant factors of logits, moved behind the product and into the exponential.
+
+Attention divides queries or scores by sqrt(d). A query that is divided before the product is
+rounded to half precision once more; where logits are in the thousands that moves the softmax to
+another key. Behind the product the factor costs a multiplication an element, unless it goes all the
+way into the exponential, which multiplies by log2(e) anyway:
+
+    exp(where(m, (c q) . k, -inf) - s)  ->  exp(c where(m, q . k, -inf) - s)
+    max(c x)                            ->  c max(x)                            for c > 0
+
+Only factors of which nothing but a softmax sees the result move.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from mirage_py.ugraph.ir.ugraph import BlockGraph
+from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block
+
+# Factors beyond these could take logits out of the range of float32.
+_SMALLEST, _LARGEST = 1e-6, 1e6
+
+
+def with_late_scales(block: BlockGraph) -> BlockGraph:
+    """The block graph with factors of logits where they cost nothing; positions of nodes change."""
+    scaled = _Scales(block)
+    return rebuild_block(block, _Rule(block, scaled)) if scaled.roots else block
+
+
+class _Scales:
+    """Which nodes are a constant factor times something that a softmax alone reads.
+
+    ``roots`` are products with a scaled operand, or scaled products: {node: factor}.
+    """
+
+    def __init__(self, block: BlockGraph) -> None:
+        self.nodes = block.nodes
+        self.users: list[list[int]] = [[] for _ in self.nodes]
+        for number, node in enumerate(self.nodes):
+            for argument in node.args:
+                self.users[argument].append(number)
+        self.roots: dict[int, float] = {}
+        stay: dict[int, None] = {}
+        for number in range(len(self.nodes)):
+            factor = self._factor(number)
+            if factor is not None and self._is_absorbed(number):
+                self.roots[number] = factor
+            elif factor is not None:
+                stay[number] = None
+        self._keep_together(stay)
+
+    def scaled(self, number: int) -> tuple[int, float] | None:
+        """What a node multiplies by a constant, and the constant."""
+        node = self.nodes[number]
+        if node.op not in ("mul", "div"):
+            return None
+        x, y = node.args
+        if node.op == "mul" and self.nodes[x].op == "const":
+            x, y = y, x
+        value = self.nodes[y].attr
+        if self.nodes[y].op != "const" or not isinstance(value, float) or value <= 0.0:
+            return None
+        factor = value if node.op == "mul" else 1.0 / value
+        return (x, factor) if _SMALLEST < factor < _LARGEST else None
+
+    def operand(self, product: int) -> tuple[int, int, float] | None:
+        """The operand of a product that is a scaled load: its place, the load and the factor."""
+        for place, argument in enumerate(self.nodes[product].args):
+            found = self.scaled(argument)
+            if found is not None and self.nodes[found[0]].op == "load":
+                return place, *found
+        return None
+
+    def _factor(self, number: int) -> float | None:
+        if self.nodes[number].op == "matmul":
+            operand = self.operand(number)
+            return operand[2] if operand else None
+        found = self.scaled(number)
+        if found is None or self.nodes[found[0]].op != "matmul" or found[0] in self.roots:
+            return None
+        return found[1]
+
+    def _is_absorbed(self, number: int) -> bool:
+        """Whether all that reads a node is a softmax, through masks."""
+        users = self.users[number]
+        return bool(users) and all(self._absorbs(u, number) for u in users)
+
+    def _absorbs(self, user: int, number: int) -> bool:
+        node = self.nodes[user]
+        if node.op == "where":
+            # A constant that is seen would have to be divided by the factor.
+            is_masked = self.nodes[node.args[2]].attr == -inf
+            return node.args[1] == number and is_masked and self._is_absorbed(user)
+        if node.op == "sub":
+            exps = [self.nodes[u].op for u in self.users[user]]
+            return node.args[0] == number and bool(exps) and set(exps) == {"exp"}
+        return node.op == "max"
+
+    def _keep_together(self, stay: dict[int, None]) -> None:
+        """Logits that share a shift with some that ``stay`` as they are stay too: otherwise the
+        shift would be the maximum of logits that are rounded otherwise, and exponentials of large
+        ones could be infinite.
+        """
+        while stay:
+            shifts = {s for number in stay for s in self._shifts(number)}
+            stay = {n: None for n in self.roots if not shifts.isdisjoint(self._shifts(n))}
+            for number in stay:
+                del self.roots[number]
+
+    def _shifts(self, number: int) -> set[int]:
+        """The shifts of logits: maxima of them, and what is subtracted from them."""
+        found: set[int] = set()
+        todo = [number]
+        while todo:
+            at = todo.pop()
+            for user in self.users[at]:
+                node = self.nodes[user]
+                if node.op == "sub" and node.args[0] == at:
+                    found.add(node.args[1])
+                elif node.op in ("max", "accum_max"):
+                    found.add(user)
+                    todo.append(user)
+                elif node.op == "where":
+                    todo.append(user)
+        return found
+
+
+class _Rule:
+    def __init__(self, block: BlockGraph, scales: _Scales) -> None:
+        self.block = block
+        self.scales = scales
+        # Nodes without their factor, and the factor.
+        self.bare: dict[int, tuple[int, float]] = {}
+
+    def __call__(self, new: NewNodes, number: int) -> int | None:
+        node = self.block.nodes[number]
+        if number in self.scales.roots:
+            self.bare[number] = self._root(new, number), self.scales.roots[number]
+            return None
+        if node.op == "where" and node.args[1] in self.bare:
+            bare, factor = self.bare[node.args[1]]
+            args = (new.place[node.args[0]], bare, new.place[node.args[2]])
+            self.bare[number] = new.add("where", args, None, node.dims), factor
+            return None
+        if node.op == "max" and node.args[0] in self.bare:
+            bare, factor = self.bare[node.args[0]]
+            return _times(new, new.add("max", (bare,), node.attr, node.dims), factor)
+        scaled = dict.fromkeys(a for a in node.args if a in self.bare)
+        return new.copy(number, {a: _times(new, *self.bare[a]) for a in scaled})
+
+    def _root(self, new: NewNodes, number: int) -> int:
+        """The node without its factor."""
+        node = self.block.nodes[number]
+        if node.op != "matmul":
+            found = self.scales.scaled(number)
+            assert found is not None
+            return new.place[found[0]]
+        operand = self.scales.operand(number)
+        assert operand is not None
+        args = [new.place[a] for a in node.args]
+        args[operand[0]] = new.place[operand[1]]
+        return new.add("matmul", args, node.attr, node.dims)
+
+
+def _times(new: NewNodes, number: int, factor: float) -> int:
+    constant = new.add("const", (), factor)
+    return new.add("mul", (number, constant), None, new.nodes[number].dims)

@@ -1,0 +1,97 @@
+"""What was optimised once is looked up: the same question searches, compiles and times nothing."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict, dataclass
+
+from mirage_py.cache.stored_result import stored_result
+from mirage_py.errors import MirageError
+from mirage_py.result import Result
+from mirage_py.runtime.store.artifact import Artifact
+from mirage_py.runtime.store.cache import ResultCache, cache_key
+from mirage_py.runtime.store.seals import is_sealed
+from mirage_py.search.enumerate.search import SearchLimits
+from mirage_py.ugraph.ir.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Everything that the result of an optimisation may depend on.
+
+    ``measured`` says whether a GPU times the candidates; ``budget`` is in seconds.
+    """
+
+    program: Program
+    target: str
+    backend: str
+    effort: str
+    seed: int
+    measured: bool
+    budget: float | None = None
+    limits: SearchLimits | None = None
+
+    @property
+    def key(self) -> str:
+        """The name of its result in the cache."""
+        settings = {
+            "effort": self.effort,
+            "seed": str(self.seed),
+            "measured": str(self.measured),
+        }
+        if self.budget is not None:
+            settings["budget"] = str(self.budget)
+        if self.limits is not None and self.limits != SearchLimits():
+            settings["limits"] = str(sorted(asdict(self.limits).items()))
+        return cache_key(self.program, self.target, self.backend, settings)
+
+
+def is_known(question: Question) -> bool:
+    """Whether the cache has an entry for a question, without reading it."""
+    return ResultCache().folder(question.target, question.key).is_dir()
+
+
+def known_artifact(question: Question) -> Artifact | None:
+    """What the cache holds for a question."""
+    return trusted_entry(ResultCache(), question.program, question.target, question.key)
+
+
+def trusted_entry(store: ResultCache, program: Program, target: str, key: str) -> Artifact | None:
+    """An entry for a program that was found or verified by this user; any other is verified now,
+    once, and goes where it is wrong.
+    """
+    held = store.get(target, key)
+    # An entry that was imported under another program's key is none.
+    if held is None or held.program.digest != program.digest:
+        return None
+    if is_sealed(held):
+        return held
+    from mirage_py.cache.foreign_results import verified_here
+
+    try:
+        found = verified_here(held, target)
+    except MirageError as error:
+        warnings.warn(
+            f"an entry of the cache is not used: {error.what}", RuntimeWarning, stacklevel=3
+        )
+        store.drop(target, key)
+        return None
+    store.put(target, key, program=found.program, plan=found.plan, report=found.report)
+    return found
+
+
+def known_result(question: Question) -> Result | None:
+    """The result for a question that was asked before."""
+    held = known_artifact(question)
+    return stored_result(question.program, held) if held is not None else None
+
+
+def keep(question: Question, result: Result) -> None:
+    """Keep a result for the next time its question is asked."""
+    ResultCache().put(
+        question.target,
+        question.key,
+        program=question.program,
+        plan=result.plan,
+        report=result.document(),
+    )

@@ -1,0 +1,133 @@
+"""``mirage-py explain``: why a result is equal, how it was found and what was rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from mirage_py.arguments import path_of
+from mirage_py.cli.input.number_options import Seed
+from mirage_py.cli.shell.screen import Screen, stdout_to_stderr
+from mirage_py.targets import ALL_TARGETS
+
+if TYPE_CHECKING:
+    from mirage_py.cli.explain.explanation import Explanation
+
+
+@click.command(short_help="Say why a result is equal, how it was found, what was rejected.")
+@click.argument("subject", metavar="ARTIFACT|SPEC")
+@click.option(
+    "--target",
+    type=click.Choice(["auto", *(t.name for t in ALL_TARGETS)], case_sensitive=False),
+    default="auto",
+    show_default=True,
+    help="GPU to search for, for a spec; an artifact has its own.",
+)
+@click.option(
+    "--seed", type=Seed(), default=0, show_default=True, help="Seed of every random choice."
+)
+@click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="NAME=N",
+    help="Bound of the search, as in max_tensors=6000; for a spec.",
+)
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=dtype[d0,d1,...]",
+    help="Argument of the function; once for each.",
+)
+@click.option(
+    "--size", "sizes", multiple=True, metavar="NAME=N", help="Size of the spec, as in B=16."
+)
+@click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
+@click.pass_obj
+def explain(
+    screen: Screen,
+    subject: str,
+    target: str,
+    seed: int,
+    limits: tuple[str, ...],
+    inputs: tuple[str, ...],
+    sizes: tuple[str, ...],
+    json: bool,
+) -> None:
+    """Say why a result is equal, how it was found and what was rejected.
+
+    Of an artifact: what its kernels do, the evidence that they are right, the search from the first
+    candidate to the winner, and what came next. Of a spec or module.py:function: the same search,
+    without measuring, and what would have to change where it finds nothing. Of a µGraph: what its
+    kernels do.
+
+    \b
+    mirage-py explain softmax.mirage
+    mirage-py explain examples/attention.math --target a100 --limit max_kernels=1
+    """  # noqa: D301  \b is click's mark for lines that stay as they are
+    with stdout_to_stderr(), screen.progress() as progress:
+        progress("reading")
+        if path_of("subject", subject).is_dir():
+            given = {"--target": target != "auto", "--limit": limits, "--size": sizes}
+            _refuse_options(subject, {**given, "--input": inputs})
+            explanation = _of_artifact(subject)
+        else:
+            explanation = _of_search(subject, target.lower(), seed, limits, inputs, sizes, progress)
+    if json:
+        screen.document(explanation.document())
+        return
+    from mirage_py.cli.explain.explanation_text import explanation_text
+
+    screen.out(explanation_text(explanation))
+
+
+def _refuse_options(subject: str, given: Mapping[str, object]) -> None:
+    from mirage_py.errors import InputError
+
+    for option, value in given.items():
+        if value:
+            raise InputError(
+                f"{option} is for a search that is yet to be made",
+                where=subject,
+                why="an artifact holds the search that was made for it",
+                repair=f"leave {option} out, or name a spec",
+            )
+
+
+def _of_artifact(subject: str) -> Explanation:
+    from mirage_py.cli.explain.explanation import of_artifact
+    from mirage_py.runtime.store.artifact import load_artifact
+
+    return of_artifact(subject, load_artifact(subject))
+
+
+def _of_search(
+    subject: str,
+    target: str,
+    seed: int,
+    limits: Sequence[str],
+    inputs: Sequence[str],
+    sizes: Sequence[str],
+    progress: Callable[[str], None],
+) -> Explanation:
+    from mirage_py.cli.input.subject import read_subject
+
+    held = read_subject(subject, inputs=inputs, sizes=sizes)
+    from mirage_py.cli.explain.explanation import of_search, of_ugraph
+
+    if held.ugraph is not None:
+        return of_ugraph(subject, held.ugraph)
+    from mirage_py.cli.input.search_limits import read_limits
+
+    bounds = read_limits(limits)
+    # After the input was found right: this import takes longer than reading it.
+    from mirage_py.pipeline.pipeline import rank_plans, resolve_target
+
+    chosen, _ = resolve_target(target)
+    ranking = rank_plans(
+        held.program, chosen, effort="none", seed=seed, limits=bounds, progress=progress
+    )
+    return of_search(subject, ranking)

@@ -1,0 +1,208 @@
+"""``mirage-py superoptimize``: the main job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mirage_py.cli.input.number_options import Seconds, Seed
+from mirage_py.cli.shell.interrupts import stop_on_interrupt
+from mirage_py.cli.shell.screen import Screen, stdout_to_stderr
+from mirage_py.targets import ALL_TARGETS
+
+if TYPE_CHECKING:
+    from mirage_py.result import Result
+
+NO_IMPROVEMENT = 3
+NOTHING_RAN = 6
+INTERRUPTED = 130
+
+
+@click.command(short_help="Find faster kernels for a program, with evidence that they are right.")
+@click.argument("spec", metavar="SPEC")
+@click.option(
+    "--target",
+    type=click.Choice(["auto", *(t.name for t in ALL_TARGETS)], case_sensitive=False),
+    default="auto",
+    show_default=True,
+    help="GPU to optimise for; auto is the one in this machine, else h200.",
+)
+@click.option(
+    "--backend",
+    type=click.Choice(["auto", "triton", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="What the kernels are written in.",
+)
+@click.option(
+    "--effort",
+    type=click.Choice(["none", "quick", "full"]),
+    default="quick",
+    show_default=True,
+    help="How many candidates are compared; none measures nothing.",
+)
+@click.option(
+    "--budget",
+    type=Seconds(),
+    metavar="SECONDS",
+    help="Stop after this time, with the best so far.",
+)
+@click.option(
+    "--seed", type=Seed(), default=0, show_default=True, help="Seed of every random choice."
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder of the artifact.  [default: ./NAME.mirage]",
+)
+@click.option(
+    "--journal",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Keep what the search has done here, and go on from it.",
+)
+@click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="NAME=N",
+    help="Bound of the search, as in max_tensors=6000.",
+)
+@click.option("--no-cache", is_flag=True, help="Search anew, though the result is known.")
+@click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
+@click.option("--require-speedup", is_flag=True, help="Exit with 3 unless it got faster.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=dtype[d0,d1,...]",
+    help="Argument of the function; once for each.",
+)
+@click.option(
+    "--size", "sizes", multiple=True, metavar="NAME=N", help="Size of the spec, as in B=16."
+)
+@click.pass_obj
+def superoptimize(
+    screen: Screen,
+    spec: str,
+    target: str,
+    backend: str,
+    effort: str,
+    budget: float | None,
+    seed: int,
+    output: Path | None,
+    journal: Path | None,
+    limits: tuple[str, ...],
+    no_cache: bool,
+    json: bool,
+    require_speedup: bool,
+    inputs: tuple[str, ...],
+    sizes: tuple[str, ...],
+) -> int:
+    """Find faster kernels for a program, with evidence that they are right.
+
+    SPEC is a math spec (*.math), or module.py:function with an --input for each argument (or with a
+    function example_inputs() in the module).
+
+    \b
+    mirage-py superoptimize examples/rmsnorm_matmul.math --target h200
+    mirage-py superoptimize model.py:mlp --input x=f16[16,4096] --input w=f16[4096,4096]
+    """  # noqa: D301  \b is click's mark for lines that stay as they are
+    with stdout_to_stderr(), screen.progress() as progress:
+        from mirage_py.cli.input.output_folder import check_output, save_result
+        from mirage_py.cli.input.source import read_source
+
+        progress("reading")
+        source = read_source(spec, inputs=inputs, sizes=sizes)
+        folder = output or Path(f"{source.program.name}.mirage")
+        check_output(folder)
+        # After the input was found right: this import takes longer than reading it.
+        from mirage_py.cache.known_results import keep, known_result
+        from mirage_py.cli.input.search_limits import read_limits
+        from mirage_py.pipeline import pipeline
+        from mirage_py.settings import Settings
+
+        bounds = read_limits(limits)
+        options = pipeline.Options(target.lower(), backend, effort, budget, seed)
+        with_cache = not (no_cache or Settings.from_env().no_cache)
+        question = pipeline.question_of(source.program, options, bounds)
+        result = known_result(question) if with_cache else None
+        if result is not None:
+            result = _under_name(result, source.program.name)
+        if result is None:
+            with stop_on_interrupt() as should_stop:
+                result = pipeline.optimize(
+                    source.program,
+                    target=target.lower(),
+                    backend=backend,
+                    effort=effort,
+                    budget=budget,
+                    seed=seed,
+                    baselines=source.baselines or None,
+                    limits=bounds,
+                    progress=progress,
+                    should_stop=should_stop,
+                    journal=journal,
+                )
+            if with_cache and not result.interrupted and not _nothing_ran(result):
+                keep(question, result)
+        progress("saving")
+        result = save_result(result, folder)
+    _report(screen, result, json=json)
+    return _exit_code(screen, result, require_speedup=require_speedup, journal=journal)
+
+
+def _under_name(result: Result, name: str) -> Result:
+    """A known result says so where it was found under another name, which its kernels have."""
+    found_as = name if result.ugraph is None else result.ugraph.program.name
+    if found_as == name:
+        return result
+    note = f"the same program was searched as '{found_as}', and its kernels are called so"
+    return replace(result, notes=(*result.notes, note))
+
+
+def _report(screen: Screen, result: Result, *, json: bool) -> None:
+    if json:
+        screen.document(result.document())
+        return
+    from mirage_py.cli.explain.summary import summary
+    from mirage_py.cli.input.output_folder import kernel_files
+
+    assert result.artifact is not None
+    screen.out(summary(result, kernel_files(result.artifact)))
+    for candidate in result.candidates:
+        if screen.verbose and not candidate.passed:
+            screen.message(f"dropped {candidate.timing.name}: {candidate.reason}")
+
+
+def _nothing_ran(result: Result) -> bool:
+    """Whether there were candidates, and none of them was right."""
+    dropped = bool(result.candidates) and not any(c.passed for c in result.candidates)
+    return result.plan is None and dropped
+
+
+def _exit_code(
+    screen: Screen, result: Result, *, require_speedup: bool, journal: Path | None
+) -> int:
+    if result.interrupted:
+        goes_on = (
+            "" if journal else "\n  try: with --journal FILE the next search goes on from here"
+        )
+        screen.message(f"interrupted: this is the best so far{goes_on}")
+        return INTERRUPTED
+    if _nothing_ran(result):
+        screen.message(
+            f"none of {len(result.candidates)} candidates ran and gave the right result: the "
+            "original program stays\n  try: mirage-py -v superoptimize ... says why of each"
+        )
+        return NOTHING_RAN
+    if require_speedup and (result.plan is None or result.speedup <= 1.0):
+        stays = "the original program stays" if result.plan is None else "the artifact has its best"
+        screen.message(f"no improvement, {result.speedup:.2f}x: {stays}")
+        return NO_IMPROVEMENT
+    return 0

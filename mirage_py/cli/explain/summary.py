@@ -1,0 +1,90 @@
+"""A result in words: what ``superoptimize`` prints on stdout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mirage_py.cli.explain.funnel import kinds_text
+from mirage_py.cli.format.kernel_format import count_text
+from mirage_py.cli.format.reach_format import is_certificate, reach_words
+from mirage_py.result import Evidence, Result, SearchSummary, Timing
+from mirage_py.search.tilings.kinds import describe
+from mirage_py.ugraph.text.text_form import format_ugraph
+from mirage_py.verify.numerical_check.check_strength import sets_text
+from mirage_py.verify.numerical_check.float_case import SetFinding
+
+_WORDS = {"model": "predicted", "measured": "measured"}
+_LABEL_WIDTH = 10
+
+
+def summary(result: Result, files: Sequence[Path]) -> str:
+    """The µGraph, then one fact a line; ``files`` are the sources of the kernels."""
+    lines: list[str] = []
+    if result.ugraph is not None:
+        lines += [format_ugraph(result.ugraph).rstrip(), ""]
+    for label, text in _facts(result, files):
+        lines.append(f"{label:<{_LABEL_WIDTH}} {text}".rstrip())
+    return "\n".join(lines)
+
+
+def _facts(result: Result, files: Sequence[Path]) -> Iterator[tuple[str, str]]:
+    if result.evidence is not None:
+        yield from _verification(result.evidence)
+    yield "search", _search(result.search)
+    yield "", _found(result.search)
+    for reason, count in sorted(result.search.pruned.items(), key=lambda item: -item[1]):
+        example = result.search.examples.get(reason, "")
+        yield "", f"pruned {count:>7}  {reason}" + (f", as {example}" if example else "")
+    if result.ugraph is not None:
+        names = ", ".join(kernel.name for kernel in result.ugraph.kernels)
+        yield "kernels", f"{describe(result.ugraph)} ({names})"
+    yield result.backend, ", ".join(map(str, files)) or "none: the original program is the result"
+    yield "baseline", _time(result.baseline)
+    floor = f"roofline bound {result.search.lower_bound_us:.2f} us, gap {result.search.gap:.0%}"
+    yield "best", f"{_time(result.best)}; {floor}"
+    yield "speedup", f"{result.speedup:.2f}x {_WORDS[result.best.source]} on {result.target}"
+    if result.cached:
+        yield "cache", "from the cache: nothing was searched now (--no-cache searches anew)"
+    for note in result.notes:
+        yield "note", note
+    if result.artifact is not None:
+        yield "artifact", str(result.artifact)
+
+
+def _verification(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """What was checked; nothing is said that was not."""
+    primes = ", ".join(map(str, evidence.primes))
+    parts = [f"equal in {evidence.trials} trials modulo {primes}"]
+    if evidence.samples:
+        parts.append(f"in {evidence.samples} samples at full size")
+    parts.append(_proof(evidence))
+    yield "verified", "; ".join(parts)
+    bound = "none" if evidence.error_bound is None else f"{evidence.error_bound:.2g}"
+    yield "bound", f"{bound}: {evidence.bound_reason}"
+    error = f"{evidence.max_rel_error:.2g}, allowed {evidence.float_bound:.2g}"
+    yield "float", f"relative error {error} ({evidence.float_source})"
+    if evidence.float_sets:
+        yield "inputs", sets_text([SetFinding(**s) for s in evidence.float_sets])
+
+
+def _proof(evidence: Evidence) -> str:
+    if evidence.proof is not None and is_certificate(evidence.proof):
+        return f"proved {reach_words(evidence.proof)}"
+    return "proved by the laws" if evidence.proved else "not proved by the laws"
+
+
+def _search(search: SearchSummary) -> str:
+    configurations = count_text(search.configurations, "configuration")
+    ends = ", ".join(search.rings) or ("exhausted" if search.exhausted else "cut")
+    return f"{search.seconds:.2f} s; {search.candidates} candidates in {configurations}; {ends}"
+
+
+def _found(search: SearchSummary) -> str:
+    families = count_text(sum(search.kinds.values()), "family", "families")
+    found = f"found {families}{kinds_text(search.kinds)}"
+    return f"{found}; {search.valid} verified; {search.ranked} plans ranked"
+
+
+def _time(timing: Timing) -> str:
+    return f"{timing.time_us:.2f} us {_WORDS[timing.source]} ({timing.name})"

@@ -1,0 +1,166 @@
+"""Cuts the graphs of a model into regions, each served once for its content, and the rest.
+
+ATen graph -> cut -> region graphs -> programs -> served -> fused graph -> Inductor
+              regions  region_graph   region_program  servers  fused_graph   inductor_graphs, rest
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._dispatch.python import no_python_dispatcher
+from torch.fx import GraphModule
+from torch.utils._python_dispatch import _disable_current_modes
+
+from mirage_py.dynamo.compile.fused_graph import fused_graph
+from mirage_py.dynamo.regions.region_graph import RegionGraph, region_graph
+from mirage_py.dynamo.regions.regions import Cut, Region, cut
+from mirage_py.dynamo.regions.writes import put_writes, take_writes
+from mirage_py.dynamo.serve.cuda_graphs import captured
+from mirage_py.dynamo.serve.fallback import BoxedCall, eager_rest
+from mirage_py.dynamo.serve.log import report
+from mirage_py.dynamo.serve.options import BackendOptions
+from mirage_py.dynamo.serve.region_call import Entry, RegionCall, Served, Server, layouts_of
+from mirage_py.dynamo.serve.region_op import register
+from mirage_py.dynamo.serve.servers import server_for
+from mirage_py.errors import LostGpuError
+from mirage_py.frontend.warnings import MirageWarning
+from mirage_py.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What becomes of a graph: its cut, the regions that something serves, and a row of the log for
+    each distinct region: the first of it, how many there are, what serves it.
+    """
+
+    cut: Cut
+    served: tuple[RegionGraph, ...]
+    rows: tuple[tuple[Region, int, Entry], ...]
+
+
+@dataclass
+class GraphCompiler:
+    """Cuts forward and backward graphs; regions of the same content share one ``RegionCall``.
+
+    ``server`` replaces what ``options`` and the device of the inputs would choose.
+    """
+
+    options: BackendOptions
+    target: Target
+    server: Server | None = None
+    calls: dict[str, RegionCall] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+
+    def compile(self, name: str, module: GraphModule, inputs: Sequence[Any]) -> BoxedCall:
+        """The graph ``name`` as a callable of a list of inputs, with torch's operators around."""
+        try:
+            fused = self.fused(name, module)
+        except LostGpuError:  # eager would fail, too, and say less
+            raise
+        # The model works without us, so it goes on working.
+        except Exception as error:  # noqa: BLE001
+            text = f"the {name} graph is left to eager: {type(error).__name__}: {error}"
+            warnings.warn(text, MirageWarning, stacklevel=2)
+            fused = module
+        run = eager_rest(fused)
+        if self.options.cuda_graphs:
+            run = captured(name, run, fused, inputs)
+        held = self.held()
+
+        def call(values: list[Any]) -> Sequence[Any]:
+            assert held is not None
+            return run(values)
+
+        call._boxed_call = True  # type: ignore[attr-defined]  # noqa: SLF001  torch's protocol
+        return call
+
+    def held(self) -> Sequence[RegionCall]:
+        """The regions: who keeps a compiled graph keeps them, for it knows their keys alone."""
+        return tuple(self.calls.values())
+
+    def fused(self, name: str, module: GraphModule) -> GraphModule:
+        """The graph with a call in the place of each region that something serves; ``module``
+        itself where nothing does.
+        """
+        writes = take_writes(module.graph)
+        try:
+            plan = self._planned(module)
+            fused = fused_graph(module, plan.cut, plan.served) if plan.served else None
+        finally:
+            put_writes(module.graph, writes)
+        self.report(name, plan)
+        if fused is None:
+            return module
+        put_writes(fused.graph, writes)
+        return fused
+
+    def plan(self, module: GraphModule) -> Plan:
+        """What becomes of the graph."""
+        writes = take_writes(module.graph)
+        try:
+            return self._planned(module)
+        finally:
+            put_writes(module.graph, writes)
+
+    def report(self, name: str, plan: Plan) -> None:
+        """Write down what becomes of the graph ``name``."""
+        self.lines += report(name, plan.cut, plan.rows, self.options.rest)
+
+    def _planned(self, module: GraphModule) -> Plan:
+        found = cut(
+            module.graph,
+            self.target,
+            rest_fuses=self.options.rest == "inductor",
+            rest_tunes=self.options.rest == "inductor" and self.options.effort == "full",
+            min_gain=self.options.min_gain,
+            float64=self.options.on_cpu == "reference",
+        )
+        graphs = [region_graph(r, found.facts) for r in found.regions]
+        entries = self._entries(found.regions, graphs)
+        served = tuple(g for g in graphs if entries[g.key].served.kernel is not None)
+        return Plan(found, served, tuple(_distinct(found.regions, graphs, entries)))
+
+    def _entries(
+        self, regions: Sequence[Region], graphs: Sequence[RegionGraph]
+    ) -> dict[str, Entry]:
+        """What serves each content; the most valuable are optimised first."""
+        gains: dict[str, float] = {}
+        for region, graph in zip(regions, graphs, strict=True):
+            gains[graph.key] = gains.get(graph.key, 0.0) + region.gain_us
+        by_key = {g.key: g for g in reversed(graphs)}
+        entries = {}
+        for key in sorted(gains, key=lambda k: -gains[k]):
+            if key not in self.calls and len(self.calls) == self.options.max_regions:
+                words = f"beyond the first {self.options.max_regions} regions (max_regions)"
+                entries[key] = Entry("", Served(None, words))
+                continue
+            entries[key] = self._entry(by_key[key])
+        return entries
+
+    def _entry(self, graph: RegionGraph) -> Entry:
+        values = [n.meta["val"] for n in graph.inputs]
+        call = self.calls.get(graph.key)
+        if call is None:
+            devices = [v.device.type for v in values if isinstance(v, torch.Tensor)]
+            server = self.server or server_for(self.options, devices[0] if devices else "cpu")
+            call = self.calls[graph.key] = RegionCall(
+                graph.key, graph.module, server, self.options.max_sizes
+            )
+            register(call)
+        # Kernels are measured on real tensors, and their programs are nobody's trace.
+        with _disable_current_modes(), no_python_dispatcher():
+            return call.prepare(layouts_of(values))
+
+
+def _distinct(
+    regions: Sequence[Region], graphs: Sequence[RegionGraph], entries: dict[str, Entry]
+) -> list[tuple[Region, int, Entry]]:
+    """The first region of each content, how many there are, what serves them."""
+    keys = [g.key for g in graphs]
+    first = dict(zip(reversed(keys), reversed(regions), strict=True))
+    return [(first[key], keys.count(key), entries[key]) for key in dict.fromkeys(keys)]

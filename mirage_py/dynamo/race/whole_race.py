@@ -1,0 +1,251 @@
+"""A whole graph with regions against the same graph by Inductor alone: the user gets the faster.
+
+Each region has been measured against its own operators. What it costs around it is not in that: to
+Inductor a region is a wall, over which nothing is fused, and what it reads and writes has a layout.
+So both graphs are called on the user's inputs, once in a life: the verdict is kept on disk.
+
+Graphs of training are not raced: their two parts are compiled at different times, and what lies
+between them is known after the first step only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+from torch.utils._python_dispatch import _disable_current_modes
+
+from mirage_py.dynamo.race.race_inputs import (
+    KeptInputs,
+    RandomStates,
+    UnracedError,
+    real_inputs,
+    written_inputs,
+)
+from mirage_py.dynamo.race.uncaptured import Uncaptured
+from mirage_py.dynamo.race.verdicts import (
+    OURS,
+    TORCH,
+    Verdict,
+    keep_verdict,
+    known_verdict,
+    verdict_key,
+)
+from mirage_py.dynamo.race.whole_clock import Clock, Contestant, times_on_gpu
+from mirage_py.dynamo.serve.options import BackendOptions
+from mirage_py.errors import LostGpuError
+from mirage_py.runtime.base.gpu_context import require_gpu
+from mirage_py.settings import Settings
+
+log = logging.getLogger("mirage_py.dynamo")
+
+Compiled = Callable[..., Any]
+# Torch's graph has to be faster by this share. Within it chance decides, and the verdict would be
+# another one at each race; of ours it is known that each part is faster by itself.
+_MARGIN = 0.01
+# Operators that wait for other processes, which may not be racing.
+_OF_MANY = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "symm_mem")
+
+
+def clock_for(device: str) -> Clock | None:
+    """What times graphs on a kind of device, if anything does."""
+    return times_on_gpu if device == "cuda" else None
+
+
+class WholeRace:
+    """The race of one graph of dynamo's, compiled for inference."""
+
+    def __init__(self, options: BackendOptions, target: str) -> None:
+        self._options = options
+        self._target = target
+        self._keeps = options.cache and not Settings.from_env().no_cache
+        self._entered = 0
+        self._key = ""
+        self._known: Verdict | None = None
+        self._unfit = ""
+        self._metadata: Any = None
+        self._ours = Uncaptured()
+
+    def is_lost(self, graph: GraphModule, inputs: Sequence[Any]) -> bool:
+        """Enter the graph that AOTAutograd has made, before it is cut: whether it is known that
+        torch's is faster.
+        """
+        if not self._is_wanted(inputs):
+            return False
+        self._entered += 1
+        try:
+            self._enter(graph, inputs)
+        # What is odd to a race may be well served by regions.
+        except Exception as error:  # noqa: BLE001
+            self._unfit = f"{type(error).__name__}: {error}"
+        if self._known is None:
+            return False
+        _report(self._known, "raced before")
+        return self._known.winner == TORCH
+
+    def _is_wanted(self, inputs: Sequence[Any]) -> bool:
+        if self._options.whole_graph == "auto":
+            # Where regions have been measured, there is a clock for the whole.
+            kinds = [x.device.type for x in inputs if isinstance(x, torch.Tensor)]
+            measured = self._options.effort != "none"
+            return measured and any(clock_for(kind) is not None for kind in kinds)
+        return self._options.whole_graph == "race"
+
+    def _enter(self, graph: GraphModule, inputs: Sequence[Any]) -> None:
+        from torch._guards import TracingContext
+
+        self._unfit = self._unfit or _why_unfit(graph)
+        context = TracingContext.try_get()
+        self._metadata = context.fw_metadata if context is not None else None
+        self._key = verdict_key(graph, inputs, self._options, self._target)
+        self._known = known_verdict(self._key) if self._keeps else None
+
+    @contextlib.contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Ours is compiled for a race, if there is to be one."""
+        if not self._entered or self._known is not None:
+            yield
+            return
+        with self._ours.watched():
+            yield
+
+    def winner(
+        self,
+        ours: Compiled,
+        by_torch: Callable[[], Compiled],
+        module: GraphModule,
+        inputs: Sequence[Any],
+    ) -> Compiled:
+        """``ours``, or what ``by_torch`` compiles of dynamo's ``module``; ``inputs`` are afterwards
+        what they were, as are states of random numbers.
+
+        Raises LostGpuError.
+        """
+        from torch._dynamo.exc import RestartAnalysis
+
+        if not self._entered or self._known is not None:
+            return ours
+        try:
+            return self._raced(ours, by_torch, module, inputs)
+        except UnracedError as reason:
+            why = str(reason)
+        except LostGpuError as error:
+            if error.launched == OURS and self._keeps:
+                words = f"with regions it broke the GPU context: {error.why}"
+                keep_verdict(self._key, Verdict(TORCH, words))
+            raise
+        except torch.OutOfMemoryError:
+            why = "there is no memory for it"
+        # Dynamo's own way to begin again.
+        except RestartAnalysis:
+            raise
+        # Ours works, whatever went wrong in finding out whether something else is faster.
+        except Exception as error:  # noqa: BLE001
+            require_gpu(TORCH, error)
+            why = f"{type(error).__name__}: {error}"
+        _give_back_memory()
+        log.info("whole graph: not raced: %s", why)
+        return ours
+
+    def _raced(
+        self,
+        ours: Compiled,
+        by_torch: Callable[[], Compiled],
+        module: GraphModule,
+        inputs: Sequence[Any],
+    ) -> Compiled:
+        if self._entered > 1:
+            raise UnracedError("it was compiled in parts")
+        if self._unfit:
+            raise UnracedError(self._unfit)
+        given = real_inputs(inputs)
+        written = written_inputs(given, self._metadata, module)
+        device, clock = _device_and_clock(given)
+        theirs = Uncaptured()
+        with theirs.watched():
+            plain = by_torch()
+        contestants = {
+            OURS: Contestant(lambda: ours(*given), self._ours.is_captured),
+            TORCH: Contestant(lambda: plain(*given), theirs.is_captured),
+        }
+        current = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+        # Nobody's trace.
+        with self._ours.passed_by(), theirs.passed_by(), _disable_current_modes(), current:
+            times = _timed(contestants, written, device, clock)
+        _give_back_memory()
+        verdict = _verdict(times)
+        _report(verdict, "raced")
+        if self._keeps and max(times.values()) < float("inf"):
+            keep_verdict(self._key, verdict)
+        return plain if verdict.winner == TORCH else ours
+
+
+def _timed(
+    contestants: dict[str, Contestant],
+    written: Sequence[torch.Tensor],
+    device: torch.device,
+    clock: Clock,
+) -> dict[str, float]:
+    kept, random = KeptInputs(written), RandomStates(device)
+    lost = False
+    try:
+        return clock(contestants, kept.put_back)
+    except LostGpuError:  # nothing can be put back, and to try would hide this error
+        lost = True
+        raise
+    finally:
+        if not lost:
+            kept.put_back()
+            random.put_back()
+
+
+def _verdict(times: dict[str, float]) -> Verdict:
+    ours, theirs = times[OURS], times[TORCH]
+    words = f"with regions {_us(ours)}, by torch.compile {_us(theirs)}"
+    return Verdict(TORCH if theirs < ours * (1 - _MARGIN) else OURS, words)
+
+
+def _us(time_us: float) -> str:
+    return f"{time_us:.1f} us" if time_us < float("inf") else "it fails"
+
+
+def _report(verdict: Verdict, how: str) -> None:
+    used = "regions are used" if verdict.winner == OURS else "it is left to torch.compile"
+    log.info("whole graph: %s (%s): %s", verdict.words, how, used)
+
+
+def _why_unfit(graph: GraphModule) -> str:
+    """Why a graph cannot be called a few times more than the user does; empty where it can."""
+    for node in graph.graph.nodes:
+        if node.op != "call_function":
+            continue
+        namespace = getattr(node.target, "namespace", "")
+        if namespace in _OF_MANY:
+            return f"{node.target} waits for other processes"
+        if "with_effects" in str(node.target):
+            return f"{node.target} does more than compute"
+    return ""
+
+
+def _device_and_clock(given: Sequence[Any]) -> tuple[torch.device, Clock]:
+    """Raises UnracedError where there is not one device, or no clock for it."""
+    devices = list(dict.fromkeys(x.device for x in given if isinstance(x, torch.Tensor)))
+    on_gpu = [d for d in devices if d.type == "cuda"]
+    chosen = on_gpu or devices
+    if len(chosen) != 1:
+        raise UnracedError(f"it is on {len(chosen)} devices")
+    clock = clock_for(chosen[0].type)
+    if clock is None:
+        raise UnracedError("nothing is timed on a CPU")
+    if on_gpu and torch.cuda.is_current_stream_capturing():
+        raise UnracedError("it is compiled inside a CUDA graph")
+    return chosen[0], clock
+
+
+def _give_back_memory() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

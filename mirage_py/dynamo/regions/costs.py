@@ -1,0 +1,132 @@
+"""What a run of nodes costs in one region, and what it costs whoever runs the rest.
+
+Both by the same roofline, in microseconds. It decides where regions begin and end, and which nodes
+are better left to a library; what a region is worth in truth is measured when it is optimised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from torch.fx import Node
+
+from mirage_py.dynamo.regions.flow import Element, Flow
+from mirage_py.dynamo.regions.nodes import ATTENTION, PRODUCT, base_name, is_half
+from mirage_py.targets import Target
+
+# Measured on an H200 with a cold L2: bf16, 1 and 16 rows, weights of 17 to 235 MB as checkpoints
+# hold them (docs/notes/whole_models.md). Weights are read at 4.3 TB/s, by us and by the library,
+# where the target's rate is 3.45: a factor of that.
+_WEIGHTS = 1.25
+# What a kernel with a product takes besides that and its launch, in microseconds: ours 2.8 in all,
+# with a norm in front or not (10.1 us for 34 MB, 29.5 for 117, 57.2 for 235), the library's 3.8.
+_OWN_US, _LIBRARY_US = 1.7, 2.7
+# Where the library has fewer tiles than the GPU has SMs it cuts the sum and adds up in a second
+# kernel (15.9 us for 34 MB, 34.8 for 117), but for one row with max-autotune, which writes such a
+# product as a sum (11.1 to 12.6 us for 34 MB). Columns and rows of its tiles.
+_PARTS_US = 3.2
+_LIBRARY_TILE = (64, 128)
+# Of the tensor cores' rate, what a library's product reaches: fitted with the rest of the cost
+# model (mirage_py/search/model/model_constants.py).
+_LIBRARY_TENSOR = 0.925
+# Of the tensor cores' rate, what a product in a kernel of ours reaches, and an attention anywhere.
+_OWN_TENSOR, _ATTENTION_TENSOR = 0.75, 0.6
+# Products of float32 run on the plain cores.
+_VECTOR_SHARE = 0.7
+# Blocks that an attention has without splitting its keys: one for so many queries.
+_QUERIES = 128
+# A copy that a region begins with is better made where its operand is: who writes it lays it out,
+# and whoever serves the reader finds it so.
+_FIRST_COPY_US = 0.02
+# Every operator more makes a search longer: between equals the smaller region wins.
+_OPERATOR_US = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The model for one graph; ``fuses`` says that what runs the rest fuses pointwise operators,
+    ``tunes`` that it is Inductor with max-autotune.
+    """
+
+    flow: Flow
+    target: Target
+    fuses: bool
+    min_gain: float
+    tunes: bool = False
+
+    def region_us(self, start: int, end: int) -> float:
+        """The elements from one place to another in one kernel."""
+        members = self.flow.elements[start:end]
+        moved = self.flow.border_bytes(start, end)
+        half = _half_inside(members)
+        work = sum(self._compute_us(e, _OWN_TENSOR, half[e.node]) for e in members)
+        memory_us = moved / self.target.dram_bytes_per_us
+        other_us = self.target.launch_us
+        if any(e.facts.kind in (PRODUCT, ATTENTION) for e in members):
+            memory_us, other_us = memory_us / _WEIGHTS, other_us + _OWN_US
+        time_us = max(memory_us, work) + other_us
+        weight = sum(e.facts.weight for e in members)
+        copies = sum(base_name(e.node) == "clone" and self._first(e, start) for e in members)
+        return time_us / (1.0 - self.min_gain) + _OPERATOR_US * weight + _FIRST_COPY_US * copies
+
+    def _first(self, element: Element, start: int) -> bool:
+        return all(self.flow.place.get(r.source, -1) < start for r in element.reads)
+
+    def rest_us(self, start: int, end: int) -> float:
+        """The same elements outside regions: a single product or attention by a library, or a run
+        of other operators, which is one kernel if they are fused and one each if not.
+        """
+        members = self.flow.elements[start:end]
+        if members[0].facts.kind in (PRODUCT, ATTENTION):
+            return self._library_us(start)
+        if not self.fuses:
+            return sum(self._plain_us(n, n + 1, 1) for n in range(start, end))
+        return self._plain_us(start, end, self.flow.pieces(start, end))
+
+    def _plain_us(self, start: int, end: int, kernels: int) -> float:
+        moved = self.flow.border_bytes(start, end)
+        return moved / self.target.dram_bytes_per_us + kernels * self.target.launch_us
+
+    def _library_us(self, place: int) -> float:
+        element = self.flow.elements[place]
+        moved = self.flow.border_bytes(place, place + 1)
+        memory_us = moved / self.target.dram_bytes_per_us / _WEIGHTS
+        other_us = self.target.launch_us + _LIBRARY_US
+        if element.facts.kind == ATTENTION:
+            memory_us /= min(1.0, _attention_blocks(element) / self.target.sms)
+        elif element.is_half and _library_tiles(element) < self.target.sms:
+            is_sum = self.tunes and prod(element.shape[:-1]) == 1
+            other_us += 0.0 if is_sum else _PARTS_US
+        compute_us = self._compute_us(element, _LIBRARY_TENSOR, element.is_half)
+        return max(memory_us, compute_us) + other_us
+
+    def _compute_us(self, element: Element, share: float, is_half: bool) -> float:
+        if element.facts.kind == ATTENTION:
+            share = _ATTENTION_TENSOR
+        if is_half:
+            return element.facts.flops / (self.target.tensor_flops_per_us * share)
+        return element.facts.flops / (self.target.vector_flops_per_us * _VECTOR_SHARE)
+
+
+def _half_inside(members: Sequence[Element]) -> dict[Node, bool]:
+    """Whether what tensor cores multiply is behind each member, were they one region: casts to
+    float32 are left out of programs, as in the attention that torch takes apart.
+    """
+    found: dict[Node, bool] = {}
+    for element in members:
+        behind = (found.get(r.source, is_half(r.source)) for r in element.reads)
+        found[element.node] = element.is_half or all(behind)
+    return found
+
+
+def _attention_blocks(element: Element) -> int:
+    *batch, queries, _ = element.shape
+    return prod(batch) * -(-queries // _QUERIES)
+
+
+def _library_tiles(element: Element) -> int:
+    *rows, columns = element.shape or (1,)
+    width, height = _LIBRARY_TILE
+    return -(-prod(rows) // height) * -(-columns // width)

@@ -1,0 +1,232 @@
+"""What a node of an ATen graph is to the partition: kind, size, work, why it is left alone."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from mirage_py.frontend.torch.handlers import HANDLERS
+from mirage_py.frontend.torch.lower.lowering import program_dtype
+from mirage_py.frontend.torch.lower.refusals import refusal
+
+# Kinds. Nodes of the first three cost nothing and belong wherever they are needed.
+SYMBOL = "symbol"  # a size: an integer, not a tensor
+VIEW = "view"  # shares memory with its operand
+CONSTANT = "constant"  # depends on no input: positions, masks, numbers
+POINTWISE = "pointwise"
+REDUCTION = "reduction"
+PRODUCT = "product"
+ATTENTION = "attention"
+LEFT = "left"  # not for a region
+
+# What a size is taken for where torch does not know it.
+_UNKNOWN_EXTENT = 64
+# Operators of a program that a handler makes of one node, where it is more than one.
+_WEIGHTS = {
+    "_softmax": 4, "_safe_softmax": 4, "softmax": 4, "_log_softmax": 5, "log_softmax": 5,
+    "logsumexp": 5, "mean": 2, "var": 4, "std": 5, "addmm": 2, "baddbmm": 2, "cat": 2, "stack": 2,
+    "clamp": 2, "group_norm": 8, "layer_norm": 8, "rms_norm": 5, "linalg_vector_norm": 3,
+}  # fmt: skip
+_ATTENTION_WEIGHT = 8
+# Views that read a value at places other than those at which it is made.
+_MOVING = (
+    "slice", "select", "split", "split_with_sizes", "chunk", "unbind", "narrow", "repeat",
+    "slice_backward", "select_backward", "constant_pad_nd",
+)  # fmt: skip
+_JOINING = ("cat", "stack")
+_PLAIN_PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the partition knows of a node.
+
+    ``reason`` says why a node of kind ``left`` is; ``bytes`` is the size of its result, ``flops``
+    what a product or an attention computes, ``weight`` how many operators of a program it becomes.
+    """
+
+    kind: str
+    reason: str = ""
+    bytes: int = 0
+    flops: float = 0.0
+    weight: int = 1
+
+
+def classify(graph: torch.fx.Graph, *, float64: bool = False) -> dict[Node, Facts]:
+    """The facts of every node. With ``float64`` that type is taken for another float."""
+    found: dict[Node, Facts] = {}
+    for node in graph.nodes:
+        found[node] = _facts(node, found, float64)
+    return found
+
+
+def tensors_of(node: Node) -> tuple[torch.Tensor, ...]:
+    """The tensors that a node stands for, as torch describes them."""
+    value = node.meta.get("val")
+    values = value if isinstance(value, (tuple, list)) else (value,)
+    return tuple(v for v in values if isinstance(v, torch.Tensor))
+
+
+def is_half(node: Node) -> bool:
+    """Whether its data, if it has any, are of types that tensor cores multiply."""
+    kinds = [t.dtype for t in tensors_of(node)]
+    return all(k in (torch.float16, torch.bfloat16) or not k.is_floating_point for k in kinds)
+
+
+def extent(size: Any) -> int:
+    """A size as a number; of a symbol its value in the example, where there is one."""
+    if isinstance(size, int):
+        return size
+    hint = getattr(getattr(size, "node", None), "hint", None)
+    return int(hint) if isinstance(hint, int) else _UNKNOWN_EXTENT
+
+
+def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The shape in numbers."""
+    return tuple(extent(s) for s in tensor.shape)
+
+
+def bytes_of(tensor: torch.Tensor) -> int:
+    """The bytes that hold the tensor; repeated elements (stride 0) count once."""
+    strides = tensor.stride()
+    extents = zip(shape_of(tensor), strides, strict=True)
+    return prod(e for e, s in extents if extent(s) != 0) * tensor.element_size()
+
+
+def base_name(node: Node) -> str:
+    """``aten.mm.default`` -> ``mm``."""
+    parts = str(node.target).split(".")
+    return parts[1] if len(parts) > 2 else parts[0]
+
+
+def moves_elements(node: Node) -> bool:
+    """Whether it reads its operands at other places than those at which they are made."""
+    return base_name(node) in _MOVING or base_name(node) in _JOINING
+
+
+def is_copy(node: Node) -> bool:
+    """Whether it gives its operand in another type or layout, and nothing else."""
+    return base_name(node) in ("_to_copy", "clone")
+
+
+def sums_rows(node: Node) -> bool:
+    """Whether a reduction goes over other axes than the last one: over what rows hold together."""
+    if HANDLERS[str(node.target)].family != "reductions":
+        return False
+    rank = len(shape_of(tensors_of(node.all_input_nodes[0])[0]))
+    axes = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+    numbers = [axes] if isinstance(axes, int) else axes
+    if not isinstance(numbers, (list, tuple)):
+        return rank > 1
+    return any(isinstance(a, int) and a % max(rank, 1) != rank - 1 for a in numbers)
+
+
+def is_taken(facts: Facts) -> bool:
+    """Whether a region may compute the node."""
+    return facts.kind in (POINTWISE, REDUCTION, PRODUCT, ATTENTION)
+
+
+def _facts(node: Node, known: Mapping[Node, Facts], float64: bool) -> Facts:
+    if node.op != "call_function":
+        return Facts(LEFT)
+    value = node.meta.get("val")
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
+        return Facts(SYMBOL)
+    if node.target is operator.getitem:
+        whole = known[node.all_input_nodes[0]]
+        return Facts(LEFT if whole.kind == LEFT else VIEW, whole.reason, _bytes(node))
+    row = HANDLERS.get(str(node.target))
+    if row is None:
+        return Facts(LEFT, refusal(str(node.target)).why, _bytes(node))
+    reason = _cannot_be_taken(node, known, float64)
+    if reason:
+        return Facts(LEFT, reason, _bytes(node))
+    tensors = [n for n in node.all_input_nodes if tensors_of(n)]
+    if all(known[n].kind == CONSTANT for n in tensors):
+        return Facts(CONSTANT)
+    if row.aliases:
+        return Facts(VIEW, bytes=_bytes(node))
+    weight = _WEIGHTS.get(base_name(node), 1)
+    size = _bytes(node)
+    if row.family == "contractions":
+        # A sum of one element: Inductor fuses it like any other multiplication.
+        if base_name(node) in _PLAIN_PRODUCTS and _inner(node) == 1:
+            return Facts(POINTWISE, "", size, 0.0, weight)
+        return Facts(PRODUCT, "", size, _product_flops(node), weight)
+    if row.family == "attention":
+        return Facts(ATTENTION, "", size, _attention_flops(node), _ATTENTION_WEIGHT)
+    is_reduction = row.family in ("reductions", "normalisations")
+    return Facts(REDUCTION if is_reduction else POINTWISE, "", size, 0.0, weight)
+
+
+def _bytes(node: Node) -> int:
+    return sum(map(bytes_of, tensors_of(node)))
+
+
+def _cannot_be_taken(node: Node, known: Mapping[Node, Facts], float64: bool) -> str:
+    """Why the node cannot be in a region although there is a handler; empty where it can."""
+    operands = [n for n in node.all_input_nodes if tensors_of(n)]
+    constant = all(known[n].kind == CONSTANT for n in operands)
+    # Of several results those that nobody reads do not matter.
+    parts = [n for n in node.users if n.target is operator.getitem]
+    results = [n for n in parts if n.users] or [node]
+    for tensor in (t for n in results for t in tensors_of(n)):
+        if 0 in shape_of(tensor):
+            return "it makes an empty tensor"
+        kind = tensor.dtype
+        if kind.is_complex:
+            return "complex numbers are not supported"
+        allowed = program_dtype(kind) is not None or (float64 and kind is torch.float64)
+        if not allowed and not constant:
+            return f"its result is of {str(kind).removeprefix('torch.')}, and data are real numbers"
+    for n in operands:
+        for tensor in tensors_of(n):
+            allowed = program_dtype(tensor.dtype) is not None or (
+                float64 and tensor.dtype is torch.float64
+            )
+            if not allowed and known[n].kind != CONSTANT:
+                kind_name = str(tensor.dtype).removeprefix("torch.")
+                return f"it reads data of {kind_name}"
+    if base_name(node) in _JOINING and any(_comes_from_outside(n, known) for n in operands):
+        return "it copies what is there already into a longer tensor, as a cache that grows does"
+    if HANDLERS[str(node.target)].family == "attention":
+        return _attention_reason(node, results)
+    return ""
+
+
+def _comes_from_outside(node: Node, known: Mapping[Node, Facts]) -> bool:
+    while known[node].kind == VIEW:
+        node = node.all_input_nodes[0]
+    return known[node].kind == LEFT
+
+
+def _attention_reason(node: Node, results: Sequence[Node]) -> str:
+    wanted = [n.args[1] for n in results if n is not node and n.users]
+    if any(number != 0 for number in wanted):
+        return "the gradient wants what only torch's own attention leaves behind"
+    return ""
+
+
+def _product_flops(node: Node) -> float:
+    return 2.0 * prod(shape_of(tensors_of(node)[0])) * _inner(node)
+
+
+def _inner(node: Node) -> int:
+    """What a product sums over."""
+    left = next((a for a in node.args if isinstance(a, Node)), None)
+    if base_name(node) in ("addmm", "baddbmm"):
+        left = node.args[1] if isinstance(node.args[1], Node) else None
+    if left is None or not tensors_of(left):  # an einsum: its operands are in a list
+        left = node.all_input_nodes[0]
+    return prod(shape_of(tensors_of(left)[0])[-1:])
+
+
+def _attention_flops(node: Node) -> float:
+    query, key = (shape_of(tensors_of(n)[0]) for n in node.args[:2])  # type: ignore[arg-type]
+    return 4.0 * prod(query) * key[-2]

@@ -1,0 +1,168 @@
+"""A region as a graph of its own, and the content that makes two regions the same."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from mirage_py.dynamo.regions.nodes import CONSTANT, VIEW, Facts, shape_of, tensors_of
+from mirage_py.dynamo.regions.regions import Region
+
+
+@dataclass(frozen=True, slots=True)
+class RegionGraph:
+    """``module`` computes the region; it takes ``inputs`` of the graph around it, in the order in
+    which they are read first, and returns a tuple with ``outputs``. Inputs are tensors and sizes.
+    """
+
+    module: GraphModule
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    key: str
+
+
+def region_graph(region: Region, facts: Mapping[Node, Facts]) -> RegionGraph:
+    """Cut the region out; views and constants that it needs come along."""
+    graph = Graph()
+    inputs: dict[Node, Node] = {}
+    made: dict[Node, Node] = {}
+    inside = dict.fromkeys(region.nodes)
+    reshaped = _reshaped(region, facts, inside)
+
+    def value(node: Node) -> Node:
+        node = reshaped.get(node, node)
+        if node in made:
+            return made[node]
+        if node in inside or (node not in reshaped and _comes_along(node, facts, inside)):
+            # Operands first: an input is declared where it is read first.
+            for operand in node.all_input_nodes:
+                value(operand)
+            made[node] = graph.node_copy(node, lambda n: made[reshaped.get(n, n)])
+            return made[node]
+        made[node] = inputs[node] = _placeholder(graph, node, len(inputs))
+        return made[node]
+
+    for node in region.nodes:
+        value(node)
+    graph.output(tuple(value(n) for n in region.outputs))
+    graph.eliminate_dead_code()
+    graph.lint()
+    module = GraphModule(torch.nn.Module(), graph, "Region")
+    return RegionGraph(module, tuple(inputs), region.outputs, content_key(module))
+
+
+def _comes_along(node: Node, facts: Mapping[Node, Facts], inside: Mapping[Node, None]) -> bool:
+    """Whether a node that the region reads is made in it: a constant, or a view of a tensor."""
+    if facts[node].kind != VIEW:
+        return facts[node].kind == CONSTANT
+    whole = node.all_input_nodes[0]
+    # One of several results of an operator outside is an input as it is.
+    part = node.target is operator.getitem and facts[whole].kind != VIEW
+    return not part or whole in inside
+
+
+def _reshaped(
+    region: Region, facts: Mapping[Node, Facts], inside: Mapping[Node, None]
+) -> dict[Node, Node]:
+    """Views that are inputs themselves: what they stand for has its elements in the order in which
+    the tensor outside has them, and the region reads that tensor in no other shape. Its own axes
+    are none of the region's business, and a sum over two of them would be two loops.
+
+    Views of one tensor stand for the first of them.
+    """
+    read: dict[Node, list[Node]] = {}
+    for node in region.nodes:
+        for operand in node.all_input_nodes:
+            whole = _whole(operand, facts)
+            if whole not in inside and facts[whole].kind != CONSTANT and tensors_of(operand):
+                read.setdefault(whole, []).append(operand)
+    found: dict[Node, Node] = {}
+    for whole, views in read.items():
+        alike = all(_same_elements(whole, v) and _shape(v) == _shape(views[0]) for v in views)
+        if alike and views[0] is not whole:
+            found.update(dict.fromkeys(views, views[0]))
+    return found
+
+
+def _whole(node: Node, facts: Mapping[Node, Facts]) -> Node:
+    """The tensor that a chain of views begins at."""
+    while facts[node].kind == VIEW and node.target is not operator.getitem:
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _same_elements(whole: Node, view: Node) -> bool:
+    """Whether both are row-major and of the same elements, whatever the sizes turn out to be."""
+    tensors = [*tensors_of(whole), *tensors_of(view)]
+    sizes = [size for t in tensors for size in (*t.shape, *t.stride(), t.storage_offset())]
+    if len(tensors) != 2 or not all(isinstance(size, int) for size in sizes):
+        return False
+    one, other = tensors
+    where = one.storage_offset() == other.storage_offset() and one.dtype == other.dtype
+    return where and one.numel() == other.numel() and all(t.is_contiguous() for t in tensors)
+
+
+def _shape(node: Node) -> tuple[int, ...]:
+    return shape_of(tensors_of(node)[0])
+
+
+def content_key(module: GraphModule) -> str:
+    """A digest of what the region computes: operators, wiring, types, shapes and strides.
+
+    Names and places do not count, so identical layers have one key. Symbolic sizes count as the
+    first one, the second one and so on.
+    """
+    number: dict[Node, int] = {}
+    symbols: dict[str, str] = {}
+    lines: list[str] = []
+    for node in module.graph.nodes:
+        number[node] = len(number)
+        arguments = _numbered((node.args, node.kwargs), number)
+        lines.append(f"{node.op} {_operator(node)} {arguments!r}")
+        if node.op == "placeholder":
+            lines.append(_described(node.meta.get("val"), symbols))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
+
+
+class _Reference:
+    """A node in the text of another one."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __repr__(self) -> str:
+        return f"%{self._number}"
+
+
+def _numbered(arguments: Any, number: Mapping[Node, int]) -> Any:
+    rename: Any = lambda a: _Reference(number[a]) if isinstance(a, Node) else a  # noqa: E731
+    return torch.fx.node.map_aggregate(arguments, rename)
+
+
+def _placeholder(graph: Graph, node: Node, number: int) -> Node:
+    # With its place before it, as operands are copied one after the other.
+    last = next((n for n in reversed(graph.nodes) if n.op == "placeholder"), None)
+    with graph.inserting_after(last) if last is not None else graph.inserting_before():
+        new = graph.placeholder(f"in{number}")
+    new.meta = dict(node.meta)
+    return new
+
+
+def _operator(node: Node) -> str:
+    return "" if node.op in ("placeholder", "output") else str(node.target)
+
+
+def _described(value: Any, symbols: dict[str, str]) -> str:
+    def size(s: Any) -> str:
+        return str(s) if isinstance(s, int) else symbols.setdefault(str(s), f"s{len(symbols)}")
+
+    if not isinstance(value, torch.Tensor):
+        return size(value)
+    shape, strides = (",".join(map(size, x)) for x in (value.shape, value.stride()))
+    return f"{value.dtype} [{shape}] [{strides}] {value.device}"

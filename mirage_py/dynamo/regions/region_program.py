@@ -1,0 +1,189 @@
+"""From a region's graph and its inputs' sizes to a program, by the front end's own handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.fx import Graph, GraphModule, Node
+from torch.utils import _pytree as pytree
+
+from mirage_py.dynamo.regions.common_dims import with_common_dims
+from mirage_py.dynamo.regions.nodes import base_name, tensors_of
+from mirage_py.frontend.torch.capture.capture import Capture
+from mirage_py.frontend.torch.lower.inputs import check_input, declare_inputs, drop_unread
+from mirage_py.frontend.torch.lower.lowering import Lowering
+from mirage_py.frontend.torch.outputs import declare_outputs
+from mirage_py.frontend.torch.walk import lower
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.renaming import tidy_dims
+
+_NAME = "region"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorLayout:
+    """A tensor without its data."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> TensorLayout:
+        """The layout of a tensor whose sizes are numbers."""
+        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+
+
+@dataclass(frozen=True, slots=True)
+class RegionResult:
+    """One result of a region: output ``number`` of its program, and how torch lays it out.
+
+    The program writes row-major tensors: ``order`` are the axes of the result by descending
+    stride, which is what the program writes; the result is a view of that with ``strides``. Where
+    no order of axes gives them, the result ``is_copy``.
+    """
+
+    number: int
+    order: tuple[int, ...]
+    strides: tuple[int, ...]
+    is_copy: bool = False
+
+    def arranged(self, written: torch.Tensor) -> torch.Tensor:
+        """The result, laid out as torch expects it, from what the program wrote."""
+        inverse = sorted(range(len(self.order)), key=self.order.__getitem__)
+        result = written.permute(inverse)
+        if result.stride() == self.strides:
+            return result
+        if not self.is_copy:  # they differ along axes of extent 1, where strides say nothing
+            return result.as_strided(result.shape, self.strides)
+        copy = torch.empty_strided(
+            result.shape, self.strides, dtype=result.dtype, device=result.device
+        )
+        return copy.copy_(result)
+
+    def written(self, result: torch.Tensor) -> torch.Tensor:
+        """What the program would write for a result."""
+        return result.permute(self.order)
+
+
+@dataclass(frozen=True, slots=True)
+class RegionProgram:
+    """A program; its inputs are the region's inputs number ``inputs``, its outputs ``results``."""
+
+    program: Program
+    inputs: tuple[int, ...]
+    results: tuple[RegionResult, ...]
+
+
+def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) -> RegionProgram:
+    """The program of a region for inputs of these layouts and sizes.
+
+    Tensors of float64 are taken for float32: no kernel takes them, but a reference computed from
+    the program may. Raises UnsupportedError or InputError where a node cannot be in a program.
+    """
+    graph = _concrete(module.graph, inputs)
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    (output,) = (n for n in graph.nodes if n.op == "output")
+    results: list[RegionResult] = []
+    nodes: list[Node] = []
+    for node in output.args[0]:
+        results.append(_result(len(results), node.meta["val"]))
+        order = results[-1].order
+        with graph.inserting_before(output):
+            permuted = graph.call_function(torch.ops.aten.permute.default, (node, order))
+        permuted.meta["val"] = node.meta["val"].permute(order)
+        nodes.append(permuted)
+    output.args = (tuple(nodes),)
+    lowering = Lowering(ProgramBuilder(_NAME), _NAME)
+    arrays: dict[Node, Any] = {}
+    wanted = {n: (n.name, n.meta["val"]) for n in placeholders}
+    for name, tensor in wanted.values():
+        check_input(tensor, name, _NAME)
+    names = declare_inputs(lowering, wanted, arrays)
+    lower(lowering, graph, arrays)
+    structure = pytree.tree_structure(tuple(nodes))
+    capture = Capture(graph, tuple(placeholders), {}, tuple(nodes), structure)
+    declare_outputs(lowering, capture, arrays, as_in_memory=False)
+    drop_unread(lowering.builder, _NAME)
+    program = tidy_dims(with_common_dims(lowering.builder.build()))
+    place = {name: int(str(n.target)[2:]) for n, name in names.items()}
+    return RegionProgram(program, tuple(place[t.name] for t in program.inputs), tuple(results))
+
+
+def _concrete(graph: Graph, inputs: Sequence[TensorLayout | int]) -> Graph:
+    """The graph with numbers in the place of sizes; every node knows its tensor."""
+    new = Graph()
+    made: dict[Node, Any] = {}
+    values: dict[Node, Any] = {}
+    given = iter(inputs)
+    with FakeTensorMode(), torch.no_grad():
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                layout = next(given)
+                if isinstance(layout, int):
+                    made[node] = values[node] = layout
+                    continue
+                copy = new.placeholder(str(node.target))
+                values[node] = torch.empty_strided(
+                    layout.shape, layout.strides, dtype=_kept(layout.dtype), device=layout.device
+                )
+            elif node.op == "output":
+                new.output(torch.fx.map_arg(node.args[0], made.__getitem__))
+                continue
+            else:
+                args, kwargs = _single((node.args, node.kwargs))
+                values[node] = _computed(node, args, kwargs, values)
+                if _only_rounds(node):
+                    kwargs = {}
+                copy = new.call_function(
+                    torch.ops.aten.alias.default if _only_rounds(node) else node.target,
+                    torch.fx.map_arg(args, made.__getitem__),
+                    torch.fx.map_arg(kwargs, made.__getitem__),
+                )
+                copy.meta = {k: v for k, v in node.meta.items() if k == "stack_trace"}
+            copy.meta["val"] = values[node]
+            made[node] = copy
+    return new
+
+
+def _computed(node: Node, args: Any, kwargs: Any, values: dict[Node, Any]) -> Any:
+    target: Any = node.target
+    return target(
+        *torch.fx.map_arg(args, values.__getitem__), **torch.fx.map_arg(kwargs, values.__getitem__)
+    )
+
+
+def _only_rounds(node: Node) -> bool:
+    """Whether it turns floats into others. Inside of a region they are float32, as inside of a
+    kernel of Inductor; a result is rounded when it is written.
+    """
+    kinds = [t.dtype for n in (node, *node.all_input_nodes) for t in tensors_of(n)]
+    return base_name(node) == "_to_copy" and all(k.is_floating_point for k in kinds)
+
+
+def _single(arguments: Any) -> Any:
+    """Arguments in which float64 is float32."""
+    return torch.fx.node.map_aggregate(
+        arguments, lambda a: torch.float32 if a is torch.float64 else a
+    )
+
+
+def _kept(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype is torch.float64 else dtype
+
+
+def _result(number: int, value: torch.Tensor) -> RegionResult:
+    axes, strides = range(value.dim()), value.stride()
+    order = tuple(axes)
+    if not value.is_contiguous():
+        # Axes of extent 1 stay where they stand.
+        moving = [a for a in axes if value.shape[a] > 1]
+        by_stride = iter(sorted(moving, key=strides.__getitem__, reverse=True))
+        order = tuple(a if value.shape[a] == 1 else next(by_stride) for a in axes)
+    return RegionResult(number, order, strides, not value.permute(order).is_contiguous())

@@ -1,0 +1,50 @@
+"""Regions that fail while they are optimised, on disk: the next start leaves them alone at once.
+
+    CACHE/failures/KEY.txt    why, in words
+
+A failure belongs to the sources that made it: whoever changes the package, or takes another torch,
+tries again.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from pathlib import Path
+
+import torch
+
+from mirage_py.cache.known_results import Question
+from mirage_py.errors import LostGpuError
+from mirage_py.runtime.base.cached_text import keep_words, kept_words
+
+_KIND = "failures"
+# What may go well at the next start: memory, disks, and candidates that are put away by then.
+_PASSING = (torch.OutOfMemoryError, MemoryError, OSError, LostGpuError)
+
+
+def known_failure(question: Question) -> str:
+    """Why an optimisation has failed before; empty where it has not."""
+    words = kept_words(_KIND, _content(question))
+    return "" if words is None else words or "it failed"
+
+
+def keep_failure(question: Question, error: Exception, words: str) -> None:
+    """Remember why an optimisation failed; not what may pass, nor where there is no cache."""
+    if not isinstance(error, _PASSING):
+        keep_words(_KIND, _content(question), words)
+
+
+def _content(question: Question) -> tuple[str, ...]:
+    return question.key, torch.__version__, _sources_digest()
+
+
+@functools.cache
+def _sources_digest() -> str:
+    """Of every module of the package."""
+    package = Path(__file__).parents[2]
+    found = hashlib.sha256()
+    for folder in (package, *sorted(p.resolve() for p in package.iterdir() if p.is_symlink())):
+        for path in sorted(folder.rglob("*.py")):
+            found.update(path.read_bytes())
+    return found.hexdigest()

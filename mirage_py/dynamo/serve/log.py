@@ -1,0 +1,52 @@
+"""One line for each region, and one for what was left alone: logger ``mirage_py.dynamo``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from math import prod
+
+from torch.fx import Node
+
+from mirage_py.dynamo.regions.nodes import base_name, shape_of, tensors_of
+from mirage_py.dynamo.regions.regions import Cut, Region, left_alone
+from mirage_py.dynamo.serve.region_call import Entry
+
+log = logging.getLogger("mirage_py.dynamo")
+# Of the operators that were left alone, so many kinds are named.
+_KINDS = 12
+
+
+def region_line(region: Region, times: int) -> str:
+    """A region in a line: its nodes, its results, what the model says."""
+    names = " ".join(base_name(n) for n in region.nodes)
+    results = ", ".join(_shape(n) for n in region.outputs)
+    again = f" x{times}" if times > 1 else ""
+    return (
+        f"region{again} [{names}] -> {results}: modelled {region.time_us:.1f} us, "
+        f"outside {region.rest_us:.1f} us"
+    )
+
+
+def report(graph: str, cut: Cut, rows: Sequence[tuple[Region, int, Entry]], rest: str) -> list[str]:
+    """The lines for a graph; ``rows``: distinct regions, how often each occurs, what serves it."""
+    lines = []
+    for region, times, entry in rows:
+        verb = "served by" if entry.served.kernel is not None else "left alone:"
+        lines.append(f"{graph}: {region_line(region, times)}; {verb} {entry.served.words}")
+    alone = left_alone(cut)
+    for name, count, why in alone[:_KINDS]:
+        lines.append(f"{graph}: {count} x {name} left to {rest}: {why}")
+    others = sum(count for _, count, _ in alone[_KINDS:])
+    if others:
+        lines.append(f"{graph}: {others} operators of other kinds left to {rest}")
+    for line in lines:
+        log.info("%s", line)
+    return lines
+
+
+def _shape(node: Node) -> str:
+    tensor = tensors_of(node)[0]
+    kind = str(tensor.dtype).removeprefix("torch.")
+    shape = shape_of(tensor)
+    return f"{kind}{list(shape)}" if prod(shape) != 1 else kind

@@ -1,0 +1,188 @@
+"""A region as something to call: which program serves which sizes, and what happens otherwise."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.fx import GraphModule
+
+from mirage_py.dynamo.regions.nodes import extent
+from mirage_py.dynamo.regions.region_program import RegionProgram, TensorLayout, region_program
+from mirage_py.errors import InputError, LostGpuError, UnsupportedError
+from mirage_py.frontend.warnings import MirageWarning
+
+Value = torch.Tensor | int
+# From a program's inputs to its outputs, a tuple for several.
+Kernel = Callable[..., "torch.Tensor | tuple[torch.Tensor, ...]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What serves a program: ``kernel``, which ``words`` describe; or nothing, and they say why."""
+
+    kernel: Kernel | None
+    words: str
+
+
+# (the program, the region's own code as a Kernel) -> what serves it.
+Server = Callable[[RegionProgram, Kernel], Served]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row of a region's dispatch table: what serves inputs of some sizes and layouts."""
+
+    signature: str
+    served: Served
+    program: RegionProgram | None = None
+
+
+class RegionCall:
+    """A region of one content; every place in the graphs that has this content calls it.
+
+    Safe to call from many threads. The table has an entry for each set of layouts and sizes met:
+    with static sizes that is one, made when the graph is compiled. A symbolic size makes one more
+    entry when it takes a new value, and torch need not compile anything again. After ``max_sizes``
+    of them no more are made, with one warning: each is a search, in the middle of the user's calls.
+    ``_table_key`` is where another policy (buckets of sizes, one kernel for all) says which calls
+    share an entry.
+    """
+
+    def __init__(
+        self, key: str, module: GraphModule, server: Server, max_sizes: int | None = None
+    ) -> None:
+        self.key = key
+        self.module = module
+        self._server = server
+        self._max_sizes = max_sizes
+        self._is_full = False
+        self._entries: dict[Hashable, Entry] = {}
+        self._lock = threading.RLock()
+        self._broken = ""
+
+    def __call__(self, *inputs: Value) -> tuple[torch.Tensor, ...]:
+        """The region's results, laid out as torch expects them."""
+        layouts = tuple(_described(x) for x in inputs)
+        entry = self._entries.get(_table_key(layouts)) or self.prepare(layouts)
+        kernel, program = entry.served.kernel, entry.program
+        if kernel is None or program is None or self._broken:
+            return tuple(self.module(*inputs))
+        try:
+            found = kernel(*(inputs[n] for n in program.inputs))
+        except Exception as error:  # noqa: BLE001  the kernel is at fault, not the call
+            self._broken = f"{type(error).__name__}: {error}"
+            warnings.warn(
+                f"a region runs as it is, its kernel failed: {self._broken}",
+                MirageWarning,
+                stacklevel=2,
+            )
+            return tuple(self.module(*inputs))
+        written = found if isinstance(found, tuple) else (found,)
+        return tuple(r.arranged(written[r.number]) for r in program.results)
+
+    def prepare(self, layouts: Sequence[TensorLayout | int]) -> Entry:
+        """The entry for inputs of these layouts; made if there is none."""
+        key = _table_key(tuple(layouts))
+        with self._lock:
+            known = self._entries.get(key)
+            if known is None and _is_capturing():
+                # Only this time, so that a later call prepares it.
+                return Entry("", Served(None, "met for the first time inside a CUDA graph"))
+            if known is None and len(self._entries) == self._max_sizes:
+                self._say_full()
+                return Entry("", Served(None, self._beyond))
+            if known is None:
+                known = self._entries[key] = self._made(layouts)
+            return known
+
+    def dispatch_table(self) -> str:
+        """One line for each set of sizes met so far, and what serves it."""
+        lines = [f"({e.signature}) -> {e.served.words}" for e in self._entries.values()]
+        return "\n".join([*lines, f"others -> {self._beyond}"] if self._is_full else lines)
+
+    @property
+    def _beyond(self) -> str:
+        return f"its own operators: beyond the first {self._max_sizes} sets of sizes (max_sizes)"
+
+    def _say_full(self) -> None:
+        if not self._is_full:
+            self._is_full = True
+            warnings.warn(
+                f"a region meets more than {self._max_sizes} sets of sizes: at others it runs as "
+                "it is; raise the option max_sizes, or pad to fewer sizes",
+                MirageWarning,
+                stacklevel=4,
+            )
+
+    def _made(self, layouts: Sequence[TensorLayout | int]) -> Entry:
+        signature = ", ".join(map(_words, layouts))
+        try:
+            program = region_program(self.module, layouts)
+            served = self._server(program, self._reference(program, layouts))
+        except LostGpuError:  # there is none for the rest either
+            raise
+        # The rest can run it, whatever went wrong in making it faster.
+        except Exception as error:  # noqa: BLE001
+            return Entry(signature, Served(None, why_failed(error)))
+        return Entry(signature, served, program)
+
+    def _reference(self, program: RegionProgram, layouts: Sequence[TensorLayout | int]) -> Kernel:
+        """The region's own operators, from the program's inputs to its outputs."""
+
+        def reference(*given: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+            by_number = dict(zip(program.inputs, given, strict=True))
+            inputs = [by_number.get(n, _blank(x, given)) for n, x in enumerate(layouts)]
+            results = self.module(*inputs)
+            written = tuple(r.written(results[r.number]) for r in program.results)
+            return written[0] if len(written) == 1 else written
+
+        return reference
+
+
+def why_failed(error: Exception) -> str:
+    """Why nothing serves a region, in words."""
+    if isinstance(error, (UnsupportedError, InputError)):
+        return f"{error.what} ({error.why})" if error.why else error.what
+    return f"{type(error).__name__}: {error}"
+
+
+def layouts_of(values: Sequence[object]) -> list[TensorLayout | int]:
+    """The layouts of values as torch describes them; of symbols their value in the example."""
+    found: list[TensorLayout | int] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            shape, strides = (tuple(map(extent, x)) for x in (value.shape, value.stride()))
+            found.append(TensorLayout(shape, strides, value.dtype, value.device))
+        else:
+            found.append(extent(value))
+    return found
+
+
+def _is_capturing() -> bool:
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def _table_key(layouts: tuple[TensorLayout | int, ...]) -> Hashable:
+    return layouts
+
+
+def _described(value: Value) -> TensorLayout | int:
+    return TensorLayout.of(value) if isinstance(value, torch.Tensor) else int(value)
+
+
+def _blank(layout: TensorLayout | int, given: Sequence[torch.Tensor]) -> Value:
+    """An input that the program does not read: only its shape matters."""
+    if isinstance(layout, int):
+        return layout
+    device = given[0].device
+    return torch.empty_strided(layout.shape, layout.strides, dtype=layout.dtype, device=device)
+
+
+def _words(layout: TensorLayout | int) -> str:
+    if isinstance(layout, int):
+        return str(layout)
+    return f"{str(layout.dtype).removeprefix('torch.')}{list(layout.shape)}"

@@ -1,0 +1,68 @@
+"""The operator of torch that calls a region: what Inductor and the dispatcher see of one.
+
+``mirage_py::region(tensors, sizes, kinds, key)``: the region with the content ``key`` on its
+inputs, which are dealt out in the order of ``kinds`` (``t`` a tensor, ``n`` a size). The key is the
+content and no number, so that code that Inductor keeps on disk calls the same region in another
+process.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from mirage_py.dynamo.serve.region_call import RegionCall, Value
+
+# All that are held, the newest last: two models with equal layers have a region each.
+_CALLS: dict[str, tuple[weakref.ref[RegionCall], ...]] = {}
+_SCHEMA = "region(Tensor[] tensors, SymInt[] sizes, str kinds, str key) -> Tensor[]"
+
+
+@functools.cache
+def region_operator() -> torch._ops.OpOverload:
+    """The operator; registered at the first call."""
+    library: Any = _library()
+    library.define(_SCHEMA, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
+    library.impl("region", _call, "CompositeExplicitAutograd")
+    torch.library.register_fake("mirage_py::region", _describe, lib=library)
+    operator: torch._ops.OpOverload = torch.ops.mirage_py.region.default
+    return operator
+
+
+@functools.cache
+def _library() -> Any:
+    # torch does not type it. What it registers is gone when it is.
+    kind: Any = torch.library.Library
+    return kind("mirage_py", "FRAGMENT")
+
+
+def register(call: RegionCall) -> None:
+    """Make a region known to the operator for as long as somebody holds it."""
+    living = (r for r in _CALLS.get(call.key, ()) if r() is not None)
+    _CALLS[call.key] = (*living, weakref.ref(call))
+
+
+def _known(key: str) -> RegionCall:
+    return next(call for r in reversed(_CALLS[key]) if (call := r()) is not None)
+
+
+def _call(
+    tensors: Sequence[torch.Tensor], sizes: Sequence[int], kinds: str, key: str
+) -> list[torch.Tensor]:
+    return list(_known(key)(*_dealt(tensors, sizes, kinds)))
+
+
+def _describe(
+    tensors: Sequence[torch.Tensor], sizes: Sequence[int], kinds: str, key: str
+) -> list[torch.Tensor]:
+    """On tensors without data: the region's own operators say what comes out."""
+    return list(_known(key).module(*_dealt(tensors, sizes, kinds)))
+
+
+def _dealt(tensors: Sequence[torch.Tensor], sizes: Sequence[int], kinds: str) -> list[Value]:
+    waiting, numbers = iter(tensors), iter(sizes)
+    return [next(waiting) if kind == "t" else next(numbers) for kind in kinds]

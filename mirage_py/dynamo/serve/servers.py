@@ -1,0 +1,133 @@
+"""What serves the program of a region: a kernel that was found for it, or a reference on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensorMode
+
+from mirage_py.dynamo.regions.region_program import RegionProgram
+from mirage_py.dynamo.serve.fallback import compiled_graph
+from mirage_py.dynamo.serve.measured_format import measured_words
+from mirage_py.dynamo.serve.options import BackendOptions
+from mirage_py.dynamo.serve.region_call import Kernel, Served, Server, why_failed
+from mirage_py.ugraph.ir.program import Tensor
+
+
+def server_for(options: BackendOptions, device: str) -> Server:
+    """The server for regions on a kind of device."""
+    return optimizing(options) if device == "cuda" else reference
+
+
+def optimizing(options: BackendOptions) -> Server:
+    """Search, verify, measure; or look up what was found before, in this process or another."""
+
+    def serve(region: RegionProgram, own: Kernel) -> Served:
+        # Here and not above: the search is loaded when the first kernel is wanted.
+        from mirage_py.cache.known_results import keep, known_artifact
+        from mirage_py.dynamo.serve.failures import keep_failure, known_failure
+        from mirage_py.pipeline import pipeline
+        from mirage_py.runtime.compile.compile_pool import keep_compile_workers
+        from mirage_py.runtime.launch.launch import PlanRunner
+        from mirage_py.settings import Settings
+
+        asked = pipeline.Options(
+            options.target, effort=options.effort, budget=options.budget, seed=options.seed
+        )
+        question = pipeline.question_of(region.program, asked)
+        with_cache = options.cache and not Settings.from_env().no_cache
+        known = known_artifact(question) if with_cache else None
+        if known is not None:
+            plan, report = known.plan, known.report
+        elif with_cache and (why := known_failure(question)):
+            return Served(None, f"at an earlier start: {why}")
+        else:
+            if question.measured:
+                keep_compile_workers()  # beside the search, and for the next region
+            try:
+                result = pipeline.optimize(
+                    region.program,
+                    target=options.target,
+                    effort=options.effort,
+                    budget=options.budget,
+                    seed=options.seed,
+                    baselines=baselines(region, own, options.effort, options.inductor)
+                    if question.measured
+                    else None,
+                )
+            except Exception as error:
+                if with_cache:
+                    keep_failure(question, error, why_failed(error))
+                raise
+            plan, report = result.plan, result.document()
+            if with_cache:
+                keep(question, result)
+        measured = measured_words(report)
+        if plan is None:
+            return Served(None, f"nothing was found that is faster: {measured}")
+        count = len(plan.ugraph.kernels)
+        return Served(PlanRunner(plan), f"{count} kernels of {plan.backend}: {measured}")
+
+    return serve
+
+
+def baselines(
+    region: RegionProgram, own: Kernel, effort: str, inductor: Mapping[str, Any] | None = None
+) -> dict[str, Kernel]:
+    """What a kernel has to beat: the region's own operators, one by one and compiled by Inductor,
+    with the settings that the rest has.
+
+    The tuner would use torch.compile. But it calls baselines in a thread of its own, while this
+    one holds dynamo's lock: they would wait for each other. So Inductor is called here, directly.
+    """
+    found = {"eager": own}
+    if effort != "none":
+        found["compile"] = _by_inductor(region, own, inductor, max_autotune=False)
+    if effort == "full":
+        found["compile_max_autotune"] = _by_inductor(region, own, inductor, max_autotune=True)
+    return found
+
+
+def _by_inductor(
+    region: RegionProgram, own: Kernel, inductor: Mapping[str, Any] | None, *, max_autotune: bool
+) -> Kernel:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    # Numbers that the region makes are tensors without data, too.
+    with FakeTensorMode():
+        inputs = [_fake(t) for t in region.program.inputs]
+        graph = make_fx(lambda *given: _tupled(own(*given)))(*inputs)
+    run = compiled_graph(graph, inputs, max_autotune=max_autotune, inductor=inductor or {})
+
+    def baseline(*given: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        results = tuple(run(list(given)))
+        return results[0] if len(results) == 1 else results
+
+    return baseline
+
+
+def _tupled(found: Any) -> Sequence[torch.Tensor]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _fake(tensor: Tensor) -> torch.Tensor:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = getattr(torch, tensor.dtype.torch_name)
+    return torch.empty_strided(tensor.shape, tensor.element_strides, dtype=dtype, device=device)
+
+
+def reference(region: RegionProgram, own: Kernel) -> Served:
+    """The program as plain PyTorch: what a kernel would compute, for tests on a CPU."""
+    del own
+    from mirage_py.runtime.eager.eager import torch_function
+
+    function = torch_function(region.program)
+
+    def run(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        # A program that only copies is no call at all; kernels write to memory of their own.
+        row_major = torch.contiguous_format
+        return tuple(r.clone(memory_format=row_major) for r in _tupled(function(*inputs)))
+
+    return Served(run, "its program in plain PyTorch")

@@ -1,0 +1,104 @@
+"""What a program reads: which tensors can be inputs, and how they are declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from mirage_py.errors import UnsupportedError
+from mirage_py.frontend.torch.lower.lowering import Lowering, program_dtype
+from mirage_py.frontend.torch.lower.naming import dimension_hints, distinct, identifier
+from mirage_py.ugraph.building import views
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.building.views import NamedArray
+
+
+def check_input(tensor: torch.Tensor, name: str, where: str) -> None:
+    """A program's input is a plain tensor of floating point numbers, or of truth values."""
+
+    def refused(what: str, why: str, repair: str) -> UnsupportedError:
+        return UnsupportedError(f"input '{name}' {what}", where=where, why=why, repair=repair)
+
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        raise refused(
+            "is not a dense tensor",
+            "kernels address memory by strides",
+            f"pass {name}.to_dense() or dequantize it",
+        )
+    if 0 in tensor.shape:
+        raise refused(
+            f"has shape {list(tensor.shape)}",
+            "an empty tensor needs no kernel",
+            "give every axis at least one element",
+        )
+    if tensor.is_complex():
+        raise refused(
+            "is complex",
+            "complex numbers are not supported",
+            "pass torch.view_as_real of it, and compute on the two parts",
+        )
+    if program_dtype(tensor.dtype) is None:
+        float64 = tensor.dtype is torch.float64
+        raise refused(
+            f"is of {tensor.dtype}",
+            "kernels accumulate in float32" if float64 else "data in a program are real numbers",
+            "convert it to float32" if float64 else "convert it to a floating type or to bool",
+        )
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise refused(
+            "requires grad",
+            "a program computes forward only",
+            f"trace under torch.no_grad(), or pass {name}.detach()",
+        )
+
+
+def declare_inputs(
+    lowering: Lowering,
+    wanted: Mapping[torch.fx.Node, tuple[str, torch.Tensor]],
+    arrays: dict[torch.fx.Node, object],
+) -> dict[torch.fx.Node, str]:
+    """Declare an input for each wanted placeholder: gives their names, and arrays to ``arrays``."""
+    names = distinct([identifier(name, "input") for name, _ in wanted.values()])
+    named = dict(zip(wanted, names, strict=True))
+    for node, (_, tensor) in wanted.items():
+        strides = None if tensor.is_contiguous() else tensor.stride()
+        kind = program_dtype(tensor.dtype)
+        assert kind is not None
+        lowering.builder.input(named[node], tensor.shape, kind, strides)
+        hints = dimension_hints(node, tensor.dim(), names)
+        arrays[node] = views.from_input(lowering.builder, named[node], hints)
+    return named
+
+
+def literal(lowering: Lowering, node: torch.fx.Node, held: torch.Tensor) -> NamedArray:
+    """A tensor written down in the function: one number is a constant of the program."""
+    if held.numel() == 1:
+        return lowering.full(held.shape, held.item())
+    lowering.node = next(iter(node.users), node)
+    raise lowering.refuse(
+        f"a constant tensor of shape {list(held.shape)} is not an argument",
+        why="it was not found in the closure, the globals or the attributes of the function",
+        repair="pass it as an argument",
+    )
+
+
+def drop_unread(builder: ProgramBuilder, where: str) -> None:
+    """Arguments that only gave their shape or type are no inputs of the program."""
+    todo = [o.node for o in builder.outputs]
+    seen: dict[int, None] = {}
+    while todo:
+        node = todo.pop()
+        if node not in seen:
+            seen[node] = None
+            todo.extend(builder.nodes[node].args)
+    read = [builder.nodes[n].access.tensor for n in seen if builder.nodes[n].op == "load"]
+    for name in [name for name in builder.inputs if name not in read]:
+        del builder.inputs[name]
+    if not builder.inputs:
+        raise UnsupportedError(
+            "the results do not depend on the values of any input",
+            where=where,
+            why="a constant needs no kernel",
+            repair="compute it once outside",
+        )

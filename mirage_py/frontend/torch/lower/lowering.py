@@ -1,0 +1,124 @@
+"""The context in which handlers work: the program being built and the graph node in hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from mirage_py.errors import UnsupportedError
+from mirage_py.frontend.torch.capture import source
+from mirage_py.frontend.torch.lower.indices import index_result, mask_of
+from mirage_py.ugraph.building import views
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.building.views import NamedArray
+from mirage_py.ugraph.ir.dtypes import DType, dtype
+from mirage_py.ugraph.ir.predicates import FALSE, TRUE
+
+Scalar = bool | int | float
+# What an operand of an ATen operator becomes: an array, or a plain number.
+Operand = NamedArray | Scalar
+
+
+# What logic is on the numbers 0 and 1.
+_ON_NUMBERS = {"and": "mul", "or": "maximum"}
+
+
+class Lowering:
+    """Builds one program; handlers call its methods with arrays and numbers.
+
+    ``node`` is the graph node whose handler runs: its meta data gives the type of the result, its
+    stack trace the user's line.
+    """
+
+    def __init__(self, builder: ProgramBuilder, where: str) -> None:
+        self.builder = builder
+        self.where = where
+        self.node: torch.fx.Node | None = None
+
+    # -- arrays ------------------------------------------------------------------------------------
+
+    def array(self, x: Operand) -> NamedArray:
+        """A number as an array without axes; an array as it is."""
+        return x if isinstance(x, NamedArray) else NamedArray(self.builder.const(float(x)), ())
+
+    def apply(self, op: str, *operands: Operand) -> NamedArray:
+        """An elementwise operator on operands that broadcast by position."""
+        arrays = views.broadcast(self.builder, [self.array(x) for x in operands])
+        return NamedArray(self.combine(op, [a.node for a in arrays]), arrays[0].axes)
+
+    def combine(self, op: str, nodes: Sequence[int]) -> int:
+        """An elementwise operator on nodes over the same dimensions.
+
+        Index arithmetic stays index expressions, conditions on indices stay predicates. On top of
+        the operators of a program there are ``not``, ``and`` and ``or`` on truth values, and
+        ``floordiv`` and ``mod`` on positions.
+        """
+        result = index_result(self.builder, op, nodes)
+        if result is not None:
+            return result
+        if op in ("floordiv", "mod"):
+            raise self.refuse(
+                "division with rounding is not supported here",
+                why="it is known for positions made with arange only, divided by a constant >= 1",
+                repair="divide with `/`, or take positions that start at 0 or above",
+            )
+        if op == "not":
+            return self.builder.apply("sub", self.builder.const(1.0), nodes[0])
+        if op == "where":
+            decided = mask_of(self.builder, nodes[0])
+            if decided in (TRUE, FALSE):
+                return nodes[1] if decided == TRUE else nodes[2]
+        return self.builder.apply(_ON_NUMBERS.get(op, op), *nodes)
+
+    def shape(self, x: NamedArray) -> tuple[int, ...]:
+        """The extent of each axis."""
+        return views.shape_of(self.builder, x)
+
+    def full(self, shape: Sequence[int], value: Scalar) -> NamedArray:
+        """One number everywhere."""
+        return views.expand(self.builder, self.array(value), shape)
+
+    # -- types -------------------------------------------------------------------------------------
+
+    def torch_dtype(self, position: int) -> torch.dtype:
+        """The type torch gives to an operand of the node in hand."""
+        assert self.node is not None
+        operand = self.node.args[position]
+        assert isinstance(operand, torch.fx.Node)
+        return self.result_dtype(operand)
+
+    def result_dtype(self, node: torch.fx.Node | None = None) -> torch.dtype:
+        """The type torch gives to the result of a node, by default the one in hand."""
+        value = (node or self.node_in_hand).meta["val"]
+        first = value[0] if isinstance(value, (tuple, list)) else value
+        kind = first.dtype
+        assert isinstance(kind, torch.dtype)
+        return kind
+
+    @property
+    def node_in_hand(self) -> torch.fx.Node:
+        """The graph node whose handler runs."""
+        assert self.node is not None
+        return self.node
+
+    # -- errors ------------------------------------------------------------------------------------
+
+    def refuse(self, what: str, *, why: str = "", repair: str = "") -> UnsupportedError:
+        """The error that says that the node in hand cannot be part of a program; raise it."""
+        line = None if self.node is None else source.of_node(self.node)
+        code = f" in `{line.code}`" if line is not None and line.code else ""
+        return UnsupportedError(
+            f"{what}{code}",
+            where=self.where if line is None else str(line),
+            why=why,
+            repair=repair,
+        )
+
+
+def program_dtype(kind: torch.dtype) -> DType | None:
+    """The element type a kernel reads or writes for a torch type; None where none does."""
+    return dtype(str(kind)) if kind in _STORED else None
+
+
+_STORED = (torch.float16, torch.bfloat16, torch.float32, torch.bool)

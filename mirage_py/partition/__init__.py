@@ -1,1 +1,0 @@
-"""Programs beyond the search's limit: cut into parts, each searched by itself, put in sequence."""

@@ -1,0 +1,116 @@
+"""What a partition cuts: the values of a program, who needs whom, and which may be in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from mirage_py.pipeline.partition.values import Value, values_of
+from mirage_py.ugraph.ir.dtypes import F32, DType
+from mirage_py.ugraph.ir.program import Output, Program
+from mirage_py.ugraph.operators import LEAF, operator
+from mirage_py.ugraph.rewrite.degrees import shiftable_exps
+
+
+@dataclass(frozen=True)
+class Flow:
+    """The values of a program: classes of nodes that are equal up to the names of dimensions."""
+
+    program: Program
+
+    @cached_property
+    def values(self) -> tuple[Value, ...]:
+        """The value of every node."""
+        return values_of(self.program)
+
+    @cached_property
+    def first(self) -> Mapping[int, int]:
+        """The first node of each value."""
+        found: dict[int, int] = {}
+        for node, value in enumerate(self.values):
+            found.setdefault(value.number, node)
+        return found
+
+    @cached_property
+    def needs(self) -> Mapping[int, tuple[int, ...]]:
+        """For each value that is computed, in topological order: the computed values it reads.
+
+        What no load goes into (masks, sizes, numbers made of these) counts as a leaf: every part
+        makes its own.
+        """
+        nodes = self.program.nodes
+        reads: list[bool] = []
+        for node in nodes:
+            reads.append(node.op == "load" or any(reads[a] for a in node.args))
+        computed = [r and operator(n.op).kind != LEAF for r, n in zip(reads, nodes, strict=True)]
+        found: dict[int, tuple[int, ...]] = {}
+        for number, place in self.first.items():
+            if computed[place]:
+                args = [self.values[a].number for a in nodes[place].args if computed[a]]
+                found[number] = tuple(dict.fromkeys(args))
+        return found
+
+    @cached_property
+    def orders(self) -> tuple[tuple[int, ...], ...]:
+        """Two topological orders of the computed values: as the program has them, and by depth.
+
+        By depth, products of the same rows stand together wherever their results are needed.
+        """
+        depth: dict[int, int] = {}
+        for number, needed in self.needs.items():
+            depth[number] = 1 + max((depth[n] for n in needed), default=0)
+        written = tuple(self.needs)
+        by_depth = tuple(sorted(written, key=lambda n: depth[n]))
+        return (written,) if written == by_depth else (written, by_depth)
+
+    @cached_property
+    def outputs(self) -> Mapping[int, tuple[Output, ...]]:
+        """The program's outputs by the value they hold."""
+        found: dict[int, list[Output]] = {}
+        for output in self.program.outputs:
+            found.setdefault(self.values[output.node].number, []).append(output)
+        return {number: tuple(outputs) for number, outputs in found.items()}
+
+    @cached_property
+    def scaled(self) -> tuple[int, ...]:
+        """Values that carry the scale of an exponential which cancels later: only its own kernels
+        can shift them, so they may not be in memory between two parts.
+        """
+        nodes = self.program.nodes
+        _, degrees = shiftable_exps(nodes, [o.node for o in self.program.outputs])
+        found = (self.values[n].number for n, degree in enumerate(degrees) if degree)
+        return tuple(dict.fromkeys(found))
+
+    def dtype(self, number: int) -> DType:
+        """The type of a value in memory.
+
+        A value that a product reads has the common half type of the floating-point inputs it comes
+        from, as in an eager framework: the product rounds it to that anyway. All others, and those
+        without such a type, are f32: the float gate holds a plan to roundings at products alone,
+        and half a last place before an exponential is far more than that. A value that the program
+        casts has that type.
+        """
+        return self._dtypes[number]
+
+    @cached_property
+    def _dtypes(self) -> Mapping[int, DType]:
+        nodes = self.program.nodes
+        multiplied = {a: None for n in nodes if n.op == "matmul" for a in n.args}
+        in_products = {self.values[a].number: None for a in multiplied}
+        sources: list[dict[DType, None]] = []
+        for node in nodes:
+            mine = {t: None for a in node.args for t in sources[a]}
+            if node.op == "load":
+                dtype = self.program.tensors[node.access.tensor].dtype
+                mine = {dtype: None} if dtype.is_float else {}
+            sources.append(mine)
+        found: dict[int, DType] = {}
+        for number, place in self.first.items():
+            attr, types = nodes[place].attr, list(sources[place])
+            found[number] = F32
+            if isinstance(attr, DType):
+                found[number] = attr
+            elif number in in_products and len(types) == 1 and types[0].is_half:
+                found[number] = types[0]
+        return found

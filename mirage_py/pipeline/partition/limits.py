@@ -1,0 +1,78 @@
+"""How large a program the search goes through whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mirage_py.pipeline.partition.values import Value, values_of
+from mirage_py.search.space.abstraction import reduced_dims
+from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.operators import LEAF, operator
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLimits:
+    """The largest program that is searched whole. All are counts, so the answer is the same on
+    every machine.
+
+    ``operators``     nodes that are no leaves (loads, constants, masks, indices, sizes)
+    ``reduced_dims``  dimensions that some node reduces: each may be looped over, or split
+    ``products``      contractions of a part that wait for one another. It does not make a program
+                      too large; but where one is cut anyway, no part gets a longer chain than
+                      the kernels of one family can share
+
+    They leave room above the largest program of examples/large, QK-norm attention with its output
+    projection, which has 21 operators, reduces 4 dimensions and chains 3 products.
+    """
+
+    operators: int = 24
+    reduced_dims: int = 4
+    products: int = 3
+
+    def __str__(self) -> str:
+        return f"{self.operators} operators and {self.reduced_dims} reduced dimensions"
+
+
+def operator_count(program: Program) -> int:
+    """The nodes of a program that are no leaves."""
+    return sum(operator(node.op).kind != LEAF for node in program.nodes)
+
+
+def fits(program: Program, limits: PartitionLimits | None = None) -> bool:
+    """Whether a program is searched whole, by default within the usual limits."""
+    limits = limits or PartitionLimits()
+    return (
+        operator_count(program) <= limits.operators
+        and len(reduced_dims(program)) <= limits.reduced_dims
+    )
+
+
+def chained_products(program: Program) -> int:
+    """The most contractions that wait for one another."""
+    depth: list[int] = []
+    for node in program.nodes:
+        depth.append((node.op == "matmul") + max((depth[a] for a in node.args), default=0))
+    return max(depth, default=0)
+
+
+def computes_twice(program: Program) -> bool:
+    """Whether it computes a value under two names, as rows for queries by t and for keys by s."""
+    values = values_of(program)
+    computed = [v.number for v, x in zip(values, program.nodes, strict=True) if _is_work(x, values)]
+    return len(dict.fromkeys(computed)) < len(computed)
+
+
+def _is_work(node: Node, values: Sequence[Value]) -> bool:
+    """Whether it has a place for each point of some dimension: a number costs nothing."""
+    return operator(node.op).kind != LEAF and any(values[a].dims for a in node.args)
+
+
+def fits_part(part: Program, limits: PartitionLimits) -> bool:
+    """Whether a part of a larger program is small enough.
+
+    Besides, it computes nothing twice: what is read at two indices is better read from memory.
+    """
+    chained = chained_products(part) <= limits.products
+    return chained and fits(part, limits) and not computes_twice(part)

@@ -1,0 +1,284 @@
+"""The result for a program in parts: each goes through every stage, then all are one plan."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from mirage_py.errors import UnsupportedError, VerificationError
+from mirage_py.pipeline.partition.compose import compose, own_dims
+from mirage_py.pipeline.partition.joint import joint_evidence, joint_summary
+from mirage_py.pipeline.partition.partition import Partition
+from mirage_py.pipeline.selection.selection import Baselines, Progress, Ranking
+from mirage_py.result import Candidate, Evidence, Result, Timing
+from mirage_py.runtime.base.emission import BACKENDS
+from mirage_py.search.model.baseline_model import eager_model_us
+from mirage_py.search.model.cost_model import lower_bound_us
+from mirage_py.search.tilings.kinds import describe
+from mirage_py.targets import Target
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.verify.numerical_check.check_strength import plain
+from mirage_py.verify.samples.sampled_test import sampled_test
+
+# Position and program of a part, and its share of the budget in seconds, to its ranked plans.
+RankPart = Callable[[int, Program, float | None], Ranking]
+
+
+@dataclass(frozen=True, slots=True)
+class PartJob:
+    """How the parts of a program are optimised: as a whole program would be.
+
+    With ``measure`` there is a GPU, which times each part's plans and the composite beside
+    ``baselines`` of the whole program. ``budget`` is in seconds, for all parts and the composite.
+    """
+
+    target: Target
+    measure: bool
+    effort: str
+    seed: int
+    budget: float | None = None
+    baselines: Baselines | None = None
+    progress: Progress = lambda _: None
+    should_stop: Callable[[], bool] = lambda: False
+
+
+@dataclass(frozen=True, slots=True)
+class _Picked:
+    """A part's plan."""
+
+    plan: Plan
+    time_us: float
+    evidence: Evidence | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """What came of one part: its fastest plan of each back end, or ``why`` there is none."""
+
+    result: Result | None
+    picked: Mapping[str, _Picked] = field(default_factory=dict)
+    why: str = ""
+
+
+def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: PartJob) -> Result:
+    """The parts' best plans in sequence, or the original program where some part has none.
+
+    ``whole`` is a partition of the normal form of ``program``. Without a GPU a part's plan is the
+    cost model's, run on the CPU; with one it is the fastest measured of each back end. Then the
+    composites, one for each, pass the float gate and are timed as plans of the whole program: one
+    is returned only where it is faster. ``notes`` say where the program was cut and why, and which
+    part had no plan. A composite that a sample finds to be another program is left out.
+    """
+    share = None if job.budget is None else job.budget / (len(whole.parts) + 1)
+    started = time.monotonic()
+    chosen: list[_Chosen] = []
+    notes = [whole.reason]
+    for number, part in enumerate(whole.parts):
+        chosen.append(_choose(number, part, rank, share, job))
+        if not chosen[-1].picked:
+            notes.append(f"the original program is the result: {part.name} has no plan")
+            notes += [f"{part.name}: {chosen[-1].why}"] if chosen[-1].why else []
+            break
+    composites = []
+    for composite in _composites(whole, chosen):
+        # Mixed up names would show here, where the program is small enough to sample.
+        try:
+            sampled_test(whole.program, composite.ugraph, samples=1, seed=job.seed).require()
+        except VerificationError as error:
+            what = str(error).splitlines()[0]
+            notes.append(f"the parts together ({composite.backend}) were refused: {what}")
+        else:
+            composites.append(composite)
+    if composites:
+        words = "each part was compared with its own program; together they are the program by"
+        notes.append(f"verified part by part: {words} the way it was cut")
+    if any(own_dims(whole, composite) for composite in composites):
+        notes.append("parts split dimensions: the composite is not testable at other sizes")
+    deadline = None if job.budget is None else started + job.budget
+    finish = _measured if job.measure and not job.should_stop() else _modelled
+    return finish(program, whole, chosen, composites, tuple(notes), job, deadline)
+
+
+def _composites(whole: Partition, chosen: Sequence[_Chosen]) -> tuple[Plan, ...]:
+    """The parts in sequence, once for each back end that has a plan of every part."""
+    if len(chosen) < len(whole.parts):
+        return ()
+    common = [b for b in BACKENDS if all(b in c.picked for c in chosen)]
+    return tuple(compose(whole, [c.picked[b].plan for c in chosen]) for b in common)
+
+
+def _choose(
+    number: int, part: Program, rank: RankPart, share: float | None, job: PartJob
+) -> _Chosen:
+    """The plans of one part."""
+
+    def progress(text: str) -> None:
+        job.progress(f"{part.name}: {text}")
+
+    deadline = None if share is None else time.monotonic() + share
+    try:
+        ranking = rank(number, part, share)
+        if not job.measure or job.should_stop():
+            found = ranking.modelled(progress, deadline=deadline, should_stop=job.should_stop)
+            why = "; ".join(found.notes)
+            if found.plan is None:
+                return _Chosen(found, why=why)
+            picked = _Picked(found.plan, found.best.time_us, found.evidence)
+            return _Chosen(found, {found.plan.backend: picked}, why)
+        # No baseline but eager: whether kernels pay off is decided for the whole program.
+        found = ranking.measured(
+            None,
+            effort="none",
+            deadline=deadline,
+            progress=progress,
+            should_stop=job.should_stop,
+        )
+        return _fastest(ranking, found)
+    except UnsupportedError as error:
+        return _Chosen(None, why=str(error))
+
+
+def _fastest(ranking: Ranking, found: Result) -> _Chosen:
+    """The fastest plans that passed, even where PyTorch is faster on this part alone."""
+    picked: dict[str, _Picked] = {}
+    if found.plan is not None:
+        picked[found.plan.backend] = _Picked(found.plan, found.best.time_us, found.evidence)
+    for timed in sorted(found.candidates, key=lambda c: c.timing.time_us):
+        plan, time_us = timed.plan, timed.timing.time_us
+        if not timed.passed or plan is None or plan.backend in picked or time_us == inf:
+            continue
+        try:
+            evidence = ranking.evidence(plan, 0.0, 0.0, "")
+        except VerificationError:
+            continue  # the next fastest of its back end is asked about
+        picked[plan.backend] = _Picked(plan, time_us, evidence)
+    return _Chosen(found, picked, "" if picked else "; ".join(found.notes))
+
+
+def _modelled(
+    program: Program,
+    whole: Partition,
+    chosen: Sequence[_Chosen],
+    composites: Sequence[Plan],
+    notes: tuple[str, ...],
+    job: PartJob,
+    deadline: float | None,
+) -> Result:
+    del deadline  # nothing is left to do
+    baseline_us = eager_model_us(whole.program, job.target)
+    best = baseline = Timing("eager, one kernel per operator", baseline_us, "model")
+    composite = composites[0] if composites else None
+    if composite is not None:
+        time_us = sum(c.picked[composite.backend].time_us for c in chosen)
+        best = Timing(_name(composite), time_us, "model")
+        notes = (*notes, "no GPU was used: times are predictions of the cost model")
+    result = _result(program, whole, chosen, composite, job, baseline, best)
+    return replace(result, notes=notes, interrupted=job.should_stop())
+
+
+def _measured(
+    program: Program,
+    whole: Partition,
+    chosen: Sequence[_Chosen],
+    composites: Sequence[Plan],
+    notes: tuple[str, ...],
+    job: PartJob,
+    deadline: float | None,
+) -> Result:
+    from mirage_py.runtime.tune.baselines import baselines as usual_baselines
+    from mirage_py.runtime.tune.measured import float_source
+    from mirage_py.runtime.tune.tuner import tune
+
+    given = dict(job.baselines or {})
+    usual = usual_baselines(program, given.get("eager"), effort=job.effort)
+    report = tune(
+        program,
+        composites,
+        {**usual, **given},
+        target=job.target,
+        seed=job.seed,
+        budget_s=None if deadline is None else max(0.0, deadline - time.monotonic()),
+        progress=job.progress,
+        should_stop=job.should_stop,
+    )
+    if composites and report.best.plan is None:
+        notes = (*notes, "the original program is faster than the parts in sequence")
+    result = _result(
+        program,
+        whole,
+        chosen,
+        report.best.plan,
+        job,
+        Timing(report.baseline.name, report.baseline.time_us, "measured"),
+        Timing(report.best.name, report.best.time_us, "measured"),
+    )
+    if result.evidence is not None:
+        evidence = replace(
+            result.evidence,
+            max_rel_error=report.best.max_rel_error,
+            float_bound=report.best.bound,
+            float_source=float_source(report.best, job.target.name),
+            float_sets=plain(report.best.sets),
+        )
+        result = replace(result, evidence=evidence)
+    candidates = tuple(
+        Candidate(
+            m.plan,
+            Timing(m.name, m.time_us, "measured"),
+            m.passed,
+            m.reason,
+            describe(m.plan.ugraph),
+        )
+        for m in report.measured
+        if m.plan is not None
+    )
+    return replace(
+        result,
+        candidates=candidates,
+        notes=(*notes, *report.notes),
+        interrupted=report.interrupted,
+    )
+
+
+def _result(
+    program: Program,
+    whole: Partition,
+    chosen: Sequence[_Chosen],
+    plan: Plan | None,
+    job: PartJob,
+    baseline: Timing,
+    best: Timing,
+) -> Result:
+    kept = [c.result for c in chosen if c.result is not None]
+    floor_us = lower_bound_us(whole.program, job.target)
+    return Result(
+        program=program,
+        target=job.target.name,
+        backend=_backend(plan, chosen),
+        baseline=baseline,
+        best=best,
+        plan=plan,
+        evidence=joint_evidence(_evidence(chosen, plan.backend)) if plan else None,
+        search=joint_summary([(r.program.name, r.search) for r in kept], floor_us, best.time_us),
+        families=tuple(family for r in kept for family in r.families),
+        candidates=(Candidate(plan, best, kind=describe(plan.ugraph)),) if plan else (),
+    )
+
+
+def _evidence(chosen: Sequence[_Chosen], backend: str) -> list[Evidence]:
+    """That of each part's plan for a back end."""
+    return [e for c in chosen if (e := c.picked[backend].evidence) is not None]
+
+
+def _backend(plan: Plan | None, chosen: Sequence[_Chosen]) -> str:
+    """That of the plan, or of what was tried."""
+    if plan is not None:
+        return plan.backend
+    return next((c.result.backend for c in chosen if c.result is not None), "triton")
+
+
+def _name(plan: Plan) -> str:
+    return " + ".join(kernel.name for kernel in plan.ugraph.kernels)

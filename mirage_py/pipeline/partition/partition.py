@@ -1,0 +1,157 @@
+"""Cutting a program into parts that the search goes through, where least goes through memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
+
+from mirage_py.pipeline.partition.flow import Flow
+from mirage_py.pipeline.partition.limits import PartitionLimits, fits, fits_part, operator_count
+from mirage_py.pipeline.partition.parts import Held, PartBuilder, held_values
+from mirage_py.search.space.abstraction import reduced_dims
+from mirage_py.ugraph.ir.program import Program, Tensor
+
+# What one more part costs, in bytes of device memory: about a microsecond at an H100's bandwidth.
+LAUNCH_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Partition:
+    """``parts`` in sequence compute ``program``.
+
+    ``cuts`` are the tensors that go between parts: values that only exist because of the cuts, and
+    outputs of the program that a later part reads. ``bytes`` is what all parts read and write.
+    ``reason`` says in words what was done and why.
+    """
+
+    program: Program
+    parts: tuple[Program, ...]
+    cuts: tuple[Tensor, ...]
+    bytes: int
+    reason: str
+
+
+def partition(program: Program, limits: PartitionLimits | None = None) -> Partition:
+    """The cheapest parts in sequence, each within ``limits`` where the program can be cut so far.
+
+    ``program`` is in normal form. Its values are put in a topological order and cut into contiguous
+    segments by dynamic programming: the cost is the bytes that all parts read and write (what
+    crosses a cut is written once, and read by each part that needs it) and a launch for each part.
+    A value that carries the scale of an exponential never crosses. What cannot be cut stays one
+    part, even if it is beyond the limits: the search then takes it as far as its own bounds go.
+    """
+    limits = limits or PartitionLimits()
+    flow = Flow(program)
+    found = [_Cuts(flow, order, limits) for order in flow.orders]
+    parts = min(found, key=lambda cuts: cuts.cost).parts() if flow.needs else ()
+    if len(parts) < 2:
+        parts = (program.renamed(_part_name(program, 0)),)
+    written = [o.tensor for part in parts for o in part.outputs]
+    read = [t for part in parts for t in part.inputs]
+    cuts = tuple(t for t in dict.fromkeys(written) if t in read)
+    return Partition(
+        program,
+        parts,
+        cuts,
+        sum(_bytes(part) for part in parts),
+        _reason(program, parts, cuts, limits),
+    )
+
+
+def _bytes(part: Program) -> int:
+    return sum(t.bytes for t in part.tensors.values())
+
+
+def _part_name(program: Program, number: int) -> str:
+    return f"{program.name}_part{number}"
+
+
+class _Cuts:
+    """The cheapest way to cut one topological order into segments; ``cost`` is in bytes."""
+
+    def __init__(self, flow: Flow, order: Sequence[int], limits: PartitionLimits) -> None:
+        self._flow = flow
+        self._order = order
+        self._limits = limits
+        place = {number: n for n, number in enumerate(order)}
+        # Where each value is needed last; its own place, if nowhere.
+        self._last = dict(place)
+        for number, needed in flow.needs.items():
+            for n in needed:
+                self._last[n] = max(self._last[n], place[number])
+        self.cost, self._bounds = self._best()
+
+    def parts(self) -> tuple[Program, ...]:
+        """The segments as programs, in order."""
+        ends = self._bounds[1:-1]
+        place = {number: n for n, number in enumerate(self._order)}
+        crossing = [n for n in self._order if any(place[n] < e <= self._last[n] for e in ends)]
+        held = held_values(self._flow, crossing)
+        return tuple(
+            self._program(start, end, held, _part_name(self._flow.program, number))
+            for number, (start, end) in enumerate(pairwise(self._bounds))
+        )
+
+    def _best(self) -> tuple[float, tuple[int, ...]]:
+        """The cost, and the places between segments, first and last included."""
+        held = held_values(self._flow, self._order)
+        bounds = [0, *filter(self._may_cut, range(1, len(self._order) + 1))]
+        cost: dict[int, float] = {0: 0.0}
+        start_of: dict[int, int] = {}
+        for number, end in enumerate(bounds[1:]):
+            cost[end] = inf
+            # Backwards, until a segment is too large: a longer one has no fewer operators. The
+            # shortest one cannot be cut, and is taken as it is.
+            for start in reversed(bounds[: number + 1]):
+                part = self._program(start, end, held, self._flow.program.name)
+                if start != bounds[number] and not fits_part(part, self._limits):
+                    break
+                total = cost[start] + _bytes(part) + LAUNCH_BYTES
+                if total < cost[end]:
+                    cost[end], start_of[end] = total, start
+        path = [len(self._order)]
+        while path[-1]:
+            path.append(start_of[path[-1]])
+        return cost[len(self._order)], tuple(reversed(path))
+
+    def _may_cut(self, end: int) -> bool:
+        """Whether everything that is needed after a place may be in memory."""
+        crossing = (n for n in self._order[:end] if self._last[n] >= end)
+        return not any(n in self._flow.scaled for n in crossing)
+
+    def _program(self, start: int, end: int, held: Mapping[int, Held], name: str) -> Program:
+        """The values from one place to another as a program."""
+        inside = self._order[start:end]
+        outputs = [
+            output
+            for number, results in self._flow.outputs.items()
+            for output in results
+            # Outputs that are copies of leaves are written at the end.
+            if number in inside or (number not in self._flow.needs and end == len(self._order))
+        ]
+        stored = [n for n in inside if self._last[n] >= end]
+        return PartBuilder(self._flow, held, inside, name).build(stored, outputs)
+
+
+def _reason(
+    program: Program,
+    parts: Sequence[Program],
+    cuts: Sequence[Tensor],
+    limits: PartitionLimits,
+) -> str:
+    size = f"{operator_count(program)} operators and {len(reduced_dims(program))} reduced dims"
+    beyond = f"beyond the limit of {limits} ({program.name} has {size})"
+    if len(parts) < 2:
+        return f"searched whole: it cannot be cut, though it is {beyond}"
+    where = ", ".join(f"{t.name} ({_megabytes(t.bytes)})" for t in cuts)
+    too_large = [p.name for p in parts if not fits(p, limits)]
+    text = f"partitioned in {len(parts)} parts at {where or 'no tensor'}: {beyond}"
+    if too_large:
+        text += f"; {', '.join(too_large)} cannot be cut so far"
+    return text
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 50_000 else f"{count / 1e3:.1f} kB"

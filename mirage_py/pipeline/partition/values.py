@@ -1,0 +1,72 @@
+"""Which nodes of a program are the same value under other names of its dimensions.
+
+A value that is read at two indices, such as the normalised rows that queries read by t and keys by
+s, stands in a program twice. In memory it is one tensor. So what is materialised are classes of
+nodes that are equal up to a renaming of dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.index import IndexExpr, Predicate
+from mirage_py.ugraph.ir.node import Access, Node
+from mirage_py.ugraph.ir.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A node's class, and its dimensions in the order that all nodes of the class share: two nodes
+    of one class are equal when their n-th dimensions are renamed into each other.
+    """
+
+    number: int
+    dims: tuple[str, ...]
+
+
+def values_of(program: Program) -> tuple[Value, ...]:
+    """The class of every node; classes are numbered in the order of their first nodes.
+
+    The reasoning is structural: the same operators on the same classes, wired in the same way, over
+    dimensions of the same sizes.
+    """
+    known: dict[Hashable, int] = {}
+    values: list[Value] = []
+    for node in program.nodes:
+        args = [values[a] for a in node.args]
+        joint = _joint(node, args)
+        place = {d: n for n, d in enumerate(joint)}
+        key = (
+            node.op,
+            _attribute(node, place),
+            tuple((v.number, tuple(place[d] for d in v.dims)) for v in args),
+            tuple(program.sizes[d] for d in joint),
+        )
+        number = known.setdefault(key, len(known))
+        values.append(Value(number, tuple(d for d in joint if d in node.dims)))
+    return tuple(values)
+
+
+def _joint(node: Node, args: Sequence[Value]) -> tuple[str, ...]:
+    """Every dimension that a node sees, by its first place among operands and attribute."""
+    found = dict.fromkeys(d for v in args for d in v.dims)
+    if isinstance(node.attr, Access | IndexExpr | Predicate):
+        found.update(dict.fromkeys(node.attr.dims()))
+    return tuple(found)
+
+
+def _attribute(node: Node, place: Mapping[str, int]) -> Hashable:
+    """The attribute with places instead of names. The extent of a dimension keeps its name: only
+    at these sizes is it that of another one.
+    """
+    names = {d: ix.dim(f"#{n}") for d, n in place.items()}
+    attr = node.attr
+    if isinstance(attr, Access):
+        return attr.tensor, tuple(e.substitute(names) for e in attr.index)
+    if isinstance(attr, (IndexExpr, Predicate)):
+        return attr.substitute(names)
+    if node.op in ("sum", "max", "matmul"):
+        return tuple(sorted(place[d] for d in node.reduced))
+    return repr(attr)

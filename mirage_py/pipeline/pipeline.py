@@ -1,0 +1,390 @@
+"""The way of the data, every stage in order:
+
+    program -> normal form -> families -> safe -> verified -> instances -> kernels -> measured
+               masks, shifts  search     stabilize verify    search       codegen    runtime
+
+``optimize`` is this line as code. Every stage takes and returns plain values; with a dump folder
+set (MIRAGE_PY_DUMP) each is written to a numbered text file.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Any
+
+from mirage_py.arguments import check_callable, check_type, path_of
+from mirage_py.errors import UnsupportedError
+from mirage_py.pipeline.options import Options as Options  # noqa: PLC0414  callers name it as pipeline's
+from mirage_py.pipeline.partition.limits import fits
+from mirage_py.pipeline.partition.optimize_parts import PartJob, optimize_parts
+from mirage_py.pipeline.partition.partition import Partition, partition
+from mirage_py.pipeline.pools.search_pool import SearchPool
+from mirage_py.pipeline.pools.verify_pool import findings
+from mirage_py.pipeline.selection.backends import AUTO, limits_for, rank_for, usable
+from mirage_py.pipeline.selection.dump import Dump
+from mirage_py.pipeline.selection.selection import Baselines, Progress, Ranking, Verified
+from mirage_py.pipeline.selection.time_budget import USUAL_S, TimeBudget, plan_count
+from mirage_py.result import Result
+from mirage_py.search.enumerate.search import SearchLimits, SearchResult, search
+from mirage_py.search.rewrites.rewrites import with_rewrites
+from mirage_py.search.stabilize.safe import accurate, safe_families
+from mirage_py.settings import Settings
+from mirage_py.targets import Target
+from mirage_py.targets import target as target_named
+from mirage_py.ugraph.ir.dtypes import F64
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import UGraph
+from mirage_py.ugraph.rewrite.masks import lower_masks
+from mirage_py.ugraph.text.printing import format_program, format_ugraph
+from mirage_py.verify.shifts.shift_free import remove_free_shifts
+
+if TYPE_CHECKING:
+    from mirage_py.cache.known_results import Question
+
+_DEFAULT_TARGET = "h200"
+_TRIALS = 4
+# Seconds that a search takes before it is spread over processes, which start in about as long.
+_ALONE_S = 3.0
+
+
+def optimize(
+    program: Program,
+    *,
+    target: str = "auto",
+    backend: str = "auto",
+    effort: str = "quick",
+    budget: float | None = None,
+    seed: int = 0,
+    baselines: Baselines | None = None,
+    limits: SearchLimits | None = None,
+    progress: Progress = lambda _: None,
+    should_stop: Callable[[], bool] = lambda: False,
+    journal: Path | None = None,
+) -> Result:
+    """The fastest verified kernels for a program.
+
+    With a GPU the top candidates and the baselines are measured and the fastest wins; without one
+    the cost model ranks and the best is run on the CPU at a reduced size. Candidates are of the
+    ``backend``, or of both, ``auto``, where CUDA kernels can be compiled.
+    ``baselines`` are torch functions of the program's inputs; by default the program itself in
+    eager PyTorch. Every stage gets a share of ``budget``: what is not done by then is left out, and
+    the result is the best of the rest. Without one, measuring on a GPU has that of its effort (50 s
+    or 280 s, for each part of a program that is cut): ``math.inf`` for none. The result is the best
+    so far, too, when ``should_stop`` says so (Ctrl-C): nothing is measured that was not begun. A
+    search that was cut off goes on from its ``journal``, a file.
+
+    Raises UnsupportedError for a program with tensors of float64, and CompileError where a GPU is
+    to measure CUDA kernels and nothing compiles them.
+    """
+    check_type("program", program, (Program,))
+    check_type("limits", limits, (SearchLimits, NoneType))
+    check_type("baselines", baselines, (Mapping, NoneType))
+    for baseline in (baselines or {}).values():
+        check_callable("baselines", baseline)
+    check_callable("progress", progress)
+    check_callable("should_stop", should_stop)
+    journal = None if journal is None else path_of("journal", journal)
+    _require_float32(program)
+    options = Options(target, backend, effort, budget, seed)
+    started = time.monotonic()
+    chosen, on_gpu = resolve_target(options.target)
+    measure = on_gpu and options.effort != "none"
+    if measure and options.backend == "cuda":
+        _require_cuda()
+    whole = partition_of(program, seed=seed)
+    if budget is None and measure:
+        # The parts of a program and the whole of them share it.
+        budget = USUAL_S[effort] * (1 if whole is None else len(whole.parts) + 1)
+    time_budget = TimeBudget(budget, started)
+    if whole is not None:
+
+        def rank_part(number: int, part: Program, share: float | None) -> Ranking:
+            return rank_plans(
+                part,
+                chosen,
+                backend=options.backend if measure else _of_parts(options.backend),
+                effort=effort,
+                seed=seed,
+                limits=limits,
+                budget=share,
+                progress=lambda text: progress(f"{part.name}: {text}"),
+                should_stop=should_stop,
+                journal=journal and journal.with_name(f"{journal.name}.part{number}"),
+            )
+
+        job = PartJob(chosen, measure, effort, seed, budget, baselines, progress, should_stop)
+        return optimize_parts(program, whole, rank_part, job)
+    ranking = rank_plans(
+        program,
+        chosen,
+        backend=options.backend,
+        effort=effort,
+        seed=seed,
+        limits=limits,
+        budget=budget,
+        progress=progress,
+        should_stop=should_stop,
+        journal=journal,
+    )
+    if measure and not should_stop():
+        return ranking.measured(
+            baselines,
+            effort=effort,
+            deadline=time_budget.measured_by(),
+            progress=progress,
+            should_stop=should_stop,
+        )
+    return ranking.modelled(progress, deadline=time_budget.end, should_stop=should_stop)
+
+
+def _require_cuda() -> None:
+    """Without a compiler every candidate would fail: that is said before the search."""
+    from mirage_py.runtime.compile.cuda_compiler import cuda_compiler
+
+    cuda_compiler()
+
+
+def _of_parts(backend: str) -> str:
+    """Kernels of one plan are of one back end; without times Triton is taken for all parts."""
+    return "triton" if backend == AUTO else backend
+
+
+def _require_float32(program: Program) -> None:
+    for tensor in program.tensors.values():
+        if tensor.dtype == F64:
+            raise UnsupportedError(
+                f"tensor '{tensor.name}' is of float64",
+                where=program.name,
+                why="kernels compute and accumulate in float32",
+                repair="declare it f32, if that is accurate enough",
+            )
+
+
+def rank_plans(
+    program: Program,
+    target: Target,
+    *,
+    backend: str = "triton",
+    effort: str = "quick",
+    seed: int = 0,
+    limits: SearchLimits | None = None,
+    budget: float | None = None,
+    progress: Progress = lambda _: None,
+    should_stop: Callable[[], bool] = lambda: False,
+    journal: Path | None = None,
+) -> Ranking:
+    """Every stage that needs neither compiler nor GPU: up to plans of verified families.
+
+    ``budget`` is in seconds, of the whole optimisation.
+    """
+    time_budget = TimeBudget(budget)
+    chosen, notes = usable(backend)
+    limits = limits_for(chosen, limits or SearchLimits(), target)
+    dump = Dump(Settings.from_env().dump_dir)
+    normal = normalise(program, seed=seed)
+    dump("program", lambda: format_program(normal))
+
+    progress("searching")
+    pool = SearchPool(Settings.from_env().workers, patience_s=_ALONE_S)
+
+    def searched(
+        what: Program, kept_in: Path | None = None, max_kernels: int = limits.max_kernels
+    ) -> SearchResult:
+        return search(
+            what,
+            seed=seed,
+            limits=replace(limits, max_kernels=max_kernels),
+            deadline=time_budget.searched_by,
+            should_stop=should_stop,
+            journal=kept_in,
+            runner=pool,
+        )
+
+    try:
+        found = searched(normal, journal)
+        dump("families", lambda: "\n".join(format_ugraph(f.ugraph) for f in found.families))
+        # What overflows or loses digits where the program does not is left out.
+        safe = safe_families(found.families)
+        others = accurate(
+            with_rewrites(
+                normal,
+                lambda p: safe_families(searched(p).families).ugraphs,
+                lambda p: safe_families(searched(p, max_kernels=1).families).ugraphs,
+            )
+        )
+    finally:
+        pool.close()
+
+    families = list({u.digest: u for u in (*safe.ugraphs, *others)}.values())
+    progress(f"ranking the instances of {len(families)} families")
+    ranked = rank_for(chosen, families, target, plan_count(effort, budget))
+    dump(
+        "plans",
+        lambda: "\n".join(f"# {i.estimate}\n{format_ugraph(i.plan.ugraph)}" for i in ranked),
+    )
+
+    progress("verifying")
+    verified = verify_families(
+        normal,
+        [i.family for i in ranked],
+        seed=seed,
+        processes=Settings.from_env().workers,
+        deadline=time_budget.verified_by(),
+        should_stop=should_stop,
+    )
+    dump("verified", lambda: "\n".join(format_ugraph(v.family) for v in verified.values()))
+    return Ranking(
+        program,
+        normal,
+        target,
+        found,
+        verified,
+        safe.faults,
+        ranked,
+        seed,
+        limits,
+        notes,
+    )
+
+
+def partition_of(program: Program, *, seed: int = 0) -> Partition | None:
+    """How a program is cut that is too large to be searched whole; None where it is searched whole,
+    also because it cannot be cut.
+    """
+    if fits(program):
+        return None
+    normal = normalise(program, seed=seed)
+    found = None if fits(normal) else partition(normal)
+    return found if found is not None and len(found.parts) > 1 else None
+
+
+def normalise(program: Program, *, seed: int = 0) -> Program:
+    """The form that is searched: masks as factors, maxima that cancel removed."""
+    return remove_free_shifts(lower_masks(program), seed=seed)[0]
+
+
+def verify_families(
+    program: Program,
+    families: Sequence[UGraph],
+    *,
+    seed: int,
+    processes: int = 1,
+    deadline: float | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> dict[str, Verified]:
+    """Those of the stabilised families that the field test finds equal, by digest.
+
+    After ``deadline`` (of time.monotonic), or when ``should_stop`` says so, no family beyond the
+    first that passed is tested. A family that a field cannot judge is left out; raises
+    UnsupportedError where that is all of them.
+    """
+    kept: dict[str, Verified] = {}
+    refused: list[UnsupportedError] = []
+    distinct = list({f.digest: f for f in families}.values())
+    for family, found in findings(
+        program,
+        distinct,
+        trials=_TRIALS,
+        seed=seed,
+        processes=processes,
+        deadline=deadline,
+        stop=should_stop,
+    ):
+        if isinstance(found, UnsupportedError):
+            refused.append(found)
+        elif found.equal:
+            kept[family.digest] = Verified(family, found)
+    if refused and len(refused) == len(distinct):
+        raise refused[0]
+    return kept
+
+
+def resolve_target(name: str) -> tuple[Target, bool]:
+    """The target, and whether the GPU in this machine is it."""
+    from mirage_py.runtime.env.environment import detect_target
+
+    here = detect_target()
+    if name == "auto":
+        return (here, True) if here else (target_named(_DEFAULT_TARGET), False)
+    chosen = target_named(name)
+    return chosen, here is not None and here.name == chosen.name
+
+
+def question_of(program: Program, options: Options, limits: SearchLimits | None = None) -> Question:
+    """What the cache is asked for before ``optimize`` is called with the same arguments."""
+    from mirage_py.cache.known_results import Question
+
+    chosen, on_gpu = resolve_target(options.target)
+    return Question(
+        program,
+        chosen.name,
+        options.backend,
+        options.effort,
+        options.seed,
+        on_gpu and options.effort != "none",
+        options.budget,
+        limits,
+    )
+
+
+def save(result: Result, folder: Path | str) -> Result:
+    """Write the artifact folder; the result that knows where it is."""
+    from mirage_py.runtime.store.saved import save_artifact
+
+    check_type("result", result, (Result,))
+    folder = path_of("folder", folder)
+    result = replace(result, artifact=folder)
+    save_artifact(folder, program=result.program, plan=result.plan, report=result.document())
+    return result
+
+
+def optimizer_for(
+    *,
+    target: str = "auto",
+    backend: str = "auto",
+    effort: str = "quick",
+    budget: float | None = None,
+    seed: int = 0,
+    cache: bool = True,
+) -> Callable[[Program, Sequence[Any], Callable[..., Any]], Callable[..., Any]]:
+    """What turns a traced program into something to call, for the decorator.
+
+    A result is looked up in the cache first; the second process searches, compiles and times
+    nothing. Where no kernel beats the function, the function itself is returned.
+    """
+    options = Options(target, backend, effort, budget, seed)
+
+    def prepare(
+        program: Program, example_inputs: Sequence[Any], fallback: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        del example_inputs  # shapes, types and strides are the program's
+        from mirage_py.cache.known_results import keep, known_artifact
+        from mirage_py.runtime.launch.launch import PlanRunner
+
+        question = question_of(program, options)
+        with_cache = cache and not Settings.from_env().no_cache
+        known = known_artifact(question) if with_cache else None
+        plan: Plan | None
+        if known is not None:
+            plan = known.plan
+        else:
+            result = optimize(
+                program,
+                target=target,
+                backend=backend,
+                effort=effort,
+                budget=budget,
+                seed=seed,
+                baselines={"eager": fallback},
+            )
+            plan = result.plan
+            if with_cache:
+                keep(question, result)
+        return PlanRunner(plan) if plan is not None else fallback
+
+    return prepare

@@ -1,0 +1,144 @@
+"""The field test of many families, spread over processes where it takes long.
+
+The first are tested here: most programs have few families, or small ones, and a process takes a
+second to start. Evidence is the same wherever it was found.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from mirage_py.errors import UnsupportedError
+from mirage_py.runtime.process.worker_pool import WorkerPool
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import UGraph
+from mirage_py.ugraph.text.json_form import dump_text, load_text
+from mirage_py.verify.field_test.families import FamilyTests
+from mirage_py.verify.field_test.field_test import FieldEvidence
+from mirage_py.verify.field_test.meanings import FunctionUse, Nested, Paths
+
+# What is known of a family: evidence, or why a field cannot judge it.
+Finding = FieldEvidence | UnsupportedError
+
+# Seconds of this process that what is left has to be worth before others are started.
+_WORTH_S = 4.0
+_MEMORY_BYTES = 4 << 30
+_FOREVER_S = 1e6
+
+
+def findings(
+    program: Program,
+    families: Sequence[UGraph],
+    *,
+    trials: int,
+    seed: int,
+    processes: int = 1,
+    deadline: float | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[tuple[UGraph, Finding]]:
+    """Each family with what the field test says of it, in order.
+
+    After ``deadline`` (of ``time.monotonic``), or when ``stop`` says so, there are no more once one
+    has been found equal.
+    """
+    tests = FamilyTests(program, trials=trials, seed=seed)
+    begun, passed = time.monotonic(), False
+    for number, family in enumerate(families):
+        late = deadline is not None and time.monotonic() > deadline
+        if passed and (late or stop()):
+            return
+        left = len(families) - number
+        each_s = (time.monotonic() - begun) / max(1, number)
+        if passed and min(processes, left) > 1 and left * each_s > _WORTH_S:
+            workers = min(processes, left)
+            yield from _spread(program, families[number:], trials, seed, workers, deadline, stop)
+            return
+        try:
+            found: Finding = tests.run(family)
+        except UnsupportedError as error:
+            found = error
+        passed |= isinstance(found, FieldEvidence) and found.equal
+        yield family, found
+
+
+def _spread(
+    program: Program,
+    families: Sequence[UGraph],
+    trials: int,
+    seed: int,
+    workers: int,
+    deadline: float | None,
+    stop: Callable[[], bool],
+) -> Iterator[tuple[UGraph, Finding]]:
+    task = {
+        "service": "mirage_py.pipeline.pools.verify_pool:judge_family",
+        "program": dump_text(program),
+        "trials": trials,
+        "seed": seed,
+    }
+    with WorkerPool(
+        workers, timeout_s=_FOREVER_S, memory_bytes=_MEMORY_BYTES, imports=("numpy",)
+    ) as pool:
+        replies = pool.map(
+            [{**task, "family": dump_text(f)} for f in families], deadline=deadline, stop=stop
+        )
+    for family, reply in zip(families, replies, strict=True):
+        # What a process that died was at has passed nothing.
+        if reply.done:
+            yield family, _finding(reply.value)
+
+
+def judge_family(task: Mapping[str, Any]) -> dict[str, Any]:
+    """The inside of a process."""
+    tests = _tests(task["program"], int(task["trials"]), int(task["seed"]))
+    family = load_text(task["family"], "family")
+    assert isinstance(family, UGraph)
+    try:
+        # Where the two differ is for the eyes of whoever asks again.
+        return asdict(replace(tests.run(family), mismatch=None))
+    except UnsupportedError as error:
+        return {"refused": {"what": error.what, "where": error.where, "why": error.why}}
+
+
+@functools.lru_cache(maxsize=1)
+def _tests(program: str, trials: int, seed: int) -> FamilyTests:
+    """What families of one split program share is found once in each process."""
+    loaded = load_text(program, "program")
+    assert isinstance(loaded, Program)
+    return FamilyTests(loaded, trials=trials, seed=seed)
+
+
+def _finding(value: Mapping[str, Any]) -> Finding:
+    if "refused" in value:
+        return UnsupportedError(**value["refused"])
+    functions = value["functions"]
+    return FieldEvidence(
+        **{
+            **value,
+            "primes": tuple(value["primes"]),
+            "small_extents": tuple(value["small_extents"]),
+            "keyed": tuple(value["keyed"]),
+            "functions": _function_use(functions) if functions else None,
+        }
+    )
+
+
+def _function_use(value: Mapping[str, Any]) -> FunctionUse:
+    lists = ("exponential", "powers", "ordered", "equality", "random")
+    return FunctionUse(
+        **{name: tuple(value[name]) for name in lists},
+        shifts=int(value["shifts"]),
+        program=_paths(value["program"]),
+        ugraph=_paths(value["ugraph"]) if value["ugraph"] else None,
+    )
+
+
+def _paths(value: Mapping[str, Any]) -> Paths:
+    return Paths(
+        tuple((str(name), int(count)) for name, count in value["outputs"]),
+        tuple(Nested(n["outer"], tuple(n["inner"]), n["lawful"]) for n in value["nested"]),
+    )

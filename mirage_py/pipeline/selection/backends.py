@@ -1,0 +1,69 @@
+"""Which back ends an optimisation tries, and their plans side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from mirage_py.codegen.cuda.kernel.module import ARCH
+from mirage_py.errors import CompileError, InputError
+from mirage_py.search.enumerate.search import SearchLimits
+from mirage_py.search.model.launches import BackEnd
+from mirage_py.search.rank.instance import Instance
+from mirage_py.search.rank.instantiate import rank
+from mirage_py.targets import Target
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.ugraph import UGraph
+
+AUTO = "auto"
+_HOPPER, _HOPPER_ARCH = 90, "sm_90a"
+
+
+def usable(backend: str) -> tuple[BackEnd | Literal["auto"], tuple[str, ...]]:
+    """The back end that ``--backend`` means here, and notes on what is left out and why.
+
+    ``auto`` is both, or Triton alone where nothing compiles CUDA kernels. Raises InputError for
+    another name.
+    """
+    if backend == "triton":
+        return "triton", ()
+    if backend == "cuda":
+        return "cuda", ()
+    if backend != AUTO:
+        raise InputError(f"unknown back end '{backend}'", repair="use auto, triton or cuda")
+    from mirage_py.runtime.compile.cuda_compiler import cuda_compiler
+
+    try:
+        cuda_compiler()
+    except CompileError as error:
+        note = f"no CUDA kernels are among the candidates: {error.what}"
+        return "triton", (f"{note}; {error.repair}" if error.repair else note,)
+    return "auto", ()
+
+
+def rank_for(
+    backend: BackEnd | Literal["auto"], families: Sequence[UGraph], target: Target, limit: int
+) -> list[Instance]:
+    """The best instances for a back end, or half of each, best first by the cost model."""
+    ranked = rank(families, target, limit, backend)
+    return [
+        replace(i, plan=for_cuda(i.plan, target)) if i.plan.backend == "cuda" else i for i in ranked
+    ]
+
+
+def limits_for(backend: str, limits: SearchLimits, target: Target) -> SearchLimits:
+    """The limits of a search, with clusters as large as the target's where kernels may be CUDA's.
+
+    Limits that speak of clusters themselves stay as they are.
+    """
+    if backend == "triton" or limits.max_cluster_blocks != SearchLimits().max_cluster_blocks:
+        return limits
+    return replace(limits, max_cluster_blocks=target.max_cluster_blocks)
+
+
+def for_cuda(plan: Plan, target: Target) -> Plan:
+    """The plan for the CUDA back end, its text with the instructions that the target alone has."""
+    arch = _HOPPER_ARCH if target.capability == _HOPPER else ""
+    options = tuple(o.with_flag(ARCH, arch) for o in plan.options)
+    return replace(plan, backend="cuda", options=options)

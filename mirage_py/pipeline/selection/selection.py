@@ -1,0 +1,392 @@
+"""The last stages: from ranked plans to the one that is returned, measured or modelled."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from mirage_py.axioms.proof.prove import prove
+from mirage_py.errors import UnsupportedError, VerificationError
+from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
+from mirage_py.search.enumerate.search import RingReport, SearchLimits, SearchResult
+from mirage_py.search.model.baseline_model import eager_model_us
+from mirage_py.search.model.cost_model import lower_bound_us
+from mirage_py.search.rank.instantiate import Instance
+from mirage_py.search.rank.neighbours import neighbours
+from mirage_py.search.space.splits import at_parts, split_dims
+from mirage_py.search.tilings.kinds import describe
+from mirage_py.targets import Target
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import UGraph
+from mirage_py.ugraph.rewrite.split_dim import parts_of
+from mirage_py.verify.field_test.families import FamilyTests
+from mirage_py.verify.field_test.field_test import FieldEvidence
+from mirage_py.verify.numerical_check.check_strength import plain
+from mirage_py.verify.numerical_check.numerical_check import MAX_REFERENCE_WORK
+from mirage_py.verify.samples.sampled_test import sampled_test
+
+if TYPE_CHECKING:
+    from mirage_py.runtime.cpu.cpu_run import Rehearsal
+
+Progress = Callable[[str], None]
+Baselines = Mapping[str, Callable[..., Any]]
+
+_SAMPLES = 3
+# Of each input set's reference in float64, for efforts with more than the usual few seconds.
+_REFERENCE_WORK = {"full": 10 * MAX_REFERENCE_WORK}
+# Plans behind the best that a result without measurements still lists.
+_NEXT_BEST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A stabilised family that passed the field test."""
+
+    family: UGraph
+    evidence: FieldEvidence
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Everything known before anything is compiled.
+
+    ``normal`` is the program as it was searched; ``verified`` holds stabilised families by their
+    digests; ``faults`` say of each family that was dropped because it may overflow, or is less
+    accurate than the program, why; ``ranked`` are the plans that fit the target, best first;
+    ``notes`` go into every result.
+    """
+
+    program: Program
+    normal: Program
+    target: Target
+    found: SearchResult
+    verified: Mapping[str, Verified]
+    faults: Sequence[str]
+    ranked: Sequence[Instance]
+    seed: int
+    limits: SearchLimits = field(default_factory=SearchLimits)
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def instances(self) -> tuple[Instance, ...]:
+        """The plans of verified families, best first."""
+        return tuple(i for i in self.ranked if i.family.digest in self.verified)
+
+    def modelled(
+        self,
+        progress: Progress,
+        *,
+        deadline: float | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> Result:
+        """The plan the cost model likes best among those that agree with float64.
+
+        Each is run on the CPU at a reduced size and compiled for the target, best first, until one
+        passes, the sampled test of its real tiles too. After ``deadline`` (of time.monotonic), or
+        when ``should_stop`` says so, none is begun but the first.
+        """
+        result = self._modelled(progress, deadline, should_stop)
+        return replace(result, interrupted=should_stop())
+
+    def _modelled(
+        self, progress: Progress, deadline: float | None, should_stop: Callable[[], bool]
+    ) -> Result:
+        from mirage_py.runtime.cpu.cpu_run import rehearse
+
+        model_us = eager_model_us(self.normal, self.target)
+        baseline = Timing("eager, one kernel per operator", model_us, "model")
+        dropped: list[Candidate] = []
+        for instance in self.instances:
+            late = deadline is not None and time.monotonic() > deadline
+            if dropped and (late or should_stop()):
+                break
+            name = _name(instance)
+            timing = Timing(name, instance.estimate.time_us, "model")
+            done = rehearse(
+                self.program,
+                instance.plan,
+                self.target,
+                seed=self.seed,
+                progress=lambda text, name=name: progress(f"{name}: {text}"),  # type: ignore[misc]
+            )
+            evidence, fault = self._rehearsed(instance.plan, done)
+            if evidence is not None:
+                note = "no GPU was used: times are predictions of the cost model"
+                if timing.time_us > baseline.time_us:
+                    note += "; it predicts the original program to be faster: measure before use"
+                candidates = [*dropped, *self._next_best(len(dropped))]
+                notes = (*done.notes, note)
+                return self._result(baseline, timing, instance.plan, evidence, candidates, notes)
+            dropped.append(Candidate(instance.plan, timing, False, fault, instance.name))
+        nothing = (self._why_nothing(dropped),)
+        return self._result(baseline, baseline, None, None, dropped, nothing)
+
+    def _rehearsed(self, plan: Plan, done: Rehearsal) -> tuple[Evidence | None, str]:
+        """The evidence for a plan that ran on the CPU, or what is wrong with it."""
+        if done.fault:
+            return None, done.fault
+        judged = done.evidence
+        try:
+            found = self.evidence(plan, judged.max_rel_error, judged.bound, done.source)
+            return replace(found, float_sets=plain(judged.sets)), ""
+        except VerificationError as error:
+            return None, str(error)
+
+    def _next_best(self, rank: int) -> list[Candidate]:
+        """The plan at a place of the ranking, and the predictions for those after it."""
+        found = self.instances[rank : rank + 1 + _NEXT_BEST]
+        return [
+            Candidate(i.plan, Timing(_name(i), i.estimate.time_us, "model"), kind=i.name)
+            for i in found
+        ]
+
+    def measured(
+        self,
+        baselines: Baselines | None,
+        *,
+        effort: str,
+        deadline: float | None = None,
+        progress: Progress,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> Result:
+        """Compile, check and time the candidates beside the baselines; the fastest wins of which
+        there is evidence, its real tiles at the real sizes.
+
+        ``deadline`` is of time.monotonic. Where ``should_stop`` says so before anything was timed,
+        the result is what the cost model likes best. The baselines are eager PyTorch, torch.compile
+        of it, and those that are given; a given ``eager`` is the user's own function.
+        """
+        from mirage_py.runtime.tune.baselines import baselines as usual_baselines
+        from mirage_py.runtime.tune.measured import float_source
+        from mirage_py.runtime.tune.tuner import CLIMBS, tune
+
+        given = dict(baselines or {})
+        against = {**usual_baselines(self.program, given.get("eager"), effort=effort), **given}
+        climb = _Climb(self.target)
+        found = _Found(self, climb)
+        report = tune(
+            self.program,
+            [i.plan for i in self.instances],
+            against,
+            target=self.target,
+            neighbours=climb,
+            climbs=CLIMBS.get(effort, 0),
+            seed=self.seed,
+            max_work=_REFERENCE_WORK.get(effort, MAX_REFERENCE_WORK),
+            vouch=found.evidence,
+            budget_s=None if deadline is None else max(0.0, deadline - time.monotonic()),
+            progress=progress,
+            should_stop=should_stop,
+        )
+        if report.interrupted and not any(m.timed for m in report.measured if m.plan is not None):
+            return self.modelled(progress, deadline=deadline, should_stop=should_stop)
+        baseline = Timing(report.baseline.name, report.baseline.time_us, "measured")
+        best = Timing(report.best.name, report.best.time_us, "measured")
+        candidates = [
+            Candidate(
+                m.plan,
+                Timing(m.name, m.time_us, "measured"),
+                m.passed,
+                m.reason,
+                describe(m.plan.ugraph),
+            )
+            for m in report.measured
+            if m.plan is not None
+        ]
+        plan = report.best.plan
+        evidence = None
+        notes: tuple[str, ...] = (self._why_nothing(candidates),)
+        if plan is not None:
+            evidence = replace(
+                found.evidence(plan),
+                max_rel_error=report.best.max_rel_error,
+                float_bound=report.best.bound,
+                float_source=float_source(report.best, self.target.name),
+                float_sets=plain(report.best.sets),
+            )
+            notes = ()
+        result = self._result(baseline, best, plan, evidence, candidates, notes)
+        return replace(result, notes=(*result.notes, *report.notes), interrupted=report.interrupted)
+
+    def summary(self, best_us: float, limited_by: str = "") -> SearchSummary:
+        """The search in numbers; ``best_us`` is the time that the roofline bound is held against,
+        ``limited_by`` what the cost model says of it.
+        """
+        counters = self.found.counters
+        floor_us = lower_bound_us(self.program, self.target)
+        kinds = Counter(family.kind for family in self.found.families)
+        return SearchSummary(
+            seconds=self.found.seconds,
+            candidates=counters.candidates,
+            valid=len(self.verified),
+            exhausted=self.found.exhausted,
+            pruned=counters.pruned,
+            gap=best_us / floor_us - 1.0,
+            lower_bound_us=floor_us,
+            examples=counters.examples,
+            reasons=(*self.found.reasons, *_dropped(self.faults)),
+            limits=_numbers(self.limits),
+            rings=tuple(map(_ring, self.found.rings)),
+            evaluations=counters.evaluations,
+            merged=counters.merged,
+            tensors=counters.tensors,
+            configurations=counters.configurations,
+            hits=counters.hits,
+            kinds=dict(sorted(kinds.items())),
+            unsafe=len(self.faults),
+            tested=len({i.family.digest for i in self.ranked}),
+            ranked=len(self.instances),
+            limited_by=limited_by,
+        )
+
+    def evidence(
+        self, plan: Plan, error: float, bound: float, source: str, *, origin: Plan | None = None
+    ) -> Evidence:
+        """That for one of the plans; the rest is what the float gate found, and where.
+
+        A plan that is none of ours is of the family of its ``origin``, which is. Raises
+        VerificationError when the real tiles at the real sizes differ on a sample, or the family
+        does at the plan's own number of parts.
+        """
+        instance = next(i for i in self.instances if i.plan == (origin or plan))
+        field = self._field_evidence(instance.family.digest, plan)
+        ugraph = plan.ugraph
+        sampled = sampled_test(self.normal, ugraph, samples=_SAMPLES, seed=self.seed).require()
+        proof = prove(self.normal, ugraph)
+        return Evidence(
+            trials=field.trials,
+            primes=field.primes,
+            error_bound=field.error_bound,
+            bound_reason=field.bound_reason,
+            proved=proof is not None,
+            max_rel_error=error,
+            float_bound=bound,
+            float_source=source,
+            samples=sampled.samples,
+            proof=proof.document() if proof else None,
+            functions=field.functions.document() if field.functions else None,
+        )
+
+    def _field_evidence(self, family: str, plan: Plan) -> FieldEvidence:
+        """That of the family of a plan; with another number of parts it is tested once more.
+
+        Where a field cannot judge those parts, the sampled test of the plan has to do.
+        """
+        item = self.verified[family]
+        own = plan.ugraph.program
+        if own == item.family.program:
+            return item.evidence
+        parts = {d: parts_of(own, d) for d in split_dims(own)}
+        tests = FamilyTests(self.normal, trials=item.evidence.trials, seed=self.seed)
+        try:
+            return tests.run(at_parts(item.family, parts)).require()
+        except UnsupportedError as error:
+            reason = f"{item.evidence.bound_reason}; with other parts than the plan's: {error.what}"
+            return replace(item.evidence, bound_reason=reason)
+
+    def _why_nothing(self, candidates: Sequence[Candidate]) -> str:
+        if candidates and not any(c.passed for c in candidates):
+            return "no candidate ran and gave the right result"
+        if not self.found.families:
+            return "no fused µGraph was found: " + "; ".join(self.found.reasons)
+        if not self.ranked:
+            return f"no family fits {self.target.name}"
+        if not self.verified:
+            return "no family passed verification"
+        return "the original program is faster than every candidate"
+
+    def _result(
+        self,
+        baseline: Timing,
+        best: Timing,
+        plan: Plan | None,
+        evidence: Evidence | None,
+        candidates: Sequence[Candidate],
+        notes: tuple[str, ...],
+    ) -> Result:
+        first = self.instances[0].plan.backend if self.instances else "triton"
+        instance = next((i for i in self.instances if i.plan == plan), None)
+        if plan is not None and evidence is not None:
+            evidence = replace(evidence, code=_code_of(plan, self.target))
+        return Result(
+            program=self.program,
+            target=self.target.name,
+            backend=plan.backend if plan is not None else first,
+            baseline=baseline,
+            best=best,
+            plan=plan,
+            evidence=evidence,
+            search=self.summary(best.time_us, instance.estimate.bound if instance else ""),
+            families=tuple(v.family for v in self.verified.values()),
+            candidates=tuple(candidates),
+            notes=(*self.notes, *notes),
+        )
+
+
+def _code_of(plan: Plan, target: Target) -> tuple[Mapping[str, Any], ...]:
+    """What the checker of emitted code says of the kernels of a plan."""
+    from mirage_py.runtime.code_check.check import check_winner
+
+    return tuple(report.document() for report in check_winner(plan, target.capability))
+
+
+class _Climb:
+    """Neighbours of plans, with the plan of the ranking that each goes back to."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._origins: dict[Plan, Plan] = {}
+
+    def __call__(self, plan: Plan) -> Iterator[Plan]:
+        for step in neighbours(plan, self._target):
+            self._origins.setdefault(step, self.origin(plan))
+            yield step
+
+    def origin(self, plan: Plan) -> Plan:
+        """The plan itself where it is of the ranking."""
+        return self._origins.get(plan, plan)
+
+
+class _Found:
+    """The evidence for plans that a tuner asked about, without what the float gate found."""
+
+    def __init__(self, ranking: Ranking, climb: _Climb) -> None:
+        self._ranking = ranking
+        self._climb = climb
+        self._known: dict[Plan, Evidence] = {}
+
+    def evidence(self, plan: Plan) -> Evidence:
+        """As ``Ranking.evidence``."""
+        if plan not in self._known:
+            origin = self._climb.origin(plan)
+            self._known[plan] = self._ranking.evidence(plan, 0.0, 0.0, "", origin=origin)
+        return self._known[plan]
+
+
+def _numbers(limits: SearchLimits) -> dict[str, int]:
+    """The bounds of a search that are numbers."""
+    values = {f.name: getattr(limits, f.name) for f in fields(limits)}
+    return {name: value for name, value in values.items() if isinstance(value, int)}
+
+
+def _dropped(faults: Sequence[str]) -> Iterator[str]:
+    """How many families were dropped for each reason."""
+    for fault, count in sorted(Counter(faults).items()):
+        yield f"{count} {'family' if count == 1 else 'families'} dropped: {fault}"
+
+
+def _ring(report: RingReport) -> str:
+    """A ring that was begun, with how it ended."""
+    if report.exhausted:
+        return f"{report.ring}: exhausted"
+    bounds = f" by {', '.join(report.cut_by)}" if report.cut_by else ""
+    return f"{report.ring}: cut{bounds}"
+
+
+def _name(instance: Instance) -> str:
+    return " + ".join(kernel.name for kernel in instance.plan.ugraph.kernels)

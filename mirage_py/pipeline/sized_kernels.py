@@ -1,0 +1,130 @@
+"""Kernels for many sizes: a search at one of them, and of what it finds a plan without that size.
+
+The equations of a µGraph hold at every size, and its field test is made at small ones anyway. What
+may differ is the text that is emitted for run-time sizes, which the float gate compares at the
+smallest, at an odd and at the largest size of a bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mirage_py.cache.known_results import Question, trusted_entry
+from mirage_py.errors import UnsupportedError
+from mirage_py.pipeline.pipeline import Options, optimize, question_of
+from mirage_py.pipeline.selection.backends import AUTO
+from mirage_py.result import Result
+from mirage_py.runtime.sized.sized_check import check_sizes, run_on_gpu
+from mirage_py.runtime.sized.sized_launch import SizedRunner
+from mirage_py.runtime.store.cache import ResultCache, cache_key
+from mirage_py.settings import Settings
+from mirage_py.ugraph.checks.run_time_sizes import SIZES, why_fixed, with_run_time_sizes
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import UGraph
+
+# (program at the sizes to tune for, its run-time dimensions, the function itself) -> a kernel
+SizedOptimizer = Callable[[Program, Sequence[str], Callable[..., Any]], Callable[..., Any]]
+
+
+def sized_optimizer_for(
+    *,
+    target: str = "auto",
+    backend: str = "auto",
+    effort: str = "quick",
+    budget: float | None = None,
+    seed: int = 0,
+    cache: bool = True,
+) -> SizedOptimizer:
+    """What turns a program and its run-time dimensions into a kernel for many sizes.
+
+    A result is looked up in the cache first. Where no kernel with such sizes beats the function,
+    the function itself is returned.
+    """
+    options = Options(target, "triton" if backend == AUTO else backend, effort, budget, seed)
+
+    def prepare(
+        program: Program, dims: Sequence[str], fallback: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        _require_open(program, dims)
+        question = question_of(program, options)
+        key = _key(question, dims)
+        store = ResultCache() if cache and not Settings.from_env().no_cache else None
+        known = trusted_entry(store, program, question.target, key) if store is not None else None
+        if known is not None:
+            return _runner(known.plan, known.report, "cached", fallback)
+        result = optimize(
+            program,
+            target=target,
+            backend=options.backend,
+            effort=effort,
+            budget=budget,
+            seed=seed,
+            baselines={"eager": fallback},
+        )
+        plan = sized_plan(result, dims)
+        if plan is not None and question.measured:
+            plan = plan if check_sizes(plan, run_on_gpu, seed=seed).passed else None
+        report = replace(result, plan=plan).document()
+        if store is not None:
+            store.put(question.target, key, program=program, plan=plan, report=report)
+        return _runner(plan, report, "searched", fallback)
+
+    return prepare
+
+
+def _require_open(program: Program, dims: Sequence[str]) -> None:
+    """UnsupportedError, before the search, where the program has a size written in: so has every
+    plan of it.
+    """
+    bare = Plan(UGraph(program, ()), ())
+    reasons = [reason for d in dims if (reason := why_fixed(bare, d))]
+    if reasons:
+        raise UnsupportedError(
+            "the sizes of its program cannot be left open",
+            where=program.name,
+            why="; ".join(reasons),
+            repair='use shapes="static"',
+        )
+
+
+def sized_plan(result: Result, dims: Sequence[str]) -> Plan | None:
+    """The fastest plan of a result that can leave these sizes open and beats the baseline.
+
+    Raises UnsupportedError, with the winner's reason, where there are plans and none can.
+    """
+    if result.plan is None:
+        return None
+    ranked = sorted((c for c in result.candidates if c.passed and c.plan), key=_time)
+    plans = [result.plan]
+    plans += [c.plan for c in ranked if c.plan and _time(c) <= result.baseline.time_us]
+    for plan in plans:
+        if not any(why_fixed(plan, d) for d in dims):
+            return with_run_time_sizes(plan, dims)
+    raise UnsupportedError(
+        "no plan that was found can leave its sizes open",
+        where=result.program.name,
+        why="; ".join(filter(None, (why_fixed(result.plan, d) for d in dims))),
+        repair='use shapes="static"',
+    )
+
+
+def _time(candidate: Any) -> float:
+    return float(candidate.timing.time_us)
+
+
+def _key(question: Question, dims: Sequence[str]) -> str:
+    settings = {"of": question.key, SIZES: ",".join(dims)}
+    return cache_key(question.program, question.target, question.backend, settings)
+
+
+def _runner(
+    plan: Plan | None, report: Any, source: str, fallback: Callable[..., Any]
+) -> Callable[..., Any]:
+    if plan is None:
+        return fallback
+    runner = SizedRunner(plan)
+    runner.source, runner.report = source, report
+    return runner

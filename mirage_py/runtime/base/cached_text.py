@@ -1,0 +1,31 @@
+"""Why something was given up, on disk in words: CACHE/KIND/KEY.txt."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from mirage_py.runtime.base.atomic import write_text
+from mirage_py.runtime.base.private_folder import private_folder
+
+
+def keep_words(kind: str, content: Sequence[str], words: str) -> None:
+    """Remember ``words`` about ``content``; not where there is no cache."""
+    with contextlib.suppress(OSError):
+        write_text(_path(kind, content), words + "\n")
+
+
+def kept_words(kind: str, content: Sequence[str]) -> str | None:
+    """What was kept, which may be nothing but a file; None where nothing is."""
+    try:
+        return _path(kind, content).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _path(kind: str, content: Sequence[str]) -> Path:
+    key = hashlib.sha256(json.dumps([*content]).encode()).hexdigest()
+    return private_folder(kind) / f"{key}.txt"

@@ -1,0 +1,69 @@
+"""A plan as a list of things to run: emitted kernels, calls of libraries, tensors made zero."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
+from mirage_py.codegen.triton.module import TritonKernel, emit_block_graphs
+from mirage_py.errors import InputError
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.ugraph import LibraryCall
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroFill:
+    """A tensor that the next kernel adds to."""
+
+    tensor: str
+
+    @property
+    def name(self) -> str:
+        """What happens, in a word."""
+        return f"zero_{self.tensor}"
+
+
+# The back ends there are, as plans name them.
+BACKENDS = ("triton", "cuda")
+
+EmittedKernel = TritonKernel | CudaKernel
+Step = EmittedKernel | LibraryCall | ZeroFill
+
+
+def emit_steps(plan: Plan) -> tuple[Step, ...]:
+    """Every kernel of the plan in order.
+
+    Raises InputError for a back end that there is none of, and ScheduleError where the plan's back
+    end cannot express a block graph.
+    """
+    steps: list[Step] = []
+    emitted = iter(_emitted(plan))
+    for kernel in plan.ugraph.kernels:
+        if isinstance(kernel, LibraryCall):
+            steps.append(kernel)
+            continue
+        steps += map(ZeroFill, kernel.added_tensors)
+        steps.append(next(emitted))
+    return tuple(steps)
+
+
+def emit_kernels(plan: Plan) -> tuple[EmittedKernel, ...]:
+    """The emitted kernels alone: what is compiled and stored. Raises as ``emit_steps`` does."""
+    return tuple(s for s in emit_steps(plan) if isinstance(s, TritonKernel | CudaKernel))
+
+
+def source_suffix(kernel: EmittedKernel) -> str:
+    """How the file of a kernel's source is called: ``.py`` or ``.cu``."""
+    return ".cu" if isinstance(kernel, CudaKernel) else ".py"
+
+
+def _emitted(plan: Plan) -> Sequence[EmittedKernel]:
+    if plan.backend == "triton":
+        return emit_block_graphs(plan)
+    if plan.backend == "cuda":
+        # Whoever runs Triton kernels alone needs none of it.
+        from mirage_py.codegen.cuda.kernel import module
+
+        return module.emit_block_graphs(plan)
+    raise InputError(f"no runtime for back end '{plan.backend}'", repair="use triton or cuda")

@@ -1,0 +1,221 @@
+"""Compiling many plans at once, each in a worker that may die of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from types import TracebackType
+
+from mirage_py.codegen.triton.module import TritonKernel
+from mirage_py.errors import MirageError
+from mirage_py.runtime.base.emission import EmittedKernel, emit_kernels
+from mirage_py.runtime.compile.compile import KernelSource
+from mirage_py.runtime.compile.compile_cuda import CudaSource
+from mirage_py.runtime.compile.compiled_facts import CompiledFacts
+from mirage_py.runtime.process.warm_workers import KEPT
+from mirage_py.runtime.process.worker_pool import (
+    DEFAULT_MEMORY_BYTES,
+    INTERRUPTED,
+    OUT_OF_TIME,
+    WorkerPool,
+)
+from mirage_py.runtime.process.worker_process import Reply, Task
+from mirage_py.settings import DEFAULT_COMPILE_TIMEOUT_S, Settings
+from mirage_py.ugraph.ir.plan import Plan
+
+Source = KernelSource | CudaSource
+
+# Plans of the first round for each worker; every round has twice as many as the one before, so that
+# workers wait for the end of few.
+_FIRST_ROUND = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOutcome:
+    """Facts of each kernel of a plan in order, or the reason why there are none."""
+
+    facts: tuple[CompiledFacts, ...] = ()
+    reason: str = ""
+
+    @property
+    def compiled(self) -> bool:
+        """Whether every kernel compiled."""
+        return not self.reason
+
+
+class CompilePool:
+    """Compiles through worker processes that share triton's cache and that of CUDA kernels with us.
+
+    A plan that fails, hangs (longer than ``timeout_s``, by default MIRAGE_PY_COMPILE_TIMEOUT) or
+    kills its worker costs only itself. What compiled here is a cache hit for a later launch in this
+    process.
+    """
+
+    def __init__(
+        self,
+        workers: int | None = None,
+        *,
+        timeout_s: float | None = None,
+        memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    ) -> None:
+        settings = Settings.from_env()
+        self._count = workers or settings.workers
+        self._timeout_s = timeout_s or settings.compile_timeout_s
+        self._is_usual = memory_bytes == DEFAULT_MEMORY_BYTES
+        kept = KEPT.take(self._count) if self._is_usual else None
+        self._pool = kept or _workers(self._count, memory_bytes)
+
+    def compile(
+        self,
+        plans: Sequence[Plan],
+        capability: int,
+        *,
+        on_outcome: Callable[[int, CompileOutcome], None] = lambda _number, _outcome: None,
+        deadline: float | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> list[CompileOutcome]:
+        """Compile every plan for sm_``capability``; outcomes in the order of the plans.
+
+        Kernels that several plans have in common are compiled once. They are emitted in rounds, the
+        first plans first: emitting hundreds takes longer than a small budget. Plans whose kernels
+        have not all begun at ``deadline`` (of ``time.monotonic``) are given up, but for those of
+        the first round, two for each worker; all are when ``stop`` says so. Raises CompileError
+        when worker processes cannot start.
+        """
+        work = _Work(on_outcome)
+        begun, count = 0, _FIRST_ROUND * self._count
+        while begun < len(plans):
+            late = deadline is not None and time.monotonic() > deadline
+            if stop() or (begun and late):
+                reason = INTERRUPTED if stop() else OUT_OF_TIME
+                work.give_up(range(begun, len(plans)), reason)
+                break
+            ending = min(begun + count, len(plans))
+            kernels = work.emit(plans, range(begun, ending))
+            tasks = [_task(work.kernels[k], capability) for k in kernels]
+
+            def reply_of(place: int, reply: Reply, kernels: Sequence[int] = kernels) -> None:
+                work.compiled(kernels[place], _outcome(reply))
+
+            self._pool.map(
+                tasks,
+                on_reply=reply_of,
+                deadline=deadline if begun else None,
+                stop=stop,
+                timeout_s=self._timeout_s,
+            )
+            begun, count = ending, 2 * count
+        return [work.outcomes[number] for number in range(len(plans))]
+
+    def close(self) -> None:
+        """Stop the workers, or leave them to the next pool if they are kept."""
+        if self._is_usual:
+            KEPT.give(self._count, self._pool)
+        else:
+            self._pool.close()
+
+    def __enter__(self) -> CompilePool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _Work:
+    """The distinct kernels of some plans, and what became of the plans whose kernels are done."""
+
+    def __init__(self, on_outcome: Callable[[int, CompileOutcome], None]) -> None:
+        self.outcomes: dict[int, CompileOutcome] = {}
+        self._on_outcome = on_outcome
+        self._numbers: dict[Source, int] = {}
+        self._kernels_of: dict[int, tuple[int, ...]] = {}
+        self._done: dict[int, CompileOutcome] = {}
+
+    def emit(self, plans: Sequence[Plan], numbers: range) -> Sequence[int]:
+        """Emit some of the plans; the kernels that none had before, in the order of the plans."""
+        known = len(self._numbers)
+        for number in numbers:
+            try:
+                sources = [_source(k) for k in emit_kernels(plans[number])]
+            except MirageError as error:
+                self._settle(number, CompileOutcome(reason=str(error)))
+                continue
+            except Exception as error:  # noqa: BLE001
+                # A fault of the emitter costs the plan, and not all that is measured beside it.
+                reason = f"it cannot be emitted: {type(error).__name__}: {error}"
+                self._settle(number, CompileOutcome(reason=reason))
+                continue
+            self._kernels_of[number] = tuple(
+                self._numbers.setdefault(s, len(self._numbers)) for s in sources
+            )
+            self._settle_if_done(number)
+        return range(known, len(self._numbers))
+
+    def give_up(self, numbers: range, reason: str) -> None:
+        """These plans are not begun."""
+        for number in numbers:
+            self._settle(number, CompileOutcome(reason=reason))
+
+    @property
+    def kernels(self) -> tuple[Source, ...]:
+        """Each once, in the order of the plans."""
+        return tuple(self._numbers)
+
+    def compiled(self, kernel: int, outcome: CompileOutcome) -> None:
+        """Take in what became of one kernel."""
+        self._done[kernel] = outcome
+        for number, kernels in self._kernels_of.items():
+            if kernel in kernels:
+                self._settle_if_done(number)
+
+    def _settle_if_done(self, number: int) -> None:
+        kernels = self._kernels_of[number]
+        if all(k in self._done for k in kernels):
+            found = [self._done[k] for k in kernels]
+            reason = next((o.reason for o in found if o.reason), "")
+            facts = () if reason else tuple(f for o in found for f in o.facts)
+            self._settle(number, CompileOutcome(facts, reason))
+
+    def _settle(self, number: int, outcome: CompileOutcome) -> None:
+        self.outcomes[number] = outcome
+        self._on_outcome(number, outcome)
+
+
+def keep_compile_workers() -> None:
+    """Start as many workers as a pool has, and keep those of every pool for the next one, until
+    none has been made for a minute.
+    """
+    count = Settings.from_env().workers
+    KEPT.keep(count, lambda: _workers(count, DEFAULT_MEMORY_BYTES))
+
+
+def _workers(count: int, memory_bytes: int) -> WorkerPool:
+    return WorkerPool(
+        count,
+        timeout_s=DEFAULT_COMPILE_TIMEOUT_S,
+        # Compiling needs no GPU: no worker may take memory on one.
+        environment={"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "0"},
+        memory_bytes=memory_bytes,
+        imports=("triton",),
+    )
+
+
+def _source(kernel: EmittedKernel) -> Source:
+    return KernelSource.of(kernel) if isinstance(kernel, TritonKernel) else CudaSource.of(kernel)
+
+
+def _task(kernel: Source, capability: int) -> Task:
+    service = "compile" if isinstance(kernel, KernelSource) else "compile_cuda"
+    return {"service": service, "capability": capability, "kernels": [asdict(kernel)]}
+
+
+def _outcome(reply: Reply) -> CompileOutcome:
+    if not reply.done:
+        return CompileOutcome(reason=reply.reason or reply.kind)
+    return CompileOutcome(tuple(CompiledFacts(**facts) for facts in reply.value))

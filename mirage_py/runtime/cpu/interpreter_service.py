@@ -1,0 +1,253 @@
+"""Running emitted kernels in Triton's interpreter; inside a worker started with TRITON_INTERPRET=1.
+
+Each tensor lies in the middle of a buffer full of NaN. A kernel that reads past an end spoils its
+result, one that writes past an end is caught by the guards, and an element that nobody writes stays
+NaN: in plain memory all three often go unseen.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mirage_py.errors import CompileError
+from mirage_py.runtime.base.layouts import write_once
+from mirage_py.runtime.base.modules import load_module
+from mirage_py.runtime.base.poison import poison
+from mirage_py.runtime.launch.library import library_function
+
+if TYPE_CHECKING:
+    import torch
+
+_GUARD_ELEMENTS = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class _Guarded:
+    """A tensor and the whole buffer around it."""
+
+    tensor: torch.Tensor
+    buffer: torch.Tensor
+    end: int
+
+    def guards_hold(self) -> bool:
+        import torch
+
+        ends = (self.buffer[:_GUARD_ELEMENTS], self.buffer[self.end :])
+        clean = poison(ends[0].dtype)
+        return all(
+            bool(torch.isnan(e).all()) if math.isnan(clean) else bool((e == clean).all())
+            for e in (end.to(torch.float64) for end in ends)
+        )
+
+
+def interpret(task: Mapping[str, Any]) -> None:
+    """Run the kernels of ``task`` in order.
+
+    ``tensors`` describes every tensor: name, shape, strides in elements, torch dtype, role. Inputs
+    are read from ``folder/NAME.npy`` and outputs written there, as float64. Raises CompileError
+    when a kernel writes outside its tensors.
+    """
+    _leave_out_waits()
+    _mend_bfloat16()
+    _mend_loop_bounds()
+    _fuse_multiply_adds()
+    folder = Path(task["folder"])
+    tensors: dict[str, _Guarded] = {}
+    for facts in task["tensors"]:
+        tensors[facts["name"]] = guarded = _allocate(facts)
+        if facts["role"] == "input":
+            values = _from_numpy(np.load(folder / f"{facts['name']}.npy"))
+            write_once(guarded.tensor, values)
+    for step in task["steps"]:
+        _run(step, tensors)
+        for name, guarded in tensors.items():
+            if not guarded.guards_hold():
+                raise CompileError(f"{step['name']} writes outside of {name}")
+    for facts in task["tensors"]:
+        if facts["role"] == "output":
+            np.save(folder / f"{facts['name']}.npy", _to_numpy(tensors[facts["name"]].tensor))
+
+
+@functools.cache
+def _mend_loop_bounds() -> None:
+    """Triton 3.6's interpreter takes the bound of a loop from an array of one element by ``int``,
+    which NumPy 2.4 refuses.
+    """
+    from triton.runtime import interpreter
+
+    original = interpreter._patch_lang_tensor  # noqa: SLF001
+
+    def patch(tensor: Any, scope: Any) -> None:
+        original(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda value: int(value.handle.data.item()))
+
+    interpreter._patch_lang_tensor = patch  # noqa: SLF001
+
+
+@functools.cache
+def _mend_bfloat16() -> None:
+    """Triton 3.6's interpreter keeps bfloat16 as 16 bits in an integer, which it multiplies as
+    whole numbers, also in matrix products, and casts as such to and from other types than float32;
+    and it has neither constants of the type nor atomic additions of them.
+    """
+    from triton._C.libtriton import interpreter as memory
+    from triton.language import bfloat16, float32
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    original_dot = InterpreterBuilder.create_dot
+    original_atomic = InterpreterBuilder.create_atomic_rmw
+    original_cast = InterpreterBuilder.cast_impl
+    original_fmul = InterpreterBuilder.create_fmul
+
+    def widened(handle: Any) -> Any:
+        if handle.dtype.scalar != bfloat16 or handle.data.dtype != np.uint16:
+            return handle
+        return TensorHandle(_bfloat16_values(handle.data), float32)
+
+    def create_dot(builder: Any, a: Any, b: Any, *rest: Any) -> Any:
+        return original_dot(builder, widened(a), widened(b), *rest)
+
+    def create_atomic_rmw(builder: Any, op: Any, ptr: Any, val: Any, mask: Any, *rest: Any) -> Any:
+        if val.dtype.scalar != bfloat16:
+            return original_atomic(builder, op, ptr, val, mask, *rest)
+        # Blocks run one after the other here, so reading and writing need not be one step.
+        old = memory.load(ptr.data, mask.data, np.zeros_like(val.data), np.dtype(np.uint16))
+        total = _bfloat16_values(old) + _bfloat16_values(val.data)
+        memory.store(ptr.data, _bfloat16_bits(total), mask.data)
+        return TensorHandle(old, bfloat16)
+
+    def cast_impl(builder: Any, src: Any, dst_type: Any) -> Any:
+        if bfloat16 in (src.dtype.scalar, dst_type.scalar) and src.dtype.scalar != dst_type.scalar:
+            src = original_cast(builder, src, float32)
+        return original_cast(builder, src, dst_type)
+
+    def create_fmul(builder: Any, lhs: Any, rhs: Any) -> Any:
+        if lhs.dtype.scalar != bfloat16:
+            return original_fmul(builder, lhs, rhs)
+        # The product of two such numbers is exact in float32: it is rounded once, as on a GPU.
+        exact = original_fmul(builder, widened(lhs), widened(rhs))
+        return TensorHandle(_bfloat16_bits(exact.data), bfloat16)
+
+    def get_bf16(builder: Any, value: float) -> Any:  # noqa: ARG001
+        return TensorHandle(_bfloat16_bits(np.array([value], np.float32)), bfloat16)
+
+    InterpreterBuilder.cast_impl = cast_impl
+    InterpreterBuilder.create_fmul = create_fmul
+    InterpreterBuilder.get_bf16 = get_bf16
+    InterpreterBuilder.create_dot = create_dot
+    InterpreterBuilder.create_atomic_rmw = create_atomic_rmw
+
+
+@functools.cache
+def _fuse_multiply_adds() -> None:
+    """A float32 product that is added to or subtracted from is not rounded before, as on a GPU,
+    where Triton makes one multiply-add of them. Call it last: it wraps what others mended.
+    """
+    from triton.language import float32
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    factors = "factors"
+    original_fmul = InterpreterBuilder.create_fmul
+
+    def create_fmul(builder: Any, lhs: Any, rhs: Any) -> Any:
+        product = original_fmul(builder, lhs, rhs)
+        if product.dtype.scalar == float32:
+            product.set_attr(factors, (lhs.data, rhs.data))
+        return product
+
+    def exact(handle: Any) -> Any:
+        """What is added: the product of two float32 is exact in float64."""
+        if factors not in handle.attr:
+            return handle.data.astype(np.float64)
+        left, right = handle.attr[factors]
+        return left.astype(np.float64) * right
+
+    def fused(original: Any, operation: Any) -> Any:
+        def apply(builder: Any, lhs: Any, rhs: Any) -> Any:
+            if factors not in lhs.attr and factors not in rhs.attr:
+                return original(builder, lhs, rhs)
+            # Of two products one is rounded.
+            second = exact(rhs) if factors not in lhs.attr else rhs.data
+            return TensorHandle(operation(exact(lhs), second).astype(np.float32), float32)
+
+        return apply
+
+    InterpreterBuilder.create_fmul = create_fmul
+    InterpreterBuilder.create_fadd = fused(InterpreterBuilder.create_fadd, np.add)
+    InterpreterBuilder.create_fsub = fused(InterpreterBuilder.create_fsub, np.subtract)
+
+
+@functools.cache
+def _leave_out_waits() -> None:
+    """Kernels run one after the other here: they have nothing to wait for."""
+    from triton.language.extra import cuda
+
+    cuda.gdc_wait = cuda.gdc_launch_dependents = lambda: None
+
+
+def _bfloat16_values(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    values: np.ndarray[Any, Any] = (bits.astype(np.uint32) << 16).view(np.float32)
+    return values
+
+
+def _bfloat16_bits(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    import torch
+
+    rounded = torch.from_numpy(np.ascontiguousarray(values)).to(torch.bfloat16)
+    bits: np.ndarray[Any, Any] = rounded.view(torch.int16).numpy().view(np.uint16)
+    return bits
+
+
+def _run(step: Mapping[str, Any], tensors: Mapping[str, _Guarded]) -> None:
+    if "zero" in step:
+        tensors[step["zero"]].tensor.zero_()
+        return
+    if "library" in step:
+        arguments = (tensors[name].tensor for name in step["args"])
+        library_function(step["library"])(*arguments, out=tensors[step["result"]].tensor)
+        return
+    function = getattr(load_module(step["source"], step["name"]), step["name"])
+    # Lanes behind a mask may overflow; what is stored is judged by the caller.
+    with np.errstate(all="ignore"):
+        tensor_arguments = (_argument(step, n, tensors) for n in step["pointers"])
+        function[(step["grid"],)](*tensor_arguments, *step["scalars"])
+
+
+def _argument(step: Mapping[str, Any], name: str, tensors: Mapping[str, _Guarded]) -> Any:
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    tile = step["tiles"].get(name)
+    tensor = tensors[name].tensor
+    return tensor if tile is None else TensorDescriptor.from_tensor(tensor, tile)
+
+
+def _allocate(facts: Mapping[str, Any]) -> _Guarded:
+    import torch
+
+    shape, strides = facts["shape"], facts["strides"]
+    span = 1 + sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
+    dtype: torch.dtype = getattr(torch, facts["dtype"])
+    values = torch.full([span + 2 * _GUARD_ELEMENTS], poison(dtype), dtype=torch.float64)
+    buffer = values.to(dtype)
+    tensor = buffer.as_strided(shape, strides, _GUARD_ELEMENTS)
+    return _Guarded(tensor, buffer, _GUARD_ELEMENTS + span)
+
+
+def _from_numpy(array: np.ndarray[Any, Any]) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(array)
+
+
+def _to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    import torch
+
+    result: np.ndarray[Any, Any] = tensor.to(torch.float64).contiguous().numpy()
+    return result

@@ -1,0 +1,39 @@
+"""A plan against float64 where there is no GPU: a small one of the same tiles, run on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from mirage_py.errors import CompileError
+from mirage_py.runtime.cpu.reduced import reduced
+from mirage_py.ugraph.interpret.buffers import FloatArray
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.verify.numerical_check.check_strength import failed, joined, of_set, required
+from mirage_py.verify.numerical_check.numerical_check import (
+    FloatEvidence,
+    input_sets,
+    judge,
+    reference,
+)
+
+# Inputs by name to outputs by name, in float64; raises CompileError when a kernel fails.
+Run = Callable[[Plan, Mapping[str, FloatArray]], Mapping[str, FloatArray]]
+
+
+def check_reduced(program: Program, plan: Plan, run: Run, *, seed: int) -> FloatEvidence:
+    """Compare a plan of ``program`` with float64 at a reduced size, on random and on ugly inputs.
+
+    A plan that does not run has not passed, nor has one of which no set of inputs says anything.
+    """
+    small, small_plan = reduced(program, plan)
+    found: list[FloatEvidence] = []
+    for inputs in input_sets(small, seed):
+        try:
+            got = run(small_plan, inputs.arrays)
+        except CompileError as error:
+            return failed(f"{inputs.name}: {error}")
+        found.append(of_set(inputs.name, judge(small, reference(small, inputs.arrays), got)))
+        if not found[-1].passed:
+            break
+    return required(joined(found))

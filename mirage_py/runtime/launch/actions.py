@@ -1,0 +1,41 @@
+"""Steps of a plan as functions of its tensors and a stream: those that are no kernels of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from mirage_py.runtime.base.emission import ZeroFill
+from mirage_py.runtime.launch import library
+from mirage_py.ugraph.ir.ugraph import LibraryCall
+
+if TYPE_CHECKING:
+    import torch
+
+# What a step does: every tensor of the plan, and a stream, to a launch.
+Action = Callable[[Sequence["torch.Tensor"], int], None]
+
+
+def torch_action(step: LibraryCall | ZeroFill, place: Mapping[str, int]) -> Action:
+    """What torch does on its current stream; ``place`` is where tensors are among the plan's."""
+    if isinstance(step, ZeroFill):
+        zeroed = place[step.tensor]
+
+        def zero(memory: Sequence[torch.Tensor], stream: int) -> None:  # noqa: ARG001
+            memory[zeroed].zero_()
+
+        return zero
+    function = library.library_function(step.op)
+    arguments = [place[name] for name in step.args]
+    result = place[step.result]
+
+    def call(memory: Sequence[torch.Tensor], stream: int) -> None:  # noqa: ARG001
+        function(*(memory[a] for a in arguments), out=memory[result])
+
+    return call
+
+
+def run_all(actions: Sequence[Action], memory: Sequence[torch.Tensor], stream: int) -> None:
+    """One after the other."""
+    for action in actions:
+        action(memory, stream)

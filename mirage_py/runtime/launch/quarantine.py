@@ -1,0 +1,40 @@
+"""Plans that broke the GPU context of a process: they are not launched on this machine any more.
+
+    CACHE/quarantine/KEY.txt    what happened, in words
+
+Candidates run in a worker first. What passed there may still go wrong elsewhere, where memory lies
+otherwise, and then it is the user's process that ends: once, and not at every start.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from mirage_py import __version__
+from mirage_py.runtime.base.cached_text import keep_words, kept_words
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.text.json_form import dump_text
+
+_KIND = "quarantine"
+
+
+def put_away(plan: Plan, words: str) -> None:
+    """Remember that a plan is not to be launched, and why; not where there is no cache."""
+    keep_words(_KIND, _content(plan), words)
+
+
+def why_not(plan: Plan) -> str:
+    """Why a plan is not to be launched; empty where it may be."""
+    words = kept_words(_KIND, _content(plan))
+    if words is None:
+        return ""
+    return f"it is not launched: {words or 'it broke the GPU context of a process'}"
+
+
+def _content(plan: Plan) -> tuple[str, ...]:
+    """Another version of a compiler makes another kernel of a plan."""
+    try:
+        triton = version("triton")
+    except PackageNotFoundError:
+        triton = ""
+    return dump_text(plan), __version__, triton

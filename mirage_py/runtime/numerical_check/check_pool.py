@@ -1,0 +1,211 @@
+"""The float gate of the tuner: candidates run, are judged and first timed in a worker process."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from mirage_py.errors import CompileError
+from mirage_py.runtime.base.private_folder import scratch_folder
+from mirage_py.runtime.numerical_check import judge as gate_judge
+from mirage_py.runtime.numerical_check.input_store import GateStore
+from mirage_py.runtime.numerical_check.references import Known, References
+from mirage_py.runtime.process.worker_pool import WorkerPool
+from mirage_py.runtime.process.worker_process import Reply
+from mirage_py.runtime.timing.timing import Timed
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.text.json_form import dump_text
+from mirage_py.verify.numerical_check.check_strength import evidence_of, failed
+from mirage_py.verify.numerical_check.input_sets import set_names
+from mirage_py.verify.numerical_check.numerical_check import MAX_REFERENCE_WORK, FloatEvidence
+
+if TYPE_CHECKING:
+    import torch
+
+# Of the driver, which other processes may keep busy.
+_READY_TIMEOUT_S = 900.0
+_GATE_TIMEOUT_S = 60.0
+# Some trials take place however late it is: what was compiled would have been for nothing.
+_LEAST_TRIALS_S = 2.0
+# CUDA maps address space far beyond what it uses.
+_MEMORY_BYTES = 64 << 30
+# Of the sets that every candidate must pass before any is timed; finalists pass all.
+_FIRST = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What one candidate did in the gate: neither where it was ``skipped``, no time where it
+    did not pass.
+    """
+
+    evidence: FloatEvidence | None = None
+    time: Timed | None = None
+    skipped: bool = False
+
+
+class FloatGate:
+    """Judges plans of one program on the GPU ``device``, in a worker process, and times them there.
+
+    Preparing starts at once, beside whatever the caller does next: of each reference as much as
+    ``max_work`` element operations, and what can be had by ``first_by`` and ``rest_by`` (of
+    ``time.monotonic``). A candidate that breaks the worker finds the next one waiting. Use as a
+    context manager: the inputs and references lie in a temporary folder.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        seed: int,
+        device: int,
+        max_work: float = MAX_REFERENCE_WORK,
+        first_by: float | None = None,
+        rest_by: float | None = None,
+    ) -> None:
+        self._folder = tempfile.mkdtemp(dir=scratch_folder())
+        self.store = GateStore(Path(self._folder), program)
+        # Seconds that somebody waited for references, and what those know.
+        self.waited_s = 0.0
+        self.known = Known()
+        self._common = {
+            "folder": self._folder,
+            "program": dump_text(program),
+            "device": f"cuda:{device}",
+        }
+        ready = {**self._common, "service": "ready_gate"}
+        self._pool = WorkerPool(
+            1, timeout_s=_GATE_TIMEOUT_S, memory_bytes=_MEMORY_BYTES, standby=ready
+        )
+        self._ready = _Preparation(self._pool, ready)
+        names = set_names(program)
+        self._first, self._others = names[:_FIRST], names[_FIRST:]
+        deadlines = {n: t for n in self._first if (t := first_by) is not None}
+        deadlines |= {n: t for n in self._others if (t := rest_by) is not None}
+        prepare = {**self._common, "service": "prepare_gate", "seed": seed, "max_work": max_work}
+        self._references = References(program, prepare, names, deadlines)
+
+    def first(
+        self,
+        plans: Sequence[Plan],
+        *,
+        l2_bytes: int,
+        reps: int,
+        deadline: float | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        on_trial: Callable[[int], None] = lambda _number: None,
+    ) -> list[Trial]:
+        """Judge on the first input sets, random ones among them, and time what passes with a cold
+        L2 and ``reps`` replays.
+
+        What has not begun at ``deadline`` (of ``time.monotonic``), but two seconds after there was
+        something to compare with, or when ``stop`` says so is skipped. Raises CompileError when the
+        gate itself cannot be set up.
+        """
+        self._wait(self._first)
+        if deadline is not None:
+            deadline = max(deadline, time.monotonic() + _LEAST_TRIALS_S)
+        timing = {"l2_bytes": l2_bytes, "reps": reps}
+        replies = self._pool.map(
+            self._tasks(plans, self._first, timing),
+            on_reply=lambda number, _: on_trial(number),
+            deadline=deadline,
+            stop=stop,
+        )
+        return [_trial(reply) for reply in replies]
+
+    def rest(self, plans: Sequence[Plan]) -> list[FloatEvidence]:
+        """Judge on the other input sets: zeros, tiny values, one huge row."""
+        self._wait(self._others)
+        replies = self._pool.map(self._tasks(plans, self._others, {}))
+        return [_evidence(reply) for reply in replies]
+
+    def judge(self, name: str, outputs: tuple[torch.Tensor, ...]) -> FloatEvidence:
+        """What somebody in this process computed on a set that is ready, where it lies."""
+        return gate_judge.judge_there(self.store, name, outputs)
+
+    def close(self) -> None:
+        """Stop the workers and remove the folder."""
+        self._references.close()
+        self._ready.close()
+        gate_judge.forget()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> FloatGate:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _wait(self, names: Sequence[str]) -> None:
+        start = time.monotonic()
+        self._ready.wait()
+        self.known = self.known.with_more(self._references.wait(names))
+        self.waited_s += time.monotonic() - start
+
+    def _tasks(
+        self, plans: Sequence[Plan], sets: Sequence[str], timing: Mapping[str, int]
+    ) -> list[dict[str, Any]]:
+        common = {**self._common, "service": "gate", "sets": list(sets), **timing}
+        return [{**common, "plan": dump_text(plan)} for plan in plans]
+
+
+class _Preparation:
+    """One task that a pool of its own does in the background."""
+
+    def __init__(self, pool: WorkerPool, task: Mapping[str, Any]) -> None:
+        self._pool = pool
+        self._task = task
+        self._done: list[Reply | Exception] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._done += self._pool.map([self._task], timeout_s=_READY_TIMEOUT_S)
+        except Exception as error:  # noqa: BLE001
+            # Raised where the result is asked for.
+            self._done.append(error)
+
+    def wait(self) -> None:
+        """Return when it is done. Raises CompileError where it failed."""
+        self._thread.join()
+        (reply,) = self._done
+        if isinstance(reply, Exception):
+            raise reply
+        if not reply.done:
+            raise CompileError("the float gate cannot be set up", why=reply.reason)
+
+    def close(self) -> None:
+        """Stop the worker, whether it is done or not."""
+        # It may be just about to start: it is stopped until nobody waits for it any more.
+        while self._thread.is_alive():
+            self._pool.close()
+            self._thread.join(timeout=0.1)
+        self._pool.close()
+
+
+def _trial(reply: Reply) -> Trial:
+    if reply.kind == "skipped":
+        return Trial(skipped=True)
+    time = reply.value.get("time") if reply.done else None
+    return Trial(_evidence(reply), Timed(**time) if time else None)
+
+
+def _evidence(reply: Reply) -> FloatEvidence:
+    if reply.done:
+        return evidence_of(reply.value["evidence"])
+    return failed(f"it did not run: {reply.reason}")

@@ -1,0 +1,174 @@
+"""The float gate inside its worker: a wrong address spoils this process's GPU context, no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mirage_py.errors import FormatError, UnsupportedError
+from mirage_py.runtime.eager.eager import torch_function
+from mirage_py.runtime.launch.launch import PlanRunner
+from mirage_py.runtime.numerical_check.input_store import GateStore, to_arrays
+from mirage_py.runtime.numerical_check.judge import judge_there
+from mirage_py.runtime.numerical_check.repeats import adds_atomically, spread_of
+from mirage_py.runtime.numerical_check.rotation import InputSet, rotated_inputs
+from mirage_py.runtime.timing.timing import Timed, time_interleaved
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.text.json_form import load_text
+from mirage_py.verify.numerical_check.check_strength import joined, of_set
+from mirage_py.verify.numerical_check.input_sets import drawn_sets
+from mirage_py.verify.numerical_check.numerical_check import FloatEvidence, reference
+
+if TYPE_CHECKING:
+    import torch
+
+
+def prepare(task: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """Fill the store in ``folder`` with the input ``sets`` of ``program`` and ``seed`` and their
+    references, on the host.
+
+    Each within ``max_work``, ``threads`` and ``deadline`` as ``reference`` takes them; of each the
+    share of the outputs' elements that is known, and of those the share that is vague.
+    """
+    store = _store(task["folder"], task["program"])
+    shares = {}
+    for inputs in drawn_sets(store.program, task["seed"], task["sets"]):
+        store.write_inputs(inputs.name, inputs.arrays)
+        found = reference(
+            store.program,
+            inputs.arrays,
+            max_work=task["max_work"],
+            threads=task["threads"],
+            deadline=task["deadline"],
+        )
+        store.write_reference(inputs.name, found)
+        shares[inputs.name] = (found.share, found.vague)
+    return shares
+
+
+def ready(task: Mapping[str, Any]) -> str:
+    """Start using the device; its name."""
+    import torch
+
+    torch.cuda.set_device(torch.device(task["device"]))
+    return torch.cuda.get_device_name()
+
+
+def gate(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Run ``plan`` on the input ``sets`` and judge it: the worst ``evidence`` as plain values.
+
+    With ``reps`` a plan that passes is timed too, over inputs that exceed ``l2_bytes``: ``time``.
+    """
+    import torch
+
+    store = _store(task["folder"], task["program"])
+    plan = load_text(task["plan"], "plan")
+    if not isinstance(plan, Plan):
+        raise FormatError("is no plan", where="gate task")
+    device = torch.device(task["device"])
+    torch.cuda.set_device(device)
+    runner = PlanRunner(plan)
+    evidence = _worst(store, runner, task["sets"], device)
+    reply: dict[str, Any] = {"evidence": asdict(evidence)}
+    if evidence.passed and "reps" in task:
+        sets = _rotated(store.folder, store.program, int(task["l2_bytes"]), device)
+        reply["time"] = asdict(_timed(runner, sets, int(task["reps"])))
+    return reply
+
+
+def _worst(
+    store: GateStore, runner: PlanRunner, names: Sequence[str], device: torch.device
+) -> FloatEvidence:
+    parts: list[FloatEvidence] = []
+    for name in names:
+        parts.append(of_set(name, _judged(store, runner, name, device)))
+        if not parts[-1].passed:
+            break
+    return joined(parts)
+
+
+def _judged(store: GateStore, runner: PlanRunner, name: str, device: torch.device) -> FloatEvidence:
+    import torch
+
+    add_eager(store, name, device)
+    inputs = _inputs(store.folder, store.program, name, device)
+    before = [x.clone() for x in inputs]
+    outputs = runner.run_poisoned(*inputs)
+    torch.cuda.synchronize(device)
+    found = judge_there(store, name, outputs)
+    for tensor, x, kept in zip(store.program.inputs, inputs, before, strict=True):
+        if not torch.equal(x, kept):
+            _inputs.cache_clear()
+            _rotated.cache_clear()
+            reason = f"it writes to its input {tensor.name}"
+            return replace(found, passed=False, reason=reason)
+    if not found.passed:
+        return found
+    return _repeated(found, runner, inputs, outputs)
+
+
+def _repeated(
+    found: FloatEvidence,
+    runner: PlanRunner,
+    inputs: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
+) -> FloatEvidence:
+    """The finding after more launches: without atomics they must all give the same bits."""
+    spread = spread_of(runner.plan, outputs, lambda: runner.run_poisoned(*inputs))
+    if spread and not adds_atomically(runner.plan):
+        reason = f"two launches on the same inputs differ by {spread:.2g}: a race"
+        return replace(found, passed=False, reason=reason, spread=spread)
+    return replace(found, spread=spread)
+
+
+def add_eager(store: GateStore, name: str, device: torch.device) -> None:
+    """Write what eager PyTorch gives for a set, unless it is there or cannot be had."""
+    import torch
+
+    function = _eager(store.program)
+    if function is None or store.has_eager(name):
+        return
+    with torch.no_grad():
+        found = function(*_inputs(store.folder, store.program, name, device))
+    outputs = found if isinstance(found, tuple) else (found,)
+    store.write_eager(name, to_arrays(store.program, outputs))
+
+
+def _timed(runner: PlanRunner, sets: Sequence[InputSet], reps: int) -> Timed:
+    (time,) = time_interleaved(
+        {"the plan": lambda number: runner(*sets[number])}, len(sets), reps=reps
+    ).values()
+    return time
+
+
+@lru_cache(maxsize=2)
+def _store(folder: str, program_text: str) -> GateStore:
+    program = load_text(program_text, "program")
+    if not isinstance(program, Program):
+        raise FormatError("is no program", where="gate task")
+    return GateStore(Path(folder), program)
+
+
+@lru_cache(maxsize=8)
+def _inputs(
+    folder: Path, program: Program, name: str, device: torch.device
+) -> tuple[torch.Tensor, ...]:
+    """Input sets stay on the GPU from one candidate to the next."""
+    return GateStore(folder, program).inputs(name, device)
+
+
+@lru_cache(maxsize=1)
+def _rotated(folder: Path, program: Program, l2_bytes: int, device: torch.device) -> list[InputSet]:
+    return rotated_inputs(GateStore(folder, program), l2_bytes, device)
+
+
+@lru_cache(maxsize=2)
+def _eager(program: Program) -> Callable[..., Any] | None:
+    try:
+        return torch_function(program)
+    except UnsupportedError:
+        return None

@@ -1,0 +1,167 @@
+"""The input sets of a float gate and their references, prepared in the background.
+
+A process for each set, as many at a time as cores and memory allow, in the order in which the sets
+are needed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from mirage_py.errors import CompileError
+from mirage_py.runtime.process.worker_pool import WorkerPool
+from mirage_py.runtime.process.worker_process import Reply
+from mirage_py.ugraph.ir.program import Program
+
+# Inputs and references of a large program take minutes on a slow machine.
+_TIMEOUT_S = 900.0
+_MEMORY_BYTES = 64 << 30
+# Large arrays come and go: glibc would take the memory of each from the kernel anew, page by page,
+# which is half of the time (measured: causal attention, 2.7 s against 1.4 s, 1.2 s in large pages).
+_ENVIRONMENT = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 32),
+    "MALLOC_ARENA_MAX": "1",
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+}
+# Threads of one process; the interpreter's own part keeps more from working at once.
+_MOST_THREADS = 4
+# An element of an input exists that often while a set is drawn and evaluated, as float64.
+_COPIES = 6
+# What evaluating windows takes beside.
+_WINDOW_BYTES = 2 << 30
+# From which share on it is worth saying how many results of a set are a matter of rounding: a few
+# of many random ones always lie that close to 0.
+_MANY = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What there is to compare with: ``share`` is the smallest of a set's outputs that were
+    evaluated in float64, ``vague`` has by set how many of those rounding may turn into anything.
+    """
+
+    share: float = 1.0
+    vague: Mapping[str, float] = field(default_factory=dict)
+
+    def with_more(self, other: Known) -> Known:
+        """Both together."""
+        return Known(min(self.share, other.share), {**self.vague, **other.vague})
+
+    def notes(self) -> tuple[str, ...]:
+        """What of it a user should know."""
+        notes = []
+        if self.share < 1.0:
+            notes.append(
+                f"of the outputs {self.share:.1%} were compared with float64, the first and "
+                "the last elements among them: all would have taken too long"
+            )
+        many = [f"{v:.1%} of the {name} set's" for name, v in self.vague.items() if v >= _MANY]
+        if many:
+            notes.append(
+                "results for which rounding may be more than they are, so that they say little: "
+                + ", ".join(many)
+            )
+        return tuple(notes)
+
+
+class References:
+    """Prepares the sets ``names`` through the gate's service ``task``, beginning at once.
+
+    ``deadlines`` (of ``time.monotonic``) are when the sets should be ready, by name: of what is not
+    done by then only a part is evaluated.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        task: Mapping[str, Any],
+        names: Sequence[str],
+        deadlines: Mapping[str, float],
+    ) -> None:
+        self._names = list(names)
+        cores = len(os.sched_getaffinity(0))
+        workers = at_a_time(program, len(names), cores, _available_bytes())
+        threads = max(1, min(_MOST_THREADS, cores // workers))
+        self._tasks = [
+            {**task, "sets": [n], "threads": threads, "deadline": deadlines.get(n)} for n in names
+        ]
+        self._pool = WorkerPool(
+            workers,
+            timeout_s=_TIMEOUT_S,
+            environment=_ENVIRONMENT,
+            memory_bytes=_MEMORY_BYTES,
+            imports=("numpy",),
+        )
+        self._replies: dict[str, Reply] = {}
+        self._failure: Exception | None = None
+        self._changed = threading.Condition()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def wait(self, names: Sequence[str]) -> Known:
+        """Return when these sets are ready: what is known of them. Raises CompileError where one
+        failed.
+        """
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._failure is not None or all(n in self._replies for n in names)
+            )
+        if self._failure is not None:
+            raise self._failure
+        known = Known()
+        for reply in (self._replies[n] for n in names):
+            if not reply.done:
+                raise CompileError("the float gate cannot be set up", why=reply.reason)
+            for name, (share, vague) in reply.value.items():
+                known = known.with_more(Known(share, {name: vague}))
+        return known
+
+    def close(self) -> None:
+        """Stop the workers, whether they are done or not."""
+        # One may be just about to start: they are stopped until nobody asks them any more.
+        self._stopped.set()
+        while self._thread.is_alive():
+            self._pool.close()
+            self._thread.join(timeout=0.1)
+        self._pool.close()
+
+    def _run(self) -> None:
+        try:
+            self._pool.map(self._tasks, on_reply=self._take, stop=self._stopped.is_set)
+        except Exception as error:  # noqa: BLE001
+            # Raised where a set is asked for.
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
+
+    def _take(self, number: int, reply: Reply) -> None:
+        with self._changed:
+            self._replies[self._names[number]] = reply
+            self._changed.notify_all()
+
+
+def at_a_time(program: Program, sets: int, cores: int, free_bytes: int) -> int:
+    """How many processes prepare ``sets``: with two cores each, but never less than two, and
+    in half of the memory.
+    """
+    elements = sum(prod(t.shape) for t in program.inputs)
+    each = _WINDOW_BYTES + 8 * _COPIES * elements
+    return max(1, min(sets, max(2, cores // 2), free_bytes // 2 // each))
+
+
+def _available_bytes() -> int:
+    """Memory that can be had without swapping, as Linux says; everything where it does not."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(int(x.split()[1]) << 10 for x in lines if x.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return 1 << 62

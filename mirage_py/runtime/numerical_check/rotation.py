@@ -1,0 +1,22 @@
+"""Copies of one set of inputs that push each other out of the L2, to run a kernel on in turn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirage_py.runtime.numerical_check.input_store import RANDOM, GateStore, laid_out
+from mirage_py.runtime.timing.timing import rotation_sets
+
+if TYPE_CHECKING:
+    import torch
+
+InputSet = tuple["torch.Tensor", ...]
+
+
+def rotated_inputs(store: GateStore, l2_bytes: int, device: torch.device) -> list[InputSet]:
+    """The random inputs of a store, as often as it takes."""
+    inputs = store.program.inputs
+    first = store.inputs(RANDOM, device)
+    copies = rotation_sets(sum(t.bytes for t in inputs), l2_bytes) - 1
+    pairs = list(zip(inputs, first, strict=True))
+    return [first, *(tuple(laid_out(t, x) for t, x in pairs) for _ in range(copies))]

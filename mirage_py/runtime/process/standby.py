@@ -1,0 +1,67 @@
+"""A worker that is ready when another one breaks."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+from mirage_py.errors import CompileError
+from mirage_py.runtime.process.worker_process import Task, WorkerProcess
+
+
+class Standby:
+    """A worker that has started and done ``task``, and waits for another one to break."""
+
+    def __init__(self, worker: WorkerProcess, task: Task, timeout_s: float) -> None:
+        self._worker = worker
+        self._task = task
+        self._timeout_s = timeout_s
+        self._thread: threading.Thread | None = None
+        self._one_at_a_time = threading.Lock()
+        self._closed = False
+
+    def begin(self) -> None:
+        """Have it ready soon, unless it is or will be."""
+        if self._thread is not None:
+            return
+        with self._one_at_a_time:
+            self._closed = False
+            if self._thread is None:
+                self._prepare()
+
+    def instead_of(self, broken: WorkerProcess) -> WorkerProcess:
+        """The worker that waited, as soon as it is ready; ``broken`` is made the next to wait."""
+        with self._one_at_a_time:
+            if self._closed:
+                return broken
+            if self._thread is not None:
+                self._thread.join()
+            if self._closed:
+                return broken
+            if not self._worker.is_running:
+                self._worker.kill()  # or its death would count against the next task
+            taken, self._worker = self._worker, broken
+            self._prepare()
+            return taken
+
+    def close(self) -> None:
+        """Stop it."""
+        self._closed = True
+        # It may be just about to start.
+        while (thread := self._thread) is not None and thread.is_alive():
+            self._worker.kill()
+            thread.join(timeout=0.1)
+        with self._one_at_a_time:
+            self._worker.kill()
+            self._thread = None
+
+    def _prepare(self) -> None:
+        self._thread = threading.Thread(target=self._run, args=(self._worker,), daemon=True)
+        self._thread.start()
+
+    def _run(self, worker: WorkerProcess) -> None:
+        if not worker.is_running:
+            worker.kill()
+        # One that does not start says so again when it is asked.
+        with contextlib.suppress(CompileError):
+            worker.ask(self._task, self._timeout_s)

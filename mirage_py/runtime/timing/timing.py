@@ -1,0 +1,184 @@
+"""Timing with a cold L2, without launch cost, side by side.
+
+Each entry is captured in a CUDA graph that runs it once over every input set; the sets together
+exceed the L2 four times, so each run finds its inputs in DRAM, as it would inside a model. Replays
+of the entries are interleaved, so that a change of clocks or a neighbour on the machine meets all
+of them alike. The median of the replays counts, divided by the number of sets. An entry that cannot
+be captured is timed call by call.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mirage_py.errors import InputError
+from mirage_py.runtime.base.gpu_context import require_gpu
+from mirage_py.runtime.timing.capture import captured
+
+if TYPE_CHECKING:
+    import torch
+
+# Runs the entry on one of the input sets.
+Entry = Callable[[int], Any]
+
+ROTATION_FACTOR = 4
+# Enough sets that small inputs are spread over memory; more would only make the capture slow.
+MAX_SETS = 1024
+MIN_REPS = 3
+_MICROSECONDS = 1e3  # in a millisecond, which is what events measure
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Microseconds of one run: median and 20th and 80th percentile over the replays.
+
+    ``failure`` is why it did not run at all; ``note`` says how it was timed if not by graph replay.
+    """
+
+    median_us: float
+    p20_us: float
+    p80_us: float
+    reps: int
+    note: str = ""
+    failure: str = ""
+
+    @property
+    def ran(self) -> bool:
+        """Whether there is a time."""
+        return not self.failure
+
+
+def rotation_sets(set_bytes: int, l2_bytes: int) -> int:
+    """How many input sets of ``set_bytes`` each exceed the L2 four times together; 2 to 1024."""
+    needed = -(-ROTATION_FACTOR * l2_bytes // max(1, set_bytes)) + 1
+    return max(2, min(MAX_SETS, needed))
+
+
+def time_interleaved(
+    entries: Mapping[str, Entry],
+    sets: int,
+    *,
+    reps: int,
+    deadline: float | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> dict[str, Timed]:
+    """Time each entry over input sets 0 to ``sets`` - 1 with ``reps`` interleaved replays.
+
+    After ``deadline`` (of ``time.monotonic``), or when ``stop`` says so, no replay begins beyond
+    the third of each entry. Raises InputError without a GPU, and LostGpuError where an entry broke
+    the GPU context: none after it could run.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        raise InputError("there is nothing to time on", why="torch sees no NVIDIA GPU")
+    replays: dict[str, _Replay] = {}
+    results: dict[str, Timed] = {}
+    # torch collects garbage before every capture, which takes half a second once a compiler is
+    # loaded: what is there already is taken out of the collector's sight.
+    gc.freeze()
+    try:
+        for name, entry in entries.items():
+            try:
+                replays[name] = _captured(entry, sets)
+            except Exception as error:  # noqa: BLE001
+                # A candidate or a user's baseline may fail in any way; it is reported and the
+                # others go on.
+                require_gpu(name, error)
+                results[name] = _failed(error)
+    finally:
+        gc.unfreeze()
+    samples: dict[str, list[float]] = {name: [] for name in replays}
+    for rep in range(reps):
+        late = deadline is not None and time.monotonic() > deadline
+        if rep >= MIN_REPS and (late or stop()):
+            break
+        for name, replay in replays.items():
+            try:
+                samples[name].append(replay.run() * _MICROSECONDS / sets)
+            except Exception as error:
+                require_gpu(name, error)
+                raise
+    for name, replay in replays.items():
+        results[name] = _summary(samples[name], replay.note)
+        replay.release()
+    return {name: results[name] for name in entries}
+
+
+class _Replay:
+    """One entry, ready to run over all input sets; ``graph`` is None where it has to be called."""
+
+    def __init__(
+        self, entry: Entry, sets: int, graph: torch.cuda.CUDAGraph | None, note: str
+    ) -> None:
+        import torch
+
+        self.entry = entry
+        self.sets = sets
+        self.graph = graph
+        self.note = note
+        self.start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        self.end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+    def run(self) -> float:
+        """Milliseconds of one run over all sets."""
+        self.start.record()
+        if self.graph is not None:
+            self.graph.replay()
+        else:
+            for number in range(self.sets):
+                self.entry(number)
+        self.end.record()
+        self.end.synchronize()
+        return float(self.start.elapsed_time(self.end))
+
+    def release(self) -> None:
+        """Give the graph's memory back."""
+        if self.graph is not None:
+            self.graph.reset()
+
+
+def _captured(entry: Entry, sets: int) -> _Replay:
+    import torch
+
+    # Compiling, loading and choosing of algorithms happen here and not in the capture; on every
+    # set, for an entry may prepare something for each of its inputs.
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for number in range(sets):
+            entry(number)
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+
+    def run() -> None:
+        for number in range(sets):
+            entry(number)
+
+    # Whatever forbids a capture (a synchronisation, a copy to the host) does not forbid a call.
+    graph, why = captured(run)
+    note = f"timed call by call, launch cost included: {_short(why)}" if why else ""
+    replay = _Replay(entry, sets, graph, note)
+    replay.run()
+    return replay
+
+
+def _summary(samples: Sequence[float], note: str) -> Timed:
+    low, middle, high = np.quantile(np.asarray(samples), (0.2, 0.5, 0.8))
+    return Timed(float(middle), float(low), float(high), len(samples), note)
+
+
+def _failed(error: Exception) -> Timed:
+    nothing = float("inf")
+    return Timed(nothing, nothing, nothing, 0, failure=_short(error))
+
+
+def _short(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]

@@ -1,0 +1,319 @@
+"""Measuring candidates beside what the user has: compile, check, climb, race, check again.
+
+Compilation, checking and a first timing happen in workers, so a candidate that crashes or hangs
+costs only itself. From the fastest of a first timing it climbs: what is a step from them is
+compiled and timed too, as long as something gets faster. The fastest quarter goes on to the later
+rounds (``final_benchmark.py``), which are in this process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mirage_py.errors import CompileError, InputError, VerificationError
+from mirage_py.runtime.compile.ahead_of_time import memory_fault
+from mirage_py.runtime.compile.compile_pool import CompileOutcome, CompilePool
+from mirage_py.runtime.launch.quarantine import why_not
+from mirage_py.runtime.numerical_check.check_pool import FloatGate
+from mirage_py.runtime.numerical_check.rotation import rotated_inputs
+from mirage_py.runtime.tune.final_benchmark import Race
+from mirage_py.runtime.tune.measured import (
+    MARGIN,
+    Contender,
+    Measured,
+    TuneReport,
+    fastest,
+    leading,
+)
+from mirage_py.runtime.tune.stages import Stages
+from mirage_py.runtime.tune.warm_up import WarmUp
+from mirage_py.targets import Target
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.verify.numerical_check.numerical_check import MAX_REFERENCE_WORK
+
+if TYPE_CHECKING:
+    import torch
+
+Progress = Callable[[str], None]
+# Raises VerificationError for a plan that does not compute the program.
+Vouch = Callable[[Plan], object]
+# What is a step from a plan.
+Neighbours = Callable[[Plan], Iterable[Plan]]
+
+# Replays of a launch in the first round.
+_REPS = 3
+_TOP_K = 6
+# How often it climbs at most, by effort.
+CLIMBS = {"quick": 2, "full": 8}
+# It climbs from so many of the fastest, while a step gains so much of the time.
+_CLIMBERS = 3
+_GAIN = 0.005
+# By when, in shares of a time budget, compiling and the first round are to be over.
+_COMPILE_SHARE, _TRIAL_SHARE = 0.6, 0.85
+
+
+def tune(
+    program: Program,
+    plans: Sequence[Plan],
+    baselines: Mapping[str, Callable[..., Any]],
+    *,
+    target: Target,
+    seed: int = 0,
+    budget_s: float | None = None,
+    compile_workers: int | None = None,
+    top_k: int = _TOP_K,
+    neighbours: Neighbours = lambda _: (),
+    climbs: int = CLIMBS["quick"],
+    max_work: float = MAX_REFERENCE_WORK,
+    vouch: Vouch = lambda _: None,
+    progress: Progress = lambda _: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> TuneReport:
+    """Find the fastest right plan, or the fastest baseline where no plan is 1 % faster.
+
+    ``plans`` are plans of ``program``; ``baselines`` are functions of its inputs in order.
+    ``budget_s`` bounds compiling and timing: what has not begun by then is left out, and the best
+    so far is returned, as it is when ``should_stop`` says so and after Ctrl-C. Baselines compile
+    beside the plans; how long they are waited for afterwards does not count. ``neighbours`` says
+    what to try beside the fastest, at most ``climbs`` times over. Of the reference of an input set
+    no more is evaluated than ``max_work`` element operations, and than there is time for. A plan
+    that ``vouch`` refuses does not win: the next one is asked about.
+
+    Raises InputError without a GPU, and CompileError when no baseline runs.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        raise InputError(
+            "there is no NVIDIA GPU to measure on", repair="rank by the cost model: --effort none"
+        )
+    if not baselines:
+        raise InputError("there is no baseline to compare with", repair="pass the eager program")
+    start = time.monotonic()
+    deadline = None if budget_s is None else start + budget_s
+    compiled_by = None if budget_s is None else start + _COMPILE_SHARE * budget_s
+    tried_by = None if budget_s is None else start + _TRIAL_SHARE * budget_s
+    with FloatGate(
+        program,
+        seed=seed,
+        device=torch.cuda.current_device(),
+        max_work=max_work,
+        first_by=compiled_by,
+        rest_by=tried_by,
+    ) as gate:
+        warm_up = WarmUp(program, baselines, _device())
+        tuner = _Tuner(program, plans, baselines, gate, deadline, progress, should_stop, vouch)
+        with CompilePool(compile_workers) as pool:
+            tuner.compile(tuner.candidates, pool, target, compiled_by)
+            tried_by = tuner.wait_for_baselines(warm_up, tried_by)
+            tuner.try_all(target.l2_bytes, tried_by)
+            tuner.climb(neighbours, climbs, pool, target, tried_by)
+        with torch.no_grad():
+            tuner.race(target.l2_bytes, top_k)
+            return tuner.report()
+
+
+class _Tuner:
+    """One tuning: contenders lose heart one by one."""
+
+    def __init__(
+        self,
+        program: Program,
+        plans: Sequence[Plan],
+        baselines: Mapping[str, Callable[..., Any]],
+        gate: FloatGate,
+        deadline: float | None,
+        progress: Progress,
+        should_stop: Callable[[], bool] = lambda: False,
+        vouch: Vouch = lambda _: None,
+    ) -> None:
+        self.program = program
+        self.functions = dict(baselines)
+        self.baselines = [Contender(name, None) for name in baselines]
+        self.candidates = [Contender(_name(n, p), p) for n, p in enumerate(plans)]
+        self.gate = gate
+        self.deadline = deadline
+        self.progress = progress
+        self.should_stop = should_stop
+        self.vouch = vouch
+        self.notes: list[str] = []
+        self.interrupted = False
+        self.stages = Stages(gate)
+        self.first_calls: dict[str, float] = {}
+
+    # -- before timing ---------------------------------------------------------------------------
+
+    def compile(
+        self,
+        contenders: Sequence[Contender],
+        pool: CompilePool,
+        target: Target,
+        deadline: float | None,
+    ) -> None:
+        """Compile candidates; drop what does not compile or fit the target, and what has broken the
+        GPU context of an earlier process.
+        """
+        plans = [c.plan for c in contenders if c.plan is not None]
+        done = 0
+
+        def count(_number: int, _outcome: CompileOutcome) -> None:
+            nonlocal done
+            done += 1
+            self.progress(f"compiled {done} of {len(plans)}")
+
+        with self.stages.timed("compile"):
+            outcomes = pool.compile(
+                plans, target.capability, on_outcome=count, deadline=deadline, stop=self.should_stop
+            )
+        for contender, outcome in zip(contenders, outcomes, strict=True):
+            contender.reason = outcome.reason
+            contender.facts = outcome.facts
+            for facts in outcome.facts:
+                contender.reason = memory_fault(facts, target) or contender.reason
+            if contender.plan is not None and contender.alive:
+                contender.reason = why_not(contender.plan)
+
+    def wait_for_baselines(self, warm_up: WarmUp, tried_by: float | None) -> float | None:
+        """Both deadlines are as much later as this takes: the plans' time is not the baselines'.
+
+        Returns the new ``tried_by`` (of ``time.monotonic``).
+        """
+        self.progress("waiting for the baselines to compile")
+        start = time.monotonic()
+        self.stages.seconds["baselines"] = warm_up.wait()
+        self.first_calls = dict(warm_up.seconds)
+        waited_s = time.monotonic() - start
+        self.deadline = None if self.deadline is None else self.deadline + waited_s
+        return None if tried_by is None else tried_by + waited_s
+
+    def try_all(self, l2_bytes: int, deadline: float | None) -> None:
+        """Run every candidate on the first input sets, drop the wrong ones, time the others."""
+        self._try(self.candidates, l2_bytes, deadline)
+        nothing = self.candidates and not any(c.alive for c in self.candidates)
+        if nothing and not self.should_stop():
+            self.notes.append("no candidate compiled and gave the right result")
+
+    def climb(
+        self,
+        neighbours: Neighbours,
+        climbs: int,
+        pool: CompilePool,
+        target: Target,
+        deadline: float | None,
+    ) -> None:
+        """Compile, check and time what is a step from the fastest, until nothing gets faster."""
+        known = {c.plan for c in self.candidates}
+        for _ in range(climbs):
+            top = leading([c for c in self.candidates if c.alive], _CLIMBERS)
+            late = deadline is not None and time.monotonic() > deadline
+            if not top or late or self.should_stop():
+                return
+            steps = dict.fromkeys(p for c in top if c.plan for p in neighbours(c.plan))
+            fresh = [p for p in steps if p not in known]
+            if not fresh:
+                return
+            known.update(fresh)
+            first = len(self.candidates)
+            added = [Contender(_name(first + n, p), p) for n, p in enumerate(fresh)]
+            self.candidates += added
+            self.compile(added, pool, target, deadline)
+            self._try(added, target.l2_bytes, deadline)
+            best = fastest([c for c in added if c.alive], 1)
+            if not best or best[0].time_us > (1.0 - _GAIN) * top[0].time_us:
+                return
+
+    def _try(self, contenders: Sequence[Contender], l2_bytes: int, deadline: float | None) -> None:
+        alive = [c for c in contenders if c.alive]
+        self.progress(f"checking {len(alive)} candidates against float64, {_REPS} replays")
+        with self.stages.timed("first round"):
+            trials = self.gate.first(
+                [c.plan for c in alive if c.plan is not None],
+                l2_bytes=l2_bytes,
+                reps=_REPS,
+                deadline=deadline,
+                stop=self.should_stop,
+            )
+        for contender, trial in zip(alive, trials, strict=True):
+            if trial.evidence is not None:
+                contender.judged(trial.evidence)
+            if trial.time is not None:
+                contender.timed(trial.time)
+
+    # -- timing ----------------------------------------------------------------------------------
+
+    def race(self, l2_bytes: int, top_k: int) -> None:
+        """Time what is left beside the baselines."""
+        device = _device()
+        self.rounds = Race(
+            self.baselines,
+            self.functions,
+            self.gate,
+            rotated_inputs(self.gate.store, l2_bytes, device),
+            device,
+            deadline=self.deadline,
+            should_stop=self.should_stop,
+            progress=self.progress,
+            stages=self.stages,
+        )
+        self.interrupted = self.rounds.run([c for c in self.candidates if c.alive], top_k)
+
+    def _is_vouched_for(self, contender: Contender) -> bool:
+        """The winner has to be the program for other inputs than the gate's too."""
+        assert contender.plan is not None
+        try:
+            self.vouch(contender.plan)
+        except VerificationError as error:
+            contender.reason = str(error)
+            what = str(error).splitlines()[0]
+            self.notes.append(f"the fastest, {contender.name}, was refused: {what}")
+        return contender.alive
+
+    # -- result ----------------------------------------------------------------------------------
+
+    def report(self) -> TuneReport:
+        """Who won."""
+        self.interrupted |= self.should_stop()
+        if self.interrupted:
+            self.notes.append("interrupted: the best so far")
+        standing = fastest(self.baselines, 1)
+        if not standing:
+            reasons = "; ".join(f"{c.name}: {c.reason}" for c in self.baselines)
+            raise CompileError("the original program does not run", why=reasons)
+        best = baseline = standing[0]
+        for contender in fastest([c for c in self.candidates if c.proven], len(self.candidates)):
+            if contender.time_us >= (1.0 - MARGIN) * baseline.time_us:
+                break
+            if self.rounds.is_still_right(contender) and self._is_vouched_for(contender):
+                best = contender
+                break
+        late = sum(c.alive and c.time is None for c in self.candidates)
+        if late and not self.interrupted:
+            self.notes.append(f"{late} candidates were not timed within the budget")
+        self.notes += self.gate.known.notes()
+        found = {c.name: c.measured() for c in (*self.candidates, *self.baselines)}
+        return TuneReport(
+            tuple(found.values()),
+            found[best.name],
+            found[baseline.name],
+            tuple(self.notes),
+            self.interrupted,
+            dict(self.stages.seconds),
+            self.first_calls,
+        )
+
+
+def _name(number: int, plan: Plan) -> str:
+    kernels = " + ".join(k.name for k in plan.ugraph.kernels)
+    return f"plan {number}: {kernels}" + (" (CUDA)" if plan.backend == "cuda" else "")
+
+
+def _device() -> torch.device:
+    import torch
+
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+__all__ = ["CLIMBS", "Measured", "TuneReport", "tune"]

@@ -1,0 +1,378 @@
+"""Builds programs: hash-consed nodes, shape rules, and substitution of indices.
+
+Front ends call this and nothing else, so every program is in one form: equal subterms are one node,
+trivial scalar arithmetic is folded, and a sum of products is a chain of contractions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+
+import numpy as np
+
+from mirage_py.errors import InputError, UnsupportedError
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.data_flow import cone
+from mirage_py.ugraph.ir.decided_masks import without_mask
+from mirage_py.ugraph.ir.dtypes import DType
+from mirage_py.ugraph.ir.index import IndexExpr, Predicate
+from mirage_py.ugraph.ir.node import Access, Attr, Node
+from mirage_py.ugraph.ir.program import Dim, Output, Program, Tensor
+from mirage_py.ugraph.operators import ELEMENTWISE, operator
+
+_MAX_FACTORS = 64
+
+
+class ProgramBuilder:
+    """Nodes are addressed by the integers its methods return."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.sizes: dict[str, int] = {}
+        self.inputs: dict[str, Tensor] = {}
+        self.nodes: list[Node] = []
+        self.outputs: list[Output] = []
+        self._known: dict[Node, int] = {}
+
+    # -- dimensions and tensors ------------------------------------------------------------------
+
+    def dim(self, name: str, size: int) -> str:
+        """Declare a dimension, or find it again with the same size."""
+        if size < 1:
+            raise InputError(
+                f"dimension '{name}' has size {size}",
+                where=self.name,
+                why="an empty tensor needs no kernel",
+                repair="give every dimension at least one element",
+            )
+        if self.sizes.setdefault(name, size) != size:
+            raise InputError(
+                f"dimension '{name}' has two sizes, {self.sizes[name]} and {size}", where=self.name
+            )
+        return name
+
+    def fresh_dim(self, hint: str, size: int) -> str:
+        """A new dimension named after ``hint``."""
+        stem = hint.rstrip("0123456789_") or "i"
+        for number in count():
+            name = hint if number == 0 else f"{stem}_{number}"
+            if name not in self.sizes:
+                return self.dim(name, size)
+        raise AssertionError("unreachable")
+
+    def input(
+        self, name: str, shape: Sequence[int], dtype: DType, strides: Sequence[int] | None = None
+    ) -> Tensor:
+        """Declare an input tensor."""
+        if name in self.inputs:
+            raise InputError(f"input '{name}' is declared twice", where=self.name)
+        tensor = Tensor(name, tuple(shape), dtype, None if strides is None else tuple(strides))
+        if strides is not None and Tensor(name, tuple(shape), dtype).element_strides == tuple(
+            strides
+        ):
+            tensor = Tensor(name, tuple(shape), dtype)
+        self.inputs[name] = tensor
+        return tensor
+
+    # -- leaves ----------------------------------------------------------------------------------
+
+    def load(self, tensor: str, index: Sequence[IndexExpr | str]) -> int:
+        """Read an input at the given index expressions, one per axis."""
+        shape = self.inputs[tensor].shape
+        exprs = tuple(
+            ix.simplify(ix.dim(e) if isinstance(e, str) else e, self.sizes) for e in index
+        )
+        if len(exprs) != len(shape):
+            raise InputError(
+                f"{tensor} has {len(shape)} axes but is read with {len(exprs)} indices"
+            )
+        for axis, (expr, extent) in enumerate(zip(exprs, shape, strict=True)):
+            low, high = expr.bounds(self.sizes)
+            if low < 0 or high >= extent:
+                raise InputError(
+                    f"index '{expr}' of {tensor} runs from {low} to {high}, "
+                    f"outside axis {axis} of extent {extent}",
+                    where=self.name,
+                    repair="shift the index, or give the dimension the axis' extent",
+                )
+        return self._node("load", (), Access(tensor, exprs), Access(tensor, exprs).dims())
+
+    def const(self, value: float) -> int:
+        """A scalar."""
+        return self._node("const", (), float(value), ())
+
+    def size(self, dim: str) -> int:
+        """The extent of a dimension as a number."""
+        return self._node("size", (), dim, ())
+
+    def index(self, expr: IndexExpr) -> int:
+        """The value of an index expression as a number."""
+        expr = ix.simplify(expr, self.sizes)
+        return self._node("index", (), expr, expr.dims())
+
+    def mask(self, predicate: Predicate) -> int:
+        """1 where the predicate on indices holds, else 0."""
+        return self._node("mask", (), predicate, predicate.dims())
+
+    # -- operators -------------------------------------------------------------------------------
+
+    def apply(self, op: str, *args: int, attr: Attr = None) -> int:
+        """An elementwise operator; operands broadcast by dimension name."""
+        row = operator(op)
+        if row.kind != ELEMENTWISE or len(args) != row.arity:
+            raise UnsupportedError(f"'{op}' is not an elementwise operator of {len(args)} operands")
+        folded = self._fold(op, args)
+        if folded is not None:
+            return folded
+        dims = self.ordered(d for a in args for d in self.nodes[a].dims)
+        return self._node(op, args, attr, dims)
+
+    def cast(self, x: int, to: DType) -> int:
+        """Round to ``to``."""
+        return self.apply("cast", x, attr=to)
+
+    def power(self, x: int, exponent: float) -> int:
+        """x to a constant power, through products and roots where they say the same."""
+        if exponent == 0.5:
+            return self.apply("sqrt", x)
+        if exponent == -0.5:
+            return self.apply("rsqrt", x)
+        if exponent == int(exponent) and abs(exponent) <= 8:
+            whole = int(abs(exponent))
+            if whole == 0:
+                return self.const(1.0)
+            result = x if whole % 2 else None
+            square = x
+            for bit in range(1, whole.bit_length()):
+                square = self.apply("square", square)
+                if whole >> bit & 1:
+                    result = square if result is None else self.apply("mul", result, square)
+            assert result is not None
+            return result if exponent > 0 else self.apply("div", self.const(1.0), result)
+        return self.apply("pow", x, self.const(exponent))
+
+    def sum(self, x: int, dims: Iterable[str]) -> int:
+        """Sum over dimensions. A product under the sum becomes contractions."""
+        over = tuple(dims)
+        # A dimension that x does not depend on repeats it: its sum is the extent times x.
+        absent = [d for d in over if d not in self.nodes[x].dims]
+        present = self.ordered(d for d in over if d in self.nodes[x].dims)
+        result = self._sum_of_product(x, present) if present else x
+        for d in absent:
+            result = self.apply("mul", result, self.size(d))
+        return result
+
+    def max(self, x: int, dims: Iterable[str]) -> int:
+        """Maximum over dimensions."""
+        over = self.ordered(d for d in dims if d in self.nodes[x].dims)
+        if not over:
+            return x
+        return self._node("max", (x,), over, self._without(x, over))
+
+    def mean(self, x: int, dims: Iterable[str]) -> int:
+        """Mean over dimensions: the sum divided by the extents."""
+        over = tuple(dims)
+        result = self.sum(x, over)
+        for d in over:
+            result = self.apply("div", result, self.size(d))
+        return result
+
+    def matmul(self, a: int, b: int, over: Iterable[str]) -> int:
+        """Sum over ``over`` of a * b; both operands depend on every dimension of it."""
+        dims = self.ordered(over)
+        union = self.ordered((*self.nodes[a].dims, *self.nodes[b].dims))
+        return self._node("matmul", (a, b), dims, tuple(d for d in union if d not in dims))
+
+    # -- substitution ----------------------------------------------------------------------------
+
+    def substitute(self, node: int, mapping: Mapping[str, IndexExpr]) -> int:
+        """The same value read at other indices: dimension d becomes ``mapping[d]``.
+
+        Dimensions bound by a reduction inside are renamed where an expression of the mapping
+        would be captured.
+        """
+        return self._substitute(node, dict(mapping), {})
+
+    def _substitute(
+        self,
+        node: int,
+        mapping: dict[str, IndexExpr],
+        memo: dict[tuple[int, tuple[tuple[str, IndexExpr], ...]], int],
+    ) -> int:
+        old = self.nodes[node]
+        relevant = {d: e for d, e in mapping.items() if d in old.dims and e != ix.dim(d)}
+        if not relevant:
+            return node
+        key = (node, tuple(sorted(relevant.items(), key=lambda item: item[0])))
+        if key in memo:
+            return memo[key]
+        memo[key] = result = self._substituted(old, relevant, memo)
+        return result
+
+    def _substituted(
+        self,
+        old: Node,
+        mapping: dict[str, IndexExpr],
+        memo: dict[tuple[int, tuple[tuple[str, IndexExpr], ...]], int],
+    ) -> int:
+        if old.op == "load":
+            return self.load(old.access.tensor, [e.substitute(mapping) for e in old.access.index])
+        if old.op == "index":
+            assert isinstance(old.attr, IndexExpr)
+            return self.index(old.attr.substitute(mapping))
+        if old.op == "mask":
+            assert isinstance(old.attr, Predicate)
+            return self.mask(old.attr.substitute(mapping))
+        if operator(old.op).kind == ELEMENTWISE:
+            return self.apply(
+                old.op, *(self._substitute(a, mapping, memo) for a in old.args), attr=old.attr
+            )
+        free = {d for e in mapping.values() for d in e.dims()}
+        bound = dict(mapping)
+        reduced = list(old.reduced)
+        for position, d in enumerate(reduced):
+            if d in free:
+                reduced[position] = self.fresh_dim(d, self.sizes[d])
+                bound[d] = ix.dim(reduced[position])
+        args = [self._substitute(a, bound, memo) for a in old.args]
+        if old.op == "matmul":
+            return self.matmul(args[0], args[1], reduced)
+        return self.sum(args[0], reduced) if old.op == "sum" else self.max(args[0], reduced)
+
+    # -- results ---------------------------------------------------------------------------------
+
+    def output(self, name: str, node: int, index: Sequence[IndexExpr | str], dtype: DType) -> None:
+        """Declare a result: ``node`` stored row-major with one index expression per axis."""
+        exprs = tuple(ix.dim(e) if isinstance(e, str) else e for e in index)
+        missing = [
+            d for d in self.nodes[node].dims if d not in {x for e in exprs for x in e.dims()}
+        ]
+        if missing:
+            raise InputError(
+                f"output {name} does not say where dimension {', '.join(missing)} goes",
+                where=self.name,
+                repair=f"add {', '.join(missing)} to its indices, or reduce over it",
+            )
+        shape = tuple(e.bounds(self.sizes)[1] + 1 for e in exprs)
+        self.outputs.append(Output(Tensor(name, shape, dtype), node, exprs))
+
+    def build(self) -> Program:
+        """The finished program, without nodes and dimensions that no output needs."""
+        if not self.outputs:
+            raise InputError(
+                "the program has no output", where=self.name, repair="assign to a tensor"
+            )
+        live = cone(self.nodes, [o.node for o in self.outputs])
+        position = {old: new for new, old in enumerate(live)}
+        nodes = tuple(
+            Node(n.op, tuple(position[a] for a in n.args), n.attr, n.dims)
+            for n in (self.nodes[i] for i in live)
+        )
+        outputs = tuple(Output(o.tensor, position[o.node], o.index) for o in self.outputs)
+        used = {d for n in nodes for d in n.dims}
+        used |= {d for o in outputs for e in o.index for d in e.dims()}
+        used |= {str(n.attr) for n in nodes if n.op == "size"}
+        read = {n.access.tensor for n in nodes if n.op == "load"}
+        for name in self.inputs:
+            if name not in read:
+                raise InputError(
+                    f"input '{name}' is never read",
+                    where=self.name,
+                    repair="use it or leave it out",
+                )
+        dims = tuple(Dim(d, s) for d, s in self.sizes.items() if d in used)
+        return Program(self.name, dims, tuple(self.inputs.values()), nodes, outputs)
+
+    def ordered(self, dims: Iterable[str]) -> tuple[str, ...]:
+        """Distinct dimensions in the order of their declaration."""
+        wanted = set(dims)
+        return tuple(d for d in self.sizes if d in wanted)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _node(self, op: str, args: tuple[int, ...], attr: Attr, dims: Iterable[str]) -> int:
+        node = Node(op, args, attr, self.ordered(dims))
+        if node not in self._known:
+            self._known[node] = len(self.nodes)
+            self.nodes.append(node)
+        return self._known[node]
+
+    def _without(self, x: int, over: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(d for d in self.nodes[x].dims if d not in over)
+
+    def _const_value(self, node: int) -> float | None:
+        attr = self.nodes[node].attr
+        return attr if self.nodes[node].op == "const" and isinstance(attr, float) else None
+
+    def _fold(self, op: str, args: tuple[int, ...]) -> int | None:
+        """Scalar arithmetic that no search should have to rediscover."""
+        values = [self._const_value(a) for a in args]
+        row = operator(op)
+        if op != "cast" and all(v is not None for v in values):
+            assert row.over_floats is not None
+            with np.errstate(all="ignore"):  # what is not finite stays unfolded
+                result = float(row.over_floats(*values))
+            if math.isfinite(result):
+                return self.const(result)
+        if op in ("add", "sub") and values[1] == 0.0:
+            return args[0]
+        if op in ("mul", "div") and values[1] == 1.0:
+            return args[0]
+        if (op, values[0]) in (("add", 0.0), ("mul", 1.0)):
+            return args[1]
+        return without_mask(self.nodes, op, args)
+
+    def _factors(self, x: int) -> list[int]:
+        """The factors of a product from left to right; some are products where there are many."""
+        factors, position = [x], 0
+        while position < len(factors):
+            node = self.nodes[factors[position]]
+            # A product that is squared again and again has as many factors as a power of two.
+            if node.op == "mul" and len(factors) < _MAX_FACTORS:
+                factors[position : position + 1] = node.args
+            else:
+                position += 1
+        return factors
+
+    def _sum_of_product(self, x: int, over: tuple[str, ...]) -> int:
+        """Contract the factors of a product one dimension at a time, as an einsum would."""
+        groups: list[int] = []
+        for factor in sorted(self._factors(x), key=lambda f: -len(self.nodes[f].dims)):
+            for position, group in enumerate(groups):
+                if set(self.nodes[factor].dims) <= set(self.nodes[group].dims):
+                    groups[position] = self.apply("mul", group, factor)
+                    break
+            else:
+                groups.append(factor)
+        if len(groups) == 1:
+            return self._node("sum", (x,), over, self._without(x, over))
+        todo = list(over)
+        while todo:
+            # The dimension that fewest factors share first: its contraction is the smallest.
+            todo.sort(key=lambda d: sum(d in self.nodes[g].dims for g in groups))
+            d = todo[0]
+            touched = [g for g in groups if d in self.nodes[g].dims]
+            rest = [g for g in groups if d not in self.nodes[g].dims]
+            outside = {e for g in rest for e in self.nodes[g].dims}
+            together = [
+                e
+                for e in todo
+                if e not in outside and all(e in self.nodes[g].dims for g in touched)
+            ]
+            while len(touched) > 2:
+                touched[:2] = [self.apply("mul", touched[0], touched[1])]
+            if len(touched) == 2:
+                done = self.matmul(touched[0], touched[1], together)
+            else:
+                over_now = self.ordered(together)
+                done = self._node(
+                    "sum", (touched[0],), over_now, self._without(touched[0], over_now)
+                )
+            groups = [*rest, done]
+            todo = [e for e in todo if e not in together]
+        result = groups[0]
+        for group in groups[1:]:
+            result = self.apply("mul", result, group)
+        return result

@@ -1,0 +1,113 @@
+"""A program: what the user asked for, as a graph of operators over named dimensions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from mirage_py.ugraph.ir.dtypes import DType
+from mirage_py.ugraph.ir.index import IndexExpr
+from mirage_py.ugraph.ir.node import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A named dimension. Two dimensions of equal size are still two dimensions."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor in device memory. ``strides`` count elements; None means row-major."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    strides: tuple[int, ...] | None = None
+
+    @property
+    def element_strides(self) -> tuple[int, ...]:
+        """Distance in elements between neighbours along each axis."""
+        if self.strides is not None:
+            return self.strides
+        out: list[int] = []
+        step = 1
+        for extent in reversed(self.shape):
+            out.append(step)
+            step *= extent
+        return tuple(reversed(out))
+
+    @property
+    def elements(self) -> int:
+        """How many elements it holds."""
+        total = 1
+        for extent in self.shape:
+            total *= extent
+        return total
+
+    @property
+    def bytes(self) -> int:
+        """Its size in bytes, without gaps."""
+        return self.elements * self.dtype.bytes
+
+    def __str__(self) -> str:
+        shape = ", ".join(map(str, self.shape))
+        stride = "" if self.strides is None else f" strides ({', '.join(map(str, self.strides))})"
+        return f"{self.name}[{shape}] : {self.dtype}{stride}"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A result: the node's value at a point is written to ``tensor`` at ``index``.
+
+    The index expressions are a bijection from the node's dimensions to the tensor's elements.
+    """
+
+    tensor: Tensor
+    node: int
+    index: tuple[IndexExpr, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Nodes are in topological order; a node's dims follow the order of ``dims``."""
+
+    name: str
+    dims: tuple[Dim, ...]
+    inputs: tuple[Tensor, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Output, ...]
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """Extent of each dimension."""
+        return {d.name: d.size for d in self.dims}
+
+    @cached_property
+    def dim_names(self) -> tuple[str, ...]:
+        """Names of the dimensions in order."""
+        return tuple(d.name for d in self.dims)
+
+    @cached_property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Inputs and outputs by name."""
+        return {t.name: t for t in (*self.inputs, *(o.tensor for o in self.outputs))}
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of everything that defines it: wiring, attributes, types, strides, sizes."""
+        return hashlib.sha256(
+            repr((self.dims, self.inputs, self.nodes, self.outputs)).encode()
+        ).hexdigest()
+
+    def order(self, dims: tuple[str, ...] | frozenset[str]) -> tuple[str, ...]:
+        """The given dimensions in the program's order."""
+        return tuple(d for d in self.dim_names if d in dims)
+
+    def renamed(self, name: str) -> Program:
+        """The same program under another name."""
+        return replace(self, name=name)

@@ -1,0 +1,243 @@
+"""Whether two programs compute the same, over finite fields.
+
+Inputs are matched by name, outputs by name or else by position; names of dimensions do not matter.
+Both are evaluated at small sizes, whole, and at the real sizes: at random elements of each output,
+and in every piece that their conditions cut it into (see ``pieces``). The real sizes decide, if
+they are tested in full: a constant that stands for a size (a sum divided by 4096) is right at them
+only.
+
+Source: Mirage (OSDI 2025), section on probabilistic equivalence verification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mirage_py.errors import UnsupportedError
+from mirage_py.ugraph.field import FIELDS, FieldOps
+from mirage_py.ugraph.interpret import evaluate_program
+from mirage_py.ugraph.interpret.meaning import FieldMeaning
+from mirage_py.ugraph.ir.program import Output, Program, Tensor
+from mirage_py.ugraph.rewrite.masks import lower_masks
+from mirage_py.verify.evaluate.difference import first_difference
+from mirage_py.verify.evaluate.trial import random_inputs, redrawn
+from mirage_py.verify.evaluate.work import MAX_TRIAL_WORK, program_work
+from mirage_py.verify.field_test.whole_numbers import require_whole_numbers
+from mirage_py.verify.intervals.real_test import real_comparison
+from mirage_py.verify.pieces.elements import OutputPair
+from mirage_py.verify.pieces.piece_test import PieceTest, piece_test
+from mirage_py.verify.sizes.joint_sizes import joint_small_sizes
+from mirage_py.verify.sizes.shrink import shrink
+
+# Real-size samples that must agree when small sizes do not: by default there are fewer.
+_DECIDING_SAMPLES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where two programs differ first: the element of the left program's output.
+
+    ``said`` is how, where the values themselves do not say it.
+    """
+
+    output: str
+    element: tuple[int, ...]
+    trial: int
+    sizes: str
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``reason`` says why the programs are not equal, or in what sense they are.
+
+    ``pieces`` counts the pieces of the outputs at the real sizes in which elements were compared,
+    and ``skipped`` says what was not tested there: where it is not empty the programs are not
+    verified in full.
+    """
+
+    equal: bool
+    trials: int
+    samples: int
+    primes: tuple[int, ...]
+    reason: str = ""
+    difference: Difference | None = None
+    pieces: int = 0
+    skipped: tuple[str, ...] = ()
+
+
+def compare_programs(
+    left: Program, right: Program, *, trials: int = 4, samples: int = 4, seed: int = 0
+) -> Comparison:
+    """Compare two programs; ``samples`` counts elements of each output at real sizes.
+
+    Raises UnsupportedError where a program has no meaning in a field, or casts to integers what is
+    none.
+    """
+    primes = tuple(p for f in FIELDS[: max(1, min(trials, len(FIELDS)))] for p in (f.p, f.q))
+    left, right = lower_masks(left), lower_masks(right)
+    for program in (left, right):
+        require_whole_numbers(program)
+    mismatch = interface_mismatch(left, right)
+    if mismatch:
+        return Comparison(False, 0, 0, primes, mismatch)
+    pair = _Pair(left, right)
+    done, small = pair.first_small_difference(trials, seed)
+    if done and small is None:
+        # Numbers, not sizes: no constant is an excuse for these.
+        wrong = pair.real_difference(seed)
+        if wrong is not None:
+            return Comparison(False, done, 0, primes, wrong.said, wrong)
+    tested = pair.piece_test(seed)
+    full = None
+    taken, skipped = 0, tested.skipped
+    if tested.difference is not None:
+        full = Difference(*tested.difference, _sizes_text(left))
+    else:
+        count = _DECIDING_SAMPLES if small else samples
+        taken, full, left_out = pair.first_sampled_difference(count, seed)
+        skipped += left_out
+    if not (done or taken or full):
+        raise pair.fault or UnsupportedError(
+            "the programs are too large to compare",
+            where=left.name,
+            why="their sizes cannot shrink, and at full size they do not fit",
+            repair="compare them at smaller sizes",
+        )
+    reason = ""
+    if full is None and small is not None:
+        if not taken or skipped:
+            full = small
+        else:
+            reason = "equal at these sizes, but not at others: a constant stands for a size"
+    return Comparison(
+        full is None, 0 if reason else done, taken, primes, reason, full, tested.pieces, skipped
+    )
+
+
+def interface_mismatch(left: Program, right: Program) -> str:
+    """How inputs or outputs differ, in words; empty when they agree."""
+    ours, theirs = ({t.name: t for t in p.inputs} for p in (left, right))
+    for name in ours:
+        if name not in theirs:
+            return f"input {name} is missing in the second, which has {', '.join(theirs)}"
+    for name in theirs:
+        if name not in ours:
+            return f"input {name} is missing in the first, which has {', '.join(ours)}"
+    if len(left.outputs) != len(right.outputs):
+        return f"{len(left.outputs)} outputs in the first, {len(right.outputs)} in the second"
+    pairs = [("input", ours[name], theirs[name]) for name in ours]
+    pairs += [("output", a.tensor, b.tensor) for a, b in _paired(left, right)]
+    for kind, one, other in pairs:
+        if _type(one) != _type(other):
+            return f"{kind} {one.name} is {_type(one)} in the first, {_type(other)} in the second"
+    return ""
+
+
+def _type(tensor: Tensor) -> str:
+    return f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
+
+
+def _paired(left: Program, right: Program) -> list[tuple[Output, Output]]:
+    """Outputs by name where the names are the same, by position otherwise."""
+    by_name = {o.tensor.name: o for o in right.outputs}
+    if all(o.tensor.name in by_name for o in left.outputs):
+        return [(o, by_name[o.tensor.name]) for o in left.outputs]
+    return list(zip(left.outputs, right.outputs, strict=True))
+
+
+class _Pair:
+    """Two programs with equal interfaces."""
+
+    def __init__(self, left: Program, right: Program) -> None:
+        self._left = left
+        self._right = right
+        self._outputs = _paired(left, right)
+        self._names = [(a.tensor.name, b.tensor.name) for a, b in self._outputs]
+        # Why a trial at small sizes had no value.
+        self.fault: UnsupportedError | None = None
+
+    def real_difference(self, seed: int) -> Difference | None:
+        """Where they differ over the real numbers, on structured inputs at small sizes."""
+        small = self._small(seed)
+        found = real_comparison(*small, self._names, seed=seed).mismatch
+        if found is None:
+            return None
+        return Difference(found.output, found.index, 0, _sizes_text(small[0]), found.reason)
+
+    def _small(self, seed: int) -> tuple[Program, Program]:
+        sizes = joint_small_sizes(self._left, self._right, self._names, seed)
+        small = shrink(self._left, sizes.left), shrink(self._right, sizes.right)
+        # The real sizes are the only common ones where these give tensors of other shapes.
+        return (self._left, self._right) if interface_mismatch(*small) else small
+
+    def first_small_difference(self, trials: int, seed: int) -> tuple[int, Difference | None]:
+        """Evaluate both whole, at sizes drawn anew for every trial: trials done, and the first.
+
+        A trial is left out whose sizes leave a row of a mask empty, so that 0 divides by it.
+        """
+        done = 0
+        for trial in range(trials):
+            small = self._small(seed + trial)
+            if max(map(program_work, small)) > MAX_TRIAL_WORK:
+                break
+            try:
+                found = _whole_difference(*small, self._names, trial, seed)
+            except UnsupportedError as error:
+                self.fault = error
+                continue
+            done += 1
+            if found is not None:
+                return done, found
+        return done, None
+
+    def first_sampled_difference(
+        self, count: int, seed: int
+    ) -> tuple[int, Difference | None, tuple[str, ...]]:
+        """How many random elements of each output were compared, the first that differs, and what
+        was left out.
+        """
+        taken = 0
+        skipped: dict[str, None] = {}
+        for one, other in self._outputs:
+            pair = OutputPair((self._left, one), (self._right, other), count * MAX_TRIAL_WORK)
+            for number in range(count):
+                draw = np.random.default_rng([seed, number])
+                element = tuple(int(draw.integers(extent)) for extent in one.tensor.shape)
+                found = pair.compare([element], number, seed)
+                taken += not found.left_out
+                for why in found.left_out.values():
+                    skipped[f"elements of {one.tensor.name}: {why}"] = None
+                if found.difference is not None:
+                    sizes = _sizes_text(self._left)
+                    where = Difference(one.tensor.name, found.difference, number, sizes)
+                    return taken, where, ()
+        return taken, None, tuple(skipped)
+
+    def piece_test(self, seed: int) -> PieceTest:
+        """Both at elements of every piece that their conditions cut the outputs into."""
+        return piece_test(self._left, self._right, self._outputs, seed=seed)
+
+
+def _sizes_text(program: Program) -> str:
+    return ", ".join(f"{d.name} = {d.size}" for d in program.dims)
+
+
+def _whole_difference(
+    left: Program, right: Program, names: Sequence[tuple[str, str]], trial: int, seed: int
+) -> Difference | None:
+    def both(ops: FieldOps) -> Difference | None:
+        inputs = random_inputs(left, ops)
+        meaning = FieldMeaning(ops)
+        ours = evaluate_program(left, inputs, meaning)
+        theirs = evaluate_program(right, inputs, meaning)
+        for one, other in names:
+            element = first_difference(ours[one], theirs[other], ops)
+            if element is not None:
+                return Difference(one, element, trial, _sizes_text(left))
+        return None
+
+    return redrawn(left, FIELDS[trial % len(FIELDS)], seed + trial, both, other=right)

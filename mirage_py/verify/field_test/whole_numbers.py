@@ -1,0 +1,154 @@
+"""Where a value loses what is behind its point, or leaves the range of its type.
+
+A field has neither: there a cast and a store change nothing. Between floating-point types that is
+right but for rounding, which the float gate judges. To an integer type or a truth value it is right
+only for whole numbers that fit, so these are the only ones allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+
+from mirage_py.errors import UnsupportedError
+from mirage_py.ugraph.ir.dtypes import BOOL, DType
+from mirage_py.ugraph.ir.index import IndexExpr
+from mirage_py.ugraph.ir.node import STORES, Node
+from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
+
+# The least and the greatest whole number that a value can be.
+_Bounds = tuple[float, float]
+
+_TRUTHS = ("mask", "lt", "le", "gt", "ge", "eq", "ne")
+_KEPT = ("cast", "shift", "max", "accum_max")
+
+
+def require_whole_numbers(program: Program) -> None:
+    """UnsupportedError for a program that casts to integers, or returns as such, what is none."""
+    loss = program_loss(program)
+    if loss:
+        raise UnsupportedError(
+            loss,
+            where=program.name,
+            why="a field does not round",
+            repair="cast to a floating-point type, or leave the cast outside",
+        )
+
+
+def program_loss(program: Program) -> str:
+    """The first cast or output of a program that drops something, in words; empty if none does."""
+    tensors = {t.name: t for t in program.inputs}
+    bounds, loss = _followed(program.nodes, program.sizes, tensors)
+    for o in program.outputs:
+        loss = loss or _lost(bounds[o.node], o.tensor.dtype, f"output {o.tensor.name}")
+    return loss
+
+
+def ugraph_loss(ugraph: UGraph) -> str:
+    """The same for the kernels of a µGraph and all that they write."""
+    for kernel in ugraph.kernels:
+        if isinstance(kernel, LibraryCall):
+            written = ugraph.tensors.get(kernel.result)
+            if written is not None and not written.dtype.is_float:
+                return f"{kernel.name} writes {written.dtype} into '{written.name}'"
+            continue
+        loss = _block_loss(kernel, ugraph)
+        if loss:
+            return loss
+    return ""
+
+
+def _block_loss(block: BlockGraph, ugraph: UGraph) -> str:
+    bounds, loss = _followed(block.nodes, ugraph.program.sizes, ugraph.tensors)
+    for node in block.nodes:
+        written = ugraph.tensors.get(node.access.tensor) if node.op in STORES else None
+        if not loss and written is not None:
+            # What many blocks add up has no bounds here.
+            held = bounds[node.args[0]] if node.op == "store" else None
+            loss = _lost(held, written.dtype, f"'{written.name}'")
+    return f"kernel {block.name}: {loss}" if loss else ""
+
+
+def _followed(
+    nodes: Sequence[Node], sizes: Mapping[str, int], tensors: Mapping[str, Tensor]
+) -> tuple[list[_Bounds | None], str]:
+    """For each node its bounds, None if it may be any number; and the first cast that loses."""
+    bounds: list[_Bounds | None] = []
+    loss = ""
+    for position, node in enumerate(nodes):
+        args = [bounds[a] for a in node.args]
+        if node.op == "cast":
+            assert isinstance(node.attr, DType)
+            loss = loss or _lost(args[0], node.attr, f"%{position}")
+        bounds.append(_bounds(node, args, sizes, tensors))
+    return bounds, loss
+
+
+def _lost(bounds: _Bounds | None, kind: DType, what: str) -> str:
+    if kind.is_float or (bounds is not None and _fits(bounds, kind)):
+        return ""
+    return f"{what} is of type {kind}, which does not hold all values that it may have"
+
+
+def _fits(bounds: _Bounds, kind: DType) -> bool:
+    low, high = _range_of(kind)
+    return low <= bounds[0] and bounds[1] <= high
+
+
+def _range_of(kind: DType) -> _Bounds:
+    return (0.0 if kind == BOOL else -kind.max_finite - 1.0), kind.max_finite
+
+
+def _bounds(
+    node: Node,
+    args: Sequence[_Bounds | None],
+    sizes: Mapping[str, int],
+    tensors: Mapping[str, Tensor],
+) -> _Bounds | None:
+    if node.op in _TRUTHS:
+        return 0.0, 1.0
+    if node.op == "load":
+        tensor = tensors.get(node.access.tensor)
+        return None if tensor is None or tensor.dtype.is_float else _range_of(tensor.dtype)
+    if node.op == "index":
+        assert isinstance(node.attr, IndexExpr)
+        low, high = node.attr.bounds(sizes)
+        return float(low), float(high)
+    if node.op in ("const", "size"):
+        value = node.attr if isinstance(node.attr, float) else float(sizes[str(node.attr)])
+        return (value, value) if value.is_integer() else None
+    known = [a for a in args if a is not None]
+    if len(known) < len(args):
+        return None
+    if node.op in _KEPT:
+        return known[0]
+    if node.op in ("sum", "matmul"):
+        count = prod(sizes[d] for d in node.reduced)
+        ends = known[0] if node.op == "sum" else _product(*known)
+        return min(ends[0], ends[0] * count), max(ends[1], ends[1] * count)
+    rule = _RULES.get(node.op)
+    return rule(*known) if rule is not None else None
+
+
+def _product(a: _Bounds, b: _Bounds) -> _Bounds:
+    ends = [x * y for x in a for y in b]
+    return min(ends), max(ends)
+
+
+def _between(a: _Bounds, b: _Bounds) -> _Bounds:
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+_RULES: Mapping[str, Callable[..., _Bounds]] = {
+    "neg": lambda a: (-a[1], -a[0]),
+    "abs": lambda a: (0.0, max(abs(a[0]), abs(a[1]))),
+    "relu": lambda a: (max(a[0], 0.0), max(a[1], 0.0)),
+    "square": lambda a: _product(a, a),
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "mul": _product,
+    "maximum": _between,
+    "minimum": _between,
+    "where": lambda c, a, b: _between(a, b),
+}

@@ -1,0 +1,256 @@
+"""One output of a kernel against its reference: which elements must agree, and how closely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirage_py.ugraph.interpret.buffers import FloatArray
+from mirage_py.ugraph.ir.program import Tensor
+from mirage_py.verify.evaluate.element_types import underflow_step
+
+# Rounding errors are spread about half as widely as the estimate, and the largest of some million
+# of them lies five to six times their spread away.
+SPREAD = 4.0
+_EAGER_FACTOR = 2.0
+# An error that output rounding alone can make is no reason to reject.
+_EAGER_FLOOR_ROUNDOFFS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class SetFinding:
+    """What one input set has shown: ``telling`` of its ``elements`` were compared within less than
+    they are, ``vague`` ones within more; ``nonfinite`` ones have no finite value. ``evaluated`` are
+    those with a reference. ``excess`` is the largest error as a share of what is allowed there.
+    """
+
+    name: str
+    elements: int
+    evaluated: int
+    telling: int
+    vague: int
+    nonfinite: int
+    excess: float
+
+    def with_more(self, other: SetFinding) -> SetFinding:
+        """Both together."""
+        return SetFinding(
+            self.name,
+            self.elements + other.elements,
+            self.evaluated + other.evaluated,
+            self.telling + other.telling,
+            self.vague + other.vague,
+            self.nonfinite + other.nonfinite,
+            max(self.excess, other.excess),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FloatEvidence:
+    """``max_rel_error`` is the norm of the error over the norm of the reference, of the worst
+    output, over its telling elements if most are; ``bound`` is what rounding can make of it there.
+    ``reason`` says why it did not pass.
+
+    ``nonfinite`` counts elements whose reference has no finite value in the output's type,
+    ``compared`` those that were compared with a finite one, ``telling`` those of them for which
+    rounding is less than they are. ``spread`` is how far results of repeated launches are apart, as
+    a share of the result: 0 where every bit is the same, None where it was not measured. ``sets``
+    says what was seen of each input set, once there are several.
+    """
+
+    max_rel_error: float
+    bound: float
+    eager_rel_error: float | None
+    passed: bool
+    reason: str = ""
+    nonfinite: int = 0
+    compared: int = 0
+    spread: float | None = None
+    elements: int = 0
+    evaluated: int = 0
+    telling: int = 0
+    excess: float = 0.0
+    sets: tuple[SetFinding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One element of an output: its index, what a kernel gave, and what it should be."""
+
+    place: tuple[int, ...]
+    value: float
+    expected: float
+    allowed: float
+
+
+class Case:
+    """One output and its reference, wherever their arrays lie.
+
+    ``bound`` is the norm of what is allowed over that of the reference: over the elements that say
+    something, ``said`` of them, or over all where most do not. ``checked`` elements are compared
+    with a finite value, and ``nonfinite`` have none; both are of those that are ``known``, of
+    ``size``.
+    """
+
+    tensor: Tensor
+    bound: float
+    nonfinite: int
+    checked: int
+    known: int
+    size: int
+    said: int
+
+    @property
+    def says_much(self) -> bool:
+        """Whether most of what is compared says something."""
+        return 2 * self.said >= self.checked
+
+    def evidence(
+        self, error: float, excess: float, eager_error: float | None, fault: str
+    ) -> FloatEvidence:
+        """From an error, the largest share of what is allowed, eager's error, and what else is
+        wrong.
+        """
+        reason = fault
+        if eager_error is not None:
+            reason = reason or self._eager_fault(error, eager_error)
+        return FloatEvidence(
+            max_rel_error=error,
+            bound=self.bound,
+            eager_rel_error=eager_error,
+            passed=not reason,
+            reason=reason,
+            nonfinite=self.nonfinite,
+            compared=self.checked,
+            elements=self.size,
+            evaluated=self.known,
+            telling=self.said,
+            excess=excess,
+        )
+
+    def not_finite(self, found: Element) -> str:
+        """What is wrong where a finite value is expected."""
+        return f"{self._at(found)} is not finite"
+
+    def finite(self, found: Element) -> str:
+        """What is wrong where none is."""
+        return f"{self._at(found)} is finite"
+
+    def far(self, found: Element, count: int, size: int) -> str:
+        """What is wrong with the first of ``count`` elements, of ``size``, that are too far off."""
+        return (
+            f"{self._at(found)}, more than {found.allowed:.3g} away, "
+            f"and so are {count - 1} others of {size}"
+        )
+
+    def _at(self, found: Element) -> str:
+        element = f"{self.tensor.name}[{', '.join(map(str, found.place))}]"
+        return f"{element} = {found.value:.6g} instead of {found.expected:.6g}"
+
+    def _eager_fault(self, error: float, eager: float) -> str:
+        floor = _EAGER_FLOOR_ROUNDOFFS * self.tensor.dtype.unit_roundoff
+        if error <= max(_EAGER_FACTOR * eager, floor):
+            return ""
+        return (
+            f"{self.tensor.name} has a relative error of {error:.3g}, more than twice "
+            f"the {eager:.3g} of eager PyTorch"
+        )
+
+
+class OutputCase(Case):
+    """A case in NumPy: all that does not depend on the kernel.
+
+    ``compared`` elements have to lie within ``allowed`` of ``expected``; those that ``overflows``
+    must not be finite. ``scale`` is the norm of what is compared.
+    """
+
+    def __init__(
+        self, tensor: Tensor, expected: FloatArray, errors: FloatArray | None, tolerance: float
+    ) -> None:
+        self.tensor = tensor
+        self.name = tensor.name
+        self.expected = np.asarray(expected, np.float64)
+        size = np.abs(self.expected)
+        limit = tensor.dtype.max_finite
+        spread = np.zeros_like(size) if errors is None else SPREAD * errors
+        with np.errstate(invalid="ignore"):
+            allowed = tolerance * size + spread + underflow_step(tensor.dtype)
+            known = ~(np.isnan(self.expected) & np.isposinf(spread))
+            self.overflows = known & ~(size - allowed <= limit)
+            self.compared = known & (size + allowed <= limit)
+            rounding = allowed - underflow_step(tensor.dtype)
+            sizes = np.where(self.compared, size, 0.0)
+            self.telling = self.compared & (rounding <= np.maximum(size, row_means(sizes)))
+        self.allowed = allowed
+        self.nonfinite, self.checked = int(self.overflows.sum()), int(self.compared.sum())
+        self.known, self.size = int(known.sum()), size.size
+        self.said = int(self.telling.sum())
+        self.normed = self.telling if self.says_much else self.compared
+        self.scale = float(np.linalg.norm(self.expected[self.normed]))
+        self.bound = self._relative(allowed)
+
+    def judge(self, got: FloatArray, eager: FloatArray | None) -> FloatEvidence:
+        """Compare what a kernel gave, and hold its error against eager's if there is any."""
+        values = np.asarray(got, np.float64)
+        reason = self._fault(values)
+        if values.shape != self.expected.shape:
+            return FloatEvidence(inf, 0.0, None, False, reason)
+        of_eager = None if eager is None else self.error(eager)
+        return self.evidence(self.error(values), self._excess(values), of_eager, reason)
+
+    def error(self, values: FloatArray) -> float:
+        """The relative error of values of the right shape."""
+        return self._relative(self._distance(np.asarray(values, np.float64)))
+
+    def _excess(self, values: FloatArray) -> float:
+        """The largest error as a share of what is allowed."""
+        with np.errstate(invalid="ignore"):
+            shares = self._distance(values) / self.allowed
+        return float(shares[self.compared].max(initial=0.0))
+
+    def _distance(self, values: FloatArray) -> FloatArray:
+        with np.errstate(invalid="ignore"):
+            distance = np.abs(values - self.expected)
+        return np.where(np.isfinite(values), distance, inf)
+
+    def _relative(self, distance: FloatArray) -> float:
+        """Norm over norm; 0 / 0 is 0.
+
+        What underflow may cost counts as nothing: of a result that is all underflow it would be 1.
+        """
+        part = np.maximum(distance[self.normed] - underflow_step(self.tensor.dtype), 0.0)
+        if not part.size or not part.any():
+            return 0.0
+        with np.errstate(over="ignore"):
+            norm = float(np.linalg.norm(part))
+        return norm / self.scale if self.scale else inf
+
+    def _fault(self, values: FloatArray) -> str:
+        name = self.tensor.name
+        if values.shape != self.expected.shape:
+            return f"{name} has shape {list(values.shape)}, not {list(self.expected.shape)}"
+        finite = np.isfinite(values)
+        lost = self.compared & ~finite
+        if lost.any():
+            return self.not_finite(self._first(lost, values))
+        wrong = self.overflows & finite & (np.abs(values) < self.tensor.dtype.max_finite)
+        if wrong.any():
+            return self.finite(self._first(wrong, values))
+        far = self.compared & (self._distance(values) > self.allowed)
+        if far.any():
+            return self.far(self._first(far, values), int(far.sum()), far.size)
+        return ""
+
+    def _first(self, which: NDArray[np.bool_], values: FloatArray) -> Element:
+        """The first element where it is true."""
+        place = tuple(int(i) for i in np.unravel_index(int(which.argmax()), which.shape))
+        expected, allowed = float(self.expected[place]), float(self.allowed[place])
+        return Element(place, float(values[place]), expected, allowed)
+
+
+def row_means(sizes: FloatArray) -> FloatArray:
+    """The mean over the last axis, for every element."""
+    return sizes.mean(axis=-1, keepdims=True) if sizes.ndim else sizes

@@ -1,0 +1,137 @@
+"""How an input set departs from random numbers: each element times a factor, plus a shift.
+
+Factors and shifts are broadcast to the tensor, so that a change of a large tensor takes no memory
+and a part of it can be made where a part is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mirage_py.ugraph.interpret import evaluate_at
+from mirage_py.ugraph.interpret.buffers import FloatArray, Index
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
+from mirage_py.ugraph.ir.dtypes import F32, DType
+from mirage_py.ugraph.ir.node import Attr
+from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.verify.evaluate.element_types import round_to
+from mirage_py.verify.evaluate.windows import first_window
+from mirage_py.verify.shifts.safe_exp import add_safe_shifts
+
+_PROBED_ELEMENTS = 1 << 18
+_LARGEST_CONSTANT = 2.0**100
+# What stands for minus infinity under a mask is no logit.
+_LARGEST_LOGIT = 2.0**48
+# Operators whose operand is a logit.
+_EXPONENTIALS = ("exp", "expm1", "sigmoid", "silu", "tanh")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """``values * factor + shift``, cut off at ``share`` of the largest finite value of the type."""
+
+    factor: FloatArray
+    shift: FloatArray
+    share: float = 0.5
+
+    @classmethod
+    def of(cls, tensor: Tensor, factor: object, shift: object = 0.0, share: float = 0.5) -> Change:
+        """The same for every element, or by axes that broadcast."""
+        grown = [np.broadcast_to(np.asarray(x, np.float64), tensor.shape) for x in (factor, shift)]
+        return cls(grown[0], grown[1], share)
+
+    def made(self, values: FloatArray, dtype: DType, index: Index = ()) -> FloatArray:
+        """The values at ``index``, changed and rounded to their type."""
+        limit = dtype.max_finite * self.share
+        changed = np.asarray(values * self.factor[index] + self.shift[index])
+        return round_to(np.clip(changed, -limit, limit), dtype)
+
+
+Changes = Mapping[str, Change]
+
+
+class Probe:
+    """Evaluates a part of the program's results under changes; ``base`` holds unrounded inputs."""
+
+    def __init__(self, program: Program, base: Mapping[str, FloatArray]) -> None:
+        self._program = program
+        self._base = base
+        self._safe = add_safe_shifts(program)
+        # A part is enough: an element elsewhere that does overflow is judged as such.
+        self._window = first_window(self._safe, _PROBED_ELEMENTS)
+
+    def largest(self, levels: Sequence[float], changes: Callable[[float], Changes]) -> float:
+        """The last of ascending levels at which everything fits; the first is taken to."""
+        fits, too_large = 0, len(levels)
+        while too_large - fits > 1:
+            middle = (fits + too_large) // 2
+            if self._fits(changes(levels[middle])):
+                fits = middle
+            else:
+                too_large = middle
+        return levels[fits]
+
+    def logits(self, changes: Changes) -> float:
+        """The largest magnitude of what an exponential is applied to; 0 where there is none."""
+        meaning = _PeakMeaning(self._program, self._base, changes)
+        evaluate_at(self._program, self._base, meaning, self._window)
+        return meaning.logits
+
+    def _fits(self, changes: Changes) -> bool:
+        """Whether results fit their types, and what is computed on the way fits float32."""
+        meaning = _PeakMeaning(self._program, self._base, changes)
+        results = evaluate_at(self._safe, self._base, meaning, self._window)
+        if not meaning.peak <= F32.max_finite / 4:
+            return False
+        return all(
+            bool((np.abs(results[o.tensor.name].values) <= o.tensor.dtype.max_finite / 2).all())
+            for o in self._safe.outputs
+        )
+
+
+class _PeakMeaning(FloatMeaning):
+    """Floats that remember the largest magnitude they reached.
+
+    Inputs are changed as they are read: a window needs a small part of them.
+    """
+
+    def __init__(self, program: Program, base: Mapping[str, FloatArray], changes: Changes) -> None:
+        self.peak = 0.0
+        self.logits = 0.0
+        # The interpreter hands over the very arrays that it was given.
+        self._inputs = {
+            id(base[t.name]): (t.dtype, changes.get(t.name))
+            for t in program.inputs
+            if t.dtype.is_float
+        }
+
+    def const(self, value: float) -> FloatArray:
+        # What stands for minus infinity is no result that overflows.
+        return super().const(min(max(value, -_LARGEST_CONSTANT), _LARGEST_CONSTANT))
+
+    def load(self, x: FloatArray, index: Index) -> FloatArray:
+        part = super().load(x, index)
+        if id(x) not in self._inputs:
+            return part
+        dtype, change = self._inputs[id(x)]
+        return round_to(part, dtype) if change is None else change.made(part, dtype, index)
+
+    def apply(self, op: str, attr: Attr, args: Sequence[FloatArray]) -> FloatArray:
+        if op in _EXPONENTIALS and args[0].size:
+            logits = np.abs(args[0])
+            real = logits[logits < _LARGEST_LOGIT]
+            self.logits = max(self.logits, float(real.max(initial=0.0)))
+        return self._seen(super().apply(op, attr, args))
+
+    def sum(self, x: FloatArray, axes: Sequence[int]) -> FloatArray:
+        return self._seen(super().sum(x, axes))
+
+    def contract(self, a: FloatArray, b: FloatArray, axes: Sequence[int]) -> FloatArray:
+        return self._seen(super().contract(a, b, axes))
+
+    def _seen(self, values: FloatArray) -> FloatArray:
+        self.peak = float(np.fmax(self.peak, np.abs(values).max()))
+        return values

@@ -1,0 +1,258 @@
+"""Inputs that a kernel is run on: random ones and ugly ones.
+
+random         standard normal; inputs that are the second operand of a matrix product over n
+               terms are divided by sqrt(n), so that results keep their size
+large          the same, as large as the types allow: up to a quarter of the largest finite value,
+               so that the results still have a value in their type, and so that all that the
+               program reads may be multiplied before anything is divided
+huge_row       one row of the first matrix is that large, the rest is as in random
+offset         the first matrix lies around 32: what is computed from its rows less their means must
+               not lose the difference
+tiny           in the subnormal range of a half or 8-bit type; 2^-40 of random in wider ones
+zeros          all 0
+constant       all 0.75
+alternating    signs alternate along the last axis
+outliers       a few columns of the data are up to 3e4 times the rest, gains there are 4
+far            the data lies around 1e4, or as far from zero as results allow
+far_rows       each row of the data lies around another number, up to there
+small          the data is a thousandth of random, gains are a hundredth
+integers       whole numbers from -2 to 2 and the constants of comparisons: ties, and zeros
+close          what is subtracted from each other is close together and far from zero
+logits         the data as large as makes the largest logit 100
+masked_rows    masks hide every third row, and nothing of every third; lengths are the shortest
+left_padding   masks hide the beginnings of rows, of each row more
+right_padding  masks hide the ends of rows
+
+The sets from ``close`` on are there for programs that subtract, exponentiate or mask. Masks are
+truth values, or what is added to logits; hidden by those is the lowest number of the type. An input
+whose sums are under a root holds what was squared elsewhere: its values are not negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import log2, prod, sqrt
+
+import numpy as np
+
+from mirage_py.ugraph.interpret.buffers import FloatArray
+from mirage_py.ugraph.ir.dtypes import F32, DType
+from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.verify.evaluate.element_types import round_to, smallest_normal
+from mirage_py.verify.evaluate.labels import label_ranges
+from mirage_py.verify.numerical_check import extreme_inputs
+from mirage_py.verify.numerical_check.input_changes import Change, Changes, Probe
+from mirage_py.verify.numerical_check.input_roles import contracted_terms, data_inputs, under_roots
+
+__all__ = ["SET_NAMES", "InputSet", "drawn_sets", "input_sets", "set_names"]
+
+# For every program.
+_GENERAL = (
+    "random", "large", "huge_row", "offset", "tiny", "zeros", "constant", "alternating",
+    "outliers", "far", "far_rows", "small", "integers",
+)  # fmt: skip
+_SPECIAL: Mapping[str, Callable[[Program], bool]] = {
+    "close": extreme_inputs.subtracts,
+    "logits": extreme_inputs.exponentiates,
+    "masked_rows": extreme_inputs.masks,
+    "left_padding": extreme_inputs.masks,
+    "right_padding": extreme_inputs.masks,
+}
+# Drawn where they are asked for: kernels that form half products in front of a norm fail on them.
+_WAITING = ("outliers",)
+SET_NAMES = (*_GENERAL, *_SPECIAL)
+
+_CONSTANT = 0.75
+_OFFSET = 32.0
+_WIDE_TINY = 2.0**-40
+# The largest of some thousand normal numbers is about 4.
+_NORMAL_PEAK = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class InputSet:
+    """One value for every input, float64, each rounded to its input's type."""
+
+    name: str
+    arrays: dict[str, FloatArray]
+
+
+def set_names(program: Program) -> tuple[str, ...]:
+    """The sets that say something about this program, in the order above."""
+    general = tuple(name for name in _GENERAL if name not in _WAITING)
+    return (*general, *(name for name, says in _SPECIAL.items() if says(program)))
+
+
+def input_sets(program: Program, seed: int) -> tuple[InputSet, ...]:
+    """All sets of the program in the order above. The same seed gives the same arrays."""
+    return tuple(drawn_sets(program, seed, set_names(program)))
+
+
+def drawn_sets(program: Program, seed: int, names: Sequence[str]) -> Iterator[InputSet]:
+    """The sets of these names, one after the other: those of a large program take much memory."""
+    draw = _Draw(program, seed)
+    for name in names:
+        arrays = draw.arrays(name)
+        stored = {t.name: _as_stored(t, arrays[t.name]) for t in program.inputs}
+        yield InputSet(name, stored)
+
+
+class _Draw:
+    """Everything that the sets of one program have in common."""
+
+    def __init__(self, program: Program, seed: int) -> None:
+        self._program = program
+        self._base = _random(program, seed)
+        self._rounded = {t.name: round_to(self._base[t.name], t.dtype) for t in program.inputs}
+        self._squares = under_roots(program)
+        self._floats = [t for t in program.inputs if t.dtype.is_float]
+        self._matrix = [next((t for t in self._floats if len(t.shape) > 1), None)]
+        self._data = data_inputs(program)
+
+    @cached_property
+    def _probe(self) -> Probe:
+        return Probe(self._program, self._base)
+
+    def arrays(self, name: str) -> dict[str, FloatArray]:
+        """The inputs of one set."""
+        first = [t for t in self._matrix if t is not None]
+        if name in ("zeros", "constant", "alternating"):
+            return {**self._rounded, **{t.name: self._plain(name, t) for t in self._floats}}
+        if name in ("masked_rows", "left_padding", "right_padding"):
+            return {**self._rounded, **extreme_inputs.masked(self._program, name)}
+        if name == "integers":
+            found = extreme_inputs.integers(self._program, self._base)
+            return {**self._rounded, **self._positive(found)}
+        changes: Changes = {}
+        if name == "large":
+            changes = self._largest({t.name: np.ones(()) for t in self._floats})
+        elif name == "huge_row":
+            changes = self._largest({t.name: _first_row(t) for t in first})
+        elif name == "offset":
+            changes = {t.name: Change.of(t, 1.0, _OFFSET) for t in first}
+        elif name == "tiny":
+            changes = {t.name: Change.of(t, _tiny_scale(t.dtype)) for t in first}
+        elif name == "small":
+            changes = extreme_inputs.small(self._floats, self._data)
+        elif name in ("outliers", "far", "far_rows"):
+            levels, made = extreme_inputs.LEVELS[name]
+            level = self._probe.largest(levels, lambda x: made(self._floats, self._data, x))
+            changes = made(self._floats, self._data, level)
+        elif name == "logits":
+            changes = extreme_inputs.scaled_logits(self._probe, self._data)
+        elif name == "close":
+            scaled = extreme_inputs.scaled_logits(self._probe, self._data)
+            found = extreme_inputs.close(self._program, self._base, scaled)
+            return {**self._changed(scaled), **self._positive(found)}
+        return self._changed(changes)
+
+    def _changed(self, changes: Changes) -> dict[str, FloatArray]:
+        """The random inputs with these changes."""
+        made = {
+            t.name: changes[t.name].made(self._base[t.name], t.dtype)
+            for t in self._floats
+            if t.name in changes
+        }
+        return {**self._rounded, **self._positive(made)}
+
+    def _positive(self, arrays: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+        return {n: np.abs(x) if n in self._squares else x for n, x in arrays.items()}
+
+    def _plain(self, name: str, tensor: Tensor) -> FloatArray:
+        if name == "zeros":
+            return np.zeros(tensor.shape)
+        if name == "constant":
+            value = _CONSTANT / contracted_terms(self._program).get(tensor.name, 1)
+            return np.broadcast_to(round_to(np.full((), value), tensor.dtype), tensor.shape)
+        values = np.abs(self._rounded[tensor.name])
+        if tensor.shape and tensor.name not in self._squares:
+            values[..., 1::2] *= -1.0
+        return values
+
+    def _largest(self, where: Mapping[str, FloatArray]) -> Changes:
+        """Times the largest power of two with which everything fits, where it is not 0."""
+
+        def scaled(exponent: float) -> Changes:
+            return {
+                t.name: Change.of(t, np.where(where[t.name] != 0, 2.0**exponent, 1.0), share=1 / 4)
+                for t in self._floats
+                if t.name in where
+            }
+
+        limit = min((t.dtype.max_finite / 4 for t in self._floats), default=1.0)
+        most = min(log2(max(limit / _NORMAL_PEAK, 1.0)), _exponent_in_any_order(self._program))
+        return scaled(self._probe.largest(range(1 + max(0, int(most))), scaled))
+
+
+def _random(program: Program, seed: int) -> dict[str, FloatArray]:
+    terms = contracted_terms(program)
+    labels = label_ranges(program)
+    squares = under_roots(program)
+    arrays: dict[str, FloatArray] = {}
+    for number, tensor in enumerate(program.inputs):
+        draw = np.random.default_rng([seed, number])
+        if tensor.dtype.is_float:
+            values = draw.normal(size=tensor.shape) / sqrt(terms.get(tensor.name, 1))
+            values = np.abs(values) if tensor.name in squares else values
+        elif tensor.dtype.max_finite == 1.0:
+            values = draw.integers(0, 2, size=tensor.shape).astype(np.float64)
+        else:
+            low, high = labels.get(tensor.name, (-8, 8))
+            values = draw.integers(low, high + 1, size=tensor.shape).astype(np.float64)
+        # Of a tensor without axes NumPy draws a number, which is no array to write to.
+        arrays[tensor.name] = _as_stored(tensor, np.asarray(values))
+    return arrays
+
+
+def _as_stored(tensor: Tensor, values: FloatArray) -> FloatArray:
+    """The values as a tensor of this layout can hold them: where elements share memory, as in an
+    expanded tensor or in windows that overlap, the last one written is the value of all.
+    """
+    strides = tensor.element_strides
+    if not _shares_memory(tensor.shape, strides):
+        return values
+    span = 1 + sum((e - 1) * s for e, s in zip(tensor.shape, strides, strict=True))
+    memory = np.zeros(span)
+    view = np.lib.stride_tricks.as_strided(
+        memory, tensor.shape, [s * memory.itemsize for s in strides]
+    )
+    view[...] = values
+    return view.copy()
+
+
+def _shares_memory(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two elements may have one place: some axis steps less far than those within it."""
+    reach = 0
+    for stride, extent in sorted((s, e) for s, e in zip(strides, shape, strict=True) if e > 1):
+        if stride <= reach:
+            return True
+        reach += (extent - 1) * stride
+    return False
+
+
+def _tiny_scale(dtype: DType) -> float:
+    if dtype.bytes <= 2 and smallest_normal(dtype) > smallest_normal(F32):
+        return smallest_normal(dtype)
+    return _WIDE_TINY
+
+
+def _first_row(tensor: Tensor) -> FloatArray:
+    where = np.zeros((*tensor.shape[:-1], 1))
+    where[(0,) * (len(tensor.shape) - 1)] = 1.0
+    return where
+
+
+def _exponent_in_any_order(program: Program) -> float:
+    """Of the inputs whose product, each as often as the program reads it, times the terms of all
+    contractions fits float32: equal programs may multiply before they divide.
+    """
+    factors, terms = 0, 0.0
+    for node in program.nodes:
+        if node.op == "load":
+            factors += program.tensors[node.access.tensor].dtype.is_float
+        factors += node.op == "square"
+        if node.op in ("matmul", "sum"):
+            terms = max(terms, log2(prod(program.sizes[d] for d in node.reduced)))
+    return (log2(F32.max_finite / 4) - terms) / max(1, factors) - log2(_NORMAL_PEAK)

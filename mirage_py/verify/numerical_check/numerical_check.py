@@ -1,0 +1,219 @@
+"""The third tier: a kernel's results against float64, on random and on ugly inputs.
+
+A result passes if every element is as close as rounding can explain, and all of them together are
+no farther than twice what eager PyTorch gets. How far rounding can take a result is worked out for
+the very inputs (mirage_py.verify.numerical_check.rounding_error), so that a difference of large
+numbers is not held to the accuracy of a plain product.
+
+Values that are not finite: where the reference is not, or exceeds the output's type, the result
+must not be finite either; it makes no difference which of NaN and the infinities it is. Where the
+reference is finite the result must be. Within rounding of the type's largest value both are right.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from math import inf, prod, sqrt
+
+import numpy as np
+
+from mirage_py.ugraph.interpret import evaluate_at
+from mirage_py.ugraph.interpret.buffers import FloatArray
+from mirage_py.ugraph.ir.dtypes import F32, DType
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.verify.evaluate.element_types import underflow_step
+from mirage_py.verify.evaluate.windows import Window, affordable_windows, at_a_time
+from mirage_py.verify.numerical_check.float_case import SPREAD, FloatEvidence, OutputCase
+from mirage_py.verify.numerical_check.input_sets import InputSet, input_sets
+from mirage_py.verify.numerical_check.rounding_error import RoundingMeaning, rounded_input
+from mirage_py.verify.shifts.safe_exp import add_safe_shifts
+
+__all__ = [
+    "FloatEvidence",
+    "InputSet",
+    "Reference",
+    "cases",
+    "input_sets",
+    "judge",
+    "reference",
+    "tolerance",
+    "worst_of",
+]
+
+# Element operations: three to nine seconds of one core.
+MAX_REFERENCE_WORK = 1e9
+# The first window and the last.
+_LEAST_WINDOWS = 2
+# Algebraically equal graphs round at other places than the program.
+_REORDERING = 4.0
+
+
+@dataclass(frozen=True)
+class Reference(Mapping[str, FloatArray]):
+    """The outputs in float64 by name; ``errors`` has the expected size of each element's error.
+
+    Where that is infinite and the output NaN, the element was not evaluated.
+    """
+
+    outputs: dict[str, FloatArray]
+    errors: dict[str, FloatArray]
+
+    def __getitem__(self, name: str) -> FloatArray:
+        return self.outputs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.outputs)
+
+    def __len__(self) -> int:
+        return len(self.outputs)
+
+    @property
+    def share(self) -> float:
+        """Of the outputs' elements, how many were evaluated: 1 is all."""
+        left_out = sum(
+            int((np.isnan(self.outputs[n]) & np.isposinf(self.errors[n])).sum())
+            for n in self.outputs
+        )
+        return 1.0 - left_out / max(1, sum(v.size for v in self.outputs.values()))
+
+    @property
+    def vague(self) -> float:
+        """Of the elements that were evaluated, how many rounding may move by more than they are."""
+        evaluated = vague = 0
+        for name, expected in self.outputs.items():
+            known = ~(np.isnan(expected) & np.isposinf(self.errors[name]))
+            evaluated += int(known.sum())
+            vague += int((SPREAD * self.errors[name] > np.abs(expected))[known].sum())
+        return vague / max(1, evaluated)
+
+
+def reference(
+    program: Program,
+    arrays: Mapping[str, FloatArray],
+    *,
+    max_work: float = MAX_REFERENCE_WORK,
+    threads: int = 1,
+    deadline: float | None = None,
+    operands: DType | None = None,
+) -> Reference:
+    """The outputs in float64, exponentials shifted so that logits of 1e4 do not overflow.
+
+    Large programs are evaluated window by window of their outputs, ``threads`` at a time; what
+    would take more than ``max_work`` element operations, in some windows only, the first and the
+    last among them. After ``deadline`` (of ``time.monotonic``) no window is begun beyond those two.
+    Errors are those of a kernel whose products take computed ``operands``, by default halves.
+    """
+    safe = add_safe_shifts(program)
+    halves = operands or _operand_type(program)
+    meaning = RoundingMeaning(halves.unit_roundoff, underflow_step(halves))
+    inputs = {
+        t.name: rounded_input(np.asarray(arrays[t.name], np.float64), t.dtype)
+        for t in program.inputs
+    }
+    tensors = [o.tensor for o in program.outputs]
+    values = {t.name: np.full(t.shape, np.nan) for t in tensors}
+    errors = {t.name: np.full(t.shape, inf) for t in tensors}
+
+    def evaluate(number: int, window: Window) -> None:
+        if deadline is not None and number >= _LEAST_WINDOWS and time.monotonic() > deadline:
+            return
+        for name, sample in evaluate_at(safe, inputs, meaning, window).items():
+            found = sample.values
+            values[name][sample.elements] = found.value
+            errors[name][sample.elements] = 0.0 if found.error is None else found.error
+
+    found = affordable_windows(safe, max_work)
+    # NumPy lets other threads run; each window writes elements of its own.
+    with ThreadPoolExecutor(at_a_time(safe, found[0], threads)) as pool:
+        list(pool.map(evaluate, range(len(found)), found))
+    return Reference(values, errors)
+
+
+def tolerance(program: Program) -> float:
+    """The relative error that a correct kernel may have on well-conditioned inputs.
+
+    Four times the sum of the roundings on the worst way to an output: the output's own, that of
+    computed operands at each matrix product on the way, and that of float32 sums, which grows with
+    the root of their length.
+    """
+    depth = [0] * len(program.nodes)
+    terms = [0] * len(program.nodes)
+    for position, node in enumerate(program.nodes):
+        depth[position] = max((depth[a] for a in node.args), default=0)
+        terms[position] = max((terms[a] for a in node.args), default=0)
+        if node.op in ("sum", "matmul"):
+            terms[position] += prod(program.sizes[d] for d in node.reduced)
+        if node.op == "matmul" and any(program.nodes[a].op != "load" for a in node.args):
+            depth[position] += 1
+    operand = _operand_type(program).unit_roundoff
+    return _REORDERING * max(
+        o.tensor.dtype.unit_roundoff
+        + depth[o.node] * operand
+        + sqrt(max(terms[o.node], 1)) * F32.unit_roundoff
+        for o in program.outputs
+    )
+
+
+def judge(
+    program: Program,
+    reference: Mapping[str, FloatArray],
+    got: Mapping[str, FloatArray],
+    *,
+    eager: Mapping[str, FloatArray] | None = None,
+) -> FloatEvidence:
+    """Compare a kernel's outputs with the reference, and with eager PyTorch's if given.
+
+    Arrays hold the outputs' values, as any float type. A reference without errors (a plain mapping)
+    is compared within ``tolerance`` alone.
+    """
+    found = [
+        case.judge(got[case.name], None if eager is None else eager[case.name])
+        for case in cases(program, reference)
+    ]
+    return worst_of(program, found, with_eager=eager is not None)
+
+
+def cases(program: Program, reference: Mapping[str, FloatArray]) -> tuple[OutputCase, ...]:
+    """What to compare each output with, worked out once for all kernels."""
+    allowed = tolerance(program)
+    return tuple(
+        OutputCase(
+            o.tensor,
+            reference[o.tensor.name],
+            reference.errors[o.tensor.name] if isinstance(reference, Reference) else None,
+            allowed,
+        )
+        for o in program.outputs
+    )
+
+
+def worst_of(
+    program: Program, found: Sequence[FloatEvidence], *, with_eager: bool
+) -> FloatEvidence:
+    """The evidence for all outputs: that of the worst, with the counts of all."""
+    worst = FloatEvidence(0.0, tolerance(program), 0.0 if with_eager else None, True)
+    for one in found:
+        if (one.passed, -_excess(one)) < (worst.passed, -_excess(worst)):
+            worst = one
+    return replace(
+        worst,
+        nonfinite=sum(one.nonfinite for one in found),
+        compared=sum(one.compared for one in found),
+        elements=sum(one.elements for one in found),
+        evaluated=sum(one.evaluated for one in found),
+        telling=sum(one.telling for one in found),
+        excess=max((one.excess for one in found), default=0.0),
+    )
+
+
+def _excess(evidence: FloatEvidence) -> float:
+    return evidence.max_rel_error / evidence.bound if evidence.bound else inf
+
+
+def _operand_type(program: Program) -> DType:
+    """The type that computed operands of matrix products are rounded to."""
+    halves = [t.dtype for t in program.inputs if t.dtype.is_half]
+    return max(halves, key=lambda t: t.unit_roundoff, default=F32)

@@ -1,0 +1,282 @@
+"""Numbers together with how far a correct kernel may be off: a running error analysis.
+
+A kernel computes in float32, rounds the computed operands of a matrix product to the inputs' half
+type, and rounds its results. Each value carries the size of the error that this makes, propagated
+through every operator by evaluating it at both ends of its operands' errors
+(mirage_py.verify.numerical_check.carried_error). So a value that is the small difference of large
+ones, or the exp of a large one, has the large error that any order of evaluation gives it.
+
+Errors of a sum are taken to be partly common to all terms (a scale that is off) and partly
+independent: the common part grows with the sum, the rest with the root of the sum of squares. That
+is a statistical estimate, not a worst case; mirage_py.verify.numerical_check.numerical_check
+multiplies it by a factor.
+
+Source: N. J. Higham, Accuracy and Stability of Numerical Algorithms, section 3.3 (running error),
+and N. J. Higham and T. Mary, A new approach to probabilistic rounding error analysis, 2019 (root
+growth).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirage_py.ugraph.interpret.buffers import Buffer, FloatArray, FloatBuffer, Index
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
+from mirage_py.ugraph.ir.dtypes import F32, DType
+from mirage_py.ugraph.ir.node import Attr
+from mirage_py.verify.evaluate.element_types import smallest_normal, underflow_step
+from mirage_py.verify.numerical_check.carried_error import carried_error, joined
+
+# Operators that a GPU computes by an approximation of a few units in the last place.
+_APPROXIMATED = (
+    "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "div", "pow", "sigmoid", "silu", "tanh",
+    "gelu", "gelu_tanh", "erf", "reciprocal_no_nan",
+)  # fmt: skip
+_APPROXIMATE_ULPS = 4.0
+# Of those, the ones that divide: the reciprocal of more than 2^126 is flushed to 0 before it is
+# multiplied by the numerator.
+_DIVIDING = ("div", "sigmoid", "silu", "reciprocal_no_nan")
+_OF_ONE = ("sigmoid", "reciprocal_no_nan")
+# Products that a tensor core adds to its accumulator at a time, and cuts the sum off.
+_PRODUCTS_AT_A_TIME = 16
+# Inputs below so many of the smallest normal number count as imprecise.
+_EDGE = 64.0
+# Operators that only move or select values.
+_EXACT = ("neg", "abs", "relu", "maximum", "minimum", "where", "lt", "le", "gt", "ge", "eq", "ne")
+# Operators whose results are whole numbers because their operands are, in whatever order.
+_OF_WHOLE = ("add", "sub", "mul", "square", "cast")
+_LARGEST_WHOLE = 2.0**24
+_LARGEST_WHOLE_OF_HALVES = 2.0**8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rounded:
+    """Values and the expected size of their errors; None where there is none.
+
+    ``is_input`` values go into a matrix product as they are.
+    """
+
+    value: FloatArray
+    error: FloatArray | None = None
+    is_input: bool = False
+
+
+def rounded_input(values: FloatArray, dtype: DType) -> Rounded:
+    """An input. It is exact, unless it lies where its type loses precision.
+
+    There it has the error of half a last place: a kernel that scales it before it is rounded again
+    (as a fused normalisation does) cannot do better.
+    """
+    magnitude = float(np.abs(values).mean()) if values.size else 0.0
+    if not dtype.is_float or not 0.0 < magnitude < _EDGE * smallest_normal(dtype):
+        return Rounded(values, is_input=True)
+    return Rounded(values, np.full_like(values, underflow_step(dtype) / 2), is_input=True)
+
+
+class RoundingMeaning:
+    """``operand_roundoff`` is the unit roundoff of the type that matrix products take,
+    ``operand_step`` the last place of its subnormal numbers.
+    """
+
+    def __init__(self, operand_roundoff: float, operand_step: float = 0.0) -> None:
+        self._operand_roundoff = operand_roundoff
+        self._operand_step = operand_step
+        self._cuts_off = operand_roundoff > F32.unit_roundoff
+        self._floats = FloatMeaning()
+
+    def apply(self, op: str, attr: Attr, args: Sequence[Rounded]) -> Rounded:
+        values = [a.value for a in args]
+        value = self._floats.apply(op, attr, values)
+        if all(a.error is None for a in args) and (op in _EXACT or _is_whole(op, value)):
+            # However it is computed. Truth values are numbers, and 1 - (1 - m) is one.
+            return Rounded(value, is_input=_fits_halves(value))
+        roundoff = 0.0 if op in _EXACT else F32.unit_roundoff
+        if op in _APPROXIMATED:
+            roundoff *= _APPROXIMATE_ULPS
+        if isinstance(attr, DType):
+            roundoff = attr.unit_roundoff
+        # 0.5 x (1 + erf) cancels for negative x, with tanh too: its error is a share of x, not of
+        # the result.
+        scale = values[0] if op in ("gelu", "gelu_tanh") else value
+        error = _share(roundoff, scale)
+        if op in ("add", "sub"):
+            error = np.where(_absorbed(value, values), 0.0, error)
+        if op in _DIVIDING:
+            error = error + _flushed(np.asarray(1.0 if op in _OF_ONE else values[0]), value)
+        errors = [a.error for a in args]
+        for place, own in enumerate(errors):
+            if own is not None:
+                error = joined(error, carried_error(op, values, errors, place, value))
+        return Rounded(value, error)
+
+    def power(self, x: Rounded, exponent: float) -> Rounded:
+        return self.apply("pow", None, (x, self.const(exponent)))
+
+    def select(self, mask: Rounded, x: Rounded) -> Rounded:
+        value = self._floats.select(mask.value, x.value)
+        return Rounded(value, None if x.error is None else self._floats.select(mask.value, x.error))
+
+    def shift(self, x: Rounded, key: str) -> Rounded:
+        del key
+        return x
+
+    def const(self, value: float) -> Rounded:
+        return Rounded(self._floats.const(value))
+
+    def size(self, extent: int) -> Rounded:
+        return Rounded(self._floats.size(extent))
+
+    def index(self, values: NDArray[np.int64]) -> Rounded:
+        return Rounded(self._floats.index(values))
+
+    def mask(self, truth: NDArray[np.bool_]) -> Rounded:
+        return Rounded(self._floats.mask(truth))
+
+    def sum(self, x: Rounded, axes: Sequence[int]) -> Rounded:
+        with np.errstate(all="ignore"):
+            squares = self._floats.sum(x.value**2, axes)
+            errors = None if x.error is None else self._floats.sum(x.error**2, axes)
+        terms = prod(x.value.shape[a] for a in axes)
+        return _summed(self._floats.sum(x.value, axes), squares, errors, terms)
+
+    def max(self, x: Rounded, axes: Sequence[int]) -> Rounded:
+        value = self._floats.max(x.value, axes)
+        return Rounded(value, None if x.error is None else self._floats.max(x.error, axes))
+
+    def contract(self, a: Rounded, b: Rounded, axes: Sequence[int]) -> Rounded:
+        contract = self._floats.contract
+        shape = np.broadcast_shapes(a.value.shape, b.value.shape)
+        error_a, error_b = self._operand_error(a), self._operand_error(b)
+        errors: FloatArray | None = None
+        with np.errstate(all="ignore"):
+            squares = contract(a.value**2, b.value**2, axes)
+            if error_a is not None:
+                errors = contract(error_a**2, b.value**2, axes)
+            if error_b is not None:
+                more = contract(a.value**2, error_b**2, axes)
+                errors = more if errors is None else errors + more
+        terms = prod(shape[x] for x in axes)
+        drift = terms / _PRODUCTS_AT_A_TIME / 2 if self._cuts_off else 0.0
+        return _summed(contract(a.value, b.value, axes), squares, errors, terms, drift)
+
+    def rescale(self, old: Rounded, new: Rounded, degree: int) -> Rounded:
+        return Rounded(self._floats.rescale(old.value, new.value, degree))
+
+    def shape(self, x: Rounded) -> tuple[int, ...]:
+        return x.value.shape
+
+    def reshape(self, x: Rounded, shape: Sequence[int]) -> Rounded:
+        wanted = tuple(shape)
+        return Rounded(
+            x.value.reshape(wanted), None if x.error is None else x.error.reshape(wanted)
+        )
+
+    def transpose(self, x: Rounded, perm: Sequence[int]) -> Rounded:
+        order = tuple(perm)
+        error = None if x.error is None else x.error.transpose(order)
+        return Rounded(x.value.transpose(order), error, x.is_input)
+
+    def stretch(self, x: Rounded, shape: Sequence[int]) -> Rounded:
+        wanted = tuple(shape)
+        error = None if x.error is None else np.broadcast_to(x.error, wanted)
+        return Rounded(np.broadcast_to(x.value, wanted), error, x.is_input)
+
+    def load(self, x: Rounded, index: Index) -> Rounded:
+        error = None if x.error is None else np.asarray(x.error[index])
+        return Rounded(self._floats.load(x.value, index), error, x.is_input)
+
+    def buffer(self, shape: Sequence[int]) -> Buffer[Rounded]:
+        return _RoundedBuffer(shape)
+
+    def _operand_error(self, a: Rounded) -> FloatArray | None:
+        """An input goes into a matrix product as it is, what is computed is rounded first."""
+        if a.is_input or a.error is None:
+            return a.error
+        size = np.abs(a.value)
+        # The smallest lose more, but no more than themselves.
+        least = np.minimum(self._operand_step / 2, size)
+        return joined(a.error, np.maximum(self._operand_roundoff * size, least))
+
+
+class _RoundedBuffer:
+    def __init__(self, shape: Sequence[int]) -> None:
+        self._value = FloatBuffer(shape)
+        self._error = FloatBuffer(shape)
+
+    def write(self, index: Index, value: Rounded) -> None:
+        error = np.zeros_like(value.value) if value.error is None else value.error
+        self._value.write(index, value.value)
+        self._error.write(index, error)
+
+    def missing(self) -> int:
+        return self._value.missing()
+
+    def read(self) -> Rounded:
+        return Rounded(self._value.read(), self._error.read())
+
+
+def _is_whole(op: str, value: FloatArray) -> bool:
+    """Whether the results of exact operands are whole numbers that float32 holds."""
+    if op not in _OF_WHOLE:
+        return False
+    with np.errstate(invalid="ignore"):
+        return bool((np.abs(value) <= _LARGEST_WHOLE).all() and (np.rint(value) == value).all())
+
+
+def _fits_halves(value: FloatArray) -> bool:
+    """Whether operands of these values are the same in any type."""
+    return _is_whole("add", value) and bool((np.abs(value) <= _LARGEST_WHOLE_OF_HALVES).all())
+
+
+def _absorbed(value: FloatArray, terms: Sequence[FloatArray]) -> NDArray[np.bool_]:
+    """Where not even float64 sees more than one term, as a mask's lowest number and a logit: so
+    the result is exact in float32.
+    """
+    one, other = terms
+    seen = (value == one) & (other != 0) | (np.abs(value) == np.abs(other)) & (one != 0)
+    return np.asarray(seen & (np.abs(value) > _LARGEST_WHOLE))
+
+
+def _share(roundoff: float, scale: FloatArray) -> FloatArray:
+    """That share of a magnitude; none of an infinite one, which rounding does not change."""
+    with np.errstate(all="ignore"):
+        error = roundoff * np.abs(scale)
+        return error if np.isfinite(error.sum()) else np.where(np.isinf(scale), 0.0, error)
+
+
+def _flushed(numerator: FloatArray, quotient: FloatArray) -> FloatArray:
+    """What a quotient of this numerator loses with its reciprocal.
+
+    Nothing where it is infinite, or 0 because its divisor is.
+    """
+    is_number = np.isfinite(quotient) & (quotient != 0)
+    return np.where(is_number, _share(smallest_normal(F32), numerator), 0.0)
+
+
+def _summed(
+    value: FloatArray,
+    squares: FloatArray,
+    errors: FloatArray | None,
+    terms: int,
+    drift: float = 0.0,
+) -> Rounded:
+    """A sum whose terms have this sum of squares, and errors with this sum of squares.
+
+    ``drift`` are roundings that all point the same way.
+    """
+    with np.errstate(all="ignore"):
+        spread = np.sqrt(squares)
+        error = F32.unit_roundoff * (sqrt(terms) + drift) * (spread + np.abs(value))
+        if errors is not None:
+            independent = np.sqrt(errors)
+            relative = np.where(spread > 0, independent / np.where(spread > 0, spread, 1.0), 0.0)
+            error = joined(joined(error, independent), relative * np.abs(value))
+        if not np.isfinite(error.sum()):
+            sure = True if errors is None else np.isfinite(errors)
+            error = np.where(np.isinf(value), np.where(sure, 0.0, np.inf), error)
+    return Rounded(value, error)

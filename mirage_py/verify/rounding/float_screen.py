@@ -1,0 +1,210 @@
+"""What rounding makes of a family, before anything is emitted: is it as accurate as its program?
+
+The laws are true of numbers and say nothing of rounding. sum(x^2) - n m^2 is a sum of squares of
+differences and loses all of its digits where the mean m is far from zero; exp(a) / exp(b) is
+exp(a - b) and overflows at 89. So every family is evaluated in float32 at small sizes, on inputs
+with a structure, beside its program in float32 and in float64. It is dropped where it is not finite
+and the program is, or where its error is a multiple of the program's own. The program as it is
+written passes: it is what errors are held against.
+
+Where a program compares, both are evaluated with results rounded up or down at random, too. What
+is a tie because both sides are made of one number stays a tie in the program; in a family that
+computes that number twice, rounding decides. A tie of numbers that the program itself computes
+apart is decided by rounding there as well, and either answer will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirage_py.errors import MirageError
+from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
+from mirage_py.ugraph.interpret.buffers import FloatArray
+from mirage_py.ugraph.ir.dtypes import BOOL
+from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, UGraph
+from mirage_py.verify.evaluate.element_types import round_to, underflow_step
+from mirage_py.verify.evaluate.work import program_work
+from mirage_py.verify.intervals.structured_inputs import STYLES, structured_inputs
+from mirage_py.verify.rounding.kernel_meaning import KernelMeaning, common_half
+from mirage_py.verify.rounding.random_rounding import RandomRounding
+from mirage_py.verify.rounding.rounding_inputs import rounding_inputs
+from mirage_py.verify.shifts.safe_exp import add_safe_shifts
+from mirage_py.verify.sizes.conditions import Conditions
+from mirage_py.verify.sizes.shrink import fixed_dims, predicates_of, shrink, shrink_ugraph
+from mirage_py.verify.sizes.small_sizes import small_extents
+
+# What an error may be: so many times the program's own, and so many roundings of the largest
+# element of an output.
+_PROGRAM_ERRORS = 8.0
+_ROUNDINGS = 8.0
+# A program that its indices keep large is not screened.
+_MOST_WORK = 1e6
+_ITERATIONS = 2
+# How often each set of inputs is evaluated where results are rounded at random.
+_ROUNDED_ANEW = 8
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+# In the first draws all inputs have one style, in the others each has its own.
+_DRAWS_OF_TIES = len(STYLES) + 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """One output: what it is in float64, where it is compared (all sets behind one another along
+    the last axis), and for each set by how much a family may miss it.
+    """
+
+    tensor: Tensor
+    expected: FloatArray
+    compared: NDArray[np.bool_]
+    allowed: FloatArray
+
+    def fault(self, got: FloatArray, names: Sequence[str]) -> str:
+        """What is wrong with what a family gives, empty if nothing is."""
+        output = self.tensor.name
+        lost = (self.compared & ~np.isfinite(got)).reshape(-1, len(names)).any(axis=0)
+        if lost.any():
+            return (
+                f"{output} is not finite where the program is: {names[int(lost.argmax())]} inputs"
+            )
+        error = _largest(got - self.expected, self.compared)
+        far = error > self.allowed
+        if not far.any():
+            return ""
+        worst = int(np.argmax(error / self.allowed))
+        return f"{output} is less accurate than the program: {names[worst]} inputs"
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A program at small sizes: the sets of inputs side by side, and what it gives on them in one
+    arithmetic.
+    """
+
+    names: tuple[str, ...]
+    arrays: Mapping[str, FloatArray]
+    meaning: Callable[[], KernelMeaning]
+    references: tuple[_Reference, ...]
+
+    def fault(self, ugraph: UGraph) -> str:
+        """What is wrong with a family at these sizes, empty if nothing is."""
+        got = evaluate_ugraph(ugraph, self.arrays, self.meaning())
+        with np.errstate(all="ignore"):
+            faults = (r.fault(got[r.tensor.name], self.names) for r in self.references)
+            return next((f for f in faults if f), "")
+
+
+class FloatScreen:
+    """Screens the families of one program, which may be over programs with split dimensions."""
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self._seed = seed
+        self._cases = lru_cache(maxsize=64)(self._new_cases)
+
+    def fault(self, family: UGraph) -> str:
+        """Why a family is worse than its program, empty if it is not.
+
+        A program that cannot be evaluated at small sizes is not screened, and what breaks a rule is
+        for the field test to refuse.
+        """
+        try:
+            program, small = _small(family, self._seed)
+            if program_work(program) > _MOST_WORK:
+                return ""
+            return next((f for case in self._cases(program) if (f := case.fault(small))), "")
+        except MirageError:
+            return ""
+
+    def _new_cases(self, program: Program) -> tuple[_Case, ...]:
+        names, arrays = _inputs(program, self._seed)
+        half = common_half(program)
+        nearest = _case(program, names, arrays, lambda: KernelMeaning(np.float32, len(names), half))
+        if all(n.op not in _COMPARISONS for n in program.nodes):
+            return (nearest,)
+        again = {n: np.concatenate([x] * _ROUNDED_ANEW, axis=-1) for n, x in arrays.items()}
+        meaning = partial(RandomRounding, len(names) * _ROUNDED_ANEW, half, self._seed)
+        return nearest, _case(program, names * _ROUNDED_ANEW, again, meaning, _ROUNDED_ANEW)
+
+
+def _case(
+    program: Program,
+    names: tuple[str, ...],
+    arrays: Mapping[str, FloatArray],
+    meaning: Callable[[], KernelMeaning],
+    copies: int = 1,
+) -> _Case:
+    safe = add_safe_shifts(program)
+    expected = evaluate_program(safe, arrays, KernelMeaning(np.float64, len(names)))
+    own = evaluate_program(safe, arrays, meaning())
+    with np.errstate(all="ignore"):
+        references = tuple(
+            _reference(o.tensor, expected[o.tensor.name], own[o.tensor.name], copies)
+            for o in program.outputs
+        )
+    return _Case(names, arrays, meaning, references)
+
+
+def _inputs(program: Program, seed: int) -> tuple[tuple[str, ...], dict[str, FloatArray]]:
+    """The sets' names, and every input with all of its sets side by side."""
+    drawn = list(rounding_inputs(program, seed))
+    ties = structured_inputs(program, _DRAWS_OF_TIES, seed)
+    arrays: dict[str, FloatArray] = {}
+    for tensor in program.inputs:
+        exact = ties[tensor.name].mid
+        tied = exact != 0 if tensor.dtype == BOOL else round_to(exact, tensor.dtype)
+        ours = np.stack([s[tensor.name] for _, s in drawn], axis=-1)
+        arrays[tensor.name] = np.concatenate([ours, tied], axis=-1)
+    names = [name for name, _ in drawn] + [f"tied {n}" for n in range(_DRAWS_OF_TIES)]
+    return tuple(names), arrays
+
+
+def _reference(tensor: Tensor, expected: FloatArray, own: FloatArray, copies: int) -> _Reference:
+    """Where an output is compared. Sets come in ``copies``, one behind another: the program's error
+    on one is the largest of all.
+    """
+    in_range = np.isfinite(own) & (np.abs(expected) <= tensor.dtype.max_finite)
+    by_copy = in_range.reshape(*in_range.shape[:-1], copies, -1).all(axis=-2)
+    compared = np.concatenate([by_copy] * copies, axis=-1)
+    error = _largest(own - expected, compared).reshape(copies, -1).max(axis=0)
+    scale = _largest(expected, compared)
+    roundings = _ROUNDINGS * tensor.dtype.unit_roundoff if tensor.dtype.is_float else 0.0
+    allowed = _PROGRAM_ERRORS * np.tile(error, copies) + roundings * scale
+    return _Reference(tensor, expected, compared, allowed + underflow_step(tensor.dtype))
+
+
+def _largest(values: FloatArray, where: NDArray[np.bool_]) -> FloatArray:
+    """Of each set the largest magnitude."""
+    sizes = np.where(where, np.abs(values), 0.0)
+    return np.asarray(sizes.reshape(-1, sizes.shape[-1]).max(axis=0))
+
+
+def _small(family: UGraph, seed: int) -> tuple[Program, UGraph]:
+    """The program of a family and the family at small sizes, a grid one block."""
+    program = family.program
+    extents = small_extents(program, seed, fixed_dims(program, family.kernels))
+    conditions = Conditions(predicates_of(program, family.kernels), program.sizes, extents)
+    small = shrink_ugraph(family, extents, conditions=conditions)
+    # Kernels may read more of an input than the program does.
+    ours = replace(shrink(program, extents, conditions=conditions), inputs=small.program.inputs)
+    kernels = tuple(_filled(k, ours.sizes) for k in small.kernels)
+    return ours, replace(small, program=ours, kernels=kernels)
+
+
+def _filled(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel:
+    """The kernel with whole tiles on its grid, and loops of two iterations.
+
+    Along a grid nothing is reduced, so how it is cut changes no value; a loop adds up in its order.
+    """
+    if not isinstance(kernel, BlockGraph):
+        return kernel
+    sections = tuple(
+        replace(s, tile=-(-sizes[s.loop] // _ITERATIONS)) if s.loop is not None else s
+        for s in kernel.sections
+    )
+    grid = tuple(replace(a, tile=sizes[a.dim]) for a in kernel.grid)
+    return replace(kernel, grid=grid, sections=sections)

@@ -1,0 +1,241 @@
+"""Puts programs in the shift-free form: exp(x - max(x)) / sum(exp(x - max(x))) loses its maximum.
+
+What is subtracted inside an exponential is a free shift when no output depends on it. That is
+tested, not matched: the value is replaced by an independent random one, twice, and the outputs must
+stay the same in the field. So every spelling of a safe softmax becomes the same program, and the
+emitted kernel chooses its own shift. A maximum that matters stays. Where a log gives the shift back
+its uses behind the log go too: max(x) + log(sum(exp(x - max(x)))) becomes log(sum(exp(x))).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite
+
+from mirage_py.errors import UnsupportedError
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.field import FIELDS, FieldArray, FieldOps
+from mirage_py.ugraph.interpret import evaluate_program
+from mirage_py.ugraph.interpret.meaning import FieldMeaning
+from mirage_py.ugraph.ir.dtypes import F32
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.rewrite.rebuild import Rule, rebuild
+from mirage_py.verify.evaluate.trial import random_inputs, redrawn
+from mirage_py.verify.shifts.shift_laws import Shifted, ShiftLaws, needs_shift_laws
+from mirage_py.verify.sizes.shrink import shrink
+from mirage_py.verify.sizes.small_sizes import small_extents
+
+_TRIALS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Shift:
+    """``users`` are additions and subtractions of the value ``node``: inside an exponential, and
+    perhaps others that undo it behind a log.
+    """
+
+    node: int
+    users: tuple[int, ...]
+
+
+def remove_free_shifts(program: Program, *, seed: int) -> tuple[Program, tuple[str, ...]]:
+    """The program without its free shifts, and what was removed, in words.
+
+    The result has the same dimensions, inputs, outputs and strides.
+    """
+    removed: list[str] = []
+    while True:
+        candidates = _candidates(program)
+        free = [] if not candidates else _free(program, candidates, seed)
+        if not free:
+            return program, tuple(removed)
+        # One at a time: removing a shift changes which others there are.
+        shift = free[0]
+        removed.append(
+            f"%{shift.node} ({_described(program, shift.node)}) only shifts an exponential"
+        )
+        program = rebuild(
+            program, {user: _without(program, user, shift.node) for user in shift.users}
+        )
+
+
+def without_infinities(program: Program, *, seed: int) -> Program:
+    """The program as the field can evaluate it.
+
+    Minus infinity may stand under a maximum only (see mirage_py.ugraph.rewrite.masks), and there it
+    is part of a shift that is free.
+    """
+    infinite = any(isinstance(n.attr, float) and not isfinite(n.attr) for n in program.nodes)
+    return remove_free_shifts(program, seed=seed)[0] if infinite else program
+
+
+def _described(program: Program, position: int) -> str:
+    node = program.nodes[position]
+    over = f" over {', '.join(node.reduced)}" if node.op in ("max", "sum", "matmul") else ""
+    return f"{node.op}{over}, one value for each point of [{', '.join(node.dims)}]"
+
+
+def _candidates(program: Program) -> list[_Shift]:
+    """Values with fewer dimensions than what they are added to or subtracted from, under an exp."""
+    below_exp = _below_exponentials(program)
+    has_log = any(n.op == "log" for n in program.nodes)
+    users: dict[int, list[int]] = {}
+    outside: dict[int, list[int]] = {}
+    for position, node in enumerate(program.nodes):
+        if node.op in ("add", "sub"):
+            for operand in dict.fromkeys(node.args):
+                if below_exp[position] and len(program.nodes[operand].dims) < len(node.dims):
+                    users.setdefault(operand, []).append(position)
+                elif has_log:
+                    outside.setdefault(operand, []).append(position)
+    found: list[_Shift] = []
+    for operand, positions in users.items():
+        found.append(_Shift(operand, tuple(positions)))
+        if len(positions) > 1:
+            found.extend(_Shift(operand, (p,)) for p in positions)
+        others = outside.get(operand, [])
+        found.extend(_Shift(operand, (*positions, p)) for p in others)
+        if len(others) > 1:
+            found.append(_Shift(operand, (*positions, *others)))
+    return [s for s in found if _still_reads_all(program, s)]
+
+
+def _below_exponentials(program: Program) -> list[bool]:
+    """For each node whether an exp depends on it."""
+    found = [False] * len(program.nodes)
+    for position in range(len(program.nodes) - 1, -1, -1):
+        node = program.nodes[position]
+        if found[position] or node.op == "exp":
+            for a in node.args:
+                found[a] = True
+    return found
+
+
+def _still_reads_all(program: Program, shift: _Shift) -> bool:
+    """Whether every input is read without the shift; a program may not ignore one."""
+    live: dict[int, None] = {}
+    todo = [o.node for o in program.outputs]
+    while todo:
+        position = todo.pop()
+        if position in live:
+            continue
+        live[position] = None
+        args = program.nodes[position].args
+        todo.extend(a for a in args if a != shift.node or position not in shift.users)
+    read = {program.nodes[n].access.tensor for n in live if program.nodes[n].op == "load"}
+    return all(t.name in read for t in program.inputs)
+
+
+def _without(program: Program, user: int, shift: int) -> Rule:
+    """The addition or subtraction as if the shift were 0."""
+    node = program.nodes[user]
+    negated = node.op == "sub" and node.args[0] == shift
+
+    def rule(builder: ProgramBuilder, args: Sequence[int]) -> int:
+        (kept,) = (a for a, old in zip(args, node.args, strict=True) if old != shift)
+        return builder.apply("neg", kept) if negated else kept
+
+    return rule
+
+
+def _free(program: Program, candidates: Sequence[_Shift], seed: int) -> list[_Shift]:
+    """The candidates on which no output depends, in every one of several trials."""
+    small = shrink(program, small_extents(program, seed))
+    opened = _opened(small, candidates)
+    free = list(candidates)
+    try:
+        for trial in range(_TRIALS):
+            field = FIELDS[trial % len(FIELDS)]
+            free = redrawn(opened, field, seed + trial, partial(_survivors, opened, free))
+    except UnsupportedError:
+        # The field cannot evaluate the program at all; whoever evaluates it next will say why.
+        return []
+    return free
+
+
+def _opened(program: Program, candidates: Iterable[_Shift]) -> Program:
+    """The program with every use of a candidate reading an input of its own instead.
+
+    All at once: another candidate may be a maximum over masked values, which has no value in the
+    field. A shift that is free for any values of the others is free for those they have.
+    """
+    rules: dict[int, Rule] = {}
+    for user in dict.fromkeys(u for s in candidates for u in s.users):
+        shifts = [s.node for s in candidates if user in s.users]
+        rules[user] = _reading_inputs(program, user, tuple(dict.fromkeys(shifts)))
+    return rebuild(program, rules, drop_unread_inputs=True)
+
+
+def _reading_inputs(program: Program, user: int, shifts: tuple[int, ...]) -> Rule:
+    node = program.nodes[user]
+
+    def rule(builder: ProgramBuilder, args: Sequence[int]) -> int:
+        operands: list[int] = []
+        for old, new in zip(node.args, args, strict=True):
+            operands.append(new)
+            if old in shifts:
+                dims = program.nodes[old].dims
+                name = _input_name(old, user)
+                if name not in builder.inputs:
+                    builder.input(name, [builder.sizes[d] for d in dims], F32)
+                operands[-1] = builder.load(name, dims)
+        return builder.apply(node.op, *operands)
+
+    return rule
+
+
+def _input_name(shift: int, user: int) -> str:
+    return f"free shift {shift} in {user}"
+
+
+def _survivors(opened: Program, candidates: Sequence[_Shift], ops: FieldOps) -> list[_Shift]:
+    """The candidates that may vary without any output changing in this trial."""
+    inputs = random_inputs(opened, ops)
+    shapes = {t.name: t.shape for t in opened.inputs}
+    # A use inside another candidate is gone from this program, so nothing can be said about it
+    # here.
+    candidates = [s for s in candidates if all(_input_name(s.node, u) in shapes for u in s.users)]
+
+    def varied(shift: _Shift, key: str) -> dict[str, FieldArray]:
+        names = [_input_name(shift.node, user) for user in shift.users]
+        return {n: ops.random(shapes[n], f"{key} {shift.node}") for n in names}
+
+    # All uses of one value start with one value.
+    start: dict[str, FieldArray] = {}
+    for shift in candidates:
+        start |= varied(shift, "first")
+    outputs = _Outputs(opened, inputs | start, ops)
+    survivors: list[_Shift] = []
+    for shift in candidates:
+        second = varied(shift, "second")
+        before, after = outputs.at({n: start[n] for n in second}), outputs.at(second)
+        if all(ops.equal(before[name], after[name]) for name in before):
+            survivors.append(shift)
+    return survivors
+
+
+class _Outputs:
+    """The outputs of a program whose free shifts start at ``values`` and are then varied."""
+
+    def __init__(self, opened: Program, values: Mapping[str, FieldArray], ops: FieldOps) -> None:
+        self._opened = opened
+        self._values = values
+        self._meaning = FieldMeaning(ops)
+        self._needs_laws = needs_shift_laws(opened)
+        self._start: dict[str, FieldArray] | None = None
+
+    def at(self, shifts: Mapping[str, FieldArray]) -> dict[str, FieldArray]:
+        """The outputs for these values of some shifts."""
+        values = {**self._values, **shifts}
+        if self._needs_laws:
+            # The other candidates are numbers here: some are no shifts at all.
+            laws = ShiftLaws(self._meaning)
+            inputs = {n: laws.free(x) if n in shifts else Shifted(x) for n, x in values.items()}
+            found = evaluate_program(self._opened, inputs, laws)
+            return {name: laws.plain(x) for name, x in found.items()}
+        if all(self._values[n] is x for n, x in shifts.items()):
+            self._start = self._start or evaluate_program(self._opened, values, self._meaning)
+            return self._start
+        return evaluate_program(self._opened, values, self._meaning)

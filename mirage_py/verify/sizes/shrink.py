@@ -1,0 +1,203 @@
+"""The same program at other sizes.
+
+Equality that comes from algebra holds at every size, and small ones are cheap to test at. What must
+not change is the meaning of indices: a dimension may take any size unless an index divides it (h //
+4, e % n) or a result is laid out by it in a way that is not a plain mixed radix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from mirage_py.errors import InputError, ValidationError
+from mirage_py.ugraph.interpret.library import library_shape
+from mirage_py.ugraph.ir.index import IndexExpr, Predicate
+from mirage_py.ugraph.ir.node import Access, Attr, Node
+from mirage_py.ugraph.ir.program import Dim, Output, Program, Tensor
+from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
+from mirage_py.verify.sizes.affine import affine, is_mixed_radix, rescaled_radix
+from mirage_py.verify.sizes.conditions import Conditions
+
+
+def shrink(
+    program: Program, extents: Mapping[str, int], *, conditions: Conditions | None = None
+) -> Program:
+    """The program with the given sizes; dimensions without one keep theirs.
+
+    Shapes follow from the bounds of the indices, strides are row-major. Offsets in conditions keep
+    their place relative to the sizes; ``conditions`` says how, where others have to agree on it.
+    Raises InputError for a dimension that cannot change.
+    """
+    return _Shrinker(program, (), extents, conditions).program()
+
+
+def shrink_ugraph(
+    ugraph: UGraph,
+    extents: Mapping[str, int],
+    tiles: Mapping[str, int] | None = None,
+    *,
+    conditions: Conditions | None = None,
+) -> UGraph:
+    """The µGraph and its program with the given sizes.
+
+    ``tiles`` gives the tile of every grid axis and loop over a dimension; the others become open,
+    as in a family (see mirage_py.verify.sizes.small_sizes.instantiate_small).
+    """
+    shrinker = _Shrinker(ugraph.program, ugraph.kernels, extents, conditions)
+    return shrinker.ugraph(ugraph, tiles or {})
+
+
+def fixed_dims(program: Program, kernels: Iterable[Kernel] = ()) -> tuple[str, ...]:
+    """Dimensions that cannot change their size, in the program's order."""
+    written = {o.tensor.name for o in program.outputs}
+    blocks = [k for k in kernels if isinstance(k, BlockGraph)]
+    written |= {n.access.tensor for b in blocks for _, n in b.stores()}
+    fixed: dict[str, None] = {}
+    for o in program.outputs:
+        fixed.update(dict.fromkeys(_fixed_in_layout(o.index, program.sizes)))
+    for node in _all_nodes(program, blocks):
+        attr = node.attr
+        if isinstance(attr, Access) and attr.tensor in written:
+            fixed.update(dict.fromkeys(_fixed_in_layout(attr.index, program.sizes)))
+        else:
+            fixed.update(dict.fromkeys(_divided(attr)))
+    return program.order(tuple(fixed))
+
+
+def _fixed_in_layout(index: tuple[IndexExpr, ...], sizes: Mapping[str, int]) -> Iterator[str]:
+    """Dimensions of the axes that are no mixed radix, for tensors that the program writes."""
+    for expr in index:
+        if not is_mixed_radix(expr, sizes):
+            yield from expr.dims()
+
+
+def _divided(attr: Attr) -> Iterator[str]:
+    """Dimensions under a division. Sums keep their meaning at any size."""
+    exprs: tuple[IndexExpr, ...] = ()
+    if isinstance(attr, Access):
+        exprs = attr.index
+    elif isinstance(attr, IndexExpr):
+        exprs = (attr,)
+    elif isinstance(attr, Predicate):
+        exprs = attr.exprs
+        for part in attr.args:
+            yield from _divided(part)
+    for expr in exprs:
+        if affine(expr) is None:
+            yield from expr.dims()
+
+
+def predicates_of(program: Program, kernels: Iterable[Kernel] = ()) -> list[Predicate]:
+    """The conditions of all masks."""
+    return [n.attr for n in _all_nodes(program, kernels) if isinstance(n.attr, Predicate)]
+
+
+def _all_nodes(program: Program, kernels: Iterable[Kernel]) -> list[Node]:
+    blocks = [k for k in kernels if isinstance(k, BlockGraph)]
+    return [*program.nodes, *(n for b in blocks for n in b.nodes)]
+
+
+class _Shrinker:
+    """Rewrites indices for other sizes; a tensor's shape covers every access to it."""
+
+    def __init__(
+        self,
+        program: Program,
+        kernels: Iterable[Kernel],
+        extents: Mapping[str, int],
+        conditions: Conditions | None,
+    ) -> None:
+        self._program = program
+        self._kernels = tuple(kernels)
+        self._old = program.sizes
+        self._new = {d: extents.get(d, size) for d, size in self._old.items()}
+        self._check(fixed_dims(program, self._kernels))
+        self._conditions = conditions or Conditions(
+            predicates_of(program, self._kernels), self._old, self._new
+        )
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        for node in _all_nodes(program, self._kernels):
+            if isinstance(node.attr, Access):
+                self._cover(node.attr.tensor, self._index(node.attr.index))
+        for o in program.outputs:
+            self._cover(o.tensor.name, self._index(o.index))
+
+    def _check(self, fixed: tuple[str, ...]) -> None:
+        for d in fixed:
+            if self._new[d] != self._old[d]:
+                raise InputError(
+                    f"dimension '{d}' cannot have {self._new[d]} instead of {self._old[d]} points",
+                    where=self._program.name,
+                    why="an index divides it, or a result is laid out by it",
+                    repair="leave it out of the extents",
+                )
+
+    def program(self) -> Program:
+        program = self._program
+        return replace(
+            program,
+            dims=tuple(Dim(d, size) for d, size in self._new.items()),
+            inputs=tuple(self._tensor(t) for t in program.inputs),
+            nodes=tuple(self._node(n) for n in program.nodes),
+            outputs=tuple(
+                Output(self._tensor(o.tensor), o.node, self._index(o.index))
+                for o in program.outputs
+            ),
+        )
+
+    def ugraph(self, ugraph: UGraph, tiles: Mapping[str, int]) -> UGraph:
+        kernels: list[Kernel] = []
+        for kernel in ugraph.kernels:
+            if isinstance(kernel, LibraryCall):
+                shapes = [self._shape(name) for name in kernel.args]
+                self._shapes[kernel.result] = library_shape(kernel, shapes)
+                kernels.append(kernel)
+            else:
+                kernels.append(self._block(kernel, tiles))
+        return UGraph(
+            self.program(), tuple(kernels), tuple(self._tensor(t) for t in ugraph.intermediates)
+        )
+
+    def _block(self, block: BlockGraph, tiles: Mapping[str, int]) -> BlockGraph:
+        return replace(
+            block,
+            grid=tuple(replace(a, tile=tiles.get(a.dim)) for a in block.grid),
+            nodes=tuple(self._node(n) for n in block.nodes),
+            sections=tuple(
+                replace(s, tile=tiles.get(s.loop) if s.loop else None) for s in block.sections
+            ),
+        )
+
+    def _cover(self, tensor: str, index: tuple[IndexExpr, ...]) -> None:
+        reached = tuple(e.bounds(self._new)[1] + 1 for e in index)
+        known = self._shapes.get(tensor, reached)
+        self._shapes[tensor] = tuple(map(max, known, reached))
+
+    def _tensor(self, tensor: Tensor) -> Tensor:
+        return Tensor(tensor.name, self._shape(tensor.name), tensor.dtype)
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        if name not in self._shapes:
+            raise ValidationError(
+                f"tensor '{name}' is read before it is written, or never written",
+                where=self._program.name,
+                repair="order the kernels so that writers come first",
+            )
+        return self._shapes[name]
+
+    def _node(self, node: Node) -> Node:
+        attr = node.attr
+        if isinstance(attr, Access):
+            return replace(node, attr=Access(attr.tensor, self._index(attr.index)))
+        if isinstance(attr, Predicate):
+            return replace(node, attr=self._conditions.moved(attr))
+        return node
+
+    def _index(self, index: tuple[IndexExpr, ...]) -> tuple[IndexExpr, ...]:
+        return tuple(
+            rescaled_radix(e, self._old, self._new)
+            if not e.is_dim and is_mixed_radix(e, self._old)
+            else e
+            for e in index
+        )

@@ -1,0 +1,149 @@
+"""Small sizes and small tiles that tell things apart which are different."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, count
+
+import numpy as np
+
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Kernel, Section, UGraph
+from mirage_py.verify.sizes.shrink import fixed_dims, predicates_of
+from mirage_py.verify.sizes.tied_dims import TiedDims
+
+# 6 is left out: 2 and 3 divide it, so that it would need a larger tile to have a tail.
+_EXTENTS = (3, 4, 5, 7, 8, 9, 10, 11)
+# More sizes to choose from than dimensions, so that seeds differ.
+_SPARE = 3
+# Enough tiles to have a first, a middle and a last one.
+_MAX_TILES = 4
+_UNTIED = TiedDims()
+# So many axes of a grid are cut like that, the others in two: the blocks of all axes multiply.
+FINE_AXES = 2
+# Of families at their real sizes.
+_GRID_TILE = 16
+_LOOP_TILE = 64
+
+
+def small_extents(
+    program: Program,
+    seed: int,
+    fixed: Iterable[str] = (),
+    *,
+    avoid: Iterable[float] = (),
+    tied: TiedDims = _UNTIED,
+) -> dict[str, int]:
+    """A size for every dimension, in the program's order.
+
+    Dimensions that an index divides keep theirs (see ``fixed_dims``), ``fixed`` ones and those of
+    size 1. The others are small, no two equal but for ``tied`` ones, and different from the kept
+    ones and from the program's constants: a mean over 5 points is not a division by 5. No size, and
+    no product of two or three, is one of the numbers to ``avoid``: those of kernels, which may be
+    wrong. Dimensions that a mask compares keep the order of their sizes, so that a mask that leaves
+    something of every row still does.
+    """
+    fixed = tied.kept((*fixed, *fixed_dims(program)))
+    kept = {d.name: d.size for d in program.dims if d.name in fixed or d.size == 1}
+    taken = [*kept.values(), *(abs(n.attr) for n in program.nodes if isinstance(n.attr, float))]
+    first = {d: group[0] for group in tied.groups for d in group}
+    free = [d for d in program.dim_names if d not in kept and first.get(d, d) == d]
+    drawn = _distinct(len(free) + _SPARE, taken, dict.fromkeys(avoid))
+    order = np.random.default_rng(seed).permutation(len(drawn))
+    chosen = dict(zip(free, (drawn[i] for i in order), strict=False))
+    masked = dict.fromkeys(first.get(d, d) for d in _compared(program))
+    compared = [d for d in masked if d in chosen]
+    by_size = sorted(compared, key=lambda d: program.sizes[d])
+    chosen |= dict(zip(by_size, sorted(chosen[d] for d in compared), strict=True))
+    chosen = tied.spread(chosen)
+    return {d: kept.get(d) or chosen[d] for d in program.dim_names}
+
+
+def _distinct(number: int, taken: Sequence[float], avoid: Mapping[float, None]) -> list[int]:
+    """So many sizes that are not taken; neither they nor products of them are to be avoided."""
+    drawn: list[int] = []
+    for e in _candidates():
+        if len(drawn) == number:
+            break
+        factors = (1, *drawn)
+        if e not in taken and not any(e * a * b in avoid for a in factors for b in factors):
+            drawn.append(e)
+    return drawn
+
+
+def _compared(program: Program) -> tuple[str, ...]:
+    """Dimensions that masks depend on."""
+    return tuple(dict.fromkeys(d for p in predicates_of(program) for d in p.dims()))
+
+
+def _candidates() -> Iterator[int]:
+    return chain(_EXTENTS, count(13))
+
+
+def instantiate_small(family: UGraph, *, fine_axes: int = FINE_AXES) -> UGraph:
+    """Open tiles filled with small numbers that leave a shorter last tile wherever one can be.
+
+    So many axes of each grid, its first ones, get several tiles, the others two. Loops over the
+    same dimension get different tiles. Numbers that are there stay.
+    """
+    sizes = family.program.sizes
+    return _filled(
+        family,
+        lambda number, axis: _tile(sizes[axis.dim], _variant(number, axis, fine_axes)),
+        lambda loop, before: _tile(sizes[loop], before),
+    )
+
+
+def instantiate_at_real_sizes(family: UGraph) -> UGraph:
+    """Open tiles filled with usual numbers: some rows of a grid, more of a loop."""
+    sizes = family.program.sizes
+    return _filled(
+        family,
+        lambda number, axis: min(_GRID_TILE, sizes[axis.dim]),
+        lambda loop, before: min(_LOOP_TILE, sizes[loop]),
+    )
+
+
+def _filled(
+    family: UGraph,
+    grid_tile: Callable[[int, GridAxis], int],
+    loop_tile: Callable[[str, int], int],
+) -> UGraph:
+    """``grid_tile`` takes the number of an axis and the axis, ``loop_tile`` a dimension and how
+    many loops over it are before.
+    """
+    kernels: list[Kernel] = []
+    for kernel in family.kernels:
+        if not isinstance(kernel, BlockGraph):
+            kernels.append(kernel)
+            continue
+        grid = tuple(
+            replace(a, tile=a.tile or grid_tile(number, a)) for number, a in enumerate(kernel.grid)
+        )
+        seen: list[str] = []
+        sections: list[Section] = []
+        for section in kernel.sections:
+            loop = section.loop
+            if loop is None:
+                sections.append(section)
+                continue
+            tile = section.tile or loop_tile(loop, seen.count(loop))
+            sections.append(replace(section, tile=tile))
+            seen.append(loop)
+        kernels.append(replace(kernel, grid=grid, sections=tuple(sections)))
+    return replace(family, kernels=tuple(kernels))
+
+
+def _variant(number: int, axis: GridAxis, fine_axes: int) -> int:
+    """Which of the tiles an axis gets. Blocks of a cluster are few, and run as one here."""
+    return 0 if number < fine_axes and not axis.cluster else -1
+
+
+def _tile(extent: int, variant: int) -> int:
+    """A tile that cuts the extent into 2 to 4 pieces, the last one shorter if possible.
+
+    Variants have other sizes, the last one the largest.
+    """
+    ragged = [t for t in range(1, extent) if 1 < -(-extent // t) <= _MAX_TILES and extent % t]
+    return ragged[variant % len(ragged)] if ragged else 1

@@ -1,0 +1,126 @@
+"""Which tensors of a pool are the outputs, and whether a derivation really equals the program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+
+from mirage_py.axioms.terms.term import COMPARISONS
+from mirage_py.search.closure.derivation import Derivation
+from mirage_py.search.closure.pool import Pool
+from mirage_py.search.space.spaces import Space
+from mirage_py.search.space.values import Values, evaluate
+from mirage_py.ugraph.field import DivisionByZero, Field
+from mirage_py.ugraph.ir.node import Access, Attr, Node
+from mirage_py.ugraph.ir.program import Program
+
+# Draws before a division by zero is taken to be the program's own.
+DRAWS = 16
+# Comparisons that say something of equal numbers; two tensors have one such number in common.
+_WITH_TIES = ("lt", "le", "gt", "ge")
+_SHARED = 7919.0
+
+
+def draw(program: Program, space: Space, field: Field, seed: int) -> tuple[Values, tuple[int, ...]]:
+    """Random inputs on which the program has a value, and the values of its outputs.
+
+    Raises DivisionByZero if none of a number of draws gives one.
+    """
+    ordered = [n.attr for n in program.nodes if n.op == "const" and isinstance(n.attr, float)]
+    compares = any(n.op in ("maximum", "minimum", "lt", "le", "gt", "ge") for n in program.nodes)
+    ties = (*ordered, _SHARED) if any(n.op in _WITH_TIES for n in program.nodes) else ()
+    # max(x, 2) followed by min(.., 5) is constant in a draw whose order has 5 before 2. Of many
+    # constants no draw has the real order: then any will do.
+    for is_ordered in (True, False) if compares else (False,):
+        for attempt in range(DRAWS):
+            # Each trial may divide by zero, by relu(x) say every second one: in the end few are
+            # tried.
+            trials = max(1, space.trials >> max(0, attempt - DRAWS // 2))
+            values = Values(replace(space, trials=trials), field, seed * DRAWS + attempt, ties)
+            if is_ordered and not values.orders_truly(ordered):
+                continue
+            try:
+                nodes = evaluate(program, values)
+            except DivisionByZero:
+                continue
+            if attempt < DRAWS // 2 and not _varied(program, values, nodes):
+                continue
+            return values, tuple(nodes[output.node] for output in program.outputs)
+    raise DivisionByZero(f"{program.name} divides by zero in each of {DRAWS} draws")
+
+
+def _varied(program: Program, values: Values, nodes: Sequence[int]) -> bool:
+    """Whether no comparison says the same of all elements: it would be taken for a constant."""
+    compared = (n for n, node in enumerate(program.nodes) if node.op in COMPARISONS and node.dims)
+    return all(values.says_both(nodes[n]) for n in compared)
+
+
+def hits(program: Program, pool: Pool, targets: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Every choice of pool tensors, one per output, with the outputs' values.
+
+    A looped tensor is stored tile by tile, so the output must have the dimension of the loop.
+    """
+    choices: list[list[int]] = []
+    for output, target in zip(program.outputs, targets, strict=True):
+        dims = [d for expr in output.index for d in expr.dims()]
+        found = list(pool.with_value(target))
+        choices.append([n for n in found if pool[n].looped in (None, *dims)])
+    return product(*choices)
+
+
+def holds(
+    derivation: Derivation,
+    values: Values,
+    targets: Sequence[int],
+    given: Mapping[str, int] | None = None,
+) -> bool:
+    """Whether the derivation gives the outputs' values on inputs that it was not found with.
+
+    ``given`` has the values of what earlier kernels store.
+    """
+    try:
+        done = replay(derivation, values, given)
+    except DivisionByZero:
+        return False
+    return all(done[o] == t for o, t in zip(derivation.outputs, targets, strict=True))
+
+
+def replay(
+    derivation: Derivation, values: Values, given: Mapping[str, int] | None = None
+) -> tuple[int, ...]:
+    """The value of each step."""
+    stored = given or {}
+    done: list[int] = []
+    for step in derivation.steps:
+        args = tuple(done[a] for a in step.args)
+        if isinstance(step.attr, Access) and step.attr.tensor in stored:
+            done.append(stored[step.attr.tensor])
+        elif not step.args:
+            done.append(values.leaf(_leaf(step.op, step.attr, step.dims)))
+        elif step.is_accumulator:
+            axes = [values.space.axes[d][0] for d in _dims(step.attr)]
+            done.append(values.reduce(step.op.removeprefix("accum_"), args[0], axes))
+        elif step.op in ("sum", "max", "matmul"):
+            # In its own loop a dimension is reduced over its tile, elsewhere over all of it.
+            axes = [
+                axis
+                for d in _dims(step.attr)
+                for axis in values.space.axes[d][1 if d == step.looped else 0 :]
+            ]
+            if step.op == "matmul":
+                done.append(values.contract(args, axes))
+            else:
+                done.append(values.reduce(step.op, args[0], axes))
+        else:
+            done.append(values.apply(step.op, args))
+    return tuple(done)
+
+
+def _leaf(op: str, attr: Attr, dims: tuple[str, ...]) -> Node:
+    return Node(op, (), attr, dims)
+
+
+def _dims(attr: Attr) -> tuple[str, ...]:
+    assert isinstance(attr, tuple)
+    return tuple(map(str, attr))

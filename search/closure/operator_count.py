@@ -1,0 +1,48 @@
+"""How many operators a kernel needs up to a tensor, and a bound on that.
+
+Loads, constants and sizes are none; every other step of a block is one, a sum over a tile and its
+accumulator being two. A shared tensor counts once. The least number is hard to find (it is that of
+a smallest acyclic graph), so each tensor keeps one derivation, the smallest that its operands' own
+ones make together: the count is that of a real derivation, and sometimes not of the least one.
+"""
+
+from __future__ import annotations
+
+from mirage_py.search.closure.pool import Alternative
+
+
+class OperatorCount:
+    """The counts in one pool. Without a bound (``most`` is None) nothing is counted."""
+
+    def __init__(self, most: int | None) -> None:
+        self.most = most
+        # For each tensor those that one derivation of it computes, itself included.
+        self._computed: dict[int, frozenset[int]] = {}
+
+    def allows(self, way: Alternative) -> bool:
+        """Whether a tensor that is made in this way is within the bound."""
+        if self.most is None or not way.args:
+            return True
+        return len(self._operands(way)) < self.most
+
+    def note(self, number: int, way: Alternative) -> bool:
+        """Take in a way to make a tensor; whether fewer operators are known to do now."""
+        if self.most is None:
+            return False
+        computed = self._operands(way) | {number} if way.args else frozenset[int]()
+        known = self._computed.get(number)
+        if known is not None and len(known) <= len(computed):
+            return False
+        self._computed[number] = computed
+        return True
+
+    def is_full(self, number: int) -> bool:
+        """Whether whatever is made of a tensor of the pool is beyond the bound."""
+        return self.most is not None and len(self._computed[number]) >= self.most
+
+    def least(self, number: int) -> int:
+        """The count of a tensor that is in the pool; 0 without a bound."""
+        return 0 if self.most is None else len(self._computed[number])
+
+    def _operands(self, way: Alternative) -> frozenset[int]:
+        return frozenset[int]().union(*(self._computed[a] for a in way.args))

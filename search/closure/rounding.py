@@ -1,0 +1,188 @@
+"""Which ways to make a tensor rounding spoils: they leave a pool before anything is extracted.
+
+Equal values are one tensor of a pool, whatever rounding makes of each way to it. The cheapest way
+to a variance is the difference of a mean square and a squared mean, and where extraction takes the
+cheapest, all others are lost. So each way is tried on floats: in float64, and in numbers of the
+precision of float32 (their range is that of float64: what overflows is for the stabiliser and the
+float screen). A way stays whose error is no multiple of the best way's, or of the program's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mirage_py.search.closure.pool import Alternative, Pool
+from mirage_py.search.space.leaves import SCALAR_LEAVES, TENSOR_LEAVES
+from mirage_py.search.space.spaces import Space
+from mirage_py.search.space.values import Values, evaluate
+from mirage_py.ugraph.interpret.buffers import FloatArray
+from mirage_py.ugraph.ir.dtypes import BOOL, F32, I32, DType
+from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.verify.rounding.kernel_meaning import KernelMeaning, common_half, with_bits_of
+from mirage_py.verify.rounding.rounding_inputs import rounding_sets
+
+_BEST_ERRORS = 8.0
+_ROUNDINGS = 8.0
+_NOTHING = 1e-30
+
+
+@dataclass(slots=True)
+class _Known:
+    """A value in float64 and as the best way gives it, and for each set of inputs its error."""
+
+    exact: FloatArray
+    rounded: FloatArray
+    error: FloatArray
+    own: FloatArray | None = None
+
+
+class Rounding:
+    """What rounding does to the values of one draw."""
+
+    def __init__(self, program: Program, values: Values) -> None:
+        self._space = values.space
+        self._operands = common_half(program)
+        self._roundoff = max(o.tensor.dtype.unit_roundoff for o in program.outputs)
+        self._meaning = KernelMeaning(np.float64, 1)
+        self._known: dict[int, _Known] = {}
+        leaves = [n for n in program.nodes if n.op in TENSOR_LEAVES]
+        drawn = _drawn(program, leaves, self._space)
+        numbers = evaluate(program, values)
+        for position, node in enumerate(program.nodes):
+            number = numbers[position]
+            if number in self._known:
+                continue
+            if node.op in TENSOR_LEAVES:
+                exact = rounded = drawn[node]
+            elif node.op in SCALAR_LEAVES:
+                exact = rounded = self._scalar(node.op, str(node.attr))
+            elif node.op == "cast":
+                continue
+            else:
+                reduced = node.reduced if node.op in ("sum", "max", "matmul") else ()
+                axes = [x for d in reduced for x in self._space.axes[d]]
+                args = tuple(numbers[a] for a in node.args)
+                exact, rounded = self._made(node.op, args, axes)
+            error = _errors(rounded, exact)
+            self._known[number] = _Known(exact, rounded, error, error)
+
+    def prune(self, pool: Pool) -> list[tuple[int, Alternative]]:
+        """Take the ways out of the pool that rounding spoils; what was taken, by tensor."""
+        removed: list[tuple[int, Alternative]] = []
+        for number, tensor in enumerate(pool.tensors):
+            errors = [self._error(pool, number, way) for way in tensor.alternatives]
+            known = self._known.get(tensor.value)
+            if known is None or len(errors) < 2:
+                continue
+            own = known.error if known.own is None else np.maximum(known.error, known.own)
+            scale = _largest(known.exact)
+            allowed = _BEST_ERRORS * own + _ROUNDINGS * self._roundoff * scale + _NOTHING
+            spoilt = [
+                w
+                for w, e in zip(tensor.alternatives, errors, strict=True)
+                if e is not None and (e > allowed).any()
+            ]
+            if len(spoilt) < len(errors):
+                removed += [(number, w) for w in spoilt]
+                tensor.alternatives = [w for w in tensor.alternatives if w not in spoilt]
+        return removed
+
+    def _error(self, pool: Pool, number: int, way: Alternative) -> FloatArray | None:
+        """The error of a way on each set of inputs, None where it is not known."""
+        tensor = pool[number]
+        args = tuple(pool[a].value for a in way.args)
+        known = self._known.get(tensor.value)
+        if not way.args:
+            if known is None and way.op in SCALAR_LEAVES:
+                exact = self._scalar(way.op, str(way.attr))
+                self._known[tensor.value] = _Known(exact, exact, _errors(exact, exact))
+            return None
+        if any(a not in self._known for a in args):
+            return None
+        exact, rounded = self._made(way.op, args, self._axes(way, tensor.looped))
+        if known is None:
+            error = _errors(rounded, exact)
+            self._known[tensor.value] = _Known(exact, rounded, error)
+            return error
+        if known.own is None:
+            # Where one way divides by zero and another does not, the value is what that gives.
+            known.exact = np.where(np.isfinite(known.exact), known.exact, exact)
+            known.error = _errors(known.rounded, known.exact)
+        error = _errors(rounded, known.exact)
+        scale = _largest(known.exact) + _NOTHING
+        if (error / scale).max() < (known.error / scale).max():
+            known.rounded, known.error = rounded, error
+        return error
+
+    def _axes(self, way: Alternative, looped: str | None) -> list[int]:
+        if not isinstance(way.attr, tuple):
+            return []
+        dims = [str(d) for d in way.attr]
+        if way.op.startswith("accum_"):
+            return [self._space.axes[d][0] for d in dims]
+        # In its own loop a dimension is reduced over its tile, elsewhere over all of it.
+        return [x for d in dims for x in self._space.axes[d][1 if d == looped else 0 :]]
+
+    def _made(
+        self, op: str, args: tuple[int, ...], axes: Sequence[int]
+    ) -> tuple[FloatArray, FloatArray]:
+        exact = self._applied(op, [self._known[a].exact for a in args], axes)
+        operands = [self._known[a].rounded for a in args]
+        if op == "matmul" and self._operands is not None:
+            operands = [with_bits_of(self._operands, x) for x in operands]
+        rounded = self._applied(op, operands, axes)
+        return exact, rounded if rounded.dtype == np.bool_ else with_bits_of(F32, rounded)
+
+    def _applied(self, op: str, args: Sequence[FloatArray], axes: Sequence[int]) -> FloatArray:
+        meaning = self._meaning
+        with np.errstate(all="ignore"):
+            if op == "matmul":
+                return meaning.contract(args[0], args[1], axes)
+            if op.removeprefix("accum_") == "sum":
+                return meaning.sum(args[0], axes)
+            if op.removeprefix("accum_") == "max":
+                return meaning.max(args[0], axes)
+            return meaning.apply(op, None, args)
+
+    def _scalar(self, op: str, text: str) -> FloatArray:
+        number = float(text) if op == "const" else float(self._space.extent(text))
+        return np.full((1,) * self._space.rank, number)
+
+
+def _drawn(program: Program, leaves: Sequence[Node], space: Space) -> dict[Node, FloatArray]:
+    """Every leaf on all sets of inputs, which are the first axis."""
+    tensors = [
+        Tensor(f"{n}", tuple(space.extent(d) for d in space.dims if d in leaf.dims), dtype)
+        for n, leaf in enumerate(leaves)
+        for dtype in [_type(program, leaf)]
+    ]
+    sets = [arrays for _, arrays in rounding_sets(tensors, 0)]
+    return {
+        leaf: np.stack([s[t.name] for s in sets]).reshape(len(sets), *space.shape(leaf.dims)[1:])
+        for leaf, t in zip(leaves, tensors, strict=True)
+    }
+
+
+def _type(program: Program, leaf: Node) -> DType:
+    if leaf.op == "load":
+        return program.tensors[leaf.access.tensor].dtype
+    return BOOL if leaf.op == "mask" else I32
+
+
+def _errors(rounded: FloatArray, exact: FloatArray) -> FloatArray:
+    """The largest error on each set of inputs, where there is a value."""
+    with np.errstate(all="ignore"):
+        distance = np.abs(np.subtract(rounded, exact, dtype=np.float64))
+        distance = np.where(np.isfinite(rounded), distance, np.inf)
+    return _largest(np.where(np.isfinite(exact), distance, 0.0), finite=False)
+
+
+def _largest(values: FloatArray, *, finite: bool = True) -> FloatArray:
+    sizes = np.abs(np.asarray(values, np.float64))
+    if finite:
+        sizes = np.where(np.isfinite(sizes), sizes, 0.0)
+    return np.asarray(sizes.reshape(len(sizes), -1).max(axis=1))

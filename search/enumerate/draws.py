@@ -1,0 +1,104 @@
+"""What every step over one draw of random inputs shares: values, targets, checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from mirage_py.search.closure.closure import Closure, Given, Ground
+from mirage_py.search.closure.hits import draw
+from mirage_py.search.closure.pool import Alternative, Pool
+from mirage_py.search.closure.rounding import Rounding
+from mirage_py.search.extract.task import Outcome, Task
+from mirage_py.search.space.spaces import (
+    Configuration,
+    has_pieces,
+    representative_space,
+    shortest_space,
+)
+from mirage_py.search.space.values import Values
+from mirage_py.ugraph.field import FIELDS
+
+# The rule of a way that gives the value, but not its digits.
+_SPOILT = "rounding: another way to the same value keeps digits that this one loses"
+
+Check = tuple[Values, tuple[int, ...]]
+
+
+class OutOfTimeError(Exception):
+    """Time was up before a pool was closed; half of it is of no use."""
+
+
+class Draw:
+    """One draw of the inputs of a task.
+
+    ``checks`` are another field, other extents, other inputs: what holds there as well is no
+    coincidence. Raises DivisionByZero where another draw is needed.
+    """
+
+    def __init__(self, task: Task, seed: int, *, skip_divisions: bool) -> None:
+        self.task = task
+        program, parts = task.program, task.variant.parts
+        space = representative_space(program, 0, parts)
+        self.values, self.targets = draw(program, space, FIELDS[0], seed)
+        spaces = [representative_space(program, 1, parts)]
+        if has_pieces(program):
+            spaces.append(shortest_space(program, parts))
+        self.checks: list[Check] = [draw(program, s, FIELDS[1], seed) for s in spaces]
+        # Among all combinations is x / (y - y), whatever the draw.
+        self._skip_divisions = skip_divisions or task.limits.pruning == "none"
+        self._buildable = tuple(dict.fromkeys(frozenset(n.dims) for n in program.nodes))
+        self.rounding = Rounding(program, self.values)
+        self.outcome = Outcome()
+        self.stop: Callable[[], bool] = lambda: False
+
+    def begin(self, stop: Callable[[], bool]) -> Outcome:
+        """A fresh outcome, which everything goes to from now on."""
+        self.outcome, self.stop = Outcome(), stop
+        return self.outcome
+
+    def stopped(self) -> bool:
+        """Whether time is up; then the outcome is not exhausted."""
+        if self.stop():
+            self.outcome.stopped = True
+            self.outcome.exhausted = False
+        return self.outcome.stopped
+
+    def close(
+        self,
+        configuration: Configuration,
+        given: Sequence[Given] = (),
+        hidden: Sequence[str] = (),
+    ) -> Pool:
+        """The pool of a kernel that reads the program's leaves and the ``given`` tensors.
+
+        Leaves with one of the ``hidden`` dimensions are not read. Raises OutOfTimeError.
+        """
+        task, counter = self.task, self.outcome.counter
+        leaves = tuple(x for x in task.form.leaves if not any(d in hidden for d in x.dims))
+        ground = Ground(
+            task.table,
+            leaves,
+            self._buildable,
+            task.limits.max_loops,
+            task.limits.max_tensors,
+            self._skip_divisions,
+            task.limits.max_operators,
+            task.limits.merging,
+        )
+        closure = Closure(ground, self.values, configuration, counter, given)
+        closed = closure.run(self.stop)
+        counter.configurations += 1
+        counter.tensors += len(closure.pool)
+        if not closed:
+            if self.stopped():
+                raise OutOfTimeError
+            most = task.limits.max_tensors
+            self.outcome.give_up(f"the pool outgrew {most} tensors ({configuration})")
+        for number, way in self.rounding.prune(closure.pool):
+            counter.prune(_SPOILT, partial(_described, closure.pool, number, way, configuration))
+        return closure.pool
+
+
+def _described(pool: Pool, number: int, way: Alternative, configuration: Configuration) -> str:
+    return f"{pool.formula(way)} for {pool.formula(pool[number].alternatives[0])} ({configuration})"

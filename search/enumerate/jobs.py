@@ -1,0 +1,172 @@
+"""The pieces a search is cut into: independent of each other, so that they can run anywhere.
+
+A job is one ring of laws, one variant of the program, and one last kernel (a configuration of it).
+What jobs of one ring and variant share, the class table and the first kernels' pools, is made once
+in each process and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from threading import Lock
+
+from mirage_py.axioms.saturation.saturate import saturate
+from mirage_py.axioms.terms.law import Ring
+from mirage_py.search.enumerate.chains import TwoKernels
+from mirage_py.search.enumerate.draws import Draw, OutOfTimeError
+from mirage_py.search.enumerate.explore import OneKernel
+from mirage_py.search.extract.task import Outcome, SearchLimits, Task
+from mirage_py.search.space.abstraction import abstract
+from mirage_py.search.space.no_pruning import one_class
+from mirage_py.search.space.spaces import Configuration
+from mirage_py.search.space.variants import Variant, variants
+from mirage_py.ugraph.field import DivisionByZero
+from mirage_py.ugraph.ir.program import Program
+
+# Draws of the inputs: another one where two different tensors happened to agree, or a divisor to
+# be zero.
+_DRAWS = 8
+
+# Threads that search the same program share its draws, and a draw writes to one outcome.
+_ONE_AT_A_TIME = Lock()
+
+Stop = Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """``split`` names the variant. ``kernels`` is 1, or 2 for a last kernel that another one feeds;
+    ``configuration`` is that of the last kernel, None for a library call.
+    """
+
+    ring: Ring
+    split: str | None
+    kernels: int
+    configuration: Configuration | None
+
+    def __str__(self) -> str:
+        variant = f"split {self.split}" if self.split else "whole"
+        last = self.configuration if self.configuration is not None else "library call"
+        return f"{self.ring} ring, {variant}, {self.kernels} kernels, last: {last}"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all jobs of a search have in common. It is a value: other processes are sent it."""
+
+    program: Program
+    seed: int
+    limits: SearchLimits
+
+
+def jobs_of(setting: Setting) -> Iterator[Job]:
+    """All jobs, in order of their results."""
+    for ring in setting.limits.rings:
+        for variant in variants(setting.program):
+            yield from _jobs_of_variant(setting, ring, variant)
+
+
+def _jobs_of_variant(setting: Setting, ring: Ring, variant: Variant) -> Iterator[Job]:
+    limits = setting.limits
+    if variant.split is None:
+        for configuration in OneKernel.configurations(variant.program, limits):
+            yield Job(ring, None, 1, configuration)
+    if limits.max_kernels < 2:
+        return
+    if variant.split is None:
+        yield Job(ring, None, 2, None)
+    for configuration in TwoKernels.configurations(variant, limits):
+        yield Job(ring, variant.split, 2, configuration)
+
+
+def run(setting: Setting, job: Job, stop: Stop) -> Outcome:
+    """The outcome of the first draw of inputs that shows no coincidence, or of the last one.
+
+    Raises MirageError or DivisionByZero for a program without an abstract form, or without a value
+    in a field.
+    """
+    with _ONE_AT_A_TIME:
+        for number in range(_DRAWS):
+            last = number == _DRAWS - 1
+            try:
+                outcome = _attempt(setting, job, number, stop, skip_divisions=last)
+            except DivisionByZero:
+                if last:
+                    raise
+                continue
+            if not outcome.refuted or outcome.stopped or last:
+                return outcome
+    raise AssertionError("the last draw returns")
+
+
+def _attempt(
+    setting: Setting, job: Job, number: int, stop: Stop, *, skip_divisions: bool
+) -> Outcome:
+    task = task_of(setting, job.ring, job.split)
+    draw = _draw(setting, job.ring, job.split, number, skip_divisions)
+    outcome = draw.begin(stop)
+    if job.split is None:
+        outcome.classes, outcome.saturated = task.table.classes, task.table.saturated
+    if job.ring != setting.limits.rings[0]:
+        first = task_of(setting, setting.limits.rings[0], job.split)
+        if first.table.saturated and first.table.size == task.table.size:
+            return outcome  # its laws had nothing to add, so it is the first ring again
+    if not task.table.saturated:
+        outcome.give_up(f"saturation stopped at the bound on {task.table.bound} ({task.variant})")
+    try:
+        if job.kernels == 1:
+            assert job.configuration is not None
+            OneKernel(draw).explore(job.configuration)
+        else:
+            pairs = _two_kernels(draw)
+            _explore_pairs(setting, job, pairs, outcome)
+    except OutOfTimeError:
+        outcome.stopped, outcome.exhausted = True, False
+    return outcome
+
+
+def _explore_pairs(setting: Setting, job: Job, pairs: TwoKernels, outcome: Outcome) -> None:
+    # What the first kernels' closures did is told by the job that every variant begins with.
+    variant = pairs.task.variant
+    if job == next(j for j in _jobs_of_variant(setting, job.ring, variant) if j.kernels == 2):
+        outcome.counter.add(pairs.handover.counter)
+    outcome.exhausted &= pairs.handover.exhausted
+    if job.configuration is None:
+        pairs.explore_library_ends()
+    else:
+        pairs.explore(job.configuration)
+
+
+@lru_cache(maxsize=32)
+def task_of(setting: Setting, ring: Ring, split: str | None) -> Task:
+    """The class table of a ring for a variant."""
+    variant = next(v for v in variants(setting.program) if v.split == split)
+    form = abstract(variant.program, variant.parts)
+    limits = setting.limits
+    table = saturate(
+        form.roots,
+        form.leaf_axes,
+        axes=form.axes,
+        ring=ring,
+        rounds=limits.rounds,
+        max_nodes=limits.max_nodes,
+    )
+    if limits.pruning == "none":
+        table = one_class(table)
+    return Task(variant, form, table, limits)
+
+
+@lru_cache(maxsize=32)
+def _draw(
+    setting: Setting, ring: Ring, split: str | None, number: int, skip_divisions: bool
+) -> Draw:
+    task = task_of(setting, ring, split)
+    return Draw(task, setting.seed * _DRAWS + number, skip_divisions=skip_divisions)
+
+
+@lru_cache(maxsize=32)
+def _two_kernels(draw: Draw) -> TwoKernels:
+    """By the draw itself, not by what it was made from: it writes to that draw's outcome."""
+    return TwoKernels(draw)

@@ -1,0 +1,53 @@
+"""Who runs the jobs of a search: this process, one after the other, or something else.
+
+A runner hands every finished job to ``done``, in any order, and leaves out what it has no time for.
+The pool of processes is in mirage_py.pipeline.pools.search_pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from mirage_py.errors import MirageError
+from mirage_py.search.enumerate.jobs import Job, Setting, Stop, run
+from mirage_py.search.extract.task import Outcome
+from mirage_py.ugraph.field import DivisionByZero
+
+Done = Callable[[Job, Outcome], None]
+
+
+class Runner(Protocol):
+    """Runs jobs until all are done, or until ``stop`` says so or ``deadline`` has passed."""
+
+    def __call__(
+        self,
+        setting: Setting,
+        jobs: Sequence[Job],
+        *,
+        stop: Stop,
+        deadline: float | None,
+        done: Done,
+    ) -> None: ...
+
+
+def run_here(
+    setting: Setting, jobs: Sequence[Job], *, stop: Stop, deadline: float | None, done: Done
+) -> None:
+    """Run the jobs in this process, in their order."""
+    del deadline  # ``stop`` knows it
+    for job in jobs:
+        outcome = run_safely(setting, job, stop)
+        done(job, outcome)
+        if outcome.stopped:
+            return
+
+
+def run_safely(setting: Setting, job: Job, stop: Stop) -> Outcome:
+    """The outcome of a job; where it cannot be run at all, the reason and no families."""
+    try:
+        return run(setting, job, stop)
+    except (MirageError, DivisionByZero) as error:
+        outcome = Outcome()
+        outcome.give_up(str(error))
+        return outcome

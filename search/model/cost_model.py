@@ -1,0 +1,247 @@
+"""How long a kernel takes, predicted from its tiles: a roofline with latency and waves.
+
+A block's iteration costs what its slowest resource needs: tensor cores, plain cores, its share of
+the cache's bandwidth, shared memory, or its own chain of dependent steps and the latency that its
+ring of buffers does not hide. Resident blocks share an SM. The sum over waves and the bytes that
+must cross the memory bus hide one another, but for their ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass
+
+from mirage_py.codegen.cuda.analysis.row_reductions import SUMS
+from mirage_py.search.model.contraction_work import contraction_flops
+from mirage_py.search.model.footprint import Footprint, registers
+from mirage_py.search.model.kernel_load import QUARTERS, KernelLoad, SectionLoad, WarpedKernel
+from mirage_py.search.model.model_constants import ModelConstants, constants_of
+from mirage_py.search.tilings.residency import moved_bytes
+from mirage_py.search.tilings.tiled_kernel import TiledKernel
+from mirage_py.targets import Target
+from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.program import Program
+
+_MAX_BLOCKS_PER_SM = 32
+_MAX_THREADS_PER_SM = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A prediction for one kernel; ``bound`` names what limits it.
+
+    A library call has no blocks of ours and an empty footprint.
+    """
+
+    time_us: float
+    footprint: Footprint
+    blocks: int
+    blocks_per_sm: int
+    bound: str
+
+
+def lower_bound_us(program: Program, target: Target, kernels: int = 1) -> float:
+    """No plan of at least ``kernels`` kernels is faster: every input is read once, every output
+    written once, every contraction runs at the tensor cores' rate where no mask hides it, and
+    kernels that wait for one another take a launch each. What goes between kernels only adds to it.
+    """
+    moved = sum(t.bytes for t in program.tensors.values())
+    flops = contraction_flops(program)
+    return max(
+        moved / target.dram_bytes_per_us,
+        flops / target.tensor_flops_per_us,
+        kernels * target.launch_us,
+    )
+
+
+class KernelModel:
+    """Predicts one tiled kernel under any launch options.
+
+    ``in_cache`` names the tensors that the L2 holds already or that never leave it.
+    """
+
+    def __init__(self, kernel: TiledKernel, target: Target, in_cache: Collection[str] = ()) -> None:
+        self.kernel = kernel
+        self.target = target
+        self.blocks = kernel.tiling.grid_blocks
+        self._moved = moved_bytes(kernel.scope, kernel.body.passes, in_cache, target)
+        self.memory_us = self._moved / target.dram_bytes_per_us
+        self._registers: dict[tuple[int, str], int] = {}
+        self._warped: dict[tuple[int, str, str], WarpedKernel] = {}
+        self._estimates: dict[Hashable, Estimate] = {}
+
+    def estimate(self, options: LaunchOptions) -> Estimate:
+        """The prediction; its time is infinite where the kernel does not fit the target."""
+        # Most flags are nothing to the model.
+        key = *_warped_by(options), options.num_stages
+        if key not in self._estimates:
+            known = constants_of(self.target)
+            self._estimates[key] = estimate(self.load(options), self.target, known)
+        return self._estimates[key]
+
+    def load(self, options: LaunchOptions) -> KernelLoad:
+        """What the kernel asks of the target, whatever the model makes of it."""
+        target = self.target
+        warped = self._under(options)
+        need = warped.footprint(options.num_stages)
+        resident = _blocks_per_sm(need, options, target)
+        cluster = self.kernel.tiling.cluster_blocks
+        # Blocks of a cluster start together: what is left of the SMs has no room for one.
+        sms = target.sms_for_clusters(cluster)
+        per_sm = min(resident, -(-self.blocks // sms))
+        waves = max(1, -(-self.blocks // (sms * per_sm))) if per_sm else 0
+        return KernelLoad(
+            need,
+            self.blocks,
+            resident,
+            per_sm,
+            waves,
+            options.num_warps,
+            self._moved,
+            warped.sections if per_sm else (),
+            warped.slots(options.num_stages) if per_sm else (),
+            cluster,
+        )
+
+    def _under(self, options: LaunchOptions) -> WarpedKernel:
+        key = warps, _, sums = _warped_by(options)
+        if key not in self._warped:
+            # Registers are the same for every order of axes.
+            if (warps, sums) not in self._registers:
+                self._registers[warps, sums] = registers(self.kernel, options)
+            own = self._registers[warps, sums]
+            self._warped[key] = WarpedKernel(self.kernel, options, self.target, own)
+        return self._warped[key]
+
+
+def _warped_by(options: LaunchOptions) -> tuple[int, str, str]:
+    """What a prediction depends on besides the depths of pipelines."""
+    return options.num_warps, options.flag("axes"), options.flag(SUMS)
+
+
+def estimate(load: KernelLoad, target: Target, constants: ModelConstants) -> Estimate:
+    """The model's prediction for a kernel that asks this much."""
+    if load.per_sm == 0:
+        return Estimate(float("inf"), load.footprint, load.blocks, 0, "does not fit")
+    memory_us = load.moved_bytes / (target.dram_bytes_per_us * constants.dram)
+    wave_us, bound = _wave(load, memory_us, target, constants)
+    # Until the memory is busy, and when the last blocks end, it idles.
+    memory_us += constants.ramp * target.memory_latency_us
+    if memory_us > load.waves * wave_us:
+        bound = "memory"
+    slower, faster = sorted((memory_us, load.waves * wave_us), reverse=True)
+    total = slower * (1 + (faster / slower) ** constants.power) ** (1 / constants.power)
+    total += target.launch_us
+    total += constants.cluster_us if load.cluster_blocks > 1 else 0.0
+    # Between two blocks on an SM it waits, unless another one is at work there.
+    total += (load.waves - 1) / load.per_sm * constants.restart_us
+    # The rate of the memory is what a good kernel reaches, its start included.
+    total = max(total, load.moved_bytes / target.dram_bytes_per_us)
+    return Estimate(total, load.footprint, load.blocks, load.resident, bound)
+
+
+def _wave(
+    load: KernelLoad, memory_us: float, target: Target, constants: ModelConstants
+) -> tuple[float, str]:
+    """Time of one wave of blocks on every SM, and what bounds its longest part."""
+    total = 0.0
+    worst = (0.0, "latency")
+    reads = sum(s.iterations for s in load.sections if s.cache_bytes)
+    arrival_us = memory_us / load.waves / max(1, reads)
+    for section, slots in zip(load.sections, load.slots, strict=True):
+        parts = _iteration_times(section, slots, load, arrival_us, target, constants)
+        slowest = max(parts)
+        iteration_us = slowest + constants.overlap * (sum(parts) - slowest)
+        time_us = section.iterations * iteration_us
+        time_us += section.late_sums * constants.sync_us
+        if slots:
+            time_us += target.memory_latency_us * constants.latency
+        total += time_us
+        if time_us > worst[0]:
+            worst = (time_us, _RESOURCES[parts.index(slowest)])
+    return total, worst[1]
+
+
+def _blocks_per_sm(need: Footprint, options: LaunchOptions, target: Target) -> int:
+    threads = 32 * options.num_warps
+    if need.smem_bytes > target.smem_per_block_bytes:
+        return 0
+    if need.registers_per_thread > target.max_registers_per_thread:
+        return 0
+    return min(
+        _MAX_BLOCKS_PER_SM,
+        _MAX_THREADS_PER_SM // threads,
+        target.smem_per_sm_bytes // (need.smem_bytes + 1024),
+        target.registers_per_sm // (max(32, need.registers_per_thread) * threads),
+    )
+
+
+_RESOURCES = ("tensor cores", "plain cores", "cache", "shared memory", "latency")
+
+
+def _iteration_times(
+    section: SectionLoad,
+    slots: int,
+    load: KernelLoad,
+    arrival_us: float,
+    target: Target,
+    constants: ModelConstants,
+) -> list[float]:
+    """Time of one iteration by resource; the latency is one block's chain of dependent steps.
+
+    A buffer of the ring is asked for, its bytes arrive (``arrival_us`` if the memory is the
+    bottleneck), and it is worked on: that takes a turn, in which every slot is filled once.
+    """
+    plain_us, group_us = _product_us(section, target, constants)
+    rate = _vector_rate(target)
+    vector_ops = section.vector_ops + constants.reduced_ops * section.reduced
+    cache_rate = target.l2_bytes_per_us * constants.cache / target.sms
+    cache_us = load.per_sm * section.cache_bytes / cache_rate
+    chain = _chain_us(section, load, target, constants)
+    latency_us = target.memory_latency_us * constants.latency
+    if not section.cache_bytes:
+        waited = chain
+    elif slots == 0:
+        waited = chain + latency_us
+    elif section.stalls:
+        waited = chain + constants.stall * latency_us
+    else:
+        turn = latency_us + constants.transfer * max(cache_us, arrival_us) + chain
+        waited = max(chain, turn / slots)
+    return [
+        load.per_sm * (plain_us + group_us),
+        load.per_sm * vector_ops / (rate * constants.joint_issue),
+        cache_us,
+        load.per_sm * section.operand_bytes / constants.operand_bytes_per_us,
+        waited,
+    ]
+
+
+def _chain_us(
+    section: SectionLoad, load: KernelLoad, target: Target, constants: ModelConstants
+) -> float:
+    """One block's steps in one iteration, one after the other, once its operands are there."""
+    plain_us, group_us = _product_us(section, target, constants)
+    alone = min(1.0, load.num_warps / QUARTERS)
+    vector_ops = section.vector_ops + constants.reduced_ops * section.reduced
+    return (
+        group_us / alone
+        + plain_us
+        + vector_ops / (_vector_rate(target) * alone * constants.single_issue)
+        + section.barriers * constants.step_us
+        + section.sums * constants.sync_us
+    )
+
+
+def _product_us(
+    section: SectionLoad, target: Target, constants: ModelConstants
+) -> tuple[float, float]:
+    """Time of an SM's tensor cores for mma.sync products and for warp-group ones."""
+    rate = target.tensor_flops_per_us / target.sms
+    plain_rate = rate * (constants.plain_mma if target.capability >= 90 else 1.0)
+    return section.plain_flops / plain_rate, section.group_flops / rate
+
+
+def _vector_rate(target: Target) -> float:
+    """Operations of an SM; a fused multiply-add counts as two flops, but is one of them."""
+    return target.vector_flops_per_us / target.sms / 2

@@ -1,0 +1,165 @@
+"""What a tiled kernel asks of the target under launch options, before any constant of a model.
+
+Most of it does not depend on the depths of pipelines, of which ranking tries many with the same
+warps: that is counted once (``WarpedKernel``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from mirage_py.codegen.tiling.axis_order import REVERSED
+from mirage_py.search.model.footprint import (
+    WARP_GROUP_ROWS,
+    Footprint,
+    SharedMemory,
+    is_pipelined,
+    is_warp_group_dot,
+    shared_memory,
+)
+from mirage_py.search.model.warps import joined_warps, warp_tile
+from mirage_py.search.tilings.tiled_kernel import SectionWork, TiledKernel
+from mirage_py.targets import Target
+from mirage_py.ugraph.ir.plan import LaunchOptions
+
+_HALF_BYTES = 2
+# An SM has four quarters, each with tensor cores and plain cores of its own.
+QUARTERS = 4
+# Operations on an element that is computed for a product: converted, combined, rounded, ...
+_COMPUTED_OPS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SectionLoad:
+    """What one iteration of a section asks of one block under given launch options.
+
+    ``group_flops`` run as warp-group products; ``plain_flops`` as others, with what warps compute
+    twice or leave idle. Of ``sums`` over a tile ``late_sums`` more wait for the end of the loop.
+    """
+
+    iterations: float
+    group_flops: float
+    plain_flops: float
+    operand_bytes: float
+    vector_ops: float
+    reduced: int
+    barriers: int
+    sums: int
+    late_sums: int
+    cache_bytes: float
+    stalls: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLoad:
+    """A tiled kernel under given launch options: all that its time follows from.
+
+    ``slots`` has for each section the number of buffers that loads run ahead by, 0 where nothing
+    does.
+    ``per_sm`` blocks share an SM in each of ``waves``; ``moved_bytes`` cross the memory bus. So
+    many blocks form a cluster, 1 where there are none.
+    """
+
+    footprint: Footprint
+    blocks: int
+    resident: int
+    per_sm: int
+    waves: int
+    num_warps: int
+    moved_bytes: int
+    sections: tuple[SectionLoad, ...]
+    slots: tuple[int, ...]
+    cluster_blocks: int = 1
+
+
+class WarpedKernel:
+    """A tiled kernel with the warps and flags of some options, its pipelines of any depth. A thread
+    takes so many ``registers``.
+    """
+
+    def __init__(
+        self, kernel: TiledKernel, options: LaunchOptions, target: Target, registers: int
+    ) -> None:
+        self._kernel = kernel
+        self._options = options
+        self._target = target
+        self._registers = registers
+
+    def footprint(self, num_stages: Sequence[int]) -> Footprint:
+        """What one block needs; no shared memory is counted where its registers do not fit."""
+        own = self._registers
+        fits = own <= self._target.max_registers_per_thread
+        return Footprint(self._shared.bytes(num_stages) if fits else 0, own)
+
+    @cached_property
+    def sections(self) -> tuple[SectionLoad, ...]:
+        """What each section asks of one block."""
+        deferred = self._kernel.deferred(self._options.num_warps)
+        return tuple(
+            _section_load(work, sum(n in deferred for n in work.sums), self._options, self._target)
+            for work in self._kernel.work(self._options)
+        )
+
+    def slots(self, num_stages: Sequence[int]) -> tuple[int, ...]:
+        """Buffers that the loads of each section run ahead by; a loop of one iteration is none."""
+        depths = iter(num_stages)
+        found = []
+        for work in self._kernel.work(self._options):
+            depth = next(depths, 1) if work.is_loop else 1
+            found.append(depth - 1 if work.iterations > 1 else 0)
+        return tuple(found)
+
+    @cached_property
+    def _shared(self) -> SharedMemory:
+        return shared_memory(self._kernel, self._options, self._target)
+
+
+def _section_load(
+    work: SectionWork, late_sums: int, options: LaunchOptions, target: Target
+) -> SectionLoad:
+    warps = options.num_warps
+    group_flops = plain_flops = 0.0
+    operand_bytes = 0.0
+    turn = -1 if options.flag("axes") == REVERSED else 1
+    plain, sides = [], []
+    for dot in work.dots:
+        rows, columns = dot.sides[::turn]
+        inner = dot.products // (rows * columns)
+        if is_warp_group_dot(dot, options, target):
+            group_flops += 2.0 * dot.products
+            # The columns are read again for every 64 rows.
+            groups = -(-rows // WARP_GROUP_ROWS)
+            operand_bytes += _HALF_BYTES * inner * groups * (WARP_GROUP_ROWS + columns)
+        else:
+            plain.append((inner, dot.operands[::turn]))
+            sides.append((rows, columns))
+    repeats = 1
+    # An operand of several products is read once.
+    fragments: dict[tuple[int, bool], float] = {}
+    for (inner, operands), (rows, columns), shares in zip(
+        plain, sides, joined_warps(sides, warps), strict=True
+    ):
+        tile = warp_tile(rows, columns, shares)
+        plain_flops += 2.0 * tile[0] * tile[1] * inner * max(QUARTERS, warps)
+        for side, extent in enumerate(tile):
+            fragments[operands[side], side == 0] = inner * extent
+        repeats = max(repeats, shares[1])
+    operand_bytes += _HALF_BYTES * warps * sum(fragments.values())
+    # Warps beside one another each compute the rows that they multiply.
+    vector_ops = work.vector_ops + _COMPUTED_OPS * work.computed * (repeats - 1)
+    return SectionLoad(
+        iterations=work.iterations,
+        group_flops=group_flops,
+        plain_flops=plain_flops,
+        operand_bytes=operand_bytes,
+        vector_ops=vector_ops,
+        reduced=work.reduced,
+        barriers=work.barriers,
+        sums=len(work.sums) - late_sums,
+        late_sums=late_sums,
+        cache_bytes=work.cache_bytes,
+        # Rows of mma.sync that lie side by side in memory are no asynchronous copy either.
+        stalls=bool(plain and turn < 0) or not all(is_pipelined(b, warps) for b in work.loads),
+    )

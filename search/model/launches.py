@@ -1,0 +1,228 @@
+"""How a tiled kernel may be launched: warps, pipeline depths, order of axes, cache hints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+from typing import Literal
+
+from mirage_py.codegen.cuda.analysis.row_reductions import BY_PRODUCER, SUMS
+from mirage_py.codegen.cuda.analysis.warp_roles import PRODUCER, PRODUCER_WARPS
+from mirage_py.codegen.cuda.epilogue.coalesced_stores import IN_ROWS
+from mirage_py.codegen.cuda.epilogue.quad_shuffles import STORES
+from mirage_py.codegen.tiling.axis_order import REVERSED
+from mirage_py.codegen.tiling.dependent_launch import (
+    DEPENDENT_LAUNCH,
+    EARLY,
+    START,
+    may_start_early,
+)
+from mirage_py.codegen.tiling.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS
+from mirage_py.codegen.tiling.tiles import Tiling
+from mirage_py.search.model.footprint import WARP_GROUP_ROWS, is_warp_group_dot
+from mirage_py.search.tilings.hopper_paths import all_ahead, pipelined
+from mirage_py.search.tilings.residency import tensors_of
+from mirage_py.search.tilings.tiled_kernel import TiledKernel
+from mirage_py.search.tilings.tilings import has_product
+from mirage_py.targets import Target
+from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
+
+BackEnd = Literal["triton", "cuda"]
+# The CUDA back end lays tiles out over warp groups.
+WARPS: Mapping[str, Sequence[int]] = {"triton": (1, 2, 4, 8), "cuda": (4, 8)}
+# Straight code without products needs no groups, and a warp by itself meets nobody.
+_STRAIGHT_WARPS = (4, 8, 2, 1)
+# The most numbers that a thread of few warps has of a tile.
+_MOST_NUMBERS = 32
+# In the order in which they are taken where the model sees no difference. A product of warp groups
+# gives its buffers back an iteration late: with 2 stages nothing is in flight while it works (split
+# attention on an H200: 47 us with 2, 31 with 3).
+STAGES = (3, 4, 2, 6)
+_MAX_LIGHT_STAGES = 3
+_USUAL = ((4, 3), (8, 2))
+_DEEPER = 2
+_STREAMED_BYTES = 2 << 20
+_EVICT = "evict:"
+
+
+def launch_options(
+    kernel: TiledKernel, backend: BackEnd = "triton", target: Target | None = None
+) -> Iterator[LaunchOptions]:
+    """The options worth a prediction for one tiling, on a target where it is known."""
+    block = kernel.block
+    flags = _cache_hints(kernel)
+    loops = [s for s in block.sections if s.loop is not None]
+    heavy = [has_product(block, s) for s in loops]
+    for order in _axis_orders(kernel):
+        chosen = tuple(sorted((*flags, ("axes", order)) if order else flags))
+        counts = _warps(kernel, backend, order)
+        for warps, stages in product(counts, STAGES if loops else (1,)):
+            # A loop without products needs few stages; more would only take shared memory.
+            depth = tuple(
+                stages if h or not any(heavy) else min(stages, _MAX_LIGHT_STAGES) for h in heavy
+            )
+            options = LaunchOptions(warps, depth, chosen)
+            if backend == "cuda" and loops and target is not None:
+                yield from _summing(kernel, options, target)
+                yield from _paths(kernel, options, target)
+            elif backend == "cuda" and kernel.dots and order != REVERSED:
+                # On an H200 the same plans took a fifth less time than with their own stores.
+                yield options.with_flag(STORES, IN_ROWS)
+            else:
+                yield options
+                if backend == "triton" and loops and target is not None:
+                    yield from _by_copy_engine(kernel, options, target)
+
+
+def warp_counts(block: BlockGraph, tiling: Tiling, backend: BackEnd) -> Sequence[int]:
+    """Numbers of warps that a kernel may have."""
+    if backend != "cuda" or block.has_loops or any(n.op == "matmul" for n in block.nodes):
+        return WARPS[backend]
+    widest = max(tiling.elements(n.dims, 0) for n in block.nodes)
+    usual = WARPS[backend]
+    return [w for w in _STRAIGHT_WARPS if w in usual or widest <= 32 * w * _MOST_NUMBERS]
+
+
+def _warps(kernel: TiledKernel, backend: BackEnd, order: str) -> Sequence[int]:
+    """Numbers of warps. In CUDA as many warp groups first as the rows of products have room for:
+    all winners with 128 rows had two on an H200, where the model sees no difference.
+    """
+    rows = [dot.rows(order) for dot in kernel.dots.values()]
+    has_two = bool(rows) and min(rows) >= 2 * WARP_GROUP_ROWS
+    return warp_counts(kernel.block, kernel.tiling, backend)[
+        :: -1 if backend == "cuda" and has_two else 1
+    ]
+
+
+def _paths(kernel: TiledKernel, options: LaunchOptions, target: Target) -> Iterator[LaunchOptions]:
+    """The options with what runs ahead. The model sees no difference; on an H200 attention was
+    fastest in this order more often than not, and narrow products without it. Where masks leave
+    blocks uneven work, kernels by hand took a fifth less time with everything than with
+    products that overlap alone.
+    """
+    if not any(is_warp_group_dot(dot, options, target) for dot in kernel.dots.values()):
+        yield options
+    elif options.flag("axes") == REVERSED:
+        yield options
+        yield pipelined(options)
+    elif kernel.is_uneven:
+        blocks = kernel.tiling.grid_blocks
+        yield all_ahead(kernel.block, options, target, blocks, is_uneven=True)
+        yield pipelined(options)
+        yield options.with_flag(PRODUCER, PRODUCER_WARPS)
+    else:
+        yield options.with_flag(PRODUCER, PRODUCER_WARPS)
+        yield pipelined(options)
+        yield options
+
+
+def _summing(
+    kernel: TiledKernel, options: LaunchOptions, target: Target
+) -> Iterator[LaunchOptions]:
+    """The options with what follows from a tile's rows alone (norms of keys) computed by the warps
+    that fetch: attention by hand took a fifth less time so on an H200 than with norms in front.
+    """
+    dots = kernel.dots.values()
+    if options.flag("axes") == REVERSED or not kernel.body.aside:
+        return
+    if any(is_warp_group_dot(dot, options, target) for dot in dots):
+        summing = options.with_flag(SUMS, BY_PRODUCER)
+        yield summing.with_flag(PRODUCER, PRODUCER_WARPS)
+        yield pipelined(summing)
+
+
+def _by_copy_engine(
+    kernel: TiledKernel, options: LaunchOptions, target: Target
+) -> Iterator[LaunchOptions]:
+    """In Triton the options with tiles fetched by descriptors, where one tile is multiplied by
+    several others: gated MLPs and queries, keys and values of long prompts were fastest so on an
+    H200, and single products without.
+    """
+    groups = [d for d in kernel.dots.values() if is_warp_group_dot(d, options, target)]
+    operands = [a for dot in groups for a in dot.operands]
+    if target.capability < COPY_ENGINE or len({*operands}) == len(operands):
+        return
+    if kernel.has_engine_tiles:
+        yield options.with_flag(COPIES, DESCRIPTORS)
+
+
+def starting_early(
+    ugraph: UGraph,
+    options: tuple[LaunchOptions, ...],
+    target: Target,
+    backend: BackEnd = "triton",
+) -> tuple[LaunchOptions, ...]:
+    """The options of all kernels, with no gap between two block graphs where the target can do
+    without: the second one is placed on the GPU while the first one runs, and waits there. In CUDA
+    the first one does so behind what lies in front of the plan.
+    """
+    if target.capability < DEPENDENT_LAUNCH:
+        return options
+    may = may_start_early(ugraph, waits_first=backend == "cuda")
+    return tuple(
+        o.with_flag(START, EARLY) if early else o for o, early in zip(options, may, strict=True)
+    )
+
+
+def keeping_for_later(
+    ugraph: UGraph, options: tuple[LaunchOptions, ...]
+) -> tuple[LaunchOptions, ...]:
+    """The options of all kernels, where none has the L2 give up what a later one reads again."""
+    found = []
+    for number, chosen in enumerate(options):
+        later = dict.fromkeys(t for k in ugraph.kernels[number + 1 :] for t in tensors_of(k))
+        flags = tuple((n, v) for n, v in chosen.flags if n.removeprefix(_EVICT) not in later)
+        found.append(replace(chosen, flags=flags))
+    return tuple(found)
+
+
+def usual_options(kernel: TiledKernel) -> Iterator[LaunchOptions]:
+    """The few that tell tilings apart: something near the best for many kernels, what takes fewest
+    registers a thread and buffers, and both with deeper pipelines, which small tiles need.
+    """
+    loops = sum(s.loop is not None for s in kernel.block.sections)
+    for order in _axis_orders(kernel):
+        yield from _usual(loops, order)
+
+
+@lru_cache
+def _usual(loops: int, order: str) -> tuple[LaunchOptions, ...]:
+    flags = (("axes", order),) if order else ()
+    return tuple(
+        LaunchOptions(warps, (stages + deeper,) * loops, flags)
+        for warps, stages in (_USUAL if loops else _USUAL[:1])
+        for deeper in ((0, _DEEPER) if loops else (0,))
+    )
+
+
+def _axis_orders(kernel: TiledKernel) -> tuple[str, ...]:
+    """The natural order of tile axes, and the reversed one where that helps a narrow product.
+
+    Warp-group products need 64 rows; where a product is narrow, swapping its operands makes its
+    wide side the rows.
+    """
+    for number, dot in kernel.dots.items():
+        roles = kernel.tiling.roles(number)
+        rows, columns = dot.sides
+        if len(roles.left) == len(roles.right) == 1 and rows < WARP_GROUP_ROWS <= columns:
+            return "", REVERSED
+    return ("",)
+
+
+def _cache_hints(kernel: TiledKernel) -> tuple[tuple[str, str], ...]:
+    """A large tensor of which each block reads its own part need not stay in the L2."""
+    block, scope = kernel.block, kernel.scope
+    gridded = [a.dim for a in block.grid if (a.tile or 1) < scope.sizes[a.dim]]
+    flags: dict[str, str] = {}
+    for _, node in block.loads():
+        tensor = scope.tensors[node.access.tensor]
+        if tensor.bytes < _STREAMED_BYTES:
+            continue
+        once = all(d in node.access.dims() for d in gridded)
+        reads = sum(n.access.tensor == tensor.name for _, n in block.loads())
+        if once and reads == 1:
+            flags[f"{_EVICT}{tensor.name}"] = "evict_first"
+    return tuple(sorted(flags.items()))

@@ -1,0 +1,69 @@
+"""What kernels cost that are not ours: library calls, and clearing a tensor to add into."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import prod
+
+from mirage_py.search.model.cost_model import Estimate
+from mirage_py.search.model.footprint import Footprint
+from mirage_py.search.model.model_constants import ModelConstants, constants_of
+from mirage_py.targets import Target
+from mirage_py.ugraph.ir.program import Tensor
+from mirage_py.ugraph.ir.ugraph import LibraryCall, UGraph
+
+# Products of float32 run on the plain cores: torch leaves TF32 off.
+_VECTOR_SHARE = 0.7
+# Tiles of the result that one block makes; fewer tiles than SMs leave SMs idle, up to what a split
+# sum regains.
+_TILE = 128
+_MAX_SPLIT = 8
+
+
+def library_estimate(
+    call: LibraryCall,
+    ugraph: UGraph,
+    target: Target,
+    in_cache: Collection[str] = (),
+    constants: ModelConstants | None = None,
+) -> Estimate:
+    """The roofline of a library call at the efficiency that such libraries reach."""
+    known = constants or constants_of(target)
+    args = [ugraph.tensors[name] for name in call.args]
+    result = ugraph.tensors[call.result]
+    moved = sum(t.bytes for t in (*args, result) if t.name not in in_cache)
+    memory_us = moved / target.dram_bytes_per_us / known.library_memory
+    cache_us = sum(t.bytes for t in (*args, result)) / target.l2_bytes_per_us
+    compute_us = _compute_us(call, args, result, target, known)
+    bound = "memory" if max(memory_us, cache_us) >= compute_us else "tensor cores"
+    time_us = max(memory_us, cache_us, compute_us) + target.launch_us + known.library_us
+    return Estimate(time_us, Footprint(0, 0), 0, 0, bound)
+
+
+def clearing_us(tensor: Tensor, target: Target, in_cache: Collection[str] = ()) -> float:
+    """Setting a tensor to zero: a launch of its own before the kernel that adds to it."""
+    rate = target.l2_bytes_per_us if tensor.name in in_cache else target.dram_bytes_per_us
+    return tensor.bytes / rate + target.launch_us
+
+
+def matmul_flops(args: list[Tensor], result: Tensor) -> float:
+    """Of a batched product of row-major tensors."""
+    return 2.0 * result.elements * args[0].shape[-1]
+
+
+def _compute_us(
+    call: LibraryCall,
+    args: list[Tensor],
+    result: Tensor,
+    target: Target,
+    constants: ModelConstants,
+) -> float:
+    if call.op != "matmul":
+        return result.elements / target.vector_flops_per_us
+    flops = matmul_flops(args, result)
+    if not all(t.dtype.is_half for t in args):
+        return flops / target.vector_flops_per_us / _VECTOR_SHARE
+    *batch, rows, columns = result.shape
+    tiles = prod(batch) * -(-rows // _TILE) * -(-columns // _TILE)
+    used = min(1.0, _MAX_SPLIT * tiles / target.sms)
+    return flops / target.tensor_flops_per_us / constants.library_tensor / used

@@ -1,0 +1,90 @@
+"""What the cost model guesses of a GPU: the figures that no data sheet has.
+
+All of them are fitted at once to plans measured on an H200 (``python -m
+benchmarks.calibration.calibrate``) and rounded, so none alone is a measurement of what its name
+says: it is the value with which the whole model ranks well. ``stall`` is set by hand, between what
+plans of RMSNorm and of LoRA ask for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mirage_py.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConstants:
+    """Times in microseconds; shares are of a rate that the target names.
+
+    * ``sync_us``: a sum over a tile; ``step_us``: a product or a change of layout.
+    * ``single_issue``, ``joint_issue``: of the issue slots, what one block fills alone and what all
+      resident blocks fill together.
+    * ``overlap``: what the faster resources of an iteration add to the slowest. ``power``: how
+      sharply the slower of memory and SMs hides the other (a norm of this order).
+    * ``stall``: of the latency, what a load in a loop costs each iteration if it is no asynchronous
+      copy. ``transfer``: of the time that an iteration's bytes take at the full rate, what adds to
+      the latency.
+    * ``plain_mma``: of the warp-group rate, what mma.sync reaches on sm_90. ``reduced_ops``:
+      operations that a product on plain cores takes for each multiplication, besides it.
+    * ``cache``, ``latency``, ``dram``: factors on the target's bandwidths and latency.
+    * ``operand_bytes_per_us``: what the products of an SM read from shared memory.
+    * ``ramp``: of the latency, what every kernel takes until the memory is busy and when it no
+      longer is. ``restart_us``: what the end of a block and the start of the next cost an SM that
+      holds one block at a time.
+    * ``library_memory``, ``library_tensor``: of the rates, what a library's product reaches;
+      ``library_us``: what it takes besides.
+    * ``cluster_us``: what a cluster's blocks take to bring their parts together: two barriers, and
+      reads of one another's shared memory. Not fitted yet: a guess.
+    """
+
+    sync_us: float
+    step_us: float
+    single_issue: float
+    joint_issue: float
+    overlap: float
+    power: float
+    stall: float
+    plain_mma: float
+    cache: float
+    latency: float
+    dram: float
+    ramp: float
+    restart_us: float
+    operand_bytes_per_us: float
+    reduced_ops: float
+    transfer: float
+    library_memory: float
+    library_tensor: float
+    library_us: float
+    cluster_us: float
+
+
+HOPPER = ModelConstants(
+    sync_us=0.03,
+    step_us=0.0071,
+    single_issue=1.0,
+    joint_issue=0.44,
+    overlap=0.015,
+    power=2.54,
+    stall=2.5,
+    plain_mma=0.33,
+    cache=2.1,
+    latency=0.45,
+    dram=1.1,
+    ramp=1.39,
+    restart_us=2.0,
+    operand_bytes_per_us=1.65e5,
+    reduced_ops=3.5,
+    transfer=0.77,
+    library_memory=0.957,
+    library_tensor=0.925,
+    library_us=1.82,
+    cluster_us=0.6,
+)
+
+
+def constants_of(target: Target) -> ModelConstants:
+    """The constants for a target; there are measurements of one family only."""
+    del target
+    return HOPPER

@@ -1,0 +1,109 @@
+"""Which plans of a ranking are worth compiling: the best of each kind, without near-copies.
+
+The model ranks plans of one kind; between kinds (one kernel, two that split a reduction, a
+library's product) its errors are larger than the differences. So each kind has seats of its own,
+shared out among numbers of parts, and what is left goes to the best of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import zip_longest
+
+from mirage_py.search.rank.instance import Instance
+
+_PLANS_PER_TILING = 3
+# Of several kernels the one that takes longest is the one to vary.
+_PLANS_PER_LEADING_TILING = 4
+# Share of the seats of the kind that the best plan is of. On an H200 the fastest plan of a kind was
+# among its 50 best predictions.
+_BEST_KIND = 0.4
+# The other kinds share the rest, as if there were so many at least.
+_USUAL_OTHERS = 3
+# Numbers of parts, and tiles of one number, that share a kind's seats: so near to its best.
+_NEAR_PARTS = 1.25
+_NEAR_TILES = 1.15
+# A plan of another kind than the best one's takes no seat that is left over if it is predicted to
+# take this many times as long.
+_NEAR = 1.6
+
+
+def diverse(ranked: Sequence[Instance], limit: int) -> tuple[Instance, ...]:
+    """At most ``limit`` of a ranking, best first, at most a few of them with the same tiles.
+
+    Every kind that occurs has reserved seats, at least one (while there are seats), and plans of a
+    kind take them by turns among the numbers of parts, and among the grids of the kernel that takes
+    longest. What is left over goes to the best.
+    """
+    candidates = list(_without_copies(ranked))
+    kinds = _by_kind(candidates)
+    best = max(1, int(limit * _BEST_KIND))
+    other = max(1, (limit - best) // max(_USUAL_OTHERS, len(kinds) - 1))
+    reserved: list[int] = []
+    for number, groups in enumerate(kinds.values()):
+        kept = _near_parts(groups, candidates)
+        turns = _by_turns([_grids_by_turns(group, candidates) for group in kept])
+        reserved += turns[: best if number == 0 else other]
+    chosen = dict.fromkeys(reserved[:limit])
+    for number, instance in enumerate(candidates):
+        if len(chosen) >= limit:
+            break
+        near = instance.estimate.time_us <= _NEAR * candidates[0].estimate.time_us
+        if near or instance.kind == candidates[0].kind:
+            chosen[number] = None
+    return tuple(candidates[n] for n in sorted(chosen))
+
+
+def _without_copies(ranked: Iterable[Instance]) -> Iterable[Instance]:
+    """At most a few with the same tiles, of whatever family: those differ in trifles then. A few
+    more where only a kernel differs that is not the longest one.
+    """
+    counts: dict[Hashable, int] = {}
+    for instance in ranked:
+        whole, leading = ("whole", instance.tiling), ("leading", instance.leading)
+        few = counts.get(whole, 0) < _PLANS_PER_TILING
+        if few and counts.get(leading, 0) < _PLANS_PER_LEADING_TILING:
+            counts[leading] = counts.get(leading, 0) + 1
+            counts[whole] = counts.get(whole, 0) + 1
+            yield instance
+
+
+def _by_kind(ranked: Sequence[Instance]) -> Mapping[str, Sequence[Sequence[int]]]:
+    """Positions in the ranking, by kind and then by the name, which has the parts; best first."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for number, instance in enumerate(ranked):
+        found.setdefault(instance.kind, {}).setdefault(instance.name, []).append(number)
+    return {kind: list(groups.values()) for kind, groups in found.items()}
+
+
+def _near_parts(
+    groups: Sequence[Sequence[int]], candidates: Sequence[Instance]
+) -> list[Sequence[int]]:
+    """Without the numbers of parts whose best plan is far behind that of the kind."""
+    best_us = [candidates[group[0]].estimate.time_us for group in groups]
+    return [
+        group
+        for group, time_us in zip(groups, best_us, strict=True)
+        if time_us <= _NEAR_PARTS * min(best_us)
+    ]
+
+
+def _grids_by_turns(group: Sequence[int], candidates: Sequence[Instance]) -> list[int]:
+    """The best plan of each grid of the kernel that takes longest, then the second of each, and so
+    on; what is far behind comes last.
+    """
+    most_us = _NEAR_TILES * candidates[group[0]].estimate.time_us
+    copies: dict[Hashable, int] = {}
+    ordered: list[tuple[bool, int, int]] = []
+    for number in group:
+        instance = candidates[number]
+        copy = copies.get(instance.leading_grid, 0)
+        copies[instance.leading_grid] = copy + 1
+        is_far = instance.estimate.time_us > most_us
+        ordered.append((is_far, 0 if is_far else copy, number))
+    return [number for _, _, number in sorted(ordered)]
+
+
+def _by_turns(groups: Sequence[Sequence[int]]) -> list[int]:
+    """The first of each group, then the second of each, and so on."""
+    return [n for turn in zip_longest(*groups) for n in turn if n is not None]

@@ -1,0 +1,89 @@
+"""A family with its numbers of parts fixed: what is ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mirage_py.search.clusters.clusters import is_clustered
+from mirage_py.search.model.library_model import clearing_us, matmul_flops
+from mirage_py.search.model.model_constants import constants_of
+from mirage_py.search.space.splits import MAX_PARTS, at_parts, part_choices, split_dims
+from mirage_py.search.tilings.kinds import describe, kind_of
+from mirage_py.search.tilings.residency import in_cache, tensors_of
+from mirage_py.targets import Target
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, UGraph
+from mirage_py.ugraph.rewrite.split_dim import part_dim
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """``ugraph`` is ``family`` with some number of parts, ``in_cache`` what each of its kernels
+    finds in the L2, ``parts`` the dimensions that number parts. ``kind`` and ``name`` are those of
+    search.kinds.
+    """
+
+    family: UGraph
+    ugraph: UGraph
+    in_cache: tuple[frozenset[str], ...]
+    parts: tuple[str, ...]
+    kind: str
+    name: str
+
+    def lower_bound_us(self, target: Target) -> float:
+        """No plan of this form is predicted to be faster: every kernel moves what is not in the
+        cache once, does its products at the full rate, and starts.
+        """
+        return sum(
+            _kernel_bound_us(self.ugraph, kernel, cached, target)
+            for kernel, cached in zip(self.ugraph.kernels, self.in_cache, strict=True)
+        )
+
+
+def parts_worth_trying(family: UGraph, target: Target) -> tuple[Mapping[str, int], ...]:
+    """The numbers of parts that a family may have on the target, the nominal one first; none where
+    it has no clusters, or only smaller ones.
+    """
+    return part_choices(family.program, most_parts(family, target))
+
+
+def most_parts(family: UGraph, target: Target) -> int:
+    """As many parts as have sense, and as a cluster has blocks where there is one."""
+    return target.max_cluster_blocks if is_clustered(family) else MAX_PARTS
+
+
+def form_of(family: UGraph, target: Target, parts: Mapping[str, int]) -> Form:
+    """The family at these numbers of parts; as it is where there are none."""
+    ugraph = at_parts(family, parts)
+    outer = tuple(part_dim(d) for d in split_dims(ugraph.program))
+    return Form(family, ugraph, in_cache(ugraph, target), outer, kind_of(ugraph), describe(ugraph))
+
+
+def _kernel_bound_us(
+    ugraph: UGraph, kernel: Kernel, cached: frozenset[str], target: Target
+) -> float:
+    moved = sum(ugraph.tensors[t].bytes for t in tensors_of(kernel) if t not in cached)
+    work_us = moved / (target.dram_bytes_per_us * constants_of(target).dram)
+    extra_us = 0.0
+    if isinstance(kernel, BlockGraph):
+        work_us = max(work_us, _flops(kernel, ugraph.program) / target.tensor_flops_per_us)
+        added = (ugraph.tensors[t] for t in kernel.added_tensors)
+        extra_us = sum(clearing_us(t, target, cached) for t in added)
+    elif kernel.op == "matmul":
+        args = [ugraph.tensors[t] for t in kernel.args]
+        flops = matmul_flops(args, ugraph.tensors[kernel.result])
+        work_us = max(work_us, flops / target.tensor_flops_per_us)
+    return work_us + extra_us + target.launch_us
+
+
+def _flops(block: BlockGraph, program: Program) -> float:
+    """Of all products of a block graph, over all blocks."""
+    total = 0.0
+    for node in block.nodes:
+        if node.op == "matmul":
+            work = 2.0
+            for d in (*node.dims, *node.reduced):
+                work *= program.sizes[d]
+            total += work
+    return total

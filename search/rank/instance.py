@@ -1,0 +1,47 @@
+"""A plan of a family with what the cost model says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from mirage_py.search.model.cost_model import Estimate
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.ugraph import UGraph
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEstimate:
+    """What the model says of each kernel; the time of a plan is their sum."""
+
+    kernels: tuple[Estimate, ...]
+
+    @property
+    def time_us(self) -> float:
+        """Microseconds of the whole plan, each kernel with its launch."""
+        return sum(k.time_us for k in self.kernels)
+
+    @property
+    def bound(self) -> str:
+        """What limits the kernel that takes longest."""
+        return max(self.kernels, key=lambda k: k.time_us).bound
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """``family`` is as it was given; the plan may split a dimension in another number of parts.
+
+    ``kind`` and ``name`` say what kind of µGraph the plan is (see search.kinds). ``tiling`` is
+    equal for plans that differ in launch options only, ``leading`` for those that differ besides in
+    other kernels than the one that takes longest, ``leading_grid`` for those whose loops differ
+    too.
+    """
+
+    family: UGraph
+    plan: Plan
+    estimate: PlanEstimate
+    kind: str
+    name: str
+    tiling: Hashable
+    leading: Hashable
+    leading_grid: Hashable

@@ -1,0 +1,134 @@
+"""From families to plans: parts, tiles, warps and stages that fit the target, best first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from mirage_py.errors import ScheduleError
+from mirage_py.search.clusters.clusters import is_clustered
+from mirage_py.search.model.launches import BackEnd, keeping_for_later, starting_early
+from mirage_py.search.rank.combine import combinations_of
+from mirage_py.search.rank.diversity import diverse
+from mirage_py.search.rank.forms import Form, form_of, parts_worth_trying
+from mirage_py.search.rank.instance import Instance, PlanEstimate
+from mirage_py.search.rank.kernel_choices import KernelRanker
+from mirage_py.search.rank.kernel_models import KernelModels
+from mirage_py.search.rank.shortlist import HOPELESS, shortlist
+from mirage_py.search.space.collector import rarely_collecting
+from mirage_py.targets import Target
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.threads import with_threads
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
+
+__all__ = ["Instance", "diverse", "instances", "rank"]
+
+# Plans of a kind that stay although the model likes others much better.
+_OF_EACH_KIND = 6
+
+
+def instances(ugraph: UGraph, target: Target, limit: int) -> tuple[Instance, ...]:
+    """The ``limit`` plans of a family that the cost model likes best, best first.
+
+    Every number of parts that makes sense is tried of a split program. They are for Triton, or for
+    CUDA where there are clusters. Raises ScheduleError where nothing fits, with the tightest limit.
+    """
+    backend: BackEnd = "cuda" if is_clustered(ugraph) else "triton"
+    ranker = KernelRanker(target, backend, KernelModels(target, most_tilings=limit))
+    forms = [form_of(ugraph, target, parts) for parts in parts_worth_trying(ugraph, target)]
+    found = [i for form in forms for i in _of_form(form, ranker, limit)]
+    if not found:
+        names = " and ".join(k.name for k in ugraph.kernels)
+        raise ScheduleError(
+            f"no tiling of {names} fits {target.name}",
+            where=ugraph.program.name,
+            why=f"shared memory is {target.smem_per_block_bytes} bytes a block",
+            repair="use smaller dimensions that stay whole in a block, or another target",
+        )
+    found.sort(key=lambda i: i.estimate.time_us)
+    return tuple(found[:limit])
+
+
+@rarely_collecting()
+def rank(
+    families: Sequence[UGraph],
+    target: Target,
+    limit: int,
+    backend: BackEnd | Literal["auto"] = "triton",
+) -> list[Instance]:
+    """The best instances of the best families of each kind, best first, without near-copies.
+
+    A family that fits nowhere, or takes a multiple of the best one's time, is left out. All plans
+    are for ``backend``; with "auto" half of them are for each, because one model predicts both.
+    Families with clusters are for CUDA alone, on targets that have them.
+    """
+    if backend == "auto":
+        models = KernelModels(target)
+        ours = _rank(families, KernelRanker(target, "cuda", models), limit // 2)
+        others = _rank(families, KernelRanker(target, "triton", models), limit - len(ours))
+        return sorted([*others, *ours], key=lambda i: i.estimate.time_us)
+    return _rank(families, KernelRanker(target, backend), limit)
+
+
+def _rank(families: Sequence[UGraph], ranker: KernelRanker, limit: int) -> list[Instance]:
+    if ranker.backend == "triton":
+        families = [family for family in families if not is_clustered(family)]
+    found = [i for form in shortlist(families, ranker) for i in _of_form(form, ranker, limit)]
+    found.sort(key=lambda i: i.estimate.time_us)
+    return [_with_thread_graphs(i) for i in diverse(_near(found), limit)]
+
+
+def _near(ranked: Sequence[Instance]) -> list[Instance]:
+    """Without what takes a multiple of the best one's time, but for a few of each kind."""
+    counts: dict[str, int] = {}
+    kept = []
+    for instance in ranked:
+        counts[instance.kind] = counts.get(instance.kind, 0) + 1
+        is_near = instance.estimate.time_us <= HOPELESS * ranked[0].estimate.time_us
+        if is_near or counts[instance.kind] <= _OF_EACH_KIND:
+            kept.append(instance)
+    return kept
+
+
+def _of_form(form: Form, ranker: KernelRanker, limit: int) -> list[Instance]:
+    ranked = [ranker.ranked(form, n) for n in range(len(form.ugraph.kernels))]
+    if not all(ranked):
+        return []
+    # Half the bytes from kernel to kernel are no trifle (1 to 3 us of attention on an H200), though
+    # the model sees next to no difference: such plans take turns with the others.
+    # Tiles of other dimensions are other tiles (search/rewrites/horizontal_fusion.py), whatever
+    # their names.
+    types = tuple(t.dtype.name for t in form.ugraph.intermediates)
+    what = form.name, types, form.ugraph.program.dims
+    found = []
+    for combination in combinations_of(ranked, limit):
+        choices = combination.choices
+        ugraph = replace(form.ugraph, kernels=tuple(c.kernel for c in choices))
+        options = tuple(c.options for c in choices)
+        kept = keeping_for_later(ugraph, options)
+        options = starting_early(ugraph, kept, ranker.target, ranker.backend)
+        plan = Plan(ugraph, options, ranker.backend)
+        predicted = PlanEstimate(tuple(c.estimate for c in choices))
+        tilings = tuple(c.tiling for c in choices)
+        longest = max(range(len(choices)), key=lambda n: choices[n].estimate.time_us)
+        found.append(
+            Instance(
+                form.family,
+                plan,
+                predicted,
+                form.kind,
+                form.name,
+                tiling=(what, tilings),
+                leading=(what, longest, tilings[longest]),
+                leading_grid=(what, longest, choices[longest].grid),
+            )
+        )
+    return found
+
+
+def _with_thread_graphs(instance: Instance) -> Instance:
+    """The instance with the chains of values that stay in registers marked."""
+    ugraph = instance.plan.ugraph
+    kernels = tuple(with_threads(k) if isinstance(k, BlockGraph) else k for k in ugraph.kernels)
+    return replace(instance, plan=replace(instance.plan, ugraph=replace(ugraph, kernels=kernels)))

@@ -1,0 +1,139 @@
+"""The best ways to tile and launch one kernel, on its own.
+
+Kernels of one µGraph share nothing but memory, so each is ranked by itself; equal kernels of
+several µGraphs are ranked once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from mirage_py.search.model.cost_model import Estimate, KernelModel
+from mirage_py.search.model.launches import BackEnd, launch_options
+from mirage_py.search.model.library_model import clearing_us, library_estimate
+from mirage_py.search.rank.forms import Form
+from mirage_py.search.rank.kernel_models import KernelModels
+from mirage_py.search.tilings.combine_width import sharing_us
+from mirage_py.targets import Target
+from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, LibraryCall
+
+# The model tells tiles apart better than warps and stages; near-copies of a plan find nothing.
+_PER_TILING = 3
+
+
+@dataclass(frozen=True, slots=True)
+class KernelChoice:
+    """A kernel with tiles, how it is launched, and what the model says of it."""
+
+    kernel: Kernel
+    options: LaunchOptions
+    estimate: Estimate
+
+    @property
+    def grid(self) -> Hashable:
+        """The tiles of the grid; of a library call, which one it is."""
+        return self.kernel.op if isinstance(self.kernel, LibraryCall) else self.kernel.grid
+
+    @property
+    def tiling(self) -> Hashable:
+        """Equal for choices that differ in launch options only; an order of axes is a tiling."""
+        if isinstance(self.kernel, LibraryCall):
+            return self.kernel.op
+        loops = tuple((s.loop, s.tile) for s in self.kernel.sections)
+        return self.kernel.grid, loops, self.options.flag("axes")
+
+
+class KernelRanker:
+    """Ranks kernels for one target and remembers what it has ranked. Rankers of several back ends
+    may share ``models``.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        backend: BackEnd = "triton",
+        models: KernelModels | None = None,
+    ) -> None:
+        self.target = target
+        self.backend = backend
+        self._models = models or KernelModels(target)
+        self._ranked: dict[int, tuple[KernelChoice, ...]] = {}
+        self._probed: dict[int, float] = {}
+
+    def probe_us(self, form: Form) -> float:
+        """A quick prediction for a form, from few of its tilings; infinite if nothing fits."""
+        return sum(self._probe_us(form, n) for n in range(len(form.ugraph.kernels)))
+
+    def ranked(self, form: Form, number: int) -> tuple[KernelChoice, ...]:
+        """The choices for one kernel of a form that fit, best first, without near-copies."""
+        kernel = form.ugraph.kernels[number]
+        if isinstance(kernel, LibraryCall):
+            return (KernelChoice(kernel, LaunchOptions(), self._library(form, number, kernel)),)
+        key = self._models.kernel(form, number)
+        if key not in self._ranked:
+            self._ranked[key] = self._rank(form, number, kernel)
+        return tuple(_named(c, kernel.name) for c in self._ranked[key])
+
+    def _probe_us(self, form: Form, number: int) -> float:
+        kernel = form.ugraph.kernels[number]
+        if isinstance(kernel, LibraryCall):
+            return self._library(form, number, kernel).time_us
+        key = self._models.kernel(form, number)
+        if key in self._ranked:
+            return next((c.estimate.time_us for c in self._ranked[key]), inf)
+        if key not in self._probed:
+            self._probed[key] = self._probe_block_us(form, number, kernel)
+        return self._probed[key]
+
+    def _probe_block_us(self, form: Form, number: int, block: BlockGraph) -> float:
+        best_us = self._models.probed_us(form, number, self.backend)
+        if best_us < inf:
+            return best_us + self._clearing_us(form, number, block)
+        return next((c.estimate.time_us for c in self.ranked(form, number)), inf)
+
+    def _rank(self, form: Form, number: int, block: BlockGraph) -> tuple[KernelChoice, ...]:
+        clearing_us = self._clearing_us(form, number, block)
+        found: list[KernelChoice] = []
+        for model in self._models.promising(form, number, self.backend):
+            found += self._of_tiling(model, form.parts, clearing_us)
+        found.sort(key=lambda c: c.estimate.time_us)
+        return tuple(found)
+
+    def _of_tiling(
+        self, model: KernelModel, parts: Sequence[str], clearing_us: float
+    ) -> Iterator[KernelChoice]:
+        """The best few ways to launch one tiling, for each order of axes."""
+        timed = []
+        for options in launch_options(model.kernel, self.backend, self.target):
+            time_us = model.estimate(options).time_us
+            if time_us < inf:
+                extra_us = clearing_us
+                if self.backend == "cuda":
+                    extra_us += sharing_us(model.kernel, options, parts)
+                timed.append((time_us + extra_us, options))
+        timed.sort(key=lambda t: t[0])
+        counts: dict[str, int] = {}
+        for time_us, options in timed:
+            order = options.flag("axes")
+            counts[order] = counts.get(order, 0) + 1
+            if counts[order] <= _PER_TILING:
+                predicted = replace(model.estimate(options), time_us=time_us)
+                yield KernelChoice(model.kernel.block, options, predicted)
+
+    def _library(self, form: Form, number: int, call: LibraryCall) -> Estimate:
+        return library_estimate(call, form.ugraph, self.target, form.in_cache[number])
+
+    def _clearing_us(self, form: Form, number: int, block: BlockGraph) -> float:
+        """Every tensor that the kernel adds to is set to zero before."""
+        tensors = (form.ugraph.tensors[t] for t in block.added_tensors)
+        return sum(clearing_us(t, self.target, form.in_cache[number]) for t in tensors)
+
+
+def _named(choice: KernelChoice, name: str) -> KernelChoice:
+    """Equal kernels are ranked once, whatever their names."""
+    if choice.kernel.name == name:
+        return choice
+    return replace(choice, kernel=replace(choice.kernel, name=name))

@@ -1,0 +1,123 @@
+"""The tilings of kernels, measured out and compared under the usual launch options.
+
+One model predicts kernels of both back ends, which share what is found here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from math import inf
+
+from mirage_py.search.model.cost_model import KernelModel
+from mirage_py.search.model.launches import BackEnd, usual_options
+from mirage_py.search.rank.forms import Form
+from mirage_py.search.tilings.residency import tensors_of
+from mirage_py.search.tilings.roles import roles_of
+from mirage_py.search.tilings.tiled_kernel import TiledKernel
+from mirage_py.search.tilings.tilings import tilings
+from mirage_py.targets import Target
+from mirage_py.ugraph.ir.ugraph import BlockGraph
+
+# Tilings that are tried with all launch options: those whose prediction with the usual ones is at
+# most this much longer than the best, and not more than so many.
+_PROMISING = 3.0
+_MOST_TILINGS = 40
+
+
+class KernelModels:
+    """Finds the tilings of kernels for one target and remembers the ``most_tilings`` best."""
+
+    def __init__(self, target: Target, most_tilings: int = _MOST_TILINGS) -> None:
+        self.target = target
+        self._most_tilings = most_tilings
+        self._numbers: dict[Hashable, int] = {}
+        self._number_of: dict[tuple[Form, int], int] = {}
+        self._keys: dict[tuple[int, BackEnd], Hashable] = {}
+        self._probed: dict[Hashable, float] = {}
+        self._promising: dict[Hashable, list[KernelModel]] = {}
+        # What the few tilings of a probe found, until all of them are looked at.
+        self._few: dict[Hashable, dict[Hashable, KernelModel]] = {}
+
+    def kernel(self, form: Form, number: int) -> int:
+        """The same for kernels of any forms that are equal but for their names."""
+        place = form, number
+        if place not in self._number_of:
+            key = _kernel_key(form, number)
+            self._number_of[place] = self._numbers.setdefault(key, len(self._numbers))
+        return self._number_of[place]
+
+    def probed_us(self, form: Form, number: int, backend: BackEnd) -> float:
+        """The best prediction for a few tilings of a block graph; infinite if none of them fits."""
+        key = self._key(form, number, backend)
+        if key not in self._probed:
+            tiled = self._tilings(form, number, backend, few=True)
+            few = {_tiles(t): self._model(t, form, number) for t in tiled}
+            self._probed[key] = min((_usual_us(m) for m in few.values()), default=inf)
+            self._few[key] = few
+        return self._probed[key]
+
+    def promising(self, form: Form, number: int, backend: BackEnd) -> list[KernelModel]:
+        """The best tilings of a block graph by the usual options; all where those fit none."""
+        key = self._key(form, number, backend)
+        if key not in self._promising:
+            known = self._few.pop(key, {})
+            tiled = self._tilings(form, number, backend, few=False)
+            models = [known.get(_tiles(t)) or self._model(t, form, number) for t in tiled]
+            self._promising[key] = self._best(models)
+        return self._promising[key]
+
+    def _best(self, models: list[KernelModel]) -> list[KernelModel]:
+        times_us = [_usual_us(m) for m in models]
+        best_us = min(times_us, default=inf)
+        if best_us == inf:
+            return models
+        order = sorted(range(len(models)), key=times_us.__getitem__)
+        near = (n for n in order if times_us[n] <= _PROMISING * best_us)
+        return [models[n] for n, _ in zip(near, range(self._most_tilings), strict=False)]
+
+    def _tilings(
+        self, form: Form, number: int, backend: BackEnd, *, few: bool
+    ) -> Iterator[TiledKernel]:
+        block = _block(form, number)
+        return tilings(form.ugraph.scope, block, form.parts, few=few, backend=backend)
+
+    def _model(self, tiled: TiledKernel, form: Form, number: int) -> KernelModel:
+        return KernelModel(tiled, self.target, form.in_cache[number])
+
+    def _key(self, form: Form, number: int, backend: BackEnd) -> Hashable:
+        """All that decides on the tilings: the back end only by the roles of dimensions."""
+        place = self.kernel(form, number), backend
+        if place not in self._keys:
+            roles = roles_of(form.ugraph.scope, _block(form, number), form.parts, backend)
+            self._keys[place] = place[0], roles
+        return self._keys[place]
+
+
+def _kernel_key(form: Form, number: int) -> Hashable:
+    """All that decides on a kernel: body, extents, tensors and where they are."""
+    block = _block(form, number)
+    names = tensors_of(block)
+    tensors = tuple(form.ugraph.tensors[t] for t in names)
+    cached = tuple(t in form.in_cache[number] for t in names)
+    used = dict.fromkeys(d for n in block.nodes for d in n.dims)
+    used.update(dict.fromkeys(str(n.attr) for n in block.nodes if n.op == "size"))
+    used.update(dict.fromkeys(a.dim for a in block.grid))
+    dims = tuple(d for d in form.ugraph.program.dims if d.name in used)
+    parts = tuple(d for d in form.parts if d in used)
+    return block.grid, block.nodes, block.sections, dims, tensors, cached, parts
+
+
+def _block(form: Form, number: int) -> BlockGraph:
+    block = form.ugraph.kernels[number]
+    assert isinstance(block, BlockGraph)
+    return block
+
+
+def _tiles(tiled: TiledKernel) -> Hashable:
+    """What tells tilings of one kernel apart."""
+    block = tiled.block
+    return tuple(a.tile for a in block.grid), tuple(s.tile for s in block.sections)
+
+
+def _usual_us(model: KernelModel) -> float:
+    return min(model.estimate(options).time_us for options in usual_options(model.kernel))

@@ -1,0 +1,226 @@
+"""Plans one step away from a plan: for climbing on from the best that were measured.
+
+The cost model picks what is measured first, and is wrong by more than the plans near the best
+differ. What it ranks too low is mostly a step from something that it ranks high: another tile,
+other warps, another depth of a pipeline. A step changes one kernel in one way, within the space
+that the search ranks in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import permutations
+
+from mirage_py.codegen.tiling.axis_order import REVERSED
+from mirage_py.codegen.tiling.block_order import BACKWARDS, GROUPED, LONGEST, ORDER, can_group
+from mirage_py.codegen.tiling.dependent_launch import (
+    DEPENDENT_LAUNCH,
+    EARLY,
+    START,
+    may_start_early,
+)
+from mirage_py.codegen.tiling.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS, described_tiles
+from mirage_py.codegen.tiling.tiles import Tiling
+from mirage_py.codegen.tiling.unmasked_tiles import is_uneven
+from mirage_py.search.clusters.clusters import in_a_cluster
+from mirage_py.search.model.cost_model import KernelModel
+from mirage_py.search.model.launches import STAGES, BackEnd, warp_counts
+from mirage_py.search.rank.forms import most_parts
+from mirage_py.search.space.splits import at_parts, part_counts, split_dims
+from mirage_py.search.tilings.hopper_paths import other_paths
+from mirage_py.search.tilings.roles import Roles, grid_tiles, loop_tiles, roles_of
+from mirage_py.search.tilings.tiled_kernel import TiledKernel
+from mirage_py.search.tilings.tilings import has_product, is_sensible
+from mirage_py.targets import Target
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.threads import with_threads
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
+from mirage_py.ugraph.rewrite.split_dim import part_dim, parts_of
+
+_AXES = "axes"
+
+
+def neighbours(plan: Plan, target: Target) -> Iterator[Plan]:
+    """Plans that differ in one choice of one kernel, in the number of parts that a dimension is
+    split into, or in who brings parts together, and fit the target. ``plan`` itself is not among
+    them.
+    """
+    others = (*_in_other_parts(plan, target), *_in_a_cluster(plan, target))
+    yield from (p for p in others if _all_fit(p, target))
+    for number, kernel in enumerate(plan.ugraph.kernels):
+        if not isinstance(kernel, BlockGraph):
+            continue
+        options = plan.options[number]
+        if plan.backend == "triton":
+            for other in _by_copy_engine(plan.ugraph, kernel, options, target):
+                yield _with_kernel(plan, number, kernel, other)
+        else:
+            tiling = Tiling(plan.ugraph.scope, kernel)
+            uneven = is_uneven(tiling)
+            paths = other_paths(
+                kernel, options, target, blocks=tiling.grid_blocks, is_uneven=uneven
+            )
+            for other in (*paths, *_start(plan, number, target)):
+                yield _with_kernel(plan, number, kernel, other)
+        backend = _back_end(plan)
+        for block, options in _steps(plan.ugraph, kernel, plan.options[number], backend):
+            if _fits(plan.ugraph, block, options, target):
+                yield _with_kernel(plan, number, block, options)
+
+
+def _in_other_parts(plan: Plan, target: Target) -> Iterator[Plan]:
+    program, most = plan.ugraph.program, most_parts(plan.ugraph, target)
+    for dim in split_dims(program):
+        for count in _beside(parts_of(program, dim), part_counts(program, dim, most)):
+            yield replace(plan, ugraph=at_parts(plan.ugraph, {dim: count}))
+
+
+def _in_a_cluster(plan: Plan, target: Target) -> Iterator[Plan]:
+    """Two kernels that share a reduction as one whose blocks form clusters, with the first one's
+    tiles and launch.
+    """
+    joined = in_a_cluster(plan.ugraph) if plan.backend == "cuda" else None
+    if joined is None:
+        return
+    (block,) = joined.kernels
+    assert isinstance(block, BlockGraph)
+    if Tiling(joined.program, block).cluster_blocks <= target.max_cluster_blocks:
+        joined = replace(joined, kernels=(with_threads(block),))
+        yield replace(plan, ugraph=joined, options=plan.options[:1])
+
+
+def _all_fit(plan: Plan, target: Target) -> bool:
+    pairs = zip(plan.ugraph.kernels, plan.options, strict=True)
+    return all(_fits(plan.ugraph, k, o, target) for k, o in pairs if isinstance(k, BlockGraph))
+
+
+def _with_kernel(plan: Plan, number: int, block: BlockGraph, options: LaunchOptions) -> Plan:
+    kernels, chosen = list(plan.ugraph.kernels), list(plan.options)
+    kernels[number], chosen[number] = block, options
+    ugraph = replace(plan.ugraph, kernels=tuple(kernels))
+    return replace(plan, ugraph=ugraph, options=tuple(chosen))
+
+
+def _back_end(plan: Plan) -> BackEnd:
+    return "cuda" if plan.backend == "cuda" else "triton"
+
+
+def _steps(
+    ugraph: UGraph, block: BlockGraph, options: LaunchOptions, backend: BackEnd
+) -> Iterator[tuple[BlockGraph, LaunchOptions]]:
+    for tiled in (*_grids(ugraph, block, backend), *_loops(ugraph, block)):
+        yield tiled, options
+    tiling = Tiling(ugraph.scope, block)
+    for warps in _beside(options.num_warps, warp_counts(block, tiling, backend)):
+        yield block, replace(options, num_warps=warps)
+    for place, depth in enumerate(options.num_stages):
+        for other in _beside(depth, STAGES):
+            stages = options.num_stages
+            yield block, replace(options, num_stages=(*stages[:place], other, *stages[place + 1 :]))
+    if any(n.op == "matmul" for n in block.nodes):
+        yield block, _turned(options)
+        for order in _other_orders(tiling, options):
+            yield block, options.with_flag(ORDER, order)
+
+
+def _start(plan: Plan, number: int, target: Target) -> Iterator[LaunchOptions]:
+    """A start behind the kernel before, or while that one ends."""
+    options = plan.options[number]
+    may = may_start_early(plan.ugraph, waits_first=True)[number]
+    if may and target.capability >= DEPENDENT_LAUNCH:
+        yield options.with_flag(START, "" if options.flag(START) else EARLY)
+
+
+def _by_copy_engine(
+    ugraph: UGraph, block: BlockGraph, options: LaunchOptions, target: Target
+) -> Iterator[LaunchOptions]:
+    """Tiles fetched through descriptors, or no longer so, where there are any to fetch."""
+    if target.capability < COPY_ENGINE:
+        return
+    fetched = options.with_flag(COPIES, DESCRIPTORS)
+    if described_tiles(block, Tiling(ugraph.scope, block), ugraph.tensors, fetched):
+        yield fetched if fetched != options else options.with_flag(COPIES, "")
+
+
+def _grids(ugraph: UGraph, block: BlockGraph, backend: BackEnd) -> Iterator[BlockGraph]:
+    """Other tiles of one grid axis."""
+    scope = ugraph.scope
+    parts = tuple(part_dim(d) for d in split_dims(ugraph.program))
+    roles = roles_of(scope, block, parts, backend)
+    for place, axis in enumerate(block.grid):
+        assert axis.tile is not None
+        for tile in _beside(axis.tile, grid_tiles(scope, roles, axis.dim)):
+            grid = (*block.grid[:place], replace(axis, tile=tile), *block.grid[place + 1 :])
+            yield replace(block, grid=grid)
+    if not any(n.op == "matmul" for n in block.nodes):
+        yield from _other_shapes(scope, roles, block)
+
+
+def _other_shapes(scope: Program, roles: Roles, block: BlockGraph) -> Iterator[BlockGraph]:
+    """Tiles of two grid axes of which one is narrower and the other as much wider. Without products
+    shapes of one size differ in how they lie in memory alone, and a step between them is no slope.
+    """
+    for one, other in permutations(range(len(block.grid)), 2):
+        narrow, wide = block.grid[one], block.grid[other]
+        assert narrow.tile is not None
+        assert wide.tile is not None
+        wider = grid_tiles(scope, roles, wide.dim)
+        for tile in grid_tiles(scope, roles, narrow.dim):
+            factor = narrow.tile // tile
+            if factor > 1 and wide.tile * factor in wider:
+                grid = list(block.grid)
+                grid[one] = replace(narrow, tile=tile)
+                grid[other] = replace(wide, tile=wide.tile * factor)
+                yield replace(block, grid=tuple(grid))
+
+
+def _loops(ugraph: UGraph, block: BlockGraph) -> Iterator[BlockGraph]:
+    """Another tile for all loops over one dimension that multiply matrices, or that do not."""
+    scope = ugraph.scope
+    kinds = {(s.loop, has_product(block, s)): s.tile for s in block.sections if s.loop is not None}
+    for (dim, heavy), before in kinds.items():
+        assert dim is not None
+        assert before is not None
+        for tile in _beside(before, loop_tiles(scope, dim, has_dot=heavy)):
+            sections = tuple(
+                replace(s, tile=tile) if (s.loop, has_product(block, s)) == (dim, heavy) else s
+                for s in block.sections
+            )
+            yield replace(block, sections=sections)
+
+
+def _turned(options: LaunchOptions) -> LaunchOptions:
+    """The other order of tile axes."""
+    return options.with_flag(_AXES, "" if options.flag(_AXES) == REVERSED else REVERSED)
+
+
+def _other_orders(tiling: Tiling, options: LaunchOptions) -> Iterator[str]:
+    """Orders of the blocks that are worth a try and are not the one it has. Blocks of a cluster are
+    numbered one after the other.
+    """
+    if tiling.block.cluster_dims:
+        return
+    orders = (
+        "",
+        *((GROUPED,) if can_group(tiling.axes) else ()),
+        *((BACKWARDS, LONGEST) if is_uneven(tiling) else ()),
+    )
+    yield from (order for order in orders if order != options.flag(ORDER))
+
+
+def _fits(ugraph: UGraph, block: BlockGraph, options: LaunchOptions, target: Target) -> bool:
+    scope = ugraph.scope
+    tiling = Tiling(scope, block)
+    if not is_sensible(tiling):
+        return False
+    model = KernelModel(TiledKernel(tiling), target)
+    return model.estimate(options).time_us < float("inf")
+
+
+def _beside(value: int, choices: Sequence[int]) -> Iterable[int]:
+    """The choices next to a value, below and above."""
+    below = [c for c in choices if c < value]
+    above = [c for c in choices if c > value]
+    return (*([max(below)] if below else ()), *([min(above)] if above else ()))

@@ -1,0 +1,96 @@
+"""Which forms of which families are worth all of their tilings.
+
+Families are looked at in the order of a bound from below; what cannot come near the best is left
+out unseen. The others get a quick prediction. It compares families of one kind, so each kind keeps
+its own best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from math import inf
+
+from mirage_py.search.rank.forms import Form, form_of, parts_worth_trying
+from mirage_py.search.rank.kernel_choices import KernelRanker
+from mirage_py.ugraph.ir.program import Tensor
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
+
+# A plan predicted to take this many times as long as the best is not worth a measurement, unless
+# it is the best of its kind.
+HOPELESS = 3.0
+_FORMS_PER_KIND = 12
+# Families of a kind that are tried with every number of parts.
+_WITH_ALL_PARTS = 4
+
+_Timed = tuple[float, Form]
+
+
+def shortlist(families: Sequence[UGraph], ranker: KernelRanker) -> list[Form]:
+    """The forms to rank, at most some of each kind, in an order that depends on the input only."""
+    by_kind: dict[str, list[Form]] = {}
+    exact = [family for family in families if not _rounds_often(family)]
+    for family in exact or families:
+        choices = parts_worth_trying(family, ranker.target)
+        if not choices:
+            continue
+        form = form_of(family, ranker.target, choices[0])
+        by_kind.setdefault(form.kind, []).append(form)
+    probed = _probed([form for forms in by_kind.values() for form in forms], ranker)
+    best_us = min((time_us for time_us, _ in probed), default=inf)
+    found: list[Form] = []
+    for kind in by_kind:
+        found += _best([p for p in probed if p[1].kind == kind], best_us, ranker)
+    return found
+
+
+def _probed(forms: Iterable[Form], ranker: KernelRanker) -> list[_Timed]:
+    """The forms with their quick predictions, best first.
+
+    Left out is what fits nowhere, and what by its bound is hopeless, but for the first of a kind.
+    """
+    bounded = [(f.lower_bound_us(ranker.target), f) for f in forms]
+    best_us = inf
+    found: list[_Timed] = []
+    kinds: dict[str, None] = {}
+    for bound_us, form in sorted(bounded, key=_time):
+        if bound_us > HOPELESS * best_us and form.kind in kinds:
+            continue
+        time_us = ranker.probe_us(form)
+        if time_us < inf:
+            best_us = min(best_us, time_us)
+            kinds[form.kind] = None
+            found.append((time_us, form))
+    return sorted(found, key=_time)
+
+
+def _best(probed: Sequence[_Timed], best_us: float, ranker: KernelRanker) -> Iterator[Form]:
+    """The best forms of one kind, by turns among the numbers of parts."""
+    others = [
+        form_of(form.family, ranker.target, parts)
+        for _, form in probed[:_WITH_ALL_PARTS]
+        for parts in parts_worth_trying(form.family, ranker.target)[1:]
+    ]
+    by_name: dict[str, list[_Timed]] = {}
+    for timed in sorted((*probed, *_probed(others, ranker)), key=_time):
+        by_name.setdefault(timed[1].name, []).append(timed)
+    turns = [timed for turn in zip_longest(*by_name.values()) for timed in turn if timed]
+    near = [form for time_us, form in turns if time_us <= HOPELESS * best_us]
+    yield from near[:_FORMS_PER_KIND] or [form for _, form in turns[:1]]
+
+
+def _rounds_often(ugraph: UGraph) -> bool:
+    """Whether blocks add to a tensor of halves: every addition rounds, and the float gate refuses
+    most results. On an H200 it let 9 of 120 such plans pass, none of them near the fastest.
+    """
+    return any(t.dtype.is_half for t in _added(ugraph))
+
+
+def _added(ugraph: UGraph) -> Iterator[Tensor]:
+    for kernel in ugraph.kernels:
+        if isinstance(kernel, BlockGraph):
+            yield from (ugraph.tensors[name] for name in kernel.added_tensors)
+
+
+def _time(timed: _Timed) -> float:
+    return timed[0]

@@ -1,0 +1,122 @@
+"""In how many parts a split dimension is worth splitting, and families at those numbers.
+
+The search leaves the number of parts of a split program at a nominal value
+(mirage_py.ugraph.rewrite.split_dim); as a grid it changes no equation and is chosen with the tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mirage_py.ugraph.ir.index import IndexExpr, Predicate
+from mirage_py.ugraph.ir.node import Access, Node
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import UGraph
+from mirage_py.ugraph.rewrite.split_dim import part_dim, parts_of, with_parts
+
+MAX_PARTS = 64
+# Fewer points in a part would give a product less than one tile to sum over.
+_MIN_INNER = 16
+
+
+def split_dims(program: Program) -> tuple[str, ...]:
+    """The dimensions of a program that are split in parts of any number.
+
+    Names alone say nothing (a user may call a dimension ``x_part``): every index has to depend on
+    the position ``part * size + inner`` only, and every reduction has to take both or neither.
+    """
+    return tuple(
+        d for d in program.dim_names if part_dim(d) in program.sizes and _is_split(program, d)
+    )
+
+
+def part_counts(program: Program, dim: str, most: int = MAX_PARTS) -> tuple[int, ...]:
+    """The numbers of parts worth trying, smallest first: powers of two, and the one it has; all of
+    them ``most`` or fewer.
+    """
+    nominal = parts_of(program, dim)
+    size = nominal * program.sizes[dim]
+    powers = [1 << k for k in range(1, MAX_PARTS.bit_length()) if 1 << k <= MAX_PARTS]
+    fitting = [p for p in powers if size % p == 0 and size // p >= _MIN_INNER]
+    return tuple(count for count in sorted({*fitting, nominal}) if count <= most)
+
+
+def part_choices(program: Program, most: int = MAX_PARTS) -> tuple[Mapping[str, int], ...]:
+    """Numbers of parts for every split dimension: one varies at a time, the rest are nominal; none
+    is more than ``most``.
+
+    One empty choice where nothing is split, none where ``most`` are fewer than any number.
+    """
+    dims = split_dims(program)
+    nominal = {d: parts_of(program, d) for d in dims}
+    choices = [nominal] if all(n <= most for n in nominal.values()) else []
+    for d in dims:
+        choices += [{**nominal, d: n} for n in part_counts(program, d, most) if n != nominal[d]]
+    return tuple(choices)
+
+
+def at_parts(ugraph: UGraph, parts: Mapping[str, int]) -> UGraph:
+    """The µGraph with these numbers of parts; itself where it has them already.
+
+    Raises InputError where a number is no proper divisor of its dimension's size.
+    """
+    for dim, count in parts.items():
+        if parts_of(ugraph.program, dim) != count:
+            ugraph = with_parts(ugraph, dim, count)
+    return ugraph
+
+
+def _is_split(program: Program, dim: str) -> bool:
+    outer, inner = part_dim(dim), program.sizes[dim]
+    exprs = [e for o in program.outputs for e in o.index]
+    for node in program.nodes:
+        exprs += _exprs(node)
+        if node.op in ("sum", "max", "matmul") and (dim in node.reduced) != (outer in node.reduced):
+            return False
+        if node.op == "size" and node.attr in (dim, outer) and not _is_whole(program, node, dim):
+            return False
+    return all(_keeps_together(e, outer, dim, inner) for e in exprs)
+
+
+def _exprs(node: Node) -> list[IndexExpr]:
+    if isinstance(node.attr, Access):
+        return list(node.attr.index)
+    if isinstance(node.attr, IndexExpr):
+        return [node.attr]
+    return _compared(node.attr) if isinstance(node.attr, Predicate) else []
+
+
+def _compared(predicate: Predicate) -> list[IndexExpr]:
+    return [*predicate.exprs, *(e for p in predicate.args for e in _compared(p))]
+
+
+def _is_whole(program: Program, size: Node, dim: str) -> bool:
+    """Whether an extent is only multiplied by that of the other half."""
+    other = part_dim(dim) if size.attr == dim else dim
+    number = program.nodes.index(size)
+    users = [n for n in program.nodes if number in n.args]
+
+    def is_other(position: int) -> bool:
+        node = program.nodes[position]
+        return node.op == "size" and node.attr == other
+
+    return all(n.op == "mul" and any(map(is_other, n.args)) for n in users)
+
+
+def _keeps_together(expr: IndexExpr, outer: str, dim: str, inner: int) -> bool:
+    """Whether the expression depends on ``outer * inner + dim`` only, as far as one can see."""
+    factors = {outer: 0, dim: 0}
+    todo = [(expr, 1)]
+    while todo:
+        part, factor = todo.pop()
+        if part.op == "dim" and part.name in factors:
+            factors[part.name] += factor
+        elif part.op == "mul":
+            todo.append((part.args[0], factor * part.value))
+        elif part.op == "add":
+            todo.extend((a, factor) for a in part.args)
+        elif part.op in ("floordiv", "mod") and not _keeps_together(
+            part.args[0], outer, dim, inner
+        ):
+            return False
+    return factors[outer] == inner * factors[dim]

@@ -1,0 +1,168 @@
+"""What is handed over is finished: the first kernel computes what every reader would.
+
+The search stores a sum of squares where a reader wants 1 / sqrt(sum / n + eps): a function of one
+stored tensor is computed by its reader (intermediates.py), which keeps the candidates few. But the
+reader does so in every block and iteration (scores beside 32 roots a thread, in the attention of an
+H200), and the other kernel once. So what a reader makes of a stored value and of scalars alone
+moves to where it is stored; where it only divides by the result, that becomes a reciprocal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mirage_py.ugraph.ir.data_flow import reads_of
+from mirage_py.ugraph.ir.node import Attr, Node
+from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
+from mirage_py.ugraph.operators import ELEMENTWISE, LEAF, operator
+from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block, without_unread
+
+# Exponentials and what shifts them belong together: the stabiliser sees to both.
+_STAYS = ("exp", "log", "shift", "cast")
+_SELF = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One operator of a chain. Of its operands ``_SELF`` is what the chain has so far, the others
+    are positions in ``scalars``.
+    """
+
+    op: str
+    attr: Attr
+    args: tuple[int, ...]
+    scalars: tuple[Node, ...]
+
+
+def finished(ugraph: UGraph) -> UGraph:
+    """The µGraph with everything that its tensors allow done where they are stored; the same one
+    where that is nothing. Values and their types stay, but for the order of a quotient's roundings.
+    """
+    for tensor in ugraph.intermediates:
+        if not tensor.dtype.is_half:
+            ugraph = _with_finished(ugraph, tensor.name)
+    return ugraph
+
+
+def _with_finished(ugraph: UGraph, tensor: str) -> UGraph:
+    blocks = [k for k in ugraph.kernels if isinstance(k, BlockGraph)]
+    if len(blocks) != len(ugraph.kernels):
+        return ugraph
+    chains = [_chain(b, n) for b in blocks for n, load in b.loads() if load.access.tensor == tensor]
+    stores = [n for b in blocks for _, n in b.stores() if n.access.tensor == tensor]
+    if not chains or len(stores) != 1 or stores[0].op != "store":
+        return ugraph
+    chain = chains[0]
+    if not chain or any(other != chain for other in chains):
+        return ugraph
+    kernels = tuple(_finishing(_reading(b, tensor), tensor, chain) for b in blocks)
+    return replace(ugraph, kernels=kernels)
+
+
+def _chain(block: BlockGraph, load: int) -> tuple[_Step, ...]:
+    """What a block makes of a loaded value and scalars before it meets anything else."""
+    steps: list[_Step] = []
+    for node in _followers(block, load):
+        step = _step(block.nodes, block.nodes[node], _operand(block, load, node))
+        assert step is not None
+        steps.append(step)
+    last = _last(block, load)
+    if _is_divisor(block, last):
+        one = Node("const", (), 1.0, ())
+        steps.append(_Step("div", None, (0, _SELF), (one,)))
+    return tuple(steps)
+
+
+def _last(block: BlockGraph, load: int) -> int:
+    return next(reversed((load, *_followers(block, load))))
+
+
+def _followers(block: BlockGraph, load: int) -> tuple[int, ...]:
+    """The nodes of the chain, one after the other."""
+    users = reads_of(block.nodes)
+    found: list[int] = []
+    value = load
+    while len(users[value]) == 1:
+        (user,) = users[value]
+        if _step(block.nodes, block.nodes[user], value) is None:
+            break
+        found.append(user)
+        value = user
+    return tuple(found)
+
+
+def _operand(block: BlockGraph, load: int, node: int) -> int:
+    """Which value of the chain a node of it takes."""
+    before = (load, *_followers(block, load))
+    return next(a for a in block.nodes[node].args if a in before)
+
+
+def _step(nodes: Sequence[Node], node: Node, value: int) -> _Step | None:
+    """The node as a step, if all of its other operands are numbers."""
+    if operator(node.op).kind != ELEMENTWISE or node.op in _STAYS:
+        return None
+    if node.dims != nodes[value].dims:
+        return None
+    scalars: list[Node] = []
+    args: list[int] = []
+    for a in node.args:
+        if a == value:
+            args.append(_SELF)
+        elif operator(nodes[a].op).kind == LEAF and not nodes[a].dims and nodes[a].op != "load":
+            args.append(len(scalars))
+            scalars.append(nodes[a])
+        else:
+            return None
+    return _Step(node.op, node.attr, tuple(args), tuple(scalars))
+
+
+def _is_divisor(block: BlockGraph, value: int) -> bool:
+    """Whether all that happens to a value is that others are divided by it."""
+    users = [block.nodes[u] for u in reads_of(block.nodes)[value]]
+    return bool(users) and all(
+        u.op == "div" and u.args[1] == value and u.args[0] != value for u in users
+    )
+
+
+def _reading(block: BlockGraph, tensor: str) -> BlockGraph:
+    """The block with what its chains give loaded instead of computed."""
+    loads = [n for n, load in block.loads() if load.access.tensor == tensor]
+    nodes = list(block.nodes)
+    instead: dict[int, int] = {}
+    for load in loads:
+        last = _last(block, load)
+        instead[last] = load
+        if _is_divisor(block, last):
+            for user in reads_of(block.nodes)[last]:
+                nodes[user] = replace(nodes[user], op="mul")
+    if not loads:
+        return block
+    nodes = [replace(n, args=tuple(instead.get(a, a) for a in n.args)) for n in nodes]
+    return without_unread(replace(block, nodes=tuple(nodes), threads=()))
+
+
+def _finishing(block: BlockGraph, tensor: str, chain: Sequence[_Step]) -> BlockGraph:
+    """The block with the chain in front of its store."""
+    if all(n.access.tensor != tensor for _, n in block.stores()):
+        return block
+
+    def rule(new: NewNodes, number: int) -> int:
+        node = block.nodes[number]
+        if node.op != "store" or node.access.tensor != tensor:
+            return new.copy(number)
+        (value,) = node.args
+        return new.copy(number, {value: _appended(new, new.place[value], chain)})
+
+    return rebuild_block(block, rule)
+
+
+def _appended(new: NewNodes, value: int, chain: Sequence[_Step]) -> int:
+    """The last node of the chain, made of a value."""
+    dims = new.nodes[value].dims
+    for step in chain:
+        first = len(new.nodes)
+        new.nodes += step.scalars
+        args = [value if a == _SELF else first + a for a in step.args]
+        value = new.add(step.op, args, step.attr, dims)
+    return value

@@ -1,0 +1,255 @@
+"""Where each kernel takes the shifts of its exponentials from.
+
+The shift of a group is the maximum of the exponent over all dimensions but some, ``kept``: that
+names it. A kernel that computes the exp first takes the maximum over what it sees of the dimensions
+that are reduced, there or later: m[q, part], say. Intermediates then carry exp(-m) to a power. A
+kernel that reduces them over ``part`` needs one shift for all parts: it reads m, takes the maximum
+M[q], and multiplies what it reads by exp(m - M) to that power (flash decoding; but nothing here
+knows of attention). A kernel that computes the exp again reads a shift that an earlier one stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from mirage_py.search.stabilize.shift_flow import Dims, ShiftFlow, shift_flow
+from mirage_py.search.stabilize.shift_groups import ConflictError, Scales
+from mirage_py.ugraph.ir.node import STORES
+from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
+from mirage_py.ugraph.operators import STATE, operator
+
+# How a kernel makes a shift: in straight code, as the running maximum of a loop, or anew in each
+# iteration of a loop that it has nothing to do with.
+STRAIGHT, RUNNING, PASSING = "straight", "running", "passing"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """The shift of one group in one kernel.
+
+    It has the dimensions ``kept``. It is read from memory if ``made`` is empty; else it is the
+    maximum of the shift ``source``, or of the exponent if that is None. ``made`` says how in the
+    sections that make it; later ones use it.
+    """
+
+    kept: Dims
+    source: Dims | None
+    made: Mapping[int, str]
+    flow: ShiftFlow
+
+    @property
+    def is_read(self) -> bool:
+        """Whether an earlier kernel made it."""
+        return not self.made
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftPlan:
+    """For each kernel the plans of its groups; and by which kernel each shift that a later one
+    reads is stored.
+    """
+
+    kernels: tuple[Mapping[int, GroupPlan], ...]
+    stored: Mapping[tuple[int, Dims], int]
+
+
+def plan_shifts(ugraph: UGraph, scales: Scales, dims: Mapping[int, Dims]) -> ShiftPlan:
+    """The plan for all groups of ``scales``; ``dims`` are those of their exps.
+
+    Raises ConflictError for a group that these kernels cannot shift.
+    """
+    return _Planner(ugraph, scales, dims).run()
+
+
+class _Planner:
+    def __init__(self, ugraph: UGraph, scales: Scales, dims: Mapping[int, Dims]) -> None:
+        self.ugraph = ugraph
+        self.scales = scales
+        self.dims = dims
+        # The shifts of each group that later kernels can read, in the order they are made, with the
+        # kernels that make them.
+        self.offered: dict[int, dict[Dims, int]] = {key: {} for key in scales.groups}
+        self.stored: dict[tuple[int, Dims], int] = {}
+        # The shift in the values of an intermediate.
+        self.carried: dict[tuple[str, int], Dims] = {}
+
+    def run(self) -> ShiftPlan:
+        plans: list[dict[int, GroupPlan]] = []
+        for number, kernel in enumerate(self.ugraph.kernels):
+            plans.append({})
+            for key in self.scales.groups:
+                if not self.scales.kernels[number].concerns(key):
+                    continue
+                if isinstance(kernel, LibraryCall):
+                    self._library(kernel, number, key)
+                    continue
+                found = self._block(kernel, number, key)
+                if found is not None:
+                    plans[-1][key] = found
+        return ShiftPlan(tuple(plans), self.stored)
+
+    def _library(self, call: LibraryCall, number: int, key: int) -> None:
+        kept = list(
+            dict.fromkeys(self.carried[a, key] for a in call.args if (a, key) in self.carried)
+        )
+        if len(kept) > 1:
+            self._fail(key, f"library call {call.name} mixes shifts")
+        if any(d in kept[0] for d in self.scales.kernels[number].reduced[key]):
+            self._fail(key, f"the shift varies along what library call {call.name} sums")
+        self.carried[call.result, key] = kept[0]
+
+    def _block(self, block: BlockGraph, number: int, key: int) -> GroupPlan | None:
+        scales = self.scales.kernels[number]
+        exps = [n for n, group in scales.exps.items() if group == key]
+        loads = {
+            n: self.carried[node.access.tensor, key]
+            for n, node in block.loads()
+            if key in scales.degrees[n]
+        }
+        kept, source = self._choose(block, number, key, tuple(dict.fromkeys(loads.values())))
+        if _shares(kept, scales.reduced[key]):
+            self._fail(key, f"kernel {block.name} sums over {', '.join(scales.reduced[key])}")
+        start = {n: {dims: scales.degrees[n][key]} for n, dims in loads.items()}
+        flow = shift_flow(block, exps, start, kept)
+        for n, node in enumerate(block.nodes):
+            if node.op in STORES and flow.carried[n]:
+                (self.carried[node.access.tensor, key],) = flow.carried[n]
+        uses = (*exps, *flow.converting)
+        if not uses and not flow.logs:
+            return None
+        made: dict[int, str] = {}
+        if source != kept and uses:
+            before = self.dims[key] if source is None else source
+            sections = _Sections(block, flow, key, before, kept, source is None)
+            made = sections.made(uses)
+            self._offer(number, key, kept, made)
+        read = [source] if uses and source is not None else []
+        read += [dims for shifts in flow.logs.values() for dims in shifts]
+        for n in flow.converting:
+            read += [dims for a in block.nodes[n].args for dims in flow.carried[a]]
+        for dims in read:
+            if dims != kept or not made:
+                self.stored[key, dims] = self.offered[key][dims]
+        return GroupPlan(kept, source, made, flow)
+
+    def _choose(
+        self, block: BlockGraph, number: int, key: int, carried: Sequence[Dims]
+    ) -> tuple[Dims, Dims | None]:
+        """The dimensions of the kernel's shift, and those of the shift it is made from."""
+        needed = self.scales.kernels[number].reduced[key]
+        known = self.offered[key]
+        if not known:
+            later = (d for k in self.scales.kernels[number:] for d in k.reduced[key])
+            reduced = [d for d in later if d not in _split(block)]
+            kept = tuple(d for d in self.dims[key] if d not in reduced)
+            if kept == self.dims[key]:
+                self._fail(key, f"kernel {block.name} sees nothing to take a maximum over")
+            return kept, None
+        fits = [v for v in known if not _shares(v, needed) and all(_within(v, c) for c in carried)]
+        if fits:
+            finest = max(fits, key=len)
+            return finest, finest
+        start = carried or [max(known, key=len)]
+        kept = tuple(
+            d for d in self.dims[key] if d not in needed and all(d in dims for dims in start)
+        )
+        source = min((v for v in known if _within(kept, v)), key=len)
+        if any(d in _split(block) for d in source if d not in kept):
+            self._fail(key, f"kernel {block.name} mixes shifts of other blocks")
+        return kept, source
+
+    def _offer(self, number: int, key: int, kept: Dims, made: Mapping[int, str]) -> None:
+        """Let later kernels read the shift, if there is one and it can be stored."""
+        block = self.ugraph.kernels[number]
+        assert isinstance(block, BlockGraph)
+        if len(made) > 1:
+            return
+        ((section, how),) = made.items()
+        if how != PASSING or block.sections[section].loop in kept:
+            self.offered[key][kept] = number
+
+    def _fail(self, key: int, reason: str) -> None:
+        raise ConflictError((key,), reason, is_structural=True)
+
+
+class _Sections:
+    """How the sections of one kernel make the shift of one group."""
+
+    def __init__(
+        self,
+        block: BlockGraph,
+        flow: ShiftFlow,
+        key: int,
+        before: Dims,
+        kept: Dims,
+        is_of_exponent: bool,
+    ) -> None:
+        self.block = block
+        self.flow = flow
+        self.key = key
+        self.before = before
+        self.kept = kept
+        self.is_of_exponent = is_of_exponent
+
+    def made(self, uses: Iterable[int]) -> dict[int, str]:
+        """How each section that makes it does so; ``uses`` are the nodes that need it."""
+        found: dict[int, str] = {}
+        for number in sorted({self.block.section_of[n] for n in uses}):
+            if any(how != PASSING for how in found.values()):
+                break
+            found[number] = self._how(number)
+        self._check(found)
+        return found
+
+    def _how(self, number: int) -> str:
+        loop = self.block.sections[number].loop
+        if loop is None:
+            return STRAIGHT
+        if loop in self.before and loop not in self.kept:
+            return RUNNING
+        if not self.is_of_exponent and loop not in self.before:
+            return STRAIGHT  # before the loop
+        return PASSING
+
+    def _check(self, found: Mapping[int, str]) -> None:
+        for number, how in found.items():
+            here = self.block.sections[number].nodes
+            loop = self.block.sections[number].loop
+            if how == RUNNING and any(self.kept in self.flow.logs.get(n, {}) for n in here):
+                self._fail(f"takes a log of what is scaled by a maximum that moves in loop {loop}")
+            for n in self._scaled(here):
+                op = self.block.nodes[n].op
+                if op in STORES and (how == RUNNING or (how == PASSING and loop not in self.kept)):
+                    self._fail(f"stores what is scaled by a maximum that moves in loop {loop}")
+                if how == PASSING and operator(op).kind == STATE:
+                    self._fail(f"carries a scale out of an iteration of loop {loop}")
+                if how == RUNNING and self._is_broken_power(n):
+                    self._fail("rescales a sum by a root of the scale")
+        everywhere = self._scaled(range(len(self.block.nodes)))
+        if len(found) > 1 and any(self.block.nodes[n].op in STORES for n in everywhere):
+            self._fail("stores values with several shifts")
+
+    def _scaled(self, nodes: Iterable[int]) -> Iterator[int]:
+        return (n for n in nodes if self.kept in self.flow.carried[n])
+
+    def _is_broken_power(self, n: int) -> bool:
+        is_sum = self.block.nodes[n].op == "accum_sum"
+        return is_sum and self.flow.carried[n][self.kept].denominator != 1
+
+    def _fail(self, what: str) -> None:
+        reason = f"kernel {self.block.name} {what}"
+        raise ConflictError((self.key,), reason, is_structural=True)
+
+
+def _split(block: BlockGraph) -> tuple[str, ...]:
+    """Dimensions that blocks share out without seeing one another's part."""
+    return tuple(axis.dim for axis in block.split_axes)
+
+
+def _shares(left: Iterable[str], right: Iterable[str]) -> bool:
+    return any(d in right for d in left)
+
+
+def _within(left: Iterable[str], right: Iterable[str]) -> bool:
+    return all(d in right for d in left)

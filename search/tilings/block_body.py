@@ -1,0 +1,125 @@
+"""What the nodes of a kernel are to one another, whatever its tiles.
+
+Ranking measures out the same block graph under hundreds of tilings: what they have in common is
+looked up once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from functools import cached_property
+
+from mirage_py.codegen.cuda.analysis.row_reductions import beside
+from mirage_py.codegen.tiling.axis_order import axis_order
+from mirage_py.search.tilings.residency import passes_of
+from mirage_py.ugraph.ir.data_flow import reads_of
+from mirage_py.ugraph.ir.index import Predicate
+from mirage_py.ugraph.ir.node import ACCESSES, Node
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph
+from mirage_py.ugraph.operators import EFFECT, ELEMENTWISE, operator
+
+
+class BlockBody:
+    """The nodes of a block graph, with tiles or without, by position. ``scope`` is the program with
+    every tensor that it reads or writes.
+    """
+
+    def __init__(self, scope: Program, block: BlockGraph) -> None:
+        self._scope = scope
+        self._block = block
+        self._nodes = block.nodes
+        # Filled by the tilings, which have many sizes of tiles in common.
+        self.iterations: dict[Hashable, float] = {}
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The kernel's natural order of axes."""
+        return axis_order(self._scope, self._block)
+
+    @cached_property
+    def passes(self) -> Mapping[str, int]:
+        """How often the kernel goes over each tensor that it reads or writes."""
+        return passes_of(self._block)
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each operator."""
+        return tuple(operator(n.op).kind for n in self._nodes)
+
+    @cached_property
+    def readers(self) -> tuple[tuple[int, ...], ...]:
+        """What reads each node, each once."""
+        return tuple(reads_of(self._nodes))
+
+    @cached_property
+    def has_loop_sums(self) -> bool:
+        """Whether an accumulator takes what a sum gives: such a sum may wait for its loop's end."""
+        accumulators = (n for n in self._nodes if n.op.startswith("accum"))
+        return any(self._nodes[n.args[0]].op == "sum" for n in accumulators)
+
+    @cached_property
+    def aside(self) -> frozenset[int]:
+        """What the warps that fetch may sum up along rows (``sums producer``)."""
+        return beside(self._block)
+
+    @cached_property
+    def mask_dims(self) -> tuple[str, ...]:
+        """Dimensions of the grid that masks depend on."""
+        masks = (n.attr for n in self._nodes if isinstance(n.attr, Predicate))
+        found = dict.fromkeys(d for mask in masks for d in mask.dims())
+        return tuple(d for d in found if d in self._block.grid_tiles)
+
+    @cached_property
+    def accumulated(self) -> frozenset[int]:
+        """Nodes that accumulators alone read."""
+        return frozenset(
+            number
+            for number, readers in enumerate(self.readers)
+            if all(self._nodes[r].op.startswith("accum") for r in readers)
+        )
+
+    @cached_property
+    def by_element(self) -> frozenset[int]:
+        """Nodes that are computed element by element together with what reads them."""
+        return frozenset(
+            number
+            for number, readers in enumerate(self.readers)
+            if self.kinds[number] == ELEMENTWISE
+            and {self.kinds[r] for r in readers} <= {ELEMENTWISE, EFFECT}
+        )
+
+    @cached_property
+    def product_dims(self) -> Mapping[int, tuple[str, ...]]:
+        """For each matmul the dimensions of its multiplications."""
+        return {
+            number: self._scope.order(tuple(d for a in node.args for d in self._nodes[a].dims))
+            for number, node in enumerate(self._nodes)
+            if node.op == "matmul"
+        }
+
+    @cached_property
+    def element_bytes(self) -> Mapping[int, int]:
+        """Of the tensor that each load or store names."""
+        return {n: self._scope.tensors[node.access.tensor].dtype.bytes for n, node in self._named()}
+
+    @cached_property
+    def access_dims(self) -> Mapping[int, tuple[str, ...]]:
+        """The dimensions that each load or store depends on."""
+        return {n: node.access.dims() for n, node in self._named()}
+
+    @cached_property
+    def run_dims(self) -> Mapping[int, tuple[str, ...]]:
+        """For each load or store the dimensions along which elements lie side by side."""
+        return {n: self._run_dims(node) for n, node in self._named()}
+
+    def _named(self) -> list[tuple[int, Node]]:
+        return [(n, node) for n, node in enumerate(self._nodes) if node.op in ACCESSES]
+
+    def _run_dims(self, node: Node) -> tuple[str, ...]:
+        tensor = self._scope.tensors[node.access.tensor]
+        axes = zip(node.access.index, tensor.element_strides, tensor.shape, strict=True)
+        for expr, stride, extent in axes:
+            if stride == 1 and extent > 1:
+                return expr.dims()
+        return ()

@@ -1,0 +1,112 @@
+"""What each dimension of a block-graph family does, and hence which tiles it may have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mirage_py.codegen.tiling.tiles import MIN_DOT_EXTENT, next_power_of_two
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph
+
+# A dot needs 16 rows; up to this many rows a product and a sum on plain cores may win.
+MAX_VECTOR_ROWS = 2
+_DOT_TILES = (16, 32, 64, 128, 256)
+_LOOP_TILES = (16, 32, 64, 128, 256, 512)
+_VECTOR_TILES = tuple(1 << k for k in range(14))
+# Neighbours in memory that a warp reads at once; a smaller tile would waste its transactions.
+_COALESCED_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Dimensions by what a block graph does with them.
+
+    ``batch`` dimensions are in both operands and the result of a matmul, ``sides`` in one operand,
+    ``contracted`` are summed over. ``parts`` number the parts of split dimensions. Along ``fast``
+    dimensions neighbours lie side by side in memory, ``least`` of which are worth an access.
+    ``outer`` ones are gridded sides of a product beside another one that blocks have whole.
+    """
+
+    batch: tuple[str, ...]
+    sides: tuple[str, ...]
+    contracted: tuple[str, ...]
+    parts: tuple[str, ...] = ()
+    fast: tuple[str, ...] = ()
+    least: int = _COALESCED_BYTES // 2
+    outer: tuple[str, ...] = ()
+
+
+def roles_of(
+    scope: Program, block: BlockGraph, parts: tuple[str, ...] = (), backend: str = "triton"
+) -> Roles:
+    """The roles in one block graph. ``scope`` holds every tensor that it reads or writes.
+
+    That 64 bytes of float32 are worth an access was measured of CUDA kernels alone.
+    """
+    batch: dict[str, None] = {}
+    sides: dict[str, None] = {}
+    contracted: dict[str, None] = {}
+    outer: dict[str, None] = {}
+    for node in block.nodes:
+        if node.op != "matmul":
+            continue
+        left, right = (block.nodes[a].dims for a in node.args)
+        contracted.update(dict.fromkeys(node.reduced))
+        for d in scope.order((*left, *right)):
+            if d in node.reduced:
+                continue
+            (batch if d in left and d in right else sides)[d] = None
+        outer.update(dict.fromkeys(_outer_sides(block, left, right)))
+    fast = _fast_dims(scope, block)
+    widest = max((scope.tensors[n.access.tensor].dtype.bytes for _, n in block.loads()), default=2)
+    least = _COALESCED_BYTES // (max(2, widest) if backend == "cuda" else 2)
+    return Roles(tuple(batch), tuple(sides), tuple(contracted), parts, fast, least, tuple(outer))
+
+
+def _outer_sides(
+    block: BlockGraph, left: tuple[str, ...], right: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Gridded dimensions of a side of a product that has another one, of which blocks have all."""
+    found: list[str] = []
+    for mine, others in ((left, right), (right, left)):
+        side = [d for d in mine if d not in others]
+        if any(d not in block.grid_tiles for d in side):
+            found += [d for d in side if d in block.grid_tiles]
+    return tuple(found)
+
+
+def grid_tiles(program: Program, roles: Roles, dim: str) -> tuple[int, ...]:
+    """Tiles worth trying for a gridded dimension, smallest first."""
+    size = program.sizes[dim]
+    if dim in roles.batch or dim in roles.parts or dim in roles.outer:
+        # A batch dimension inside a tile would make a three-dimensional product, a part beside
+        # another one would be no split, and tensor cores want a side in one dimension.
+        return (1,)
+    whole = next_power_of_two(size)
+    if dim in roles.sides:
+        vector = (1,) if size <= MAX_VECTOR_ROWS else ()
+        return (*vector, *(t for t in _DOT_TILES if t <= max(MIN_DOT_EXTENT, whole)))
+    least = min(whole, roles.least) if dim in roles.fast else 1
+    return tuple(t for t in _VECTOR_TILES if least <= t <= whole)
+
+
+def loop_tiles(program: Program, dim: str, *, has_dot: bool) -> tuple[int, ...]:
+    """Tiles worth trying for a loop over a dimension."""
+    whole = next_power_of_two(program.sizes[dim])
+    if has_dot:
+        return tuple(t for t in _LOOP_TILES if t <= max(MIN_DOT_EXTENT, whole))
+    return tuple(t for t in _VECTOR_TILES if t <= whole)
+
+
+def _fast_dims(scope: Program, block: BlockGraph) -> tuple[str, ...]:
+    """Dimensions that index the axis of stride 1 of every tensor that depends on them."""
+    fast: dict[str, bool] = {}
+    for node in block.nodes:
+        if node.op != "load" and not node.op.startswith("store"):
+            continue
+        access = node.access
+        strides = scope.tensors[access.tensor].element_strides
+        for expr, stride in zip(access.index, strides, strict=True):
+            for d in expr.dims():
+                fast[d] = fast.get(d, True) and stride == 1
+    return tuple(d for d, always in fast.items() if always)

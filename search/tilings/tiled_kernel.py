@@ -1,0 +1,260 @@
+"""A block graph with tiles, measured out: what it moves and computes, whatever its launch options.
+
+Ranking asks for the same tiles under many numbers of warps and stages, so all that these do not
+change is counted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from mirage_py.codegen.cuda.analysis.row_reductions import BY_PRODUCER, SUMS
+from mirage_py.codegen.tiling.axis_order import REVERSED
+from mirage_py.codegen.tiling.deferral import deferred_sums
+from mirage_py.codegen.tiling.descriptors import COPIES, DESCRIPTORS, described_tiles
+from mirage_py.codegen.tiling.tiles import Tiling
+from mirage_py.codegen.tiling.unmasked_tiles import is_uneven, mean_iterations
+from mirage_py.search.tilings.block_body import BlockBody
+from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.operators import EFFECT, ELEMENTWISE, operator
+
+# What crosses the bus for one element out of line.
+_SECTOR_BYTES = 32
+# Partial results go from block to block in float32.
+_PARTIAL_BYTES = 4
+# An atomic addition reads and writes in the cache, element by element.
+_ATOMIC_TRAFFIC = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A product on tensor cores: multiplications in one tile, the extents of its sides in the
+    natural order of axes, and which nodes they are.
+    """
+
+    products: int
+    sides: tuple[int, int]
+    operands: tuple[int, int]
+
+    def rows(self, order: str) -> int:
+        """Rows under an order of axes, natural or reversed."""
+        return self.sides[order == REVERSED]
+
+
+@dataclass(frozen=True, slots=True)
+class SectionWork:
+    """What one iteration of a section asks of one block.
+
+    ``cache_bytes`` go to and from the cache; ``vector_ops`` run on plain cores, and ``reduced`` are
+    the multiplications of products among them. ``barriers`` are passed whatever happens, one more
+    for each of ``sums`` that does not wait for the loop's end.
+    ``loads`` has the bytes of each tile that is read, ``kept_bytes`` of them stay in shared memory
+    for products of later sections, ``computed`` elements go through it to a product, and
+    ``exchanged_bytes`` of partial results to other blocks of the cluster. In registers
+    are ``accumulators`` (nodes) all through the loop and ``largest`` elements at a time.
+    """
+
+    is_loop: bool
+    iterations: float
+    dots: tuple[Dot, ...]
+    cache_bytes: float
+    vector_ops: float
+    reduced: int
+    barriers: int
+    sums: tuple[int, ...]
+    loads: tuple[int, ...]
+    kept_bytes: int
+    computed: int
+    exchanged_bytes: int
+    accumulators: tuple[int, ...]
+    largest: int
+
+
+class TiledKernel:
+    """One tiling of a kernel. Those of one kernel may share its ``body``."""
+
+    def __init__(self, tiling: Tiling, body: BlockBody | None = None) -> None:
+        self.tiling = tiling
+        self.block = tiling.block
+        self.scope = tiling.program
+        self.body = body or BlockBody(tiling.program, tiling.block)
+        self._deferred: dict[int, Mapping[int, int]] = {}
+        section_of = self.block.section_of
+        self.elements = tuple(
+            tiling.elements(n.dims, s) for n, s in zip(self.block.nodes, section_of, strict=True)
+        )
+
+    @cached_property
+    def dots(self) -> Mapping[int, Dot]:
+        """Products on tensor cores by position."""
+        nodes = self.block.nodes
+        positions = (i for i, n in enumerate(nodes) if n.op == "matmul" and self.tiling.is_dot(i))
+        return {i: Dot(self._products(i), *self._sides(i)) for i in positions}
+
+    @cached_property
+    def sections(self) -> tuple[SectionWork, ...]:
+        """The work of each section."""
+        return self._works(frozenset())
+
+    @cached_property
+    def fed_sections(self) -> tuple[SectionWork, ...]:
+        """The same without what the warps that fetch sum up along rows (``sums producer``)."""
+        aside = self.body.aside
+        return self._works(aside) if aside else self.sections
+
+    @cached_property
+    def is_uneven(self) -> bool:
+        """Whether masks leave blocks unequal work."""
+        return is_uneven(self.tiling)
+
+    @cached_property
+    def has_engine_tiles(self) -> bool:
+        """Whether the copy engine can fetch a tile of some tensor."""
+        options = LaunchOptions().with_flag(COPIES, DESCRIPTORS)
+        return bool(described_tiles(self.block, self.tiling, self.scope.tensors, options))
+
+    def work(self, options: LaunchOptions) -> tuple[SectionWork, ...]:
+        """The work of each section for the warps that compute."""
+        return self.fed_sections if options.flag(SUMS) == BY_PRODUCER else self.sections
+
+    def _works(self, aside: frozenset[int]) -> tuple[SectionWork, ...]:
+        operands = frozenset(a for d in self.dots for a in self.block.nodes[d].args)
+        return tuple(self._section(n, operands, aside) for n in range(len(self.block.sections)))
+
+    def deferred(self, num_warps: int) -> Mapping[int, int]:
+        """Sums that wait for the end of their loop: {sum: accumulator}."""
+        if not self.body.has_loop_sums:
+            return {}
+        if num_warps not in self._deferred:
+            options = LaunchOptions(num_warps)
+            self._deferred[num_warps] = deferred_sums(self.block, self.tiling, options)
+        return self._deferred[num_warps]
+
+    # -- counting --------------------------------------------------------------------------------
+
+    def _section(self, number: int, operands: frozenset[int], aside: frozenset[int]) -> SectionWork:
+        section = self.block.sections[number]
+        is_loop = section.loop is not None
+        cache = vector = 0.0
+        barriers = kept = computed = reduced = exchanged = 0
+        sums, loads, accumulators, sizes = [], [], [], [0, 0]
+        for position in section.nodes:
+            if position in aside:
+                continue
+            node, elements = self.block.nodes[position], self.elements[position]
+            kind = self.body.kinds[position]
+            is_operand = position in operands
+            if node.op == "load":
+                size = elements * self.body.element_bytes[position]
+                cache += self._traffic_bytes(position, number)
+                loads.append(size)
+                kept += size if is_operand and not is_loop else 0
+                vector += 2 * elements if self._is_unpacked(position, aside) else 0
+            elif kind == EFFECT:
+                atomic = _ATOMIC_TRAFFIC if node.op == "store_add" else 1.0
+                cache += atomic * self._traffic_bytes(position, number)
+            elif position in self.dots:
+                barriers += 1
+            elif node.op == "matmul":
+                vector += self._products(position)
+                reduced += self._products(position)
+                sums.append(position)
+            elif node.op in ("sum", "max"):
+                elements = self.tiling.elements(self.block.nodes[node.args[0]].dims, number)
+                vector += elements
+                sums.append(position)
+                exchanged += self._exchanged_bytes(position)
+            elif kind == ELEMENTWISE or node.op.startswith("accum"):
+                added = node.op == "accum_sum" and self._is_fused(node.args[0])
+                vector += 0 if added else operator(node.op).flops * elements
+            if is_operand and node.op != "load":
+                # Rounded, and moved to the layout of an operand.
+                vector += 2 * elements
+                barriers += 1
+                computed += elements
+            if node.op.startswith("accum"):
+                accumulators.append(position)
+            elif kind != EFFECT and node.op not in ("const", "size"):
+                sizes.append(self._live_elements(position, is_operand))
+        sizes.sort()
+        return SectionWork(
+            is_loop=is_loop,
+            iterations=self._iterations(number),
+            dots=tuple(self.dots[n] for n in section.nodes if n in self.dots),
+            cache_bytes=cache,
+            vector_ops=vector,
+            reduced=reduced,
+            barriers=barriers,
+            sums=tuple(sums),
+            loads=tuple(loads),
+            kept_bytes=kept,
+            computed=computed,
+            exchanged_bytes=exchanged,
+            accumulators=tuple(accumulators),
+            largest=sizes[-1] + sizes[-2],
+        )
+
+    def _exchanged_bytes(self, position: int) -> int:
+        """What a block shows the others of what a reduction goes over, once it is reduced there."""
+        shared = self.tiling.reduced_over_cluster(position)
+        if not shared:
+            return 0
+        node, section = self.block.nodes[position], self.block.section_of[position]
+        return _PARTIAL_BYTES * self.tiling.elements(node.dims, section)
+
+    def _live_elements(self, position: int, is_operand: bool) -> int:
+        """Elements that a value takes in registers, besides those that it is computed from."""
+        node = self.block.nodes[position]
+        if node.op == "load" and is_operand:
+            # It goes straight from memory to a product.
+            return 0
+        if node.op == "matmul" and position not in self.dots:
+            return self._products(position)
+        if self._is_fused(position) or position in self.body.by_element:
+            return 0
+        return self.elements[position]
+
+    def _is_fused(self, position: int) -> bool:
+        """Whether tensor cores add a product to its accumulator, which alone reads it."""
+        return position in self.dots and position in self.body.accumulated
+
+    def _iterations(self, number: int) -> float:
+        """On average over the blocks, of which some may have tiles that a mask empties."""
+        loop = self.block.sections[number].loop
+        if loop is None:
+            return 1.0
+        masked = tuple(self.tiling.padded(d, 0) for d in self.body.mask_dims)
+        key = number, self.tiling.padded(loop, number), masked
+        if key not in self.body.iterations:
+            self.body.iterations[key] = mean_iterations(self.tiling, number)
+        return self.body.iterations[key]
+
+    def _products(self, number: int) -> int:
+        """Multiplications of the matmul at ``number`` in one tile."""
+        return self.tiling.elements(self.body.product_dims[number], self.block.section_of[number])
+
+    def _sides(self, number: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        section = self.block.section_of[number]
+        roles = self.tiling.roles(number)
+        rows, columns = roles.left, roles.right
+        left, right = self.block.nodes[number].args
+        order = self.body.order
+        if order.index(columns[0]) < order.index(rows[0]):
+            rows, columns, left, right = columns, rows, right, left
+        extents = self.tiling.elements(rows, section), self.tiling.elements(columns, section)
+        return extents, (left, right)
+
+    def _is_unpacked(self, load: int, aside: frozenset[int]) -> bool:
+        """Whether something else than a product reads what is loaded: it goes into registers."""
+        readers = self.body.readers[load]
+        return any(n not in aside and self.block.nodes[n].op != "matmul" for n in readers)
+
+    def _traffic_bytes(self, access: int, section: int) -> float:
+        """What a load or store of a tile moves between the SM and the cache, in whole sectors."""
+        body = self.body
+        size = body.element_bytes[access]
+        moved = self.tiling.elements(body.access_dims[access], section) * size
+        run = self.tiling.elements(body.run_dims[access], section) * size
+        return moved * max(1.0, min(_SECTOR_BYTES, moved) / run)

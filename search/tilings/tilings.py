@@ -1,0 +1,217 @@
+"""The tiles of a block-graph family worth a prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from math import prod
+
+from mirage_py.codegen.tiling.tiles import Tiling, next_power_of_two
+from mirage_py.search.tilings.block_body import BlockBody
+from mirage_py.search.tilings.roles import grid_tiles, loop_tiles, roles_of
+from mirage_py.search.tilings.tiled_kernel import TiledKernel
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section
+
+# A tile larger than this spills whatever the number of warps.
+_MAX_TILE_ELEMENTS = 32768
+# Elements of the largest tile in a loop without products.
+_LIGHT_LOOP_ELEMENTS = 8192
+_MIN_LIGHT_TILE = 32
+# Programs have few dimensions for a grid; one with a dozen would have millions of grids.
+_MOST_GRIDS = 1024
+# Columns of one product are computed again for other columns of another one at most so often, where
+# that can be; else that many grids are tried.
+_MOST_REPEATS = 4
+_LEAST_REPEATING = 64
+
+
+def tilings(
+    scope: Program,
+    block: BlockGraph,
+    parts: tuple[str, ...],
+    *,
+    few: bool = False,
+    backend: str = "triton",
+) -> Iterator[TiledKernel]:
+    """Every sensible tiling of a block graph, or a ``few`` spread over them.
+
+    ``scope`` is the program with all tensors the kernel may refer to; ``parts`` are dimensions that
+    number the parts of split ones.
+    """
+    roles = roles_of(scope, block, parts, backend)
+    body = BlockBody(scope, block)
+    grid = _grid_order(scope, block)
+    shared = block.cluster_dims
+    heavy = tuple(
+        i for i, s in enumerate(block.sections) if s.loop is not None and has_product(block, s)
+    )
+    spread = _spread if few else tuple
+    dims = tuple(dict.fromkeys(d for i in heavy if (d := block.sections[i].loop) is not None))
+    # Over the parts of a split dimension a product only combines what another kernel summed.
+    loop_choices = [spread(loop_tiles(scope, d, has_dot=d not in roles.parts)) for d in dims]
+    grids = product(*_few_enough([spread(grid_tiles(scope, roles, d)) for d in grid]))
+    spaces = _spaces(block, heavy)
+    for tiles in _without_repetition(scope, block, grid, tuple(grids)):
+        axes = tuple(GridAxis(d, t, d in shared) for d, t in zip(grid, tiles, strict=True))
+        tiled = replace(block, grid=axes)
+        extents = _powers_of_two({**scope.sizes, **dict(zip(grid, tiles, strict=True))})
+        for chosen in product(*loop_choices):
+            loops = dict(zip(dims, chosen, strict=True))
+            if _is_too_large(spaces, extents, _powers_of_two(loops)):
+                continue
+            tiling = Tiling(scope, _with_loops(scope, tiled, heavy, loops))
+            if is_sensible(tiling):
+                yield TiledKernel(tiling, body)
+
+
+def has_product(block: BlockGraph, section: Section) -> bool:
+    """Whether a section multiplies matrices."""
+    return any(block.nodes[n].op == "matmul" for n in section.nodes)
+
+
+# Dimensions of values, those of a loop with products apart.
+_Space = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def _spaces(block: BlockGraph, heavy: Sequence[int]) -> tuple[_Space, ...]:
+    """What the values of a block go over, whatever the tiles: (all but the loop, the loop)."""
+    found: dict[_Space, None] = {}
+    for number, section in enumerate(block.sections):
+        loop = None if section.loop in block.grid_tiles else section.loop
+        for node in (block.nodes[n] for n in section.nodes):
+            others = tuple(d for d in node.dims if d != loop)
+            along = tuple(d for d in node.dims if d == loop and number in heavy)
+            found[others, along] = None
+    return tuple(found)
+
+
+def _is_too_large(
+    spaces: Sequence[_Space], extents: Mapping[str, int], loops: Mapping[str, int]
+) -> bool:
+    """Whether a tile of some value has too many elements, however light loops are tiled: that is
+    seen without the tiling.
+    """
+    return any(
+        prod(extents[d] for d in others) * prod(loops[d] for d in along) > _MAX_TILE_ELEMENTS
+        for others, along in spaces
+    )
+
+
+def _powers_of_two(extents: Mapping[str, int]) -> dict[str, int]:
+    return {d: next_power_of_two(extent) for d, extent in extents.items()}
+
+
+def _few_enough(choices: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+    """Every second tile of the dimension that has the most, until there are not too many grids."""
+    kept = list(choices)
+    while prod(map(len, kept)) > _MOST_GRIDS:
+        longest = max(range(len(kept)), key=lambda n: len(kept[n]))
+        kept[longest] = kept[longest][1::2]
+    return kept
+
+
+def _without_repetition(
+    scope: Program, block: BlockGraph, dims: Sequence[str], grids: Sequence[Sequence[int]]
+) -> Sequence[Sequence[int]]:
+    """Grids whose blocks repeat hardly anything; where there are none, some that repeat least.
+
+    Along axes that no value has in common, each block computes for one what others compute too.
+    """
+    groups = _apart(block, dims)
+    if not groups:
+        return grids
+
+    def repeats(tiles: Sequence[int]) -> int:
+        blocks = {d: -(-scope.sizes[d] // t) for d, t in zip(dims, tiles, strict=True)}
+        return prod(prod(sorted(blocks[d] for d in group)[:-1]) for group in groups)
+
+    counts = [repeats(tiles) for tiles in grids]
+    kept = [tiles for tiles, n in zip(grids, counts, strict=True) if n <= _MOST_REPEATS]
+    least = sorted(range(len(grids)), key=counts.__getitem__)[:_LEAST_REPEATING]
+    return kept or [grids[n] for n in sorted(least)]
+
+
+def _apart(block: BlockGraph, dims: Sequence[str]) -> list[list[str]]:
+    """Gridded dimensions of which no value has two, group by group."""
+    values = [{*n.dims, *n.reduced} if n.op == "matmul" else {*n.dims} for n in block.nodes]
+    groups: list[list[str]] = []
+    for d in dims:
+        strangers = [g for g in groups if any(not _meet(values, d, e) for e in g)]
+        groups = [g for g in groups if g not in strangers]
+        groups.append([*(e for g in strangers for e in g), d])
+    return [g for g in groups if len(g) > 1]
+
+
+def _meet(values: Sequence[set[str]], one: str, other: str) -> bool:
+    return any(one in dims and other in dims for dims in values)
+
+
+def _spread(tiles: Sequence[int]) -> tuple[int, ...]:
+    """Two of the tiles, a small and a large one."""
+    last = len(tiles) - 1
+    return tuple(dict.fromkeys((tiles[last // 3], tiles[(2 * last + 2) // 3])))
+
+
+def _with_loops(
+    scope: Program, block: BlockGraph, heavy: Sequence[int], tiles: Mapping[str, int]
+) -> BlockGraph:
+    """One tile for all loops with products over the same dimension; light loops follow from it."""
+    sections = [
+        section
+        if section.loop is None
+        else replace(
+            section,
+            tile=tiles[section.loop] if number in heavy else _light_tile(scope, block, section),
+        )
+        for number, section in enumerate(block.sections)
+    ]
+    return replace(block, sections=tuple(sections))
+
+
+def _light_tile(scope: Program, block: BlockGraph, section: Section) -> int:
+    """The widest tile that keeps a loop of elementwise work and reductions in registers."""
+    dim = section.loop
+    assert dim is not None
+    others = 1
+    for node in (block.nodes[n] for n in section.nodes):
+        if dim in node.dims:
+            extent = 1
+            for d in node.dims:
+                if d != dim:
+                    extent *= next_power_of_two(block.grid_tiles.get(d) or scope.sizes[d])
+            others = max(others, extent)
+    whole = next_power_of_two(scope.sizes[dim])
+    return max(min(_MIN_LIGHT_TILE, whole), min(whole, _LIGHT_LOOP_ELEMENTS // others))
+
+
+def _grid_order(scope: Program, block: BlockGraph) -> tuple[str, ...]:
+    """Neighbouring blocks should share the largest tensors: what those do not depend on runs
+    fastest. Blocks of a cluster are neighbours in any case.
+    """
+
+    def weight(dim: str) -> int:
+        reads = [n.access for _, n in block.loads()]
+        return sum(scope.tensors[a.tensor].bytes for a in reads if dim in a.dims())
+
+    return tuple(
+        sorted(
+            (a.dim for a in block.grid),
+            key=lambda d: (d not in block.cluster_dims, weight(d), scope.dim_names.index(d)),
+        )
+    )
+
+
+def is_sensible(tiling: Tiling) -> bool:
+    """Whether no tile of a block is larger than any number of warps keeps in registers."""
+    block = tiling.block
+    for number, node in enumerate(block.nodes):
+        if tiling.elements(node.dims, block.section_of[number]) > _MAX_TILE_ELEMENTS:
+            return False
+        if node.op == "matmul" and not tiling.is_dot(number):
+            left, right = (block.nodes[a].dims for a in node.args)
+            section = block.section_of[number]
+            if tiling.elements(tiling.program.order((*left, *right)), section) > _MAX_TILE_ELEMENTS:
+                return False
+    return True

@@ -1,0 +1,63 @@
+"""``python -m benchmarks`` without a GPU: everything but the clock, and it says so."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.report.record import MEASUREMENTS
+from benchmarks.suite.families import search_workload
+from benchmarks.suite.smoke import NOTHING, smoke_row
+from benchmarks.workloads.suites import SMOKE, named
+from mirage_py.targets import H200
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.text.json_form import from_json
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def test_the_whole_command(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--suite", SMOKE, "--json", "-o", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert json.loads((tmp_path / "smoke-suite.json").read_text()) == document
+    assert NOTHING in document["notes"]
+    assert NOTHING in done.stderr
+    assert [r["workload"] for r in document["rows"]] == [w.name for w in named(SMOKE)]
+    for row in document["rows"]:
+        assert row["ours_us"] is row["result_us"] is row["launch_us"] is None
+        assert set(row["peers_us"].values()) == {None}
+        assert 0 < row["max_rel_error"] < row["error_bound"]
+        assert row["peers"]["eager"]["agrees"]
+        assert row["notes"] == []
+    with gzip.open(tmp_path / MEASUREMENTS, "rt", encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    assert len(lines) == sum(r["candidates"] for r in document["rows"])
+    assert all(isinstance(from_json(line["plan"]), Plan) for line in lines)
+    assert {line["us"] for line in lines} == {None}
+    assert (tmp_path / "smoke-suite.csv").exists()
+
+
+def test_a_kernel_that_is_wrong_has_no_error_to_show(monkeypatch: pytest.MonkeyPatch):
+    from benchmarks.suite import smoke
+    from mirage_py.runtime.cpu.cpu_run import Rehearsal
+    from mirage_py.verify.numerical_check.numerical_check import FloatEvidence
+
+    wrong = FloatEvidence(0.5, 1e-2, None, False, "Y[0, 0] = 1 instead of 2")
+    rehearsal = Rehearsal(wrong, "interpreter", "k takes 300000 bytes", ("a note",))
+    monkeypatch.setattr(smoke, "rehearse", lambda *_, **__: rehearsal)
+    workload = named(SMOKE)[0]
+    row, _ = smoke_row(workload, search_workload(workload, H200, "none"))
+    assert row["max_rel_error"] is None
+    assert row["notes"] == ["k takes 300000 bytes", "a note"]

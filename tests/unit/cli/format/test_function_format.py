@@ -1,0 +1,81 @@
+"""The sentences on what stood for the functions of a program."""
+
+from __future__ import annotations
+
+import pytest
+from naive import naive_plan
+
+from mirage_py.cli.format.function_format import function_words
+from mirage_py.frontend.spec import parse
+from mirage_py.verify.field_test.meanings import function_use
+
+
+def words(expression: str) -> tuple[str, ...]:
+    program = parse(f"N = 24\nX[N] : f32\nY[n] = {expression}")
+    return function_words(function_use(program, naive_plan(program, {"n": 8}).ugraph).document())
+
+
+def test_a_report_that_does_not_know() -> None:
+    assert function_words(None) == ()
+
+
+@pytest.mark.parametrize(
+    ("expression", "says"),
+    [
+        ("X[n] * 2", "No path from an input to an output carries an exponential."),
+        (
+            "exp(X[n]) + silu(X[n])",
+            (
+                "No path to Y carries more than one exponential (exp, silu), so the law "
+                "exp(a) exp(b) = exp(a + b) holds in the trials."
+            ),
+        ),
+        (
+            "exp(tanh(X[n]))",
+            (
+                "Paths to Y carry several exponentials: exp is applied to what carries tanh, and "
+                "stands for a random function there, of which exp(-a) = 1 / exp(a) alone is known."
+            ),
+        ),
+        (
+            "exp(log(exp(X[n])) + X[n])",
+            (
+                "Paths to Y carry several exponentials: exp is applied to what carries exp; a "
+                "random function or a truth value lies between, so the law exp(a) exp(b) = "
+                "exp(a + b) holds there too."
+            ),
+        ),
+    ],
+)
+def test_paths(expression: str, says: str) -> None:
+    assert words(expression)[0] == says
+
+
+def test_what_stood_for_the_others() -> None:
+    (said,) = words("sqrt(X[n]) + relu(X[n]) + erf(X[n])")[1:]
+    assert said == (
+        "The trials take sqrt by a fixed exponent, which respects products; relu by a random total "
+        "order; erf as a random function, without laws."
+    )
+    assert len(words("exp(X[n])")) == 1
+
+
+def test_verify_says_it_once_and_holds_it_for_both(cli, tmp_path) -> None:
+    text = "N = 24\nX[N] : f32\nY[n] = exp(X[n])"
+    a, b = tmp_path / "a.math", tmp_path / "b.math"
+    a.write_text(text)
+    b.write_text(text.replace("exp(X[n])", "1 / exp(-X[n])"))
+    out = cli("verify", a, b).out
+    assert out.count("carries more than one exponential") == 1
+    found = cli("verify", a, b, "--json").document["functions"]
+    assert [entry["subject"] for entry in found] == [str(a), str(b)]
+    assert all(entry["lax"] and entry["ugraph"] is None for entry in found)
+
+
+def test_verify_does_not_bury_a_difference(cli, tmp_path) -> None:
+    a, b = tmp_path / "a.math", tmp_path / "b.math"
+    a.write_text("N = 24\nX[N] : f32\nY[n] = exp(X[n])")
+    b.write_text("N = 24\nX[N] : f32\nY[n] = exp(-X[n])")
+    outcome = cli("verify", a, b)
+    assert outcome.code == 4
+    assert "exponential" not in outcome.out

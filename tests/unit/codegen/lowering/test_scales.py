@@ -1,0 +1,217 @@
+"""Factors of logits: behind the product, and into the exponential."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from math import e, inf, log2
+
+import numpy as np
+import pytest
+import several_kernels
+
+from mirage_py.codegen.lowering.scales import with_late_scales
+from mirage_py.codegen.triton.module import emit_triton
+from mirage_py.frontend.spec import parse
+from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
+from mirage_py.search.stabilize.stabilize import stabilize
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.ugraph import BlockGraph
+
+SPEC = """
+T = 20, S = 70, D = 16
+Q[T, D], K[S, D], V[S, D] : f16
+let a[t, s] = exp(sum[d](Q[t, d] * K[s, d]) / 7) * (s <= t + 40)
+O[t, e] = sum[s](a[t, s] * V[s, e]) / sum[s](a[t, s])
+"""
+
+KERNEL = """
+kernel attend {
+  grid t by 16
+  %q = load Q[t, d]
+  %c = const 7.0
+BEFORE
+  loop s by 32 {
+    %k = load K[s, d]
+    %z = matmul[d] %OPERAND, %k
+AFTER
+    %x = exp %LOGIT
+    %m = mask (s <= t + 40)
+    %p = mul %m, %x
+    %l = sum[s] %p
+    %total = accum_sum %l
+    %v = load V[s, e]
+    %w = matmul[s] %p, %v
+    %sum = accum_sum %w
+  }
+  %o = div %sum, %total
+  store O[t, e] = %o
+}
+"""
+
+
+def numbered(**places: str) -> str:
+    """The kernel with these texts at its places, and with numbers for names."""
+    text = KERNEL
+    for place, what in places.items():
+        text = text.replace(place, what)
+    names = re.findall(r"%(\w+) =", text)
+    return re.sub(r"%(\w+)", lambda found: f"%{names.index(found[1])}", text)
+
+
+BEFORE = numbered(BEFORE="  %r = div %q, %c", AFTER="", OPERAND="r", LOGIT="z")
+AFTER = numbered(BEFORE="", AFTER="    %y = div %z, %c", OPERAND="q", LOGIT="y")
+
+
+def plan(kernel: str) -> Plan:
+    graph = stabilize(several_kernels.over(parse(SPEC), kernel))
+    return Plan(graph, (LaunchOptions(4, (2,)),))
+
+
+def block(kernel: str) -> BlockGraph:
+    (found,) = plan(kernel).ugraph.kernels
+    assert isinstance(found, BlockGraph)
+    return found
+
+
+def source(kernel: str) -> str:
+    (found,) = emit_triton(plan(kernel))
+    return found.text.source
+
+
+@pytest.mark.parametrize("kernel", [BEFORE, AFTER])
+def test_the_factor_goes_into_the_exponential(kernel):
+    text = source(kernel)
+    assert "tl.dot(q_tile, " in text
+    (line,) = (x for x in text.splitlines() if "tl.exp2(where" in x)
+    assert f", {log2(e) / 7:.6f}"[:-1] in line
+    # Nothing else is multiplied for each logit.
+    assert "/ 7" not in text
+    assert text.count("* 0.142857") == 1
+
+
+@pytest.mark.parametrize(("low", "moves"), [(-inf, True), (-1e30, False)])
+def test_a_factor_passes_a_mask_of_minus_infinity_alone(low: float, moves: bool):
+    """A constant that is seen would have to be divided by it."""
+    found = block(BEFORE)
+    places = [n.args[2] for n in found.nodes if n.op == "where"]
+    nodes = tuple(replace(n, attr=low) if i in places else n for i, n in enumerate(found.nodes))
+    changed = replace(found, nodes=nodes)
+    assert (with_late_scales(changed) != changed) == moves
+
+
+@pytest.mark.parametrize("kernel", [BEFORE, AFTER])
+@pytest.mark.parametrize("size", [1.0, 60.0])
+def test_the_value_is_the_same(kernel, size):
+    rng = np.random.default_rng(0)
+    shapes = {"Q": (20, 16), "K": (70, 16), "V": (70, 16)}
+    arrays = {n: rng.normal(size=s).astype(np.float16).astype(float) for n, s in shapes.items()}
+    arrays["Q"] = (arrays["Q"] * size).astype(np.float16).astype(float)
+    logits = arrays["Q"] @ arrays["K"].T / 7
+    logits = np.where(np.arange(70) <= np.arange(20)[:, None] + 40, logits, -np.inf)
+    weights = np.exp(logits - logits.max(1, keepdims=True))
+    want = weights @ arrays["V"] / weights.sum(1, keepdims=True)
+    got = run_interpreted(plan(kernel), arrays)["O"]
+    np.testing.assert_allclose(got, want, atol=4e-3)
+
+
+def test_a_query_that_is_scaled_first_is_rounded_once_less():
+    """Logits in the thousands: with the division in front, another key would win some rows."""
+    rng = np.random.default_rng(1)
+    arrays = {"Q": rng.normal(size=(20, 16)) * 900, "K": rng.normal(size=(70, 16)) * 4}
+    arrays = {n: x.astype(np.float16).astype(float) for n, x in arrays.items()}
+    arrays["V"] = np.tile(np.arange(70.0)[:, None], (1, 16))
+    logits = arrays["Q"] @ arrays["K"].T / 7
+    logits = np.where(np.arange(70) <= np.arange(20)[:, None] + 40, logits, -np.inf)
+    weights = np.exp(logits - logits.max(1, keepdims=True))
+    want = weights @ arrays["V"] / weights.sum(1, keepdims=True)
+    np.testing.assert_allclose(run_interpreted(plan(BEFORE), arrays)["O"], want, atol=0.1)
+
+
+TWICE = """
+kernel attend {
+  grid t by 16
+  %q = load Q[t, d]
+  %c = const 7.0
+  %r = div %q, %c
+  loop s by 32 {
+    %k = load K[s, d]
+    %z = matmul[d] %r, %k
+    %x = exp %z
+    %m = mask (s <= t + 40)
+    %p = mul %m, %x
+    %l = sum[s] %p
+    %total = accum_sum %l
+  }
+  loop s by 32 {
+    %k2 = load K[s, d]
+    %z2 = matmul[d] %r, %k2
+    %x2 = exp %z2
+    %n2 = div %x2, %total
+    %m2 = mask (s <= t + 40)
+    %p2 = mul %m2, %n2
+    %v = load V[s, e]
+    %w = matmul[s] %p2, %v
+    %sum = accum_sum %w
+  }
+  store O[t, e] = %sum
+}
+"""
+
+
+def with_numbers(kernel: str) -> str:
+    names = re.findall(r"%(\w+) =", kernel)
+    return re.sub(r"%(\w+)", lambda found: f"%{names.index(found[1])}", kernel)
+
+
+def test_logits_that_are_computed_twice_have_their_factor_in_one_place():
+    """Scaled queries in one loop alone: the shift of one loop was not the maximum of the other."""
+    text = source(with_numbers(TWICE))
+    assert text.count("tl.dot(q_tile, ") == 2
+    assert "/ 7" not in text
+
+
+# The second loop's logits are read by something else too.
+SEEN_TWICE = TWICE.replace("%p2 = mul %m2, %n2", "%y2 = mul %n2, %z2\n    %p2 = mul %m2, %y2")
+
+
+def test_a_factor_that_stays_in_one_loop_stays_in_the_other():
+    text = source(with_numbers(SEEN_TWICE))
+    assert text.count("tl.dot(q_tile, ") == 0
+    assert text.count("/ 7") == 1
+    logits = re.findall(r"tl\.dot\((\w+), ", text)
+    assert logits[0] == logits[1]
+
+
+def test_large_logits_that_are_computed_twice_are_finite():
+    """In the thousands: differences between two roundings of a query are exponents."""
+    rng = np.random.default_rng(3)
+    shapes = {"Q": (20, 16), "K": (70, 16), "V": (70, 16)}
+    scale = {"Q": 150, "K": 20, "V": 1}
+    arrays = {
+        n: (scale[n] * rng.standard_normal(s)).astype(np.float16).astype(float)
+        for n, s in shapes.items()
+    }
+    logits = np.abs(arrays["Q"] @ arrays["K"].T / 7).max()
+    # Each result is a mean of values, or of values times logits.
+    for kernel, most in (TWICE, 1.0), (SEEN_TWICE, logits):
+        found = run_interpreted(plan(with_numbers(kernel)), arrays)["O"]
+        assert np.isfinite(found).all()
+        assert np.abs(found).max() <= np.abs(arrays["V"]).max() * most * 1.01
+
+
+def test_a_factor_that_something_else_sees_stays():
+    text = "B = 4, D = 16, N = 8\nX[B, D], W[D, N] : f16\nY[b, n] = sum[d](X[b, d] / 3 * W[d, n])\n"
+    kernel = """
+kernel product {
+  grid b by 4
+  %0 = load X[b, d]
+  %1 = const 3.0
+  %2 = div %0, %1
+  %3 = load W[d, n]
+  %4 = matmul[d] %2, %3
+  store Y[b, n] = %4
+}
+"""
+    (found,) = several_kernels.over(parse(text), kernel).kernels
+    assert with_late_scales(found) == found

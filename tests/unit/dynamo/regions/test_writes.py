@@ -1,0 +1,66 @@
+"""Writes to inputs are set aside and put back; nothing else of a graph changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from mirage_py.dynamo.regions.writes import put_writes, take_writes
+
+Traced = Callable[..., torch.fx.GraphModule]
+
+
+def stepped(x: torch.Tensor, cache: torch.Tensor, count: torch.Tensor) -> Any:
+    new = cache.index_fill(0, torch.zeros(1, dtype=torch.int64), 2.0) + x
+    cache.copy_(new)
+    count.copy_(count + 1)
+    return new.relu(), None
+
+
+def inputs() -> tuple[torch.Tensor, ...]:
+    return torch.ones(3), torch.zeros(3), torch.zeros(())
+
+
+def text(module: torch.fx.GraphModule) -> list[str]:
+    return [node.format_node() or "" for node in module.graph.nodes]
+
+
+def test_taken_and_put_back_the_graph_does_the_same(traced: Traced):
+    module = traced(stepped, *inputs())
+    before = text(module)
+    writes = take_writes(module.graph)
+    assert [w.place for w in writes] == [1, 2]
+    assert "copy_" not in "".join(text(module))
+    put_writes(module.graph, writes)
+    module.graph.lint()
+    module.recompile()
+    # The writes have gone to the end.
+    assert sorted(before)[:3] == sorted(text(module))[:3]
+    x, cache, count = inputs()
+    result, nothing = module(x, cache, count)
+    assert nothing is None
+    torch.testing.assert_close(cache, torch.tensor([3.0, 1.0, 1.0]))
+    torch.testing.assert_close(result, cache)
+    assert count.item() == 1
+
+
+def test_what_was_written_is_a_result_meanwhile(traced: Traced):
+    module = traced(stepped, *inputs())
+    count = len(module.graph.output_node().args[0])  # type: ignore[arg-type]
+    writes = take_writes(module.graph)
+    assert len(module.graph.output_node().args[0]) == count + len(writes)  # type: ignore[arg-type]
+
+
+def test_a_graph_that_writes_to_nothing_stays_as_it_is(traced: Traced):
+    module = traced(lambda x: x + 1, torch.ones(3))
+    before = text(module)
+    assert take_writes(module.graph) == ()
+    put_writes(module.graph, ())
+    assert text(module) == before
+
+
+def test_a_write_whose_result_is_read_stays(traced: Traced):
+    module = traced(lambda x, cache: cache.copy_(x) + 1, torch.ones(3), torch.zeros(3))
+    assert take_writes(module.graph) == ()

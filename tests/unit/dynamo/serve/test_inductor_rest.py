@@ -1,0 +1,74 @@
+"""Inductor runs the rest; to it a region is one operator. It compiles C++ here: once is enough."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch._inductor.config
+import torch.nn.functional as F
+
+
+def test_forward_and_backward_around_regions(
+    compiled: Callable[..., Any],
+    lines: Callable[[str], list[str]],
+    tmp_path: Any,
+    monkeypatch: Any,
+):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+
+    def fn(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.silu(F.rms_norm(x.cos(), (64,)) @ w)
+
+    mine = torch.randn(5, 64, requires_grad=True), torch.randn(64, 64, requires_grad=True)
+    theirs = [x.detach().clone().requires_grad_() for x in mine]
+    # In this process: to start workers takes longer than to compile.
+    with torch._inductor.config.patch(compile_threads=1):
+        got, want = compiled(fn, rest="inductor")(*mine), fn(*theirs)
+        torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
+        got.sum().backward()
+    want.sum().backward()
+    for x, y in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(x.grad, y.grad, atol=1e-4, rtol=1e-4)
+    assert lines("served by") != []
+    assert lines("Inductor does not take") == []
+    assert any("left to inductor" in line for line in lines("cos"))
+
+
+def test_a_kernel_has_to_beat_inductor_without_dynamos_lock(
+    traced: Callable[..., torch.fx.GraphModule], monkeypatch: Any
+):
+    from torch._dynamo import convert_frame
+
+    from mirage_py.dynamo.serve import servers
+    from mirage_py.dynamo.serve.region_call import RegionCall, Served
+
+    seen: dict[str, Any] = {}
+
+    def server(region: Any, own: Any) -> Served:
+        seen.update(servers.baselines(region, own, "quick"))
+        return Served(None, "slower")
+
+    # Interpreted and not compiled, so that no C++ is waited for: the way there is what counts.
+    monkeypatch.setattr(
+        servers, "compiled_graph", lambda graph, inputs, **_: lambda values: graph(*values)
+    )
+    x, w = torch.randn(4, 8), torch.randn(8, 8)
+    module = traced(lambda x, w: (F.silu(x @ w).t(),), x, w)
+    for number, node in enumerate(n for n in module.graph.nodes if n.op == "placeholder"):
+        node.target = f"in{number}"
+    module.recompile()
+    (want,) = RegionCall("key", module, server)(x, w)
+    results = []
+    with convert_frame.compile_lock:
+        thread = threading.Thread(
+            target=lambda: results.extend(f(x, w) for f in seen.values()), daemon=True
+        )
+        thread.start()
+        thread.join(60)
+    assert list(seen) == ["eager", "compile"]
+    for result in results:
+        torch.testing.assert_close(result.reshape(want.t().shape), want.t())
+    assert len(results) == 2

@@ -1,0 +1,274 @@
+"""What cannot be a program: each error names the line, the reason and the repair."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mirage_py.errors import UnsupportedError
+from mirage_py.frontend.torch import HANDLERS, trace
+from mirage_py.frontend.torch.lower.refusals import REFUSALS
+
+X = torch.randn(4, 6)
+CONV = nn.Conv1d(4, 4, 3).requires_grad_(False)
+TABLE = nn.Embedding(9, 6).requires_grad_(False)
+NORM = nn.BatchNorm1d(6).requires_grad_(False)
+
+
+def a_branch_on_data(x):
+    if x.sum() > 0:  # here
+        return x * 2
+    return x
+
+
+def an_item(x):
+    return x * x.max().item()  # here
+
+
+def a_loop_over_data(x):
+    while x.norm() > 1:  # here
+        x = x / 2
+    return x
+
+
+def a_sort(x):
+    return x.sort(dim=-1).values  # here
+
+
+def a_topk(x):
+    return torch.topk(x, 2).values * 2  # here
+
+
+def an_argmax(x):
+    return x.argmax(-1).float()  # here
+
+
+def positions_of_a_maximum(x):
+    return x.max(-1).indices.float() * 2  # here
+
+
+def a_convolution(x):
+    return CONV(x)
+
+
+def an_embedding(x):
+    return x + TABLE(torch.tensor([1, 2, 3, 4]))
+
+
+def an_index_tensor(x):
+    rows = torch.tensor([0, 2])  # here
+    return x[rows] * 2
+
+
+def a_boolean_index(x):
+    return x[x > 0] * 2  # here
+
+
+def a_gather(x):
+    return x.gather(1, torch.zeros(4, 2, dtype=torch.int64)) * 2  # here
+
+
+def a_cumulative_sum(x):
+    return x.cumsum(-1)  # here
+
+
+def dropout_in_training(x):
+    return F.dropout(x, 0.5, training=True) * 2
+
+
+def random_numbers(x):
+    return x + torch.randn_like(x)  # here
+
+
+def batch_statistics(x):
+    return NORM(x)
+
+
+def a_complex_number(x):
+    return torch.view_as_complex(x.view(4, 3, 2)).abs()  # here
+
+
+def a_product(x):
+    return x.prod(-1)  # here
+
+
+def a_sine(x):
+    return x.sin()  # here
+
+
+def a_flip(x):
+    return x.flip(0) * 2  # here
+
+
+def an_inverse(x):
+    return torch.linalg.inv(x @ x.T)  # here
+
+
+def a_write_to_its_input(x):
+    return x.add_(1)  # here
+
+
+def a_write_to_a_row(x):
+    x[0] = 0.0  # here
+    return x * 2
+
+
+def an_array_of_numpy(x):
+    return x * torch.from_numpy(x.numpy())  # here
+
+
+def its_input_back(x):
+    return x
+
+
+def a_view_of_its_input(x):
+    return x.view(2, 12).T  # here
+
+
+def its_input_beside_a_result(x):
+    return x + 1, x[0]  # here
+
+
+def truth_values(x):
+    return x > 0  # here
+
+
+def positions(x):
+    return x.sum() + torch.arange(4), torch.arange(4)  # here
+
+
+def float64(x):
+    return x.double() * 2  # here
+
+
+def rounding(x):
+    return x.to(torch.int32) * 2.0  # here
+
+
+def division_with_rounding(x):
+    return x // 2  # here
+
+
+def bits_of_integers(x):
+    return torch.where(torch.arange(6) & 1 == 0, x, 0.0)  # here
+
+
+def another_device(x):
+    return (x * 2).to("meta")  # here
+
+
+def a_strange_norm(x):
+    return torch.linalg.vector_norm(x, 3)  # here
+
+
+def an_empty_slice(x):
+    return x[:0].sum() + x  # here
+
+
+def a_constant(x):
+    return torch.ones(3)
+
+
+def nothing(x):
+    del x
+
+
+def a_literal_table(x):
+    return x * torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])  # here
+
+
+def dropped_attention(x):
+    return F.scaled_dot_product_attention(x, x, x, dropout_p=0.1)  # here
+
+
+def a_wrong_shape(x):
+    return x @ x  # here
+
+
+FUNCTIONS = [
+    fn for fn in list(globals().values()) if inspect.isfunction(fn) and fn.__module__ == __name__
+]
+
+
+def marked_line(fn) -> str:
+    lines, first = inspect.getsourcelines(fn)
+    marked = [first + n for n, line in enumerate(lines) if "# here" in line]
+    return f"{__file__}:{marked[0]}" if marked else ""
+
+
+@pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda fn: fn.__name__)
+def test_names_the_line_the_reason_and_the_repair(fn, capfd):
+    with pytest.raises(UnsupportedError) as caught:
+        trace(fn, X.clone())
+    error = caught.value
+    assert error.exit_code == 5
+    assert error.where.startswith(marked_line(fn))
+    assert error.where
+    assert error.why
+    assert error.repair
+    assert error.what in str(error)
+    # The error says it all: nothing of torch's own reports reaches the terminal.
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_operator_is_named_as_the_user_wrote_it():
+    for fn, operator in [
+        (a_sort, "sort"),
+        (a_topk, "topk"),
+        (a_cumulative_sum, "cumsum"),
+        (a_flip, "flip"),
+    ]:
+        with pytest.raises(UnsupportedError, match=rf"torch operator aten\.{operator}\."):
+            trace(fn, X)
+
+
+def test_a_result_that_is_an_input_is_called_by_its_name():
+    def fn(left, right):
+        return left + right, right.t()
+
+    with pytest.raises(UnsupportedError, match="a result is the tensor 'right' itself, or a view"):
+        trace(fn, X, X)
+
+
+def test_a_line_inside_a_helper_is_named():
+    def outer(x):
+        return a_sort(x) + 1
+
+    with pytest.raises(UnsupportedError) as caught:
+        trace(outer, X)
+    assert caught.value.where == marked_line(a_sort)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "what"),
+    [
+        (X.double(), "float64"),
+        (X.to(torch.int64), "int64"),
+        (X.to(torch.complex64), "complex"),
+        (X[:0], "shape"),
+        (X.to_sparse(), "dense"),
+        (X.clone().requires_grad_(), "requires grad"),
+    ],
+    ids=["float64", "int64", "complex", "empty", "sparse", "grad"],
+)
+def test_inputs(tensor, what):
+    def fn(left):
+        return left * 2
+
+    with pytest.raises(UnsupportedError, match=what) as caught:
+        trace(fn, tensor)
+    assert "input 'left'" in str(caught.value)
+    assert caught.value.where == f"{__file__}:{fn.__code__.co_firstlineno}"
+    assert caught.value.repair
+
+
+def test_no_operator_is_both_supported_and_refused():
+    assert [row for row in HANDLERS if row.split(".")[1] in REFUSALS] == []
+
+
+def test_every_refusal_names_an_operator_of_torch():
+    assert [name for name in REFUSALS if not hasattr(torch.ops.aten, name)] == []

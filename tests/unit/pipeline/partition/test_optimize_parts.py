@@ -1,0 +1,214 @@
+"""From a program that is too large to a result, with small limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from mirage_py.errors import UnsupportedError, VerificationError
+from mirage_py.frontend.spec import parse
+from mirage_py.pipeline import pipeline
+from mirage_py.pipeline.partition import optimize_parts as optimize_parts_module
+from mirage_py.pipeline.partition.limits import PartitionLimits, fits
+from mirage_py.pipeline.partition.optimize_parts import PartJob, optimize_parts
+from mirage_py.pipeline.partition.partition import Partition, partition
+from mirage_py.pipeline.pipeline import normalise, optimize, rank_plans, save
+from mirage_py.pipeline.selection.backends import for_cuda
+from mirage_py.pipeline.selection.selection import Ranking
+from mirage_py.result import Evidence, Result
+from mirage_py.runtime.cpu.triton_interpreter import check_interpreted
+from mirage_py.runtime.store.artifact import load_artifact
+from mirage_py.runtime.tune import baselines as baselines_module
+from mirage_py.runtime.tune import tuner
+from mirage_py.runtime.tune.measured import Measured, TuneReport
+from mirage_py.targets import H200
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.verify.evaluate.difference import Mismatch
+from mirage_py.verify.samples.sampled_test import SampleEvidence
+
+LIMITS = PartitionLimits(operators=3, reduced_dims=1)
+SMALL = """
+B = 5, D = 24, N = 12
+X[B, D], W[D, N], C[B, N] : f16
+Y[b, n] = exp( silu( sum[d](X[b, d] * W[d, n]) ) * 0.1 + C[b, n] )
+"""
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return parse(SMALL, name="small")
+
+
+@pytest.fixture(scope="module")
+def whole(program: Program) -> Partition:
+    found = partition(normalise(program), LIMITS)
+    assert len(found.parts) == 2
+    return found
+
+
+def rank(number: int, part: Program, share: float | None) -> Ranking:
+    assert share is None
+    assert part.name == f"small_part{number}"
+    return rank_plans(part, H200, effort="none")
+
+
+@pytest.fixture(scope="module")
+def modelled(program: Program, whole: Partition) -> Result:
+    return optimize_parts(program, whole, rank, PartJob(H200, False, "none", 0))
+
+
+def test_the_plans_of_the_parts_are_one_plan(modelled: Result, whole: Partition):
+    assert modelled.plan is not None
+    assert len(modelled.plan.ugraph.kernels) >= 2
+    assert modelled.notes[0] == whole.reason
+    assert modelled.notes[0].startswith("partitioned in 2 parts at T1 (")
+    assert modelled.notes[1].startswith("verified part by part")
+    assert modelled.best.source == "model"
+    assert modelled.best.time_us < modelled.baseline.time_us
+    assert modelled.evidence is not None
+    assert modelled.evidence.samples >= 2
+    assert modelled.evidence.bound_reason.startswith("part by part")
+    assert modelled.search.ranked > 1
+    assert any(ring.startswith("small_part1, ") for ring in modelled.search.rings)
+
+
+def test_the_composite_computes_the_program(modelled: Result, program: Program, tmp_path: Path):
+    assert modelled.plan is not None
+    found = check_interpreted(normalise(program), modelled.plan, seed=1)
+    assert found.passed, found.reason
+    save(modelled, tmp_path / "out")
+    assert load_artifact(tmp_path / "out").plan == modelled.plan
+
+
+def test_a_part_without_a_plan_is_named(program: Program, whole: Partition):
+    def refuse(number: int, part: Program, share: float | None) -> Ranking:
+        if number == 1:
+            raise UnsupportedError("no field judges it")
+        return rank(number, part, share)
+
+    result = optimize_parts(program, whole, refuse, PartJob(H200, False, "none", 0))
+    assert result.plan is None
+    assert result.best == result.baseline
+    assert result.notes[1] == "the original program is the result: small_part1 has no plan"
+    assert "no field judges it" in result.notes[2]
+
+
+def test_the_pipeline_says_that_it_cut(monkeypatch: pytest.MonkeyPatch, program: Program):
+    monkeypatch.setattr(pipeline, "fits", partial(fits, limits=LIMITS))
+    monkeypatch.setattr(pipeline, "partition", partial(partition, limits=LIMITS))
+    result = optimize(program, target="h200", effort="none", budget=300.0)
+    assert result.notes[0].startswith("partitioned in 2 parts at T1 (")
+    assert result.plan is not None
+
+
+@pytest.mark.parametrize(("composite_us", "wins"), [(1.0, True), (99.0, False)])
+def test_with_a_gpu_the_composite_races_the_whole_program(
+    monkeypatch: pytest.MonkeyPatch,
+    program: Program,
+    whole: Partition,
+    composite_us: float,
+    wins: bool,
+):
+    raced = []
+
+    def tune(tuned: Program, plans, against, **_):
+        raced.append((tuned.name, len(plans), sorted(against)))
+        # On a part alone eager is faster than every plan.
+        is_whole = tuned is program
+        eager = Measured("eager", time_us=10.0 if is_whole else 1.0)
+        time_us = composite_us if is_whole else 5.0
+        found = [Measured(f"plan {n}", p, time_us=time_us + n) for n, p in enumerate(plans)]
+        best = min([eager, *found], key=lambda m: m.time_us)
+        return TuneReport((*found, eager), best, eager, ())
+
+    monkeypatch.setattr(tuner, "tune", tune)
+    monkeypatch.setattr(baselines_module, "baselines", lambda *_, **__: {"eager": abs})
+    job = PartJob(H200, True, "none", 0, baselines={"mine": abs})
+    result = optimize_parts(program, whole, rank, job)
+    assert [name for name, *_ in raced] == ["small_part0", "small_part1", "small"]
+    assert raced[-1][1:] == (1, ["eager", "mine"])
+    assert (result.plan is not None) == wins
+    assert result.best.time_us == min(10.0, composite_us)
+    assert len(result.candidates) == 1
+    faster = "the original program is faster than the parts in sequence"
+    assert (faster in result.notes) == (not wins)
+    if result.evidence is not None:
+        assert result.evidence.float_source == "h200, full size"
+
+
+@pytest.mark.parametrize("faster", ["triton", "cuda"])
+def test_a_composite_of_each_back_end_is_timed(
+    monkeypatch: pytest.MonkeyPatch, program: Program, whole: Partition, faster: str
+):
+    composites = []
+
+    def tune(tuned: Program, plans, against, **_):
+        if tuned is program:
+            composites.extend(plans)
+        eager = Measured("eager", time_us=100.0)
+        found = [
+            Measured(f"plan {n}", p, time_us=n + (0.5 if p.backend == faster else 5.0))
+            for n, p in enumerate(plans)
+        ]
+        best = min([eager, *found], key=lambda m: m.time_us)
+        return TuneReport((*found, eager), best, eager, ())
+
+    def rank_both(number: int, part: Program, share: float | None) -> Ranking:
+        found = rank(number, part, share)
+        twins = [replace(i, plan=for_cuda(i.plan, H200)) for i in found.ranked]
+        return replace(found, ranked=[*found.ranked, *twins])
+
+    monkeypatch.setattr(tuner, "tune", tune)
+    monkeypatch.setattr(baselines_module, "baselines", lambda *_, **__: {"eager": abs})
+    result = optimize_parts(program, whole, rank_both, PartJob(H200, True, "none", 0))
+    assert [p.backend for p in composites] == ["triton", "cuda"]
+    assert result.plan is not None
+    assert (result.backend, result.plan.backend) == (faster, faster)
+    assert result.evidence is not None
+    assert result.evidence.samples > 0
+
+
+def test_a_composite_that_is_another_program_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, program: Program, whole: Partition
+):
+    def sampled(*_: object, **__: object) -> SampleEvidence:
+        return SampleEvidence(False, 1, 1, mismatch=Mismatch("Y", (3,)))
+
+    monkeypatch.setattr(optimize_parts_module, "sampled_test", sampled)
+    result = optimize_parts(program, whole, rank, PartJob(H200, False, "none", 0))
+    assert result.plan is None
+    assert result.best == result.baseline
+    assert any("were refused" in note for note in result.notes)
+
+
+def test_a_plan_of_a_part_that_is_another_program_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, program: Program, whole: Partition
+):
+    def tune(tuned: Program, plans, against, **_):
+        eager = Measured("eager", time_us=1.0)
+        found = [Measured(f"plan {n}", p, time_us=5.0 + n) for n, p in enumerate(plans)]
+        return TuneReport((*found, eager), eager, eager, ())
+
+    refused = []
+
+    def evidence(ranking: Ranking, plan: Plan, *args: object, **more: object) -> Evidence:
+        if len(refused) < 2:
+            refused.append(plan)
+            raise VerificationError("Y[3] differs")
+        return of_ranking(ranking, plan, *args, **more)
+
+    of_ranking = Ranking.evidence
+    monkeypatch.setattr(Ranking, "evidence", evidence)
+    monkeypatch.setattr(tuner, "tune", tune)
+    monkeypatch.setattr(baselines_module, "baselines", lambda *_, **__: {"eager": abs})
+    result = optimize_parts(program, whole, rank, PartJob(H200, True, "none", 0))
+    (composite,) = result.candidates
+    assert composite.plan is not None
+    assert len(refused) == 2
+    # Plans of one part differ in their options at least.
+    first = composite.plan.options[: len(refused[0].options)]
+    assert first not in [plan.options for plan in refused]

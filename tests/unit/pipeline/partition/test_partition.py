@@ -1,0 +1,170 @@
+"""Parts in sequence are the program, and what crosses a cut may be in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graph_strategies import programs
+from hypothesis import given, settings
+from unit.frontend.spec.large_references import PARTITIONED, REFERENCES
+from unit.partition.samples import in_sequence, inputs_of, small, spec
+
+from mirage_py.frontend.spec import parse_file
+from mirage_py.pipeline.partition.limits import PartitionLimits, fits_part
+from mirage_py.pipeline.partition.partition import Partition, partition
+from mirage_py.pipeline.pipeline import normalise
+from mirage_py.ugraph.checks.validate import validate_program
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
+from mirage_py.ugraph.interpret.program import evaluate_program
+from mirage_py.ugraph.ir.dtypes import F16, F32
+from mirage_py.ugraph.ir.program import Program
+
+LARGE = Path(__file__).parents[4] / "examples" / "large"
+NORM_THEN_PRODUCTS = """
+T = 4, D = 5, F = 3
+X[T, D], W[D, F], V[D, F] : f16
+let h[t, d] = rms_norm[d](X[t, d], eps=1e-6)
+Y[t, s] = sum[f](sum[d](h[t, d] * W[d, f]) * sum[d](h[s, d] * V[d, f]))
+"""
+
+
+def check_sequence(program: Program, found: Partition) -> None:
+    inputs = inputs_of(program)
+    with np.errstate(all="ignore"):
+        expected = evaluate_program(program, inputs, FloatMeaning())
+        got = in_sequence(found, inputs)
+    assert list(got) == list(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(got[name], value, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [*REFERENCES, *PARTITIONED])
+@pytest.mark.parametrize("operators", [1, 4])
+def test_parts_of_the_large_examples_in_sequence_are_the_program(name: str, operators: int):
+    program = small(name)
+    found = partition(program, PartitionLimits(operators=operators, reduced_dims=1))
+    assert len(found.parts) > 1
+    for number, part in enumerate(found.parts):
+        validate_program(part)
+        assert part.name == f"{program.name}_part{number}"
+        for d in part.dims:
+            assert program.sizes[d.name] == d.size
+    check_sequence(program, found)
+
+
+@settings(max_examples=60, deadline=None)
+@given(programs())
+def test_parts_of_random_programs_in_sequence_are_the_program(program: Program):
+    found = partition(program, PartitionLimits(operators=2, reduced_dims=1))
+    for part in found.parts:
+        validate_program(part)
+    check_sequence(program, found)
+
+
+def test_a_transformer_block_is_cut_where_people_cut_it():
+    program = normalise(parse_file(LARGE / "transformer_block.math"))
+    found = partition(program)
+    assert all(fits_part(part, PartitionLimits()) for part in found.parts)
+    inputs = [[t.name for t in part.inputs] for part in found.parts]
+    assert inputs == [
+        ["X", "R", "G", "WQ", "WK", "WV"],
+        ["WO", "T2", "T3", "T4", "T1"],
+        ["N", "W1", "W2", "W3", "T5"],
+    ]
+    # Residuals are not rounded; queries, keys and values are.
+    assert [t.dtype for t in found.cuts] == [F32, F16, F16, F16, F32]
+    # Queries and keys are made of the same rows, by one name.
+    assert found.parts[0].dim_names == ("t", "d", "h", "e")
+    assert found.reason == (
+        "partitioned in 3 parts at T1 (1.0 MB), T2 (0.5 MB), T3 (0.5 MB), T4 (0.5 MB), "
+        "T5 (1.0 MB): beyond the limit of 24 operators and 4 reduced dimensions "
+        "(transformer_block has 46 operators and 6 reduced dims)"
+    )
+
+
+@pytest.mark.parametrize("name", ["causal_attention", "qknorm_attention_out", "softcap_attention"])
+def test_an_exponential_and_its_sum_stay_together(name: str):
+    found = partition(small(name), PartitionLimits(operators=1, reduced_dims=1))
+    homes = [part for part in found.parts if any(n.op == "exp" for n in part.nodes)]
+    assert len(homes) == 1
+    assert [n.op for n in homes[0].nodes].count("sum") == 1
+    assert [n.op for n in homes[0].nodes].count("div") >= 1
+    _, uncut = found.reason.split("; ")
+    assert homes[0].name in uncut
+
+
+def test_a_log_takes_the_scale_out():
+    program = spec("B = 4, D = 5\nX[B, D] : f16\nY[b] = log(sum[d](exp(X[b, d]))) * 2 + 1")
+    first, second, *_ = partition(program, PartitionLimits(operators=1)).parts
+    assert [n.op for n in first.nodes] == ["load", "exp", "sum", "log"]
+    assert second.nodes[0].op == "load"
+
+
+def test_a_value_read_at_two_indices_is_one_tensor():
+    found = partition(spec(NORM_THEN_PRODUCTS), PartitionLimits(operators=8, reduced_dims=2))
+    readers = [part for part in found.parts if any(t in found.cuts for t in part.inputs)]
+    assert readers
+    # The rows are normalised once.
+    assert sum(n.op == "sqrt" for part in found.parts for n in part.nodes) == 1
+    check_sequence(found.program, found)
+
+
+def test_what_products_read_is_half_and_the_rest_is_not_rounded():
+    found = partition(spec(NORM_THEN_PRODUCTS), PartitionLimits(operators=1, reduced_dims=1))
+    multiplied = {
+        part.nodes[a].access.tensor
+        for part in found.parts
+        for n in part.nodes
+        if n.op == "matmul"
+        for a in n.args
+    }
+    types = {t.name: t.dtype for t in found.cuts}
+    assert F16 in types.values()
+    assert F32 in types.values()
+    assert types == {name: F16 if name in multiplied else F32 for name in types}
+
+
+def test_inputs_of_several_types_meet_in_f32():
+    mixed = spec(
+        "B = 4\nX[B, B], V[B, B] : f16\nW[B, B] : f32\n"
+        "Y[b, d] = sum[c](V[c, d] * sum[a](X[b, a] * W[a, c]))"
+    )
+    assert [t.dtype for t in partition(mixed, PartitionLimits(operators=1)).cuts] == [F32]
+
+
+@pytest.mark.parametrize(("dtype", "cuts"), [("f32", ["H"]), ("f16", ["T1"])])
+def test_an_output_that_is_precise_enough_is_the_tensor_between_parts(dtype: str, cuts: list[str]):
+    program = spec(
+        f"B = 4, D = 5\nX[B, D], R[B, D] : f16\nH[B, D] : {dtype}\nH[b, d] = X[b, d] + R[b, d]\n"
+        "Y[b, d] = exp(H[b, d])"
+    )
+    found = partition(program, PartitionLimits(operators=1))
+    assert [t.name for t in found.cuts] == cuts
+    check_sequence(program, found)
+
+
+def test_a_scalar_crosses_as_one_element():
+    program = spec("B = 4, D = 5\nX[B, D] : f32\nY[b, d] = X[b, d] / sqrt(sum[i, j](X[i, j]^2))")
+    found = partition(program, PartitionLimits(operators=1))
+    assert (1,) in [t.shape for t in found.cuts]
+    check_sequence(program, found)
+
+
+def test_fewest_bytes_cross():
+    # Between the two products the narrow tensor crosses, not the wide one.
+    program = spec(
+        "B = 64, D = 64, R = 2\nX[B, D], A[D, R], C[R, D] : f16\n"
+        "Y[b, f] = silu(sum[r](silu(sum[d](silu(X[b, d]) * A[d, r])) * C[r, f]))"
+    )
+    found = partition(program, PartitionLimits(operators=3, reduced_dims=1))
+    assert [t.shape for t in found.cuts] == [(64, 2)]
+
+
+def test_what_cannot_be_cut_is_one_part():
+    program = spec("B = 4, D = 5\nX[B, D] : f16\nY[b, d] = softmax[d](X[b, d])")
+    found = partition(program, PartitionLimits(operators=1))
+    assert len(found.parts) == 1
+    assert found.cuts == ()
+    assert found.reason.startswith("searched whole: it cannot be cut")

@@ -1,0 +1,65 @@
+"""What was optimised once is looked up by the next process: nothing is searched, nothing timed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plans import two_kernel_plan
+
+from mirage_py.pipeline import pipeline
+from mirage_py.ugraph.text.json_form import dump_text
+
+PLAN = two_kernel_plan()
+# No stage may run: each of their entrances raises.
+SECOND = """
+import sys
+from mirage_py import pipeline
+from mirage_py.runtime import compile_pool, timing, tuner
+from mirage_py.ugraph.text.json_form import dump_text, load_text
+
+def never(*arguments, **options):
+    raise AssertionError("this was done before")
+
+for module, name in (
+    (pipeline, "optimize"), (pipeline, "rank_plans"), (pipeline, "search"), (tuner, "tune"),
+    (compile_pool, "CompilePool"), (timing, "time_interleaved"),
+):
+    assert callable(getattr(module, name))
+    setattr(module, name, never)
+prepare = pipeline.optimizer_for(target="h200")
+runner = prepare(load_text(sys.stdin.read(), "program"), [], never)
+print(dump_text(runner.plan))
+"""
+
+
+class Found:
+    """What the first process found."""
+
+    plan = PLAN
+
+    def document(self) -> dict[str, Any]:
+        return {}
+
+
+def test_the_second_process_searches_compiles_and_times_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(pipeline, "optimize", lambda *_, **__: Found())
+    program = PLAN.ugraph.program
+    first = pipeline.optimizer_for(target="h200")(program, [], print)
+    run = subprocess.run(
+        [sys.executable, "-c", SECOND],
+        input=dump_text(program),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip() == dump_text(first.plan).strip() == dump_text(PLAN).strip()

@@ -1,0 +1,236 @@
+"""The pool outlives its workers: what hangs, crashes or fails costs itself only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import several_kernels
+from plans import attention_plan, rms_plan, two_kernel_plan
+
+from mirage_py.errors import CompileError
+from mirage_py.runtime.base.emission import emit_kernels
+from mirage_py.runtime.compile import compile_pool
+from mirage_py.runtime.compile.compile import KernelSource, compile_kernel
+from mirage_py.runtime.compile.compile_pool import CompilePool
+from mirage_py.runtime.compile.compiled_facts import CompiledFacts
+from mirage_py.runtime.process.worker_pool import OUT_OF_TIME, WorkerPool
+from mirage_py.runtime.process.worker_process import Reply, Task
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.ugraph import UGraph
+
+GOOD = "def k(): pass\n"
+HANGS = "import time\ntime.sleep(600)\n"
+HANGS_WITH_A_CHILD = "import subprocess\nsubprocess.run(['sleep', '{seconds}'])\n"
+CRASHES = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n"
+EXITS = "import os, sys\nprint('last words', file=sys.stderr, flush=True)\nos._exit(3)\n"
+HUNGRY = "x = bytearray(6 << 30)\n"
+
+
+def task(source: str) -> dict[str, object]:
+    kernel = {"name": "k", "source": source, "pointer_types": [], "num_warps": 4}
+    return {"service": "compile", "capability": 90, "kernels": [kernel]}
+
+
+class HastyPool(WorkerPool):
+    """Gives up soon on what hangs; all else may take long, for the machine may be busy."""
+
+    def _ask(self, place: int, task: Task, timeout_s: float) -> Reply:
+        hangs = "sleep" in task["kernels"][0]["source"]
+        return super()._ask(place, task, 2.0 if hangs else timeout_s)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with HastyPool(2, timeout_s=300.0, memory_bytes=4 << 30) as pool:
+        yield pool
+
+
+def test_each_failure_is_reported_and_the_others_go_on(pool: WorkerPool):
+    (good,) = (asdict(KernelSource.of(k)) for k in emit_kernels(rms_plan()))
+    right = {"service": "compile", "capability": 90, "kernels": [good]}
+    tasks = [task(HANGS), right, task(CRASHES), task(EXITS), task(HUNGRY), task("def ("), right]
+    seen: list[int] = []
+    replies = pool.map(tasks, on_reply=lambda number, _: seen.append(number))
+    kinds = [r.kind for r in replies]
+    assert kinds == ["timeout", "done", "crash", "crash", "error", "error", "done"]
+    assert "longer than 2 s" in replies[0].reason
+    assert "SIGSEGV" in replies[2].reason
+    assert replies[3].reason.endswith("ended with code 3: last words")
+    assert "memory" in replies[4].reason.lower()
+    assert "does not load" in replies[5].reason
+    assert replies[6].value[0]["name"] == "rms_kernel"
+    assert sorted(seen) == list(range(7))
+
+
+def test_a_time_out_ends_what_the_worker_started(pool: WorkerPool):
+    seconds = "61.2345"
+    (reply,) = pool.map([task(HANGS_WITH_A_CHILD.format(seconds=seconds))])
+    assert reply.kind == "timeout"
+    assert seconds not in _command_lines()
+
+
+def test_tasks_after_the_deadline_are_skipped(pool: WorkerPool):
+    (reply,) = pool.map([task(GOOD)], deadline=time.monotonic() - 1)
+    assert (reply.kind, reply.reason) == ("skipped", "the time budget was used up")
+
+
+def test_tasks_after_a_stop_are_skipped():
+    done: list[int] = []
+    tasks = [task("def ("), task(GOOD)]
+    with WorkerPool(1, timeout_s=60.0) as pool:
+        first, second = pool.map(
+            tasks, on_reply=lambda n, _: done.append(n), stop=lambda: bool(done)
+        )
+    assert first.kind == "error"
+    assert (second.kind, second.reason) == ("skipped", "it was interrupted before this began")
+
+
+def test_an_interrupt_ends_the_workers(request: pytest.FixtureRequest):
+    # A background job inherits an ignored SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
+    with WorkerPool(1, timeout_s=600.0) as pool:
+        pool.map([task("def (")])  # started and idle
+        (worker,) = pool._workers
+        hanging = worker._process
+        assert hanging is not None
+        interrupt = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        interrupt.start()
+        with pytest.raises(KeyboardInterrupt):
+            pool.map([task(HANGS), task(HANGS)])
+        # Neither had come to its end, and the second was not begun in a new process.
+        assert hanging.returncode == -signal.SIGKILL
+        assert not worker.is_running
+        (reply,) = pool.map([task("def (")])
+        assert reply.kind == "error"
+
+
+def test_workers_that_cannot_start_are_an_error(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(
+        "mirage_py.runtime.process.worker_process._BOOT", "raise SystemExit('no luck')"
+    )
+    with WorkerPool(2, timeout_s=5.0) as pool:
+        with pytest.raises(CompileError, match="does not start") as raised:
+            pool.map([task(GOOD)] * 3)
+        assert "no luck" in str(raised.value)
+
+
+def test_plans_compile_in_order_and_the_parent_hits_the_cache():
+    plans = [rms_plan(5, 64, 32), attention_plan(1, 16, 64), two_kernel_plan(9, 40)]
+    open_tiles = UGraph(plans[0].ugraph.program, (_without_tiles(plans[0]),))
+    plans.insert(1, Plan(open_tiles, plans[0].options))
+    with CompilePool(2, timeout_s=60.0) as pool:
+        outcomes = pool.compile(plans, 90)
+    assert [o.compiled for o in outcomes] == [True, False, True, True]
+    assert "tile" in outcomes[1].reason
+    names = [[f.name for f in o.facts] for o in outcomes]
+    assert names == [["rms_kernel"], [], ["attention_kernel"], ["row_sums", "divide"]]
+    (kernel,) = emit_kernels(plans[0])
+    there = outcomes[0].facts[0]
+    assert there.asm_path is not None
+    written_ns = Path(there.asm_path).stat().st_mtime_ns
+    here = compile_kernel(kernel, 90)
+    assert here.asm_path == there.asm_path
+    # Not compiled again: nothing was written over what the worker left.
+    assert Path(there.asm_path).stat().st_mtime_ns == written_ns
+
+
+def test_a_kernel_that_plans_share_is_compiled_once(monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+
+    def compiles(self, tasks, *, on_reply, **_):
+        for number, (kernel,) in enumerate(t["kernels"] for t in tasks):
+            asked.append(kernel["name"])
+            if kernel["num_warps"] == 8:
+                on_reply(number, Reply("timeout", reason="it hung"))
+                continue
+            facts = CompiledFacts(kernel["name"], 90, 0, None, None, 0, 0.0)
+            on_reply(number, Reply("done", [asdict(facts)]))
+
+    monkeypatch.setattr(WorkerPool, "map", compiles)
+    plan = two_kernel_plan(9, 40)
+    first, second = plan.options
+    other = replace(plan, options=(first, replace(second, num_warps=4)))
+    hangs = replace(plan, options=(first, replace(second, num_warps=8)))
+    library = several_kernels.ugraph("library_epilogue")
+    called = Plan(replace(library, kernels=library.kernels[:1]), (LaunchOptions(),))
+    done: list[int] = []
+    with CompilePool(2) as pool:
+        outcomes = pool.compile(
+            [plan, called, other, hangs], 90, on_outcome=lambda n, _: done.append(n)
+        )
+    assert asked == ["row_sums", "divide", "divide", "divide"]
+    assert [[f.name for f in o.facts] for o in outcomes] == [
+        ["row_sums", "divide"], [], ["row_sums", "divide"], [],
+    ]  # fmt: skip
+    assert [o.reason for o in outcomes] == ["", "", "", "it hung"]
+    assert sorted(done) == [0, 1, 2, 3]
+
+
+class Rounds:
+    """Compiling takes ten seconds a round, of a clock of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.emitted, self.sizes = 100.0, 0, list[int]()
+        monkeypatch.setattr(compile_pool.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(WorkerPool, "map", self.compiles)
+        monkeypatch.setattr(compile_pool, "emit_kernels", self.emits)
+
+    def emits(self, plan: Plan):
+        self.emitted += 1
+        return emit_kernels(plan)
+
+    def compiles(self, tasks, *, on_reply, deadline, **_):
+        self.sizes.append(len(tasks))
+        for number, (kernel,) in enumerate(t["kernels"] for t in tasks):
+            late = deadline is not None and self.now > deadline
+            facts = [asdict(CompiledFacts(kernel["name"], 90, 0, None, None, 0, 0.0))]
+            on_reply(number, Reply("skipped", reason=OUT_OF_TIME) if late else Reply("done", facts))
+        self.now += 10.0
+
+
+@pytest.mark.parametrize(("budget_s", "compiled"), [(-5.0, 2), (5.0, 2), (15.0, 6), (99.0, 9)])
+def test_the_first_plans_are_compiled_before_others_are_emitted(
+    monkeypatch: pytest.MonkeyPatch, budget_s: float, compiled: int
+):
+    rounds = Rounds(monkeypatch)
+    plans = [rms_plan(5, 64, 32 * (n + 1)) for n in range(9)]
+    done: list[int] = []
+    with CompilePool(1) as pool:
+        outcomes = pool.compile(
+            plans, 90, deadline=rounds.now + budget_s, on_outcome=lambda n, _: done.append(n)
+        )
+    assert [o.compiled for o in outcomes] == [n < compiled for n in range(9)]
+    assert rounds.emitted == compiled
+    assert rounds.sizes == [2, 4, 3][: len(rounds.sizes)]
+    assert done == list(range(9))
+    assert {o.reason for o in outcomes[compiled:]} <= {OUT_OF_TIME}
+
+
+def test_a_kernel_of_an_earlier_round_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch):
+    rounds = Rounds(monkeypatch)
+    with CompilePool(1) as pool:
+        outcomes = pool.compile([rms_plan()] * 5, 90)
+    assert all(o.compiled for o in outcomes)
+    assert rounds.sizes == [1, 0]
+
+
+def _without_tiles(plan: Plan):
+    (block,) = plan.ugraph.kernels
+    return replace(block, grid=tuple(replace(a, tile=None) for a in block.grid))
+
+
+def _command_lines() -> str:
+    lines = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                lines.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return "\n".join(lines)

@@ -1,0 +1,186 @@
+"""The float gate without its GPU: preparing on the CPU, judging what the interpreter computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from plans import scale_program, two_kernel_plan
+from unit.search import programs
+
+from mirage_py.errors import CompileError, FormatError
+from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
+from mirage_py.runtime.numerical_check.check_pool import FloatGate
+from mirage_py.runtime.numerical_check.check_service import add_eager, gate, prepare
+from mirage_py.runtime.numerical_check.input_store import RANDOM, GateStore, laid_out, to_arrays
+from mirage_py.runtime.numerical_check.judge import DeviceJudge
+from mirage_py.ugraph.ir.dtypes import BF16, F16
+from mirage_py.ugraph.ir.program import Tensor
+from mirage_py.ugraph.text.json_form import dump_text
+from mirage_py.verify.numerical_check.float_case import FloatEvidence
+from mirage_py.verify.numerical_check.input_sets import SET_NAMES
+from mirage_py.verify.numerical_check.numerical_check import MAX_REFERENCE_WORK, Reference
+
+PLAN = two_kernel_plan(dtype=BF16, strides=(80, 1))
+PROGRAM = PLAN.ugraph.program
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> GateStore:
+    folder = tmp_path_factory.mktemp("gate")
+    task = {"folder": str(folder), "program": dump_text(PROGRAM), "seed": 3}
+    task |= {"max_work": MAX_REFERENCE_WORK, "threads": 1, "deadline": None}
+    # As the gate does: what is needed first by itself.
+    assert prepare({**task, "sets": SET_NAMES[:2]}) == dict.fromkeys(SET_NAMES[:2], (1.0, 0.0))
+    prepare({**task, "sets": SET_NAMES[2:]})
+    found = GateStore(folder, PROGRAM)
+    for name in SET_NAMES:
+        assert not found.has_eager(name)
+        add_eager(found, name, CPU)
+        assert found.has_eager(name)
+    return found
+
+
+def test_random_inputs_come_first_and_lie_as_the_program_says(store: GateStore):
+    assert SET_NAMES[0] == RANDOM
+    (x,) = store.inputs("random", CPU)
+    assert x.dtype == torch.bfloat16
+    assert x.shape == (33, 70)
+    assert x.stride() == (80, 1)
+    assert 0.9 < x.float().std() < 1.1
+
+
+def test_inputs_of_a_respawned_worker_are_the_same(store: GateStore):
+    again = GateStore(store.folder, PROGRAM)
+    for name in SET_NAMES:
+        assert torch.equal(store.inputs(name, CPU)[0], again.inputs(name, CPU)[0])
+
+
+def test_right_outputs_pass_on_every_set(store: GateStore):
+    for name in SET_NAMES:
+        (x,) = store.inputs(name, CPU)
+        got = run_interpreted(PLAN, {"X": x.double().numpy()})
+        found = store.judge(name, got)
+        assert found.passed, (name, found.reason)
+        assert found.eager_rel_error is not None
+
+
+def test_wrong_outputs_do_not(store: GateStore):
+    (x,) = store.inputs("random", CPU)
+    got = run_interpreted(PLAN, {"X": x.double().numpy()})
+    got["Y"][5, 7] *= 1.5
+    assert not store.judge("random", got).passed
+    got["Y"][5, 7] = np.nan
+    assert "not finite" in store.judge("random", got).reason
+
+
+def on_device(store: GateStore, name: str, y: np.ndarray) -> FloatEvidence | None:
+    judge = DeviceJudge(PROGRAM, store.read_reference(name), store.read_eager(name), CPU)
+    return judge.evidence((torch.from_numpy(np.asarray(y, np.float64)),))
+
+
+def test_the_device_says_of_right_outputs_what_the_host_says(store: GateStore):
+    for name in SET_NAMES:
+        (x,) = store.inputs(name, CPU)
+        got = run_interpreted(PLAN, {"X": x.double().numpy()})
+        here, there = store.judge(name, got), on_device(store, name, got["Y"])
+        assert there is not None
+        assert there.passed
+        assert there.max_rel_error == pytest.approx(here.max_rel_error, rel=1e-9)
+        assert there.bound == pytest.approx(here.bound, rel=1e-9)
+        assert there.eager_rel_error == pytest.approx(here.eager_rel_error, rel=1e-9)
+        assert (there.nonfinite, there.compared) == (here.nonfinite, here.compared)
+
+
+def test_the_device_says_of_wrong_outputs_what_the_host_says(store: GateStore):
+    (x,) = store.inputs("random", CPU)
+    right = run_interpreted(PLAN, {"X": x.double().numpy()})["Y"]
+    for wrong in (1.5 * right[5, 7], np.nan, np.inf):
+        y = right.copy()
+        y[5, 7] = wrong
+        y[8, 2] = 1e3
+        here, there = store.judge("random", {"Y": y}), on_device(store, "random", y)
+        assert there is not None
+        assert not here.passed
+        assert "Y[5, 7]" in here.reason
+        assert (there.passed, there.reason) == (here.passed, here.reason)
+        assert there.max_rel_error == pytest.approx(here.max_rel_error, rel=1e-9)
+    # What has another shape is left to the host.
+    assert on_device(store, "random", right[:5]) is None
+
+
+def test_where_there_is_no_finite_value_a_finite_one_is_wrong(store: GateStore):
+    # A row of zeros is divided by its sum: NaN.
+    (x,) = store.inputs("zeros", CPU)
+    got = run_interpreted(PLAN, {"X": x.double().numpy()})["Y"]
+    assert not np.isfinite(got).any()
+    right, wrong = (on_device(store, "zeros", y) for y in (got, np.zeros_like(got)))
+    assert right is not None
+    assert right.passed
+    assert wrong.reason == store.judge("zeros", {"Y": np.zeros_like(got)}).reason
+    assert "is finite" in wrong.reason
+
+
+def test_farther_from_the_truth_than_eager(store: GateStore):
+    known = store.read_reference("random")
+    # Beside an eager that happened to be exact, what rounding allows is too much.
+    exact = DeviceJudge(PROGRAM, known, dict(known), CPU)
+    off = torch.from_numpy(known["Y"] * (1 + 2.0**-6))
+    found = exact.evidence((off,))
+    assert found is not None
+    assert not found.passed
+    assert "eager" in found.reason
+
+
+def test_an_output_without_axes():
+    program = programs.whole_sum()
+    known = Reference({"Y": np.asarray(3.0)}, {"Y": np.asarray(0.0)})
+    judge = DeviceJudge(program, known, None, CPU)
+    found = judge.evidence((torch.tensor(3.0),))
+    assert found is not None
+    assert found.passed
+    wrong = judge.evidence((torch.tensor(3.5),))
+    assert wrong is not None
+    assert "Y[] = 3.5 instead of 3" in wrong.reason
+
+
+def test_a_layout_has_memory_of_its_own():
+    tensor = Tensor("X", (3, 4), F16, (1, 5))
+    values = torch.arange(12.0).reshape(3, 4)
+    first, second = laid_out(tensor, values), laid_out(tensor, values)
+    assert first.stride() == (1, 5)
+    assert torch.equal(first.float(), values)
+    assert first.data_ptr() != second.data_ptr()
+
+
+def test_an_expanded_layout_holds_one_value_along_its_axis():
+    tensor = Tensor("X", (4, 3), F16, (0, 1))
+    values = torch.arange(3.0).expand(4, 3)
+    x = laid_out(tensor, values.contiguous())
+    assert x.stride() == (0, 1)
+    assert torch.equal(x, values.half())
+
+
+def test_outputs_by_name():
+    program = scale_program(2, 3)
+    arrays = to_arrays(program, (torch.ones(2, 3, dtype=torch.float16),))
+    assert list(arrays) == ["Y"]
+    assert arrays["Y"].dtype == np.float64
+
+
+def test_a_task_without_a_plan_is_refused(store: GateStore):
+    task = {"folder": str(store.folder), "program": dump_text(PROGRAM), "device": "cpu"}
+    with pytest.raises(FormatError, match="is no plan"):
+        gate({**task, "plan": dump_text(PROGRAM), "sets": ["random"]})
+
+
+def test_a_gate_that_cannot_be_set_up_says_why(monkeypatch: pytest.MonkeyPatch):
+    program = scale_program(3, 4)
+    with FloatGate(program, seed=0, device=99) as gate_:
+        folder = Path(gate_.store.folder)
+        with pytest.raises(CompileError, match="cannot be set up"):
+            gate_.first([PLAN], l2_bytes=1 << 20, reps=3)
+    assert not folder.exists()

@@ -1,0 +1,81 @@
+"""Workers that stay from one tuning to the next."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from mirage_py.runtime.process.warm_workers import KeptWorkers
+from mirage_py.runtime.process.worker_pool import WorkerPool
+
+
+class Pool:
+    """Counts what is asked of it."""
+
+    def __init__(self) -> None:
+        self.tasks = 0
+        self.closed = False
+
+    def map(self, tasks: list[Any]) -> None:
+        self.tasks += len(tasks)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_the_next_one_takes_what_was_given_back():
+    kept, pool = KeptWorkers(), Pool()
+    kept.keep(3, lambda: pool)
+    taken = kept.take(3)
+    assert taken is pool
+    assert pool.tasks == 3
+    assert kept.take(3) is None
+    kept.give(3, pool)
+    assert kept.take(2) is None
+    assert kept.take(3) is pool
+    assert not pool.closed
+
+
+def test_without_keeping_a_pool_ends_with_its_use():
+    kept, pool = KeptWorkers(), Pool()
+    kept.give(3, pool)
+    assert pool.closed
+    assert kept.take(3) is None
+
+
+def test_a_second_pool_beside_one_that_waits_ends():
+    kept, first, second = KeptWorkers(), Pool(), Pool()
+    kept.keep(3, lambda: first)
+    kept.give(3, second)
+    assert second.closed
+    assert not first.closed
+    kept.end()
+    assert first.closed
+
+
+def test_what_nobody_uses_for_a_while_ends():
+    kept, pool = KeptWorkers(), Pool()
+    kept.keep(1, lambda: pool, idle_s=0.05)
+    for _ in range(100):
+        if pool.closed:
+            break
+        time.sleep(0.02)
+    assert pool.closed
+    assert kept.take(1) is None
+    # Later somebody may ask again.
+    again = Pool()
+    kept.keep(1, lambda: again)
+    assert kept.take(1) is again
+
+
+def test_workers_have_started_when_they_are_taken():
+    kept = KeptWorkers()
+    kept.keep(1, lambda: WorkerPool(1, timeout_s=30.0, imports=()))
+    pool = kept.take(1)
+    assert pool is not None
+    try:
+        assert pool._workers[0].is_running
+        task = {"service": "mirage_py.runtime.process.warm_workers:nothing"}
+        assert [reply.kind for reply in pool.map([task])] == ["done"]
+    finally:
+        pool.close()

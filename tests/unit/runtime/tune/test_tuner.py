@@ -1,0 +1,478 @@
+"""Who wins: the tuner's decisions, with a gate and a clock that say what the test wants."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import torch
+from plans import scale_program, two_kernel_plan
+
+from mirage_py.errors import CompileError, InputError, LostGpuError, VerificationError
+from mirage_py.runtime.compile.compile_pool import CompileOutcome
+from mirage_py.runtime.compile.compiled_facts import CompiledFacts
+from mirage_py.runtime.numerical_check.check_pool import Trial
+from mirage_py.runtime.numerical_check.references import Known
+from mirage_py.runtime.timing.timing import Timed
+from mirage_py.runtime.tune import final_benchmark
+from mirage_py.runtime.tune import tuner as tuner_module
+from mirage_py.runtime.tune.measured import TuneReport
+from mirage_py.runtime.tune.tuner import _Tuner, tune
+from mirage_py.targets import H200
+from mirage_py.ugraph.ir.plan import Plan
+from mirage_py.verify.numerical_check.numerical_check import FloatEvidence
+
+PLAN = two_kernel_plan()
+PROGRAM = PLAN.ugraph.program
+RIGHT = FloatEvidence(1e-4, 1e-2, 2e-4, True)
+WRONG = FloatEvidence(0.5, 1e-2, 2e-4, False, "Y[0, 0] = 1 instead of 2")
+
+
+class Store:
+    """What is in memory is named by the plan that computed it."""
+
+    def __init__(self, verdicts: Mapping[str, FloatEvidence]) -> None:
+        self.verdicts = verdicts
+
+    def inputs(self, name: str, device: torch.device) -> tuple[str, ...]:
+        return ("x",)
+
+
+class Gate:
+    def __init__(self, first: dict[int, FloatEvidence], rest: dict[int, FloatEvidence]) -> None:
+        self.verdicts = {"first": first, "rest": rest}
+        self.asked: list[tuple[str, list[int]]] = []
+        self.store = Store({})
+        self.times: Mapping[str, float] = {}
+        # Plans that are not begun within the budget.
+        self.skipped: tuple[int, ...] = ()
+        self.waited_s = self.waits_s = 0.0
+        self.known = Known()
+
+    def first(self, plans: list[Plan], *, l2_bytes, reps, deadline, stop) -> list[Trial]:
+        judged = self._judge("first", plans)
+        return [
+            Trial(skipped=True) if number in self.skipped else self._trial(number, evidence, reps)
+            for number, evidence in zip(map(number_of, plans), judged, strict=True)
+        ]
+
+    def _trial(self, number: int, evidence: FloatEvidence, reps: int) -> Trial:
+        if not evidence.passed:
+            return Trial(evidence)
+        return Trial(evidence, timed(self.times[f"plan {number}"], reps))
+
+    def judge(self, name: str, got: tuple[str, ...]) -> FloatEvidence:
+        return self.store.verdicts.get("".join(got), RIGHT)
+
+    def rest(self, plans: list[Plan]) -> list[FloatEvidence]:
+        time.sleep(self.waits_s)
+        self.waited_s += self.waits_s
+        return self._judge("rest", plans)
+
+    def _judge(self, stage: str, plans: list[Plan]) -> list[FloatEvidence]:
+        numbers = [number_of(p) for p in plans]
+        self.asked.append((stage, numbers))
+        return [self.verdicts[stage].get(n, RIGHT) for n in numbers]
+
+
+def timed(time_us: float, reps: int) -> Timed:
+    return Timed(time_us, time_us, time_us, reps, failure="" if time_us < 1e6 else "boom")
+
+
+class Pool:
+    def __init__(self, outcomes: dict[int, CompileOutcome]) -> None:
+        self.outcomes = outcomes
+
+    def compile(self, plans, capability, *, on_outcome, deadline, stop) -> list[CompileOutcome]:
+        facts = CompiledFacts("k", capability, 1000, 32, 0, 5000, 0.1)
+        return [self.outcomes.get(number_of(p), CompileOutcome((facts,))) for p in plans]
+
+
+class Runner:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def run_poisoned(self, *inputs: str) -> str:
+        return f"after {number_of(self.plan)}"
+
+
+def numbered(number: int) -> Plan:
+    """Plans that differ in a flag only."""
+    first, second = PLAN.options
+    return replace(PLAN, options=(replace(first, flags=(("n", str(number)),)), second))
+
+
+def in_cuda(*numbers: int):
+    """Some of the plans that ``numbered`` gives are for the CUDA back end."""
+    return lambda n: replace(numbered(n), backend="cuda" if n in numbers else "triton")
+
+
+def number_of(plan: Plan) -> int:
+    return int(plan.options[0].flag("n"))
+
+
+class Scene:
+    """A tuning whose every answer is given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, times: Mapping[str, float]) -> None:
+        self.times = dict(times)
+        self.rounds: list[tuple[int, list[str]]] = []
+        self.interrupt_in_round = 0
+        self.stop_in_round = 0
+        self.gate = Gate({}, {})
+        self.outcomes: dict[int, CompileOutcome] = {}
+        monkeypatch.setattr(final_benchmark, "time_interleaved", self.clock)
+        monkeypatch.setattr(final_benchmark, "PlanRunner", Runner)
+        monkeypatch.setattr(tuner_module, "rotated_inputs", lambda *_: [("x",), ("x",)])
+        monkeypatch.setattr(tuner_module, "_device", lambda: torch.device("cpu"))
+
+    def clock(self, entries, sets, *, reps, deadline, stop) -> dict[str, Timed]:
+        self.rounds.append((reps, list(entries)))
+        if len(self.rounds) == self.interrupt_in_round:
+            raise KeyboardInterrupt
+        return {name: timed(self.times[name.split(":")[0]], reps) for name in entries}
+
+    def stop(self) -> bool:
+        return bool(self.stop_in_round) and len(self.rounds) >= self.stop_in_round
+
+    def run(
+        self,
+        count: int,
+        baselines=("eager", "compile"),
+        top_k: int = 2,
+        neighbours=lambda _: (),
+        climbs: int = 2,
+        made=numbered,
+        vouch=lambda _: None,
+    ) -> TuneReport:
+        plans = [made(n) for n in range(count)]
+        functions = {name: lambda *_: "baseline" for name in baselines}
+        quiet = lambda _: None  # noqa: E731
+        tuner = _Tuner(PROGRAM, plans, functions, self.gate, None, quiet, self.stop, vouch)
+        pool = Pool(self.outcomes)
+        tuner.compile(tuner.candidates, pool, H200, None)
+        self.gate.times = self.times
+        tuner.try_all(60 << 20, None)
+        tuner.climb(neighbours, climbs, pool, H200, None)
+        tuner.race(60 << 20, top_k)
+        return tuner.report()
+
+
+BASE = {"eager": 20.0, "compile": 15.0}
+
+
+def winner(report: TuneReport) -> str:
+    return report.best.name.split(":")[0]
+
+
+def test_the_fastest_right_plan_wins(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0, "plan 1": 9.0, "plan 2": 11.0})
+    report = scene.run(3)
+    assert winner(report) == "plan 1"
+    assert report.best.plan == numbered(1)
+    assert (report.baseline.name, report.baseline.time_us) == ("compile", 15.0)
+    assert [m.name.split(":")[0] for m in report.measured] == [
+        "plan 0", "plan 1", "plan 2", "eager", "compile",
+    ]  # fmt: skip
+    assert report.best.max_rel_error == RIGHT.max_rel_error
+    assert report.best.bound == RIGHT.bound
+
+
+def test_a_winner_that_is_another_program_is_replaced(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0, "plan 1": 9.0, "plan 2": 9.5})
+    asked = []
+
+    def vouch(plan: Plan) -> None:
+        asked.append(number_of(plan))
+        if number_of(plan) != 0:
+            raise VerificationError("Y[3] differs", why="a tail is read twice")
+
+    report = scene.run(3, top_k=3, vouch=vouch)
+    assert winner(report) == "plan 0"
+    assert asked == [1, 2, 0]
+    reasons = [(m.passed, m.reason.splitlines()[:1]) for m in report.measured[:3]]
+    assert reasons == [(True, []), (False, ["Y[3] differs"]), (False, ["Y[3] differs"])]
+    refused = [note for note in report.notes if "refused" in note]
+    assert len(refused) == 2
+    assert "plan 1" in refused[0]
+    # None is left: what the user has wins, and slower plans are not asked about.
+    scene.times["plan 0"] = 14.9
+    assert winner(scene.run(3, top_k=3, vouch=vouch)) == "compile"
+    assert asked[3:] == [1, 2]
+
+
+def test_who_broke_the_gpu_is_not_launched_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0, "plan 1": 9.0})
+    clock = final_benchmark.time_interleaved
+
+    def breaks(entries, sets, **how):
+        for name in entries:
+            if name.startswith("plan 1"):
+                raise LostGpuError("it broke", launched=name, why="an illegal access")
+        return clock(entries, sets, **how)
+
+    monkeypatch.setattr(final_benchmark, "time_interleaved", breaks)
+    with pytest.raises(LostGpuError, match="it broke"):
+        scene.run(2)
+    # That process is done for. The next one leaves it out, and says why.
+    report = scene.run(2)
+    assert winner(report) == "plan 0"
+    assert report.measured[1].reason == "it is not launched: it broke: an illegal access"
+    assert scene.gate.asked[-2:] == [("first", [0]), ("rest", [0])]
+
+
+def test_a_baseline_that_breaks_the_gpu_is_named(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0})
+
+    def lost(launched: str, error: Exception) -> None:
+        raise LostGpuError(f"{launched} broke it", launched=launched) from error
+
+    def judge(*_):
+        raise RuntimeError("an illegal access")
+
+    monkeypatch.setattr(final_benchmark, "require_gpu", lost)
+    monkeypatch.setattr(scene.gate, "judge", judge)
+    with pytest.raises(LostGpuError, match="eager broke it"):
+        scene.run(1)
+
+
+def beside(plan: Plan) -> list[Plan]:
+    """Plan 10 n lies beside plan 10 n + 1, and so on."""
+    return [numbered(number_of(plan) + 1)]
+
+
+def test_what_is_a_step_from_the_fastest_is_tried(monkeypatch: pytest.MonkeyPatch):
+    times = {"plan 0": 12.0, "plan 1": 9.0, "plan 2": 8.0, "plan 3": 8.5}
+    scene = Scene(monkeypatch, {**BASE, **times})
+    report = scene.run(1, neighbours=beside, climbs=8)
+    # Plan 3 gains nothing on plan 2: there it stops.
+    assert winner(report) == "plan 2"
+    assert [n for stage, n in scene.gate.asked if stage == "first"] == [[0], [1], [2], [3]]
+
+
+def test_climbs_are_counted_and_nothing_is_tried_twice(monkeypatch: pytest.MonkeyPatch):
+    times = {f"plan {n}": 12.0 - n for n in range(6)}
+    scene = Scene(monkeypatch, {**BASE, **times})
+    report = scene.run(2, neighbours=beside, climbs=2)
+    assert [n for stage, n in scene.gate.asked if stage == "first"] == [[0, 1], [2], [3]]
+    assert winner(report) == "plan 3"
+
+
+def test_a_wrong_neighbour_is_no_step(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0, "plan 1": 5.0, "plan 2": 4.0})
+    scene.gate.verdicts["first"] = {1: WRONG}
+    assert winner(scene.run(1, neighbours=beside)) == "plan 0"
+
+
+def test_there_is_nothing_to_climb_from(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, BASE)
+    assert winner(scene.run(0, neighbours=beside)) == "compile"
+
+
+def test_what_took_how_long(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0})
+    scene.gate.waits_s = 0.25
+    report = scene.run(1)
+    assert set(report.seconds) == {"compile", "references", "first round", "race", "finals"}
+    assert report.seconds["references"] == 0.25
+    # Without what was waited for.
+    assert 0.0 <= report.seconds["finals"] < 0.2
+
+
+def test_waiting_for_baselines_takes_no_time_of_the_plans(monkeypatch: pytest.MonkeyPatch):
+    now = 100.0
+
+    class SlowBaselines:
+        seconds: ClassVar = {"compile_max_autotune": 30.0}
+
+        def wait(self) -> float:
+            nonlocal now
+            now += 20.0
+            return 30.0
+
+    monkeypatch.setattr(tuner_module.time, "monotonic", lambda: now)
+    tuner = _Tuner(PROGRAM, [], {}, Gate({}, {}), 115.0, lambda _: None)
+    assert tuner.wait_for_baselines(SlowBaselines(), 110.0) == 130.0
+    assert tuner.deadline == 135.0
+    assert tuner.stages.seconds == {"baselines": 30.0}
+    assert tuner.first_calls == SlowBaselines.seconds
+    tuner.deadline = None
+    assert tuner.wait_for_baselines(SlowBaselines(), None) is None
+    assert tuner.deadline is None
+
+
+def test_what_was_not_compared_is_said(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0})
+    scene.gate.known = Known(0.0625, {"random": 0.0, "large": 0.25})
+    few, vague = scene.run(1).notes
+    assert "6.2% were compared" in few
+    assert "25.0% of the large set's" in vague
+    scene.gate.known = Known(1.0, {"random": 0.001})
+    assert not scene.run(1).notes
+
+
+def test_rounds_halve_the_field_and_keep_the_baselines(monkeypatch: pytest.MonkeyPatch):
+    times = {f"plan {n}": 10.0 + n for n in range(16)}
+    scene = Scene(monkeypatch, {**BASE, **times})
+    scene.run(16, top_k=2)
+    # The first three replays of each are the gate's.
+    assert [reps for reps, _ in scene.rounds] == [9, 31]
+    assert [len(names) for _, names in scene.rounds] == [6, 4]
+    assert all({"eager", "compile"} <= set(names) for _, names in scene.rounds)
+    assert scene.gate.asked == [("first", list(range(16))), ("rest", [0, 1])]
+
+
+def test_both_back_ends_are_raced_to_the_end(monkeypatch: pytest.MonkeyPatch):
+    times = {f"plan {n}": 8.0 + n for n in range(6)}
+    scene = Scene(monkeypatch, {**BASE, **times})
+    scene.gate.verdicts["rest"] = {4: WRONG}
+    report = scene.run(6, top_k=2, made=in_cuda(4, 5))
+    assert report.best.plan == numbered(0)
+    assert [m.name for m in report.measured[3:5]] == [
+        "plan 3: row_sums + divide", "plan 4: row_sums + divide (CUDA)",
+    ]  # fmt: skip
+    # The fastest CUDA plan comes along; it is wrong on the other input sets.
+    raced, finals = ([n.split(":")[0] for n in names[2:]] for _, names in scene.rounds)
+    assert raced == ["plan 0", "plan 1", "plan 4"]
+    assert finals == ["plan 0", "plan 1"]
+    scene.gate.verdicts["rest"] = {}
+    scene.rounds.clear()
+    scene.run(6, top_k=2, made=in_cuda(4, 5))
+    assert [n.split(":")[0] for n in scene.rounds[1][1][2:]] == ["plan 0", "plan 1", "plan 4"]
+
+
+def test_it_climbs_from_the_best_of_each_back_end(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, **{f"plan {n}": 8.0 + n for n in range(4)}})
+    seen = []
+
+    def none(plan: Plan):
+        seen.append(number_of(plan))
+        return ()
+
+    scene.run(4, neighbours=none, made=in_cuda(3))
+    assert seen == [0, 1, 2, 3]
+    seen.clear()
+    scene.run(4, neighbours=none)
+    assert seen == [0, 1, 2]
+
+
+def test_never_slower_than_what_the_user_has(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 14.9})
+    assert winner(scene.run(1)) == "compile"  # 0.7 % is no win
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 14.8})
+    assert winner(scene.run(1)) == "plan 0"
+    scene = Scene(monkeypatch, BASE)
+    report = scene.run(0)
+    assert (winner(report), report.best.plan) == ("compile", None)
+
+
+def test_wrong_plans_never_win(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 1.0, "plan 1": 2.0, "plan 2": 9.0})
+    scene.gate.verdicts = {"first": {0: WRONG}, "rest": {1: WRONG}}
+    report = scene.run(3, top_k=3)
+    assert winner(report) == "plan 2"
+    reasons = [m.reason for m in report.measured[:3]]
+    assert reasons == [WRONG.reason, WRONG.reason, ""]
+    assert [m.passed for m in report.measured[:3]] == [False, False, True]
+
+
+def test_the_winner_is_checked_after_timing(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 1.0, "plan 1": 9.0})
+    scene.gate.store.verdicts = {"after 0": WRONG}
+    report = scene.run(2)
+    assert winner(report) == "plan 1"
+    assert report.measured[0].reason == f"after timing: {WRONG.reason}"
+
+
+def test_a_plan_that_was_not_checked_on_everything_never_wins(monkeypatch: pytest.MonkeyPatch):
+    # The finalists turn out wrong; the others were never tried on the ugly inputs.
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 1.0, "plan 1": 2.0, "plan 2": 3.0})
+    scene.gate.verdicts = {"first": {}, "rest": {0: WRONG, 1: WRONG}}
+    assert winner(scene.run(3, top_k=2)) == "compile"
+
+
+def test_what_does_not_compile_or_fit_is_dropped(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 2": 9.0})
+    large = CompiledFacts("k", 90, 300_000, 32, 0, 5000, 0.1)
+    scene.outcomes = {0: CompileOutcome(reason="it hung"), 1: CompileOutcome((large,))}
+    report = scene.run(3)
+    assert winner(report) == "plan 2"
+    assert report.measured[0].reason == "it hung"
+    assert "300000 bytes of shared memory" in report.measured[1].reason
+
+
+def test_slow_plans_keep_the_time_of_the_first_round(monkeypatch: pytest.MonkeyPatch):
+    times = {f"plan {n}": 10.0 + n for n in range(16)}
+    scene = Scene(monkeypatch, {**BASE, **times})
+    report = scene.run(16, top_k=2)
+    assert [m.time_us for m in report.measured[:16]] == list(times.values())
+
+
+def test_what_the_budget_left_out_is_said(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 9.0, "plan 1": 1.0})
+    scene.gate.skipped = (1,)
+    report = scene.run(2)
+    assert winner(report) == "plan 0"
+    assert report.notes == ("1 candidates were not timed within the budget",)
+    assert report.measured[1].passed
+    assert not report.measured[1].timed
+
+
+def test_a_plan_that_fails_while_timed_is_dropped(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 1e9, "plan 1": 9.0})
+    report = scene.run(2)
+    assert winner(report) == "plan 1"
+    assert report.measured[0].reason == "it does not run: boom"
+
+
+def test_nothing_left_says_so(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, BASE)
+    scene.gate.verdicts = {"first": {0: WRONG}, "rest": {}}
+    report = scene.run(1)
+    assert winner(report) == "compile"
+    assert report.notes == ("no candidate compiled and gave the right result",)
+
+
+def test_an_interrupt_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 9.0})
+    scene.interrupt_in_round = 2
+    report = scene.run(1)
+    assert winner(report) == "plan 0"
+    assert report.notes == ("interrupted: the best so far",)
+    scene = Scene(monkeypatch, {**BASE, "plan 0": 9.0})
+    scene.interrupt_in_round = 1
+    with pytest.raises(KeyboardInterrupt):
+        scene.run(1)
+
+
+def test_a_stop_keeps_the_best_that_is_right_on_everything(monkeypatch: pytest.MonkeyPatch):
+    times = {f"plan {n}": 9.0 - n for n in range(4)}
+    scene = Scene(monkeypatch, {**BASE, **times})
+    scene.stop_in_round = 1
+    scene.gate.verdicts = {"first": {}, "rest": {3: WRONG}}
+    report = scene.run(4)
+    assert [reps for reps, _ in scene.rounds] == [9]
+    assert winner(report) == "plan 2"
+    assert report.interrupted
+    assert report.notes == ("interrupted: the best so far",)
+
+
+def test_baselines_that_do_not_run(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {"eager": 20.0, "compile": 1e9, "plan 0": 19.0})
+    report = scene.run(1)
+    assert report.baseline.name == "eager"
+    scene = Scene(monkeypatch, {"eager": 1e9, "compile": 1e9, "plan 0": 19.0})
+    with pytest.raises(CompileError, match="original program does not run") as raised:
+        scene.run(1)
+    assert "eager: it does not run: boom" in str(raised.value)
+
+
+def test_without_a_gpu_there_is_nothing_to_measure_on(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InputError, match="no NVIDIA GPU"):
+        tune(scale_program(), [], {"eager": lambda x: x}, target=H200)

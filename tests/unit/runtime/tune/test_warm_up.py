@@ -1,0 +1,54 @@
+"""Baselines are called once before anything is timed, whatever they do."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from plans import scale_program
+
+from mirage_py.runtime.numerical_check.input_store import laid_out
+from mirage_py.runtime.tune.warm_up import WarmUp
+
+
+def test_each_is_called_once_without_gradients():
+    program = scale_program(4, 8)
+    calls = []
+
+    def works(*inputs: torch.Tensor) -> None:
+        calls.append(([x.shape for x in inputs], torch.is_grad_enabled()))
+        time.sleep(0.05)
+
+    def fails(*inputs: torch.Tensor) -> None:
+        raise ValueError("not today")
+
+    warm_up = WarmUp(program, {"fails": fails, "works": works}, torch.device("cpu"))
+    assert warm_up.wait() >= 0.05
+    assert calls == [([t.shape for t in program.inputs], False)]
+    assert list(warm_up.seconds) == ["fails", "works"]
+
+
+def test_what_is_compiled_here_is_not_compiled_again_when_it_is_timed():
+    program = scale_program(4, 8)
+    compiled = 0
+
+    def backend(module, inputs):
+        nonlocal compiled
+        compiled += 1
+        return module.forward
+
+    function = torch.compile(lambda x: torch.softmax(x, -1), backend=backend, dynamic=False)
+    WarmUp(program, {"compiled": function}, torch.device("cpu")).wait()
+    (x,) = program.inputs
+    with torch.no_grad():
+        function(laid_out(x, torch.ones(x.shape, dtype=getattr(torch, x.dtype.torch_name))))
+    assert compiled == 1
+
+
+def test_no_input_takes_the_address_of_one_that_a_function_remembers():
+    program = scale_program(4, 8)
+    seen = []
+    warm_up = WarmUp(program, {"f": lambda x: seen.append(x.data_ptr())}, torch.device("cpu"))
+    warm_up.wait()
+    fresh = [torch.zeros(program.inputs[0].shape, dtype=torch.half) for _ in range(8)]
+    assert seen[0] not in [t.data_ptr() for t in fresh]

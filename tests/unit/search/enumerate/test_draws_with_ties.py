@@ -1,0 +1,34 @@
+"""Draws of a search: equal numbers on purpose, and constants in any number."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirage_py.frontend.spec import parse
+from mirage_py.pipeline.pipeline import normalise
+from mirage_py.search.enumerate.search import search
+
+
+def _found(text):
+    return search(normalise(parse(text), seed=0), seed=0)
+
+
+@pytest.mark.parametrize("pair", [(">", ">="), ("<", "<=")])
+def test_a_comparison_and_its_tie_are_two_values(pair):
+    """Their difference is W where X is 0.5, and not 0."""
+    strict, loose = pair
+    found = _found(
+        "B = 4, D = 6\nX[B, D], W[B, D] : f32\n"
+        f"Y[b, d] = where(X[b, d] {strict} 0.5, W[b, d], 0) + "
+        f"2 * where(X[b, d] {loose} 0.5, W[b, d], 0)"
+    )
+    assert found.families
+    for family in found.families:
+        ops = {n.op for k in family.ugraph.kernels for n in k.nodes}
+        assert len(ops & {"lt", "le", "gt", "ge"}) == 2, ops
+
+
+def test_many_constants_leave_a_search_its_draws():
+    """No draw of 16 has ten constants in their real order."""
+    terms = " + ".join(f"max(X[b, d], {c})" for c in (31, -43, 61, -113, 131, 7, 19, -3, 211, 0.37))
+    assert _found(f"B = 4, D = 6\nX[B, D] : f32\nY[b, d] = {terms}").families

@@ -1,0 +1,49 @@
+"""Shared memory as estimated beside what the compiler takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from unit.search import programs
+
+from mirage_py.codegen.triton.module import emit_triton
+from mirage_py.runtime.compile.compile import compile_kernel
+from mirage_py.search.enumerate.search import search
+from mirage_py.search.model.footprint import smem_bytes
+from mirage_py.search.stabilize.stabilize import stabilize
+from mirage_py.search.tilings.tilings import tilings
+from mirage_py.targets import H200
+from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, UGraph
+
+
+@pytest.fixture(scope="module")
+def attention() -> UGraph:
+    found = search(programs.attention()).families
+    return stabilize(next(f.ugraph for f in found if loops(f.ugraph.kernels) == ["s"]))
+
+
+def loops(kernels: Sequence[Kernel]) -> list[str]:
+    """What one kernel loops over."""
+    block, *others = kernels
+    if others or not isinstance(block, BlockGraph):
+        return []
+    return [s.loop for s in block.sections if s.loop]
+
+
+def test_the_weights_of_attention_stay_in_registers(attention: UGraph) -> None:
+    """They are the rows of a warp-group product: what is left are the slots of keys and values."""
+    (block,) = attention.kernels
+    assert isinstance(block, BlockGraph)
+    options = LaunchOptions(4, (3,))
+    kernel = next(
+        k
+        for k in tilings(attention.scope, block, ())
+        if k.block.grid_tiles == {"h": 1, "q": 64, "e": 64}
+        and [s.tile for s in k.block.sections if s.loop] == [128]
+    )
+    (emitted,) = emit_triton(Plan(replace(attention, kernels=(kernel.block,)), (options,)))
+    taken = compile_kernel(emitted, 90).smem_bytes
+    assert taken <= smem_bytes(kernel, options, H200) <= 1.1 * taken

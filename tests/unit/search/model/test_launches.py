@@ -1,0 +1,150 @@
+"""Launch options: which kernels start early."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+import several_kernels
+from cuda_plans import cuda_plan
+
+from mirage_py.codegen.tiling.dependent_launch import EARLY, START
+from mirage_py.codegen.tiling.tiles import Tiling
+from mirage_py.search.model.launches import (
+    BackEnd,
+    keeping_for_later,
+    launch_options,
+    starting_early,
+    warp_counts,
+)
+from mirage_py.search.tilings.tiled_kernel import TiledKernel
+from mirage_py.targets import target
+from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.ugraph import BlockGraph
+
+
+def starts(name: str, on: str, backend: BackEnd = "triton") -> list[str]:
+    plan = several_kernels.plan(name)
+    options = starting_early(plan.ugraph, plan.options, target(on), backend)
+    return [o.flag(START) for o in options]
+
+
+@pytest.mark.parametrize("name", ["split_attention", "split_rms_norm_matmul"])
+def test_a_kernel_behind_another_starts_early(name: str) -> None:
+    assert starts(name, "h200") == ["", EARLY]
+    assert starts(name, "b200") == ["", EARLY]
+
+
+def test_in_cuda_the_first_one_does_too() -> None:
+    """Behind whatever lies in front of the plan: it reads nothing before it has waited."""
+    assert starts("split_attention", "h200", "cuda") == [EARLY, EARLY]
+    assert starts("split_attention", "a100", "cuda") == ["", ""]
+
+
+def test_not_where_the_hardware_cannot() -> None:
+    assert starts("split_attention", "a100") == ["", ""]
+
+
+def test_not_behind_a_library_or_a_cleared_tensor() -> None:
+    for name in ("library_prologue", "library_epilogue", "split_matmul_added"):
+        assert EARLY not in starts(name, "h200")
+
+
+def test_other_flags_stay() -> None:
+    plan = several_kernels.plan("split_attention")
+    first, second = plan.options
+    options = (first, LaunchOptions(second.num_warps, (), (("evict:A", "evict_first"),)))
+    _, found = starting_early(plan.ugraph, options, target("h200"))
+    assert found.flags == (("evict:A", "evict_first"), (START, EARLY))
+
+
+def test_what_a_later_kernel_reads_stays_in_the_cache() -> None:
+    plan = several_kernels.plan("split_attention")
+    hints = (("evict:A", "evict_first"), ("evict:K", "evict_first"))
+    options = tuple(LaunchOptions(o.num_warps, o.num_stages, hints) for o in plan.options)
+    first, second = keeping_for_later(plan.ugraph, options)
+    assert first.flags == (("evict:K", "evict_first"),)
+    assert second.flags == hints
+
+
+def test_in_cuda_tiles_of_attention_are_fetched_by_a_warp_of_their_own_first() -> None:
+    plan = several_kernels.plan("split_attention")
+    block = plan.ugraph.kernels[0]
+    assert isinstance(block, BlockGraph)
+    sections = tuple(replace(s, tile=64) if s.loop else s for s in block.sections)
+    grid = tuple(replace(a, tile=64 if a.dim in ("q", "t", "e") else 1) for a in block.grid)
+    tiling = Tiling(plan.ugraph.scope, replace(block, grid=grid, sections=sections))
+    kernel = TiledKernel(tiling)
+    h200 = target("h200")
+    first, second, third = islice(launch_options(kernel, "cuda", h200), 3)
+    assert [o.flag("producer") for o in (first, second, third)] == ["warps", "warps", ""]
+    assert [o.flag("overlap") for o in (first, second, third)] == ["", "on", ""]
+    assert all(not o.flag("producer") for o in launch_options(kernel, "cuda", target("a100")))
+    assert all(not o.flag("producer") for o in launch_options(kernel, "triton", h200))
+
+
+CAUSAL = """
+Q[8, 2048, 64], K[8, 64, 2048], V[8, 2048, 64] : f16
+let A[h, q, s] = where(s <= q, sum[c](Q[h, q, c] * K[h, c, s]), -1e30)
+O[h, q, e] = sum[s](softmax[s](A[h, q, s]) * V[h, s, e])
+"""
+
+CAUSAL_KERNEL = """
+kernel causal {
+  grid q by 64, h by 1
+  %0 = load Q[h, q, c]
+  %1 = const -1e+30
+  loop s by 64 {
+    %2 = load K[h, c, s]
+    %3 = matmul[c] %0, %2
+    %4 = mask (s <= q)
+    %5 = where %4, %3, %1
+    %6 = max[s] %5
+    %7 = accum_max[shift] %6
+    %8 = sub %5, %7
+    %9 = exp %8
+    %10 = mul %9, %4
+    %11 = sum[s] %10
+    %12 = accum_rescaled[1] %11, %7
+    %13 = load V[h, s, e]
+    %14 = matmul[s] %10, %13
+    %15 = accum_rescaled[1] %14, %7
+  }
+  %16 = div %15, %12
+  store O[h, q, e] = %16
+}
+"""
+
+
+def test_where_masks_leave_unequal_work_all_that_runs_ahead_comes_first() -> None:
+    plan = cuda_plan(CAUSAL, CAUSAL_KERNEL, 3)
+    block = plan.ugraph.kernels[0]
+    assert isinstance(block, BlockGraph)
+    kernel = TiledKernel(Tiling(plan.ugraph.scope, block))
+    options = list(launch_options(kernel, "cuda", target("h200")))
+    first, second, third = options[:3]
+    assert (first.flag("order"), first.flag("rescaling")) == ("longest", "lazy")
+    assert first.flag("blocks") == ""  # two blocks of five warps share an SM
+    assert [o.flag("overlap") for o in (first, second, third)] == ["across", "on", ""]
+    assert all(o.flag("producer") for o in (first, second, third))
+    wide = next(o for o in options if o.num_warps == 8)
+    assert (wide.flag("blocks"), wide.flag("turns")) == ("132", "on")
+
+
+def test_in_cuda_straight_code_without_products_may_have_one_warp() -> None:
+    """Unless a thread had more than 32 numbers of its widest value."""
+    plan = several_kernels.plan("split_attention")
+    first, second = plan.ugraph.kernels
+    assert isinstance(first, BlockGraph)
+    assert isinstance(second, BlockGraph)
+
+    def counts(block: BlockGraph, backend: BackEnd = "cuda") -> set[int]:
+        return set(warp_counts(block, Tiling(plan.ugraph.scope, block), backend))
+
+    assert counts(first) == {4, 8}
+    assert counts(second, "triton") == {1, 2, 4, 8}
+    small = tuple(replace(a, tile=1 if a.dim != "e" else 16) for a in second.grid)
+    assert counts(replace(second, grid=small)) == {1, 2, 4, 8}
+    wide = tuple(replace(a, tile=64 if a.dim in ("q", "t", "e") else 1) for a in second.grid)
+    assert counts(replace(second, grid=wide)) == {4, 8}

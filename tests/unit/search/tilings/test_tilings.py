@@ -1,0 +1,56 @@
+"""How many tilings of a kernel are looked at."""
+
+from __future__ import annotations
+
+import itertools
+from math import prod
+
+import pytest
+
+from mirage_py.frontend.spec import parse
+from mirage_py.pipeline.pipeline import normalise
+from mirage_py.search.enumerate.search import SearchLimits, search
+from mirage_py.search.rank.instantiate import rank
+from mirage_py.search.tilings import tilings as tilings_module
+from mirage_py.search.tilings.tilings import _few_enough, is_sensible, tilings
+from mirage_py.targets import H200
+
+ALONE = SearchLimits(rings=("factored",), max_kernels=1)
+
+
+@pytest.mark.parametrize(("dims", "tiles"), [(1, 1), (2, 8), (4, 5), (12, 8), (30, 2)])
+def test_grids_are_few_enough(dims, tiles):
+    choices = [tuple(2**n for n in range(tiles))] * dims
+    kept = _few_enough(choices)
+    assert 1 <= prod(map(len, kept)) <= 1024
+    assert all(set(k) <= set(c) for k, c in zip(kept, choices, strict=True))
+    if prod(map(len, choices)) <= 1024:
+        assert kept == choices
+
+
+def test_of_a_program_of_many_dimensions_few_tilings_are_looked_at(monkeypatch):
+    names = "abcdefghijkl"
+    sizes = ", ".join(f"{n.upper()} = 4" for n in names)
+    axes, index = ", ".join(names.upper()), ", ".join(names)
+    program = parse(f"{sizes}\nX[{axes}] : f16\nY[{index}] = relu(X[{index}])\n")
+    looks = itertools.count()
+    monkeypatch.setattr(tilings_module, "is_sensible", lambda t: [next(looks)] and is_sensible(t))
+    families = search(normalise(program), limits=ALONE).families
+    assert rank([f.ugraph for f in families], H200, 8)
+    # Not the 3^12 grids that there are: 1,024 of each family, and a few in advance.
+    assert 0 < next(looks) < 2 * 1024 * len(families)
+
+
+@pytest.mark.parametrize(("n", "k", "most"), [(1024, 64, 1), (4096, 4096, 16 * 16)])
+def test_blocks_along_columns_of_two_products_repeat_little(n: int, k: int, most: int):
+    program = parse(
+        f"B = 64, D = 512, N = {n}, K = {k}\nX[B, D], W[D, N], U[D, K] : f16\n"
+        "Y[b, n] = sum[d](X[b, d] * W[d, n])\nZ[b, k] = sum[d](X[b, d] * U[d, k])\n"
+    )
+    found = search(normalise(program), limits=ALONE).families
+    (block,) = next(f.ugraph.kernels for f in found if len(f.ugraph.kernels[0].sections) == 2)
+    grids = [t.block.grid_tiles for t in tilings(program, block, ())]
+    repeats = [min(n // tiles["n"], k // tiles["k"]) for tiles in grids]
+    assert grids
+    assert max(repeats) <= max(4, most)
+    assert min(repeats) in (1, 16)

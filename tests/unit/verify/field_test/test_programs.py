@@ -1,0 +1,147 @@
+"""Program against program: what is equal, what is not, and where they differ first."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirage_py.errors import UnsupportedError
+from mirage_py.frontend.spec import parse
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.verify.field_test.programs import compare_programs, interface_mismatch
+from mirage_py.verify.sizes.joint_sizes import joint_small_sizes
+from mirage_py.verify.sizes.shrink import shrink
+
+SOFTMAX = "B = 64, S = 512\nX[B, S] : f16\nY[b, s] = exp(X[b, s]) / sum[s](exp(X[b, s]))"
+SHIFTED = """B = 64, S = 512
+X[B, S] : f16
+let M[r] = max[k](X[r, k])
+let E[r, k] = exp(X[r, k] - M[r])
+Y[r, k] = E[r, k] / sum[k](E[r, k])
+"""
+LABELS = """T = 96, V = 80
+X[T, V] : f32, L[T] : i32
+Y[t] = log(sum[v](exp(X[t, v]))) - sum[v](where(v == L[t], X[t, v], 0))
+"""
+MATMUL = "M = 40, K = 48, N = 56\nA[M, K], B[K, N] : f16\nC[m, n] = sum[k](A[m, k] * B[k, n])"
+CAUSAL = """T = 64, S = 96
+X[T, S], V[S] : f32
+Y[t] = sum[s](where(s <= t + 32, exp(X[t, s]), 0) * V[s])
+"""
+
+
+def equal(left: str, right: str) -> bool:
+    return compare_programs(parse(left), parse(right)).equal
+
+
+def test_a_program_equals_itself():
+    found = compare_programs(parse(MATMUL), parse(MATMUL))
+    assert found.equal
+    assert found.trials == 4
+    assert found.samples == 4
+    assert len(found.primes) == 4
+
+
+def test_spellings_of_softmax():
+    assert equal(SOFTMAX, SHIFTED)
+    assert equal(SOFTMAX, SOFTMAX.split("Y", maxsplit=1)[0] + "Y[b, s] = softmax[s](X[b, s])")
+
+
+def test_an_order_of_factors():
+    assert equal(MATMUL, MATMUL.replace("A[m, k] * B[k, n]", "B[k, n] * A[m, k]"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("A[m, k] * B[k, n]", "A[m, k] * B[k, n] * 1.0001"), ("A[m, k] *", "A[m, k]^2 *")],
+)
+def test_a_small_change(old: str, new: str):
+    found = compare_programs(parse(MATMUL), parse(MATMUL.replace(old, new)))
+    assert not found.equal
+    assert found.difference is not None
+    assert found.difference.output == "C"
+
+
+@pytest.mark.parametrize(
+    "wrong", ["where(v == L[t], 0 * X[t, v], 0)", "where(v == L[t], X[t, v]^2, 0)", "0 * L[t]"]
+)
+def test_a_label_that_is_not_minded(wrong: str):
+    right = "sum[v](where(v == L[t], X[t, v], 0))"
+    assert equal(LABELS, LABELS.replace("where(v == L[t], X[t, v], 0)", "X[t, v] * (L[t] == v)"))
+    assert not equal(
+        LABELS, LABELS.replace(right, wrong if "where" not in wrong else f"sum[v]({wrong})")
+    )
+
+
+def test_a_mask_that_is_one_off():
+    """Small sizes move its border, so that both agree there: the real sizes tell them apart."""
+    assert equal(CAUSAL, CAUSAL)
+    assert not equal(CAUSAL, CAUSAL.replace("t + 32", "t + 31"))
+
+
+def test_a_transposed_result_differs():
+    square = "M = 9\nA[M, M] : f32\nC[m, n] = A[m, n] + 1"
+    assert not equal(square, square.replace("C[m, n]", "C[n, m]"))
+
+
+def test_outputs_are_matched_by_name_first():
+    both = "B = 8\nX[B] : f32\nY[b] = X[b] + 1\nZ[b] = X[b] * 2"
+    swapped = "B = 8\nX[B] : f32\nZ[b] = X[b] * 2\nY[b] = X[b] + 1"
+    assert equal(both, swapped)
+    assert equal(both, both.replace("Y", "P").replace("Z", "Q"))
+    assert not equal(both, swapped.replace("Y", "P").replace("Z", "Q"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("K = 48", "K = 49", "input A is f16[40, 48] in the first, f16[40, 49] in the second"),
+        ("f16", "bf16", "input A is f16[40, 48] in the first, bf16[40, 48] in the second"),
+        ("A", "Q", "input A is missing in the second, which has Q, B"),
+        ("\nC[m, n]", "\nD[m] = sum[k](A[m, k])\nC[m, n]", "1 outputs in the first, 2"),
+    ],
+)
+def test_tensors_that_differ(old: str, new: str, says: str):
+    found = compare_programs(parse(MATMUL), parse(MATMUL.replace(old, new)))
+    assert not found.equal
+    assert found.reason.startswith(says)
+
+
+def test_what_only_the_second_reads():
+    more = MATMUL.replace("B[K, N]", "B[K, N], D[N]").replace("B[k, n])", "B[k, n]) + D[n]")
+    found = compare_programs(parse(MATMUL), parse(more))
+    assert found.reason == "input D is missing in the first, which has A, B"
+
+
+def test_a_program_without_a_value():
+    zero = "B = 8\nX[B] : f32\nY[b] = 1 / (X[b] - X[b])"
+    with pytest.raises(UnsupportedError, match="divides by zero"):
+        compare_programs(parse(zero), parse(zero))
+
+
+def _shrunk(left: Program, right: Program) -> tuple[Program, Program]:
+    sizes = joint_small_sizes(left, right, [("Y", "Y")], seed=0)
+    return shrink(left, sizes.left), shrink(right, sizes.right)
+
+
+def _tensor(program: Program) -> list[str]:
+    return [str(t) for t in program.tensors.values()]
+
+
+HEADS = "H = 32, D = 64\nindex h < H, d < D\nX[H * D, 128] : f32\nY[n] = sum[h, d](X[h * D + d, n])"
+ROWS = "N = 128\nX[2048, N] : f32\nY[n] = sum[k](X[k, n])"
+
+
+def test_axes_that_both_split_alike_shrink():
+    left, right = _shrunk(parse(HEADS), parse(HEADS))
+    assert _tensor(left) == _tensor(right)
+    assert left.sizes["h"] < 32
+    assert left.sizes["d"] < 64
+
+
+def test_axes_that_only_one_splits_keep_their_size():
+    left, right = _shrunk(parse(HEADS), parse(ROWS))
+    assert interface_mismatch(left, right) == ""
+    assert left.sizes["h"] == 32
+    assert left.sizes["d"] == 64
+    assert left.sizes["n"] == right.sizes["n"] < 128
+    assert equal(HEADS, ROWS)

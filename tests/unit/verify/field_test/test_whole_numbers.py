@@ -1,0 +1,82 @@
+"""Casts and stores to integers are right for whole numbers that fit, and for nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirage_py.errors import UnsupportedError
+from mirage_py.frontend.spec import parse
+from mirage_py.ugraph.text.text_form import parse_ugraph
+from mirage_py.verify.field_test.whole_numbers import (
+    program_loss,
+    require_whole_numbers,
+    ugraph_loss,
+)
+
+HEAD = "A = 4, B = 300\nX[A, B] : f32\nL[A] : i32\nM[A] : bool\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "Y[a, b] = X[a, b] * cast(M[a], i8) + L[a]",
+        "Y[a, b] = X[a, b] * cast(M[a] * (b < 7), bool) + L[a]",
+        "Y[a, b] = X[a, b] * M[a] * cast(max(L[a], 3), i32)",
+        "Y[a, b] = X[a, b] * M[a] * cast(L[a], i32)",
+    ],
+)
+def test_whole_numbers_are_kept(body: str) -> None:
+    assert program_loss(parse(HEAD + body)) == ""
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ("Y[a, b] = cast(X[a, b], i32) * M[a] * L[a]", "i32"),
+        ("Y[a, b] = X[a, b] * M[a] * cast(L[a], i8)", "i8"),
+        ("Y[a, b] = X[a, b] * M[a] * cast(L[a], bool)", "bool"),
+        ("Y[a, b] = X[a, b] * M[a] * cast(L[a] * L[a], i32)", "i32"),
+        ("Y[a, b] = X[a, b] * M[a] * L[a] * cast(0.5, i32)", "i32"),
+    ],
+)
+def test_what_is_lost_is_named(body: str, kind: str) -> None:
+    program = parse(HEAD + body)
+    assert kind in program_loss(program)
+    with pytest.raises(UnsupportedError, match=kind):
+        require_whole_numbers(program)
+
+
+GRAPH = """
+ugraph handed_over
+dim a = 4
+dim b = 6
+input X[4, 6] : f32
+output Y[4, 6] : f32
+tensor T[4, 6] : KIND
+program {
+  %0 = load X[a, b]
+  %1 = neg %0
+  return Y[a, b] = %1
+}
+kernel first {
+  grid a by 2
+  %0 = load X[a, b]
+  store T[a, b] = %0
+}
+kernel last {
+  grid a by 2
+  %0 = load T[a, b]
+  %1 = neg %0
+  store Y[a, b] = %1
+}
+"""
+
+
+@pytest.mark.parametrize("kind", ["f16", "f32"])
+def test_floats_are_handed_over(kind: str) -> None:
+    assert ugraph_loss(parse_ugraph(GRAPH.replace("KIND", kind))) == ""
+
+
+@pytest.mark.parametrize("kind", ["i32", "i8", "bool"])
+def test_fractions_are_not_handed_over_as_integers(kind: str) -> None:
+    assert f"type {kind}" in ugraph_loss(parse_ugraph(GRAPH.replace("KIND", kind)))

@@ -1,0 +1,264 @@
+"""The gate lets correct kernels of every precision through, and wrong ones not."""
+
+from __future__ import annotations
+
+import math
+from math import inf, nan
+
+import numpy as np
+import pytest
+
+from mirage_py.frontend.spec import parse
+from mirage_py.ugraph.ir.dtypes import F16, dtype
+from mirage_py.verify.evaluate.element_types import round_to
+from mirage_py.verify.numerical_check.input_sets import SET_NAMES, drawn_sets
+from mirage_py.verify.numerical_check.numerical_check import input_sets, judge, reference, tolerance
+
+SIZES = {"rms_norm": "B = 6, D = 300, N = 40", "attention": "T = 24, S = 200, C = 32"}
+RMS_NORM = """
+{sizes}
+X[B, D], G[D], W[D, N] : {type}
+Y[b, n] = sum[d](X[b, d] * G[d] * W[d, n]) / sqrt(mean[d](X[b, d]^2) + 1e-6)
+"""
+ATTENTION = """
+{sizes}
+Q[T, C], K[S, C], V[S, C] : {type}
+let Z[t, s] = sum[c](Q[t, c] * K[s, c])
+O[t, c] = sum[s](softmax[s](Z[t, s]) * V[s, c])
+"""
+TYPES = ("f16", "bf16", "f32")
+
+
+def program_of(name, kind):
+    text = {"rms_norm": RMS_NORM, "attention": ATTENTION}[name]
+    return parse(text.format(sizes=SIZES[name], type=kind))
+
+
+def rounded(values, kind):
+    return round_to(np.asarray(values, dtype=np.float64), dtype(kind))
+
+
+def f32(values):
+    return rounded(values, "f32")
+
+
+def fused_rms_norm(arrays, kind, *, eps=1e-6, tile=64, half_products=False):
+    """As a kernel computes it: float32, products of half operands, one loop. What is multiplied
+    before it is divided by the norm stays in float32: in half precision it may overflow.
+    """
+    x, g, w = (arrays[n] for n in "XGW")
+    kept = kind if half_products else "f32"
+    total, squares = np.zeros((len(x), w.shape[1])), np.zeros((len(x), 1))
+    for d in range(0, x.shape[1], tile):
+        part = slice(d, d + tile)
+        total = f32(total + f32(rounded(f32(x[:, part] * g[part]), kept) @ w[part]))
+        squares = f32(squares + f32((x[:, part] ** 2).sum(1, keepdims=True)))
+    return {"Y": rounded(total / f32(np.sqrt(f32(squares / x.shape[1] + eps))), kind)}
+
+
+def flash_attention(arrays, kind, *, rescale=True, tile=64):
+    q, k, v = (arrays[n] for n in "QKV")
+    top = np.full((len(q), 1), -1e30)
+    total, weight = np.zeros((len(q), v.shape[1])), np.zeros((len(q), 1))
+    for s in range(0, len(k), tile):
+        z = f32(q @ k[s : s + tile].T)
+        new = np.maximum(top, z.max(1, keepdims=True))
+        p = f32(np.exp(z - new))
+        factor = f32(np.exp(top - new)) if rescale else 1.0
+        weight = f32(weight * factor + p.sum(1, keepdims=True))
+        total = f32(total * factor + f32(rounded(p, kind) @ v[s : s + tile]))
+        top = new
+    return {"O": rounded(total / weight, kind)}
+
+
+KERNELS = {"rms_norm": fused_rms_norm, "attention": flash_attention}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_correct_kernels_pass_on_every_set(name, kind):
+    program = program_of(name, kind)
+    for number, inputs in enumerate(input_sets(program, seed=3)):
+        with np.errstate(all="ignore"):
+            got = KERNELS[name](inputs.arrays, kind)
+        evidence = judge(program, reference(program, inputs.arrays), got)
+        assert evidence.passed, (inputs.name, evidence)
+        assert evidence.bound < 0.2
+        if number == 0:
+            assert 0 < evidence.max_rel_error < tolerance(program)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("rms_norm", {"eps": 0.0}),
+        ("rms_norm", {"eps": 1e-5}),
+        ("rms_norm", {"half_products": True}),
+        ("attention", {"rescale": False}),
+    ],
+)
+def test_wrong_kernels_fail_on_some_set(name, wrong):
+    program = program_of(name, "f16")
+    failed = []
+    for inputs in drawn_sets(program, 3, SET_NAMES):
+        with np.errstate(all="ignore"):
+            got = KERNELS[name](inputs.arrays, "f16", **wrong)
+        if not judge(program, reference(program, inputs.arrays), got).passed:
+            failed.append(inputs.name)
+    assert failed
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda y: y * 1.02,
+        lambda y: y + 0.02 * np.abs(y).max(),
+        lambda y: np.where(np.arange(y.shape[1]) == 17, 0.0, y),
+        lambda y: np.roll(y, 1, axis=1),
+        lambda y: np.where(np.arange(len(y))[:, None] == 3, np.nan, y),
+        lambda y: y[:, ::-1],
+    ],
+)
+def test_spoiled_results_fail(spoil):
+    program = program_of("rms_norm", "f16")
+    inputs = input_sets(program, seed=3)[0]
+    right = fused_rms_norm(inputs.arrays, "f16")["Y"]
+    evidence = judge(program, reference(program, inputs.arrays), {"Y": spoil(right)})
+    assert not evidence.passed
+    assert "Y[" in evidence.reason
+
+
+def test_another_shape_fails():
+    program = program_of("rms_norm", "f16")
+    found = reference(program, input_sets(program, seed=3)[0].arrays)
+    assert "shape" in judge(program, found, {"Y": found["Y"].T}).reason
+
+
+def test_a_large_row_hides_no_wrong_row():
+    program = program_of("rms_norm", "f16")
+    inputs = next(s for s in input_sets(program, seed=3) if s.name == "huge_row")
+    got = reference(program, inputs.arrays)["Y"].copy()
+    got[4] *= 1.05
+    assert not judge(program, reference(program, inputs.arrays), {"Y": got}).passed
+
+
+def test_a_mean_that_leaves_the_product_takes_its_rounding_with_it():
+    program = parse(
+        "B = 16, D = 512, N = 16\nX[B, D], G[D], W[D, N] : f16\n"
+        "Y[b, n] : f32 = sum[d]((X[b, d] - mean[d](X[b, d])) * G[d] * W[d, n])"
+    )
+    inputs = next(s for s in input_sets(program, seed=3) if s.name == "offset").arrays
+    x, gains, w = inputs["X"], inputs["G"][:, None], inputs["W"]
+    mean = x.mean(1, keepdims=True)
+    expected = reference(program, inputs)
+
+    def passes(product, total):
+        return judge(program, expected, {"Y": product - mean * total}).passed
+
+    weights = rounded(gains * w, "f16")
+    assert passes(x @ weights, weights.sum(0))
+    assert not passes(x @ weights, (gains * w).sum(0))
+    assert not passes(rounded(x * gains.T, "f16") @ w, (gains * w).sum(0))
+
+
+def test_logits_of_ten_thousand():
+    program = program_of("attention", "f16")
+    arrays = dict(input_sets(program, seed=3)[0].arrays)
+    arrays["Q"] = rounded(arrays["Q"] * 8000, "f16")
+    logits = np.abs(arrays["Q"] @ arrays["K"].T).max()
+    assert logits > 1e4
+    found = reference(program, arrays)
+    assert np.isfinite(found["O"]).all()
+    assert judge(program, found, flash_attention(arrays, "f16")).passed
+
+
+def test_no_worse_than_twice_eager():
+    program = program_of("rms_norm", "f16")
+    inputs = input_sets(program, seed=3)[0]
+    found = reference(program, inputs.arrays)
+    exact = {"Y": rounded(found["Y"], "f16")}
+    coarse = {"Y": found["Y"] * (1 + 2e-3 * np.sign(np.sin(np.arange(40))))}
+    assert judge(program, found, coarse).passed
+    against_exact = judge(program, found, coarse, eager=exact)
+    assert not against_exact.passed
+    assert "eager" in against_exact.reason
+    assert against_exact.eager_rel_error == pytest.approx(2e-4, rel=0.5)
+    assert judge(program, found, exact, eager=coarse).passed
+    # Output rounding alone is no reason to reject.
+    assert judge(program, found, exact, eager={"Y": found["Y"]}).passed
+
+
+def test_values_that_are_not_finite():
+    program = parse("N = 4\nX[N], U[N] : f16\nY[n] = X[n] * X[n] / U[n]")
+    arrays = {"X": np.array([1.0, 300.0, 0.0, 2.0]), "U": np.array([2.0, 1.0, 0.0, 0.0])}
+    found = reference(program, arrays)
+    assert judge(program, found, {"Y": np.array([0.5, inf, nan, inf])}).nonfinite == 3
+    assert judge(program, found, {"Y": np.array([0.5, inf, -inf, nan])}).passed
+    assert "is finite" in judge(program, found, {"Y": np.array([0.5, 9e3, nan, inf])}).reason
+    assert "not finite" in judge(program, found, {"Y": np.array([nan, inf, nan, inf])}).reason
+
+
+def test_a_large_program_is_compared_in_part():
+    program = parse(ATTENTION.format(sizes="T = 1200, S = 2000, C = 4", type="f16"))
+    draw = np.random.default_rng(0)
+    arrays = {t.name: rounded(draw.normal(size=t.shape), "f16") for t in program.inputs}
+    whole, part = reference(program, arrays), reference(program, arrays, max_work=1.0)
+    evaluated = np.isfinite(part["O"])
+    assert 0 < evaluated.sum() < evaluated.size
+    assert np.array_equal(part["O"][evaluated], whole["O"][evaluated])
+    got = flash_attention(arrays, "f16")
+    assert judge(program, whole, got).compared == evaluated.size
+    evidence = judge(program, part, got)
+    assert evidence.passed
+    assert evidence.compared == evaluated.sum()
+    assert not judge(program, part, {"O": got["O"] * 1.05}).passed
+
+
+def test_threads_change_no_bit_and_a_deadline_leaves_the_ends():
+    program = parse(ATTENTION.format(sizes="T = 1200, S = 2000, C = 4", type="f16"))
+    draw = np.random.default_rng(0)
+    arrays = {t.name: draw.normal(size=t.shape) for t in program.inputs}
+    whole, together = reference(program, arrays), reference(program, arrays, threads=3)
+    assert np.array_equal(whole["O"], together["O"])
+    assert np.array_equal(whole.errors["O"], together.errors["O"])
+    late = reference(program, arrays, deadline=0.0)
+    assert whole.share == 1.0
+    assert 0.0 < late.share < 0.5
+    for end in (0, -1):
+        assert np.array_equal(late["O"][end], whole["O"][end])
+    compared = judge(program, late, whole).compared
+    assert compared == pytest.approx(late.share * whole["O"].size)
+
+
+def test_tolerance_grows_with_rounding_and_length():
+    plain = parse("N = 64\nX[N] : f16\nY[n] = X[n] * 2")
+    assert tolerance(plain) == pytest.approx(4 * F16.unit_roundoff, rel=1e-3)
+    assert tolerance(plain) < tolerance(program_of("rms_norm", "f16")) < 5e-3
+    assert tolerance(program_of("rms_norm", "bf16")) > tolerance(program_of("rms_norm", "f16"))
+    short = parse("M = 4, N = 64\nX[M, N] : f32\nY[m] = sum[n](X[m, n])")
+    long = parse("M = 4, N = 65536\nX[M, N] : f32\nY[m] = sum[n](X[m, n])")
+    assert tolerance(short) < tolerance(long) < 1e-4
+
+
+def test_cancellation_is_allowed_for():
+    # The difference of two sums of a thousand terms: float32 cannot have it to float32's precision.
+    program = parse(
+        "M = 4, N = 1000\nX[M, N] : f32\nY[m] = sum[n](X[m, n] + 1000) - sum[n](X[m, n] + 1000.001)"
+    )
+    x = rounded(np.random.default_rng(0).normal(size=(4, 1000)), "f32")
+    single = x.astype(np.float32)
+    kernel = (single + np.float32(1000)).sum(1) - (single + np.float32(1000.001)).sum(1)
+    evidence = judge(program, reference(program, {"X": x}), {"Y": kernel})
+    assert evidence.passed
+    assert 1e-3 < evidence.max_rel_error < evidence.bound
+
+
+def test_gelu_of_negative_values_may_cancel():
+    # 0.5 x (1 + erf(x / sqrt 2)) in float32, as eager PyTorch has it too.
+    program = parse("N = 1000\nX[N] : f32\nY[n] = gelu(X[n])")
+    x = np.linspace(-6.0, -3.0, 1000).astype(np.float32)
+    erf = np.vectorize(math.erf)
+    kernel = np.float32(0.5) * x * (1 + erf(x * np.float32(0.7071067811865476)).astype(np.float32))
+    arrays = {"X": x.astype(np.float64)}
+    assert judge(program, reference(program, arrays), {"Y": kernel}).passed
+    assert not judge(program, reference(program, arrays), {"Y": kernel * 1.001 - 1e-5}).passed

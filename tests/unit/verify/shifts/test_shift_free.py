@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from mirage_py.frontend.spec import parse
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.dtypes import BOOL, F32
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.rewrite.masks import lower_masks
+from mirage_py.verify.shifts.shift_free import remove_free_shifts
+
+HEAD = "R = 64, N = 1000\nX[R, N] : f32\n"
+FREE = HEAD + "let E[r, k] = exp(X[r, k])\nY[r, k] = E[r, k] / sum[k](E[r, k])"
+
+
+def removed(text: str) -> tuple[Program, int]:
+    program, what = remove_free_shifts(parse(text), seed=7)
+    return program, len(what)
+
+
+def operators(program: Program) -> list[str]:
+    return [n.op for n in program.nodes]
+
+
+@pytest.mark.parametrize(
+    "exponent",
+    [
+        "X[r, k] - M[r]",
+        "-1.0 * (M[r] - X[r, k])",
+        "X[r, k] + -1.0 * M[r]",
+        "X[r, k] - M[r] - 3",
+        "X[r, k] - max(M[r], -1e30)",
+        "(X[r, k] - M[r]) * 0.125",
+    ],
+)
+def test_spellings_of_a_safe_softmax(exponent):
+    text = (
+        HEAD + "let M[r] = max[k](X[r, k])\n"
+        f"let E[r, k] = exp({exponent})\nY[r, k] = E[r, k] / sum[k](E[r, k])"
+    )
+    program, count = removed(text)
+    assert count >= 1
+    assert "max" not in operators(program)
+    assert "sub" not in operators(program)
+    again, nothing = remove_free_shifts(program, seed=8)
+    assert again == program
+    assert nothing == ()
+
+
+def test_both_spellings_become_one_program():
+    text = (
+        HEAD + "let M[r] = max[k](X[r, k])\nlet E[r, k] = exp(X[r, k] - M[r])\n"
+        "Y[r, k] = E[r, k] / sum[k](E[r, k])"
+    )
+    free, _ = removed(FREE)
+    safe, _ = removed(text)
+    assert safe.nodes == free.nodes
+
+
+def test_any_value_of_a_row_is_a_free_shift():
+    text = (
+        HEAD + "let M[r] = mean[k](X[r, k])\nlet E[r, k] = exp(X[r, k] - M[r])\n"
+        "Y[r, k] = E[r, k] / sum[k](E[r, k])"
+    )
+    program, count = removed(text)
+    assert count == 1
+    assert "size" not in operators(program)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # The maximum is a result too.
+        "let M[r] = max[k](X[r, k])\nY[r] = M[r]",
+        # exp alone keeps its scale.
+        "let M[r] = max[k](X[r, k])\nY[r, k] = exp(X[r, k] - M[r])",
+        # The log of a sum without what was taken out, or with it taken out twice.
+        "let M[r] = max[k](X[r, k])\nY[r] = log(sum[k](exp(X[r, k] - M[r])))",
+        "let M[r] = max[k](X[r, k])\nY[r] = log(sum[k](exp(X[r, k] - M[r]))) - M[r]",
+        "let M[r] = max[k](X[r, k])\nY[r] = log(sum[k](exp(X[r, k] - M[r])^2)) + M[r]",
+        "let M[r] = max[k](X[r, k])\nY[r] = log(1 + sum[k](exp(X[r, k] - M[r]))) + M[r]",
+        # A centred value outside an exponential.
+        "let M[r] = mean[k](X[r, k])\nY[r] = sum[k]((X[r, k] - M[r])^2)",
+        # The shift varies along the sum.
+        "Y[r, k] = exp(X[r, k]) / sum[k](exp(X[r, k] - max[r](X[r, k])))",
+        # The scale does not cancel beside a constant.
+        (
+            "let M[r] = max[k](X[r, k])\nlet E[r, k] = exp(X[r, k] - M[r])\n"
+            "Y[r, k] = E[r, k] / (sum[k](E[r, k]) + 1)"
+        ),
+    ],
+)
+def test_what_matters_stays(text):
+    program = parse(HEAD + text)
+    kept, what = remove_free_shifts(program, seed=3)
+    assert what == ()
+    assert kept == program
+
+
+def test_a_maximum_with_two_uses_is_removed_from_one():
+    text = (
+        HEAD + "let M[r] = max[k](X[r, k])\nlet E[r, k] = exp(X[r, k] - M[r])\n"
+        "Y[r, k] = E[r, k] / sum[k](E[r, k])\nZ[r] = M[r]"
+    )
+    program, count = removed(text)
+    assert count == 1
+    assert "max" in operators(program)
+    assert "sub" not in operators(program)
+
+
+def test_an_input_that_only_shifts_is_still_read():
+    text = (
+        "R = 8, N = 9\nX[R, N], B[R] : f32\nlet E[r, k] = exp(X[r, k] - B[r])\n"
+        "Y[r, k] = E[r, k] / sum[k](E[r, k])"
+    )
+    program, count = removed(text)
+    assert count == 0
+    assert [t.name for t in program.inputs] == ["X", "B"]
+
+
+def test_a_maximum_over_masked_values():
+    b = ProgramBuilder("masked")
+    b.dim("r", 64)
+    b.dim("n", 96)
+    b.input("X", (64, 96), F32)
+    x = b.load("X", ["r", "n"])
+    mask = b.mask(ix.compare("le", ix.dim("n"), ix.dim("r") + 32))
+    masked = b.apply("where", mask, x, b.const(-math.inf))
+    e = b.apply("exp", b.apply("sub", masked, b.max(masked, ["n"])))
+    b.output("Y", b.apply("div", e, b.sum(e, ["n"])), ["r", "n"], F32)
+    program, what = remove_free_shifts(lower_masks(b.build()), seed=1)
+    assert len(what) == 1
+    assert "max" not in operators(program)
+    assert "where" not in operators(program)
+
+
+def test_two_softmaxes_in_one_program():
+    text = (
+        "R = 8, N = 9, M = 10\nX[R, N], U[R, M] : f32\n"
+        "let A[r, n] = exp(X[r, n] - max[n](X[r, n]))\n"
+        "let B[r, m] = exp(U[r, m] - max[m](U[r, m]))\n"
+        "Y[r, n, m] = A[r, n] / sum[n](A[r, n]) * B[r, m] / sum[m](B[r, m])"
+    )
+    program, count = removed(text)
+    assert count == 2
+    assert "max" not in operators(program)
+
+
+def test_interface_and_strides_stay():
+    b = ProgramBuilder("strided")
+    b.dim("r", 6)
+    b.dim("n", 7)
+    b.input("X", (6, 7), F32, (1, 6))
+    x = b.load("X", ["r", "n"])
+    e = b.apply("exp", b.apply("sub", x, b.max(x, ["n"])))
+    b.output("Y", b.apply("div", e, b.sum(e, ["n"])), ["n", "r"], F32)
+    program = b.build()
+    found, _ = remove_free_shifts(program, seed=1)
+    assert found.inputs == program.inputs
+    assert found.dims == program.dims
+    assert [(o.tensor, o.index) for o in found.outputs] == [
+        (o.tensor, o.index) for o in program.outputs
+    ]
+
+
+LSE = "Y[r] = log(sum[k](exp(X[r, k])))"
+
+
+@pytest.mark.parametrize(
+    ("spelled", "free"),
+    [
+        ("Y[r] = log(sum[k](exp(X[r, k] - M[r]))) + M[r]", LSE),
+        ("Y[r] = M[r] + log(sum[k](exp(X[r, k] - M[r])))", LSE),
+        (
+            "let Z[r, k] = X[r, k] - M[r]\nY[r, k] = Z[r, k] - log(sum[k](exp(Z[r, k])))",
+            "Y[r, k] = X[r, k] - log(sum[k](exp(X[r, k])))",
+        ),
+        (
+            "let L[r] = log(sum[k](exp(X[r, k] - M[r]))) + M[r]\nY[0] = mean[r](L[r] - X[r, 0])",
+            "Y[0] = mean[r](log(sum[k](exp(X[r, k]))) - X[r, 0])",
+        ),
+        (
+            "let L[r] = log(sum[k](exp(X[r, k] - M[r])))\nY[r] = L[r] - (X[r, 0] - M[r])",
+            "Y[r] = log(sum[k](exp(X[r, k]))) - X[r, 0]",
+        ),
+        (
+            "Y[r] = log(sum[k](exp(X[r, k] - M[r]))) + M[r]\nU[r] = M[r] * 2",
+            LSE + "\nU[r] = max[k](X[r, k]) * 2",
+        ),
+    ],
+)
+def test_spellings_of_log_sum_exp(spelled, free):
+    program, count = removed(HEAD + "let M[r] = max[k](X[r, k])\n" + spelled)
+    expected, nothing = removed(HEAD + free)
+    assert count >= 1
+    assert nothing == 0
+    assert [n.op for n in program.nodes].count("exp") == 1
+    assert sorted(operators(program)) == sorted(operators(expected))
+    if "U[r]" not in spelled:
+        assert program.nodes == expected.nodes
+
+
+def test_log_sum_exp_of_masked_values():
+    b = ProgramBuilder("masked")
+    b.dim("r", 64)
+    b.dim("n", 96)
+    b.input("X", (64, 96), F32)
+    b.input("M", (64, 96), BOOL)
+    x = b.load("X", ["r", "n"])
+    masked = b.apply("where", b.load("M", ["r", "n"]), b.const(-math.inf), x)
+    top = b.max(masked, ["n"])
+    total = b.sum(b.apply("exp", b.apply("sub", masked, top)), ["n"])
+    b.output("Y", b.apply("add", b.apply("log", total), top), ["r"], F32)
+    program, what = remove_free_shifts(lower_masks(b.build()), seed=1)
+    assert len(what) == 1
+    assert "max" not in operators(program)
+
+
+def test_soft_capped_scores():
+    text = (
+        HEAD + "let S[r, k] = 30 * tanh(X[r, k] / 30)\n"
+        "let E[r, k] = exp(S[r, k] - max[k](S[r, k]))\nY[r, k] = E[r, k] / sum[k](E[r, k])"
+    )
+    program, count = removed(text)
+    assert count == 1
+    assert "max" not in operators(program)
