@@ -9,8 +9,8 @@ from typing import Any
 from mirage_py.codegen.cuda.analysis.warp_roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.exchange.barriers import SCHEDULE
 from mirage_py.codegen.cuda.kernel.kernel import THREADS
+from mirage_py.codegen.cuda.layout.layout_modes import LAYOUTS
 from mirage_py.codegen.cuda.layout.wgmma_partitioning import PRODUCTS, WARPS
-from mirage_py.codegen.cuda.layout_solver.layout_modes import LAYOUTS
 from mirage_py.codegen.cuda.memory.memory import MEMORY
 from mirage_py.codegen.cuda.mma.mma_pipelining import ON, OVERLAP
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
@@ -46,8 +46,6 @@ _PRODUCER = (*_ENGINE, (PRODUCER, PRODUCER_WARPS))
 DECISIONS = (
     Decision("thread graphs off", _FOUR[0:1]),
     Decision("layouts naive", _FOUR[1:2]),
-    Decision("layouts by rule", ((LAYOUTS, "rule"),)),
-    Decision("layouts by solver", ((LAYOUTS, "solver"),)),
     Decision("schedule off", _FOUR[2:3]),
     Decision("memory plan off", _FOUR[3:4]),
     Decision("these four off", _FOUR),

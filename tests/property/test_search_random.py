@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.known_forms.registry import forms_of
 
 from mirage_py.search.enumerate.search import SearchLimits, search
 from mirage_py.search.extract.family import ONE_KERNEL
-from mirage_py.search.known_forms.registry import forms_of
 from mirage_py.search.space import variants
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.checks.validate import validate_ugraph

@@ -12,8 +12,8 @@ from mirage_py.codegen.cuda.kernel.emitters import Writers
 from mirage_py.codegen.cuda.kernel.loops import Loops
 from mirage_py.codegen.cuda.kernel.phase_emitter import PhaseText
 from mirage_py.codegen.cuda.kernel.straight_line import StraightCode
+from mirage_py.codegen.cuda.layout.layout_modes import decided_layouts
 from mirage_py.codegen.cuda.layout.staging import staged_loads
-from mirage_py.codegen.cuda.layout_solver.layout_modes import decided_layouts
 from mirage_py.codegen.cuda.memory.memory import MEMORY
 from mirage_py.codegen.cuda.pipeline.persistent_pipeline import StayingPipeline
 from mirage_py.codegen.cuda.pipeline.tma_pipeline import EnginePipeline
@@ -63,7 +63,7 @@ class KernelEmitter:
         self.staged = staged_loads(self.facts, self.depths)
         self.received = {} if cut is None else received_loads(self.facts, cut)
         self.staged |= self.received
-        layouts = decided_layouts(self.facts, options, self.staged)
+        layouts = decided_layouts(self.facts, options)
         # Without thread graphs every elementwise result goes through shared memory, for comparison.
         self.has_threads = options.flag(THREADS) != "off"
         if self.has_threads:

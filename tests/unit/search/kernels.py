@@ -6,12 +6,12 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from oracles.known_forms.registry import forms_of
 from unit.search import programs
 
 from mirage_py.frontend.spec import parse_file
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.enumerate.search import SearchLimits, search
-from mirage_py.search.known_forms.registry import forms_of
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 ALL = {**programs.PROGRAMS, **programs.MORE}

@@ -8,6 +8,7 @@ from functools import cache
 import clusters
 import pytest
 import several_kernels
+from oracles.known_forms.registry import forms_of, forms_of_ugraph
 from unit.search.kernels import FACTORED, block_of, of_kind
 
 from mirage_py.axioms.proof.prove import prove
@@ -16,7 +17,6 @@ from mirage_py.search.clusters.clusters import apart, clustered, in_a_cluster
 from mirage_py.search.enumerate.family_tables import families_from_json, families_to_json
 from mirage_py.search.enumerate.search import SearchResult, search
 from mirage_py.search.extract.family import ATOMIC, CLUSTER, SPLIT
-from mirage_py.search.known_forms.registry import forms_of, forms_of_ugraph
 from mirage_py.search.stabilize.stabilize import stabilized
 from mirage_py.ugraph.checks.validate import validate_ugraph
 from mirage_py.ugraph.operators import REDUCE, operator

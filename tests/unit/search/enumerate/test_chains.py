@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from oracles.known_forms.registry import forms_of
 from unit.search import programs
 from unit.search.kernels import ALL, FACTORED, example, found, of_kind
 
@@ -16,7 +17,6 @@ from mirage_py.search.enumerate.search import search
 from mirage_py.search.extract.family import LIBRARY, SPLIT, TWO_KERNELS
 from mirage_py.search.extract.loops import shared_out
 from mirage_py.search.extract.work import waves
-from mirage_py.search.known_forms.registry import forms_of
 from mirage_py.ugraph.checks.validate import validate_ugraph
 from mirage_py.ugraph.ir.dtypes import F16
 from mirage_py.ugraph.ir.ugraph import LibraryCall

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from oracles.known_forms.flow import Flow
 from unit.search.kernels import example, of_kind
 
 from mirage_py.search.extract.family import LIBRARY, ONE_KERNEL, SPLIT, TWO_KERNELS
-from mirage_py.search.known_forms.flow import Flow
 
 
 def flows(name, kind):

@@ -6,7 +6,9 @@ import plans
 import pytest
 import samples
 from cuda_plans import error_of, for_cuda
+from oracles.layout_solver.layout_solver import solved_layouts
 
+from mirage_py.codegen.cuda.kernel import kernel
 from mirage_py.codegen.cuda.kernel.module import emit_cuda
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
@@ -27,21 +29,27 @@ def switched(plan: Plan, name: str, value: str) -> Plan:
     return for_cuda(plan, **{name: value} if name else {})
 
 
-@pytest.mark.parametrize("switch", [*SWITCHES, "solver"])
+@pytest.mark.parametrize("switch", SWITCHES)
 @pytest.mark.parametrize("name", PLANS)
 def test_equal_results_without_races(name, switch):
     make, reference = PLANS[name]
-    flag = ("layouts", "solver") if switch == "solver" else (switch, SWITCHES[switch])
-    plan = switched(make(), *flag)
+    plan = switched(make(), switch, SWITCHES[switch])
     assert error_of(plan, reference) < 4e-3
 
 
+@pytest.mark.parametrize("name", PLANS)
+def test_equal_results_in_layouts_of_least_cost(name, monkeypatch):
+    monkeypatch.setattr(kernel, "decided_layouts", solved_layouts)
+    make, reference = PLANS[name]
+    assert error_of(switched(make(), "", ""), reference) < 4e-3
+
+
 def barriers(plan: Plan) -> int:
-    return sum(kernel.body.count("__syncthreads();") for kernel in emit_cuda(plan))
+    return sum(k.body.count("__syncthreads();") for k in emit_cuda(plan))
 
 
 def smem_bytes(plan: Plan) -> int:
-    return sum(kernel.smem_bytes for kernel in emit_cuda(plan))
+    return sum(k.smem_bytes for k in emit_cuda(plan))
 
 
 @pytest.mark.parametrize("name", PLANS)

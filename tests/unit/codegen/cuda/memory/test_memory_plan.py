@@ -4,10 +4,10 @@ import random
 from itertools import combinations
 
 import pytest
+from oracles.memory_solver import solve_memory
 
 from mirage_py.codegen.cuda.memory.memory_plan import Buffer, plan_memory, plan_without_reuse
 from mirage_py.codegen.cuda.memory.memory_search import lower_bound
-from mirage_py.codegen.cuda.memory.memory_solver import solve_memory
 from mirage_py.errors import ScheduleError
 
 NO_LIMIT = 1 << 40

@@ -13,11 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
-from mirage_py.codegen.cuda.layout.blocked import blocked
-from mirage_py.codegen.cuda.layout.fragments import spread_sums
-from mirage_py.codegen.cuda.layout.layout_choice import Layouts
-from mirage_py.codegen.cuda.layout.layout_costs import (
+from oracles.layout_solver.choice_problem import FORBIDDEN, ChoiceProblem, Pair
+from oracles.layout_solver.layout_costs import (
     TRIP,
     arrange_cost,
     device_cost,
@@ -25,12 +22,16 @@ from mirage_py.codegen.cuda.layout.layout_costs import (
     reduction_cost,
     turn_cost,
 )
+
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.layout.blocked import blocked
+from mirage_py.codegen.cuda.layout.layout_choice import Layouts
+from mirage_py.codegen.cuda.layout.layout_modes import after, deciding_operand, is_free
 from mirage_py.codegen.cuda.layout.staging import vector_run
-from mirage_py.codegen.cuda.layout_solver.choice_problem import FORBIDDEN, ChoiceProblem, Pair
 from mirage_py.codegen.cuda.schedule.operand_layouts import wanted
 from mirage_py.codegen.cuda.text.layout import Layout, bits_of, covers
 from mirage_py.ugraph.ir.plan import LaunchOptions
-from mirage_py.ugraph.operators import ELEMENTWISE, REDUCE, STATE, operator
+from mirage_py.ugraph.operators import ELEMENTWISE, REDUCE, operator
 
 # Candidates of one value; those of the rule and of the tensors come first.
 _MOST_CANDIDATES = 12
@@ -226,26 +227,3 @@ class _Builder:
         if operator(node.op).kind == REDUCE:
             return reduction_cost(given, node.reduced) * self._times(number)
         return 0
-
-
-def is_free(facts: BlockFacts, number: int) -> bool:
-    """Whether a value may have any layout: loads, and what is elementwise."""
-    op = facts.block.nodes[number].op
-    return op == "load" or operator(op).kind == ELEMENTWISE
-
-
-def deciding_operand(facts: BlockFacts, number: int) -> int | None:
-    """The operand whose layout decides that of a reduction or an accumulator."""
-    kind = operator(facts.block.nodes[number].op).kind
-    inputs = facts.inputs(number)
-    decides = kind in (REDUCE, STATE) and number not in facts.fused_by and inputs
-    return inputs[0] if decides else None
-
-
-def after(facts: BlockFacts, number: int, source: Layout) -> Layout:
-    """The layout of a reduction or an accumulator whose operand has this one."""
-    node = facts.block.nodes[number]
-    if number in facts.deferred_by:
-        total = facts.block.nodes[facts.deferred_by[number]]
-        return spread_sums(source.summed_in_threads(total.reduced), facts.live(number))
-    return source.without(node.reduced) if operator(node.op).kind == REDUCE else source

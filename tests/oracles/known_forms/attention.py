@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mirage_py.search.known_forms.flow import Flow
+from oracles.known_forms.flow import Flow
 
 
 @dataclass(frozen=True, slots=True)

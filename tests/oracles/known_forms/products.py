@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import permutations
 
-from mirage_py.search.known_forms.flow import Flow
+from oracles.known_forms.flow import Flow
 
 # A relu may be written as a maximum.
 _ACTIVATIONS = ("relu", "maximum", "silu", "gelu", "sigmoid", "tanh")

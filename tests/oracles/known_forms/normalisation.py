@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mirage_py.search.known_forms.flow import Flow
+from oracles.known_forms.flow import Flow
 
 
 def both_sums_in_one_loop(flow: Flow) -> bool:

@@ -6,9 +6,8 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from mirage_py.codegen.cuda.layout_solver import layout_solver
-from mirage_py.codegen.cuda.layout_solver.choice_problem import (
+from oracles.layout_solver import layout_solver
+from oracles.layout_solver.choice_problem import (
     FORBIDDEN,
     ChoiceProblem,
     Pair,
@@ -16,7 +15,7 @@ from mirage_py.codegen.cuda.layout_solver.choice_problem import (
     choose_by_rule,
     cost,
 )
-from mirage_py.codegen.cuda.layout_solver.layout_solver import solution, solve
+from oracles.layout_solver.layout_solver import solution, solve
 
 
 def problem(draw, sizes, edges):
@@ -98,7 +97,7 @@ def test_where_the_rule_is_not_exact_it_is_near():
 
 
 def test_the_rule_by_descent_alone_is_near_the_least():
-    from mirage_py.codegen.cuda.layout_solver import choice_problem
+    from oracles.layout_solver import choice_problem
 
     ruled = best = 0
     for seed in range(10):

@@ -1,4 +1,4 @@
-"""The best choice of layouts, by OR-tools' CP-SAT (extra ``solver``); without it by the rule.
+"""The best choice of layouts, by OR-tools' CP-SAT; without it by the rule.
 
 Mirage (OSDI'25, section 6) asks Z3 for one innermost dimension for each tensor. Here a candidate is
 a whole layout, and the answer comes with a proof of its optimality.
@@ -9,7 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from mirage_py.codegen.cuda.layout_solver.choice_problem import ChoiceProblem, choose_by_rule, cost
+from oracles.layout_solver.choice_problem import (
+    ChoiceProblem,
+    choose_by_elimination,
+    choose_by_rule,
+    cost,
+)
+from oracles.layout_solver.layout_problem import layout_problem
+
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.layout.layout_choice import Layouts, choose_layouts
+from mirage_py.codegen.cuda.layout.layout_modes import with_free
+from mirage_py.codegen.cuda.layout.staging import staged_loads
+from mirage_py.ugraph.ir.plan import LaunchOptions
+
+# Entries of the largest table of elimination; problems that need larger ones go to CP-SAT.
+_MAX_ENTRIES = 1 << 16
+_SOLVER_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +35,18 @@ class Solution:
     choice: tuple[int, ...]
     cost: int
     is_optimal: bool
+
+
+def solved_layouts(facts: BlockFacts, options: LaunchOptions) -> Layouts:
+    """The rule's layouts with the best ones for what is free; exact by elimination where that is
+    cheap, which every kernel so far was.
+    """
+    ruled = choose_layouts(facts, options)
+    found = layout_problem(facts, options, ruled, staged_loads(facts, {}))
+    choice = choose_by_elimination(found.problem, _MAX_ENTRIES)
+    if choice is None:
+        choice = solve(found.problem, _SOLVER_SECONDS)
+    return with_free(facts, ruled, found.chosen(choice))
 
 
 def has_solver() -> bool:

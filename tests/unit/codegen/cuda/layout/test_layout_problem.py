@@ -6,10 +6,12 @@ from functools import cache
 import plans
 import pytest
 import samples
-
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
-from mirage_py.codegen.cuda.layout.layout_choice import choose_layouts
-from mirage_py.codegen.cuda.layout.layout_costs import (
+from oracles.layout_solver.choice_problem import (
+    FORBIDDEN,
+    choose_by_elimination,
+    cost,
+)
+from oracles.layout_solver.layout_costs import (
     BARRIER,
     TRIP,
     device_cost,
@@ -17,19 +19,18 @@ from mirage_py.codegen.cuda.layout.layout_costs import (
     reduction_cost,
     turn_cost,
 )
-from mirage_py.codegen.cuda.layout.staging import staged_loads
-from mirage_py.codegen.cuda.layout_solver.choice_problem import (
-    FORBIDDEN,
-    choose_by_elimination,
-    cost,
-)
-from mirage_py.codegen.cuda.layout_solver.layout_modes import MODES, decided_layouts
-from mirage_py.codegen.cuda.layout_solver.layout_problem import (
+from oracles.layout_solver.layout_problem import layout_problem
+from oracles.layout_solver.layout_solver import solution, solved_layouts
+
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.layout.layout_choice import choose_layouts
+from mirage_py.codegen.cuda.layout.layout_modes import (
+    MODES,
     after,
+    decided_layouts,
     deciding_operand,
-    layout_problem,
 )
-from mirage_py.codegen.cuda.layout_solver.layout_solver import solution
+from mirage_py.codegen.cuda.layout.staging import staged_loads
 from mirage_py.codegen.cuda.text.layout import Layout, covers
 from mirage_py.codegen.lowering.lowering import lowered
 from mirage_py.errors import ScheduleError
@@ -90,11 +91,14 @@ def test_every_candidate_holds_the_tile(name):
             assert covers(candidate, facts.live(number), facts.extents(number)), number
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [*MODES, "oracle"])
 @pytest.mark.parametrize("name", PLANS)
 def test_what_is_reduced_follows_from_its_operand(name, mode):
-    facts, options, _, staged = ruled(name)
-    layouts = decided_layouts(facts, options.with_flag("layouts", mode), staged)
+    facts, options, _, _ = ruled(name)
+    if mode == "oracle":
+        layouts = solved_layouts(facts, options)
+    else:
+        layouts = decided_layouts(facts, options.with_flag("layouts", mode))
     for number in facts.emitted:
         source = deciding_operand(facts, number)
         if source is None or source not in layouts.own:
@@ -105,9 +109,15 @@ def test_what_is_reduced_follows_from_its_operand(name, mode):
 
 
 def test_an_unknown_mode_is_refused():
-    facts, options, _, staged = ruled("softmax")
+    facts, options, _, _ = ruled("softmax")
     with pytest.raises(ScheduleError, match="layouts 'best'"):
-        decided_layouts(facts, options.with_flag("layouts", "best"), staged)
+        decided_layouts(facts, options.with_flag("layouts", "best"))
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_plan_that_asks_for_a_solver_gets_the_layouts_of_the_rule(name):
+    facts, options, layouts, _ = ruled(name)
+    assert decided_layouts(facts, options.with_flag("layouts", "solver")) == layouts
 
 
 def rows(*, lanes: str, registers: str) -> Layout:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mirage_py.search.known_forms.flow import Flow
+from oracles.known_forms.flow import Flow
+
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 from mirage_py.ugraph.rewrite.split_dim import part_dim
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from oracles.known_forms import attention, normalisation, products, splits
+from oracles.known_forms.flow import Flow
+
 from mirage_py.search.extract.family import Family
-from mirage_py.search.known_forms import attention, normalisation, products, splits
-from mirage_py.search.known_forms.flow import Flow
 from mirage_py.ugraph.ir.ugraph import UGraph
 
 

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-
-from mirage_py.codegen.cuda.layout_solver.choice_tables import Table, eliminated, improved
+from oracles.layout_solver.choice_tables import Table, eliminated, improved
 
 # What a combination costs that cannot be emitted; the sum of all other costs stays below it.
 FORBIDDEN = 10**12

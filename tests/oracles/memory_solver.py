@@ -1,4 +1,4 @@
-"""Places in shared memory by OR-tools' CP-SAT (extra ``solver``): the check of our own search."""
+"""Places in shared memory by OR-tools' CP-SAT: the check of our own search."""
 
 from __future__ import annotations
 

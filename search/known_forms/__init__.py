@@ -1,1 +1,0 @@
-"""Well-known forms of kernels, told apart by structure and called by the names people use."""
