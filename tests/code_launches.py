@@ -1,4 +1,4 @@
-"""PTX of emitted kernels that is kept with the tests, each with its launch."""
+"""PTX of emitted kernels, stored with the tests, each with its launch."""
 
 from __future__ import annotations
 

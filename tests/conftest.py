@@ -1,4 +1,4 @@
-"""What every test may rely on: hypothesis profiles, a private cache, golden files, GPU skips."""
+"""Common ground of all tests: hypothesis profiles, a private cache, golden files, GPU skips."""
 
 from __future__ import annotations
 

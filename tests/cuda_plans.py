@@ -1,5 +1,5 @@
-"""Plans for the CUDA back end: of other plans or of texts, their kernels, and their error in the
-CPU stand-in.
+"""Plans for the CUDA back end: of other plans or of texts, their kernels, and their error under CPU
+emulation.
 """
 
 from __future__ import annotations

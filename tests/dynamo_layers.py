@@ -1,4 +1,4 @@
-"""Equal layers, each region optimised by a stand-in that counts; for two processes in a row."""
+"""Equal layers, each region optimised by a fake that counts; for two processes in a row."""
 
 from __future__ import annotations
 

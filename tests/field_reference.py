@@ -1,4 +1,4 @@
-"""What each elementwise operator means over a field pair: one element, in Python integers.
+"""The meaning of each elementwise operator over a field pair: one element, in Python integers.
 
 Written from docs/explanation/verification.md and the docstrings, to be compared with the arrays of
 mirage_py.ugraph.field: an element is a pair (modulo p, modulo q or None).

@@ -1,4 +1,4 @@
-"""What a worker process of the ablation does: one GPU is all that it sees."""
+"""The worker process of the ablation: one GPU is all that it sees."""
 
 from __future__ import annotations
 

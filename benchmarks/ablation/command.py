@@ -1,4 +1,5 @@
-"""What each decision of the CUDA emitter is worth: the fastest plan, and the same with less.
+"""The ablation: the worth of each decision of the CUDA emitter, as the fastest plan beside the same
+with less.
 
     python -m benchmarks.suite.families PLANS KEYS --backend cuda       # where egglog is
     python -m benchmarks.ablation PLANS -o OUT --commit SHA       # where GPUs are

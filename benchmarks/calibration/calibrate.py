@@ -1,4 +1,5 @@
-"""Fits the cost model's constants to measured plans, and says how well the model ranks them.
+"""The calibration of the cost model: constants fitted to measured plans, and how well it ranks
+them.
 
     python -m benchmarks.calibration.calibrate                        # report, with the constants
     as they are python -m benchmarks.calibration.calibrate --fit                  # fit, report

@@ -1,4 +1,4 @@
-"""What a cached call costs before its kernel runs: beside a bare Triton launch, in one process.
+"""The CPU cost of a cached call before its kernel runs, beside a bare Triton launch in one process.
 
     python -m benchmarks.calibration.launch_overhead [-o OUT.json]
 

@@ -1,4 +1,4 @@
-"""For which sizes the winners are proved: of the suite on an H200, and of the examples.
+"""The sizes for which winners are proved: of the suite on an H200, and of the examples.
 
 ``python -m benchmarks.checks.proofs RESULTS [--suite FILE] [KEY ...]`` searches each workload of a
 suite's results file again, takes the plan whose kernels, loops, parts and tiles are the winner's,

@@ -1,4 +1,4 @@
-"""Which emitted kernels a memory checker looks at: the best plan of each kind of each example.
+"""The kernels for a memory checker: the best plan of each kind of each example.
 
 ``python -m benchmarks.checks.sanitize_plans DIR [NAME ...] [--backend cuda] [--size H=32]``
 searches where egglog is and writes one JSON file for each example. Reading them needs neither

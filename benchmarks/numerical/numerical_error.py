@@ -1,4 +1,5 @@
-"""How far results are from float64, beside eager PyTorch's: the one rule of the numerical campaign.
+"""The error of results against float64, beside eager PyTorch's: the one rule of the numerical
+campaign.
 
 An error is that of the worst row: the norm of what a row is off over the norm of the row, or, for
 an operator, the worst of a group of points. What is not finite where the reference is counts as

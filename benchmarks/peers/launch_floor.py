@@ -1,4 +1,4 @@
-"""How long a kernel takes that does nothing: the least that any row can show.
+"""The launch floor: the time of an empty kernel, the least that any row can show.
 
 Only where there is a GPU: the import needs triton.
 """

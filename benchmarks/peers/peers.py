@@ -1,4 +1,4 @@
-"""What a user would run instead: eager PyTorch, torch.compile, and the vendor's libraries."""
+"""The peers: eager PyTorch, torch.compile, and the vendor's libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the winners of a run take on GPUs that are not here, compiled ahead of time.
+"""The winners of a run compiled ahead of time for GPUs that are not present: registers, shared
+memory.
 
 python -m benchmarks.report.ahead RESULTS -o OUT.json [--targets a100,h100] [--backend cuda]
 

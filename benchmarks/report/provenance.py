@@ -1,4 +1,4 @@
-"""Of which commit a result file is."""
+"""The commit of a result file."""
 
 from __future__ import annotations
 

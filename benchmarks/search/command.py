@@ -1,4 +1,4 @@
-"""How long the search takes, and what each of its parts saves.
+"""The search benchmark: seconds of a search, and what each of its parts saves.
 
 python -m benchmarks.search -o OUT.json            # measure: every example, then the ablation
 python -m benchmarks.search --read OUT.json --docs # write docs/notes/search_time.md

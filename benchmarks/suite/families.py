@@ -1,4 +1,4 @@
-"""Searching the workloads where egglog is, measuring them where the GPU is.
+"""The split of a run: search where egglog is, measurement where the GPU is.
 
 ``python -m benchmarks.suite.families DIR [KEY ...] [--suite NAME]`` writes one JSON file a
 workload: the program as given and the ranked plans of verified families, each with its predicted

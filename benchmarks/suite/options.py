@@ -1,4 +1,4 @@
-"""What a run of the suite is asked for."""
+"""The options of a run of the suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What tells a plan from others: tiles, loops, launch options, and what its kernels take."""
+"""Formatting of what tells a plan from others: tiles, loops, launch options, and what its kernels
+take.
+"""
 
 from __future__ import annotations
 

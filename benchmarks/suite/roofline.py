@@ -1,4 +1,4 @@
-"""What a program must move and compute at least, and which of the two a GPU needs longer for."""
+"""The roofline of a program: the least bytes and operations, and which of the two bounds a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backend of torch.compile whose regions run as Triton kernels, interpreted on the CPU."""
+"""A backend of torch.compile whose regions run as Triton kernels in the interpreter on the CPU."""
 
 from __future__ import annotations
 

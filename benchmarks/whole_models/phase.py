@@ -1,4 +1,4 @@
-"""What one process does for a row: the first start of a model, or the second start and the clock.
+"""One process of a row: the first start of a model, or the second start and the measurement.
 
 python -m benchmarks.whole_models.phase first_start|second_start TASK.json ANSWER.json
 

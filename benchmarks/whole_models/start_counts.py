@@ -1,4 +1,4 @@
-"""Counts what a start of a model does anew: searches, compilations and timings of ours.
+"""Counts of what a start of a model does anew: searches, compilations and timings of ours.
 
 The second start is to do none of them. Counted is where the work is done, below every cache: a
 kernel that is read from a cache is no compilation.

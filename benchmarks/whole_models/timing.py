@@ -1,4 +1,4 @@
-"""The clock of whole models: contestants in turns, a row of steps at a time.
+"""The timing of whole models: candidates in alternation, a row of steps at a time.
 
 The weights of a model exceed the L2, so each step finds them in DRAM. What is timed is what a user
 sees: steps that are called one after the other, with what the host takes where that is more.

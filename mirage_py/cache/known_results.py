@@ -1,4 +1,4 @@
-"""What was optimised once is looked up: the same question searches, compiles and times nothing."""
+"""Lookup of cached results: the same request searches, compiles and times nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A result read back from its own document, for who asks the same question again."""
+"""A result read back from its cached document."""
 
 from __future__ import annotations
 

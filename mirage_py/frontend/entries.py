@@ -1,4 +1,4 @@
-"""What serves a signature, and whether it still may."""
+"""An entry of the dispatch table: a signature, its kernel, and whether that is still valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a decorated function found, kept: saved, explained, and served again without a search."""
+"""Cached kernels of a decorated function: saved, explained, and served again without a search."""
 
 from __future__ import annotations
 

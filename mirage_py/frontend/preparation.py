@@ -1,4 +1,4 @@
-"""From a call to what serves it: traced, searched for, or taken from a saved plan."""
+"""Preparation of a call: traced, searched for, or taken from a saved plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why the function itself runs: reasons that a call gives, and where a warning points to."""
+"""Reasons why a call falls back to eager, and the line that a warning points to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a decorated function searches with: its options, and the pipeline that they describe."""
+"""The search settings of a decorated function: its options, and the pipeline they describe."""
 
 from __future__ import annotations
 

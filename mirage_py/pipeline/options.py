@@ -1,4 +1,4 @@
-"""How to optimise: one value, right once it is made, so that a wrong one is an error at once."""
+"""The options of an optimisation: one value, validated when it is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way of the data, every stage in order:
+"""The pipeline, every stage in order:
 
     program -> normal form -> families -> safe -> verified -> instances -> kernels -> measured
                masks, shifts  search     stabilize verify    search       codegen    runtime

@@ -1,4 +1,4 @@
-"""Which kernel serves which sizes: the first row whose predicate holds."""
+"""The dispatch table from sizes to kernels: the first row whose predicate holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many sizes one kernel serves: one, a bucket of them, or all.
+"""Shape policies: one kernel for one size, for a bucket of sizes, or for all.
 
 A ``static`` kernel serves one size, a ``bucketed`` one each of a bucket of sizes, for whose upper
 edge it was tuned, and a ``symbolic`` one all that its tiles allow. All are exact.

@@ -1,4 +1,4 @@
-"""For which sizes a kernel is right: ranges, multiples and equalities of named sizes.
+"""Validity predicates of a kernel: ranges, multiples and equalities of named sizes.
 
 A predicate prints as text, reads back, and is asked at every call, so it answers in less than a
 microsecond.

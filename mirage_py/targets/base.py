@@ -1,4 +1,4 @@
-"""What a GPU offers, as the cost model and the code generators need it."""
+"""A target: the properties of a GPU that the cost model and the code generators need."""
 
 from __future__ import annotations
 

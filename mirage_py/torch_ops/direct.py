@@ -1,4 +1,4 @@
-"""An operator's kernel with nothing between it and torch's dispatcher.
+"""The direct call of an operator's kernel, with nothing between it and torch's dispatcher.
 
 What ``torch.library.custom_op`` registers is two functions in Python, one behind the other: the
 first looks for gradients and dispatches again, the second calls the kernel and compares its results

@@ -1,5 +1,5 @@
-"""What an operator means besides its kernel: shapes of results, the function in plain PyTorch, and
-its gradient.
+"""The meaning of an operator besides its kernel: shapes of results, the function in plain PyTorch,
+and its gradient.
 """
 
 from __future__ import annotations

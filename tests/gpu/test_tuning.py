@@ -1,4 +1,4 @@
-"""A whole tuning on the GPU: right candidates race, wrong ones are dropped, nothing breaks."""
+"""A whole tuning on the GPU: right candidates are timed, wrong ones are dropped, nothing breaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What two runs write about one program: the same, but for the seconds and the folder."""
+"""Two reports of one program: equal, but for the seconds and the folder."""
 
 from __future__ import annotations
 

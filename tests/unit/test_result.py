@@ -1,4 +1,4 @@
-"""What a result can be asked for: a kernel, a folder, a line of text, an explanation."""
+"""Forms of a result: a kernel, a folder, a line of text, an explanation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a memory checker is given to look at, and how its words are read."""
+"""The input of a memory checker, and the parser of its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mirage-py cache``: the results that functions were optimised to before."""
+"""``mirage-py cache``: the cached results of earlier optimisations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mirage-py doctor``: whether everything is in place on this machine."""
+"""``mirage-py doctor``: checks of the installation and of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``verify`` says of proofs: a stored derivation is replayed, else one is looked for."""
+"""The proof part of ``verify``: a stored derivation is replayed, else one is searched for."""
 
 from __future__ import annotations
 

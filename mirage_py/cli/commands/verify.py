@@ -1,4 +1,4 @@
-"""``mirage-py verify``: whether two things compute the same."""
+"""``mirage-py verify``: a comparison of two programs, µGraphs or artifacts."""
 
 from __future__ import annotations
 

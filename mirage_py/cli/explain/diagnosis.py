@@ -1,4 +1,4 @@
-"""Why a search found less than there could be, and what would have to change.
+"""Reasons why a search found less than there could be, with remedies.
 
 Every reason that a search gives, and every rule that may have turned away what was needed, has a
 row in a table: a pattern, what it means, and what to try.

@@ -1,4 +1,4 @@
-"""What ``explain`` says, as plain values: of an artifact, of a fresh search, of a µGraph."""
+"""The content of ``explain`` as plain values: of an artifact, a fresh search or a µGraph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A result in words: what ``superoptimize`` prints on stdout."""
+"""The summary of a result: what ``superoptimize`` prints on stdout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A derivation for people: which law, and what it turns into what."""
+"""Formatting of a derivation: each law, and what it rewrites into what."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stood for the functions of a program in the field test, in plain sentences."""
+"""Formatting of the field test's substitutes for functions, in plain sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each kernel of a µGraph does, in words and formulas."""
+"""Formatting of each kernel of a µGraph in sentences and formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For which sizes and tiles a certificate proves a µGraph, in words."""
+"""Formatting of the sizes and tiles for which a certificate proves a µGraph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the best plan is from the least time that any plan needs, and what it waits for."""
+"""Formatting of the roofline: the best plan's gap to the least possible time, and its bound."""
 
 from __future__ import annotations
 

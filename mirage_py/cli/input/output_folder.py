@@ -1,4 +1,4 @@
-"""The folder that a result goes to: looked at before the search, written after it."""
+"""The output folder of a result: checked before the search, written after it."""
 
 from __future__ import annotations
 

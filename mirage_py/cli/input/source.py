@@ -1,4 +1,4 @@
-"""What SPEC on the command line stands for: a program, and the torch functions it came from."""
+"""The SPEC argument of the command line: a program, and the torch functions it came from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a path on the command line holds: a program, a µGraph, a plan or an artifact."""
+"""The content of a path on the command line: a program, a µGraph, a plan or an artifact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a command line: every way it can end has an exit code, and says why on stderr."""
+"""The runner of a command line: every way it can end has an exit code and a reason on stderr."""
 
 from __future__ import annotations
 

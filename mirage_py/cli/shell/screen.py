@@ -1,4 +1,4 @@
-"""What the user sees: results on stdout, progress and messages on stderr."""
+"""Output to the user: results on stdout, progress and messages on stderr."""
 
 from __future__ import annotations
 

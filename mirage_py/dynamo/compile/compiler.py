@@ -1,4 +1,5 @@
-"""Cuts the graphs of a model into regions, each served once for its content, and the rest.
+"""The compiler of a model's graphs: regions, each compiled once for its content, and the Inductor
+fallback.
 
 ATen graph -> cut -> region graphs -> programs -> served -> fused graph -> Inductor
               regions  region_graph   region_program  servers  fused_graph   inductor_graphs, rest

@@ -1,4 +1,4 @@
-"""A graph of whole operators as Inductor would have got it: taken apart by Inductor's own table."""
+"""A graph of composite operators, decomposed by Inductor's own table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which operators AOTAutograd takes apart before anything else sees them.
+"""The decompositions that AOTAutograd applies before any other pass.
 
 What the front end has a handler for stays whole: silu, softmax, the norms, attention. What it
 lacks, but can say with others (gradients of activations and norms, ``addcmul`` ...), is taken apart

@@ -1,4 +1,4 @@
-"""What a graph is raced on: the user's own inputs, and all that it changes is put back."""
+"""Inputs for the benchmark of a whole graph: the user's own, with every change to them undone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A way past the CUDA graphs that Inductor puts around its code.
+"""A bypass of the CUDA graphs that Inductor puts around its code.
 
 A race must not run in torch's cudagraph trees: what they have captured they keep, and a step that
 ends there takes the results of the user's other graphs with it. So while candidates are compiled,

@@ -1,4 +1,4 @@
-"""What races between whole graphs came to, on disk: the next start compiles the winner alone.
+"""Cached verdicts of whole-graph benchmarks: the next start compiles the winner alone.
 
 CACHE/verdicts/KEY.json    {"winner": "ours" or "torch", "words": both times}
 """

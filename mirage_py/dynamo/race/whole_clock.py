@@ -1,4 +1,4 @@
-"""The clock of a race between compiled graphs: call after call, as a user makes them.
+"""The timer of compiled graphs in a whole-graph benchmark: call after call, as a user makes them.
 
 What is captured in CUDA graphs for the user is captured here, too, in memory of its own; all else
 is called, and pays what the host takes. Nobody waits between calls, so the GPU sees them in a row.

@@ -1,4 +1,4 @@
-"""A whole graph with regions against the same graph by Inductor alone: the user gets the faster.
+"""The whole-graph benchmark: a graph with regions against the same graph by Inductor alone.
 
 Each region has been measured against its own operators. What it costs around it is not in that: to
 Inductor a region is a wall, over which nothing is fused, and what it reads and writes has a layout.

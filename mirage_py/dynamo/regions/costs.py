@@ -1,4 +1,4 @@
-"""What a run of nodes costs in one region, and what it costs whoever runs the rest.
+"""The cost of a run of nodes as one region, and its cost outside of a region.
 
 Both by the same roofline, in microseconds. It decides where regions begin and end, and which nodes
 are better left to a library; what a region is worth in truth is measured when it is optimised.

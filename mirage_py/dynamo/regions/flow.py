@@ -1,4 +1,4 @@
-"""A graph as the partition sees it: computed values in an order, and who reads which of them.
+"""A graph as the partition sees it: computed values in topological order, with their readers.
 
 Views, positions and sizes are transparent: they cost nothing, and whoever needs one makes it. What
 is left are the *elements*: operators that compute, and those that stay outside of regions.

@@ -1,4 +1,6 @@
-"""What a node of an ATen graph is to the partition: kind, size, work, why it is left alone."""
+"""A node of an ATen graph as the partition sees it: kind, size, work, and why it is not in a
+region.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where regions begin and end: the cheapest way to share a graph between us and the rest.
+"""The partition of a graph into regions of ours and an Inductor fallback, at the least cost.
 
 The elements of a graph are put in a topological order and cut into runs by dynamic programming. A
 run is a region, or it is left to the rest: a product to a library, other operators as one fused

@@ -1,4 +1,4 @@
-"""Regions that fail while they are optimised, on disk: the next start leaves them alone at once.
+"""Cached failures: regions that failed to optimise are not tried again at the next start.
 
     CACHE/failures/KEY.txt    why, in words
 

@@ -1,4 +1,4 @@
-"""Who runs the graph around the regions: Inductor, or torch's own operators one by one.
+"""The compiler of the graph around the regions: Inductor, or torch's own operators one by one.
 
 What Inductor gets it compiles as in torch.compile with the same mode: ``inductor_settings``.
 """

@@ -1,4 +1,4 @@
-"""One line for each region, and one for what was left alone: logger ``mirage_py.dynamo``."""
+"""The log, logger ``mirage_py.dynamo``: one line for each region, and one for what is in none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A region's result in words, for the log: what was measured, and what stopped it."""
+"""Formatting of a region's result for the log: what was measured, and what stopped it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``mode=`` and ``options=`` of torch.compile mean to this backend."""
+"""The backend's ``mode=`` and ``options=`` of torch.compile."""
 
 from __future__ import annotations
 

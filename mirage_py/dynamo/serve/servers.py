@@ -1,4 +1,4 @@
-"""What serves the program of a region: a kernel that was found for it, or a reference on a CPU."""
+"""Servers of a region's program: a kernel that was found for it, or a reference on a CPU."""
 
 from __future__ import annotations
 

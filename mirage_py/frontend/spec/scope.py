@@ -1,4 +1,4 @@
-"""Checks of names: tensors are known and have the right number of indices, calls are well formed.
+"""Name checks: tensors are defined and have the right number of indices, calls are well formed.
 
 Afterwards a bare name on a right side is a size, a constant or an index, and nothing else.
 """

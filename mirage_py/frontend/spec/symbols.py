@@ -1,4 +1,4 @@
-"""What each name of a spec stands for: sizes, tensors, ranges of indices."""
+"""The symbol table of a spec: sizes, tensors, ranges of indices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text to syntax tree: what a line is, the parser, and the limits on what it accepts."""
+"""The grammar of a line, the parser, and the limits on its input."""
 
 from __future__ import annotations
 

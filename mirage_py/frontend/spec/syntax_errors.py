@@ -1,4 +1,4 @@
-"""What to say when the text does not parse: the place, what was expected, and the repair."""
+"""Messages for text that does not parse: the place, what was expected, and the repair."""
 
 from __future__ import annotations
 

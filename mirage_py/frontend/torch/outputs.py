@@ -1,4 +1,4 @@
-"""What a program writes: which values can be results, and how they are declared."""
+"""Outputs of a program: the values that can be results, and their declarations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walks the ATen graph and lets the handler of each operator build its nodes."""
+"""The walk over an ATen graph: the handler of each operator builds its nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a partition cuts: the values of a program, who needs whom, and which may be in memory."""
+"""The data flow that a partition cuts: values of a program, their users, and which may be in
+memory.
+"""
 
 from __future__ import annotations
 

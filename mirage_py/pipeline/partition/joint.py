@@ -1,4 +1,4 @@
-"""What is known of several parts, as one: evidence and the searches in numbers."""
+"""Joint evidence and search counters of several parts."""
 
 from __future__ import annotations
 

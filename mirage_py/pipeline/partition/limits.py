@@ -1,4 +1,4 @@
-"""How large a program the search goes through whole."""
+"""Limits on the size of a program that is searched without a partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes of a program are the same value under other names of its dimensions.
+"""Value numbering: nodes of a program that are the same value under other dimension names.
 
 A value that is read at two indices, such as the normalised rows that queries read by t and keys by
 s, stands in a program twice. In memory it is one tensor. So what is materialised are classes of

@@ -1,4 +1,4 @@
-"""Which back ends an optimisation tries, and their plans side by side."""
+"""The back ends of an optimisation, and their plans in one ranking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages as text files, for looking at, editing and feeding back."""
+"""Stages as text files, to look at, edit and feed back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each stage of an optimisation gets of its time, and how many plans there is time for."""
+"""The time budget: the share of each stage, and how many plans it allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why something was given up, on disk in words: CACHE/KIND/KEY.txt."""
+"""Reasons why something was given up, cached on disk as text: CACHE/KIND/KEY.txt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a kernel has broken this process's GPU context, after which no launch means anything.
+"""The state of this process's GPU context: after a kernel has broken it, no launch means anything.
 
 CUDA has no way back from that: every call of the process fails, until the process ends.
 """

@@ -1,6 +1,4 @@
-"""What the threads of a cluster do to shared memory, in order: loads, stores, copies, products of
-warp groups.
-"""
+"""Accesses to the shared memory of a cluster, in order: loads, stores, copies, wgmma operands."""
 
 from __future__ import annotations
 

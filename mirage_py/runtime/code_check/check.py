@@ -1,4 +1,4 @@
-"""The checker: PTX of a kernel and its launch in, faults out, or why it was not checked."""
+"""The checker of emitted code: PTX and launch in, faults (or why it was not checked) out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instructions of PTX with effects: memory, copies, barriers, products of warp groups."""
+"""PTX instructions with effects: memory, copies, barriers, wgmma."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the threads of a launch do that others may notice, and what can be wrong with it."""
+"""Events of a launch that other threads can observe, and the faults a check can report."""
 
 from __future__ import annotations
 

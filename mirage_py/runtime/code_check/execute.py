@@ -1,4 +1,4 @@
-"""One warp of every block of a launch, executed at once: what it does that others may notice.
+"""Execution of one warp of every block of a launch, all at once: its output is a list of events.
 
 Integers are known, data is not. All iterations of all loops are run. Where blocks or lanes part,
 both ways are followed under masks up to the place where they meet. A branch on data is followed

@@ -1,4 +1,4 @@
-"""How an emitted kernel is launched, as the checker sees it: what its parameters are."""
+"""The launch of an emitted kernel as the checker sees it: its parameters."""
 
 from __future__ import annotations
 

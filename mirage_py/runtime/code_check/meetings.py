@@ -1,5 +1,5 @@
-"""Where the threads of a cluster meet, in order: named barriers, clusters, mbarriers and the bulk
-copies that complete on them, fences.
+"""Synchronization among the threads of a cluster, in order: named barriers, cluster barriers,
+mbarriers and the bulk copies that complete on them, fences.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What is known of each place in the shared memory of a cluster: who wrote it last, who has read it
-since, and which of that is under way.
+"""Shadow memory of a cluster's shared memory: the last writer of each location, its readers since,
+and accesses in flight.
 
 A place is a granule of two bytes, or of one where something is so small. Writes carry a component
 of the vector clocks and its value: a thread's own, or that of a barrier whose phase says that a

@@ -1,5 +1,5 @@
-"""Registers of products of warp groups: nobody touches sums or operands of products under way, and
-a fence lies between what writes them and the product.
+"""Register rules of wgmma: no access to accumulators or operands in flight, and a fence between a
+write to them and the wgmma.
 
 A data-flow analysis over all ways through an entry, so also over some that no thread takes. A move
 only gives a register another name; what was under way there is so here.

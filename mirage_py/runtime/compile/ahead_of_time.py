@@ -1,4 +1,4 @@
-"""Whether a plan compiles for a target that is not here, and fits it."""
+"""Compilation of a plan for a target that is not present, and a check that it fits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Machine code that Triton made, looked at once on every machine: before it is timed, or before a
-process that loads a plan launches it. The plan may have been found with another assembler.
+"""A check of the machine code that Triton made, once on every machine: before it is timed, or
+before a process that loads a plan launches it. The plan may have been found with another
+assembler.
 
 CACHE/checked/KEY, an empty file, says of the code with that SHA-256 that nothing was found.
 """

@@ -1,4 +1,4 @@
-"""Machine code of CUDA kernels, kept by content: what one process compiles, all others load.
+"""Machine code of CUDA kernels, cached by content: compiled by one process, loaded by all others.
 
 It lies in CACHE/cubins/KEY.cubin, where KEY is a SHA-256 of the text, the GPU, the options and the
 compiler; KEY.json beside it has its checksum and what the kernel takes.

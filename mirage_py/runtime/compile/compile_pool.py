@@ -1,4 +1,4 @@
-"""Compiling many plans at once, each in a worker that may die of it."""
+"""Parallel compilation of many plans, each in a worker process that it may crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of compiled machine code: registers, spilled values, shared memory."""
+"""Facts of compiled machine code: registers, spilled values, shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""CUDA kernels as programs for the CPU: compiled against ``codegen/cuda/on_cpu``, kept by content.
+"""CUDA kernels as programs for the CPU: compiled against ``codegen/cuda/on_cpu``, cached by
+content.
 
 Two files make a program. The runtime (the machine with its fibers and checks) is the same for every
 kernel and compiled once. The kernel's is instrumented: each of its accesses of memory is seen.

@@ -1,4 +1,4 @@
-"""What can be known of a plan where its GPU is not: it runs on the CPU and compiles for the GPU."""
+"""Checks of a plan on a machine without its GPU: it runs on the CPU and compiles for the GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CUDA plans on a machine without a GPU: the emitted kernels as C++, every CUDA thread a fiber.
+"""CPU emulation of CUDA plans: the emitted kernels as C++, every CUDA thread a fiber.
 
 Each kernel runs in a process of its own: one that goes astray or comes to a deadlock ends that
 process, which says what was wrong. It is to the CUDA back end what ``interpreted`` is to Triton's.

@@ -1,4 +1,4 @@
-"""The checks of ``mirage-py doctor``: is everything in place, and if not, what to do."""
+"""The checks of ``mirage-py doctor``, each with a remedy."""
 
 from __future__ import annotations
 

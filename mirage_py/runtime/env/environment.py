@@ -1,4 +1,4 @@
-"""What this machine has: the GPU and its target."""
+"""The hardware of this machine: the GPU and its target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of a plan as functions of its tensors and a stream: those that are no kernels of ours."""
+"""Plan steps that are not kernels of ours, as functions of tensors and a stream."""
 
 from __future__ import annotations
 

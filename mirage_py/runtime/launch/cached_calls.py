@@ -1,4 +1,4 @@
-"""Calls like earlier ones: nothing is asked of their inputs but that they are like those.
+"""A cache of calls: inputs like those of an earlier call are not checked again.
 
 A kernel's first call checks its inputs one by one, says what is wrong with them, copies what lies
 otherwise. A call whose inputs were taken as they are is kept with a guard: where the guard holds,

@@ -1,4 +1,4 @@
-"""One launch of one CUDA kernel, everything but its stream and its arguments written down before.
+"""A launch of one CUDA kernel with all but stream and arguments fixed in advance.
 
 The driver's plain launch takes eleven values, which ctypes converts at every call (1.0 us); the one
 with a configuration takes four (0.3 us). The configuration also says what the plain one cannot:

@@ -1,4 +1,4 @@
-"""The CUDA driver, as far as loading and launching a kernel needs it: libcuda through ctypes.
+"""The CUDA driver API through ctypes, as far as loading and launching a kernel needs it.
 
 A launch needs no package beside torch that way.
 """

@@ -1,4 +1,4 @@
-"""What a kernel accepts: shapes, types and layouts were fixed when it was made."""
+"""The check of a kernel's inputs: shapes, types and layouts were fixed when it was made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches of CUDA kernels: arguments in a buffer that stays, one call of the driver."""
+"""Launches of CUDA kernels: arguments in a reused buffer, one driver call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches of Triton kernels: compiled ones, with as little as possible left to do in a call."""
+"""Launches of compiled Triton kernels with as little work per call as possible."""
 
 from __future__ import annotations
 

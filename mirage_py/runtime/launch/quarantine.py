@@ -1,4 +1,4 @@
-"""Plans that broke the GPU context of a process: they are not launched on this machine any more.
+"""Plans that broke the GPU context of a process: they are not launched again on this machine.
 
     CACHE/quarantine/KEY.txt    what happened, in words
 

@@ -1,4 +1,4 @@
-"""A launch again: memory for the results, the same steps, nothing asked but addresses."""
+"""A repeated launch: memory for the results, the same steps, new addresses."""
 
 from __future__ import annotations
 

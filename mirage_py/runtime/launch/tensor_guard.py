@@ -1,4 +1,4 @@
-"""Whether tensors are like those of an earlier call, in one question to torch.
+"""One query to torch whether tensors are like those of an earlier call.
 
 A tensor has a dozen properties that a kernel was made for, and each costs Python 0.1 us to read.
 torch.compile asks the same of its graphs at every call, in C++; its guards are used here.

@@ -1,6 +1,4 @@
-"""Tensor maps for the copy engine: made when a tensor's address is new, kept for when it comes
-again.
-"""
+"""Tensor maps for TMA: made for a new tensor address, cached for the next time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The float gate of the tuner: candidates run, are judged and first timed in a worker process."""
+"""The numerical check of the tuner: candidates run, are compared and first timed in a worker
+process.
+"""
 
 from __future__ import annotations
 

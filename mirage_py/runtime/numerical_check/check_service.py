@@ -1,4 +1,4 @@
-"""The float gate inside its worker: a wrong address spoils this process's GPU context, no other."""
+"""The worker side of the numerical check: a wrong address spoils only its own GPU context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inputs and references of a float gate on disk, where a new worker finds them again."""
+"""Inputs and references of a numerical check on disk, where a new worker finds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The input sets of a float gate and their references, prepared in the background.
+"""The input sets of a numerical check and their references, prepared in the background.
 
 A process for each set, as many at a time as cores and memory allow, in the order in which the sets
 are needed.

@@ -1,4 +1,4 @@
-"""The same launch again: without atomics its result is the same to the last bit.
+"""A repeated launch as a test: without atomics its result is the same to the last bit.
 
 Blocks of one launch write to different places and each sums in one order, so two results that
 differ are a race. Atomic additions come in the order that the GPU chooses: there results differ by

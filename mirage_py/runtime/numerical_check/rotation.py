@@ -1,4 +1,4 @@
-"""Copies of one set of inputs that push each other out of the L2, to run a kernel on in turn."""
+"""Copies of one input set that evict each other from L2, for timing in rotation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that is ready when another one breaks."""
+"""A standby worker, ready when another one breaks."""
 
 from __future__ import annotations
 

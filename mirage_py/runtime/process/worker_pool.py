@@ -1,4 +1,6 @@
-"""Many tasks for a few worker processes (``worker_process.py``), which they may break."""
+"""A pool of worker processes (``worker_process.py``) for many tasks, any of which may crash its
+worker.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the machine code of a kernel reads a register that nothing has written.
+"""A SASS check for reads of registers that nothing has written.
 
 ptxas 12.8 builds the descriptors of ``wgmma`` from such registers where two products share a
 shared-memory address: the launch fails, or the result is another one each time. Neither PTX nor an

@@ -1,4 +1,4 @@
-"""Whether a loop that triton has pipelined writes a stage which a ``wgmma`` still reads.
+"""A check that a loop pipelined by Triton does not overwrite a stage that a ``wgmma`` still reads.
 
 Triton 3.6 gives a tile one stage less where something else reads it into registers, an elementwise
 operator or a product of ``mma.sync``: that has been read when the next tile is asked for. A

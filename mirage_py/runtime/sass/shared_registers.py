@@ -1,5 +1,5 @@
-"""Whether the machine code of a kernel gives the left operands of two ``wgmma`` the same registers
-while both are needed.
+"""A SASS check that two ``wgmma`` do not share registers for their left operands while both are
+needed.
 
 ptxas 12.8 and 13.0 do so where an operand that is read once, in front of a loop, has as many
 registers as one that the loop computes, and a branch lies in the loop between the two products:

@@ -1,4 +1,4 @@
-"""What a call of a plan with run-time sizes needs, from the shapes and strides of its inputs.
+"""The arguments of a call of a plan with run-time sizes, from the shapes and strides of its inputs.
 
 Shapes of results, blocks of each grid, arguments: worked out once for each combination, and kept.
 """

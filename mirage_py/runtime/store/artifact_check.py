@@ -1,4 +1,4 @@
-"""Whether an artifact of somebody else computes its program: checked once, before it is run.
+"""The check of a foreign artifact against its program, once, before it is run.
 
 A folder whose checksums fit may hold a valid µGraph that computes something else. What was saved or
 checked here is sealed and costs nothing; anything else is compared with its program over finite

@@ -1,4 +1,4 @@
-"""Results kept by content: an artifact folder for everything that could change it.
+"""The result cache, addressed by content: an artifact folder for everything that could change it.
 
     ROOT/v1/TARGET/KEY/      an artifact; KEY is a SHA-256 of program, target, back end, versions,
     settings

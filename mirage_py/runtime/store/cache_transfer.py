@@ -1,4 +1,4 @@
-"""Cached results as a folder or tar archive, and taking them in again without trusting any.
+"""Export of cached results to a folder or tar archive, and import without trusting any.
 
     TARGET/KEY/manifest.json      the files of an artifact, as they lie in the cache
     TARGET/KEY/plan.json

@@ -1,4 +1,4 @@
-"""Artifacts saved and loaded: what was saved here is trusted, anything else is checked once."""
+"""Saving and loading of artifacts: those saved here are trusted, all others are checked once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which results were verified by this user on this machine.
+"""Seals: records that this user verified a result on this machine.
 
     CACHE/seals/SHA-256      an empty file: what has this digest was found, or verified, here
 

@@ -1,4 +1,4 @@
-"""Timing with a cold L2, without launch cost, side by side.
+"""Timing with a cold L2 and without launch cost, of several functions in one run.
 
 Each entry is captured in a CUDA graph that runs it once over every input set; the sets together
 exceed the L2 four times, so each run finds its inputs in DRAM, as it would inside a model. Replays

@@ -1,4 +1,4 @@
-"""What a user has today: the function itself, and what torch.compile makes of it."""
+"""The baselines: the user's function itself, and the same by torch.compile."""
 
 from __future__ import annotations
 

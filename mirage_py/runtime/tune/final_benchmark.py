@@ -1,4 +1,5 @@
-"""The later rounds of a tuning, in this process: ever fewer candidates, with ever more replays.
+"""The final benchmark of a tuning, in this process: rounds of ever fewer candidates with ever more
+replays.
 
 Successive halving (Jamieson and Talwalkar 2016), whose first round was in workers (``tuner.py``).
 The baselines run between the candidates.

@@ -1,4 +1,4 @@
-"""What the tuner finds out about each candidate and baseline."""
+"""Measurements of each candidate and baseline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long each stage of a tuning takes."""
+"""The seconds of each stage of a tuning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measuring candidates beside what the user has: compile, check, climb, race, check again.
+"""The tuner: compile, check, hill climbing, final benchmark, check again, beside the baselines.
 
 Compilation, checking and a first timing happen in workers, so a candidate that crashes or hangs
 costs only itself. From the fastest of a first timing it climbs: what is a step from them is

@@ -1,4 +1,4 @@
-"""First calls of baselines: what compiles when it is called does so here, beside other work."""
+"""Warm-up of the baselines: what compiles on its first call does so here, beside other work."""
 
 from __future__ import annotations
 

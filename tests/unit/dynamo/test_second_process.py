@@ -1,4 +1,4 @@
-"""What a region was optimised to once is looked up by the next process: nothing is searched."""
+"""Cached regions in the next process: nothing is searched."""
 
 from __future__ import annotations
 

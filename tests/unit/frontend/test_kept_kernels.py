@@ -1,4 +1,4 @@
-"""What a decorated function found: explained, saved, served again without a search."""
+"""Cached kernels of a decorated function: explained, saved, served again without a search."""
 
 from __future__ import annotations
 

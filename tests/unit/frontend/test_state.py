@@ -1,4 +1,4 @@
-"""What a function can reach besides its arguments: tracing leaves it alone, and a change of it is
+"""State that a function reads besides its arguments: tracing leaves it alone, and a change of it is
 seen.
 """
 

@@ -1,4 +1,4 @@
-"""What the tests of this folder have in common."""
+"""Programs that the tests of this folder share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was optimised once is looked up by the next process: nothing is searched, nothing timed."""
+"""Cached results in the next process: nothing is searched, nothing timed."""
 
 from __future__ import annotations
 

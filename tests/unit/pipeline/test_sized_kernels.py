@@ -1,4 +1,4 @@
-"""Which plan of a search serves many sizes, and when there is none to search for."""
+"""The choice of a plan that serves many sizes, and programs without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in the user's code an operator came from, so that an error can name the line."""
+"""The source line in the user's code that an operator came from, for error messages."""
 
 from __future__ import annotations
 

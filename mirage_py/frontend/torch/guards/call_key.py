@@ -1,4 +1,4 @@
-"""What makes two calls the same for a prepared kernel, and which calls no kernel may serve."""
+"""The key of a call: equal keys share a prepared kernel, and some calls have none."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a traced function must not do besides computing: change what it was given, or return what
-is no value.
+"""Side effects that a traced function must not have: writes to its arguments, results that are not
+values.
 """
 
 from __future__ import annotations

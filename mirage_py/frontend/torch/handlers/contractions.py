@@ -1,4 +1,4 @@
-"""Products of matrices: every one is a sum of products over shared axes."""
+"""Matmuls: every one is a sum of products over shared axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program reads: which tensors can be inputs, and how they are declared."""
+"""Inputs of a program: the tensors that can be inputs, and their declarations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How results lie in memory: a kernel writes them so that they have torch's strides as views."""
+"""Memory layouts of results: a kernel writes them so that they have torch's strides as views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which bits of ``%tid.x`` a register may depend on: threads that differ in other bits alone hold
+"""The bits of ``%tid.x`` that a register may depend on. Threads that differ only in other bits hold
 the same value there.
 
 Triton lets several threads keep the same element, and all of them store it. That is a race unless

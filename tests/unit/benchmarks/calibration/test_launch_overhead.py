@@ -1,4 +1,4 @@
-"""What a cached call costs, in functions that it calls: a number that no other process changes.
+"""The cost of a cached call, counted in function calls: a number that no other process changes.
 
 Those of the bare ways are counted by the same rule: it is the distance that is bounded.
 """

@@ -1,4 +1,4 @@
-"""Which of a file's plans are measured where there is no time for all."""
+"""The choice of plans to measure from a file where there is no time for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker makes of a task, with the measuring left out."""
+"""The answer of a worker to a task, without the measurement."""
 
 from __future__ import annotations
 

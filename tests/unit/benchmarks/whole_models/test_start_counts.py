@@ -1,4 +1,4 @@
-"""What a start does anew is counted where it is done."""
+"""Counters of work done anew at a start."""
 
 from __future__ import annotations
 

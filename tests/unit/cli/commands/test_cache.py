@@ -1,4 +1,4 @@
-"""``mirage-py cache``: what is kept, and getting rid of it, out and in again."""
+"""``mirage-py cache``: listing, removal, export and import of entries."""
 
 from __future__ import annotations
 

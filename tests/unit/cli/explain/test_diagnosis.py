@@ -1,4 +1,4 @@
-"""Where a search finds nothing, it is said why, and what is said to try works."""
+"""Diagnoses of searches that find nothing: the reason is named, and the remedy works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of kernels: how the work is shared out, loops, tensors between them, maxima."""
+"""Descriptions of kernels: grid, loops, tensors between them, maxima."""
 
 from __future__ import annotations
 

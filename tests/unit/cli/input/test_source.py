@@ -1,4 +1,4 @@
-"""What SPEC may be, and what is said when it is something else."""
+"""Forms of SPEC, and the errors for anything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``--help`` says is read by people and by other programs: it changes on purpose only."""
+"""Texts of ``--help``: people and other programs read them, so they change on purpose only."""
 
 from __future__ import annotations
 

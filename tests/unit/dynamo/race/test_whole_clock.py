@@ -1,4 +1,4 @@
-"""The clock of whole graphs, on a GPU that is simulated: what counts, and what does not."""
+"""The timer of whole graphs, on a simulated GPU: what counts, and what does not."""
 
 from __future__ import annotations
 

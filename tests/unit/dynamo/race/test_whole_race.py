@@ -1,4 +1,5 @@
-"""Whole graphs raced against Inductor alone: who is used, and what a race must leave as it was.
+"""Whole graphs benchmarked against Inductor alone: the choice, and the state that must be left as
+it was.
 
 The clock is one of the test's own. Both candidates run operator by operator: no C++ is waited for.
 """

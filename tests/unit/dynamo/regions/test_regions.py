@@ -1,4 +1,4 @@
-"""Where graphs are cut, and what is left alone for which reason."""
+"""Cuts of graphs, and the reasons for nodes in no region."""
 
 from __future__ import annotations
 

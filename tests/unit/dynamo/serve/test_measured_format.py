@@ -1,4 +1,4 @@
-"""What the log says of a region that was optimised."""
+"""The log line of a region that was optimised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a region's kernels are measured against."""
+"""Baselines of a region's kernels."""
 
 from __future__ import annotations
 

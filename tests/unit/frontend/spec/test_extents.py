@@ -1,4 +1,4 @@
-"""Where indices get their extents from, and what a left side may look like."""
+"""Sources of an index's extent, and forms of a left side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each construct computes, against NumPy."""
+"""Values of each construct, against NumPy."""
 
 from __future__ import annotations
 

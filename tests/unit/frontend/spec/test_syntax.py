@@ -1,4 +1,4 @@
-"""What a line is, how operators bind, and where the parts of a tree stand."""
+"""Lines, precedence of operators, and positions of the parts of a tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which programs are searched whole."""
+"""Limits on programs that are searched without a partition."""
 
 from __future__ import annotations
 

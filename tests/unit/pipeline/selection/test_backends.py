@@ -1,4 +1,4 @@
-"""Which back ends are tried, and a result of the CUDA back end where there is no GPU."""
+"""The choice of back ends, and a result of the CUDA back end where there is no GPU."""
 
 from __future__ import annotations
 

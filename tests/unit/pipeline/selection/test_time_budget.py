@@ -1,4 +1,4 @@
-"""What stages get of a time budget."""
+"""Shares of a time budget by stage."""
 
 from __future__ import annotations
 

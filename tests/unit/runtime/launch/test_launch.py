@@ -1,4 +1,4 @@
-"""What can be known of a launch without a GPU: what is accepted, copied and refused."""
+"""Launches as far as they can be tested without a GPU: inputs accepted, copied and refused."""
 
 from __future__ import annotations
 

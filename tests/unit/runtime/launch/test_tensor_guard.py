@@ -1,4 +1,4 @@
-"""What one question to torch tells apart, and what it does not ask."""
+"""Differences that the tensor guard sees, and those it ignores."""
 
 from __future__ import annotations
 

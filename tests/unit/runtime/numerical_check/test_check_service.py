@@ -1,4 +1,4 @@
-"""What a gate worker does with a candidate, with a runner that is no GPU."""
+"""The worker of the numerical check, with a runner that is not a GPU."""
 
 from __future__ import annotations
 

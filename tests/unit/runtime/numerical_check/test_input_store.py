@@ -1,4 +1,6 @@
-"""The float gate without its GPU: preparing on the CPU, judging what the interpreter computes."""
+"""The numerical check without its GPU: inputs prepared on the CPU, results of the interpreter
+compared.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What nvdisasm prints: registers that are read before anything can have written them, and the
-stack pointer taken for a number.
+"""Checks on nvdisasm's output: registers read before anything can have written them, and the stack
+pointer taken for a number.
 """
 
 from __future__ import annotations

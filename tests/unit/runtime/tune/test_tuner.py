@@ -1,4 +1,4 @@
-"""Who wins: the tuner's decisions, with a gate and a clock that say what the test wants."""
+"""The tuner's decisions, with a numerical check and a clock that say what the test wants."""
 
 from __future__ import annotations
 

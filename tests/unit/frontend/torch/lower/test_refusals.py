@@ -1,4 +1,4 @@
-"""What cannot be a program: each error names the line, the reason and the repair."""
+"""Unsupported operators: each error names the line, the reason and the repair."""
 
 from __future__ import annotations
 
