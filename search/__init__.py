@@ -1,1 +1,1 @@
-"""How we look: from a program to the kernels that could compute it. See README.md."""
+"""The search: from a program to the kernels that could compute it. See README.md."""

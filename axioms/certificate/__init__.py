@@ -1,1 +1,1 @@
-"""Certificates: what proves a µGraph equal to its program, and the checker that replays it."""
+"""Certificates that prove a µGraph equal to its program, and the checker that replays them."""

@@ -1,4 +1,4 @@
-"""What device memory holds between kernels, and what kernels and programs read."""
+"""Contents of device memory between kernels, as kernels and programs read it."""
 
 from __future__ import annotations
 

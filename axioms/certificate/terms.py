@@ -1,4 +1,4 @@
-"""Terms of the checker, each kept once: equal terms have equal numbers."""
+"""Terms of the checker, hash-consed: equal terms have equal numbers."""
 
 from __future__ import annotations
 

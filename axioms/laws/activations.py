@@ -1,8 +1,8 @@
-"""Activations by their definitions.
+"""Laws of activations, by their definitions.
 
-A spelled-out activation is recognised and then equal to the operator. Taking one apart that the
-program has as an operator adds products and no structure: with silu(x) -> x sigmoid(x), RMSNorm and
-gated MLP had 90,000 rows instead of 2,000 in the expanded ring.
+A spelled-out activation is recognised and becomes equal to the operator. The reverse, decomposing
+an activation that the program has as an operator, adds products and no structure: with silu(x) -> x
+sigmoid(x), RMSNorm and gated MLP had 90,000 rows instead of 2,000 in the expanded ring.
 """
 
 from __future__ import annotations

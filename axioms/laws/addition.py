@@ -1,4 +1,4 @@
-"""Addition, subtraction and negation.
+"""Laws of addition, subtraction and negation.
 
 A difference has laws of its own. Written as the sum with a negative, it would bring a negative of
 every term into the table, and each is a tensor that the search would look at. Negation only ever

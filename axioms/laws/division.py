@@ -1,7 +1,7 @@
-"""Division. No law cancels: x/x = 1 would make everything a part of everything.
+"""Laws of division. None of them cancels: x/x = 1 would make everything a part of everything.
 
-What divides by a size is a mean. Nothing is gained by dividing elsewhere, and every place where one
-could doubles the table, so such a division stays where it is.
+A division by a size is a mean. Nothing is gained by moving it, and every place to which it could
+move would double the table, so such a division stays where it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Exponentials and logarithms."""
+"""Laws of exponentials and logarithms."""
 
 from __future__ import annotations
 

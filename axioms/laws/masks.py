@@ -1,4 +1,4 @@
-"""Comparisons and masks. A mask that sets values to zero moves through products and sums."""
+"""Laws of comparisons and masks. A mask that zeroes values moves through products and sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maxima and minima.
+"""Laws of maxima and minima.
 
 Over a finite field they follow a keyed random total order: the laws of an order hold there, and
 negation turns it around; those that tie it to addition do not.

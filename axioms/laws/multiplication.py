@@ -1,4 +1,4 @@
-"""Multiplication, squares, and distribution over sums.
+"""Laws of multiplication, squares, and distribution over sums.
 
 Multiplying out pays where something leaves a sum or is shared: where the parts differ in their
 axes. A polynomial of values of one shape would only take all of its partial forms.

@@ -1,4 +1,4 @@
-"""The words in which laws are written, so that they read as in a paper."""
+"""Notation for laws: variables and operators that read as in a paper."""
 
 from __future__ import annotations
 

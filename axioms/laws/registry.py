@@ -1,4 +1,6 @@
-"""All laws, in one order. A new law is a row in its family's file; a new family is a line here."""
+"""The registry of all laws, in one order. A new law is a row in its family's file; a new family is
+a line here.
+"""
 
 from __future__ import annotations
 

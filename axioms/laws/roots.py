@@ -1,4 +1,4 @@
-"""Square roots.
+"""Laws of square roots.
 
 Over a finite field sqrt is a power: it keeps products, but its square is x for half of the values
 and -x for the others.

@@ -1,4 +1,4 @@
-"""Constants that do nothing, and constant powers."""
+"""Laws of neutral constants and constant powers."""
 
 from __future__ import annotations
 

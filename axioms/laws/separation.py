@@ -1,14 +1,14 @@
-"""Sums that come apart because one part of them is the smaller tensor.
+"""Laws that separate a sum into terms because one term is the smaller tensor.
 
-Taking every sum apart is for the expanded ring: programs of sums grow fast. These laws do it only
-where a part lacks an axis that the whole has. What is summed then is smaller, and where a row mean
-or a row maximum leaves the sum, the sum need not wait for it: LayerNorm and the linear layer that
-follows take one loop over the weights,
+Distributing every sum is left to the expanded ring: programs of sums grow fast. These laws do it
+only where a term lacks an axis that the sum has. The reduction is then over a smaller tensor, and
+where a row mean or a row maximum leaves a sum, the sum need not wait for it: LayerNorm and the
+linear layer that follows take one loop over the weights,
 
     sum((x - m) g w) = sum(x g w) - m sum(g w),
 
 with the mean m of the row taken in the same loop. Rounding: where |m| is far above the deviation of
-x the two terms nearly cancel; search/closure/rounding.py and the float screen judge that.
+x the two terms nearly cancel; search/closure/rounding.py and the float screen check that.
 """
 
 from __future__ import annotations

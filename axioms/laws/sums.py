@@ -1,4 +1,4 @@
-"""Sums over an axis.
+"""Laws of sums over an axis.
 
 A sum over a dimension is the nested sum over its axes, so splitting a sum over a grid, a loop or
 tiles needs no law, whatever the extents. A mean is a sum divided by a size.

@@ -1,4 +1,4 @@
-"""Looks for a derivation: the laws are applied to both sides of a goal until they meet."""
+"""The proof search: laws are applied to both sides of a goal until they meet."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""What a proof has to show: for each output a term of the program and a term of the µGraph.
+"""The goal of a proof: for each output a term of the program and a term of the µGraph.
 
-Both are read off anew, from the program as it was asked for and from the kernels as they are. A
+Both are read anew, from the program as the user gave it and from the kernels as they are. A
 dimension that some loop of the µGraph goes over has two axes, "d.l" for the iterations and "d.t"
-for what one of them sees, unless both are always reduced in one go; any other has one axis, of its
-own name. Where the µGraph has split a
-dimension in two, the program is read with it split: an index d as ``d_part * size + d``, a
-reduction over d as one over both.
+for what one of them sees, unless both are always reduced together; any other has one axis, of its
+own name. Where the µGraph has split a dimension in two, the program is read with it split: an index
+d as ``d_part * size + d``, a reduction over d as one over both.
 """
 
 from __future__ import annotations

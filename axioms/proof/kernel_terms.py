@@ -1,9 +1,9 @@
-"""The terms that a µGraph stores: all kernels in order, each reading what those before have left.
+"""The terms that a µGraph stores: kernel by kernel, each reading what earlier ones have stored.
 
 Blocks need no rule, because along a grid axis every value is pointwise. A reduction in the body of
-a loop is one over the tile, and an accumulator one over the iterations. What blocks add to a
-tensor is summed over the grid axes that its indices lack. Maxima that only shift exponents are
-free numbers (``proof_shifts``).
+a loop is one over the tile, and an accumulator one over the iterations. What blocks add to a tensor
+is summed over the grid axes that its indices lack. Maxima that only shift exponents are free
+numbers (``shifts``).
 """
 
 from __future__ import annotations

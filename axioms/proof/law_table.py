@@ -1,4 +1,4 @@
-"""The laws as data, in the form in which the checker of certificates holds its own.
+"""The law table: the laws as data, in the form that the checker of certificates reads.
 
 ``python -m mirage_py.axioms.proof.law_table`` writes the checker's table anew. A test compares the
 two, so that neither changes without the other.

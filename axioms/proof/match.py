@@ -1,4 +1,4 @@
-"""Where laws fit in a proof graph, and what they add to it."""
+"""Matching of laws in a proof graph, and the terms that a match adds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""An e-graph that can say why two terms are equal.
+"""The proof graph: an e-graph that can say why two terms are equal.
 
 Every term that is entered keeps a number of its own, however many are merged with it. Each merge
-joins two trees of a forest by one edge, which says why: a law, or equal operands. Two numbers are
-in one class if and only if they are in one tree, and the way between them is the proof
+joins two trees of a forest by one edge with its reason: a law, or equal operands. Two numbers are
+in one class if and only if they are in one tree, and the path between them is the proof
 (Nieuwenhuis and Oliveras, 2007; Flatt and others, 2022).
 """
 

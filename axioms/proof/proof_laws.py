@@ -1,8 +1,8 @@
-"""Laws that proofs may use beside those of the search.
+"""Laws that only proofs use, beside those of the search.
 
-The selections undo what is done to a kernel after the search. The others cancel: in the search they
-would make everything a part of everything, but a proof has both its ends. They join the two-pass
-with the one-pass variance, sum((x - m)^2) = sum(x^2) - m sum(x), where m is the mean.
+The laws of selections undo what is done to a kernel after the search. The others cancel: in the
+search they would make everything a part of everything, but a proof has both its ends. They join the
+two-pass with the one-pass variance, sum((x - m)^2) = sum(x^2) - m sum(x), where m is the mean.
 """
 
 from __future__ import annotations

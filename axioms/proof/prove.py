@@ -1,8 +1,8 @@
-"""The second tier of verification: do the laws lead from the program to a µGraph?
+"""The proof tier of verification: derives a µGraph from its program by the laws.
 
 All kernels count, library calls and atomic sums among them, and the shifts of exponentials as they
-are in the µGraph. What was found is a certificate, which a checker replays that shares no code with
-whoever found it.
+are in the µGraph. The result is a certificate. The checker that replays it shares no code with the
+proof search.
 """
 
 from __future__ import annotations

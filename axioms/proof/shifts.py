@@ -1,11 +1,12 @@
-"""Values that carry shifts: ``kept - by``, or ``kept * exp(-by)``, as terms.
+"""Shifted values, ``kept - by`` or ``kept * exp(-by)``, as terms.
 
 A kernel that takes exponentials subtracts a maximum from each and divides it out again. Here the
-maximum is a *shift*: a number of which nothing is known but where it may differ. ``by`` is a sum
-of multiples of shifts, ``kept`` a term without any. The rules are laws of real numbers for all
-values of the shifts: exp(x - m) = exp(x) exp(-m), log(x exp(-m)) = log(x) - m, products add what
-they are scaled by, sums need equal scales, a sum over an axis needs shifts that do not vary along
-it. Where no rule fits there is no value; nothing is assumed of how the shifts were chosen.
+maximum is a *shift*: an unknown number, of which only the axes along which it may vary are known.
+``by`` is a sum of multiples of shifts, ``kept`` a term without any. The rules are laws of real
+numbers for all values of the shifts: exp(x - m) = exp(x) exp(-m), log(x exp(-m)) = log(x) - m,
+products add what they are scaled by, sums need equal scales, a sum over an axis needs shifts that
+do not vary along it. Where no rule fits there is no value; nothing is assumed about the choice of
+shifts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Derivations as data: what laws turn one term into another, step by step; and their JSON form.
+"""Derivations as data: the laws that turn one term into another, step by step, and their JSON form.
 
 The form has one table of terms, operands before the terms that use them:
 

@@ -1,8 +1,8 @@
-"""Whether the two axes of a dimension mean the same in all loops over it.
+"""The check that the two axes of a dimension mean the same in all loops over it.
 
-"d.l" and "d.t" are iterations and tiles. A loop that only adds up its tiles computes the same
-however it cuts them. What another computes depends on them, as sum_l(sum_t(x)^2) does: two such
-loops with different tiles compute different things, which as terms would be one.
+"d.l" and "d.t" are iterations and tiles. A loop that only adds up its tiles computes the same for
+all tile sizes. The result of another loop depends on them, as sum_l(sum_t(x)^2) does: two such
+loops with different tiles compute different things, but would be one term.
 """
 
 from __future__ import annotations

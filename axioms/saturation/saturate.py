@@ -1,4 +1,4 @@
-"""Saturation: apply the laws to a program until they have nothing to add, or a bound is hit."""
+"""Equality saturation: applies the laws to a program until they add nothing, or a bound is hit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""The frozen e-graph: which operator applied to which classes gives which class.
+"""The class table: a frozen e-graph with rows ``operator, child classes -> class``.
 
-The search asks one question, "can this still become part of the answer?", and a dictionary
-answers it.
+Its classes are the abstract expressions of the Mirage paper (OSDI'25, section 4.2), each with all
+terms that the laws make equal. The paper prunes a partial µGraph if an SMT solver finds that its
+abstract expression is no subexpression of the program's. The search asks the same question, "can
+this tensor still become part of an output?", and here a dictionary lookup answers it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one fact about sizes: the size of a dimension is the product of the sizes of its axes."""
+"""The law of sizes: the size of a dimension is the product of the sizes of its axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A law: two patterns that are equal for all values of their variables, and when."""
+"""A law: two patterns that are equal for all values of their variables, with its conditions."""
 
 from __future__ import annotations
 

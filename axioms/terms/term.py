@@ -1,7 +1,8 @@
-"""Abstract expressions: what a tensor computes, over named axes, with the index detail dropped.
+"""A term: what a tensor computes, over named axes, without index detail.
 
-An axis is a part of a dimension: "k.t" is what one tile covers of k, "k.l" counts the iterations of
-a loop over k, "k.g" the blocks of a grid. A sum over all of k is the nested sum over its parts.
+Terms are the abstract expressions of the Mirage paper, over named axes. An axis is one factor of a
+dimension: "k.t" is what one tile covers of k, "k.l" counts the iterations of a loop over k, "k.g"
+the blocks of a grid. A sum over all of k is the nested sum over its axes.
 """
 
 from __future__ import annotations

@@ -1,3 +1,3 @@
-"""Evidence that a µGraph computes its program: a test over finite fields and a test over floats."""
+"""Verification: tests over finite fields and over floats that a µGraph computes its program."""
 
 from __future__ import annotations

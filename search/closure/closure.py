@@ -1,9 +1,9 @@
-"""The closure: every tensor that a configuration can hold and that can become part of the answer.
+"""The closure: every tensor that a configuration can compute and that can become part of an output.
 
-Tensors are taken in the order of their stages. A tensor meets those taken before it only where
-the class table has a row for the result, so what is built is always a part of the program in some
-equal form. The result is evaluated and merged with a tensor of equal value: a value is made once,
-and each further way to make it becomes an alternative.
+Tensors are processed in the order of their stages. A tensor is combined with earlier ones only
+where the class table has a row for the result, so every tensor computes a subexpression of the
+program in some equal form. The result is evaluated and merged with a tensor of equal value: each
+value is computed once, and every further way to compute it becomes an alternative.
 """
 
 from __future__ import annotations

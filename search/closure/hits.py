@@ -1,4 +1,4 @@
-"""Which tensors of a pool are the outputs, and whether a derivation really equals the program."""
+"""Output tensors of a pool, and the check that a derivation equals the program."""
 
 from __future__ import annotations
 

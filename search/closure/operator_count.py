@@ -1,9 +1,10 @@
-"""How many operators a kernel needs up to a tensor, and a bound on that.
+"""The number of operators that a kernel needs to compute a tensor, and a bound on it.
 
-Loads, constants and sizes are none; every other step of a block is one, a sum over a tile and its
-accumulator being two. A shared tensor counts once. The least number is hard to find (it is that of
-a smallest acyclic graph), so each tensor keeps one derivation, the smallest that its operands' own
-ones make together: the count is that of a real derivation, and sometimes not of the least one.
+Loads, constants and sizes count as none; every other step of a block counts as one, and a sum over
+a tile with its accumulator as two. A shared tensor counts once. The minimum is hard to find (it is
+that of a smallest acyclic graph), so each tensor keeps one derivation, the smallest that the
+derivations of its operands combine to. The count is that of a real derivation, but not always the
+minimum.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pool of a closure: every tensor a block can hold, and every way found to make it."""
+"""The pool of a closure: every tensor that a block can compute, with all ways to compute it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Which ways to make a tensor rounding spoils: they leave a pool before anything is extracted.
+"""Removal of alternatives that rounding spoils, before anything is extracted from a pool.
 
-Equal values are one tensor of a pool, whatever rounding makes of each way to it. The cheapest way
-to a variance is the difference of a mean square and a squared mean, and where extraction takes the
-cheapest, all others are lost. So each way is tried on floats: in float64, and in numbers of the
-precision of float32 (their range is that of float64: what overflows is for the stabiliser and the
-float screen). A way stays whose error is no multiple of the best way's, or of the program's own.
+Equal values are one tensor of a pool, however each way to compute them rounds. The cheapest way to
+a variance is the mean square less the squared mean, and extraction would take it and lose all
+others. So each way is evaluated on floats: in float64, and with the precision of float32 at the
+range of float64 (overflow is left to the stabiliser and the float screen). A way is dropped if its
+error is a multiple of that of the best way and of the program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which tensors of a block may meet: the rules of loops, and what is never built."""
+"""Rules for combining tensors in a block: loop stages, and results that are never built."""
 
 from __future__ import annotations
 

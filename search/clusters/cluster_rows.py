@@ -1,8 +1,8 @@
-"""Rows that a cluster shares: kernels that hold a whole dimension, which they reduce and store.
+"""Rows shared by a cluster, for kernels that reduce and store an unsplit dimension.
 
-A softmax or a normalisation whose result is as long as its rows is no split of two kernels: the
-second one would read the rows again. But the blocks of a cluster can each keep a part of a row,
-reduce it together, and store their parts: few long rows then fill the GPU.
+A softmax or a normalisation whose result is as long as its rows cannot be split into two kernels:
+the second one would read the rows again. But each block of a cluster can keep a slice of a row,
+reduce it together with the others and store its slice, so that few long rows fill the GPU.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Two kernels that share out a reduction and end it, as one whose blocks form clusters.
+"""Cluster form of a split reduction: two kernels become one whose blocks form clusters.
 
-The first of two kernels leaves partial results, one for each part of a split dimension; the second
-reads them and brings them together. Where the blocks of the parts form a thread-block cluster, they
-can read one another's results: then what the second kernel loads is what the first one has, its
-nodes stand in a last section, and the axis of the parts is one of the cluster. No exponential and
-no maximum is known here: it is a rewrite of any such pair, and its result is verified like all
-others.
+The first of two kernels stores partial results, one for each split of a dimension; the second loads
+and combines them. If the blocks of all splits form a thread-block cluster, they can read one
+another's results: the loads of the second kernel become the values of the first, its nodes become a
+last section, and the grid axis of the splits becomes an axis of the cluster. The rewrite applies to
+any such pair; exponentials and maxima are not special. Its result is verified like all others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Two kernels, and the library calls between them, put together to one µGraph."""
+"""Assembly of a µGraph from two kernels and the library calls between them."""
 
 from __future__ import annotations
 

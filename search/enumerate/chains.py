@@ -1,9 +1,9 @@
 """µGraphs of two kernels, with library calls between them.
 
-The second kernel is closed over the inputs and all candidates that a first one could hand over
-(handover.py). Its derivations say which of them it reads; then the first kernel is extracted for
-just these. In a split variant the second kernel ends the reduction that the first one's blocks
-shared out, and reads nothing that is split.
+The second kernel is closed over the inputs and all candidates that a first kernel could store for
+it (handover.py). Its derivations say which candidates they read; then the first kernel is extracted
+for exactly these. In a split variant the second kernel combines the partial results, and reads
+nothing that is split.
 """
 
 from __future__ import annotations

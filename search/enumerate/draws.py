@@ -1,4 +1,4 @@
-"""What every step over one draw of random inputs shares: values, targets, checks."""
+"""The state of one draw of random inputs, shared by all steps: values, targets, checks."""
 
 from __future__ import annotations
 

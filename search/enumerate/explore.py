@@ -1,4 +1,4 @@
-"""All kernels that compute a program alone: configurations closed, extracted, checked, lowered."""
+"""Families of a single kernel: configurations are closed, extracted, checked and lowered."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Families as JSON data in which everything they share is written once.
+"""JSON form of families, with tables for everything that they share.
 
-The families of one job have one program, a few hundred kernels and a few thousand nodes between
-them, in ten times as many places. So there is a table of each, and a family names rows of them.
+The families of one job have one program, and a few hundred kernels and a few thousand nodes that
+occur ten times as often. So each of these has a table, and a family refers to its rows.
 """
 
 from __future__ import annotations

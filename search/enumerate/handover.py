@@ -1,8 +1,8 @@
-"""What can be handed over from one kernel to the next: candidates, and who can make them.
+"""Candidates for values between kernels, and the first kernels that can store them.
 
-A first kernel is closed in every configuration. What its pools hold and it may store is a
-candidate; library products of inputs and of candidates are too. A second kernel then reads
-candidates as it reads inputs.
+A first kernel is closed in every configuration. A tensor of its pools that it may store is a
+candidate; so are library matmuls of inputs and of candidates. A second kernel reads candidates as
+it reads inputs.
 """
 
 from __future__ import annotations

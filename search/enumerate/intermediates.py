@@ -1,7 +1,7 @@
-"""What a kernel may leave in memory for a later one.
+"""Rules for intermediates: the values that a kernel may store for a later one.
 
-Two rules keep this small, and both are dominance: what the reader can compute for itself from no
-more data need not be stored.
+Two rules keep them few. Both are dominance: what the reader can compute for itself from no more
+data need not be stored.
 
   an intermediate without a reduction in it is computed by its reader, from the inputs
   a function of one stored tensor and scalars is computed by its reader, from that tensor

@@ -1,8 +1,8 @@
-"""The pieces a search is cut into: independent of each other, so that they can run anywhere.
+"""Jobs: the independent units of a search, which can run in any process.
 
 A job is one ring of laws, one variant of the program, and one last kernel (a configuration of it).
-What jobs of one ring and variant share, the class table and the first kernels' pools, is made once
-in each process and kept.
+Jobs of one ring and variant share the class table and the pools of first kernels, which each
+process computes once and caches.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A journal of a search: what is in it need not be done again.
+"""A journal of a search: a resumable log of its finished jobs.
 
-One line of JSON for what is searched, then one for each job that was finished. A line is complete
-or it does not count, so a search may be killed at any moment; the next one with the same journal
-goes on after the last complete line. Two searches cannot write to one journal at the same time.
+The first line of JSON describes the search; each further line is a finished job. An incomplete line
+does not count, so a search may be killed at any moment, and the next one with the same journal
+continues after the last complete line. Two searches cannot write to one journal at the same time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Products that a vendor library computes as a kernel of its own.
+"""Matmuls that a vendor library computes as a kernel of its own.
 
 A library multiplies whole row-major tensors, A[.., m, k] by B[.., k, n], and nothing else. B must
-be a program input that lies in memory like this; A may be one too, or an intermediate, which is
-stored as it is needed.
+be a program input with this layout; A may be one too, or an intermediate, which is stored in the
+layout that the call needs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Jobs, settings and outcomes as JSON data: what journals hold and other processes send."""
+"""Jobs, settings and outcomes as JSON data, for journals and for other processes."""
 
 from __future__ import annotations
 

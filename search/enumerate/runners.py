@@ -1,7 +1,7 @@
-"""Who runs the jobs of a search: this process, one after the other, or something else.
+"""Runners of the jobs of a search: in this process, one after the other, or elsewhere.
 
-A runner hands every finished job to ``done``, in any order, and leaves out what it has no time for.
-The pool of processes is in mirage_py.pipeline.pools.search_pool.
+A runner passes every finished job to ``done``, in any order, and skips jobs for which no time is
+left. The process pool is in mirage_py.pipeline.pools.search_pool.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Searches one program for its kernels: alone, in pairs, and with a reduction split."""
+"""The search of one program: single kernels, pairs of kernels, and split reductions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rest of a partial derivation costs: at least, and if chosen step by step.
+"""Bounds for partial derivations: a lower bound on the remaining cost, and a greedy estimate.
 
 Sets of tensors are integers with a bit for each member: unions and differences are one operation,
 and a shared tensor counts once.

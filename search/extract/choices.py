@@ -1,4 +1,4 @@
-"""What an extraction has to choose: tensors that can be made in several ways, and only those.
+"""Choices of an extraction: the tensors that can be computed in several ways.
 
 A tensor that can be made in one way is made with whatever needs it first. Between the choices that
 remain there can be long chains of such tensors, and a search over choices passes them in one step.

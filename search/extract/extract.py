@@ -1,18 +1,16 @@
-"""The cheapest derivations that a pool holds: best-first search over partial derivations.
+"""Extraction of the cheapest derivations of a pool, by best-first search.
 
-The pool is a graph of alternatives (or) with operands (and), and may be cyclic. A partial
-derivation has chosen how to make some tensors and owes the others that these need. Two numbers
-judge it, and in both a shared tensor counts once:
+The pool is an AND-OR graph: alternatives (or) with operands (and), possibly cyclic. A partial
+derivation has chosen alternatives for some tensors and owes the operands that these need. Two
+numbers rank it, and in both a shared tensor counts once:
 
-  expected  what it costs if the owed tensors are made as greedy choices would: the order of the
-            search
-  bound     the cheapest operator of every tensor that no completion can do without: never above
-            the cost
+  expected  the cost if the owed tensors are computed as greedy choices would: the search order
+  bound     the cheapest operator of every tensor that each completion needs: never above the cost
 
-What cannot beat the derivations found is dropped by its bound, so when the queue runs dry they
-are the cheapest; when the allowance of expansions runs out first, they are what the order
-brought. One extraction is made for each number of loops: the costs of steps alone do not show that
-another loop reads its operands again.
+A partial derivation whose bound cannot beat the derivations found is dropped. When the queue is
+empty, the derivations found are the cheapest; if the allowance of expansions is used up first, they
+are the best seen. There is one extraction for each number of loops, because the costs of steps
+alone do not show that another loop reads its operands again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a search finds: µGraphs with open tiles, and where each comes from."""
+"""Families, the results of a search: µGraphs with open tiles, and their origins."""
 
 from __future__ import annotations
 

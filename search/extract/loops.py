@@ -1,8 +1,9 @@
-"""Which loop does what: a derivation says the earliest loop of a sum, an arrangement decides.
+"""Loop arrangements: which loop of a kernel computes what.
 
-"fused" takes the earliest one. "split" keeps the loops of contractions clean: an accumulator
-whose terms need no contraction gets a loop of its own before them. A sum of squares beside a dot
-costs more than reading its operand twice, because its conversions stall the pipeline of the dot.
+A derivation gives the earliest loop of each sum; an arrangement decides. "fused" takes the earliest
+one. "split" keeps the loops of contractions free of other work: an accumulator whose terms need no
+contraction gets a loop of its own before them. A sum of squares beside a dot costs more than
+reading its operand twice, because its conversions stall the pipeline of the dot.
 """
 
 from __future__ import annotations

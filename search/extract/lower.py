@@ -1,4 +1,4 @@
-"""From a derivation and its arrangement to a kernel: a block graph with open tiles."""
+"""Lowering of a derivation and its loop arrangement to a block graph with open tiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one exploration is given and what it brings back."""
+"""The task of one exploration, and its outcome."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a step of a block costs before tiles are known: enough to rank derivations, no more.
+"""Cost of one step of a block before tiles are known, used only to rank derivations.
 
-The unit is the time of one block on one SM. A block takes a nominal tile of each dimension that
-can be on the grid and all of every other. What the choice of tiles changes is left to the cost
-model of instances.
+The unit is the time of one block on one SM. A block takes a nominal tile of each dimension that can
+be on the grid and all of every other. The effect of tile sizes is left to the cost model of
+instances.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the program costs without fusion, by the same roofline: one kernel for each operator.
+"""Predicted time of the unfused program by the same roofline: one kernel for each operator.
 
-Only used where nothing can be measured; the result then says ``model``.
+It is used only where nothing can be measured; the result then says ``model``.
 """
 
 from __future__ import annotations

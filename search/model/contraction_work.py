@@ -1,4 +1,4 @@
-"""How many multiplications a program's matrix products ask for, those under a mask left out."""
+"""The number of multiplications in a program's matmuls, without those that a mask removes."""
 
 from __future__ import annotations
 

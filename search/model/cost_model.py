@@ -1,9 +1,9 @@
-"""How long a kernel takes, predicted from its tiles: a roofline with latency and waves.
+"""The cost model: a kernel's time from its tiles, as a roofline with latency and waves.
 
-A block's iteration costs what its slowest resource needs: tensor cores, plain cores, its share of
-the cache's bandwidth, shared memory, or its own chain of dependent steps and the latency that its
-ring of buffers does not hide. Resident blocks share an SM. The sum over waves and the bytes that
-must cross the memory bus hide one another, but for their ends.
+An iteration of a block costs what its slowest resource needs: tensor cores, CUDA cores, its share
+of the cache's bandwidth, shared memory, or its own chain of dependent steps and the latency that
+its ring of buffers does not hide. Resident blocks share an SM. The sum over waves and the bytes
+from and to DRAM overlap, except at their ends.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Shared memory and registers of a tiled kernel, estimated before anything is compiled.
+"""Estimated shared memory and registers of a tiled kernel, before anything is compiled.
 
-What Triton does, read off its TTGIR: loads of a loop become asynchronous copies into a ring of
-buffers when each thread moves at least 4 bytes; the ring has num_stages slots where the product is
-a warp-group one (64 rows and 4 warps on sm_90) and one less elsewhere. A warp-group product takes
-rows that are computed from registers, all else from shared memory.
+The rules are those seen in Triton's TTGIR: loads of a loop become asynchronous copies into a ring
+of buffers if each thread moves at least 4 bytes; the ring has num_stages slots if the matmul is a
+wgmma (64 rows and 4 warps on sm_90) and one less otherwise. A wgmma takes computed rows from
+registers, and everything else from shared memory.
 """
 
 from __future__ import annotations

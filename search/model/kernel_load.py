@@ -1,7 +1,7 @@
-"""What a tiled kernel asks of the target under launch options, before any constant of a model.
+"""The load of a tiled kernel on a target under launch options, without constants of the model.
 
-Most of it does not depend on the depths of pipelines, of which ranking tries many with the same
-warps: that is counted once (``WarpedKernel``).
+Most of it does not depend on pipeline depths, of which ranking tries many with the same warps: that
+part is computed once (``WarpedKernel``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a tiled kernel may be launched: warps, pipeline depths, order of axes, cache hints."""
+"""Launch options to try for a tiled kernel: warps, pipeline depths, axis order, cache hints."""
 
 from __future__ import annotations
 

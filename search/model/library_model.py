@@ -1,4 +1,4 @@
-"""What kernels cost that are not ours: library calls, and clearing a tensor to add into."""
+"""Cost of kernels that are not generated: library calls, and clearing a tensor to add into."""
 
 from __future__ import annotations
 

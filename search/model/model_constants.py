@@ -1,9 +1,9 @@
-"""What the cost model guesses of a GPU: the figures that no data sheet has.
+"""Fitted constants of the cost model: figures of a GPU that no data sheet has.
 
-All of them are fitted at once to plans measured on an H200 (``python -m
-benchmarks.calibration.calibrate``) and rounded, so none alone is a measurement of what its name
-says: it is the value with which the whole model ranks well. ``stall`` is set by hand, between what
-plans of RMSNorm and of LoRA ask for.
+All of them are fitted together to plans measured on an H200 (``python -m
+benchmarks.calibration.calibrate``) and rounded. So none alone is a measurement of what its name
+says: it is the value with which the whole model ranks well. ``stall`` is set by hand, between the
+values that plans of RMSNorm and of LoRA ask for.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How Triton shares out a product among the warps of a block, with mma.sync.
+"""Partitioning of a matmul among the warps of a block, as Triton does it with mma.sync.
 
-By itself a product is halved along the side that has more instruction tiles left for a warp
-(Triton 3.6, ``warpsPerTileV2``). Products of one section that share operands get the same warps:
-along the rows or along the columns, whichever the last of them in the text has more of. The
-emitter puts the one with the longest sides last.
+By default a matmul is halved along the side with more instruction tiles left per warp (Triton 3.6,
+``warpsPerTileV2``). Matmuls of one section that share operands get the same warps: along the rows
+or along the columns, whichever the last of them in the text has more of. The emitter puts the one
+with the longest sides last.
 """
 
 from __future__ import annotations

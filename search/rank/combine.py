@@ -1,4 +1,4 @@
-"""From choices for each kernel of a µGraph to choices for all of them together."""
+"""Combination of the choices for single kernels into choices for a whole µGraph."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which plans of a ranking are worth compiling: the best of each kind, without near-copies.
+"""Selection of the plans to compile: the best of each kind, without near-duplicates.
 
-The model ranks plans of one kind; between kinds (one kernel, two that split a reduction, a
-library's product) its errors are larger than the differences. So each kind has seats of its own,
-shared out among numbers of parts, and what is left goes to the best of all.
+The model ranks plans of one kind well; between kinds (one kernel, two kernels with a split
+reduction, a library matmul) its errors are larger than the differences. So each kind has a quota of
+its own, divided among numbers of splits, and the rest goes to the best of all.
 """
 
 from __future__ import annotations

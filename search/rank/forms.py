@@ -1,4 +1,4 @@
-"""A family with its numbers of parts fixed: what is ranked."""
+"""A form: a family with its numbers of splits fixed, the unit of ranking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan of a family with what the cost model says of it."""
+"""An instance: a plan of a family, with the prediction of the cost model."""
 
 from __future__ import annotations
 

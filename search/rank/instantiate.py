@@ -1,4 +1,4 @@
-"""From families to plans: parts, tiles, warps and stages that fit the target, best first."""
+"""Instantiation of families: splits, tiles, warps and stages that fit the target, best first."""
 
 from __future__ import annotations
 

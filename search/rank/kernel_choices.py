@@ -1,4 +1,4 @@
-"""The best ways to tile and launch one kernel, on its own.
+"""The best tilings and launch options of one kernel, ranked on its own.
 
 Kernels of one µGraph share nothing but memory, so each is ranked by itself; equal kernels of
 several µGraphs are ranked once.

@@ -1,6 +1,6 @@
-"""The tilings of kernels, measured out and compared under the usual launch options.
+"""Cached measurements of kernel tilings, compared under the usual launch options.
 
-One model predicts kernels of both back ends, which share what is found here.
+One model predicts the kernels of both back ends, which share the cache.
 """
 
 from __future__ import annotations

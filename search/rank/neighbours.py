@@ -1,9 +1,9 @@
-"""Plans one step away from a plan: for climbing on from the best that were measured.
+"""Neighbours of a plan for hill climbing: plans that differ from it in one choice.
 
-The cost model picks what is measured first, and is wrong by more than the plans near the best
-differ. What it ranks too low is mostly a step from something that it ranks high: another tile,
-other warps, another depth of a pipeline. A step changes one kernel in one way, within the space
-that the search ranks in.
+The cost model picks the plans that are measured first, but its error is larger than the differences
+among the plans near the best. A plan that it ranks too low is usually one step from a plan that it
+ranks high: another tile, other warps, another pipeline depth. A step changes one kernel in one way,
+within the space that the search ranks in.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the cost model says of a plan that is there already, wherever it is from.
+"""Prediction of the cost model for an existing plan, wherever it comes from.
 
-The search predicts while it chooses tiles; this is for plans with their numbers, such as measured
-ones, from which the model's constants are fitted.
+The search predicts while it chooses tiles; this module predicts plans whose tiles are set, such as
+the measured ones from which the model's constants are fitted.
 """
 
 from __future__ import annotations

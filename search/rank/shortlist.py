@@ -1,8 +1,8 @@
-"""Which forms of which families are worth all of their tilings.
+"""The short list: forms of families that are worth a ranking of all their tilings.
 
-Families are looked at in the order of a bound from below; what cannot come near the best is left
-out unseen. The others get a quick prediction. It compares families of one kind, so each kind keeps
-its own best.
+Families are visited in the order of a lower bound; those that cannot come near the best are
+skipped. The others get a quick prediction. It only compares families of one kind, so each kind
+keeps its own best.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Products side by side in one kernel: columns of different widths along one grid axis.
+"""Horizontal fusion: matmuls of different widths in one kernel, along one grid axis.
 
 Queries, keys and values multiply the same rows by weights of 4096, 1024 and 1024 columns. With a
-grid axis for each, blocks repeat one product for every column of another. So the columns are
-written as blocks in common and columns of each within a block: n = m * 128 + n, k = m * 32 + k and
-v = m * 32 + v for 32 blocks m. A block has one m and all of the rest, in tiles that keep their
-columns in one dimension, as tensor cores want them; it reads its rows once for all products.
+grid axis for each, blocks repeat one matmul for every column of another. So the columns are written
+as common blocks and columns of each matmul within a block: n = m * 128 + n, k = m * 32 + k and v =
+m * 32 + v for 32 blocks m. A block has one m and all of the rest, in tiles that keep their columns
+in one dimension, as tensor cores want them; it reads its rows once for all matmuls.
 
-Columns of equal number are one dimension, whose tiles are left open.
+Equal numbers of columns are one dimension, whose tiles are left open.
 
-It is a rewrite of the program, whose families are verified against the program as it was given.
+It is a rewrite of the program, and its families are verified against the program as it was given.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Outputs that share nothing but inputs, each with kernels of its own.
+"""Independent outputs: outputs that share only inputs are computed by kernels of their own.
 
-A kernel for all of them goes over the columns of every one in one grid, and repeats for each column
-of one what it does for the others. So a program whose outputs fall into groups without a value in
-common is searched group by group, and the kernels found follow one another: a library's product, or
-one of ours. Groups of equal extents make the same choice.
+A kernel for all of them has the columns of every output in one grid, and repeats for each column of
+one what it does for the others. So a program whose outputs fall into groups without a common value
+is searched group by group, and the kernels found follow one another: a library matmul, or a
+generated kernel. Groups of equal extents make the same choice.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Operands of products made in a kernel of their own, in front of all that is found for the rest.
+"""Precomputed operands: an operand of a matmul gets a kernel of its own, before all others.
 
 An operand that takes a reduction (a normalised key) is computed by every block that multiplies by
-it, unless an earlier kernel stores it. With two kernels in a family, that is then one and the rest
-the other, which cannot share out a reduction any more. So the program is cut at such a value: what
-comes before is searched, the rest is searched as a program with one more input, and every family of
-the rest follows a kernel for the value, stored in the type in which products read it. The rest of
-attention with normalised keys is attention: all that is known of it holds.
+it, unless an earlier kernel stores it. With two kernels in a family, one is then that kernel and
+the other has all the rest, which can no longer be split. So the program is cut at such a value: the
+kernel for it is searched, the rest is searched as a program with one more input, and every family
+of the rest follows a kernel for the value, stored in the type in which matmuls read it. The rest of
+attention with normalised keys is attention, so all families of attention are found for it.
 
-Nothing is known here about norms: it is a rewrite whose result is verified like all others.
+Norms are not special here: it is a rewrite whose result is verified like all others.
 """
 
 from __future__ import annotations

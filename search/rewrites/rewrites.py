@@ -1,5 +1,6 @@
-"""Families that are found of other programs than the one given: with operands made in front, with
-outputs apart, and with products side by side. All of them are verified against the program itself.
+"""Families found by searching rewritten programs, and verified against the program itself.
+
+The rewrites are precomputed operands, independent outputs and horizontal fusion.
 """
 
 from __future__ import annotations

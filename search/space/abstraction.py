@@ -1,11 +1,11 @@
-"""From a program to terms: what each output computes, over loop and tile axes.
+"""Abstraction of a program to terms: what each output computes, over loop and tile axes.
 
-A dimension d that some reduction sums over has two axes: "d.l" counts the iterations of a loop
-over d, and "d.t" is what one iteration sees. A sum over all of d is the sum over both, so the
-e-graph knows every way to cut it between a tile and a loop. Other dimensions are pointwise in
-every tensor: one axis is enough, and whether it is spread over a grid changes nothing in the
-algebra. The outer half of a split dimension is shared out among blocks, or whole in one: it has a
-tile and no loop. Source: Mirage (OSDI'25), section 4.2.
+Terms are the abstract expressions of the Mirage paper. A dimension d that some reduction sums over
+has two axes: "d.l" counts the iterations of a loop over d, and "d.t" is what one iteration sees. A
+sum over all of d is the sum over both, so the e-graph knows every way to divide it between a tile
+and a loop. Other dimensions are pointwise in every tensor: one axis is enough, and whether it is on
+a grid changes nothing in the algebra. The outer half of a split dimension is either on the grid or
+unsplit in one block: it has a tile and no loop. Source: Mirage (OSDI'25), section 4.2.
 """
 
 from __future__ import annotations

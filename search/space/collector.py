@@ -1,4 +1,4 @@
-"""Python's garbage collector while a search or a ranking makes many objects and little garbage."""
+"""Settings of Python's garbage collector for phases with many objects and little garbage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search did and what it turned away, rule by rule, each rule with its first example."""
+"""Counters of a search: what it did and what each rule rejected, with the first example."""
 
 from __future__ import annotations
 

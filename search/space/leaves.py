@@ -1,4 +1,4 @@
-"""The leaves of a program: what its values are made of."""
+"""The leaves of a program: the loads, constants and sizes that its values are computed from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A class table that prunes nothing: what the search is compared with to see what classes save."""
+"""The no-pruning baseline: a class table that accepts everything, to measure what pruning saves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the search evaluates: small representative extents, and which dimensions are looped.
+"""The space of evaluation: small representative extents, and the dimensions that are looped.
 
 Every array has an axis for trials, then two for every dimension, loop and tile, of extent 1 where
 a tensor does not depend on it. The extents have nothing to do with the real sizes; they only have

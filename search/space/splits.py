@@ -1,7 +1,8 @@
-"""In how many parts a split dimension is worth splitting, and families at those numbers.
+"""Numbers of splits worth trying for a split dimension, and families at those numbers.
 
-The search leaves the number of parts of a split program at a nominal value
-(mirage_py.ugraph.rewrite.split_dim); as a grid it changes no equation and is chosen with the tiles.
+The search leaves the number of splits of a program at a nominal value
+(mirage_py.ugraph.rewrite.split_dim). It is the extent of a grid axis, so it changes no equation and
+is chosen with the tiles.
 """
 
 from __future__ import annotations

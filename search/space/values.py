@@ -1,7 +1,7 @@
-"""Values of tensors over a finite field, each distinct one stored once.
+"""Values of tensors over a finite field, each distinct value stored once.
 
 A value has a number; equal values (w.h.p. equal functions of the inputs) have equal numbers. An
-operation on numbered values is done once, however many closures ask for it.
+operation on numbered values is evaluated once, however many closures ask for it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The forms of a program that are searched: as it is, and with one reduced dimension split.
+"""Variants of a program to search: the program itself, and with one reduced dimension split.
 
-In a split form blocks share out a reduction: each reduces its own part, and a second kernel, or an
-atomic addition, ends it (split-K, split-KV). The number of parts is nominal here; it is chosen with
-the tiles.
+In a split variant each block reduces its own split of a dimension, and a second kernel, or an
+atomic addition, combines the partial results (split-K, split-KV). The number of splits is nominal
+here; it is chosen with the tiles.
 """
 
 from __future__ import annotations

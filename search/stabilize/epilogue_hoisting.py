@@ -1,10 +1,11 @@
-"""What is handed over is finished: the first kernel computes what every reader would.
+"""Epilogue hoisting: a kernel computes what every reader would compute from its result.
 
 The search stores a sum of squares where a reader wants 1 / sqrt(sum / n + eps): a function of one
-stored tensor is computed by its reader (intermediates.py), which keeps the candidates few. But the
-reader does so in every block and iteration (scores beside 32 roots a thread, in the attention of an
-H200), and the other kernel once. So what a reader makes of a stored value and of scalars alone
-moves to where it is stored; where it only divides by the result, that becomes a reciprocal.
+stored tensor is computed by its reader (intermediates.py), which keeps candidates few. But the
+reader computes it in every block and iteration (scores beside 32 roots per thread, in attention on
+an H200), the kernel that stores it only once. So what a reader computes from a stored value and
+scalars alone moves to the kernel that stores the value; if the reader only divides by the result, a
+reciprocal is stored.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Parts of a softmax handed over normalised, and so in half precision.
+"""Normalised partial results of a softmax, which can be stored in half precision.
 
-A kernel that sees a part of a sum of exponentials stores sums A = sum exp(z - m) v and
-L = sum exp(z - m) beside its maximum m, for another kernel to bring together. How large A is
-depends on how many terms there are, so it takes float32. Any m is legal, m + log L too: by that
-one A is an average of the v, no larger than they are, which their own type holds, and half the
-bytes go through memory. It is how FlashDecoding keeps its parts (one log-sum-exp for each row).
+A kernel that sees one split of a sum of exponentials stores sums A = sum exp(z - m) v and L = sum
+exp(z - m) beside its maximum m, for another kernel to combine. The size of A grows with the number
+of terms, so it takes float32. Any m is legal, m + log L too: with that shift A is an average of the
+v, no larger than they are, so their own type holds it and half the bytes go through memory.
+FlashDecoding stores its partial results like this (one log-sum-exp for each row).
 
-The scale is a shift of its own, ``shift(m + log L)``, and the values are multiplied by
-exp(m - shift): the field test takes any value for it, so the form is verified like every other.
+The scale is a shift of its own, ``shift(m + log L)``, and the values are multiplied by exp(m -
+shift). The field test takes any value for it, so the form is verified like every other.
 """
 
 from __future__ import annotations

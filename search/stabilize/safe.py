@@ -1,4 +1,4 @@
-"""Which of the families found may be ranked, and in which forms."""
+"""Selection of the families that may be ranked, in their numerically safe forms."""
 
 from __future__ import annotations
 

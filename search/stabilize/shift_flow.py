@@ -1,10 +1,11 @@
-"""Which shifts the values of one kernel carry, and where they are brought to one.
+"""Flow of shifts through one kernel: the shift that each value carries, and where shifts are
+joined.
 
-A value that was loaded carries the shift that its kernel had, as a factor exp(-m) to some power. It
-keeps it as long as it can: a sum along which m varies, a sum with a value that carries another
-shift, or a store that could not say which it carries, needs it to be multiplied by exp(m - M) to
-that power, M being the kernel's own shift. A log takes it out: its result has m added, times the
-power.
+A loaded value carries the shift of the kernel that stored it, as a factor exp(-m) to some power. It
+keeps it as long as possible. It is multiplied by exp(m - M) to that power, M being the kernel's own
+shift, before a sum along which m varies, before a sum with a value that carries another shift, and
+before a store that could not say which shift it carries. A log removes the factor: m, times the
+power, is added to its result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which exponentials of a kernel graph may be shifted, and what that does to every value.
+"""Groups of exponentials that may be shifted, and the effect of a shift on every value.
 
 The degrees of ``mirage_py.ugraph.rewrite.degrees``, over all kernels: an intermediate has the
 degree of the value that is stored in it, and copies of one exp in several kernels are one group.

@@ -1,4 +1,4 @@
-"""What the maximum of an exponent may leave out: points where every reader masks the exp away.
+"""Masks that a maximum of exponents may leave out: points where every reader masks the exp.
 
 A masked score may be larger than all others; a maximum over it would make all others vanish.
 """

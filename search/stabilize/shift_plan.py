@@ -1,11 +1,12 @@
-"""Where each kernel takes the shifts of its exponentials from.
+"""The shift plan: which kernel computes, stores or reads the shift of each exponential.
 
-The shift of a group is the maximum of the exponent over all dimensions but some, ``kept``: that
-names it. A kernel that computes the exp first takes the maximum over what it sees of the dimensions
+The shift of a group is the maximum of the exponent over all dimensions but some, ``kept``, which
+name it. A kernel that computes the exp first takes the maximum over what it sees of the dimensions
 that are reduced, there or later: m[q, part], say. Intermediates then carry exp(-m) to a power. A
-kernel that reduces them over ``part`` needs one shift for all parts: it reads m, takes the maximum
-M[q], and multiplies what it reads by exp(m - M) to that power (flash decoding; but nothing here
-knows of attention). A kernel that computes the exp again reads a shift that an earlier one stored.
+kernel that reduces them over ``part`` needs one shift for all splits: it reads m, takes the maximum
+M[q], and multiplies what it reads by exp(m - M) to that power. This is flash decoding, but
+attention is not special here. A kernel that computes the exp again reads a shift that an earlier
+one stored.
 """
 
 from __future__ import annotations

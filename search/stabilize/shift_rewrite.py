@@ -1,4 +1,4 @@
-"""Puts the planned shifts into one kernel: maxima, rescaled sums, rescaled loads."""
+"""Rewrite of one kernel by the shift plan: maxima, rescaled sums, rescaled loads."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""Makes exponentials safe: every exp whose scale cancels is shifted by a (running) maximum.
+"""The stabiliser: every exp whose scale cancels is shifted by a (running) maximum.
 
-In search a softmax is exp(x) / sum(exp(x)). Here each such exp becomes exp(x - m). Multiplying
+In the search a softmax is exp(x) / sum(exp(x)). Here each such exp becomes exp(x - m). Multiplying
 exp(x) by any factor exp(-m) that the later reductions do not see scales every value downstream by a
-known power of that factor, its degree; if the degree of every output is 0 the factor cancels and
+known power of that factor, its degree. If the degree of every output is 0 the factor cancels and
 any m is legal, so m may be the maximum. Inside a loop over the reduced dimension m is the running
 maximum, and the sums that carry a degree are rescaled when it moves (Milakov and Gimelshein 2018;
-the FlashAttention recurrence falls out). Kernels that see a part each have a maximum each, and the
-kernel that brings the parts together rescales them to one. The field test of the result uses a free
-random m: it is verified, not assumed.
+the FlashAttention recurrence follows). Kernels that see one split each have a maximum of their own,
+and the kernel that combines the splits rescales them to a common one. The field test of the result
+uses a free random m: it is verified, not assumed.
 
-The steps: ``shift_groups`` (which exps, what degrees), ``shift_plan`` (where maxima are made, kept
-and read) with ``shift_flow`` (what values carry), ``shift_masks`` (what maxima may leave out),
-``shift_rewrite`` (one kernel).
+The steps: ``shift_groups`` (which exps, what degrees), ``shift_plan`` (where maxima are computed,
+stored and read) with ``shift_flow`` (what values carry), ``shift_masks`` (what maxima may leave
+out), ``shift_rewrite`` (one kernel).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the nodes of a kernel are to one another, whatever its tiles.
+"""Relations among the nodes of a kernel that do not depend on its tiles.
 
-Ranking measures out the same block graph under hundreds of tilings: what they have in common is
-looked up once.
+Ranking computes the work of one block graph under hundreds of tilings; what they share is computed
+once.
 """
 
 from __future__ import annotations

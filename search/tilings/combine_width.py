@@ -1,11 +1,11 @@
-"""How many values a thread of a kernel should have that brings the parts of a split together.
+"""Vector width of a combine kernel: how many values each of its threads should have.
 
-Such a kernel reads little, and waits: for the kernel before it, for memory once, for its own warps.
-With few values for each thread there are more blocks than the GPU starts at once, with many a
-thread works one after the other for what others could do beside it. The model sees next to no
-difference. Measured on an H200 (attention of one token over 8192 keys, and of 256 rows over 4096;
-128 to 1024 blocks, 32 to 256 threads): 8 values were best by 0.1 to 1 us; among shapes of one size
-four short rows by 0.3 us, then one long row.
+A kernel that combines the partial results of a split reads little, and waits: for the kernel before
+it, for memory once, for its own warps. With few values per thread there are more blocks than the
+GPU starts at once; with many, a thread does in sequence what others could do in parallel. The model
+sees next to no difference. Measured on an H200 (attention of one token over 8192 keys, and of 256
+rows over 4096; 128 to 1024 blocks, 32 to 256 threads): 8 values were best by 0.1 to 1 us; among
+shapes of one size four short rows by 0.3 us, then one long row.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Ways that a CUDA kernel may take: sums rescaled at once, lazily or only where they have to be; on
-sm_90 products by warps or by warp groups, tiles by asynchronous copies or by the copy engine, with
-or without a warp that fetches for the others, and a group of them that sums up rows, products that
-overlap, groups that take turns at them, blocks that stay and results in wide stores. The model sees
-no difference between them; the clock does.
+"""Code paths of a CUDA kernel that the model cannot tell apart, so that they are measured.
 
-What gains little alone gains more with the rest (causal attention on an H200: taking turns nothing
-by itself, 2 % with lazy rescaling), and a tuner climbs a few steps only: so one step is to take all
-of it at once, from where others lead back.
+They are: sums rescaled at once, lazily, or only where needed; on sm_90 mma.sync or wgmma,
+asynchronous copies or TMA, producer warps, row reduction in the producer warps, MMA/softmax
+overlap, ping-pong scheduling, persistent kernels, and coalesced stores through shared memory.
+
+Some gain little alone but more together (causal attention on an H200: ping-pong scheduling nothing
+by itself, 2 % with lazy rescaling), and a tuner takes only a few steps of hill climbing. So one
+step turns all of them on at once, and others lead back from there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What kind of µGraph it is: plans of different kinds are not told apart by the model alone."""
+"""Kinds of µGraphs, between which the model's predictions alone do not decide."""
 
 from __future__ import annotations
 

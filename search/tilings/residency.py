@@ -1,4 +1,4 @@
-"""Which tensors a kernel finds in the L2, or leaves there for the next one."""
+"""L2 residency of the tensors that a kernel reads from or leaves to its neighbours."""
 
 from __future__ import annotations
 

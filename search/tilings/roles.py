@@ -1,4 +1,4 @@
-"""What each dimension of a block-graph family does, and hence which tiles it may have."""
+"""Roles of the dimensions of a block-graph family, which determine the tiles that they may have."""
 
 from __future__ import annotations
 

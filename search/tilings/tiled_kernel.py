@@ -1,7 +1,7 @@
-"""A block graph with tiles, measured out: what it moves and computes, whatever its launch options.
+"""The work of a block graph with tiles: bytes and operations, whatever its launch options.
 
-Ranking asks for the same tiles under many numbers of warps and stages, so all that these do not
-change is counted once.
+Ranking asks for the same tiles under many numbers of warps and stages, so all that does not depend
+on these is computed once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why a mutant that the verifier accepts and float64 cannot tell is indeed right.
+"""Reasons why a mutant that the verifier accepts and float64 cannot tell apart is right.
 
 Two ways: a normal form that both have, whose rules hold for real numbers; and a list of single
 mutants, each with a reason that a person gave (``equal.json``).

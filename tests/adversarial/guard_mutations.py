@@ -1,4 +1,4 @@
-"""Ways to get a guard, a tie, one place or a tree of sums wrong.
+"""Mutations of guards, ties, single positions and trees of sums.
 
 Importing this registers them with ``mutations``.
 """

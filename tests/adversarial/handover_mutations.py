@@ -1,4 +1,4 @@
-"""Ways to get wrong what kernels hand over: types, names, additions, library calls.
+"""Mutations of values between kernels: types, names, additions, library calls.
 
 Importing this registers them with ``mutations``.
 """

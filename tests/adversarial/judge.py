@@ -1,4 +1,4 @@
-"""Whether float64 tells a µGraph from its program: by a machine that the verifier does not use.
+"""The judge: float64 comparison of a µGraph with its program, by an independent interpreter.
 
 On random inputs and on structured ones (``structured_inputs``) every element has to agree where the
 program has a value; elsewhere anything goes.

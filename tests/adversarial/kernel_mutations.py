@@ -1,4 +1,4 @@
-"""Ways to get several kernels wrong: what passes between them, which blocks store, who adds up.
+"""Mutations across kernels: values between them, the blocks that store, the sums of splits.
 
 Importing this registers them with ``mutations``.
 """

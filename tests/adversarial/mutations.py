@@ -1,4 +1,4 @@
-"""Ways to get a µGraph wrong, each as a function from a block graph to the wrong ones.
+"""Mutations: functions from a block graph to wrong ones.
 
 A mutation changes one thing that a search, a lowering or a person may get wrong, and leaves the
 graph well enough formed that it can run. Dimensions are worked out again after the change.

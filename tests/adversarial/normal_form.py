@@ -1,4 +1,4 @@
-"""A form in which µGraphs that differ only in what makes no difference are the same.
+"""A normal form of µGraphs that removes differences without effect.
 
 What makes none, for real numbers:
 

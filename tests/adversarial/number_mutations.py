@@ -1,4 +1,4 @@
-"""Ways to get the numbers of a normalisation, a scale or an exponential wrong.
+"""Mutations of the numbers of a normalisation, a scale or an exponential.
 
 Importing this registers them with ``mutations``.
 """

@@ -1,4 +1,4 @@
-"""Ways to read, write, mask or count at the wrong places.
+"""Mutations of the positions that are read, written, masked or counted.
 
 Importing this registers them with ``mutations``.
 """

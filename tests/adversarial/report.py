@@ -1,4 +1,4 @@
-"""What became of many mutants, as it is counted, written and added up."""
+"""A report of many mutants: counted, written and merged."""
 
 from __future__ import annotations
 

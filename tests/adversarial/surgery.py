@@ -1,4 +1,4 @@
-"""Cuts and splices in block graphs, which mutations are made of."""
+"""Cuts and splices in block graphs, the building blocks of mutations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong ways to bring the parts of a cluster together: the field test refuses each."""
+"""Wrong ways to combine the splits of a cluster: the field test refuses each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second interpreter against NumPy, and what it does where the first one refuses."""
+"""The second interpreter against NumPy, and its behaviour where the first one refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the verifier says of a mutant, tier by tier, and what float64 says of those it accepts."""
+"""The verdict on a mutant, tier by tier, and that of float64 on those accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One subject: what brute force finds, and where the search has it."""
+"""The audit of one subject: brute-force results, and their place in the search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a block graph is one of the derivations that a pool holds.
+"""The test whether a block graph is one of the derivations that a pool holds.
 
 Steps are found in the pool by what they are: this operator on these tensors. What is said in
 several ways is looked up in the pool's: operands that commute in either order, x * x as a square,

@@ -1,4 +1,4 @@
-"""What a graph costs, as numbers that are compared one by one: no weights, so no opinion."""
+"""Costs of a graph as numbers that are compared one by one, without weights."""
 
 from __future__ import annotations
 

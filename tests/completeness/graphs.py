@@ -1,4 +1,4 @@
-"""Graphs of operators: of one kernel, or of two that hand values over."""
+"""Graphs of operators: of one kernel, or of two with values between them."""
 
 from __future__ import annotations
 

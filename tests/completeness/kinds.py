@@ -1,4 +1,4 @@
-"""Where a value of a block lives and which dimensions it has, and what operators make of that.
+"""Kinds of values of a block: level and dimensions, and the kinds that operators produce.
 
 These are the rules of block graphs (mirage_py/ugraph/checks/block_rules.py) as a table: nothing
 here knows what an operator computes.

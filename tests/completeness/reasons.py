@@ -1,4 +1,4 @@
-"""Why a search need not hold a graph: a derivation beats it, and one of a few reasons says why.
+"""Reasons why a search need not hold a graph: a derivation beats it, and one of these says why.
 
 Each reason is checked on the graph, over a finite field where it is about values. They are tried in
 order. None of them can hide a loss: a graph with fewer operators, or as many, that a reason points

@@ -1,4 +1,4 @@
-"""The search under test: what its pools hold, for one subject and one ring of laws."""
+"""The search under test: its pools, for one subject and one ring of laws."""
 
 from __future__ import annotations
 

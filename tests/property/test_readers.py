@@ -1,4 +1,4 @@
-"""Readers of what others wrote: read it, or say what is wrong and where, in seconds.
+"""Readers of untrusted files: they read them, or say what is wrong and where, in seconds.
 
 The targets, their examples and the ways to damage them are those of `make fuzz` (tests/fuzz).
 """

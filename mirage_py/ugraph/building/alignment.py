@@ -1,4 +1,4 @@
-"""Bringing named arrays over the same dimensions, so that operators apply to their nodes."""
+"""Alignment of named arrays to common dimensions, so that operators apply to their nodes."""
 
 from __future__ import annotations
 

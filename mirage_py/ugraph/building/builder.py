@@ -1,4 +1,4 @@
-"""Builds programs: hash-consed nodes, shape rules, and substitution of indices.
+"""The program builder: hash-consed nodes, shape rules, and substitution of indices.
 
 Front ends call this and nothing else, so every program is in one form: equal subterms are one node,
 trivial scalar arithmetic is folded, and a sum of products is a chain of contractions.

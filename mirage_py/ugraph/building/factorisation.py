@@ -1,4 +1,4 @@
-"""How two divisions of the same number into factors fit together (major factor first)."""
+"""Common refinement of two factorisations of the same number (major factor first)."""
 
 from __future__ import annotations
 

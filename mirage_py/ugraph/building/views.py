@@ -1,11 +1,11 @@
 """Views on positional arrays, as changes of index: no view ever copies.
 
-A program knows named dimensions; tensor libraries know positional axes. A NamedArray is a node of a
-ProgramBuilder together with the reading of its dimensions as axes. Reshape, slice, repeat and the
+A program has named dimensions; tensor libraries have positional axes. A NamedArray is a node of a
+ProgramBuilder together with the order of its dimensions as axes. Reshape, slice, repeat and the
 like rename, split and merge dimensions and substitute index expressions into the loads below the
 node, so all that reaches a kernel is address arithmetic.
 
-Every function takes the builder first and returns a new NamedArray. Shapes that cannot be had raise
+Every function takes the builder first and returns a new NamedArray. An impossible shape raises
 InputError.
 """
 

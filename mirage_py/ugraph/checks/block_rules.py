@@ -1,4 +1,4 @@
-"""Rules of block graphs: grid, sections, what lives where, accumulators, stores."""
+"""Rules of block graphs: grid, sections, levels of values, accumulators, stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether stores write every element of a tensor exactly once.
+"""The check that stores write every element of a tensor exactly once.
 
 For a ``store_add`` that is: once in every block along the grid axes that its indices lack.
 """

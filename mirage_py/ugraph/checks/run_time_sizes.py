@@ -1,4 +1,4 @@
-"""Dimensions whose size a kernel learns when it is launched.
+"""Run-time sizes: dimensions whose size is an argument of a kernel.
 
 The launch option ``sizes`` of a plan's kernels names dimensions, as in ``s,t``. Equations, tiles
 and loops of a µGraph do not mention sizes; where its text does (ends of loops, masks of tails,

@@ -1,8 +1,8 @@
-"""The rules of the IR.
+"""The validator: rules of the IR for programs and whole tensors.
 
-A graph that breaks one raises ValidationError, which says the rule, the place and what would be
-right. Rules of single nodes are in ``node_rules``, those of sections, loops,
-accumulators and stores in ``block_rules``; here are those of programs and whole tensors.
+A graph that breaks one raises ValidationError with the rule, the place and what would be right.
+Rules of single nodes are in ``node_rules``, those of sections, loops, accumulators and stores in
+``block_rules``.
 """
 
 from __future__ import annotations

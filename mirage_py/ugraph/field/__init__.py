@@ -1,4 +1,4 @@
-"""Finite-field arithmetic on tensors: what an operator means on random inputs modulo two primes.
+"""Finite-field arithmetic on tensors: what each operator computes modulo two primes.
 
 A tensor is a pair of residue arrays (modulo p and modulo q, with p = 2q + 1). Two programs that
 compute the same thing over the reals have equal pairs; two that do not differ on random inputs with

@@ -1,4 +1,4 @@
-"""Exponents: how to raise to a fixed one with few products, and which one a rational power is.
+"""Powers in a field: exponentiation by windows, and the exponent of a rational power.
 
 The map x -> x^k modulo a prime m respects products, as a real power does on positive numbers. For a
 rational r = n/d there is one k modulo (m - 1) / 2 with d * k = n, and its parity is free: it says

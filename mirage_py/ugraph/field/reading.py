@@ -1,4 +1,4 @@
-"""What stands in a field for what a program writes down: its constants, and its casts.
+"""Constants and casts of a program, as elements of a field.
 
 The sign of an element is a fact of the field (is it a square?), so a positive constant may be
 "negative" there: 31 is, and relu(-31 x) would be -31 relu(x). Such a prime factor is exchanged for

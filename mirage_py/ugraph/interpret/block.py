@@ -1,7 +1,7 @@
-"""Running one block graph: block by block, section by section, iteration by iteration.
+"""Interpreter of one block graph: block by block, section by section, iteration by iteration.
 
-Every tile is really cut out and every accumulator really accumulates: what is wrong with a µGraph
-shows as a wrong number, not as a broken rule. A cluster is one large block.
+Every tile is really read and every accumulator really accumulates: a fault in a µGraph shows as a
+wrong number, not as a broken rule. A cluster is one large block.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tensors being written piece by piece, that notice holes and contradictions."""
+"""Output buffers that are written tile by tile, and detect holes and contradictory writes."""
 
 from __future__ import annotations
 

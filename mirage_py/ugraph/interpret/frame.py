@@ -1,4 +1,4 @@
-"""The points under evaluation: for each dimension, which of its positions."""
+"""A frame: the positions of each dimension that are under evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a library kernel computes: operators over whole positional tensors."""
+"""Interpreter of library kernels: operators over whole positional tensors."""
 
 from __future__ import annotations
 

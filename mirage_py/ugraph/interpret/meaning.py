@@ -1,4 +1,4 @@
-"""What programs are evaluated in: floats, or a finite field.
+"""Meanings: the arithmetic in which programs are evaluated, floats or a finite field.
 
 The interpreter knows dimensions, tiles and loops; a Meaning knows numbers. Its arrays are
 full-rank: one axis per dimension of the program, in the program's order, with extent 1 where a

@@ -1,4 +1,4 @@
-"""Reading and writing tensors through index expressions."""
+"""Reads and writes of tensors through index expressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluating programs: whole, node by node, or at some points of the outputs."""
+"""Evaluation of programs: complete, node by node, or at some points of the outputs."""
 
 from __future__ import annotations
 

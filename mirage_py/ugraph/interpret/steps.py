@@ -1,6 +1,4 @@
-"""What one node computes on given operands: the part of the interpreter that programs and block
-graphs share.
-"""
+"""Evaluation of one node on given operands, shared by programs and block graphs."""
 
 from __future__ import annotations
 

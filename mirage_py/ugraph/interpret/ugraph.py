@@ -1,4 +1,4 @@
-"""Evaluating µGraphs as a device would: kernel by kernel, and each kernel tile by tile."""
+"""Evaluation of µGraphs as on a device: kernel by kernel, and each kernel tile by tile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes read a node, and which it needs."""
+"""Data flow of a list of nodes: the users of a node, and the nodes that it needs."""
 
 from __future__ import annotations
 

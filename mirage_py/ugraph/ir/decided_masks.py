@@ -1,4 +1,4 @@
-"""Masks that hold everywhere, or nowhere, and so say nothing.
+"""Decided masks: conditions that hold everywhere, or nowhere.
 
 torch writes an attention to everything as positions that are not negative.
 """

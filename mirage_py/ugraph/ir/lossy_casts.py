@@ -1,4 +1,4 @@
-"""Casts whose rounding is what a program is about: `x - cast(x, bf16)`.
+"""Lossy casts: casts whose rounding error a program computes with, as in `x - cast(x, bf16)`.
 
 In exact arithmetic a cast between floating-point types is the value itself, and on the way of data
 that is what is meant. It is not where a value meets itself with the cast and without it so that the

@@ -1,4 +1,4 @@
-"""Logic on conditions of indices, kept in its simplest form."""
+"""Logic on conditions of indices, simplified as it is built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of dimensions after the fact: splitting and refreshing them leaves gaps in the names."""
+"""Renaming of dimensions: splitting and refreshing them leaves gaps in their names."""
 
 from __future__ import annotations
 

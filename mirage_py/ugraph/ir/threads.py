@@ -1,11 +1,11 @@
-"""Thread graphs: groups of a block's nodes whose values between them never leave the registers.
+"""Thread graphs: groups of a block's nodes whose inner values never leave the registers.
 
-The rule (Mirage, OSDI'25, section 5, where it stands for a search at the thread level): elementwise
-operators need no value of another thread. A group is all that serves one result and nothing else,
-the largest cone over it whose values have all their readers inside. A reduction may be the result:
-each thread takes in its own elements as they are made. An accumulator may be the result too, also
-over a reduction that it alone reads: the thread's part is accumulated, and the parts of all threads
-are combined after the loop.
+The rule (Mirage, OSDI'25, section 5, instead of a search at the thread level): elementwise
+operators need no value of another thread. A group consists of all nodes that serve one result and
+nothing else, the largest cone over it whose values have all their users inside. The result may be a
+reduction: each thread reduces its own elements as they are computed. It may also be an accumulator,
+over a reduction that it alone reads: each thread accumulates its own part, and the parts of all
+threads are combined after the loop.
 """
 
 from __future__ import annotations

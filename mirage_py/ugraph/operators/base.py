@@ -1,4 +1,4 @@
-"""What an operator is, and the registry of all of them.
+"""The operator class, and the registry of all operators.
 
 An operator is defined once: its shape rule (through its kind), what it computes over floats and
 over a finite field, its name in abstract expressions, and its cost. Adding one is a row in a file

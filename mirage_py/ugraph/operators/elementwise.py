@@ -1,4 +1,4 @@
-"""Elementwise operators: one row each, broadcasting by dimension name."""
+"""Elementwise operators: one row each, broadcast by dimension name."""
 
 from __future__ import annotations
 

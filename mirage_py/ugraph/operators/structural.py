@@ -1,4 +1,4 @@
-"""Leaves, reductions, contraction, accumulators and stores: operators that know about dimensions.
+"""Structural operators: leaves, reductions, contraction, accumulators and stores.
 
 Their meaning lies in the interpreter (mirage_py.ugraph.interpret), which knows tiles and loops.
 Views (reshape, transpose, slice, repeat, broadcast, concat) are not here:

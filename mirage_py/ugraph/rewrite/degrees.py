@@ -1,11 +1,11 @@
-"""Which exponentials may be shifted: those whose scale cancels.
+"""Degrees of exponentials: an exponential may be shifted if its scale cancels.
 
 Multiplying exp(x) by a factor exp(-m) that later reductions do not see scales every value
 downstream by a known power of that factor, its degree: products add degrees, quotients subtract
 them, sums need equal ones. If every result has degree 0 the factor cancels, and any m is legal. A
 log takes the factor out, log(x exp(-k m)) = log(x) - k m: whoever shifts the exps adds k m to it.
 
-This is algebra on lists of nodes, of programs and of block graphs alike.
+The analysis works on lists of nodes, of programs and of block graphs alike.
 """
 
 from __future__ import annotations

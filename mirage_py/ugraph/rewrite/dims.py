@@ -1,4 +1,4 @@
-"""Dimensions of a program written as others: two that are one loop, or one that is counted in two.
+"""Changes of dimensions of a program: two that are one loop, or one that is counted in two.
 
 Inputs and outputs keep their names and shapes, so a µGraph of the new program implements the old
 one.

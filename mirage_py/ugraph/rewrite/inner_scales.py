@@ -1,8 +1,7 @@
-"""Scales of products inside of their operands: sum(x * w) / r is sum((x / r) * w) where r does not
-depend on what is summed over.
+"""Scales of matmuls moved into their operands: sum(x * w) / r becomes sum((x / r) * w).
 
-Numbers stay outside, and so does what takes no reduction: only a norm and the like is worth making
-in a kernel of its own.
+That is right if r does not depend on the dimensions that are summed over. Numbers stay outside, and
+so does a value without a reduction: only a norm and the like is worth a kernel of its own.
 """
 
 from __future__ import annotations

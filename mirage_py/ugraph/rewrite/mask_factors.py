@@ -1,4 +1,6 @@
-"""Masks that a value is always multiplied by: where they are 0 the value may be anything finite."""
+"""Mask factors: masks that a value is always multiplied by; where they are 0 it may be anything
+finite.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Takes minus infinity out of programs.
+"""Removal of minus infinity from programs.
 
-A mask is written where(mask, x, -inf), and minus infinity has no value in a finite field. What
-consumes it makes a number of it again: exp(where(mask, x, -inf)) is exp(x) times the 0/1 mask, and
+A mask is written where(mask, x, -inf), and minus infinity has no value in a finite field. Its
+consumers turn it into a number again: exp(where(mask, x, -inf)) is exp(x) times the 0/1 mask, and
 so for sigmoid and relu. So masks move through sums, positive factors and casts to their consumer
 and become a factor there. A maximum over where(mask, x, -inf) stays: it is a running maximum that
 the removal of free shifts takes away. Anything else that minus infinity reaches is refused.

@@ -1,4 +1,4 @@
-"""Builds a program again with some nodes made otherwise."""
+"""A copy of a program with some nodes replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds a block graph again, section by section, with some nodes made otherwise."""
+"""A copy of a block graph, section by section, with some nodes replaced."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Splits a dimension in two, so that blocks can share out a reduction and a second kernel end it.
+"""Splitting of a dimension, so that blocks share a reduction and a second kernel combines it.
 
-Dimension d of size D becomes ``d_part`` (the outer one, of ``parts`` points) and ``d`` (the inner
-one, of D / parts points): every index d becomes ``d_part * (D / parts) + d``, and every reduction
-over d goes over both. Inputs and outputs keep their names and shapes, so a µGraph of the new
-program implements the old one. This is split-K of products and split-KV of attention.
+Dimension d of size D becomes ``d_part`` (the outer one, with one point per split) and ``d`` (the
+inner one, of D / splits points): every index d becomes ``d_part * (D / splits) + d``, and every
+reduction over d goes over both. Inputs and outputs keep their names and shapes, so a µGraph of the
+new program implements the old one. This is split-K of matmuls and split-KV of attention.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Numbers of values: equal numbers, equal formulas.
+"""Value numbering: equal numbers mean equal formulas.
 
-A value that several loops or kernels compute again has one number. What does not change a value is
-not seen: casts, the order of commuting operands, how a product is put together and what constants
-it has, factors inside or outside of a sum that they do not vary along, sums of sums, and that a sum
-was gathered over the iterations of a loop.
+A value that several loops or kernels compute again has one number. Differences that do not change a
+value are ignored: casts, the order of commuting operands, how a product is associated and its
+constants, factors inside or outside of a sum that they do not vary along, sums of sums, and that a
+sum was accumulated over the iterations of a loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading text that a user names: no more of it than can be a program."""
+"""Reading of text files that a user names, up to the size that a program can have."""
 
 from __future__ import annotations
 

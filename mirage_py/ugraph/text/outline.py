@@ -1,4 +1,4 @@
-"""A µGraph as nested boxes with lines of text: what its pictures draw."""
+"""A µGraph as nested boxes with lines of text, for pictures."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Programs and µGraphs as text; mirage_py.ugraph.text.text_form reads it back and describes the
-form.
-"""
+"""Printing of programs and µGraphs in the text form (mirage_py.ugraph.text.text_form)."""
 
 from __future__ import annotations
 

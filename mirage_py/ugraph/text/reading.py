@@ -1,4 +1,4 @@
-"""From the parse tree of a text form to programs and µGraphs."""
+"""Conversion of the parse tree of a text form to programs and µGraphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A µGraph as an SVG picture that needs no other program: boxes in boxes, one line a node."""
+"""A µGraph as a self-contained SVG picture: nested boxes, one line per node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where two values over a field differ."""
+"""The first differences between two values over a field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integer inputs that are positions: labels of tokens, ends of sequences.
+"""Integer inputs that are positions, such as token labels and ends of sequences.
 
 What is compared with an index means something only in the index's range. Drawn from elsewhere, no
 label would ever be met, and a kernel that ignores them would pass.

@@ -1,7 +1,7 @@
-"""Random inputs at real sizes that exist only where they are read.
+"""Lazy random inputs at real sizes: elements are computed when they are read.
 
 Evaluating a few blocks reads a small part of the inputs. An element is a keyed function of its
-place, so it is the same for everyone who reads it, and what nobody reads is never made.
+position, so every reader sees the same value, and elements that nobody reads are never computed.
 """
 
 from __future__ import annotations

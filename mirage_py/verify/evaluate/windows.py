@@ -1,4 +1,4 @@
-"""Cutting a program's outputs into windows that are small enough to be evaluated at once."""
+"""Windows of a program's outputs that are small enough to be evaluated at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""How much it costs to evaluate a program or a block graph, before it is done.
+"""Estimated cost of evaluating a program or a block graph.
 
-In element operations; a product of a contraction counts as a fraction of one, because it runs as a
-matrix product. What its operands cost beside is counted where it matters: with few rows it is all.
+The unit is one element operation; a multiplication in a contraction counts as a fraction of one,
+because it runs as a matmul. The cost of its operands is added where it matters: with few rows it is
+all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How likely it is that the field test accepts a wrong µGraph, where that can be proven.
+"""A proven bound on the probability that the field test accepts a wrong µGraph.
 
 Take exp, sqrt, log and the like for unknown functions
 (mirage_py.verify.field_test.unknown_functions). Then program and µGraph are rational functions of

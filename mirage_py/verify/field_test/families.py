@@ -1,7 +1,7 @@
 """The field test for many families of one program.
 
 Families over a split program share the comparison of the two programs, which costs more than the
-test of a family: it is made once for each split program.
+test of a family: it is done once for each split program.
 """
 
 from __future__ import annotations

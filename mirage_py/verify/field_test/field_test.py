@@ -1,5 +1,4 @@
-"""The first tier: program and µGraph are evaluated over finite fields on random inputs and
-compared.
+"""The field test, the first tier: program and µGraph over finite fields on random inputs.
 
 Source: Mirage (OSDI 2025), section on probabilistic equivalence verification; see
 docs/explanation/verification.md for what it guarantees.

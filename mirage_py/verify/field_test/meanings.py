@@ -1,8 +1,8 @@
-"""How the field test treats the functions of a program and of its µGraph, and on which paths.
+"""The treatment of each function in the field test, and the paths that leave the LAX fragment.
 
 The theorem for exponentials (Mirage, OSDI 2025) is about sums, products, quotients and at most one
-exponential on each path from an input to an output (LAX programs). Nothing here is restricted to
-these; this says where a program leaves them, and what stands for what it has there instead.
+exponential on each path from an input to an output (LAX programs). The field test is not restricted
+to these; this module says where a program leaves them, and what is evaluated there instead.
 """
 
 from __future__ import annotations

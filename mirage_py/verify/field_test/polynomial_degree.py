@@ -1,9 +1,8 @@
-"""How large the rational functions are that mirage_py.verify.field_test.unknown_functions
-evaluates.
+"""Degrees of the rational functions that mirage_py.verify.field_test.unknown_functions evaluates.
 
-Run over this meaning a program or µGraph yields, instead of numbers, bounds of the degrees of
-numerator and denominator, in the variables of that evaluation: inputs, values of unknown functions,
-and shifts.
+Evaluated over this meaning, a program or µGraph yields, instead of numbers, bounds on the degrees
+of numerator and denominator, in the variables of that evaluation: inputs, values of unknown
+functions, and shifts.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Whether two programs compute the same, over finite fields.
+"""Equivalence test of two programs over finite fields.
 
 Inputs are matched by name, outputs by name or else by position; names of dimensions do not matter.
-Both are evaluated at small sizes, whole, and at the real sizes: at random elements of each output,
-and in every piece that their conditions cut it into (see ``pieces``). The real sizes decide, if
-they are tested in full: a constant that stands for a size (a sum divided by 4096) is right at them
-only.
+Both are evaluated at small sizes, completely, and at the real sizes: at random elements of each
+output, and in every piece that their conditions divide it into (see ``pieces``). The real sizes
+decide, if they are tested in full: a constant that stands for a size (a sum divided by 4096) is
+right at them only.
 
 Source: Mirage (OSDI 2025), section on probabilistic equivalence verification.
 """

@@ -1,8 +1,9 @@
-"""Where a value loses what is behind its point, or leaves the range of its type.
+"""The check that casts to integers lose no fraction and leave no value out of range.
 
-A field has neither: there a cast and a store change nothing. Between floating-point types that is
-right but for rounding, which the float gate judges. To an integer type or a truth value it is right
-only for whole numbers that fit, so these are the only ones allowed.
+A finite field has neither fractions nor ranges: a cast and a store change nothing in it. Between
+floating-point types that is right except for rounding, which the numerical check covers. To an
+integer type or a truth value it is right only for whole numbers that fit, so only these are
+allowed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Program and µGraph, or two programs, over the real numbers on structured inputs.
+"""The real-number test: program and µGraph, or two programs, on structured inputs.
 
 A finite field has no order, no domain of a function, and on random inputs no zero and no tie. Here
-are the real ones: what divides by zero or takes the log of -1 is undefined and makes undefined what
-is computed from it, a selection takes one branch, a comparison of equal values is a tie. A µGraph
-has to have a value wherever the program has one, and the same. Values are intervals
-(mirage_py.verify.intervals.intervals): where rounding leaves open what is true, nothing is
-compared, and a right µGraph is never refused.
+these are real: a division by zero or the log of -1 is undefined and makes everything computed from
+it undefined, a selection takes one branch, a comparison of equal values is a tie. A µGraph must
+have a value wherever the program has one, and the same value. Values are intervals
+(mirage_py.verify.intervals.intervals): where rounding leaves the answer open, nothing is compared,
+so a right µGraph is never refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Inputs on which a condition of the program is a tie, solved for where no draw would meet it.
+"""Inputs on which a condition of the program is a tie, solved for where no random draw has one.
 
-A guard of x / n is false where n is 0: for n = sum(w - 2) that takes numbers that add up to just as
-much. So one element of an input is moved by as much as brings both sides together, taking the
-difference for a linear function of it. Where it is none, these are inputs like any others.
+A guard of x / n is false where n is 0: for n = sum(w - 2) that takes numbers whose sum is exactly
+right. So one element of an input is moved by the amount that makes both sides equal, taking the
+difference for a linear function of it. Where it is not linear, these are inputs like any others.
 """
 
 from __future__ import annotations

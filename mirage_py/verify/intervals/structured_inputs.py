@@ -1,10 +1,10 @@
-"""Inputs that random ones never are: zeros, ties, small whole numbers, masks that leave nothing.
+"""Structured inputs, which random ones never are: zeros, ties, small whole numbers, empty masks.
 
-Of random numbers no two are equal and none is 0, so that `>` and `>=`, a guarded division and one
-without its guard, cannot be told apart on them. Each draw gives every input a style; in the first
-draws all inputs have the same one, and so are equal to each other, in the others each has its own.
-All numbers have few bits: what is computed from them is often exact, and ties stay ties. In every
-second of the others a comparison of the program is made a tie
+Of random numbers no two are equal and none is 0, so that `>` and `>=`, or a guarded division and
+one without its guard, cannot be told apart on them. Each draw gives every input a style; in the
+first draws all inputs have the same one, and so are equal to each other, in the others each has its
+own. All numbers have few bits: what is computed from them is often exact, and ties stay ties. In
+every second of the others a comparison of the program is made a tie
 (mirage_py.verify.intervals.solved_ties).
 """
 

@@ -1,12 +1,12 @@
-"""How an elementwise operator carries the errors of its operands on to its result.
+"""Propagation of operand errors through an elementwise operator.
 
 An error is a spread, and four of them are allowed in the end. Where an operator bends within four
 spreads of its operand, as silu does at a sum whose sign is a matter of rounding, one spread does
-not tell what four do: the operator is evaluated there too, and a quarter of that counts where it is
-more. For the same reason a product has the product of both errors besides.
+not tell what four do: the operator is evaluated there too, and a quarter of that counts if it is
+more. For the same reason the error of a product includes the product of both errors.
 
-A value that overflowed is infinite for sure where its error is 0; where that is infinite too it may
-as well be 0.
+A value that overflowed is surely infinite if its error is 0; if the error is infinite too, the
+value may as well be 0.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the numerical check of a plan has seen, input set by input set, and whether that is enough.
+"""Strength of a numerical check: how much it compared, input set by input set.
 
-An element says something where rounding may move it by less than it is, or than the elements of
-its row are in the mean. A set in which less than half of the elements that were evaluated do so is
-weak. A plan that was compared on weak sets only, or else on zeros, was not checked.
+An element is significant where rounding may move it by less than its size, or than the mean size of
+the elements of its row. A set in which less than half of the evaluated elements are significant is
+weak. A plan that was compared on weak sets only, or on zeros only, was not checked.
 """
 
 from __future__ import annotations

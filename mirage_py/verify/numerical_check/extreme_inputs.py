@@ -1,6 +1,6 @@
-"""Input sets with a structure of their own: outliers, far means, masks, ties, what is subtracted.
+"""Input sets with a structure of their own: outliers, far means, masks, ties, close differences.
 
-What each is for is said in mirage_py.verify.numerical_check.input_sets.
+The purpose of each is in mirage_py.verify.numerical_check.input_sets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One output of a kernel against its reference: which elements must agree, and how closely."""
+"""Comparison of one kernel output with its reference: elements that must agree, and tolerances."""
 
 from __future__ import annotations
 

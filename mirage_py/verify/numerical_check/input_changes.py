@@ -1,7 +1,7 @@
-"""How an input set departs from random numbers: each element times a factor, plus a shift.
+"""Changes that turn random numbers into an input set: a factor and a shift for each element.
 
 Factors and shifts are broadcast to the tensor, so that a change of a large tensor takes no memory
-and a part of it can be made where a part is read.
+and can be computed for a part of the tensor where that part is read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What inputs are for: data, weights, gains, what roots are taken of, what is added to logits."""
+"""Roles of inputs: data, weights, gains, arguments of roots, terms added to logits."""
 
 from __future__ import annotations
 

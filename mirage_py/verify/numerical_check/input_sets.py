@@ -1,4 +1,4 @@
-"""Inputs that a kernel is run on: random ones and ugly ones.
+"""Input sets on which a kernel is run: random ones and adversarial ones.
 
 random         standard normal; inputs that are the second operand of a matrix product over n
                terms are divided by sqrt(n), so that results keep their size

@@ -1,13 +1,13 @@
-"""The third tier: a kernel's results against float64, on random and on ugly inputs.
+"""The numerical check, the third tier: a kernel against float64, on random and adversarial inputs.
 
 A result passes if every element is as close as rounding can explain, and all of them together are
-no farther than twice what eager PyTorch gets. How far rounding can take a result is worked out for
-the very inputs (mirage_py.verify.numerical_check.rounding_error), so that a difference of large
-numbers is not held to the accuracy of a plain product.
+no farther than twice what eager PyTorch gets. How far rounding can take a result is computed for
+these very inputs (mirage_py.verify.numerical_check.rounding_error), so that a difference of large
+numbers is not held to the accuracy of a plain matmul.
 
 Values that are not finite: where the reference is not, or exceeds the output's type, the result
-must not be finite either; it makes no difference which of NaN and the infinities it is. Where the
-reference is finite the result must be. Within rounding of the type's largest value both are right.
+must not be finite either; NaN and the infinities count as equal. Where the reference is finite the
+result must be. Within rounding of the type's largest value both are right.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Numbers together with how far a correct kernel may be off: a running error analysis.
+"""A running error analysis: numbers with the error that a correct kernel may have.
 
-A kernel computes in float32, rounds the computed operands of a matrix product to the inputs' half
-type, and rounds its results. Each value carries the size of the error that this makes, propagated
-through every operator by evaluating it at both ends of its operands' errors
+A kernel computes in float32, rounds the computed operands of a matmul to the half type of the
+inputs, and rounds its results. Each value carries the size of the error that this causes,
+propagated through every operator by evaluating it at both ends of its operands' errors
 (mirage_py.verify.numerical_check.carried_error). So a value that is the small difference of large
 ones, or the exp of a large one, has the large error that any order of evaluation gives it.
 

@@ -1,4 +1,4 @@
-"""The pieces of a program's outputs, as points that blocks of a µGraph can be looked up by."""
+"""Pieces of a program's outputs, as points by which blocks of a µGraph are looked up."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The cells that the conditions of a program cut its iteration space into, at the real sizes.
+"""Cells: the regions into which conditions divide a program's iteration space, at the real sizes.
 
 Conditions are the comparisons of masks. In one cell each of them holds everywhere or nowhere. Where
 an output's own dimensions are divided, the first and the last value of the quotient and of the
-remainder are conditions too, so that ends of quotients have cells; what is summed over is evaluated
-whole and needs none.
+remainder are conditions too, so that ends of quotients have cells; reduced dimensions are evaluated
+completely and need none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Two programs at some elements of an output, at their real sizes.
+"""Evaluation of two programs at some elements of an output, at their real sizes.
 
-Rows and columns of large tensors are evaluated together where that is affordable, and a part of
-them at a time where it is not. Reductions run over everything.
+Rows and columns of large tensors are evaluated together where that is affordable, and in portions
+where it is not. Reductions run over everything.
 """
 
 from __future__ import annotations

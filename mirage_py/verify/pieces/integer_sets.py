@@ -1,4 +1,4 @@
-"""Sets of integer points, exactly: the only module that knows isl.
+"""Exact sets of integer points; the only module that uses isl.
 
 A set has coordinates in an order, each with a name. Expressions may divide (``//`` and ``%`` by a
 positive number), so every border, stride and quotient of an index expression has a set. isl counts

@@ -1,4 +1,4 @@
-"""Two programs in every piece that their conditions cut the outputs into, at the real sizes."""
+"""The piece test: two programs in every piece that conditions divide the outputs into."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The pieces of an output, at the real sizes, on each of which two sides compute alike.
+"""Pieces: regions of an output, at the real sizes, in each of which two sides compute alike.
 
-A side is a program or the kernels of a µGraph. Its conditions cut its iteration space into cells
-(see ``cells``). A cell is reached by some elements of the output and by others not; and where both
-sides read a tensor, what one reads in one cell and the other in another one is read for some
-elements only. The sets of these elements, projections of integer sets, cut the output into pieces:
+A side is a program or the kernels of a µGraph. Its conditions divide its iteration space into cells
+(see ``cells``). A cell is reached by some elements of the output and not by others; and where both
+sides read a tensor, what one reads in one cell and the other in another is read for some elements
+only. The sets of these elements, projections of integer sets, divide the output into pieces:
 elements of one piece pass through the same cells, and reads agree for all of them or for none. A
-difference that conditions make is therefore one in the whole of some piece.
+difference that conditions cause therefore shows in all of some piece.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""What rounding makes of a family, before anything is emitted: is it as accurate as its program?
+"""The float screen: drops families that are less accurate than their program, before code is
+emitted.
 
 The laws are true of numbers and say nothing of rounding. sum(x^2) - n m^2 is a sum of squares of
-differences and loses all of its digits where the mean m is far from zero; exp(a) / exp(b) is
-exp(a - b) and overflows at 89. So every family is evaluated in float32 at small sizes, on inputs
-with a structure, beside its program in float32 and in float64. It is dropped where it is not finite
-and the program is, or where its error is a multiple of the program's own. The program as it is
-written passes: it is what errors are held against.
+differences and loses all of its digits where the mean m is far from zero; exp(a) / exp(b) is exp(a
+- b) and overflows at 89. So every family is evaluated in float32 at small sizes, on structured
+inputs, next to its program in float32 and in float64. It is dropped if it is not finite where the
+program is, or if its error is a multiple of the program's own. The program as it is written passes:
+it is what errors are compared with.
 
-Where a program compares, both are evaluated with results rounded up or down at random, too. What
-is a tie because both sides are made of one number stays a tie in the program; in a family that
-computes that number twice, rounding decides. A tie of numbers that the program itself computes
-apart is decided by rounding there as well, and either answer will do.
+If a program has comparisons, both are also evaluated with results rounded up or down at random. A
+tie whose sides are computed from one number stays a tie in the program; in a family that computes
+that number twice, rounding decides. A tie of numbers that the program itself computes separately is
+decided by rounding there as well, and either answer is accepted.
 """
 
 from __future__ import annotations

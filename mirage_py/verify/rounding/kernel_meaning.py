@@ -1,4 +1,4 @@
-"""float32 arithmetic as kernels do it, and float64 beside it, on many sets of inputs at once."""
+"""float32 arithmetic as in kernels, together with float64, on many sets of inputs at once."""
 
 from __future__ import annotations
 

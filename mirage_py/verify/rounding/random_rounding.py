@@ -1,4 +1,4 @@
-"""float32 arithmetic that rounds up or down at random: what rounding decides comes out both ways.
+"""float32 arithmetic that rounds up or down at random, which exposes results that rounding decides.
 
 Source: J. Vignes, A stochastic arithmetic for reliable scientific computation, Mathematics and
 Computers in Simulation 35 (1993).

@@ -1,4 +1,4 @@
-"""Small inputs that rounding and overflow show on, for the float screen.
+"""Small inputs that expose rounding and overflow, for the float screen.
 
 far_NAME     one input lies so far from zero that its type just keeps how it varies
 logits_high  sums of products are about 110, and so is what no product is made of: exponentials of

@@ -1,4 +1,4 @@
-"""Which blocks of a µGraph to compare with its program, and the points that they complete."""
+"""Selection of the blocks of a µGraph to compare with its program, and the points they complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which blocks of which kernels a few blocks of one kernel depend on, and running only those."""
+"""Execution of a few blocks of one kernel, with only those blocks that they depend on."""
 
 from __future__ import annotations
 

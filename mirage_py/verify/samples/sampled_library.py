@@ -1,7 +1,7 @@
 """The part of a library call that a few blocks of other kernels depend on.
 
-Rows and columns of a product need rows of one operand and columns of the other: a window of it
-costs little where the whole would take minutes.
+Rows and columns of a matmul need rows of one operand and columns of the other: a window of it costs
+little where the whole result would take minutes.
 """
 
 from __future__ import annotations

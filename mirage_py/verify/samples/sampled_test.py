@@ -1,9 +1,8 @@
-"""The first tier again, at the real sizes: some blocks of the µGraph against the same part of the
-program.
+"""The field test at the real sizes: some blocks of the µGraph against that part of the program.
 
 The small sizes show that the algebra is right; this shows that the instance is: its tiles, its
 tails, its offsets, the constants that stand for sizes. The blocks are the first, the last and
-random ones, and those that hold points of the pieces that conditions cut the outputs into (see
+random ones, and those with points of the pieces that conditions divide the outputs into (see
 ``pieces``).
 """
 

@@ -1,7 +1,8 @@
-"""Puts maxima into programs, so that float64 can evaluate them: removal of free shifts, undone.
+"""Maxima for exponentials, so that float64 can evaluate a program: the inverse of ``shift_free``.
 
 exp(x) / sum(exp(x)) overflows for x above 709. Where the scale of an exp cancels in every output,
-exp(x - max(x)) is as good, and cannot overflow. The log of a sum of exps has the maximum added.
+exp(x - max(x)) gives the same result and cannot overflow. The log of a sum of exps has the maximum
+added.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Puts programs in the shift-free form: exp(x - max(x)) / sum(exp(x - max(x))) loses its maximum.
+"""The shift-free form of programs: exp(x - max(x)) / sum(exp(x - max(x))) loses its maximum.
 
-What is subtracted inside an exponential is a free shift when no output depends on it. That is
-tested, not matched: the value is replaced by an independent random one, twice, and the outputs must
-stay the same in the field. So every spelling of a safe softmax becomes the same program, and the
-emitted kernel chooses its own shift. A maximum that matters stays. Where a log gives the shift back
-its uses behind the log go too: max(x) + log(sum(exp(x - max(x)))) becomes log(sum(exp(x))).
+What is subtracted inside an exponential is a free shift if no output depends on it. That is tested,
+not matched: the value is replaced by an independent random one, twice, and the outputs must stay
+the same in the field. So every spelling of a safe softmax becomes the same program, and the emitted
+kernel chooses its own shift. A maximum that matters stays. Where a log gives the shift back, its
+uses after the log go too: max(x) + log(sum(exp(x - max(x)))) becomes log(sum(exp(x))).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Index expressions that are sums of multiples of dimensions."""
+"""Affine index expressions: sums of multiples of dimensions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions on indices at other sizes.
+"""Conditions on indices, transferred to other sizes.
 
 s <= t + 3840 with 256 values of t and 4096 of s masks a corner; with 5 and 11 values another offset
 masks the same corner. A condition puts a border through the box of its dimensions. The border stays

@@ -1,4 +1,4 @@
-"""Small sizes for two programs at once, so that their inputs still have equal shapes.
+"""Joint small sizes for two programs, under which their inputs still have equal shapes.
 
 The programs name their dimensions as they like. What ties them together are the tensors: an axis
 that both read by one dimension ties the two dimensions; an axis that both read as the same mixed

@@ -1,8 +1,8 @@
-"""The same program at other sizes.
+"""A program at other sizes, with the same meaning of its indices.
 
-Equality that comes from algebra holds at every size, and small ones are cheap to test at. What must
-not change is the meaning of indices: a dimension may take any size unless an index divides it (h //
-4, e % n) or a result is laid out by it in a way that is not a plain mixed radix.
+Equality that comes from algebra holds at every size, and small ones are cheap to test at. A
+dimension may take any size unless an index divides it (h // 4, e % n) or a result is laid out by it
+in a way that is not a plain mixed radix.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Small sizes and small tiles that tell things apart which are different."""
+"""Small sizes and small tiles at which different things have different extents."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Dimensions that must have equal sizes because a library call reads or writes whole tensors.
+"""Tied dimensions: they must have equal sizes because a library call uses whole tensors.
 
-A library call knows axes, not dimensions: in (silu(x @ wg) * (x @ wu)) @ wd + x the input is read
-as x[m, k] by the products and as x[m, n] by the addition, and a library's product takes all of its
-columns. At other sizes k and n have to agree, or the product would take columns that are none of
-its own.
+A library call has axes, not dimensions: in (silu(x @ wg) * (x @ wu)) @ wd + x the input is read as
+x[m, k] by the matmuls and as x[m, n] by the addition, and a library matmul takes all of its
+columns. At other sizes k and n have to agree, or the matmul would take columns that are not its
+own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Forms of attention: a product, an exponential of it, and a product and a sum of that."""
+"""Patterns of attention: a matmul, an exponential of it, and a matmul and a sum of that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All nodes of a µGraph as one graph: what flows where, through memory and from kernel to kernel.
+"""Data flow of a whole µGraph as one graph, through memory and from kernel to kernel.
 
 Sets of nodes are integers with a bit for each member.
 """

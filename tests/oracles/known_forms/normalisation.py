@@ -1,4 +1,4 @@
-"""Forms of a product of something that is divided by a function of a sum over the same dimension.
+"""Patterns of a matmul of something that is divided by a function of a sum over the same dimension.
 
 RMSNorm before a linear layer is one such program, the weights of a softmax before the values are
 another one.

@@ -1,4 +1,4 @@
-"""Forms of several products: side by side, one after the other, and their shares in memory."""
+"""Patterns of several matmuls: fused horizontally, chained, and slices of one tensor in memory."""
 
 from __future__ import annotations
 

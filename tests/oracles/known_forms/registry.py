@@ -1,4 +1,4 @@
-"""The names of the forms, a sentence for each, and the test of their structure."""
+"""The registry of pattern names: a sentence for each, and the test of its structure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms in which blocks share out a reduction, or a library makes a product."""
+"""Patterns of split reductions and of library matmuls."""
 
 from __future__ import annotations
 

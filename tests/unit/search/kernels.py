@@ -1,4 +1,4 @@
-"""Searches whose results several files of tests look at, and questions about their kernels."""
+"""Searches whose results several test files use, and questions about their kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the laws lead to, and that they do not lead to what differs."""
+"""Equalities that the laws lead to, and unequal terms that they do not join."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derivations from outside: what would hang, crash or flood a reader is refused in a few words."""
+"""Untrusted derivations: documents that would hang, crash or flood a reader are refused briefly."""
 
 from __future__ import annotations
 

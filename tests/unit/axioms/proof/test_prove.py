@@ -1,4 +1,4 @@
-"""The proof tier on what the search finds: which families have a derivation and which have not."""
+"""The proof tier on results of the search: families with a derivation, and families without."""
 
 from __future__ import annotations
 

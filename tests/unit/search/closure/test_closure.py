@@ -1,4 +1,4 @@
-"""The closure loses nothing: compared with a closure that asks no class table."""
+"""The closure loses nothing: compared with a closure without a class table."""
 
 from __future__ import annotations
 

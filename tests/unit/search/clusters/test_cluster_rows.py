@@ -1,4 +1,4 @@
-"""Kernels that hold rows, with the rows shared by the blocks of a cluster."""
+"""Kernels that hold rows, with each row shared by the blocks of a cluster."""
 
 from __future__ import annotations
 

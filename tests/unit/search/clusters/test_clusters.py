@@ -1,4 +1,4 @@
-"""Families whose parts come together in clusters: found, and verified like all others."""
+"""Families whose splits are combined in clusters: found, and verified like all others."""
 
 from __future__ import annotations
 

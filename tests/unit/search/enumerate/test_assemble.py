@@ -1,4 +1,4 @@
-"""Kernels put together: names, types and layouts of what lies between them, and every output."""
+"""Assembled µGraphs: names, types and layouts of intermediates, and every output."""
 
 from __future__ import annotations
 

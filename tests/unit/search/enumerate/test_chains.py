@@ -1,4 +1,4 @@
-"""Two kernels: what the first hands over, and what the second does with it."""
+"""Two kernels: the values that the first one stores, and the use that the second makes of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel may store for another: the two rules of dominance, and what they must not drop."""
+"""Intermediates: the two rules of dominance, and values that they must not drop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search is its jobs, wherever and in whatever order they run, and it repeats itself."""
+"""Jobs: the result does not depend on where and in which order they run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search goes on where its journal ends, and takes nothing from one that is not its own."""
+"""A search continues where its journal ends, and reads no journal of another search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A journal takes a search up where it was killed, and takes nothing else up."""
+"""A killed search resumes from its journal; a damaged journal is refused."""
 
 from __future__ import annotations
 

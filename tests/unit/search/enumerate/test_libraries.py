@@ -1,4 +1,4 @@
-"""Which products a library can make: how operands and results lie in memory."""
+"""Library matmuls: the layouts that operands and results may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which launch options of large products come first: descriptors in Triton, warps in CUDA."""
+"""Launch options of large matmuls: descriptors in Triton and warps in CUDA come first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search reports, what it does when there is nothing to find, and that it repeats itself."""
+"""Reports of a search, searches that find nothing, and reproducibility."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shifts under logarithms: what a log takes out of an exponential is added again behind it."""
+"""Shifts under logarithms: a shift that a log takes out is added again after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernels that people write by hand look like, and that the search finds them."""
+"""Structures of kernels that people write by hand, found by the search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums over parts by atomic additions: only where nothing follows them, and no exponential."""
+"""Sums over splits by atomic additions: only if nothing follows them, and no exponential."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forms that people write by hand are found, told apart by structure; and each can be missing.
+"""Hand-written forms are found, recognised by structure; and each can be missing.
 
 For the six programs of the Mirage paper the claim is tested twice: by the name of the form, and by
 the operators of the kernels written out.

@@ -1,4 +1,4 @@
-"""Launch options: which kernels start early."""
+"""Launch options: the kernels that use programmatic dependent launch."""
 
 from __future__ import annotations
 

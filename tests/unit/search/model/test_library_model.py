@@ -1,4 +1,4 @@
-"""What library calls are predicted to cost."""
+"""Predicted costs of library calls."""
 
 from __future__ import annotations
 

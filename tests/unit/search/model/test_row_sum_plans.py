@@ -1,4 +1,4 @@
-"""Kernels whose warps that fetch may sum up rows: launches, and what the model makes of it."""
+"""Row reduction in the producer warps: launch options, and their prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a product is shared out among warps: as Triton's texts show it."""
+"""Partitioning of a matmul among warps, as seen in Triton's output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seats for every kind of plan."""
+"""Quotas for every kind of plan."""
 
 from __future__ import annotations
 

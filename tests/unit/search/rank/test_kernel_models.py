@@ -1,4 +1,4 @@
-"""What is looked up once is what it would be if it were not."""
+"""Cached measurements equal those computed anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan that is there already is predicted as the search predicted it."""
+"""An existing plan is predicted as the search predicted it."""
 
 from __future__ import annotations
 

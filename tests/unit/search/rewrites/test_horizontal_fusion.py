@@ -1,4 +1,4 @@
-"""Products of different widths in one kernel, and families of outputs apart."""
+"""Matmuls of different widths in one kernel, and families of independent outputs."""
 
 from __future__ import annotations
 

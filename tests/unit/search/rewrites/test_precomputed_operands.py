@@ -1,4 +1,4 @@
-"""Operands of products made by kernels in front of what is found for the rest."""
+"""Operands of matmuls computed by kernels of their own, before those of the rest."""
 
 from __future__ import annotations
 

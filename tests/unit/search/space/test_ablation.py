@@ -1,4 +1,4 @@
-"""The search with parts of it taken away: it finds the same, and looks at more."""
+"""The search with single techniques turned off: it finds the same, and looks at more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of parts: which dimensions are split, and what is tried for them."""
+"""Numbers of splits: the dimensions that are split, and the numbers that are tried."""
 
 from __future__ import annotations
 

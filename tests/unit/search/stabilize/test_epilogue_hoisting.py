@@ -1,4 +1,4 @@
-"""What a reader would make of a stored value and numbers is made where it is stored."""
+"""Epilogue hoisting: a function of a stored value and numbers is computed where it is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a softmax stored as averages in half precision: still the same function, and safe."""
+"""Partial results of a softmax stored as averages in half precision: same function, no overflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shifts of exponentials: where they go, where they must not, and that they are free."""
+"""Shifts of exponentials: where they are applied, where they must not be, and their freedom."""
 
 from __future__ import annotations
 

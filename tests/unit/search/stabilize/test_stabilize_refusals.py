@@ -1,4 +1,4 @@
-"""Kernel graphs that leave an exponential to overflow: nothing is shifted, and that is said."""
+"""Kernel graphs in which an exponential can overflow: nothing is shifted, and that is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that bring parts together: values for each thread, and shapes of a tile."""
+"""Combine kernels: values per thread, and shapes of a tile."""
 
 from __future__ import annotations
 

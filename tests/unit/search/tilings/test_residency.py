@@ -1,4 +1,4 @@
-"""What a kernel finds in the L2."""
+"""L2 residency of a kernel's inputs."""
 
 from __future__ import annotations
 

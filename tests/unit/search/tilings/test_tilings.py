@@ -1,4 +1,4 @@
-"""How many tilings of a kernel are looked at."""
+"""The number of tilings of a kernel that are considered."""
 
 from __future__ import annotations
 

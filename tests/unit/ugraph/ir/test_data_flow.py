@@ -1,4 +1,4 @@
-"""Who reads a node, and what it needs."""
+"""The users of a node, and the nodes that it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scales of products that move into an operand."""
+"""Scales of matmuls that move into an operand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which casts lose what a program computes with, and which are on the way of data."""
+"""Casts that lose what a program computes with, and casts on the way of data."""
 
 from __future__ import annotations
 

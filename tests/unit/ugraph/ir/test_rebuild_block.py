@@ -1,4 +1,4 @@
-"""Block graphs that are built again: sections, positions, what nothing reads."""
+"""Rebuilt block graphs: sections, positions, unused nodes."""
 
 from __future__ import annotations
 

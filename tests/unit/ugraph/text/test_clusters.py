@@ -1,4 +1,4 @@
-"""Axes of a cluster in the IR: forms, rules, and what the interpreters make of them."""
+"""Axes of a cluster in the IR: forms, rules, and their interpretation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How reports write down the tiles of a plan."""
+"""The tiles of a plan as reports print them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A µGraph has a value wherever its program has one: roots, divisions behind guards, ties."""
+"""A µGraph has a value wherever its program has one: roots, guarded divisions, ties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the error bound claims, checked where it can be: in a field that is small enough to err."""
+"""Claims of the error bound, checked in a field that is small enough to err."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many families of one program: the comparison with a split program is made once."""
+"""Many families of one program: the comparison with a split program is done once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands for each function in the field test, and which paths carry exponentials."""
+"""The treatment of each function in the field test, and the paths that carry exponentials."""
 
 from __future__ import annotations
 

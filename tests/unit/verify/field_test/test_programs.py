@@ -1,4 +1,4 @@
-"""Program against program: what is equal, what is not, and where they differ first."""
+"""Program against program: equal ones, different ones, and the first difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate lets correct kernels of every precision through, and wrong ones not."""
+"""The numerical check passes correct kernels of every precision, and no wrong ones."""
 
 from __future__ import annotations
 
