@@ -15,10 +15,13 @@ FOLDERS = (
     "unit/shapes",
     "unit/ugraph",
 )
-# The first two compare with PyTorch; each of the others takes more than five seconds.
+# What compares with PyTorch or compiles, then what takes more than five seconds.
 BUT = (
     "unit/frontend/spec/test_examples.py",
     "unit/frontend/spec/test_large.py",
+    "unit/search/test_footprint.py",
+    "unit/search/test_selections.py",
+    "unit/search/test_side_by_side.py",
     "unit/axioms/test_large_programs.py",
     "unit/axioms/test_proof_attacks.py",
     "unit/axioms/test_proof_check.py",
@@ -26,6 +29,11 @@ BUT = (
     "unit/search/test_draws_with_ties.py",
     "unit/search/test_families.py",
     "unit/search/test_large_programs.py",
+    "unit/search/test_made_operands.py",
+    "unit/search/test_proof.py",
+    "unit/search/test_rank.py",
+    "unit/search/test_stabilize_kernels.py",
+    "unit/search/test_stabilize_logs.py",
 )
 # Without torch there is no torch.compile; it takes seconds to import besides.
 MODULES = ("cupy", "torch", "triton")
