@@ -38,7 +38,7 @@ def goal_fault(goal: Goal, proof: Proof) -> str:
     try:
         Replay(terms, goal.axes, goal.cut, leaf).check(claims, proof.document())
     except RefusedError as error:
-        return str(error)
+        return checker.told(str(error))
     except (LookupError, TypeError, ValueError) as error:
-        return f"cannot be read: {error}"
+        return checker.told(f"cannot be read: {error}")
     return ""

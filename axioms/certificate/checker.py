@@ -30,9 +30,13 @@ def fault_of(program: Json, ugraph: Json, certificate: Json) -> str:
         check.replay.check(check.claims, certificate)
     except (RefusedError, *_ILL_FORMED) as error:
         known = isinstance(error, RefusedError)
-        fault = str(error) if known else f"it cannot be read: {type(error).__name__}: {error}"
-        return (fault if fault.isprintable() else ascii(fault)[1:-1])[:150]
+        return told(str(error) if known else f"it cannot be read: {type(error).__name__}: {error}")
     return ""
+
+
+def told(fault: str) -> str:
+    """What may be shown of a fault, which quotes what others wrote: short and printable."""
+    return (fault if fault.isprintable() else ascii(fault)[1:-1])[:150]
 
 
 def needs_of(program: Json, ugraph: Json, certificate: Json) -> list[str]:

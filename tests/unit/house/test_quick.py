@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from quick import FOLDERS, MODULES, TESTS, Guard, NotQuickError, is_quick, refuse_programs
+from quick import BUT, FOLDERS, MODULES, TESTS, Guard, NotQuickError, is_quick, refuse_programs
 
 FILES = [path for path in sorted(TESTS.rglob("*.py")) if is_quick(path)]
 
@@ -17,11 +17,17 @@ def test_every_folder_has_tests():
         assert list((TESTS / folder).rglob("test_*.py")), folder
 
 
+def test_what_is_left_out_is_there_and_lies_in_a_quick_folder():
+    assert [name for name in BUT if not (TESTS / name).is_file()] == []
+    assert [name for name in BUT if not name.startswith(FOLDERS)] == []
+    assert len(BUT) == len({*BUT})
+
+
 def test_no_quick_test_imports_a_compiler():
     """Inside of functions neither; what is imported indirectly the guard refuses in a quick run."""
     module = rf"(?:{'|'.join(MODULES)})\b"
     imports = re.compile(rf"^ *(?:import|from) {module}|importorskip\(.{module}", re.MULTILINE)
-    texts = {path.name: path.read_text(encoding="utf-8") for path in FILES}
+    texts = {str(path.relative_to(TESTS)): path.read_text(encoding="utf-8") for path in FILES}
     assert [name for name, text in texts.items() if imports.search(text)] == []
     assert imports.search("    import torch\n")
     assert imports.search("x = pytest.importorskip('triton.language')")
