@@ -133,7 +133,7 @@ def forms_of(plan: Plan) -> tuple[str, ...]:
     emitted = [k for k in emit_kernels(plan) if isinstance(k, CudaKernel)]
     pairs = list(zip(blocks, emitted, strict=True))
     found += [form for form, has in IN_KERNEL.items() if any(has(*pair) for pair in pairs)]
-    early = [k.name for k in emitted if k.starts_early]
+    early = [k.name for k in emitted if k.uses_pdl]
     if plan.ugraph.kernels[0].name in early:
         found.append("first kernel starts early")
     if set(early) - {plan.ugraph.kernels[0].name}:

@@ -32,8 +32,8 @@ DEPENDENT_LAUNCH = 90
 class LaunchOrder:
     """How a kernel's start and its neighbours' are tied."""
 
-    starts_early: bool = False
-    lets_next_start: bool = False
+    uses_pdl: bool = False
+    triggers_next: bool = False
 
 
 ALONE = LaunchOrder()
@@ -45,12 +45,12 @@ def launch_orders(plan: Plan) -> tuple[LaunchOrder, ...]:
     The option is without effect where the step before is no block graph: a library call, or a
     tensor that is made zero for this kernel to add to.
     """
-    may = may_start_early(plan.ugraph, waits_first=plan.backend == "cuda")
+    may = can_use_pdl(plan.ugraph, waits_first=plan.backend == "cuda")
     early = [m and o.flag(START) == EARLY for m, o in zip(may, plan.options, strict=True)]
     return tuple(map(LaunchOrder, early, [*early[1:], False]))
 
 
-def may_start_early(ugraph: UGraph, *, waits_first: bool) -> tuple[bool, ...]:
+def can_use_pdl(ugraph: UGraph, *, waits_first: bool) -> tuple[bool, ...]:
     """For each kernel whether it may. ``waits_first``: kernels read nothing before they wait, so
     the first one may too.
     """

@@ -16,7 +16,7 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph
 _NEVER: tuple[frozenset[int], float] = (frozenset(), 0.0)
 
 
-def emptying_masks(block: BlockGraph, section: int, lowest: float = -inf) -> list[Predicate]:
+def tile_skipping_masks(block: BlockGraph, section: int, lowest: float = -inf) -> list[Predicate]:
     """Masks of a loop that leave all of its accumulators as they are where they are false.
 
     ``lowest`` is what a running maximum does not notice. Before it is lowered

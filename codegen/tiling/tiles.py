@@ -68,7 +68,7 @@ class Tiling:
         return tuple(tiles)
 
     @cached_property
-    def _whole_dims_in_dots(self) -> frozenset[str]:
+    def _unsplit_dims_in_dots(self) -> frozenset[str]:
         """Dimensions on a side of a product that tensor cores could take."""
         found: set[str] = set()
         for number, node in enumerate(self.block.nodes):
@@ -121,7 +121,7 @@ class Tiling:
 
     def _pad(self, dim: str, section: int) -> int:
         raw = next_power_of_two(self._raw(dim, section))
-        if raw > 1 and self._is_whole(dim, section) and dim in self._whole_dims_in_dots:
+        if raw > 1 and self._is_whole(dim, section) and dim in self._unsplit_dims_in_dots:
             return max(raw, MIN_DOT_EXTENT)
         return raw
 

@@ -14,7 +14,7 @@ from itertools import product
 from math import inf, prod
 
 from mirage_py.codegen.tiling.mask_bounds import Bound, at_most_zero, conjunction, held, solved
-from mirage_py.codegen.tiling.tile_skipping_masks import emptying_masks
+from mirage_py.codegen.tiling.tile_skipping_masks import tile_skipping_masks
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.ugraph.ir.index import Predicate
 from mirage_py.ugraph.ir.ugraph import BlockGraph
@@ -25,7 +25,7 @@ _MOST_COUNTED = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class LiveRange:
+class UnmaskedRange:
     """Positions of a loop outside of which all tiles are dead: those that are at least every one
     of ``firsts`` and below every one of ``stops``.
     """
@@ -41,22 +41,22 @@ class LiveRange:
         return tuple(dict.fromkeys(d for b in (*self.firsts, *self.stops) for d in b.dims()))
 
 
-def live_range(tiling: Tiling, section: int, lowest: float = -inf) -> LiveRange:
+def unmasked_range(tiling: Tiling, section: int, lowest: float = -inf) -> UnmaskedRange:
     """The positions that the loop of a section has to visit; empty where that is all of them.
 
     ``lowest`` is that of emptying_masks.
     """
     loop = tiling.block.sections[section].loop
     if loop is None:
-        return LiveRange()
+        return UnmaskedRange()
     firsts: list[Bound] = []
     stops: list[Bound] = []
-    for mask in emptying_masks(tiling.block, section, lowest):
+    for mask in tile_skipping_masks(tiling.block, section, lowest):
         for scales, offset in at_most_zero(mask):
             bound = solved(tiling, loop, scales, offset)
             if bound is not None:
                 (stops if scales[loop] > 0 else firsts).append(bound)
-    return LiveRange(tuple(dict.fromkeys(firsts)), tuple(dict.fromkeys(stops)))
+    return UnmaskedRange(tuple(dict.fromkeys(firsts)), tuple(dict.fromkeys(stops)))
 
 
 def mean_iterations(tiling: Tiling, section: int) -> float:
@@ -68,7 +68,7 @@ def mean_iterations(tiling: Tiling, section: int) -> float:
         return 1.0
     tile = tiling.padded(loop, section)
     whole = -(-tiling.program.sizes[loop] // tile)
-    found = live_range(tiling, section, LOWEST_SHIFT)
+    found = unmasked_range(tiling, section, LOWEST_SHIFT)
     axes = [d for d in found.dims() if d in tiling.block.grid_tiles]
     blocks = [tiling.blocks(d) for d in axes]
     if not found or prod(blocks) > _MOST_COUNTED:
@@ -82,7 +82,7 @@ def mean_iterations(tiling: Tiling, section: int) -> float:
 
 def is_uneven(tiling: Tiling) -> bool:
     """Whether masks leave blocks unequal work. The block graph is not lowered yet."""
-    return any(live_range(tiling, n, LOWEST_SHIFT) for n in range(len(tiling.block.sections)))
+    return any(unmasked_range(tiling, n, LOWEST_SHIFT) for n in range(len(tiling.block.sections)))
 
 
 def iterations(tiling: Tiling, section: int) -> Callable[[Mapping[str, int]], int]:
@@ -92,7 +92,7 @@ def iterations(tiling: Tiling, section: int) -> Callable[[Mapping[str, int]], in
     loop = tiling.block.sections[section].loop
     if loop is None:
         return lambda _: 1
-    tile, found = tiling.padded(loop, section), live_range(tiling, section)
+    tile, found = tiling.padded(loop, section), unmasked_range(tiling, section)
     axes = [d for d in found.dims() if d in tiling.block.grid_tiles]
 
     def count(numbers: Mapping[str, int]) -> int:
@@ -109,7 +109,7 @@ def always_iterates(tiling: Tiling, section: int) -> bool:
     many to look at, or sizes not known.
     """
     loop = tiling.block.sections[section].loop
-    found = live_range(tiling, section)
+    found = unmasked_range(tiling, section)
     if loop is None or not found:
         return loop is not None
     axes = [d for d in found.dims() if d in tiling.block.grid_tiles]
@@ -125,7 +125,7 @@ def always_iterates(tiling: Tiling, section: int) -> bool:
 
 
 def _tiles(
-    tiling: Tiling, loop: str, tile: int, found: LiveRange, numbers: Mapping[str, int]
+    tiling: Tiling, loop: str, tile: int, found: UnmaskedRange, numbers: Mapping[str, int]
 ) -> tuple[int, int]:
     """The first tile that a block visits and the one behind the last."""
     ends = {}
@@ -138,7 +138,7 @@ def _tiles(
     return first // tile, -(-stop // tile)
 
 
-def whole_below(tiling: Tiling, section: int) -> tuple[Bound, ...]:
+def unmasked_below(tiling: Tiling, section: int) -> tuple[Bound, ...]:
     """Positions of the section's loop below which all of its masks hold, wherever a block is along
     other dimensions: whole tiles there need no mask. Empty where there is no such range.
     """

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from mirage_py.codegen.lowering.base_two_shifts import BaseTwoShifts
 from mirage_py.codegen.text.writer import CodeWriter
-from mirage_py.codegen.triton.contraction import ContractionText, ValueText, reduced
+from mirage_py.codegen.triton.contraction import ContractionEmitter, ValueText, reduced
 from mirage_py.codegen.triton.tile_text import TileText
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 
-class AccumulatorText:
+class AccumulatorEmitter:
     """Writes the initial value and the update of each accumulator."""
 
     def __init__(
@@ -19,7 +19,7 @@ class AccumulatorText:
         block: BlockGraph,
         names: list[str],
         tiles: TileText,
-        contraction: ContractionText,
+        contraction: ContractionEmitter,
         shifts: BaseTwoShifts,
         deferred: Mapping[int, int],
         value: ValueText,

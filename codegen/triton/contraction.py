@@ -20,7 +20,7 @@ _MATRIX = 2
 ValueText = Callable[[int, Sequence[str], int], str]
 
 
-class ContractionText:
+class ContractionEmitter:
     """Emits sums, maxima and matmuls, masking the padding where it could be seen."""
 
     def __init__(

@@ -16,9 +16,9 @@ from mirage_py.codegen.tiling.dependent_launch import ALONE, LaunchOrder
 from mirage_py.codegen.tiling.descriptors import described_tiles, live_axes
 from mirage_py.codegen.tiling.product_order import text_order
 from mirage_py.codegen.tiling.tiles import Tiling
-from mirage_py.codegen.tiling.unmasked_tiles import live_range
-from mirage_py.codegen.triton.accumulators import AccumulatorText
-from mirage_py.codegen.triton.contraction import ContractionText, reduced
+from mirage_py.codegen.tiling.unmasked_tiles import unmasked_range
+from mirage_py.codegen.triton.accumulators import AccumulatorEmitter
+from mirage_py.codegen.triton.contraction import ContractionEmitter, reduced
 from mirage_py.codegen.triton.expressions import elementwise, product
 from mirage_py.codegen.triton.loop_bounds import loop_bounds, low_name
 from mirage_py.codegen.triton.scalars import Scalar, scalars_of
@@ -79,8 +79,8 @@ class KernelEmitter:
         """``in_base_two`` are the tensors that hold shifts in base 2."""
         self.program = program
         self.order = order
-        self._must_wait = order.starts_early
-        self._is_trigger_due = order.lets_next_start
+        self._must_wait = order.uses_pdl
+        self._is_trigger_due = order.triggers_next
         self.block = typed.block
         self.dtypes = typed.dtypes
         self.tensors = tensors
@@ -98,16 +98,18 @@ class KernelEmitter:
         self.described: dict[str, tuple[int, ...]] = {}
         if not self.is_wide:
             self.described = described_tiles(self.block, self.tiling, tensors, options)
-        self.live = tuple(live_range(self.tiling, n) for n in range(len(self.block.sections)))
+        self.live = tuple(unmasked_range(self.tiling, n) for n in range(len(self.block.sections)))
         self.out = CodeWriter()
         self.tiles = TileText(self.tiling, tensors, options, run_time)
         addressed = [p for p in self.pointers if p not in self.described]
         self.scalars = scalars_of(self.block, addressed, run_time)
         self.names = self._value_names()
         precision = options.flag("precision", "ieee")
-        self.contraction = ContractionText(typed, self.tiling, self.tiles, self._value, precision)
+        self.contraction = ContractionEmitter(
+            typed, self.tiling, self.tiles, self._value, precision
+        )
         self.shifts = BaseTwoShifts(self.block, typed.dtypes, in_base_two)
-        self.accumulators = AccumulatorText(
+        self.accumulators = AccumulatorEmitter(
             self.block,
             self.names,
             self.tiles,
@@ -129,10 +131,10 @@ class KernelEmitter:
         self.out.line(f"def {self.block.name}({', '.join(parameters)}):")
         with self.out.indented():
             self._grid_positions()
-            self._whole_positions()
+            self._unsplit_positions()
             loops = 0
             for number, section in enumerate(self.block.sections):
-                self._whole_again(number, section)
+                self._unsplit_again(number, section)
                 if section.loop is not None:
                     self._wait_for(section.nodes)
                 if section.loop is None:
@@ -245,15 +247,15 @@ class KernelEmitter:
     def _lanes(self, tile: int) -> str:
         return f"tl.arange(0, {tile})" + (".to(tl.int64)" if self.is_wide else "")
 
-    def _whole_positions(self) -> None:
+    def _unsplit_positions(self) -> None:
         """Dimensions that every block sees all of."""
         looped = {s.loop for s in self.block.sections if s.loop is not None}
         used = {d for n in self.block.nodes for d in _mentioned_dims(n)}
         for dim in self.program.dim_names:
             if dim not in looped and dim not in self.block.grid_tiles and dim in used:
-                self._whole_position(dim, 0)
+                self._unsplit_position(dim, 0)
 
-    def _whole_again(self, number: int, section: Section) -> None:
+    def _unsplit_again(self, number: int, section: Section) -> None:
         """Dimensions that other sections loop over, and that this one sees all of."""
         looped = {s.loop for s in self.block.sections if s.loop is not None}
         used = {d for n in section.nodes for d in _mentioned_dims(self.block.nodes[n])}
@@ -263,9 +265,9 @@ class KernelEmitter:
                 if dim in later:
                     # Triton takes a name that a loop gives another shape for one it carries.
                     self.tiles.dim_var[dim] = f"{dim}_whole"
-                self._whole_position(dim, number)
+                self._unsplit_position(dim, number)
 
-    def _whole_position(self, dim: str, section: int) -> None:
+    def _unsplit_position(self, dim: str, section: int) -> None:
         tile = self.tiling.padded(dim, section)
         self.starts[dim] = "0"
         text = self._lanes(tile) if tile > 1 else "0"

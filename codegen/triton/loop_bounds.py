@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from mirage_py.codegen.tiling.mask_bounds import Bound
 from mirage_py.codegen.tiling.tiles import Tiling
-from mirage_py.codegen.tiling.unmasked_tiles import LiveRange
+from mirage_py.codegen.tiling.unmasked_tiles import UnmaskedRange
 
 
 def low_name(var: str) -> str:
@@ -15,7 +15,7 @@ def low_name(var: str) -> str:
 
 
 def loop_bounds(
-    tiling: Tiling, section: int, found: LiveRange, dim_var: Mapping[str, str], size: str = ""
+    tiling: Tiling, section: int, found: UnmaskedRange, dim_var: Mapping[str, str], size: str = ""
 ) -> tuple[str, str]:
     """The first position of a section's loop, a multiple of its tile, and the one it stops before.
 

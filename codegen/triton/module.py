@@ -165,7 +165,7 @@ def _file(
         )
         for name in added:
             out.line(f"{name}.zero_()")
-        early = ", launch_pdl=True" if order.starts_early else ""
+        early = ", launch_pdl=True" if order.uses_pdl else ""
         given = ", ".join([*(_argument(t, text) for t in pointers), *_scalars(text)])
         sizes = run_time_size_lines(ugraph, pointers, text)
         for line in sizes:

@@ -17,7 +17,7 @@ from mirage_py.codegen.tiling.dependent_launch import (
     DEPENDENT_LAUNCH,
     EARLY,
     START,
-    may_start_early,
+    can_use_pdl,
 )
 from mirage_py.codegen.tiling.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS
 from mirage_py.codegen.tiling.tiles import Tiling
@@ -161,7 +161,7 @@ def starting_early(
     """
     if target.capability < DEPENDENT_LAUNCH:
         return options
-    may = may_start_early(ugraph, waits_first=backend == "cuda")
+    may = can_use_pdl(ugraph, waits_first=backend == "cuda")
     return tuple(
         o.with_flag(START, EARLY) if early else o for o, early in zip(options, may, strict=True)
     )

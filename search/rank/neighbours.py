@@ -18,7 +18,7 @@ from mirage_py.codegen.tiling.dependent_launch import (
     DEPENDENT_LAUNCH,
     EARLY,
     START,
-    may_start_early,
+    can_use_pdl,
 )
 from mirage_py.codegen.tiling.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS, described_tiles
 from mirage_py.codegen.tiling.tiles import Tiling
@@ -128,7 +128,7 @@ def _steps(
 def _start(plan: Plan, number: int, target: Target) -> Iterator[LaunchOptions]:
     """A start behind the kernel before, or while that one ends."""
     options = plan.options[number]
-    may = may_start_early(plan.ugraph, waits_first=True)[number]
+    may = can_use_pdl(plan.ugraph, waits_first=True)[number]
     if may and target.capability >= DEPENDENT_LAUNCH:
         yield options.with_flag(START, "" if options.flag(START) else EARLY)
 

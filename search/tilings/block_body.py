@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from functools import cached_property
 
-from mirage_py.codegen.cuda.analysis.row_reductions import beside
+from mirage_py.codegen.cuda.analysis.row_reductions import producer_nodes
 from mirage_py.codegen.tiling.axis_order import axis_order
 from mirage_py.search.tilings.residency import passes_of
 from mirage_py.ugraph.ir.data_flow import reads_of
@@ -61,7 +61,7 @@ class BlockBody:
     @cached_property
     def aside(self) -> frozenset[int]:
         """What the warps that fetch may sum up along rows (``sums producer``)."""
-        return beside(self._block)
+        return producer_nodes(self._block)
 
     @cached_property
     def mask_dims(self) -> tuple[str, ...]:

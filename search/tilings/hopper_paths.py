@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mirage_py.codegen.cuda.analysis.row_reductions import BY_PRODUCER, SUMS, has_row_sums
+from mirage_py.codegen.cuda.analysis.row_reductions import BY_PRODUCER, SUMS, has_row_reductions
 from mirage_py.codegen.cuda.analysis.warp_roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.epilogue.coalesced_stores import IN_ROWS
 from mirage_py.codegen.cuda.epilogue.quad_shuffles import BY_LANES, STORES
@@ -60,17 +60,17 @@ def other_paths(
         yield _turned(options, PRODUCTS, WARPS)
     if not block.has_loops:
         return
-    by_engine = options.flag(COPIES) == DESCRIPTORS or bool(options.flag(PRODUCER))
+    by_tma = options.flag(COPIES) == DESCRIPTORS or bool(options.flag(PRODUCER))
     if not options.flag(PRODUCER):
         yield _turned(options, COPIES, DESCRIPTORS)
     yield _turned(options, PRODUCER, PRODUCER_WARPS)
-    if multiplies and by_engine:
+    if multiplies and by_tma:
         modes = ("", ON, ACROSS) if _rescales(block) else ("", ON)
         yield from _others(options, OVERLAP, modes)
     if multiplies and options.flag(OVERLAP) and options.num_warps >= _TWO_GROUPS:
         yield _turned(options, TURNS, ON)
     if options.flag(PRODUCER):
-        if has_row_sums(block):
+        if has_row_reductions(block):
             yield _turned(options, SUMS, BY_PRODUCER)
         yield from _ahead(block, options, target, blocks, is_uneven=is_uneven)
 

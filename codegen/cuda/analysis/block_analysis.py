@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 
-from mirage_py.codegen.cuda.analysis.cluster_plan import ClusterPlan, MeetingPadding
+from mirage_py.codegen.cuda.analysis.cluster_plan import ClusterPadding, ClusterPlan
 from mirage_py.codegen.lowering.base_two_shifts import BaseTwoShifts
 from mirage_py.codegen.lowering.precision import TypedBlock
 from mirage_py.codegen.tiling.padding import Padding
@@ -20,7 +20,7 @@ _POSITIONS = ("mask", "index")
 _SUMS = ("accum_sum", "accum_rescaled")
 
 
-class BlockFacts:
+class BlockAnalysis:
     """A typed block graph as the CUDA back end sees it."""
 
     def __init__(
@@ -100,7 +100,7 @@ class BlockFacts:
         """What values are in the padding of their tiles."""
         if self.cut is None:
             return Padding(self.tiling, self.block)
-        return MeetingPadding(self.tiling, self.block, self.cut.sources)
+        return ClusterPadding(self.tiling, self.block, self.cut.sources)
 
     def is_literal(self, number: int) -> bool:
         """Whether it is a number."""

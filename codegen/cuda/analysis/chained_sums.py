@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.ugraph.ir.dtypes import F32
 
 
-def added_pair(facts: BlockFacts, number: int) -> tuple[int, int] | None:
+def chained_pair(facts: BlockAnalysis, number: int) -> tuple[int, int] | None:
     """For an addition of two sums that nothing else reads, outside of loops: the sums that come
     first, a product or an accumulator of products, and the product that goes on with them.
     """
@@ -25,25 +25,25 @@ def added_pair(facts: BlockFacts, number: int) -> tuple[int, int] | None:
     return (first, last) if _goes_on(facts, last, number) else None
 
 
-def begun_sums(facts: BlockFacts, product: int) -> int | None:
+def chain_start(facts: BlockAnalysis, product: int) -> int | None:
     """What began the sums with which a product goes on."""
     for user in facts.users[product]:
-        pair = added_pair(facts, user)
+        pair = chained_pair(facts, user)
         if pair is not None and pair[1] == product:
             return pair[0]
     return None
 
 
-def _is_sum(facts: BlockFacts, number: int, addition: int) -> bool:
+def _is_sum(facts: BlockAnalysis, number: int, addition: int) -> bool:
     held = (number in facts.dots and number not in facts.fused) or number in facts.fused_by
     return held and facts.users[number] == (addition,) and facts.dtypes[number] == F32
 
 
-def _goes_on(facts: BlockFacts, number: int, addition: int) -> bool:
+def _goes_on(facts: BlockAnalysis, number: int, addition: int) -> bool:
     return number in facts.dots and facts.section(number) == facts.section(addition)
 
 
-def _makes_operand(facts: BlockFacts, number: int) -> bool:
+def _makes_operand(facts: BlockAnalysis, number: int) -> bool:
     return number in facts.dots and any(
         facts.comes_from_dot(a) for a in facts.block.nodes[number].args
     )

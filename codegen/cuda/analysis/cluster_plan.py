@@ -18,30 +18,30 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 
 @dataclass(frozen=True)
-class MeetingTiling(Tiling):
+class ClusterTiling(Tiling):
     """Extents with those of the sections in which blocks meet: the cluster's dimensions are whole
     there, and of others a block may have a slice.
     """
 
-    meetings: tuple[int, ...] = ()
+    exchanges: tuple[int, ...] = ()
     # In a meeting: {dimension: (its extent, that of the tile which has the slices)}; no tile where
     # positions count blocks, and all of them are inside.
     extents: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def has_tail(self, dim: str, section: int) -> bool:
         """Whether some slice reaches past the dimension's end, or lies behind it."""
-        if section in self.meetings and dim in self.extents:
+        if section in self.exchanges and dim in self.extents:
             whole = self.extents[dim][1]
             return whole > 0 and self.program.sizes[dim] % whole != 0
         return super().has_tail(dim, section)
 
     def _pad(self, dim: str, section: int) -> int:
-        if section in self.meetings and dim in self.extents:
+        if section in self.exchanges and dim in self.extents:
             return self.extents[dim][0]
         return super()._pad(dim, section)
 
 
-class MeetingPadding(Padding):
+class ClusterPadding(Padding):
     """What arrives has in its padding what was sent."""
 
     def __init__(self, tiling: Tiling, block: BlockGraph, sources: Mapping[int, int]) -> None:
@@ -66,7 +66,7 @@ class ClusterPlan:
     """
 
     typed: TypedBlock
-    tiling: MeetingTiling
+    tiling: ClusterTiling
     tensors: Mapping[str, Tensor]
     sources: Mapping[int, int]
     in_base_two: frozenset[str]
@@ -75,9 +75,9 @@ class ClusterPlan:
     blocks: int
 
     @property
-    def meetings(self) -> tuple[int, ...]:
+    def exchanges(self) -> tuple[int, ...]:
         """The sections in which blocks meet."""
-        return self.tiling.meetings
+        return self.tiling.exchanges
 
     def inner(self, parts: Sequence[str], others: Sequence[str]) -> str:
         """The dimension along which what arrives lies contiguously: that of the stores; what the

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mirage_py.codegen.tiling.tiles import Tiling
-from mirage_py.codegen.tiling.unmasked_tiles import live_range
+from mirage_py.codegen.tiling.unmasked_tiles import unmasked_range
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.plan import LaunchOptions
 from mirage_py.ugraph.ir.program import Program
@@ -20,7 +20,7 @@ from mirage_py.ugraph.operators import STATE, operator
 from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
 
 
-def straightened(
+def elide_loops(
     program: Program, block: BlockGraph, options: LaunchOptions
 ) -> tuple[BlockGraph, LaunchOptions]:
     """The block graph with straight code for its loops of one iteration, and the options for the
@@ -32,7 +32,7 @@ def straightened(
     straight = [
         section.loop is not None
         and tiling.padded(section.loop, number) >= program.sizes[section.loop]
-        and not live_range(tiling, number, LOWEST_SHIFT)
+        and not unmasked_range(tiling, number, LOWEST_SHIFT)
         for number, section in enumerate(block.sections)
     ]
     if not any(straight):

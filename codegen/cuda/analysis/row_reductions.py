@@ -29,7 +29,7 @@ LITERALS = ("const", "size")
 
 
 @dataclass(frozen=True, slots=True)
-class RowSum:
+class RowReduction:
     """``load`` is the number of the made-up load, ``source`` that of the tile that it follows from.
 
     ``nodes`` are what makes it of an element, in order, by the numbers ``element``, ``total`` (the
@@ -46,21 +46,23 @@ class RowSum:
 
 
 @dataclass(frozen=True, slots=True)
-class RowSums:
+class RowReductions:
     """A block graph in which such sums are loads of the made-up ``tensors``."""
 
     typed: TypedBlock
     tensors: Mapping[str, Tensor]
-    sums: tuple[RowSum, ...]
+    sums: tuple[RowReduction, ...]
 
 
-def with_row_sums(program: Program, typed: TypedBlock, given: Mapping[str, Tensor]) -> RowSums:
+def with_row_reductions(
+    program: Program, typed: TypedBlock, given: Mapping[str, Tensor]
+) -> RowReductions:
     """The block graph with all sums along rows of a loop's tiles as loads."""
     found: dict[int, tuple[int, int, dict[int, Node]]] = {}
     block = typed.block
     for section in block.sections:
         for n in section.nodes if section.loop is not None else ():
-            row = _row_sum(typed, n)
+            row = _row_reduction(typed, n)
             if row is not None and section.loop in block.nodes[n].dims:
                 found[row[0]] = row[1:]
     gone = _unread(typed, found)
@@ -82,22 +84,22 @@ def with_row_sums(program: Program, typed: TypedBlock, given: Mapping[str, Tenso
                 shape = tuple(program.sizes[d] for d in node.dims)
                 tensors[name] = Tensor(name, shape, F32)
                 half = typed.dtypes[source]
-                sums.append(RowSum(place[n], place[source], chain, half, source, total, n))
+                sums.append(RowReduction(place[n], place[source], chain, half, source, total, n))
                 access = Access(name, tuple(ix.dim(d) for d in node.dims))
                 node = Node("load", (), access, node.dims)
             nodes.append(replace(node, args=tuple(place[a] for a in node.args)))
             dtypes.append(typed.dtypes[n])
         sections.append(replace(section, nodes=tuple(range(begin, len(nodes)))))
     block = replace(block, nodes=tuple(nodes), sections=tuple(sections))
-    return RowSums(TypedBlock(block, tuple(dtypes)), tensors, tuple(sums))
+    return RowReductions(TypedBlock(block, tuple(dtypes)), tensors, tuple(sums))
 
 
-def has_row_sums(block: BlockGraph) -> bool:
+def has_row_reductions(block: BlockGraph) -> bool:
     """Whether a loop has a sum along the rows of one of its tiles."""
-    return bool(beside(block))
+    return bool(producer_nodes(block))
 
 
-def beside(block: BlockGraph) -> frozenset[int]:
+def producer_nodes(block: BlockGraph) -> frozenset[int]:
     """The nodes that other warps than those that compute may evaluate; none in a cluster, whose
     meetings make another block graph.
     """
@@ -107,7 +109,7 @@ def beside(block: BlockGraph) -> frozenset[int]:
     for section in block.sections:
         for n in section.nodes if section.loop is not None else ():
             if section.loop in block.nodes[n].dims and (way := _way(block, n)) is not None:
-                found |= way[1] | _behind(block, n)
+                found |= way[1] | _after_total(block, n)
     return frozenset(n for n, node in found.items() if node.op not in ("load", *LITERALS))
 
 
@@ -137,7 +139,7 @@ def _way(block: BlockGraph, total: int) -> tuple[int, dict[int, Node]] | None:
     return (source, chain) if same_section and whole else None
 
 
-def _behind(block: BlockGraph, total: int) -> dict[int, Node]:
+def _after_total(block: BlockGraph, total: int) -> dict[int, Node]:
     """A sum, what it becomes by numbers alone, one reader after another, and these numbers."""
     nodes = block.nodes
     chain = {total: nodes[total]}
@@ -153,13 +155,13 @@ def _behind(block: BlockGraph, total: int) -> dict[int, Node]:
         result = reader
 
 
-def _row_sum(typed: TypedBlock, total: int) -> tuple[int, int, int, dict[int, Node]] | None:
+def _row_reduction(typed: TypedBlock, total: int) -> tuple[int, int, int, dict[int, Node]] | None:
     """What a sum becomes, the sum, the load it follows from, and all nodes on the way."""
     way = _way(typed.block, total)
     if way is None or not typed.dtypes[way[0]].is_half:
         return None
     source, chain = way
-    chain |= _behind(typed.block, total)
+    chain |= _after_total(typed.block, total)
     result = max(n for n in chain if chain[n].op not in LITERALS)
     if typed.dtypes[result] != F32:
         return None

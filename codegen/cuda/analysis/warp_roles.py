@@ -16,7 +16,7 @@ _GRANULE = 8
 _GROUP_THREADS = 128
 
 
-class Roles:
+class WarpRoles:
     """The threads of a block, for ``num_warps`` that compute; ``has_work``: all warps of a group
     that fetches have something to do.
     """
@@ -68,7 +68,7 @@ class Roles:
         return f"threadIdx.x == {32 * self.num_warps if self.has_producer else 0}"
 
     @property
-    def barrier_text(self) -> str:
+    def barrier_call(self) -> str:
         """Where those that compute meet."""
         return (
             f"named_barrier(1, {32 * self.num_warps});" if self.has_producer else "__syncthreads();"

@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import product
 from math import prod
 
-from mirage_py.codegen.cuda.analysis.cluster_plan import ClusterPlan, MeetingTiling
+from mirage_py.codegen.cuda.analysis.cluster_plan import ClusterPlan, ClusterTiling
 from mirage_py.codegen.cuda.cluster.cluster_shifts import in_base_two
 from mirage_py.codegen.cuda.text.contiguity import ALIGNMENT_BYTES, run_length
 from mirage_py.codegen.lowering.precision import TypedBlock
@@ -51,7 +51,7 @@ class Slices:
         self.given = tensors
         self.tiling = tiling
         self.parts = dict(tiling.cluster_axes)
-        self.last = self._behind(reductions)
+        self.last = self._after_cut(reductions)
         self.made: dict[str, Tensor] = {}
 
     def run(self) -> ClusterPlan:
@@ -86,15 +86,15 @@ class Slices:
         """Whether what lies behind the cut has nothing to do with a block's own positions along the
         cluster's dimensions, and with loops.
         """
-        behind = sorted(self.last)
-        if any(self.block.sections[self.block.section_of[n]].loop is not None for n in behind):
+        after = sorted(self.last)
+        if any(self.block.sections[self.block.section_of[n]].loop is not None for n in after):
             return False
-        stores = (self.nodes[n] for n in behind if self.nodes[n].op in STORES)
+        stores = (self.nodes[n] for n in after if self.nodes[n].op in STORES)
         return not any(d in self.parts for node in stores for d in node.dims) and all(
             self.tiling.padded(d, 0) == 1 for d in self.parts
         )
 
-    def _behind(self, reductions: Sequence[int]) -> frozenset[int]:
+    def _after_cut(self, reductions: Sequence[int]) -> frozenset[int]:
         """Reductions over the cluster, all that depends on them, and what only these read."""
         last = set(reductions)
         for n, node in enumerate(self.nodes):
@@ -186,7 +186,7 @@ class Slices:
         products = (n for n in sorted(self.last) if self.nodes[n].op == "matmul")
         return all(self._is_dot(sliced, n, number) == self.tiling.is_dot(n) for n in products)
 
-    def _is_dot(self, sliced: MeetingTiling, number: int, section: int) -> bool:
+    def _is_dot(self, sliced: ClusterTiling, number: int, section: int) -> bool:
         node = self.nodes[number]
         left, right = (self.nodes[a].dims for a in node.args)
         sides = (
@@ -199,12 +199,12 @@ class Slices:
             return False
         return all(sliced.elements(tuple(s), section) >= MIN_DOT_EXTENT for s in sides)
 
-    def _sliced(self, block: BlockGraph, slices: Mapping[str, int]) -> MeetingTiling:
-        behind = {d: (self._extent(d) // n, self._extent(d)) for d, n in slices.items()}
+    def _sliced(self, block: BlockGraph, slices: Mapping[str, int]) -> ClusterTiling:
+        after = {d: (self._extent(d) // n, self._extent(d)) for d, n in slices.items()}
         for dim in self.parts:
             whole = next_power_of_two(self.program.sizes[dim])
-            behind[dim] = whole, whole
-        return MeetingTiling(self.program, block, (), (len(block.sections) - 1,), behind)
+            after[dim] = whole, whole
+        return ClusterTiling(self.program, block, (), (len(block.sections) - 1,), after)
 
     def _first(self) -> str:
         """The dimension along which the results are stored in the longest vectors."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from mirage_py.codegen.cuda.analysis.cluster_plan import ClusterPlan, MeetingTiling
+from mirage_py.codegen.cuda.analysis.cluster_plan import ClusterPlan, ClusterTiling
 from mirage_py.codegen.lowering.precision import TypedBlock
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.errors import ScheduleError
@@ -65,7 +65,7 @@ class _Totals:
         self.nodes: list[Node] = []
         self.dtypes: list[DType] = []
         self.sections: list[Section] = []
-        self.meetings: list[int] = []
+        self.exchanges: list[int] = []
         self.place: dict[int, int] = {}
         self.sent: dict[int, int] = {}
         self.sources: dict[int, int] = {}
@@ -81,7 +81,7 @@ class _Totals:
                 self._close(section)
         block = replace(self.block, nodes=tuple(self.nodes), sections=tuple(self.sections))
         extents = {d: (count, 0) for d, count in self.axes.items()}
-        tiling = MeetingTiling(self.program, block, (), tuple(self.meetings), extents)
+        tiling = ClusterTiling(self.program, block, (), tuple(self.exchanges), extents)
         blocks = self.tiling.cluster_blocks
         typed = TypedBlock(block, tuple(self.dtypes))
         return ClusterPlan(typed, tiling, self.made, self.sources, frozenset(), None, "", blocks)
@@ -99,7 +99,7 @@ class _Totals:
                 for n in totals:
                     self.sent[n] = self._part(n)
                 self._close(section)
-                self.meetings.append(len(self.sections))
+                self.exchanges.append(len(self.sections))
                 for n in totals:
                     self._total(n)
                 self._close(section)

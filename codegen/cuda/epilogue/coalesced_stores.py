@@ -17,7 +17,7 @@ IN_ROWS = "rows"
 _SECTOR_BYTES = 32
 
 
-def in_rows(
+def coalesced_layout(
     own: Layout, bits: Sequence[Bit], vectors: tuple[int, int], element_bytes: int
 ) -> Layout | None:
     """The layout in which each warp stores what it has in rows; None where its ``own`` layout has

@@ -19,14 +19,14 @@ STORES, BY_LANES = "stores", "lanes"
 
 
 @dataclass(frozen=True, slots=True)
-class LaneSwap:
+class QuadShuffle:
     """Bit ``register`` of a register's number and bit ``lane`` of a lane's change places."""
 
     register: int
     lane: int
 
 
-def lane_swaps(own: Layout, row: Sequence[Bit]) -> tuple[LaneSwap, ...]:
+def quad_shuffles(own: Layout, row: Sequence[Bit]) -> tuple[QuadShuffle, ...]:
     """How each thread comes by all of a ``row``, positions that it then stores at once; empty where
     it has them, where lanes hold the same, or where it takes more than swaps of pairs.
     """
@@ -41,36 +41,36 @@ def lane_swaps(own: Layout, row: Sequence[Bit]) -> tuple[LaneSwap, ...]:
     if len(spare) < len(missing) or any(bit not in own.lanes for bit in missing):
         return ()
     return tuple(
-        LaneSwap(own.registers.index(given), own.lanes.index(taken))
+        QuadShuffle(own.registers.index(given), own.lanes.index(taken))
         for given, taken in zip(spare, missing, strict=False)
     )
 
 
-def swapped(own: Layout, swaps: Sequence[LaneSwap]) -> Layout:
+def shuffled(own: Layout, shuffles: Sequence[QuadShuffle]) -> Layout:
     """The layout behind the swaps."""
     registers, lanes = list(own.registers), list(own.lanes)
-    for swap in swaps:
-        given, taken = registers[swap.register], lanes[swap.lane]
+    for shuffle in shuffles:
+        given, taken = registers[shuffle.register], lanes[shuffle.lane]
         assert taken is not None
-        registers[swap.register], lanes[swap.lane] = taken, given
+        registers[shuffle.register], lanes[shuffle.lane] = taken, given
     return Layout(tuple(registers), tuple(lanes), own.warps)
 
 
-def write_swaps(out: Emission, value: Value, swaps: Sequence[LaneSwap]) -> Value:
+def emit_shuffles(out: Emission, value: Value, shuffles: Sequence[QuadShuffle]) -> Value:
     """The value of packed halves behind the swaps, in registers of its own."""
     found = Value(
-        out.fresh(f"{value.name}_swapped"), swapped(value.layout, swaps), value.dtype, True
+        out.fresh(f"{value.name}_swapped"), shuffled(value.layout, shuffles), value.dtype, True
     )
     out.comment(f"{value.name}: lanes swap what they have, so that each stores more at once.")
     out.line(found.declaration())
     with out.unrolled("i", found.words) as i:
         out.line(f"{found.word(i)} = {value.word(i)};")
-    for swap in swaps:
-        below = swap.register - 1  # bits of a word's number under the one that is swapped
+    for shuffle in shuffles:
+        below = shuffle.register - 1  # bits of a word's number under the one that is swapped
         with out.unrolled("i", found.words // 2) as i:
             low = _spread(i, below)
             first, second = found.word(low), found.word(f"{low} + {1 << below}")
-            out.line(f"swap_with_lane({first}, {second}, {1 << swap.lane});")
+            out.line(f"swap_with_lane({first}, {second}, {1 << shuffle.lane});")
     return found
 
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mirage_py.codegen.cuda.epilogue.coalesced_stores import IN_ROWS, in_rows
-from mirage_py.codegen.cuda.epilogue.quad_shuffles import BY_LANES, STORES, lane_swaps, write_swaps
+from mirage_py.codegen.cuda.epilogue.coalesced_stores import IN_ROWS, coalesced_layout
+from mirage_py.codegen.cuda.epilogue.quad_shuffles import (
+    BY_LANES,
+    STORES,
+    emit_shuffles,
+    quad_shuffles,
+)
 from mirage_py.codegen.cuda.exchange.exchange import Exchange
 from mirage_py.codegen.cuda.exchange.partial_results import Parts
 from mirage_py.codegen.cuda.layout.blocked import blocked
@@ -49,7 +54,7 @@ class Stores:
             for d in self.facts.block.predicated_axes(node)
             if self.facts.tiling.blocks(d) > 1
         ]
-        if self.facts.cut is None or self.facts.section(number) not in self.facts.cut.meetings:
+        if self.facts.cut is None or self.facts.section(number) not in self.facts.cut.exchanges:
             # Otherwise all blocks of a cluster store the same.
             axes = (d for d, _ in self.facts.tiling.cluster_axes if d not in node.dims)
             firsts += [f"{self.out.block_names[d]} == 0" for d in axes]
@@ -84,10 +89,10 @@ class Stores:
         dim = value.layout.registers[0][0]
         run = vector_run(self.facts, store, dim, self.facts.extents(store).get(dim, 1))
         row = tuple((dim, power) for power in range(run.bit_length() - 1))
-        swaps = lane_swaps(value.layout, row)
-        if not swaps:
+        shuffles = quad_shuffles(value.layout, row)
+        if not shuffles:
             return None
-        found = write_swaps(self.out, value, swaps)
+        found = emit_shuffles(self.out, value, shuffles)
         rest = (bit for bit in found.layout.registers if bit not in row)
         return self.exchange.arranged(found, replace(found.layout, registers=(*row, *rest)))
 
@@ -125,8 +130,8 @@ class Stores:
             if have >= vector:
                 return own
             if have * size >= 4:
-                turns = self.out.options.flag(STORES) == IN_ROWS
-                rows = in_rows(own, bits, (have, vector), size) if turns else None
+                is_coalesced = self.out.options.flag(STORES) == IN_ROWS
+                rows = coalesced_layout(own, bits, (have, vector), size) if is_coalesced else None
                 return rows or own
         return blocked(bits, vector, self.out.warp_bits)
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from mirage_py.codegen.cuda.exchange.exchange import Exchange
 from mirage_py.codegen.cuda.exchange.partial_results import Parts
 from mirage_py.codegen.cuda.pipeline.pipeline import Pipeline
-from mirage_py.codegen.cuda.schedule.operand_layouts import wanted
+from mirage_py.codegen.cuda.schedule.operand_layouts import operand_layout
 from mirage_py.codegen.cuda.schedule.section_order import section_phases
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.cuda.text.value import Value
@@ -25,10 +25,10 @@ SCHEDULE = "schedule"
 _MODES = ("", "off")
 
 # A node, and a layout in which it is wanted.
-Want = tuple[int, Layout]
+OperandLayout = tuple[int, Layout]
 
 
-class Meetings:
+class Barriers:
     """Collects what waits for a barrier while the text of a phase is written."""
 
     def __init__(
@@ -65,24 +65,24 @@ class Meetings:
             else:
                 self.out.hold(number, shuffled.value)
         if self.is_off:
-            self.meet(())
+            self.synchronize(())
 
     def waits(self, number: int) -> bool:
         """Whether a node's value is still in parts."""
         return any(n == number for n, _ in self._waiting)
 
-    def meet(self, phase: Sequence[int]) -> None:
+    def synchronize(self, phase: Sequence[int]) -> None:
         """Everything that the nodes of a phase wait for."""
-        wants = []
+        operand_layouts = []
         for n in phase:
             if n not in self.out.layouts.own or self.facts.block.nodes[n].op == "load":
                 continue
             for a in dict.fromkeys(self.facts.inputs(n)):
-                want = wanted(self.facts, self.out.layouts, self.staged, n, a)
-                wants += [] if want is None else [(a, want)]
+                layout = operand_layout(self.facts, self.out.layouts, self.staged, n, a)
+                operand_layouts += [] if layout is None else [(a, layout)]
         first = next((n for n in phase if self.facts.block.nodes[n].op != "load"), None)
         inputs = () if first is None else self.facts.inputs(first)
-        self._exchange(wants, [a for a in inputs if a in self.staged])
+        self._exchange(operand_layouts, [a for a in inputs if a in self.staged])
 
     def arrive(self, nodes: Sequence[int]) -> None:
         """One barrier for all tiles of straight code that nodes read."""
@@ -94,40 +94,44 @@ class Meetings:
             names = ", ".join(str(self.facts.block.nodes[t].access) for t in tiles)
             self.out.barrier(f"{names}: arrived")
 
-    def bring(self, wants: Sequence[Want]) -> None:
+    def convert(self, operand_layouts: Sequence[OperandLayout]) -> None:
         """Values of earlier sections into the layouts in which they are wanted."""
         if not self.is_off:
-            self._exchange(wants, [n for n, _ in wants if n in self.staged])
+            self._exchange(operand_layouts, [n for n, _ in operand_layouts if n in self.staged])
 
-    def _exchange(self, wants: Sequence[Want], tiles: Sequence[int]) -> None:
-        turns: list[tuple[int, Value, Layout]] = []
+    def _exchange(self, operand_layouts: Sequence[OperandLayout], tiles: Sequence[int]) -> None:
+        conversions: list[tuple[int, Value, Layout]] = []
         if self.is_off:
-            wants, tiles = (), ()
-        for number, want in wants:
+            operand_layouts, tiles = (), ()
+        for number, layout in operand_layouts:
             held = self.out.held(number)
-            is_known = any(v.layout.has_same_threads(want) for v in held) or any(
-                n == number and layout.has_same_threads(want) for n, _, layout in turns
+            is_known = any(v.layout.has_same_threads(layout) for v in held) or any(
+                n == number and layout.has_same_threads(layout) for n, _, layout in conversions
             )
             if held and not is_known and self.facts.block.nodes[number].op != "load":
-                turns.append((number, held[0], want))
-        sums = [(n, replace(p, also=_also(n, p, wants))) for n, p in self._waiting]
+                conversions.append((number, held[0], layout))
+        sums = [(n, replace(p, also=_also(n, p, operand_layouts))) for n, p in self._waiting]
         self._waiting = []
-        if sums or turns:
+        if sums or conversions:
             copied = self.pipeline.wait_for(tiles)
-            pairs = [(value, want) for _, value, want in turns]
+            pairs = [(value, layout) for _, value, layout in conversions]
             # What others have copied is there only behind the block's barrier.
-            wholes, turned = self.exchange.exchanged([p for _, p in sums], pairs, meets=copied)
+            wholes, converted = self.exchange.exchanged(
+                [p for _, p in sums], pairs, needs_block_barrier=copied
+            )
             for (number, _), values in zip(sums, wholes, strict=True):
                 for value in values:
                     self.out.hold(number, value)
-            for (number, _, _), value in zip(turns, turned, strict=True):
+            for (number, _, _), value in zip(conversions, converted, strict=True):
                 self.out.hold(number, value)
 
 
-def _also(number: int, parts: Parts, wants: Sequence[Want]) -> tuple[Layout, ...]:
+def _also(
+    number: int, parts: Parts, operand_layouts: Sequence[OperandLayout]
+) -> tuple[Layout, ...]:
     """Layouts besides its own in which a sum is wanted: it is read again, and not turned."""
     found: list[Layout] = []
-    for n, want in wants:
-        if n == number and not any(f.has_same_threads(want) for f in (parts.whole, *found)):
-            found.append(want)
+    for n, layout in operand_layouts:
+        if n == number and not any(f.has_same_threads(layout) for f in (parts.whole, *found)):
+            found.append(layout)
     return tuple(found)

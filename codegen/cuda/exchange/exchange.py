@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mirage_py.codegen.cuda.exchange.partial_results import PartialResults, Parts
+from mirage_py.codegen.cuda.exchange.partial_results import PartialResultEmitter, Parts
 from mirage_py.codegen.cuda.layout.layout_conversion import (
+    conversion_tile,
     read_vector,
-    stored_as_matrices,
-    turning_tile,
+    stmatrix_store,
     written_vector,
 )
 from mirage_py.codegen.cuda.layout.shared_tile import TILE_ALIGNMENT_BYTES, SharedTile
-from mirage_py.codegen.cuda.layout.stmatrix import MatrixStore
+from mirage_py.codegen.cuda.layout.stmatrix import StMatrix
 from mirage_py.codegen.cuda.text.c_text import added, weighted
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.cuda.text.linear_text import (
@@ -30,13 +30,13 @@ from mirage_py.ugraph.ir.dtypes import BOOL
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class LayoutConversion:
     """A value on its way to another layout: ``places`` in a buffer, of pairs of halves or not; or
     as a ``tile``.
     """
 
     value: Value
-    want: Layout
+    target: Layout
     buffer: str
     places: Places
     in_pairs: bool
@@ -48,9 +48,9 @@ class Exchange:
 
     def __init__(self, emission: Emission) -> None:
         self.out = emission
-        self.partial = PartialResults(emission)
+        self.partial = PartialResultEmitter(emission)
         # Whether there is an instruction for it.
-        self.has_matrices = emission.options.flag("arch") == "sm_90a"
+        self.has_stmatrix = emission.options.flag("arch") == "sm_90a"
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -70,19 +70,23 @@ class Exchange:
     def exchanged(
         self,
         sums: Sequence[Parts],
-        turns: Sequence[tuple[Value, Layout]],
+        conversions: Sequence[tuple[Value, Layout]],
         *,
-        meets: bool = False,
+        needs_block_barrier: bool = False,
     ) -> tuple[list[list[Value]], list[Value]]:
-        """Sums of what warps have, each in its layout and those it is also wanted in; and values in
-        other layouts. One barrier for all, if there are any: the block's where the block ``meets``
-        there for other reasons too.
+        """Sums over warps, each in its own layout and in the others that are read, and converted
+        values. All share one barrier; it is the block's if ``needs_block_barrier``, which other
+        reasons may demand.
         """
-        if not sums and not turns:
+        if not sums and not conversions:
             return [], []
         buffers = [self.partial.written(p) for p in sums]
-        begun = [self._begun(value, want) for value, want in turns]
-        if not sums and not meets and all(_stays_in_warp(value, want) for value, want in turns):
+        begun = [self._begin_conversion(value, target) for value, target in conversions]
+        if (
+            not sums
+            and not needs_block_barrier
+            and all(_stays_in_warp(value, target) for value, target in conversions)
+        ):
             self.out.line("__syncwarp();")
         else:
             self.out.barrier()
@@ -91,45 +95,45 @@ class Exchange:
             [self.partial.read(replace(p, whole=layout), buffer) for layout in (p.whole, *p.also)]
             for p, buffer in zip(sums, buffers, strict=True)
         ]
-        return wholes, [self._read_turned(turn) for turn in begun]
+        return wholes, [self._read_conversion(conversion) for conversion in begun]
 
     # -- layouts ---------------------------------------------------------------------------------
 
-    def arranged(self, value: Value, want: Layout) -> Value:
+    def arranged(self, value: Value, target: Layout) -> Value:
         """The same elements in the order of registers that is wanted."""
-        found = Value(self.out.fresh(value.name), want, value.dtype, value.is_packed)
+        found = Value(self.out.fresh(value.name), target, value.dtype, value.is_packed)
         self.out.line(found.declaration())
         with self.out.unrolled("r", found.words) as r:
             if value.is_packed:
                 register = "0" if r == "0" else f"({r} << 1)"
-                place = value.place_for(want, register)
+                place = value.place_for(target, register)
                 if not place.isdigit():
                     place = f"({place}) >> 1"
                 self.out.line(f"{found.word(r)} = {value.word(place)};")
             else:
-                self.out.line(f"{found.word(r)} = {value.read_by(want, r)};")
+                self.out.line(f"{found.word(r)} = {value.read_by(target, r)};")
         return found
 
-    def turned(self, value: Value, want: Layout) -> Value:
+    def converted(self, value: Value, target: Layout) -> Value:
         """A value in another layout, through shared memory."""
-        _, (found,) = self.exchanged((), [(value, want)])
+        _, (found,) = self.exchanged((), [(value, target)])
         return found
 
-    def _begun(self, value: Value, want: Layout) -> Turn:
+    def _begin_conversion(self, value: Value, target: Layout) -> LayoutConversion:
         halves = value.dtype.is_half
         self.out.comment(f"{value.name} changes hands: other threads need it.")
         tile = None
         if value.dtype != BOOL:
             width = 2 if halves else 4
-            tile = turning_tile(value.layout, want, width, value.is_packed, self.has_matrices)
+            tile = conversion_tile(value.layout, target, width, value.is_packed, self.has_stmatrix)
         if tile is not None:
             size, align = tile.size_bytes, TILE_ALIGNMENT_BYTES
             name = self.out.memory.new(f"{value.name}_turned", size, align, "unsigned char")
-            turn = Turn(value, want, name, {}, in_pairs=False, tile=tile)
-            self._write_tile(turn, tile)
-            return turn
+            conversion = LayoutConversion(value, target, name, {}, in_pairs=False, tile=tile)
+            self._write_tile(conversion, tile)
+            return conversion
         first = value.layout.registers[:1]
-        in_pairs = value.is_packed and want.registers[:1] == first
+        in_pairs = value.is_packed and target.registers[:1] == first
         bits = [b for b in (*value.layout.lanes, *value.layout.registers, *value.layout.warps) if b]
         if in_pairs:
             bits.remove(first[0])
@@ -140,12 +144,17 @@ class Exchange:
         if value.dtype == BOOL:
             kind, width = "bool", 1
         buffer = self.out.memory.new(f"{value.name}_turned", width << len(bits), 16, kind)
-        turn = Turn(value, want, buffer, places, in_pairs)
-        self._write_turned(turn)
-        return turn
+        conversion = LayoutConversion(value, target, buffer, places, in_pairs)
+        self._write_linear(conversion)
+        return conversion
 
-    def _write_turned(self, turn: Turn) -> None:
-        value, buffer, places, in_pairs = turn.value, turn.buffer, turn.places, turn.in_pairs
+    def _write_linear(self, conversion: LayoutConversion) -> None:
+        value, buffer, places, in_pairs = (
+            conversion.value,
+            conversion.buffer,
+            conversion.places,
+            conversion.in_pairs,
+        )
         layout = value.layout
         half = value.dtype.name
         with self.out.only(is_only_copy(layout)):
@@ -159,39 +168,39 @@ class Exchange:
                     text = f"(unsigned short)pack_{half}({text}, 0.0f)"
                 self.out.line(f"{buffer}[{place}] = {text};")
 
-    def _read_turned(self, turn: Turn) -> Value:
-        value, want, buffer = turn.value, turn.want, turn.buffer
-        places, in_pairs = turn.places, turn.in_pairs
+    def _read_conversion(self, conversion: LayoutConversion) -> Value:
+        value, target, buffer = conversion.value, conversion.target, conversion.buffer
+        places, in_pairs = conversion.places, conversion.in_pairs
         self.out.memory.use(buffer)
-        if turn.tile is not None:
-            return self._read_tile(turn, turn.tile)
+        if conversion.tile is not None:
+            return self._read_tile(conversion, conversion.tile)
         halves = value.dtype.is_half
-        packed = halves and bool(want.registers)
-        found = Value(self.out.fresh(value.name), want, value.dtype, packed)
-        thread = self.out.interned("turn_at", thread_part(want, places))
+        packed = halves and bool(target.registers)
+        found = Value(self.out.fresh(value.name), target, value.dtype, packed)
+        thread = self.out.interned("turn_at", thread_part(target, places))
         self.out.line(found.declaration())
         with self.out.unrolled("r", found.words) as r:
             register = f"({r} << 1)" if packed and r != "0" else r
-            place = added(thread, register_part(want, places, register))
+            place = added(thread, register_part(target, places, register))
             text = f"{buffer}[{place}]"
             if packed and not in_pairs:
-                step = places[want.registers[0]]
+                step = places[target.registers[0]]
                 text = f"{text} | (unsigned){buffer}[{added(place, str(1 << step))}] << 16"
             elif halves and not in_pairs:
                 text = f"low_{value.dtype.name}({text})"
             self.out.line(f"{found.word(r)} = {text};")
         return found
 
-    def _write_tile(self, turn: Turn, tile: SharedTile) -> None:
-        value, layout = turn.value, turn.value.layout
-        store = stored_as_matrices(tile, layout, value.is_packed) if self.has_matrices else None
+    def _write_tile(self, conversion: LayoutConversion, tile: SharedTile) -> None:
+        value, layout = conversion.value, conversion.value.layout
+        store = stmatrix_store(tile, layout, value.is_packed) if self.has_stmatrix else None
         if store is not None:
-            self._write_matrices(turn, tile, store)
+            self._write_stmatrix(conversion, tile, store)
             return
         vector = written_vector(tile, layout, value.is_packed)
         over = Layout(layout.registers[vector.bit_length() - 1 :], layout.lanes, layout.warps)
         with self.out.only(is_only_copy(layout)), self.out.unrolled("r", over.register_count) as r:
-            place = added(turn.buffer, *tile.offset({r: over}, self.out.interned))
+            place = added(conversion.buffer, *tile.offset({r: over}, self.out.interned))
             kind, text = "float", value.at(r)
             if vector == 2:
                 kind, text = "unsigned", value.word(r)
@@ -200,32 +209,34 @@ class Exchange:
                 text = f"(unsigned short)pack_{value.dtype.name}({text}, 0.0f)"
             self.out.line(f"*reinterpret_cast<{kind}*>({place}) = {text};")
 
-    def _write_matrices(self, turn: Turn, tile: SharedTile, store: MatrixStore) -> None:
-        value = turn.value
+    def _write_stmatrix(
+        self, conversion: LayoutConversion, tile: SharedTile, store: StMatrix
+    ) -> None:
+        value = conversion.value
         name = "stmatrix_x4_trans" if store.is_transposed else "stmatrix_x4"
         count = store.rows.register_count
         with self.out.only(is_only_copy(value.layout)), self.out.unrolled("r", count) as r:
-            place = added(turn.buffer, *tile.offset({r: store.rows}, self.out.interned))
+            place = added(conversion.buffer, *tile.offset({r: store.rows}, self.out.interned))
             words = (value.word(weighted((r, 4), (str(i), 1))) for i in range(4))
             self.out.line(f"{name}({place}, {', '.join(words)});")
 
-    def _read_tile(self, turn: Turn, tile: SharedTile) -> Value:
-        want, halves = turn.want, turn.value.dtype.is_half
-        vector = read_vector(tile, want)
-        found = Value(self.out.fresh(turn.value.name), want, turn.value.dtype, halves)
+    def _read_tile(self, conversion: LayoutConversion, tile: SharedTile) -> Value:
+        target, halves = conversion.target, conversion.value.dtype.is_half
+        vector = read_vector(tile, target)
+        found = Value(self.out.fresh(conversion.value.name), target, conversion.value.dtype, halves)
         self.out.line(found.declaration())
-        over = Layout(want.registers[vector.bit_length() - 1 :], want.lanes, want.warps)
+        over = Layout(target.registers[vector.bit_length() - 1 :], target.lanes, target.warps)
         words = vector // 2 if halves else vector
         kind = VECTORS[4 * words]
         with self.out.unrolled("r", over.register_count) as r:
-            place = added(turn.buffer, *tile.offset({r: over}, self.out.interned))
+            place = added(conversion.buffer, *tile.offset({r: over}, self.out.interned))
             first = found.word(r if words == 1 else "0" if r == "0" else f"{words} * {r}")
-            target = f"*reinterpret_cast<{kind}*>(&{first})"
-            self.out.line(f"{target} = *reinterpret_cast<const {kind}*>({place});")
+            place_text = f"*reinterpret_cast<{kind}*>(&{first})"
+            self.out.line(f"{place_text} = *reinterpret_cast<const {kind}*>({place});")
         return found
 
 
-def _stays_in_warp(value: Value, want: Layout) -> bool:
+def _stays_in_warp(value: Value, target: Layout) -> bool:
     """Whether lanes exchange a value with lanes of their own warp alone."""
     warps = value.layout.warps
-    return warps == want.warps and None not in warps
+    return warps == target.warps and None not in warps

@@ -41,7 +41,7 @@ def combined(op: str, left: str, right: str) -> str:
     return f"{'fmaxf' if op == 'max' else 'max_nan'}({left}, {right})"
 
 
-class PartialResults:
+class PartialResultEmitter:
     """Writes the sums of parts; the barrier between writing and reading is the caller's."""
 
     def __init__(self, emission: Emission) -> None:

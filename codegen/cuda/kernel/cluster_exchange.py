@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.analysis.cluster_plan import ClusterPlan
 from mirage_py.codegen.cuda.layout.shared_tile import PIECE_BYTES, TILE_ALIGNMENT_BYTES, SharedTile
 from mirage_py.codegen.cuda.layout.staging import Staged
@@ -31,7 +31,7 @@ _MOST_FLOATS = 4
 _TO = "to"
 
 
-def received_loads(facts: BlockFacts, cut: ClusterPlan) -> dict[int, Staged]:
+def received_loads(facts: BlockAnalysis, cut: ClusterPlan) -> dict[int, Staged]:
     """What arrives, as tiles in shared memory: along the dimension of the stores, or along the last
     one, with what comes from one block all together.
     """
@@ -47,7 +47,7 @@ def received_loads(facts: BlockFacts, cut: ClusterPlan) -> dict[int, Staged]:
     return found
 
 
-class Clusters:
+class ClusterExchange:
     """Writes what a kernel has to do for its cluster."""
 
     def __init__(
@@ -149,13 +149,13 @@ class Clusters:
         conditions = [f"{self._rank} < {cut.sharers}"] if cut.sharers < cut.blocks else []
         for dim, _ in cut.slices or ():
             # Nobody masks a dimension of which a tile has one position.
-            if self._extent(dim) == 1 and self.facts.tiling.has_tail(dim, cut.meetings[0]):
+            if self._extent(dim) == 1 and self.facts.tiling.has_tail(dim, cut.exchanges[0]):
                 conditions.append(f"{self._slices[dim]} < {sizes[dim]}")
         return conditions
 
     def _extent(self, dim: str) -> int:
         """Positions of a slice."""
-        return self.facts.tiling.padded(dim, self.cut.meetings[0])
+        return self.facts.tiling.padded(dim, self.cut.exchanges[0])
 
     # -- sending ---------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class Clusters:
             return ()
         summed = {
             d
-            for n in block.sections[self.cut.meetings[0]].nodes
+            for n in block.sections[self.cut.exchanges[0]].nodes
             if block.nodes[n].op in ("sum", "max", "matmul")
             for d in block.nodes[n].reduced
         }

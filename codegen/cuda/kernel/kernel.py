@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
-from mirage_py.codegen.cuda.analysis.row_reductions import BY_PRODUCER, SUMS, RowSums, with_row_sums
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
+from mirage_py.codegen.cuda.analysis.row_reductions import (
+    BY_PRODUCER,
+    SUMS,
+    RowReductions,
+    with_row_reductions,
+)
 from mirage_py.codegen.cuda.cluster.cluster_cut import cluster_plan
-from mirage_py.codegen.cuda.kernel.cluster_exchange import Clusters, received_loads
-from mirage_py.codegen.cuda.kernel.emitters import Writers
-from mirage_py.codegen.cuda.kernel.loops import Loops
-from mirage_py.codegen.cuda.kernel.phase_emitter import PhaseText
-from mirage_py.codegen.cuda.kernel.straight_line import StraightCode
+from mirage_py.codegen.cuda.kernel.cluster_exchange import ClusterExchange, received_loads
+from mirage_py.codegen.cuda.kernel.emitters import Emitters
+from mirage_py.codegen.cuda.kernel.loops import LoopEmitter
+from mirage_py.codegen.cuda.kernel.phase_emitter import PhaseEmitter
+from mirage_py.codegen.cuda.kernel.straight_line import StraightLineEmitter
 from mirage_py.codegen.cuda.layout.layout_modes import decided_layouts
 from mirage_py.codegen.cuda.layout.staging import staged_loads
 from mirage_py.codegen.cuda.memory.memory import MEMORY
-from mirage_py.codegen.cuda.pipeline.persistent_pipeline import StayingPipeline
-from mirage_py.codegen.cuda.pipeline.tma_pipeline import EnginePipeline
+from mirage_py.codegen.cuda.pipeline.persistent_pipeline import PersistentPipeline
+from mirage_py.codegen.cuda.pipeline.tma_pipeline import TmaPipeline
 from mirage_py.codegen.cuda.schedule.warp_shifts import own_shifts
 from mirage_py.codegen.cuda.text.c_text import C_TYPES
 from mirage_py.codegen.cuda.writer.emission import Emission
-from mirage_py.codegen.cuda.writer.grid_positions import grid_positions, whole_positions
+from mirage_py.codegen.cuda.writer.grid_positions import grid_positions, unsplit_positions
 from mirage_py.codegen.lowering.precision import TypedBlock
 from mirage_py.codegen.tiling.dependent_launch import ALONE, LaunchOrder
 from mirage_py.errors import ScheduleError
@@ -46,13 +51,13 @@ class KernelEmitter:
     ) -> None:
         self.options = options
         self.order = order
-        made = RowSums(typed, {}, ())
+        made = RowReductions(typed, {}, ())
         if options.flag(SUMS) == BY_PRODUCER:
-            made = with_row_sums(program, typed, tensors)
+            made = with_row_reductions(program, typed, tensors)
         typed, known = made.typed, {**tensors, **made.tensors}
         cut = cluster_plan(program, typed, known)
         axes = options.flag("axes")
-        self.facts = BlockFacts(program, typed, known, axes, in_base_two, cut, [*made.tensors])
+        self.facts = BlockAnalysis(program, typed, known, axes, in_base_two, cut, [*made.tensors])
         self.block = self.facts.block
         self.tiling = self.facts.tiling
         used = {n.access.tensor for n in self.block.nodes if n.op in ACCESSES}
@@ -70,26 +75,26 @@ class KernelEmitter:
             layouts.own_shifts.update(own_shifts(self.facts, layouts, self.staged))
         self.out = Emission(self.facts, layouts, options, is_wide)
         self.out.memory.mode = options.flag(MEMORY)
-        self.out.row_sums = {row.load: row for row in made.sums}
-        self.writers = Writers(self.out, self.staged, self.received, self.depths)
-        self.pipeline = self.writers.pipeline
-        self._refuse_sums()
+        self.out.row_reductions = {row.load: row for row in made.sums}
+        self.emitters = Emitters(self.out, self.staged, self.received, self.depths)
+        self.pipeline = self.emitters.pipeline
+        self._refuse_row_reductions()
         self.cluster = None
         if cut is not None:
-            self.cluster = Clusters(
+            self.cluster = ClusterExchange(
                 self.out,
-                self.writers.copies,
+                self.emitters.copies,
                 self.pipeline,
                 self.received,
-                self.writers.operands.made,
+                self.emitters.operands.made,
             )
 
-    def _refuse_sums(self) -> None:
+    def _refuse_row_reductions(self) -> None:
         """Sums for the warps that fetch, where there is no group of these, or they cannot."""
-        sums, pipeline = self.out.row_sums, self.pipeline
+        sums, pipeline = self.out.row_reductions, self.pipeline
         is_possible = (
-            isinstance(pipeline, EnginePipeline)
-            and not isinstance(pipeline, StayingPipeline)
+            isinstance(pipeline, TmaPipeline)
+            and not isinstance(pipeline, PersistentPipeline)
             and pipeline.roles.has_producer
             and pipeline.roles.registers is not None
             and all(self.facts.section(n) in pipeline.loops for n in sums)
@@ -122,8 +127,8 @@ class KernelEmitter:
                 stages = self.options.num_stages
                 asked = stages[loops] if loops < len(stages) else 1
                 tile = self.tiling.padded(section.loop, number)
-                trips = -(-self.facts.program.sizes[section.loop] // tile)
-                depths[number] = max(1, min(asked, trips))
+                iterations = -(-self.facts.program.sizes[section.loop] // tile)
+                depths[number] = max(1, min(asked, iterations))
                 loops += 1
         return depths
 
@@ -131,39 +136,41 @@ class KernelEmitter:
 
     def emit(self) -> None:
         """Write all of it to ``out``."""
-        text = PhaseText(self.writers, self.has_threads)
-        straight, loops = StraightCode(self.writers, text), Loops(self.writers, text)
-        if self.order.lets_next_start:
+        text = PhaseEmitter(self.emitters, self.has_threads)
+        straight, loops = StraightLineEmitter(self.emitters, text), LoopEmitter(self.emitters, text)
+        if self.order.triggers_next:
             # The GPU places the next kernel's blocks behind all of this one's, where there is room.
             self.out.line("next_kernel_may_start();")
-        if isinstance(self.pipeline, StayingPipeline):
-            self._emit_places(self.pipeline, straight, loops)
+        if isinstance(self.pipeline, PersistentPipeline):
+            self._emit_persistent(self.pipeline, straight, loops)
             return
-        grid_positions(self.out, self.writers.uneven)
+        grid_positions(self.out, self.emitters.uneven)
         self._wait_for_kernel_before()
         if self.cluster is not None:
             self.cluster.begin()
             if self.cluster.all_have_slices:
                 straight.issue_ahead(self.cluster)
-        if isinstance(self.pipeline, EnginePipeline) and self.pipeline.loops:
+        if isinstance(self.pipeline, TmaPipeline) and self.pipeline.loops:
             straight.issue_first(self.pipeline.roles)
         self.pipeline.begin_kernel()
         self._sections(straight, loops)
         self.pipeline.end_kernel()
 
-    def _emit_places(self, pipeline: StayingPipeline, straight: StraightCode, loops: Loops) -> None:
+    def _emit_persistent(
+        self, pipeline: PersistentPipeline, straight: StraightLineEmitter, loops: LoopEmitter
+    ) -> None:
         self._wait_for_kernel_before()
         with self.out.memory.loop():
             pipeline.begin_kernel()
-            self.writers.overlap.begin_places()
-            with pipeline.each_place():
+            self.emitters.mma_pipelining.begin_work_tiles()
+            with pipeline.each_work_tile():
                 self._sections(straight, loops)
-            self.writers.overlap.end_places()
+            self.emitters.mma_pipelining.end_work_tiles()
         pipeline.end_kernel()
 
     def _wait_for_kernel_before(self) -> None:
         """Where the kernel starts early; with the tensors that its threads load by themselves."""
-        if not self.order.starts_early:
+        if not self.order.uses_pdl:
             return
         loaded = set()
         for number, node in enumerate(self.block.nodes):
@@ -173,25 +180,25 @@ class KernelEmitter:
         names = [t for t in self.pointers if t in loaded]
         self.out.line(f"wait_for_kernel_before({', '.join(names)});")
 
-    def _sections(self, straight: StraightCode, loops: Loops) -> None:
+    def _sections(self, straight: StraightLineEmitter, loops: LoopEmitter) -> None:
         for number, section in enumerate(self.block.sections):
-            whole_positions(self.out, number)
+            unsplit_positions(self.out, number)
             if section.loop is not None:
-                if not isinstance(self.pipeline, StayingPipeline):
+                if not isinstance(self.pipeline, PersistentPipeline):
                     straight.issue_for_later(number)
-                loops.write(number, section.loop)
-            elif self.cluster is not None and number in self.cluster.cut.meetings:
+                loops.emit(number, section.loop)
+            elif self.cluster is not None and number in self.cluster.cut.exchanges:
                 straight.meet(self.cluster, number)
             else:
-                straight.write(section.nodes)
+                straight.emit(section.nodes)
 
     # -- facts -----------------------------------------------------------------------------------
 
     @property
     def grid(self) -> int:
         """Blocks of the grid."""
-        if isinstance(self.pipeline, StayingPipeline):
-            return self.pipeline.places.blocks
+        if isinstance(self.pipeline, PersistentPipeline):
+            return self.pipeline.work_tiles.blocks
         return self.tiling.grid_blocks
 
     @property

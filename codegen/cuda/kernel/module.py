@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from mirage_py.codegen.cuda.analysis.loop_elision import straightened
+from mirage_py.codegen.cuda.analysis.loop_elision import elide_loops
 from mirage_py.codegen.cuda.analysis.warp_roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.kernel.kernel import KernelEmitter
 from mirage_py.codegen.cuda.memory.memory_plan import MemoryPlan
@@ -102,7 +102,7 @@ def _of_named(plan: Plan) -> tuple[CudaKernel, ...]:
         )
     rows = zip(ugraph.kernels, plan.options, launch_orders(plan), strict=True)
     asked = [_Asked(k, o, order) for k, o, order in rows if isinstance(k, BlockGraph)]
-    straight = [_straightened(ugraph.program, a) for a in asked]
+    straight = [_with_loops_elided(ugraph.program, a) for a in asked]
     try:
         return _emitted(ugraph, asked, straight)
     except ScheduleError:
@@ -133,13 +133,13 @@ def _emitted(
     return tuple(kernels)
 
 
-def _straightened(program: Program, asked: _Asked) -> _Asked:
+def _with_loops_elided(program: Program, asked: _Asked) -> _Asked:
     """Without loops of one iteration, where the copy engine is not asked for: it serves loops."""
     options = asked.options
-    by_engine = options.flag(COPIES) == DESCRIPTORS or options.flag(PRODUCER) == PRODUCER_WARPS
-    if by_engine:
+    by_tma = options.flag(COPIES) == DESCRIPTORS or options.flag(PRODUCER) == PRODUCER_WARPS
+    if by_tma:
         return asked
-    block, options = straightened(program, asked.block, options)
+    block, options = elide_loops(program, asked.block, options)
     return replace(asked, block=block, options=options)
 
 
@@ -263,7 +263,7 @@ def _kernel(
         smem_bytes=memory.total_bytes,
         capability=_CAPABILITY[_arch(block, options)],
         options=options,
-        starts_early=emitter.order.starts_early,
+        uses_pdl=emitter.order.uses_pdl,
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from mirage_py.codegen.cuda.exchange.partial_results import Parts
-from mirage_py.codegen.cuda.kernel.emitters import Writers
-from mirage_py.codegen.cuda.schedule.chained_accumulation import added_products
+from mirage_py.codegen.cuda.kernel.emitters import Emitters
+from mirage_py.codegen.cuda.schedule.chained_accumulation import accumulation_chains
 from mirage_py.codegen.cuda.softmax.accumulators import of_one_warp
 from mirage_py.codegen.cuda.softmax.optimistic import Guess
 from mirage_py.codegen.cuda.text.value import Value
@@ -14,30 +14,30 @@ from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.node import STORES
 
 
-class PhaseText:
+class PhaseEmitter:
     """Writes nodes. Without ``has_threads`` every elementwise result goes through shared memory."""
 
-    def __init__(self, writers: Writers, has_threads: bool) -> None:
-        self.writers = writers
-        self.facts = writers.facts
-        self.block = writers.facts.block
-        self.out = writers.out
+    def __init__(self, emitters: Emitters, has_threads: bool) -> None:
+        self.emitters = emitters
+        self.facts = emitters.facts
+        self.block = emitters.facts.block
+        self.out = emitters.out
         self.has_threads = has_threads
-        self.added = added_products(self.facts, self.out.layouts)
+        self.chains = accumulation_chains(self.facts, self.out.layouts)
 
-    def write(self, phases: Sequence[Sequence[int]]) -> None:
+    def emit(self, phases: Sequence[Sequence[int]]) -> None:
         """The text of a section's nodes, phase by phase."""
-        writers = self.writers
+        emitters = self.emitters
         for phase in phases:
-            writers.products.groups.settle()
-            writers.meetings.meet(phase)
+            emitters.matmul.wgmma.settle()
+            emitters.barriers.synchronize(phase)
             self._phase(phase)
-        writers.products.groups.settle()
-        writers.meetings.meet(())
+        emitters.matmul.wgmma.settle()
+        emitters.barriers.synchronize(())
 
     def _phase(self, nodes: Sequence[int]) -> None:
         """The text of nodes: groups of what is elementwise, everything else one by one."""
-        writers = self.writers
+        emitters = self.emitters
         pending = list(nodes)
         waiting = set(pending)
         while pending:
@@ -45,8 +45,8 @@ class PhaseText:
             guess = self._guess(group, pending)
             if guess is not None:
                 group = [*guess.chain, *guess.readers]
-            writers.products.groups.wait_for([a for n in group for a in self.facts.inputs(n)])
-            writers.meetings.arrive([n for n in group if self.block.nodes[n].op != "load"])
+            emitters.matmul.wgmma.wait_for([a for n in group for a in self.facts.inputs(n)])
+            emitters.barriers.arrive([n for n in group if self.block.nodes[n].op != "load"])
             if guess is not None:
                 self._write_guess(guess)
             elif self._joins(group[0]):
@@ -58,7 +58,7 @@ class PhaseText:
 
     def _guess(self, group: Sequence[int], pending: Sequence[int]) -> Guess | None:
         """The maximum of the first group, if exponentials may be taken before it is known."""
-        optimistic = self.writers.optimistic
+        optimistic = self.emitters.optimistic
         chain = optimistic.chain(group, pending) if self.has_threads else ()
         if not chain:
             return None
@@ -77,16 +77,16 @@ class PhaseText:
 
     def _write_guess(self, guess: Guess) -> None:
         """Exponentials, and where they are too large the maximum, and exponentials again."""
-        writers, out = self.writers, self.out
-        optimistic, graphs, readers = writers.optimistic, writers.graphs, guess.readers
+        emitters, out = self.emitters, self.out
+        optimistic, graphs, readers = emitters.optimistic, emitters.graphs, guess.readers
         graphs.rescaling.guessed.add(guess.peak)
-        if writers.overlap.is_first:  # nothing is known yet
+        if emitters.mma_pipelining.is_first:  # nothing is known yet
             self._write_group([*guess.before, guess.chain[0]])
             for number in guess.chain[1:]:
                 self._write_group([number])
             self._write_group([n for n in readers if n not in guess.before])
             return
-        writers.accumulators.declare_scales(guess.peak)
+        emitters.accumulators.declare_scales(guess.peak)
         kept = self._kept(readers, guess.chain)
         made = graphs.declared(readers, kept)
         sums = optimistic.declare_sums(guess)
@@ -106,28 +106,28 @@ class PhaseText:
 
     def _joins(self, number: int) -> bool:
         node = self.block.nodes[number]
-        if number in self.out.layouts.products or number in self.facts.fused_by:
+        if number in self.out.layouts.mmas or number in self.facts.fused_by:
             return False
-        if number in self.added.by_addition:
+        if number in self.chains.by_addition:
             return False
         return node.op != "load" and node.op not in STORES
 
     def _group(self, pending: Sequence[int], waiting: Collection[int]) -> list[int]:
         """The first node, if it is elementwise or a reduction, with all that can join it."""
-        writers = self.writers
+        emitters = self.emitters
         first = pending[0]
         if not self._joins(first):
             return []
         if not self.has_threads:
             return [first]
-        layout = writers.graphs.loop_layout(first)
+        layout = emitters.graphs.loop_layout(first)
         group = [first]
         for number in pending[1:]:
             ready = all(
                 a not in waiting or (a in group and not self._ends_group(a))
                 for a in self.facts.inputs(number)
             )
-            if ready and self._joins(number) and writers.graphs.loop_layout(number) == layout:
+            if ready and self._joins(number) and emitters.graphs.loop_layout(number) == layout:
                 group.append(number)
         return group
 
@@ -137,23 +137,23 @@ class PhaseText:
 
     def _write_group(self, group: Sequence[int], others: Sequence[int] = ()) -> None:
         """The text of a group; ``others`` compute again what they want of it."""
-        facts, out, writers = self.facts, self.out, self.writers
+        facts, out, emitters = self.facts, self.out, self.emitters
         for number in group:
-            writers.accumulators.declare_scales(number)
-        made = writers.graphs.write(group, self._kept(group, others))
+            emitters.accumulators.declare_scales(number)
+        made = emitters.graphs.write(group, self._kept(group, others))
         sums = []
         for number, value in made.items():
             if self._ends_group(number):
                 if number in out.layouts.own_shifts.values():
                     value = of_one_warp(value, facts.live(number))
                 whole = value.layout.of_dims(facts.live(number))
-                op = writers.graphs.reduction(number)
+                op = emitters.graphs.reduction(number)
                 sums.append((number, Parts(value, op, facts.live(number), whole)))
             elif self.has_threads:
                 out.hold(number, value)
             else:
-                out.hold(number, writers.exchange.turned(value, value.layout))
-        writers.meetings.finish(sums)
+                out.hold(number, emitters.exchange.converted(value, value.layout))
+        emitters.barriers.finish(sums)
 
     def _kept(self, group: Sequence[int], others: Sequence[int]) -> list[int]:
         """What all but ``others`` read of a group."""
@@ -174,51 +174,51 @@ class PhaseText:
 
     def single(self, number: int) -> None:
         """The text of one node; nothing where others write it or it is there."""
-        node, out, writers = self.block.nodes[number], self.out, self.writers
+        node, out, emitters = self.block.nodes[number], self.out, self.emitters
         if node.op in STORES:
-            writers.stores.store(number)
-        elif number in self.added.by_addition:
-            out.hold(number, out.held(self.added.by_addition[number])[0])
+            emitters.stores.store(number)
+        elif number in self.chains.by_addition:
+            out.hold(number, out.held(self.chains.by_addition[number])[0])
         elif number in self.facts.fused_by:
             self._fused(number, self.facts.fused_by[number])
         elif node.op == "load":
-            is_due = number not in writers.staged and not out.held(number)
+            is_due = number not in emitters.staged and not out.held(number)
             if is_due and self.facts.reads_in_registers(number):
-                out.hold(number, writers.copies.loaded(number, out.layouts.own[number]))
+                out.hold(number, emitters.copies.loaded(number, out.layouts.own[number]))
         else:
             self._product(number)
 
     def _product(self, number: int) -> None:
-        out, facts, writers = self.out, self.facts, self.writers
-        writers.products.prepare(number)
-        by_groups = out.layouts.products[number].by_warp_groups
-        first = self.added.first.get(number)
+        out, facts, emitters = self.out, self.facts, self.emitters
+        emitters.matmul.prepare(number)
+        by_groups = out.layouts.mmas[number].uses_wgmma
+        first = self.chains.first.get(number)
         if first is None:
             value = Value(out.names[number], out.layouts.parts[number], F32)
             out.line(value.declaration("" if by_groups else "0.0f"))
         else:
             if not by_groups:
-                writers.products.groups.wait_for([first])
+                emitters.matmul.wgmma.wait_for([first])
             value = out.held(first)[0]
         whole = out.layouts.own[number]
-        writers.overlap.before_early(number)
-        if writers.products.begin(number, number, value, adds=first is not None):
-            writers.overlap.after_early(number)
+        emitters.mma_pipelining.before_early(number)
+        if emitters.matmul.begin(number, number, value, adds=first is not None):
+            emitters.mma_pipelining.after_early(number)
             if whole != value.layout:
-                writers.products.groups.wait_for([number])
+                emitters.matmul.wgmma.wait_for([number])
         else:
-            writers.products.multiply(number, value)
-        writers.meetings.finish([(number, Parts(value, "sum", facts.live(number), whole))])
+            emitters.matmul.multiply(number, value)
+        emitters.barriers.finish([(number, Parts(value, "sum", facts.live(number), whole))])
 
     def _fused(self, number: int, product: int) -> None:
         """A product that is added to its accumulator, which may be rescaled first."""
-        writers = self.writers
-        if writers.overlap.is_late(number):
-            writers.overlap.late(number)
+        emitters = self.emitters
+        if emitters.mma_pipelining.is_late(number):
+            emitters.mma_pipelining.late(number)
             return
-        writers.products.prepare(product)
+        emitters.matmul.prepare(product)
         (state, *_) = self.out.held(number)
         if self.block.nodes[number].op == "accum_rescaled":
-            writers.graphs.rescaling.rescale(number)
-        if not writers.products.begin(product, number, state, adds=True):
-            writers.products.multiply(product, state)
+            emitters.graphs.rescaling.rescale(number)
+        if not emitters.matmul.begin(product, number, state, adds=True):
+            emitters.matmul.multiply(product, state)

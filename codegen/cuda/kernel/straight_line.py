@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mirage_py.codegen.cuda.analysis.warp_roles import Roles
-from mirage_py.codegen.cuda.kernel.cluster_exchange import Clusters
-from mirage_py.codegen.cuda.kernel.emitters import Writers
-from mirage_py.codegen.cuda.kernel.phase_emitter import PhaseText
-from mirage_py.codegen.cuda.writer.grid_positions import whole_positions
+from mirage_py.codegen.cuda.analysis.warp_roles import WarpRoles
+from mirage_py.codegen.cuda.kernel.cluster_exchange import ClusterExchange
+from mirage_py.codegen.cuda.kernel.emitters import Emitters
+from mirage_py.codegen.cuda.kernel.phase_emitter import PhaseEmitter
+from mirage_py.codegen.cuda.writer.grid_positions import unsplit_positions
 
 # Registers of a thread that may hold what is needed behind the first wait only.
 _WORDS_AHEAD = 64
@@ -17,34 +17,36 @@ _WORDS_AHEAD = 64
 _BYTES_FOR_LATER = 8 << 10
 
 
-class StraightCode:
+class StraightLineEmitter:
     """Writes sections without a loop, meetings of a cluster's blocks among them."""
 
-    def __init__(self, writers: Writers, text: PhaseText) -> None:
-        self.writers = writers
-        self.facts = writers.facts
-        self.block = writers.facts.block
-        self.out = writers.out
+    def __init__(self, emitters: Emitters, text: PhaseEmitter) -> None:
+        self.emitters = emitters
+        self.facts = emitters.facts
+        self.block = emitters.facts.block
+        self.out = emitters.out
         self.text = text
 
-    def write(self, nodes: Sequence[int]) -> None:
+    def emit(self, nodes: Sequence[int]) -> None:
         """The text of a section's nodes."""
-        phases = self.writers.meetings.phases(nodes)
+        phases = self.emitters.barriers.phases(nodes)
         order = [n for p in phases for n in p]
         self._issue(order)
         self._load_ahead(order)
-        self.text.write(phases)
+        self.text.emit(phases)
 
     def _issue(self, nodes: Sequence[int]) -> None:
         """Start the copies of straight code that are not under way yet."""
-        writers = self.writers
+        emitters = self.emitters
         loads = self._order_of_use(nodes)
-        writers.pipeline.issue_straight([n for n in loads if not writers.pipeline.is_under_way(n)])
+        emitters.pipeline.issue_straight_line(
+            [n for n in loads if not emitters.pipeline.is_in_flight(n)]
+        )
 
     def _load_ahead(self, nodes: Sequence[int]) -> None:
         """Loads to registers come while tiles are on their way, as far as they are few."""
-        writers = self.writers
-        if not any(writers.pipeline.is_under_way(n) for n in nodes):
+        emitters = self.emitters
+        if not any(emitters.pipeline.is_in_flight(n) for n in nodes):
             return
         for n in self._few_to_registers(nodes):
             self.text.single(n)
@@ -53,7 +55,7 @@ class StraightCode:
         """Loads to registers that are not there yet, as far as they are few."""
         words = 0
         for n in nodes:
-            is_due = self.block.nodes[n].op == "load" and n not in self.writers.staged
+            is_due = self.block.nodes[n].op == "load" and n not in self.emitters.staged
             if is_due and not self.out.held(n) and self.facts.reads_in_registers(n):
                 words += self.out.layouts.own[n].register_count
                 if words <= _WORDS_AHEAD:
@@ -67,10 +69,10 @@ class StraightCode:
         sections = list(enumerate(self.block.sections))[loop + 1 :]
         straight = [
             s for number, s in sections
-            if s.loop is None and (cut is None or number not in cut.meetings)
+            if s.loop is None and (cut is None or number not in cut.exchanges)
         ]  # fmt: skip
         loads = self._order_of_use([n for s in straight for n in s.nodes])
-        size_bytes = sum(self.writers.staged[n].tile.size_bytes for n in loads)
+        size_bytes = sum(self.emitters.staged[n].tile.size_bytes for n in loads)
         if not loads or size_bytes > _BYTES_FOR_LATER:
             return
         before = dict(out.starts)
@@ -79,7 +81,7 @@ class StraightCode:
         out.starts.clear()
         out.starts |= before
 
-    def issue_first(self, roles: Roles) -> None:
+    def issue_first(self, roles: WarpRoles) -> None:
         """What the code in front of the first loop reads is asked for before the copy engine is
         asked for all stages of that loop, behind which it would wait: by the clock of an H200
         queries came 1 us after the first keys.
@@ -87,22 +89,22 @@ class StraightCode:
         (first, *_), out = self.block.sections, self.out
         if first.loop is not None or self.facts.cut is not None:
             return
-        whole_positions(out, 0)
+        unsplit_positions(out, 0)
         loads = self._order_of_use(first.nodes)
         only = f"warp < {roles.num_warps}" if roles.has_producer else ""
         for n in self._few_to_registers(first.nodes):
-            out.hold(n, self.writers.copies.loaded(n, out.layouts.own[n], only))
+            out.hold(n, self.emitters.copies.loaded(n, out.layouts.own[n], only))
         if loads:
             with out.only(only):
                 self._issue(loads)
 
-    def issue_ahead(self, cluster: Clusters) -> None:
+    def issue_ahead(self, cluster: ClusterExchange) -> None:
         """Tiles that a meeting reads come while blocks work for it."""
         with cluster.positions():
-            for number in cluster.cut.meetings:
+            for number in cluster.cut.exchanges:
                 self._issue(self.block.sections[number].nodes)
 
-    def meet(self, cluster: Clusters, number: int) -> None:
+    def meet(self, cluster: ClusterExchange, number: int) -> None:
         """A meeting of a cluster's blocks; what it loads to registers comes while they wait."""
         nodes = self.block.sections[number].nodes
         with cluster.positions():
@@ -110,16 +112,16 @@ class StraightCode:
                 if self.block.nodes[n].op == "load":
                     self.text.single(n)
         with cluster.meeting(number):
-            self.write(nodes)
+            self.emit(nodes)
 
     def _order_of_use(self, nodes: Sequence[int]) -> list[int]:
         """Staged loads among nodes, those that are needed first in front; those that only later
         sections read at the end.
         """
-        writers = self.writers
+        emitters = self.emitters
         loads: dict[int, None] = {}
         for number in nodes:
             used = self.facts.inputs(number) if self.block.nodes[number].op != "load" else ()
-            loads.update((n, None) for n in used if n in writers.staged and n in nodes)
-        loads.update((n, None) for n in nodes if n in writers.staged)
-        return [n for n in loads if n not in writers.received]
+            loads.update((n, None) for n in used if n in emitters.staged and n in nodes)
+        loads.update((n, None) for n in nodes if n in emitters.staged)
+        return [n for n in loads if n not in emitters.received]

@@ -14,7 +14,9 @@ BANK_BYTES = 4
 WARP = 32
 
 
-def trips(address: Callable[[int], int], width_bytes: int, lanes: int = WARP) -> tuple[int, ...]:
+def wavefronts(
+    address: Callable[[int], int], width_bytes: int, lanes: int = WARP
+) -> tuple[int, ...]:
     """For each group of lanes that goes together the trips that it takes; all 1 without conflicts.
 
     ``address(lane)`` is the byte that a lane's access of ``width_bytes`` (at most 16, a power of
@@ -36,7 +38,7 @@ def trips(address: Callable[[int], int], width_bytes: int, lanes: int = WARP) ->
 
 def conflicts(address: Callable[[int], int], width_bytes: int, lanes: int = WARP) -> int:
     """Trips of the group of lanes that takes most of them: 1 where there is no conflict."""
-    return max(trips(address, width_bytes, lanes))
+    return max(wavefronts(address, width_bytes, lanes))
 
 
 def ldmatrix_conflicts(row_address: Callable[[int], int], matrices: int = 4) -> int:

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
-from mirage_py.codegen.cuda.analysis.chained_sums import begun_sums
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
+from mirage_py.codegen.cuda.analysis.chained_sums import chain_start
 from mirage_py.codegen.cuda.analysis.cluster_plan import ClusterPlan
 from mirage_py.codegen.cuda.layout.blocked import blocked
 from mirage_py.codegen.cuda.layout.fragments import FMA, spread_sums
-from mirage_py.codegen.cuda.layout.mma_partitioning import ProductPlan, plan_product
+from mirage_py.codegen.cuda.layout.mma_partitioning import MmaPartition, partition_mma
 from mirage_py.codegen.cuda.text.contiguity import run_length
 from mirage_py.codegen.cuda.text.layout import Bit, Layout, bits_of, covers
 from mirage_py.ugraph.ir.plan import LaunchOptions
@@ -36,20 +36,20 @@ class Layouts:
     the running maxima of which each warp has its own, and the maximum that each takes.
     """
 
-    products: dict[int, ProductPlan] = field(default_factory=dict)
+    mmas: dict[int, MmaPartition] = field(default_factory=dict)
     own: dict[int, Layout] = field(default_factory=dict)
     parts: dict[int, Layout] = field(default_factory=dict)
     loops: dict[int, Layout] = field(default_factory=dict)
     own_shifts: dict[int, int] = field(default_factory=dict)
 
 
-def choose_layouts(facts: BlockFacts, options: LaunchOptions) -> Layouts:
+def choose_layouts(facts: BlockAnalysis, options: LaunchOptions) -> Layouts:
     """A layout for every value that has registers."""
     return _Choice(facts, options).run()
 
 
 class _Choice:
-    def __init__(self, facts: BlockFacts, options: LaunchOptions) -> None:
+    def __init__(self, facts: BlockAnalysis, options: LaunchOptions) -> None:
         self.facts = facts
         self.options = options
         self.warp_bits = (options.num_warps - 1).bit_length()
@@ -74,10 +74,10 @@ class _Choice:
 
     def _product(self, number: int) -> None:
         found, facts = self.found, self.facts
-        plan = plan_product(
+        plan = partition_mma(
             facts, number, self.options, self._operand_warps(number), self._first_sums(number)
         )
-        found.products[number] = plan
+        found.mmas[number] = plan
         result = plan.fragments.result
         final = spread_sums(result, facts.live(number))
         state = facts.fused.get(number)
@@ -97,13 +97,13 @@ class _Choice:
                 return layout.warps
         return None
 
-    def _first_sums(self, number: int) -> ProductPlan | None:
+    def _first_sums(self, number: int) -> MmaPartition | None:
         """The plan of the product to whose sums this one is added, where it is less work to turn
         the operand that a third product made than to turn sums.
         """
         facts, found = self.facts, self.found
-        begun = begun_sums(facts, number)
-        first = found.products.get(facts.fused_by.get(begun, begun)) if begun is not None else None
+        begun = chain_start(facts, number)
+        first = found.mmas.get(facts.fused_by.get(begun, begun)) if begun is not None else None
         if begun is None or first is None or found.own[begun] != found.parts[begun]:
             return None
         made = [a for a in facts.block.nodes[number].args if facts.comes_from_dot(a)]
@@ -166,7 +166,7 @@ class _Choice:
     def _backward(self, number: int) -> None:
         facts, found = self.facts, self.found
         layout = found.loops.get(number, found.own.get(number))
-        if layout is None or number in found.products or number in facts.fused_by:
+        if layout is None or number in found.mmas or number in facts.fused_by:
             return
         for argument in facts.inputs(number):
             op = facts.block.nodes[argument].op
@@ -187,8 +187,8 @@ class _Choice:
         """The layout in which a product takes a load, if it may serve other readers too: each warp
         has its own share, and all of it fits in a thread's registers.
         """
-        for plan in self.found.products.values():
-            if plan.fragments.kind == FMA or plan.by_warp_groups:
+        for plan in self.found.mmas.values():
+            if plan.fragments.kind == FMA or plan.uses_wgmma:
                 continue
             for operand, layout in plan.sides(self.facts):
                 fits = layout.register_count <= _MOST_SHARED and None not in layout.warps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.blocked import blocked
 from mirage_py.codegen.cuda.layout.fragments import spread_sums
 from mirage_py.codegen.cuda.layout.layout_choice import Layouts, choose_layouts
@@ -21,7 +21,7 @@ MODES = ("rule", "naive")
 _FORMER = "solver"
 
 
-def decided_layouts(facts: BlockFacts, options: LaunchOptions) -> Layouts:
+def decided_layouts(facts: BlockAnalysis, options: LaunchOptions) -> Layouts:
     """A layout for every value that has registers, as the option asks.
 
     ``naive`` gives every tile the layout that suits its own shape, whatever its neighbours have.
@@ -35,12 +35,12 @@ def decided_layouts(facts: BlockFacts, options: LaunchOptions) -> Layouts:
     return with_free(facts, ruled, _naive(facts, ruled, options)) if mode == "naive" else ruled
 
 
-def _naive(facts: BlockFacts, ruled: Layouts, options: LaunchOptions) -> dict[int, Layout]:
+def _naive(facts: BlockAnalysis, ruled: Layouts, options: LaunchOptions) -> dict[int, Layout]:
     warp_bits = (options.num_warps - 1).bit_length()
     return {n: blocked(bits_of(facts.live(n), facts.extents(n)), 1, warp_bits) for n in ruled.own}
 
 
-def with_free(facts: BlockFacts, ruled: Layouts, chosen: Mapping[int, Layout]) -> Layouts:
+def with_free(facts: BlockAnalysis, ruled: Layouts, chosen: Mapping[int, Layout]) -> Layouts:
     """The rule's layouts with others for what is free, and for what follows from it."""
     own, parts, loops = dict(ruled.own), dict(ruled.parts), dict(ruled.loops)
     for n in facts.emitted:
@@ -59,13 +59,13 @@ def with_free(facts: BlockFacts, ruled: Layouts, chosen: Mapping[int, Layout]) -
     return replace(ruled, own=own, parts=parts, loops=loops)
 
 
-def is_free(facts: BlockFacts, number: int) -> bool:
+def is_free(facts: BlockAnalysis, number: int) -> bool:
     """Whether a value may have any layout: loads, and what is elementwise."""
     op = facts.block.nodes[number].op
     return op == "load" or operator(op).kind == ELEMENTWISE
 
 
-def deciding_operand(facts: BlockFacts, number: int) -> int | None:
+def deciding_operand(facts: BlockAnalysis, number: int) -> int | None:
     """The operand whose layout decides that of a reduction or an accumulator."""
     kind = operator(facts.block.nodes[number].op).kind
     inputs = facts.inputs(number)
@@ -73,7 +73,7 @@ def deciding_operand(facts: BlockFacts, number: int) -> int | None:
     return inputs[0] if decides else None
 
 
-def after(facts: BlockFacts, number: int, source: Layout) -> Layout:
+def after(facts: BlockAnalysis, number: int, source: Layout) -> Layout:
     """The layout of a reduction or an accumulator whose operand has this one."""
     node = facts.block.nodes[number]
     if number in facts.deferred_by:

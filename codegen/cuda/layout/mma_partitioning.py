@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.fragments import (
     FMA,
     HALF,
@@ -28,30 +28,30 @@ _MOST_PARTS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class ProductPlan:
+class MmaPartition:
     """``left`` is the operand with the rows (M), ``right`` the one with the columns (N).
-    ``by_warp_groups``: four warps multiply together (wgmma).
+    ``uses_wgmma``: four warps multiply together (wgmma).
     """
 
     left: int
     right: int
     dtype: DType
     fragments: Fragments
-    by_warp_groups: bool = False
+    uses_wgmma: bool = False
 
-    def sides(self, facts: BlockFacts) -> tuple[tuple[int, Layout], tuple[int, Layout]]:
+    def sides(self, facts: BlockAnalysis) -> tuple[tuple[int, Layout], tuple[int, Layout]]:
         """The nodes that hold the operands, and the layouts in which these are wanted."""
         left, right = facts.root(self.left), facts.root(self.right)
         return (left, self.fragments.left), (right, self.fragments.right)
 
 
-def plan_product(
-    facts: BlockFacts,
+def partition_mma(
+    facts: BlockAnalysis,
     number: int,
     options: LaunchOptions,
     given: tuple[Bit | None, ...] | None,
-    first: ProductPlan | None = None,
-) -> ProductPlan:
+    first: MmaPartition | None = None,
+) -> MmaPartition:
     """The plan of the product at ``number``; ``given`` are the warps of an operand that another
     product made, which stays where it is if it can, ``first`` is the plan of the product with whose
     sums this one goes on.
@@ -77,15 +77,15 @@ def plan_product(
         left, right, rows, columns = right, left, columns, rows
     extents = {d: facts.tiling.padded(d, facts.section(number)) for d in (*result, *inner)}
     shape = Shape(*(bits_of(side, extents) for side in (rows, columns, inner)))
-    kind = product_kind(facts, number, options)
+    kind = mma_kind(facts, number, options)
     in_parts = _may_be_in_parts(facts, number)
     groups = group_warps(facts, (left, right), shape, kind, options, given, in_parts)
     warps = _warps(facts, number, options, kind, shape, given) if groups is None else groups
     found = fragments(kind, shape, warps)
-    return ProductPlan(left, right, facts.dtypes[left], found, groups is not None)
+    return MmaPartition(left, right, facts.dtypes[left], found, groups is not None)
 
 
-def product_kind(facts: BlockFacts, number: int, options: LaunchOptions) -> Kind:
+def mma_kind(facts: BlockAnalysis, number: int, options: LaunchOptions) -> Kind:
     """By which instructions a product goes: float32 to tensor cores only if asked for."""
     if facts.dtypes[facts.block.nodes[number].args[0]].is_half:
         return HALF
@@ -93,7 +93,7 @@ def product_kind(facts: BlockFacts, number: int, options: LaunchOptions) -> Kind
 
 
 def _warps(
-    facts: BlockFacts,
+    facts: BlockAnalysis,
     number: int,
     options: LaunchOptions,
     kind: Kind,
@@ -111,12 +111,12 @@ def _warps(
     return _by_rule(sides, count, registers, _may_be_in_parts(facts, number))
 
 
-def _may_be_in_parts(facts: BlockFacts, number: int) -> bool:
+def _may_be_in_parts(facts: BlockAnalysis, number: int) -> bool:
     return number in facts.fused or facts.sums_at_end(number)
 
 
 def _as_asked(
-    facts: BlockFacts, options: LaunchOptions, sides: Sequence[Bits], count: int
+    facts: BlockAnalysis, options: LaunchOptions, sides: Sequence[Bits], count: int
 ) -> tuple[Bit | None, ...]:
     text = options.flag("warps")
     try:

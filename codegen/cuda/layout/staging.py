@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.shared_tile import SharedTile
 from mirage_py.codegen.cuda.text.contiguity import ALIGNMENT_BYTES, run_length
 from mirage_py.codegen.cuda.text.layout import Bit, Layout, bits_of
@@ -38,7 +38,7 @@ class Staged:
         return self.copy_bytes >= _LEAST_COPY_BYTES
 
 
-def staged_loads(facts: BlockFacts, depths: dict[int, int]) -> dict[int, Staged]:
+def staged_loads(facts: BlockAnalysis, depths: dict[int, int]) -> dict[int, Staged]:
     """The loads that go through shared memory; ``depths`` are the stages of sections with loops."""
     found = {}
     for number, node in enumerate(facts.block.nodes):
@@ -52,7 +52,7 @@ def staged_loads(facts: BlockFacts, depths: dict[int, int]) -> dict[int, Staged]
     return found
 
 
-def _staged(facts: BlockFacts, load: int) -> Staged:
+def _staged(facts: BlockAnalysis, load: int) -> Staged:
     node = facts.block.nodes[load]
     tensor = facts.tensors[node.access.tensor]
     dims, extents = facts.live(load), facts.extents(load)
@@ -63,12 +63,12 @@ def _staged(facts: BlockFacts, load: int) -> Staged:
     return Staged(load, tile, runs[first])
 
 
-def staged_tile(facts: BlockFacts, load: int) -> SharedTile:
+def staged_tile(facts: BlockAnalysis, load: int) -> SharedTile:
     """The form of a load's tile if it goes through shared memory."""
     return _staged(facts, load).tile
 
 
-def vector_run(facts: BlockFacts, access: int, dim: str, limit: int) -> int:
+def vector_run(facts: BlockAnalysis, access: int, dim: str, limit: int) -> int:
     """Elements along a dimension that one access of a load or store can take: side by side,
     aligned, and all of them in range or none.
     """
@@ -83,14 +83,14 @@ def vector_run(facts: BlockFacts, access: int, dim: str, limit: int) -> int:
     return run
 
 
-def matrix_layout(tile: SharedTile, want: Layout) -> tuple[Layout, bool] | None:
+def matrix_layout(tile: SharedTile, target: Layout) -> tuple[Layout, bool] | None:
     """How ``ldmatrix`` reads a tile of halves into a layout: the rows that lanes name, four
     matrices for each number of a register; and whether it transposes. None if it cannot.
     """
-    if tile.element_bytes != 2 or len(want.registers) < 2 or len(tile.columns) < 3:
+    if tile.element_bytes != 2 or len(target.registers) < 2 or len(tile.columns) < 3:
         return None
-    low: tuple[Bit | None, ...] = (want.registers[0], want.lanes[0], want.lanes[1])
-    high: tuple[Bit | None, ...] = want.lanes[2:]
+    low: tuple[Bit | None, ...] = (target.registers[0], target.lanes[0], target.lanes[1])
+    high: tuple[Bit | None, ...] = target.lanes[2:]
     piece = tile.columns[:3]
     rows: tuple[Bit | None, ...]
     if low == piece:
@@ -101,5 +101,5 @@ def matrix_layout(tile: SharedTile, want: Layout) -> tuple[Layout, bool] | None:
         return None
     if None in rows:
         return None
-    matrices: list[Bit | None] = [*want.registers[1:3], None]
-    return Layout(want.registers[3:], (*rows, *matrices[:2]), want.warps), transposes
+    matrices: list[Bit | None] = [*target.registers[1:3], None]
+    return Layout(target.registers[3:], (*rows, *matrices[:2]), target.warps), transposes

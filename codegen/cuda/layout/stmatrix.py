@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mirage_py.codegen.cuda.layout.bank_conflicts import trips
+from mirage_py.codegen.cuda.layout.bank_conflicts import wavefronts
 from mirage_py.codegen.cuda.layout.shared_tile import PIECE_BYTES, SharedTile
 from mirage_py.codegen.cuda.text.layout import LANE_BITS, Layout
 
@@ -16,7 +16,7 @@ _MATRICES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class MatrixStore:
+class StMatrix:
     """``rows`` is the layout of the rows that lanes name: lane ``8 m + r`` row ``r`` of matrix
     ``m``; its registers count the instructions. ``is_transposed``: a row in memory is a column of
     the fragment.
@@ -26,7 +26,7 @@ class MatrixStore:
     is_transposed: bool
 
 
-def matrix_store(tile: SharedTile, layout: Layout) -> MatrixStore | None:
+def stmatrix(tile: SharedTile, layout: Layout) -> StMatrix | None:
     """How packed halves of a ``layout`` are stored to a tile; None where they do not lie as
     matrices do: pairs along columns, four lanes a row, and eight neighbours of the tile in a row.
     """
@@ -41,11 +41,11 @@ def matrix_store(tile: SharedTile, layout: Layout) -> MatrixStore | None:
     for row, named, is_transposed in ((across, along, False), (along, across, True)):
         if tile.columns[:_SIDE] == row:
             rows = Layout(registers[1 + _MATRICES :], (*named, *matrices), layout.warps)
-            return MatrixStore(rows, is_transposed)
+            return StMatrix(rows, is_transposed)
     return None
 
 
-def matrix_store_trips(tile: SharedTile, store: MatrixStore) -> int:
+def stmatrix_wavefronts(tile: SharedTile, store: StMatrix) -> int:
     """Trips to shared memory that a warp needs to store all that it has."""
     places, flips = tile.places(), tile.swizzle_places()
     low = PIECE_BYTES.bit_length() - 1
@@ -57,4 +57,4 @@ def matrix_store_trips(tile: SharedTile, store: MatrixStore) -> int:
             offset ^= 1 << low + flips[b] if b in flips else 0
         return offset
 
-    return store.rows.register_count * sum(trips(address, PIECE_BYTES))
+    return store.rows.register_count * sum(wavefronts(address, PIECE_BYTES))

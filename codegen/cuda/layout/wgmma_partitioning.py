@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.fragments import HALF, Bits, Kind, Shape
 from mirage_py.codegen.cuda.layout.shared_tile import PANEL_BYTES, PIECE_BYTES, SharedTile
 from mirage_py.codegen.cuda.layout.staging import staged_tile
@@ -57,7 +57,7 @@ def matrix(tile: SharedTile, side: Bits, inner: Bits) -> Matrix | None:
 
 
 def group_warps(
-    facts: BlockFacts,
+    facts: BlockAnalysis,
     operands: tuple[int, int],
     shape: Shape,
     kind: Kind,
@@ -102,7 +102,7 @@ def group_warps(
     return warps if own_columns in _COLUMN_BITS else None
 
 
-def matrix_of(facts: BlockFacts, load: int, side: Bits, inner: Bits) -> Matrix | None:
+def matrix_of(facts: BlockAnalysis, load: int, side: Bits, inner: Bits) -> Matrix | None:
     """A load's tile as an operand."""
     if facts.block.nodes[load].op != "load" or not facts.live(load):
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mirage_py.codegen.cuda.layout.mma_partitioning import ProductPlan
+from mirage_py.codegen.cuda.layout.mma_partitioning import MmaPartition
 from mirage_py.codegen.cuda.layout.shared_tile import TILE_ALIGNMENT_BYTES, SharedTile
 from mirage_py.codegen.cuda.layout.staging import Staged
 from mirage_py.codegen.cuda.text.c_text import weighted
@@ -22,7 +22,7 @@ TileAt = Callable[[int], str]
 _UNROLLED = 4
 
 
-class FmaProducts:
+class FmaMatmul:
     """Writes products of which each thread has a few rows and columns of the result."""
 
     def __init__(
@@ -34,7 +34,7 @@ class FmaProducts:
         self.tile_at = tile_at
 
     def multiply(
-        self, plan: ProductPlan, need: Callable[[Key, Layout], Value], result: Value
+        self, plan: MmaPartition, need: Callable[[Key, Layout], Value], result: Value
     ) -> None:
         """Add the product to ``result``."""
         out, fragments = self.out, plan.fragments
@@ -68,7 +68,7 @@ class FmaProducts:
                 values.append(self.copies.read_tile(tile, dtype, buffer, step, name, more))
             self._lines(plan, values[0], values[1], result)
 
-    def _tile(self, plan: ProductPlan, operand: int) -> SharedTile:
+    def _tile(self, plan: MmaPartition, operand: int) -> SharedTile:
         """The form of an operand that is computed: rows along the inner dimension."""
         facts, shape = self.out.facts, plan.fragments.shape
         inner = shape.inner[0][0]
@@ -89,7 +89,7 @@ class FmaProducts:
             out.line(f"*reinterpret_cast<float*>({buffer} + {place}) = {value.at(r)};")
         return buffer
 
-    def _lines(self, plan: ProductPlan, left: Value, right: Value, result: Value) -> None:
+    def _lines(self, plan: MmaPartition, left: Value, right: Value, result: Value) -> None:
         out, fragments = self.out, plan.fragments
         rows, columns = fragments.row_tiles, fragments.column_tiles
         with out.unrolled("m", rows) as m, out.unrolled("n", columns) as n:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from mirage_py.codegen.cuda.exchange.exchange import Exchange
 from mirage_py.codegen.cuda.layout.fragments import FMA, TF32
-from mirage_py.codegen.cuda.layout.mma_partitioning import ProductPlan
+from mirage_py.codegen.cuda.layout.mma_partitioning import MmaPartition
 from mirage_py.codegen.cuda.layout.staging import Staged
-from mirage_py.codegen.cuda.mma.fma_matmul import FmaProducts, TileAt
-from mirage_py.codegen.cuda.mma.register_operands import KeptOperands
-from mirage_py.codegen.cuda.mma.wgmma import WarpGroupProducts
+from mirage_py.codegen.cuda.mma.fma_matmul import FmaMatmul, TileAt
+from mirage_py.codegen.cuda.mma.register_operands import RegisterOperands
+from mirage_py.codegen.cuda.mma.wgmma import WgmmaEmitter
 from mirage_py.codegen.cuda.text.c_text import weighted
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.cuda.text.value import Value
@@ -21,7 +21,7 @@ from mirage_py.codegen.cuda.writer.emission import Emission, Key
 _MOST_SHARED = 64
 
 
-class Products:
+class MatmulEmitter:
     """Writes the multiplication of two operands into registers of the result."""
 
     def __init__(
@@ -29,7 +29,7 @@ class Products:
         emission: Emission,
         copies: Copies,
         exchange: Exchange,
-        groups: WarpGroupProducts,
+        wgmma: WgmmaEmitter,
         staged: dict[int, Staged],
         tile_at: TileAt,
         need: Callable[[Key, Layout], Value],
@@ -40,13 +40,13 @@ class Products:
         self.staged = staged
         self.tile_at = tile_at
         self.need = need
-        self.fma = FmaProducts(emission, copies, staged, tile_at)
-        self.groups = groups
-        self.kept = KeptOperands(emission, groups)
+        self.fma = FmaMatmul(emission, copies, staged, tile_at)
+        self.wgmma = wgmma
+        self.register_operands = RegisterOperands(emission, wgmma)
 
     def prepare(self, number: int) -> None:
         """Bring operands that are not multiplied from shared memory into registers."""
-        plan = self.out.layouts.products[number]
+        plan = self.out.layouts.mmas[number]
         if plan.fragments.kind == FMA:
             return
         for operand, layout in plan.sides(self.out.facts):
@@ -54,8 +54,8 @@ class Products:
                 self.need(operand, layout)
 
     def _from_tile(self, product: int, operand: int, layout: Layout) -> bool:
-        if self.out.layouts.products[product].by_warp_groups:
-            return self.groups.reads_from_tile(product, operand)
+        if self.out.layouts.mmas[product].uses_wgmma:
+            return self.wgmma.reads_from_tile(product, operand)
         held = any(v.layout == layout for v in self.out.held(operand))
         return operand in self.staged and not held and not self._is_shared(operand, layout)
 
@@ -64,34 +64,34 @@ class Products:
         layouts, facts = self.out.layouts, self.out.facts
         if layouts.own.get(operand) == layout:
             return True
-        takers = [p for p in layouts.products.values() if (operand, layout) in p.sides(facts)]
+        takers = [p for p in layouts.mmas.values() if (operand, layout) in p.sides(facts)]
         return len(takers) > 1 and layout.register_count <= _MOST_SHARED
 
     def begin(self, number: int, key: int, result: Value, adds: bool) -> bool:
         """Begin a product of warp groups, which adds to ``result`` or sets it, and whose sums the
         node ``key`` holds; False where the product goes otherwise.
         """
-        plan = self.out.layouts.products[number]
-        if not plan.by_warp_groups:
+        plan = self.out.layouts.mmas[number]
+        if not plan.uses_wgmma:
             return False
         (operand, _), _ = plan.sides(self.out.facts)
-        from_tile = self.groups.reads_from_tile(number, operand)
+        from_tile = self.wgmma.reads_from_tile(number, operand)
         left = None
         if not from_tile:
-            left = self.kept.in_iteration(number, self.left_value(number))
-        self.groups.multiply(number, key, left, result, adds)
+            left = self.register_operands.in_iteration(number, self.left_value(number))
+        self.wgmma.multiply(number, key, left, result, adds)
         return True
 
     def left_value(self, number: int) -> Value:
         """The left operand in registers, as a product of warp groups takes it."""
-        plan = self.out.layouts.products[number]
+        plan = self.out.layouts.mmas[number]
         (operand, layout), _ = plan.sides(self.out.facts)
         return self._in_order(plan, self.need(operand, layout), layout)
 
     def multiply(self, number: int, result: Value) -> None:
         """Add the product to ``result``, which has its layout in parts."""
         out = self.out
-        plan = out.layouts.products[number]
+        plan = out.layouts.mmas[number]
         fragments = plan.fragments
         if fragments.kind == FMA:
             self.fma.multiply(plan, self.need, result)
@@ -124,7 +124,7 @@ class Products:
                 words.append((self._in_order(plan, value, step), "step"))
             self._tiles(plan, words, k, result)
 
-    def _in_order(self, plan: ProductPlan, value: Value, layout: Layout) -> Value:
+    def _in_order(self, plan: MmaPartition, value: Value, layout: Layout) -> Value:
         """The operand in the order of the fragment; halves as pairs."""
         is_tf32 = plan.fragments.kind == TF32
         if value.layout.registers == layout.registers and (value.is_packed or is_tf32):
@@ -142,7 +142,7 @@ class Products:
         return found
 
     def _tiles(
-        self, plan: ProductPlan, operands: list[tuple[Value, str]], k: str, result: Value
+        self, plan: MmaPartition, operands: list[tuple[Value, str]], k: str, result: Value
     ) -> None:
         """One step along K: every tile of rows with every tile of columns."""
         out, fragments = self.out, plan.fragments

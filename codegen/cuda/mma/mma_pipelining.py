@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mirage_py.codegen.cuda.mma.matmul import Products
-from mirage_py.codegen.cuda.mma.ping_pong import Turns
+from mirage_py.codegen.cuda.mma.matmul import MatmulEmitter
+from mirage_py.codegen.cuda.mma.ping_pong import PingPong
 from mirage_py.codegen.cuda.pipeline.pipeline import Pipeline
-from mirage_py.codegen.cuda.pipeline.tma_pipeline import EnginePipeline
+from mirage_py.codegen.cuda.pipeline.tma_pipeline import TmaPipeline
 from mirage_py.codegen.cuda.softmax.accumulators import Accumulators
 from mirage_py.codegen.cuda.softmax.elementwise import ThreadGraphs
 from mirage_py.codegen.cuda.text.c_text import added
@@ -36,30 +36,30 @@ from mirage_py.ugraph.ir.dtypes import F32
 OVERLAP, ON, ACROSS = "overlap", "on", "across"
 
 
-class Overlap:
+class MmaPipelining:
     """Products that are begun an iteration late."""
 
     def __init__(
         self,
         emission: Emission,
         pipeline: Pipeline,
-        products: Products,
+        matmul: MatmulEmitter,
         accumulators: Accumulators,
         graphs: ThreadGraphs,
     ) -> None:
         self.out = emission
         self.facts = emission.facts
         self.pipeline = pipeline
-        self.products = products
+        self.matmul = matmul
         self.states = accumulators
         self.graphs = graphs
-        self.turns = Turns(emission)
+        self.ping_pong = PingPong(emission)
         mode = emission.options.flag(OVERLAP)
         self._is_on = mode in (ON, ACROSS)
         # Whether late products are waited for at the head of the next iteration.
-        self._is_across = mode == ACROSS
+        self._is_cross_iteration = mode == ACROSS
         # 168 registers a thread are the most that leave room for two blocks of five warps.
-        products.groups.spares_registers = self._is_across
+        matmul.wgmma.spares_registers = self._is_cross_iteration
         # Accumulators whose products are late in the loop that is being written, each with the
         # operand of the iteration before.
         self._before: dict[int, Value] = {}
@@ -76,30 +76,32 @@ class Overlap:
         """
         facts, layouts = self.facts, self.out.layouts
         pipeline = self.pipeline
-        if not self._is_on or not isinstance(pipeline, EnginePipeline):
+        if not self._is_on or not isinstance(pipeline, TmaPipeline):
             return -1, []
         if section not in pipeline.loops or pipeline.depths[section] < 2:
             return -1, []
         if not always_iterates(facts.tiling, section):
             return -1, []
         nodes = facts.block.sections[section].nodes
-        here = [n for n in nodes if n in layouts.products]
+        here = [n for n in nodes if n in layouts.mmas]
         early = [n for n in here if n not in facts.fused]
         late = [n for n in here if n in facts.fused]
-        if len(early) != 1 or not all(layouts.products[n].by_warp_groups for n in here):
+        if len(early) != 1 or not all(layouts.mmas[n].uses_wgmma for n in here):
             return -1, []
         for product in late:
-            plan = layouts.products[product]
+            plan = layouts.mmas[product]
             left = facts.root(plan.left)
             is_made = facts.section(left) == section and facts.block.nodes[left].op != "load"
             is_read = any(facts.fused[product] in facts.inputs(n) for n in nodes)
             if not is_made or is_read or not plan.dtype.is_half:
                 return -1, []
-            if self._is_across and not self._stays_in_floats(left, late, plan.fragments.left):
+            if self._is_cross_iteration and not self._stays_in_floats(
+                left, late, plan.fragments.left
+            ):
                 return -1, []
         return early[0], [facts.fused[n] for n in late]
 
-    def _stays_in_floats(self, operand: int, products: Sequence[int], want: Layout) -> bool:
+    def _stays_in_floats(self, operand: int, products: Sequence[int], target: Layout) -> bool:
         """Whether an operand is computed in thread graphs where its products want it, and read by
         these alone.
         """
@@ -109,39 +111,39 @@ class Overlap:
         own = self.out.layouts.own[operand]
         readers = [n for n in range(len(facts.block.nodes)) if operand in facts.inputs(n)]
         are_late = all(n in products or facts.fused_by.get(n) in products for n in readers)
-        return are_late and bool(own.registers) and own.has_same_threads(want)
+        return are_late and bool(own.registers) and own.has_same_threads(target)
 
     def _chain(self, section: int) -> tuple[int, ...]:
         """The accumulators of a loop that only adds products of tiles up: those of an iteration may
         be under way in the next one.
         """
         facts, layouts, pipeline = self.facts, self.out.layouts, self.pipeline
-        if not self._is_on or not isinstance(pipeline, EnginePipeline):
+        if not self._is_on or not isinstance(pipeline, TmaPipeline):
             return ()
         if section not in pipeline.loops or pipeline.depths[section] < 2:
             return ()
         nodes = facts.block.sections[section].nodes
-        states = [facts.fused.get(n, -1) for n in nodes if n in layouts.products]
+        states = [facts.fused.get(n, -1) for n in nodes if n in layouts.mmas]
         for state in states:
             if state < 0 or facts.block.nodes[state].op != "accum_sum":
                 return ()
             product = facts.fused_by[state]
-            plan = layouts.products[product]
+            plan = layouts.mmas[product]
             left = facts.root(plan.left)
-            from_tiles = self.products.groups.reads_from_tile(product, left)
+            from_tiles = self.matmul.wgmma.reads_from_tile(product, left)
             is_read = any(state in facts.inputs(n) for n in nodes if n in facts.emitted)
-            if not plan.by_warp_groups or not from_tiles or is_read:
+            if not plan.uses_wgmma or not from_tiles or is_read:
                 return ()
         return tuple(states)
 
-    def begin_places(self) -> None:
+    def begin_work_tiles(self) -> None:
         """In front of all places of a block that stays."""
         loops = (n for n, s in enumerate(self.facts.block.sections) if s.loop is not None)
-        self.turns.begin_places(any(self.accumulators(n)[1] for n in loops))
+        self.ping_pong.begin_work_tiles(any(self.accumulators(n)[1] for n in loops))
 
-    def end_places(self) -> None:
+    def end_work_tiles(self) -> None:
         """Behind all places."""
-        self.turns.end_places()
+        self.ping_pong.end_work_tiles()
 
     def begin(self, section: int) -> bool:
         """In front of the loop: registers for what an iteration leaves to the next one. Says
@@ -150,9 +152,9 @@ class Overlap:
         self._early, late = self.accumulators(section)
         keys: dict[tuple[str, int, int], None] = {}
         for number in late:
-            plan = self.out.layouts.products[self.facts.fused_by[number]]
+            plan = self.out.layouts.mmas[self.facts.fused_by[number]]
             left = self.facts.root(plan.left)
-            if self._is_across and left not in self.graphs.given:
+            if self._is_cross_iteration and left not in self.graphs.given:
                 name = self.out.fresh(f"{self.out.names[left]}_floats")
                 made = Value(name, self.out.layouts.own[left], F32)
                 self.out.line(made.declaration())
@@ -161,17 +163,17 @@ class Overlap:
             value = Value(name, plan.fragments.left, plan.dtype, is_packed=True)
             self.out.line(value.declaration())
             self._before[number] = value
-            if self._is_across and self.facts.block.nodes[number].op == "accum_rescaled":
+            if self._is_cross_iteration and self.facts.block.nodes[number].op == "accum_rescaled":
                 keys.update((key, None) for key in self.states.rescaling.factors(number))
         self._scales = tuple(keys)
         for _, peak, _ in keys:
             self.states.declare_scales(peak)
         self._chained = () if late else self._chain(section)
-        self.products.groups.late = (*late, *self._chained)
+        self.matmul.wgmma.late = (*late, *self._chained)
         self._is_first = bool(late)
-        if isinstance(self.pipeline, EnginePipeline):
-            self.pipeline.lags = bool(self.products.groups.late)
-        self.turns.begin(bool(late))
+        if isinstance(self.pipeline, TmaPipeline):
+            self.pipeline.lags = bool(self.matmul.wgmma.late)
+        self.ping_pong.begin(bool(late))
         return bool(late)
 
     def begin_iteration(self, variable: str, bounds: tuple[str, int]) -> None:
@@ -179,12 +181,12 @@ class Overlap:
         before has begun are there, and what it has made of its own is packed for the next ones.
         ``bounds``: the loop's first position, and the step to the next.
         """
-        if not self._is_across or not self._before or self._is_first:
+        if not self._is_cross_iteration or not self._before or self._is_first:
             return
-        assert isinstance(self.pipeline, EnginePipeline)
+        assert isinstance(self.pipeline, TmaPipeline)
         first, step = bounds
         self.out.line("wgmma_wait<0>();")
-        self.products.groups.forget()
+        self.matmul.wgmma.forget()
         for number in self._before:
             self.out.line(f"keep({self.out.held(number)[0].name});")
         self.pipeline.give_back(2, f"{variable} > {added(first, str(step))}")
@@ -197,7 +199,7 @@ class Overlap:
         for number, kept in self._before.items():
             if self.facts.block.nodes[number].op == "accum_rescaled":
                 self.states.rescaling.rescale(number)
-            plan = self.out.layouts.products[self.facts.fused_by[number]]
+            plan = self.out.layouts.mmas[self.facts.fused_by[number]]
             made = self.graphs.given[self.facts.root(plan.left)]
             with self.out.unrolled("r", kept.words) as r:
                 low, high = (made.read_by(kept.layout, f"(2 * {r} + {n})") for n in (0, 1))
@@ -206,7 +208,7 @@ class Overlap:
     def end_iteration(self, has_one_before: str) -> None:
         """Products of tiles alone: those of the iteration before are there."""
         if self._chained:
-            assert isinstance(self.pipeline, EnginePipeline)
+            assert isinstance(self.pipeline, TmaPipeline)
             self.out.line(f"wgmma_wait<{len(self._chained)}>();")
             self.pipeline.give_back(1, has_one_before)
 
@@ -215,7 +217,7 @@ class Overlap:
         """Whether the first iteration of a loop is being written, which differs from the others."""
         return self._is_first
 
-    def behind_first(self) -> None:
+    def after_first(self) -> None:
         """The first iteration is written: from here on there is one before."""
         self._is_first = False
 
@@ -227,32 +229,32 @@ class Overlap:
         """The place of a late product in its iteration. The one of the iteration before is there,
         its accumulator is rescaled, and what this iteration has made is kept for the next one.
         """
-        if self._is_across:
+        if self._is_cross_iteration:
             return  # all of this at the head of the next iteration
         product = self.facts.fused_by[accumulator]
-        self.products.prepare(product)
+        self.matmul.prepare(product)
         if not self._is_first:
-            groups = self.products.groups
-            groups.wait_for([accumulator])
-            assert isinstance(self.pipeline, EnginePipeline)
-            if not groups.is_under_way:
+            wgmma = self.matmul.wgmma
+            wgmma.wait_for([accumulator])
+            assert isinstance(self.pipeline, TmaPipeline)
+            if not wgmma.is_in_flight:
                 self.pipeline.give_back(1, "")
             if self.facts.block.nodes[accumulator].op == "accum_rescaled":
                 self.states.rescaling.rescale(accumulator)
-        left = self.products.left_value(product)
+        left = self.matmul.left_value(product)
         self.out.line(f"hand_over({self._before[accumulator].name}, {left.name});")
 
     def before_early(self, product: int) -> None:
         """In front of the early product: it is this warp group's turn."""
         if product == self._early:
-            self.turns.wait()
+            self.ping_pong.wait()
 
     def after_early(self, product: int) -> None:
         """The early product was begun: now those of the iteration before."""
         if product == self._early:
             if not self._is_first:
                 self._multiply()
-            self.turns.pass_on()
+            self.ping_pong.pass_on()
 
     def finish(self, has_two: str) -> None:
         """Behind the loop: the products of the last iteration. ``has_two`` is the C condition of
@@ -260,20 +262,20 @@ class Overlap:
         """
         if self._before:
             self.out.comment("The products of the last iteration.")
-            if self._is_across:
-                assert isinstance(self.pipeline, EnginePipeline)
+            if self._is_cross_iteration:
+                assert isinstance(self.pipeline, TmaPipeline)
                 with self.pipeline.stage_before():
-                    self.products.groups.wait()
+                    self.matmul.wgmma.wait()
                 self.pipeline.give_rest_back(2, has_two)
                 self._take_over()
             self._multiply()
-            self.turns.end()
+            self.ping_pong.end()
         if self._chained:
-            assert isinstance(self.pipeline, EnginePipeline)
+            assert isinstance(self.pipeline, TmaPipeline)
             with self.pipeline.stage_before():
-                self.products.groups.wait()
-        if self.products.groups.late:
-            assert isinstance(self.pipeline, EnginePipeline)
+                self.matmul.wgmma.wait()
+        if self.matmul.wgmma.late:
+            assert isinstance(self.pipeline, TmaPipeline)
             self.pipeline.give_rest_back(1)
         for key in self._scales:
             self.out.drop(key)
@@ -282,15 +284,15 @@ class Overlap:
         self._before = {}
         self._early = -1
         self.graphs.given.clear()
-        self.products.groups.late = ()
+        self.matmul.wgmma.late = ()
 
     def _multiply(self) -> None:
-        assert isinstance(self.pipeline, EnginePipeline)
+        assert isinstance(self.pipeline, TmaPipeline)
         is_last = not self.pipeline.is_inside
         with self.pipeline.stage_before():
             for number, kept in self._before.items():
                 (state, *_) = self.out.held(number)
                 product = self.facts.fused_by[number]
-                self.products.groups.multiply(product, number, kept, state, True)
+                self.matmul.wgmma.multiply(product, number, kept, state, True)
             if is_last:
-                self.products.groups.wait()
+                self.matmul.wgmma.wait()

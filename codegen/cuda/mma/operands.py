@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mirage_py.codegen.cuda.exchange.barriers import Meetings
+from mirage_py.codegen.cuda.exchange.barriers import Barriers
 from mirage_py.codegen.cuda.exchange.exchange import Exchange
 from mirage_py.codegen.cuda.layout.staging import Staged
-from mirage_py.codegen.cuda.mma.wgmma import WarpGroupProducts
+from mirage_py.codegen.cuda.mma.wgmma import WgmmaEmitter
 from mirage_py.codegen.cuda.pipeline.pipeline import Pipeline
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.cuda.text.value import Value
@@ -25,8 +25,8 @@ class Operands:
         copies: Copies,
         exchange: Exchange,
         pipeline: Pipeline,
-        meetings: Meetings,
-        groups: WarpGroupProducts,
+        barriers: Barriers,
+        wgmma: WgmmaEmitter,
         staged: Mapping[int, Staged],
     ) -> None:
         self.out = emission
@@ -34,37 +34,37 @@ class Operands:
         self.copies = copies
         self.exchange = exchange
         self.pipeline = pipeline
-        self.meetings = meetings
-        self.groups = groups
+        self.barriers = barriers
+        self.wgmma = wgmma
         self.staged = staged
 
-    def need(self, key: Key, want: Layout) -> Value:
+    def need(self, key: Key, target: Layout) -> Value:
         """A value in registers of a layout, or of one with the same elements in each thread."""
-        if isinstance(key, int) and self.meetings.waits(key):
-            self.meetings.meet(())
+        if isinstance(key, int) and self.barriers.waits(key):
+            self.barriers.synchronize(())
         held = self.out.held(key)
         for value in held:
-            if value.layout.has_same_threads(want):
+            if value.layout.has_same_threads(target):
                 return value
         if isinstance(key, int) and self.facts.block.nodes[key].op == "load":
-            value = self._read_again(key, want)
+            value = self._read_again(key, target)
         else:
-            self.groups.wait_for([key] if isinstance(key, int) else ())
-            value = self.exchange.turned(held[0], want)
+            self.wgmma.wait_for([key] if isinstance(key, int) else ())
+            value = self.exchange.converted(held[0], target)
         self.out.hold(key, value)
         return value
 
-    def _read_again(self, load: int, want: Layout) -> Value:
+    def _read_again(self, load: int, target: Layout) -> Value:
         if load in self.staged:
             buffer = self.pipeline.tile_at(load)
             name = self.out.value_name(load)
-            return self.copies.read(self.staged[load], buffer, want, name, {})
-        return self.copies.loaded(load, want)
+            return self.copies.read(self.staged[load], buffer, target, name, {})
+        return self.copies.loaded(load, target)
 
     def made(self, number: int) -> Value:
         """A node's value in its own layout."""
         root = self.facts.root(number)
         if root not in self.out.layouts.own:
             raise ScheduleError(f"%{number} goes to other blocks", where=self.facts.block.name)
-        self.groups.wait_for([root])
+        self.wgmma.wait_for([root])
         return self.need(root, self.out.layouts.own[root])

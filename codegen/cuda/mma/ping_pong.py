@@ -19,7 +19,7 @@ _GROUP_WARPS = 4
 _THREADS = 2 * 32 * _GROUP_WARPS
 
 
-class Turns:
+class PingPong:
     """Writes who waits for whom; nothing where the option is off or one group computes."""
 
     def __init__(self, emission: Emission) -> None:
@@ -30,22 +30,22 @@ class Turns:
         # Whether loops come again and again, and turns go on from one to the next.
         self._go_on = False
 
-    def begin_places(self, is_overlapped: bool) -> None:
+    def begin_work_tiles(self, is_pipelined: bool) -> None:
         """In front of all places of a block that stays: what one group still has to do at a place
         keeps no other one from beginning at the next.
         """
-        self._go_on = is_overlapped and self._is_asked
+        self._go_on = is_pipelined and self._is_asked
         if self._go_on:
             self._give_first()
 
-    def end_places(self) -> None:
+    def end_work_tiles(self) -> None:
         """Behind all places."""
         if self._go_on:
             self._take_last()
 
-    def begin(self, is_overlapped: bool) -> None:
+    def begin(self, is_pipelined: bool) -> None:
         """In front of a loop: the first turn is the first group's."""
-        self._is_on = is_overlapped and self._is_asked
+        self._is_on = is_pipelined and self._is_asked
         if self._is_on and not self._go_on:
             self._give_first()
 

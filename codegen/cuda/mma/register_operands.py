@@ -13,7 +13,7 @@ What has such code all the same is not compiled (``runtime/sass/shared_registers
 
 from __future__ import annotations
 
-from mirage_py.codegen.cuda.mma.wgmma import WarpGroupProducts
+from mirage_py.codegen.cuda.mma.wgmma import WgmmaEmitter
 from mirage_py.codegen.cuda.softmax.rescaling import RESCALING
 from mirage_py.codegen.cuda.text.expressions import elementwise
 from mirage_py.codegen.cuda.text.value import Value
@@ -25,13 +25,13 @@ from mirage_py.ugraph.operators import ELEMENTWISE, operator
 _BRANCHING = (" / ", "sqrtf(", "powf(", "log1pf(")
 
 
-class KeptOperands:
+class RegisterOperands:
     """Finds left operands whose registers another product would get, and writes the copy."""
 
-    def __init__(self, emission: Emission, groups: WarpGroupProducts) -> None:
+    def __init__(self, emission: Emission, wgmma: WgmmaEmitter) -> None:
         self.out = emission
         self.facts = emission.facts
-        self.groups = groups
+        self.wgmma = wgmma
 
     def in_iteration(self, product: int, left: Value) -> Value:
         """The left operand of a product of warp groups in registers that an iteration has for
@@ -45,7 +45,7 @@ class KeptOperands:
         return value
 
     def _is_overwritten(self, product: int) -> bool:
-        facts, products = self.facts, self.out.layouts.products
+        facts, products = self.facts, self.out.layouts.mmas
         section = facts.section(product)
         plan = products[product]
         if facts.sums_at_end(product) or not self._branches(section):
@@ -65,7 +65,7 @@ class KeptOperands:
         """Whether warps may branch in an iteration, apart from the wait at its head."""
         out = self.out
         numbers = self.facts.block.sections[section].nodes
-        if out.options.flag(RESCALING) or any(n in out.row_sums for n in numbers):
+        if out.options.flag(RESCALING) or any(n in out.row_reductions for n in numbers):
             return True
         nodes = (self.facts.block.nodes[n] for n in numbers)
         texts = (
@@ -79,12 +79,12 @@ class KeptOperands:
         """Whether the left operand of a product of warp groups is made in its iteration, in
         registers. That of a late product is made while the product before it is under way.
         """
-        facts, plan = self.facts, self.out.layouts.products[product]
+        facts, plan = self.facts, self.out.layouts.mmas[product]
         left = facts.root(plan.left)
-        is_late = facts.fused.get(product) in self.groups.late
+        is_late = facts.fused.get(product) in self.wgmma.late
         return (
-            plan.by_warp_groups
+            plan.uses_wgmma
             and not is_late
             and facts.section(left) == facts.section(product)
-            and not self.groups.reads_from_tile(product, left)
+            and not self.wgmma.reads_from_tile(product, left)
         )

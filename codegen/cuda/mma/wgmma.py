@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from mirage_py.codegen.cuda.layout.mma_partitioning import ProductPlan
+from mirage_py.codegen.cuda.layout.mma_partitioning import MmaPartition
 from mirage_py.codegen.cuda.layout.wgmma_partitioning import (
     INNER_BITS,
     ROW_BITS,
     Matrix,
     matrix_of,
 )
-from mirage_py.codegen.cuda.schedule.concatenated_n import Joined, joined_sums
+from mirage_py.codegen.cuda.schedule.concatenated_n import ConcatenatedMma, concatenated_sums
 from mirage_py.codegen.cuda.text.c_text import added, weighted
 from mirage_py.codegen.cuda.text.layout import Bit, Layout
 from mirage_py.codegen.cuda.text.linear_text import register_part, thread_part
@@ -30,7 +30,7 @@ _MOST_WORDS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class _UnderWay:
+class _InFlight:
     """A product that was begun: who holds its sums, and the tiles that it reads."""
 
     key: int
@@ -38,22 +38,22 @@ class _UnderWay:
     tiles: tuple[int, ...]
 
 
-class WarpGroupProducts:
+class WgmmaEmitter:
     """Writes products of warp groups, and the waits for them."""
 
     def __init__(self, emission: Emission, tile_at: Callable[[int], str]) -> None:
         self.out = emission
         self.facts = emission.facts
         self.tile_at = tile_at
-        self._under_way: list[_UnderWay] = []
+        self._in_flight: list[_InFlight] = []
         # Products whose instruction is written with the last one of them: who holds the sums.
-        self._waiting: dict[Joined, list[tuple[int, Value]]] = {}
+        self._waiting: dict[ConcatenatedMma, list[tuple[int, Value]]] = {}
         # Whose sums are under way from one phase to the next, on purpose.
         self.late: Collection[int] = ()
         # Whether left operands stay out of registers where they have tiles.
         self.spares_registers = False
 
-    def left_matrix(self, product: int, plan: ProductPlan) -> Matrix | None:
+    def left_matrix(self, product: int, plan: MmaPartition) -> Matrix | None:
         """The left operand where it is read from shared memory; None: from registers."""
         facts, left = self.facts, self.facts.root(plan.left)
         found = matrix_of(facts, left, plan.fragments.shape.rows, plan.fragments.shape.inner)
@@ -64,8 +64,8 @@ class WarpGroupProducts:
 
     def reads_from_tile(self, product: int, operand: int) -> bool:
         """Whether a product of warp groups reads an operand from shared memory."""
-        plan = self.out.layouts.products[product]
-        if not plan.by_warp_groups:
+        plan = self.out.layouts.mmas[product]
+        if not plan.uses_wgmma:
             return False
         if operand == self.facts.root(plan.right):
             return True
@@ -74,7 +74,7 @@ class WarpGroupProducts:
     def tiles_read(self) -> tuple[int, ...]:
         """Loads whose tiles descriptors point to."""
         found: dict[int, None] = {}
-        for product, plan in self.out.layouts.products.items():
+        for product, plan in self.out.layouts.mmas.items():
             for operand, _ in plan.sides(self.facts):
                 if self.reads_from_tile(product, operand):
                     found[operand] = None
@@ -88,15 +88,15 @@ class WarpGroupProducts:
         """Begin the product at ``number``, whose sums ``key`` holds: ``left`` in registers (None:
         from its tile) by its right operand's tile. What ``result`` held before counts if ``adds``.
         """
-        out, joined = self.out, self.out.joined.get(number)
+        out, concatenated = self.out, self.out.concatenated.get(number)
         begun = [(key, result)]
-        if joined is not None:
-            begun = [*self._waiting.pop(joined, ()), *begun]
-            if len(begun) < len(joined.products):
-                self._waiting[joined] = begun
+        if concatenated is not None:
+            begun = [*self._waiting.pop(concatenated, ()), *begun]
+            if len(begun) < len(concatenated.matmuls):
+                self._waiting[concatenated] = begun
                 return  # with the last one of them
-            number = joined.products[0]
-        plan = out.layouts.products[number]
+            number = concatenated.matmuls[0]
+        plan = out.layouts.mmas[number]
         fragments = plan.fragments
         right = self.facts.root(plan.right)
         tiles = [right]
@@ -107,7 +107,7 @@ class WarpGroupProducts:
             a = self.left_matrix(number, plan)
             assert a is not None
             tiles.insert(0, self.facts.root(plan.left))
-        for tile in (*tiles, *(joined.loads if joined is not None else ())):
+        for tile in (*tiles, *(concatenated.loads if concatenated is not None else ())):
             self.tile_at(tile)  # any of them may end a phase: names come behind all waits
         texts = [
             self._descriptor(t, m, fragments.result.warps)
@@ -115,7 +115,7 @@ class WarpGroupProducts:
         ]
         rows = 1 << sum(1 for bit in fragments.left.registers if bit in self._row_bits(plan))
         steps = tuple(bit for bit in fragments.left.registers if bit in self._steps(plan))
-        columns = 8 * fragments.column_tiles if joined is None else sum(joined.columns)
+        columns = 8 * fragments.column_tiles if concatenated is None else sum(concatenated.columns)
         name, _ = wgmma_function(
             columns,
             plan.dtype.name,
@@ -126,7 +126,9 @@ class WarpGroupProducts:
         sums = columns // 2
         out.line("wgmma_fence();")
         with out.unrolled("k", 1 << len(steps)) as k, out.unrolled("m", rows) as m:
-            sums_text = result.name if joined is None else joined_sums(out.names, joined)
+            sums_text = (
+                result.name if concatenated is None else concatenated_sums(out.names, concatenated)
+            )
             if rows > 1:
                 place = result.word(weighted((m, sums)))
                 sums_text = f"reinterpret_cast<float (&)[{sums}]>({place})"
@@ -142,14 +144,14 @@ class WarpGroupProducts:
         for holder, sums_of_one in begun:
             # Waits count products: behind several in one instruction there are empty groups.
             out.line("wgmma_commit();")
-            self._under_way.append(_UnderWay(holder, sums_of_one, tuple(tiles)))
+            self._in_flight.append(_InFlight(holder, sums_of_one, tuple(tiles)))
 
-    def _row_bits(self, plan: ProductPlan) -> tuple[Bit, ...]:
+    def _row_bits(self, plan: MmaPartition) -> tuple[Bit, ...]:
         return tuple(
             b for b in plan.fragments.left.registers if b in plan.fragments.shape.rows[ROW_BITS:]
         )
 
-    def _steps(self, plan: ProductPlan) -> tuple[Bit, ...]:
+    def _steps(self, plan: MmaPartition) -> tuple[Bit, ...]:
         inner = plan.fragments.shape.inner[INNER_BITS:]
         return tuple(b for b in plan.fragments.left.registers if b in inner)
 
@@ -180,31 +182,31 @@ class WarpGroupProducts:
 
     def wait_for(self, keys: Collection[int]) -> None:
         """Wait for the sums that these hold, if they are under way."""
-        places = [n for n, u in enumerate(self._under_way) if u.key in keys]
+        places = [n for n, u in enumerate(self._in_flight) if u.key in keys]
         if places:
             self._wait(places[-1] + 1)
 
     def settle(self) -> None:
         """Wait for all that is not late."""
-        self.wait_for([u.key for u in self._under_way if u.key not in self.late])
+        self.wait_for([u.key for u in self._in_flight if u.key not in self.late])
 
     @property
-    def is_under_way(self) -> bool:
+    def is_in_flight(self) -> bool:
         """Whether there is anything to wait for."""
-        return bool(self._under_way)
+        return bool(self._in_flight)
 
     def wait(self) -> None:
         """Wait for all that is under way."""
-        if self._under_way:
-            self._wait(len(self._under_way))
+        if self._in_flight:
+            self._wait(len(self._in_flight))
 
     def forget(self) -> None:
         """All that was under way has been waited for by another text."""
-        self._under_way = []
+        self._in_flight = []
 
     def _wait(self, count: int) -> None:
-        done, self._under_way = self._under_way[:count], self._under_way[count:]
-        self.out.line(f"wgmma_wait<{len(self._under_way)}>();")
+        done, self._in_flight = self._in_flight[:count], self._in_flight[count:]
+        self.out.line(f"wgmma_wait<{len(self._in_flight)}>();")
         for one in done:
             self.out.line(f"keep({one.result.name});")
             for tile in one.tiles:

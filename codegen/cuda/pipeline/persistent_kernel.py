@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from mirage_py.codegen.cuda.pipeline.tile_scheduler import dealt_places
+from mirage_py.codegen.cuda.pipeline.tile_scheduler import schedule_tiles
 from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.cuda.writer.grid_positions import grid_positions
 from mirage_py.errors import ScheduleError
@@ -22,7 +22,7 @@ BLOCKS = "blocks"
 _MOST_IN_TABLE = 4096
 
 
-def blocks_asked(value: str) -> int:
+def requested_blocks(value: str) -> int:
     """The number of blocks that the launch option asks for; 0 where it is empty. Raises
     ScheduleError.
     """
@@ -31,7 +31,7 @@ def blocks_asked(value: str) -> int:
     return int(value or "0")
 
 
-class Places:
+class WorkTiles:
     """Writes the loop over the places of a block, of ``blocks`` in all. ``uneven`` are the
     dimensions along which places have loops of different lengths.
     """
@@ -49,7 +49,7 @@ class Places:
         """At the head of the kernel: who takes what, where that is no simple rule."""
         if not self.uneven or self._all > _MOST_IN_TABLE:
             return
-        dealt = dealt_places(self.out.facts.tiling, self.uneven, self.blocks)
+        dealt = schedule_tiles(self.out.facts.tiling, self.uneven, self.blocks)
         rounds = range(max(map(len, dealt)) + 1)
         numbers = [own[r] if r < len(own) else self._all for r in rounds for own in dealt]
         self._table = self.out.fresh("places")

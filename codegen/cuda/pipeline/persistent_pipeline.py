@@ -12,18 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from mirage_py.codegen.cuda.layout.staging import Staged
-from mirage_py.codegen.cuda.pipeline.persistent_kernel import Places
-from mirage_py.codegen.cuda.pipeline.tma import engine_box
-from mirage_py.codegen.cuda.pipeline.tma_pipeline import EnginePipeline
+from mirage_py.codegen.cuda.pipeline.persistent_kernel import WorkTiles
+from mirage_py.codegen.cuda.pipeline.tma import tma_box
+from mirage_py.codegen.cuda.pipeline.tma_pipeline import TmaPipeline
 from mirage_py.codegen.cuda.text.c_text import added
 from mirage_py.codegen.cuda.writer.copies import Copies
 from mirage_py.codegen.cuda.writer.emission import Emission
-from mirage_py.codegen.cuda.writer.grid_positions import whole_positions
+from mirage_py.codegen.cuda.writer.grid_positions import unsplit_positions
 from mirage_py.codegen.cuda.writer.stage_text import advance_stage
-from mirage_py.codegen.tiling.unmasked_tiles import LiveRange
+from mirage_py.codegen.tiling.unmasked_tiles import UnmaskedRange
 
 
-class StayingPipeline(EnginePipeline):
+class PersistentPipeline(TmaPipeline):
     """Tiles by the copy engine, from one place of the grid to the next."""
 
     def __init__(
@@ -32,11 +32,11 @@ class StayingPipeline(EnginePipeline):
         copies: Copies,
         staged: Mapping[int, Staged],
         depths: Mapping[int, int],
-        live: Sequence[LiveRange],
-        places: Places,
+        live: Sequence[UnmaskedRange],
+        work_tiles: WorkTiles,
     ) -> None:
-        super().__init__(emission, copies, staged, depths, live, wants_producer=True)
-        self.places = places
+        super().__init__(emission, copies, staged, depths, live, asks_for_producer=True)
+        self.work_tiles = work_tiles
         # Tiles of straight code that the engine fetches: their buffers, and the last section that
         # reads one of them.
         self._inputs = dict.fromkeys(self._straight(), "")
@@ -50,7 +50,7 @@ class StayingPipeline(EnginePipeline):
         """Loads in front of the first loop that the engine can fetch."""
         facts = self.out.facts
         loads = [n for s in facts.block.sections[: min(self.loops)] for n in s.nodes]
-        found = [n for n in loads if n in self.staged and engine_box(facts, self.staged[n])]
+        found = [n for n in loads if n in self.staged and tma_box(facts, self.staged[n])]
         self._describe(found)
         return found
 
@@ -64,7 +64,7 @@ class StayingPipeline(EnginePipeline):
     def begin_kernel(self) -> None:
         """Make the barriers; then all that the warps do that fetch."""
         out, roles = self.out, self.roles
-        self.places.begin()
+        self.work_tiles.begin()
         counts: list[tuple[str, int, int]] = []
         for section in self.loops:
             depth = self.depths[section]
@@ -113,11 +113,11 @@ class StayingPipeline(EnginePipeline):
         """
         out = self.out
         turns = {n: self._begin("next_stage", "next_parity", 1) for n in self.loops}
-        with self.places.each():
+        with self.work_tiles.each():
             if self._inputs:
                 self._fetch_inputs()
             for section in self.loops:
-                whole_positions(out, section)
+                unsplit_positions(out, section)
                 self._prepare(section)
                 first, stop, tile = self._bounds[section]
                 stage, parity = turns[section]
@@ -132,20 +132,20 @@ class StayingPipeline(EnginePipeline):
     def _fetch_inputs(self) -> None:
         out = self.out
         for number in {out.facts.section(n): None for n in self._inputs}:
-            whole_positions(out, number)
-        out.line(f"mbarrier_wait({self._inputs_empty}, {self.places.round} & 1 ^ 1);")
+            unsplit_positions(out, number)
+        out.line(f"mbarrier_wait({self._inputs_empty}, {self.work_tiles.round} & 1 ^ 1);")
         total = sum(self.staged[n].tile.size_bytes for n in self._inputs)
         out.line(f"mbarrier_expect({self._inputs_full}, {total});")
         for load, buffer in self._inputs.items():
-            self.engine.fetch(self.staged[load], buffer, self._inputs_full)
+            self.tma.fetch(self.staged[load], buffer, self._inputs_full)
 
     # -- places ----------------------------------------------------------------------------------
 
     @contextmanager
-    def each_place(self) -> Iterator[None]:
+    def each_work_tile(self) -> Iterator[None]:
         """What is written inside is what those that compute do at each place."""
         out = self.out
-        with self.places.each():
+        with self.work_tiles.each():
             self._is_awaited = False
             yield
             if self._inputs and not self._gives_back_behind(self._last_reader):
@@ -172,17 +172,17 @@ class StayingPipeline(EnginePipeline):
 
     # -- straight code ---------------------------------------------------------------------------
 
-    def issue_straight(self, loads: Sequence[int]) -> None:
+    def issue_straight_line(self, loads: Sequence[int]) -> None:
         """Start the copies that the engine has not started."""
         for load in loads:
             if load in self._inputs:
                 self._buffers[load] = self._inputs[load]
-        super().issue_straight([n for n in loads if n not in self._inputs])
+        super().issue_straight_line([n for n in loads if n not in self._inputs])
 
     def wait_for(self, loads: Sequence[int]) -> bool:
         """Wait for tiles of straight code; whether the caller has to write a barrier."""
         if not self._is_awaited and any(n in self._inputs for n in loads):
-            self.out.line(f"mbarrier_wait({self._inputs_full}, {self.places.round} & 1);")
+            self.out.line(f"mbarrier_wait({self._inputs_full}, {self.work_tiles.round} & 1);")
             self._is_awaited = True
         return super().wait_for(loads)
 

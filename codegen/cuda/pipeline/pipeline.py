@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from mirage_py.codegen.cuda.analysis.warp_roles import Roles
+from mirage_py.codegen.cuda.analysis.warp_roles import WarpRoles
 from mirage_py.codegen.cuda.layout.shared_tile import TILE_ALIGNMENT_BYTES
 from mirage_py.codegen.cuda.layout.staging import Staged
 from mirage_py.codegen.cuda.text.c_text import added
@@ -37,7 +37,7 @@ class Pipeline:
         self._loop: tuple[str, str, str, int] = ("", "0", "0", 1)
         self._has_all = False
         self._rings: dict[int, str] = {}
-        self.roles = Roles(emission.options.num_warps, False)
+        self.roles = WarpRoles(emission.options.num_warps, False)
         # Loads that products of warp groups read by descriptors.
         self.described: Collection[int] = ()
 
@@ -54,7 +54,7 @@ class Pipeline:
 
     # -- straight code ---------------------------------------------------------------------------
 
-    def issue_straight(self, loads: Sequence[int]) -> None:
+    def issue_straight_line(self, loads: Sequence[int]) -> None:
         """Start the copies of a section without a loop, a group for each tile."""
         for load in loads:
             staged = self.staged[load]
@@ -64,7 +64,7 @@ class Pipeline:
             self._committed += 1
             self._buffers[load], self._group_of[load] = buffer, self._committed
 
-    def is_under_way(self, load: int) -> bool:
+    def is_in_flight(self, load: int) -> bool:
         """Whether the copy of a tile of straight code has been started."""
         return load in self._buffers
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from mirage_py.codegen.cuda.analysis.row_reductions import LITERALS, WARPS, RowSum
+from mirage_py.codegen.cuda.analysis.row_reductions import LITERALS, WARPS, RowReduction
 from mirage_py.codegen.cuda.layout.shared_tile import PIECE_BYTES
 from mirage_py.codegen.cuda.layout.staging import Staged
 from mirage_py.codegen.cuda.text.c_text import added, float_text
@@ -18,14 +18,14 @@ from mirage_py.codegen.text.operator_text import atom
 _HALVES = 8
 
 
-class RowSumText:
+class RowReductionEmitter:
     """Writes what the warps that do not fetch do with a tile."""
 
     def __init__(self, emission: Emission, staged: Mapping[int, Staged]) -> None:
         self.out = emission
         self.staged = staged
 
-    def can_write(self, row: RowSum) -> bool:
+    def can_write(self, row: RowReduction) -> bool:
         """Whether rows lie in shared memory as the text reads them, and results row by row."""
         source, made = self.staged.get(row.source), self.staged.get(row.load)
         if source is None or made is None:
@@ -34,7 +34,7 @@ class RowSumText:
         wide = source.tile.row_bytes >= PIECE_BYTES
         return is_along and wide and made.tile.columns == source.tile.rows and not made.tile.rows
 
-    def write(self, row: RowSum, source: str, made: str, thread: str, inside: str) -> None:
+    def write(self, row: RowReduction, source: str, made: str, thread: str, inside: str) -> None:
         """For all rows of the tile at ``source``: results to ``made``; zeros where not ``inside``
         (C condition of ``row``; empty: everywhere), as a load gives them.
         """
@@ -72,7 +72,7 @@ class RowSumText:
             result = f"{inside} ? {result} : 0.0f" if inside else result
             out.line(f"reinterpret_cast<float*>({made})[row] = {result};")
 
-    def _lines(self, row: RowSum, numbers: Iterable[int], names: dict[int, str]) -> None:
+    def _lines(self, row: RowReduction, numbers: Iterable[int], names: dict[int, str]) -> None:
         for n in numbers:
             node = row.nodes[n]
             if n in names or node.op in LITERALS:
@@ -85,7 +85,7 @@ class RowSumText:
             out_text = elementwise(node.op, [atom(t) for t in texts])
             self.out.line(f"const float {names[n]} = {out_text};")
 
-    def _operand(self, row: RowSum, number: int, names: Mapping[int, str]) -> str:
+    def _operand(self, row: RowReduction, number: int, names: Mapping[int, str]) -> str:
         node = row.nodes[number]
         if node.op == "const":
             assert isinstance(node.attr, float)

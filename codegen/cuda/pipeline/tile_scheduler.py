@@ -17,11 +17,11 @@ from mirage_py.codegen.tiling.unmasked_tiles import iterations
 _GROUP = 8
 
 
-def dealt_places(tiling: Tiling, uneven: Collection[str], blocks: int) -> list[list[int]]:
+def schedule_tiles(tiling: Tiling, uneven: Collection[str], blocks: int) -> list[list[int]]:
     """For each of ``blocks`` the numbers of its places in their order; the first axis of the grid
     runs fastest.
     """
-    return _dealt(_in_order(tiling, uneven), blocks)
+    return _assigned(_in_order(tiling, uneven), blocks)
 
 
 def _in_order(tiling: Tiling, uneven: Collection[str]) -> list[tuple[int, int]]:
@@ -29,23 +29,23 @@ def _in_order(tiling: Tiling, uneven: Collection[str]) -> list[tuple[int, int]]:
     axes = tiling.axes
     # A section without a loop counts for an iteration.
     counts = [iterations(tiling, s) for s in range(len(tiling.block.sections))]
-    even_places: dict[tuple[int, ...], int] = {}
+    even_tiles: dict[tuple[int, ...], int] = {}
     found: list[tuple[tuple[int, int, int], int, int]] = []
     ranges = [range(blocks) for _, blocks in reversed(axes)]
-    for place, backwards in enumerate(product(*ranges)):
+    for tile, backwards in enumerate(product(*ranges)):
         numbers = {d: n for (d, _), n in zip(axes, reversed(backwards), strict=True)}
         even = tuple(n for d, n in numbers.items() if d not in uneven)
-        beside = even_places.setdefault(even, len(even_places))
+        beside = even_tiles.setdefault(even, len(even_tiles))
         work = sum(count(numbers) for count in counts)
-        found.append(((beside // _GROUP, -work, beside), place, work))
-    return [(place, work) for _, place, work in sorted(found)]
+        found.append(((beside // _GROUP, -work, beside), tile, work))
+    return [(tile, work) for _, tile, work in sorted(found)]
 
 
-def _dealt(places: Sequence[tuple[int, int]], blocks: int) -> list[list[int]]:
+def _assigned(tiles: Sequence[tuple[int, int]], blocks: int) -> list[list[int]]:
     free = [(0, block) for block in range(blocks)]
     found: list[list[int]] = [[] for _ in range(blocks)]
-    for place, work in places:
+    for tile, work in tiles:
         time, block = heapq.heappop(free)
-        found[block].append(place)
+        found[block].append(tile)
         heapq.heappush(free, (time + work, block))
     return found

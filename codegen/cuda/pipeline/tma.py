@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.staging import Staged
 from mirage_py.codegen.cuda.text.c_text import added, index_text
 from mirage_py.codegen.cuda.writer.cuda_kernel import TensorMap
@@ -36,7 +36,7 @@ class Box:
     panels: int
 
 
-def engine_box(facts: BlockFacts, staged: Staged) -> Box | None:
+def tma_box(facts: BlockAnalysis, staged: Staged) -> Box | None:
     """How the engine fetches a tile; None where it cannot."""
     load, tile = staged.load, staged.tile
     node, section = facts.block.nodes[load], facts.section(load)
@@ -70,7 +70,7 @@ def engine_box(facts: BlockFacts, staged: Staged) -> Box | None:
     return Box(axes, points, panels) if fits and aligned and inside and whole else None
 
 
-class CopyEngine:
+class TmaLoads:
     """Writes what one thread tells the engine, and collects the maps that it needs."""
 
     def __init__(self, emission: Emission) -> None:

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.analysis.row_reductions import WARPS
-from mirage_py.codegen.cuda.analysis.warp_roles import Roles
+from mirage_py.codegen.cuda.analysis.warp_roles import WarpRoles
 from mirage_py.codegen.cuda.layout.staging import Staged
 from mirage_py.codegen.cuda.pipeline.pipeline import Pipeline
-from mirage_py.codegen.cuda.pipeline.row_reduction_emitter import RowSumText
-from mirage_py.codegen.cuda.pipeline.tma import CopyEngine, engine_box
-from mirage_py.codegen.cuda.schedule.concatenated_n import JOINS, joined_products
+from mirage_py.codegen.cuda.pipeline.row_reduction_emitter import RowReductionEmitter
+from mirage_py.codegen.cuda.pipeline.tma import TmaLoads, tma_box
+from mirage_py.codegen.cuda.schedule.concatenated_n import JOINS, concatenated_mmas
 from mirage_py.codegen.cuda.text.c_text import added
 from mirage_py.codegen.cuda.writer.copies import Copies
 from mirage_py.codegen.cuda.writer.cuda_kernel import TensorMap
@@ -26,12 +26,12 @@ from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.cuda.writer.loop_text import loop_bounds
 from mirage_py.codegen.cuda.writer.stage_text import advance_stage, stage_ago
 from mirage_py.codegen.text.operator_text import atom
-from mirage_py.codegen.tiling.unmasked_tiles import LiveRange
+from mirage_py.codegen.tiling.unmasked_tiles import UnmaskedRange
 
 _BARRIER_BYTES = 8
 
 
-class EnginePipeline(Pipeline):
+class TmaPipeline(Pipeline):
     """Tiles of loops by the copy engine, where it can fetch all of a loop's; the rest as before."""
 
     def __init__(
@@ -40,24 +40,24 @@ class EnginePipeline(Pipeline):
         copies: Copies,
         staged: Mapping[int, Staged],
         depths: Mapping[int, int],
-        live: Sequence[LiveRange],
-        wants_producer: bool,
+        live: Sequence[UnmaskedRange],
+        asks_for_producer: bool,
     ) -> None:
         super().__init__(emission, copies, staged, depths)
-        self.engine = CopyEngine(emission)
+        self.tma = TmaLoads(emission)
         self.live = live
         # The loads of each loop that the engine serves.
-        self.loops = served_loops(emission.facts, staged)
+        self.loops = tma_loops(emission.facts, staged)
         # Where a load's tile lies: bytes from stage to stage, and from the begin of a stage.
         self._slots = {n: (s.tile.size_bytes, 0) for n, s in staged.items()}
         for section, loads in self.loops.items():
             self._describe(loads)
             if emission.options.flag(JOINS) != "off":
-                self._join(section)
-        is_fed = wants_producer and can_be_fed(emission.facts, staged)
-        self.roles = Roles(emission.options.num_warps, is_fed, emission.row_sums)
+                self._concatenate(section)
+        has_producer = asks_for_producer and can_have_producer(emission.facts, staged)
+        self.roles = WarpRoles(emission.options.num_warps, has_producer, emission.row_reductions)
         if self.roles.has_producer:
-            emission.barrier_text = self.roles.barrier_text
+            emission.barrier_call = self.roles.barrier_call
         self._bounds: dict[int, tuple[str, str, int]] = {}
         self._all_rings: dict[int, str] = {}
         self._full: dict[int, str] = {}
@@ -65,7 +65,7 @@ class EnginePipeline(Pipeline):
         # Barriers of sums that the warps that fetch make, and those waited for in this iteration.
         self._made: dict[int, str] = {}
         self._awaited: set[int] = set()
-        self.row_text = RowSumText(emission, staged)
+        self.row_text = RowReductionEmitter(emission, staged)
         self._fetch: dict[int, str] = {}
         self._parity = ""
         self._section = -1
@@ -75,27 +75,27 @@ class EnginePipeline(Pipeline):
     @property
     def maps(self) -> tuple[TensorMap, ...]:
         """Parameters of the kernel, behind its pointers."""
-        return tuple(self.engine.maps.values())
+        return tuple(self.tma.maps.values())
 
-    def _join(self, section: int) -> None:
+    def _concatenate(self, section: int) -> None:
         """Give the tiles of products that are one instruction places side by side."""
         out = self.out
-        for joined in joined_products(out.facts, out.layouts, self.staged, section):
-            sizes = [self.staged[n].tile.size_bytes for n in joined.loads]
-            for place, load in enumerate(joined.loads):
+        for concatenated in concatenated_mmas(out.facts, out.layouts, self.staged, section):
+            sizes = [self.staged[n].tile.size_bytes for n in concatenated.loads]
+            for place, load in enumerate(concatenated.loads):
                 self._slots[load] = sum(sizes), sum(sizes[:place])
-            out.joined.update(dict.fromkeys(joined.products, joined))
+            out.concatenated.update(dict.fromkeys(concatenated.matmuls, concatenated))
 
     def _fetched(self, loads: Sequence[int]) -> list[int]:
         """Those that come from memory."""
-        return [n for n in loads if n not in self.out.row_sums]
+        return [n for n in loads if n not in self.out.row_reductions]
 
     def _describe(self, loads: Sequence[int]) -> None:
         """Tell the engine of the tensors of loads."""
         for load in self._fetched(loads):
-            box = engine_box(self.out.facts, self.staged[load])
+            box = tma_box(self.out.facts, self.staged[load])
             assert box is not None
-            self.engine.describe(self.staged[load], box)
+            self.tma.describe(self.staged[load], box)
 
     # -- the kernel's head -----------------------------------------------------------------------
 
@@ -164,12 +164,12 @@ class EnginePipeline(Pipeline):
             out.starts[dim] = start
             out.line(f"mbarrier_expect({full}, {total});")
             for load in fetched:
-                self.engine.fetch(self.staged[load], self._place(load, "stage"), full)
+                self.tma.fetch(self.staged[load], self._place(load, "stage"), full)
         del out.starts[dim]
 
     def _make_rings(self, loads: Sequence[int], depth: int) -> None:
         """Shared memory for all stages of each load; the first of those side by side has it all."""
-        sharing = [j.loads for j in dict.fromkeys(self.out.joined.values())]
+        sharing = [j.loads for j in dict.fromkeys(self.out.concatenated.values())]
         for load in loads:
             group = next((g for g in sharing if load in g), (load,))
             if load not in self._all_rings:
@@ -202,7 +202,7 @@ class EnginePipeline(Pipeline):
             if self._made:
                 with out.indented(f"if (warp > {out.options.num_warps})"):
                     for section in self._made:
-                        self._sum_rows(section)
+                        self._reduce_rows(section)
             if out.facts.block.cluster_dims:
                 # Blocks meet once, behind the loops, and a barrier of theirs waits for all threads.
                 out.line("__syncwarp();")
@@ -213,7 +213,7 @@ class EnginePipeline(Pipeline):
         if roles.registers is not None:
             out.line(f"registers_increase<{roles.registers[1]}>();")
 
-    def _sum_rows(self, section: int) -> None:
+    def _reduce_rows(self, section: int) -> None:
         """What the warps that do not fetch make of each tile of a loop."""
         out, facts = self.out, self.out.facts
         first, stop, tile = self._bounds[section]
@@ -226,7 +226,7 @@ class EnginePipeline(Pipeline):
         head = f"for ({out.index_type} {start} = {first}; {start} < {stop}; {start} += {tile})"
         with out.indented(head):
             out.line(f"mbarrier_wait({self._full[section]} + {stage}, {parity});")
-            for load, row in self.out.row_sums.items():
+            for load, row in self.out.row_reductions.items():
                 if load in self.loops[section]:
                     thread = f"(int)threadIdx.x - {32 * (out.options.num_warps + 1)}"
                     has_tail = facts.tiling.has_tail(dim, section)
@@ -239,7 +239,7 @@ class EnginePipeline(Pipeline):
 
     def tile_at(self, load: int) -> str:
         """What points to a tile; where the warps that fetch make it, behind a wait for them."""
-        if load in self.out.row_sums and load not in self._awaited:
+        if load in self.out.row_reductions and load not in self._awaited:
             self._awaited.add(load)
             made = self._made[self._section]
             self.out.line(f"mbarrier_wait({made} + {self._stage}, {self._parity});")
@@ -366,19 +366,19 @@ class EnginePipeline(Pipeline):
         self._now = {}
 
 
-def served_loops(facts: BlockFacts, staged: Mapping[int, Staged]) -> dict[int, list[int]]:
+def tma_loops(facts: BlockAnalysis, staged: Mapping[int, Staged]) -> dict[int, list[int]]:
     """The loads of each section with a loop all of whose tiles the engine can fetch."""
     found = {}
     for number, section in enumerate(facts.block.sections):
         loads = [n for n in section.nodes if n in staged]
-        are_served = all(engine_box(facts, staged[n]) for n in loads)
+        are_served = all(tma_box(facts, staged[n]) for n in loads)
         if section.loop is not None and loads and are_served:
             found[number] = loads
     return found
 
 
-def can_be_fed(facts: BlockFacts, staged: Mapping[int, Staged]) -> bool:
+def can_have_producer(facts: BlockAnalysis, staged: Mapping[int, Staged]) -> bool:
     """Whether a warp of its own can fetch all that loops read."""
     loops = (s for s in facts.block.sections if s.loop is not None)
     reading = [s for s in loops if any(n in staged for n in s.nodes)]
-    return bool(reading) and len(served_loops(facts, staged)) == len(reading)
+    return bool(reading) and len(tma_loops(facts, staged)) == len(reading)

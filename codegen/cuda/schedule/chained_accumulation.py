@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
-from mirage_py.codegen.cuda.analysis.chained_sums import added_pair
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
+from mirage_py.codegen.cuda.analysis.chained_sums import chained_pair
 from mirage_py.codegen.cuda.layout.fragments import FMA
 from mirage_py.codegen.cuda.layout.layout_choice import Layouts
 
 
 @dataclass(frozen=True, slots=True)
-class AddedProducts:
+class AccumulationChains:
     """``first``: what began the sums with which each product goes on. ``by_addition``: the
     additions that this leaves nothing to do, with their product.
     """
@@ -24,17 +24,17 @@ class AddedProducts:
     by_addition: dict[int, int]
 
 
-def added_products(facts: BlockFacts, layouts: Layouts) -> AddedProducts:
+def accumulation_chains(facts: BlockAnalysis, layouts: Layouts) -> AccumulationChains:
     """Those whose layouts are the same, and whole where tensor cores have them."""
-    found = AddedProducts({}, {})
+    found = AccumulationChains({}, {})
     for number in range(len(facts.block.nodes)):
-        pair = added_pair(facts, number)
+        pair = chained_pair(facts, number)
         if pair is None:
             continue
         first, last = pair
         wholes = [layouts.own[n] for n in (*pair, number)]
         parts = [layouts.parts[n] for n in pair]
-        is_fma = layouts.products[last].fragments.kind == FMA
+        is_fma = layouts.mmas[last].fragments.kind == FMA
         if not is_fma and all(layout == wholes[0] for layout in (*wholes, *parts)):
             found.first[last], found.by_addition[number] = first, last
     return found

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.layout_choice import Layouts
-from mirage_py.codegen.cuda.layout.mma_partitioning import ProductPlan
+from mirage_py.codegen.cuda.layout.mma_partitioning import MmaPartition
 from mirage_py.codegen.cuda.layout.shared_tile import (
     PANEL_BYTES,
     TILE_ALIGNMENT_BYTES,
@@ -30,22 +30,22 @@ _MOST_COLUMNS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """``products``, the ``loads`` of their right operands, and the columns of each, in the order in
+class ConcatenatedMma:
+    """``matmuls``, the ``loads`` of their right operands, and the columns of each, in the order in
     which they lie in shared memory.
     """
 
-    products: tuple[int, ...]
+    matmuls: tuple[int, ...]
     loads: tuple[int, ...]
     columns: tuple[int, ...]
 
 
-def joined_products(
-    facts: BlockFacts, layouts: Layouts, staged: Mapping[int, Staged], section: int
-) -> list[Joined]:
+def concatenated_mmas(
+    facts: BlockAnalysis, layouts: Layouts, staged: Mapping[int, Staged], section: int
+) -> list[ConcatenatedMma]:
     """Those of a section with a loop that can be one instruction."""
     alike: dict[Hashable, list[tuple[int, int, int]]] = {}
-    for product, plan in layouts.products.items():
+    for product, plan in layouts.mmas.items():
         if facts.section(product) != section or not _adds_tiles(facts, product, plan, section):
             continue
         load = facts.root(plan.right)
@@ -62,21 +62,21 @@ def joined_products(
                 group = []
             group.append(one)
         found.append(group)
-    return [_joined(group) for group in found if len(group) > 1]
+    return [_concatenated(group) for group in found if len(group) > 1]
 
 
-def _joined(group: Sequence[tuple[int, int, int]]) -> Joined:
+def _concatenated(group: Sequence[tuple[int, int, int]]) -> ConcatenatedMma:
     columns, products, loads = zip(*group, strict=True)
-    return Joined(products, loads, columns)
+    return ConcatenatedMma(products, loads, columns)
 
 
-def _adds_tiles(facts: BlockFacts, product: int, plan: ProductPlan, section: int) -> bool:
+def _adds_tiles(facts: BlockAnalysis, product: int, plan: MmaPartition, section: int) -> bool:
     """Whether all that a product does is to add to an accumulator, 64 rows of a tile for each warp
     group, with all columns of another tile that it alone reads.
     """
     state, shape = facts.fused.get(product), plan.fragments.shape
     left, right = facts.root(plan.left), facts.root(plan.right)
-    if state is None or facts.block.nodes[state].op != "accum_sum" or not plan.by_warp_groups:
+    if state is None or facts.block.nodes[state].op != "accum_sum" or not plan.uses_wgmma:
         return False
     if facts.section(left) != section or facts.section(right) != section:
         return False
@@ -99,6 +99,6 @@ def _is_narrow_panel(tile: SharedTile) -> bool:
     return is_narrow and tile.size_bytes % TILE_ALIGNMENT_BYTES == 0
 
 
-def joined_sums(names: Sequence[str], joined: Joined) -> str:
+def concatenated_sums(names: Sequence[str], concatenated: ConcatenatedMma) -> str:
     """What the sums of all products are called; ``names`` are those of the nodes."""
-    return f"{names[joined.products[0]]}_sums"
+    return f"{names[concatenated.matmuls[0]]}_sums"

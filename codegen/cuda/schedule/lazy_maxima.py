@@ -7,14 +7,14 @@ them before something has divided it.
 
 from __future__ import annotations
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.ugraph.ir.dtypes import BOOL
 
 # Types that hold less than this notice 2^8.
 _WIDE = 1e30
 
 
-def has_room(facts: BlockFacts, peak: int) -> bool:
+def has_room(facts: BlockAnalysis, peak: int) -> bool:
     """Whether no narrow type holds anything else of its exponentials than these, as they are or
     masked, and what has been divided by their sum.
     """

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.layout_choice import Layouts
 from mirage_py.codegen.cuda.text.layout import Layout
 
 
-def wanted(
-    facts: BlockFacts, layouts: Layouts, staged: Container[int], number: int, argument: int
+def operand_layout(
+    facts: BlockAnalysis, layouts: Layouts, staged: Container[int], number: int, argument: int
 ) -> Layout | None:
     """The layout in which a node reads an operand, one of its ``inputs``; None for a tile that a
     product reads from shared memory.
     """
     product = facts.fused_by.get(number, number)
-    if product in layouts.products:
-        plan = layouts.products[product]
+    if product in layouts.mmas:
+        plan = layouts.mmas[product]
         sides = {facts.root(plan.left): plan.fragments.left}
         sides[facts.root(plan.right)] = plan.fragments.right
         if argument in sides:
@@ -26,10 +26,10 @@ def wanted(
     return over.of_dims(facts.live(argument))
 
 
-def crosses_warps(facts: BlockFacts, layouts: Layouts, number: int) -> bool:
+def crosses_warps(facts: BlockAnalysis, layouts: Layouts, number: int) -> bool:
     """Whether a node gives a sum or maximum of which each warp has a part at first."""
     node = facts.block.nodes[number]
-    if number in layouts.products:
+    if number in layouts.mmas:
         kept = facts.live(number)
         return any(b is not None and b[0] not in kept for b in layouts.parts[number].warps)
     if node.op not in ("sum", "max", "matmul") or number not in layouts.loops:
@@ -40,14 +40,16 @@ def crosses_warps(facts: BlockFacts, layouts: Layouts, number: int) -> bool:
 
 
 def later_layouts(
-    facts: BlockFacts, layouts: Layouts, staged: Container[int], number: int
+    facts: BlockAnalysis, layouts: Layouts, staged: Container[int], number: int
 ) -> tuple[Layout, ...]:
     """Layouts besides its own in which later sections read a value."""
     found = [layouts.own[number]]
     for n in facts.emitted:
         if n not in layouts.own or facts.section(n) == facts.section(number):
             continue
-        want = wanted(facts, layouts, staged, n, number) if number in facts.inputs(n) else None
-        if want is not None and not any(f.has_same_threads(want) for f in found):
-            found.append(want)
+        layout = (
+            operand_layout(facts, layouts, staged, n, number) if number in facts.inputs(n) else None
+        )
+        if layout is not None and not any(f.has_same_threads(layout) for f in found):
+            found.append(layout)
     return tuple(found[1:])

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.layout_choice import Layouts
-from mirage_py.codegen.cuda.schedule.chained_accumulation import added_products
-from mirage_py.codegen.cuda.schedule.operand_layouts import crosses_warps, wanted
+from mirage_py.codegen.cuda.schedule.chained_accumulation import accumulation_chains
+from mirage_py.codegen.cuda.schedule.operand_layouts import crosses_warps, operand_layout
 from mirage_py.codegen.cuda.schedule.schedule import Item, plan_schedule
 from mirage_py.ugraph.ir.node import STORES
 
 
 def section_phases(
-    facts: BlockFacts,
+    facts: BlockAnalysis,
     layouts: Layouts,
     staged: Container[int],
     nodes: Sequence[int],
@@ -26,7 +26,7 @@ def section_phases(
     """
     order = [n for n in nodes if n in facts.emitted or facts.block.nodes[n].op in STORES]
     place = {n: number for number, n in enumerate(order)}
-    begun = added_products(facts, layouts).first
+    begun = accumulation_chains(facts, layouts).first
     items = []
     for n in order:
         read = [*facts.inputs(n), *([begun[n]] if n in begun else [])]
@@ -48,7 +48,7 @@ def section_phases(
 
 
 def _exchanges(
-    facts: BlockFacts,
+    facts: BlockAnalysis,
     layouts: Layouts,
     staged: Container[int],
     number: int,
@@ -60,11 +60,11 @@ def _exchanges(
         return True
     if facts.block.nodes[number].op in STORES or argument not in layouts.own:
         return False
-    want = wanted(facts, layouts, staged, number, argument)
-    return want is not None and not layouts.own[argument].has_same_threads(want)
+    layout = operand_layout(facts, layouts, staged, number, argument)
+    return layout is not None and not layouts.own[argument].has_same_threads(layout)
 
 
-def _registers(facts: BlockFacts, layouts: Layouts, number: int) -> int:
+def _registers(facts: BlockAnalysis, layouts: Layouts, number: int) -> int:
     """Registers of a node's value; an accumulator's live all the time, and count for nothing."""
     node = facts.block.nodes[number]
     if number not in layouts.own or node.op.startswith("accum"):

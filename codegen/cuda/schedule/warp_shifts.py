@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.layout_choice import Layouts
-from mirage_py.codegen.cuda.schedule.operand_layouts import wanted
+from mirage_py.codegen.cuda.schedule.operand_layouts import operand_layout
 from mirage_py.ugraph.ir.node import STORES
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 
 
-def own_shifts(facts: BlockFacts, layouts: Layouts, staged: Container[int]) -> dict[int, int]:
+def own_shifts(facts: BlockAnalysis, layouts: Layouts, staged: Container[int]) -> dict[int, int]:
     """The running maxima that warps keep for themselves, each with the maximum of an iteration."""
     found = {}
     for number, node in enumerate(facts.block.nodes):
@@ -31,12 +31,12 @@ def own_shifts(facts: BlockFacts, layouts: Layouts, staged: Container[int]) -> d
     return found
 
 
-def _has_padding(facts: BlockFacts, top: int) -> bool:
+def _has_padding(facts: BlockAnalysis, top: int) -> bool:
     reduced = facts.block.nodes[top].reduced
     return any(facts.tiling.has_tail(d, facts.section(top)) for d in reduced)
 
 
-def chain_of(facts: BlockFacts, peak: int) -> list[int]:
+def chain_of(facts: BlockAnalysis, peak: int) -> list[int]:
     """From the maximum of an iteration to the running one, through multiples; empty if others read
     it on the way.
     """
@@ -54,7 +54,7 @@ def chain_of(facts: BlockFacts, peak: int) -> list[int]:
 
 
 def _stays_in_warps(
-    facts: BlockFacts, layouts: Layouts, staged: Container[int], chain: list[int]
+    facts: BlockAnalysis, layouts: Layouts, staged: Container[int], chain: list[int]
 ) -> bool:
     """Whether nothing that depends on the maximum leaves its warp, but for parts of sums."""
     top, peak = chain[0], chain[-1]
@@ -78,7 +78,7 @@ def _stays_in_warps(
         if not read:
             continue
         depends.add(number)
-        if any(_is_turned(facts, layouts, staged, number, a) for a in read):
+        if any(_is_converted(facts, layouts, staged, number, a) for a in read):
             return False
         if number in facts.fused_by or number in facts.deferred_by:
             warps, own = layouts.parts[number].warps, facts.live(number)
@@ -92,11 +92,11 @@ def _stays_in_warps(
     return True
 
 
-def _is_turned(
-    facts: BlockFacts, layouts: Layouts, staged: Container[int], number: int, argument: int
+def _is_converted(
+    facts: BlockAnalysis, layouts: Layouts, staged: Container[int], number: int, argument: int
 ) -> bool:
     """Whether a node reads a value in a layout that it does not have."""
-    want = wanted(facts, layouts, staged, number, argument)
+    layout = operand_layout(facts, layouts, staged, number, argument)
     if number in layouts.parts and facts.block.nodes[argument].op == "accum_max":
-        want = layouts.parts[number].of_dims(facts.live(argument))
-    return want is not None and not layouts.own[argument].has_same_threads(want)
+        layout = layouts.parts[number].of_dims(facts.live(argument))
+    return layout is not None and not layouts.own[argument].has_same_threads(layout)

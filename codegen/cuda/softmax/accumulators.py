@@ -8,7 +8,7 @@ from dataclasses import replace
 from mirage_py.codegen.cuda.exchange.exchange import Exchange
 from mirage_py.codegen.cuda.exchange.partial_results import Parts
 from mirage_py.codegen.cuda.pipeline.pipeline import Pipeline
-from mirage_py.codegen.cuda.schedule.concatenated_n import Joined, joined_sums
+from mirage_py.codegen.cuda.schedule.concatenated_n import ConcatenatedMma, concatenated_sums
 from mirage_py.codegen.cuda.schedule.operand_layouts import later_layouts
 from mirage_py.codegen.cuda.softmax.rescaling import Rescaling
 from mirage_py.codegen.cuda.text.c_text import float_text
@@ -41,9 +41,9 @@ class Accumulators:
             lowest = self.facts.shifts.start(number)
             start = float_text(lowest if node.attr == "shift" else float("-inf"))
         state = Value(out.names[number], self._state_layout(number), F32)
-        joined = out.joined.get(self.facts.fused_by.get(number, -1))
-        if joined is not None:
-            self._declare_joined(state, number, joined)
+        concatenated = out.concatenated.get(self.facts.fused_by.get(number, -1))
+        if concatenated is not None:
+            self._declare_concatenated(state, number, concatenated)
         elif start == "0.0f" or state.words == 1:
             out.line(state.declaration(start))
         else:
@@ -52,15 +52,15 @@ class Accumulators:
                 out.line(f"{state.word(r)} = {start};")
         out.hold(number, state)
 
-    def _declare_joined(self, state: Value, number: int, joined: Joined) -> None:
+    def _declare_concatenated(self, state: Value, number: int, mma: ConcatenatedMma) -> None:
         """Sums that are a part of those of an instruction for several products."""
         out = self.out
-        states = [self.facts.fused[p] for p in joined.products]
-        name = joined_sums(out.names, joined)
+        states = [self.facts.fused[p] for p in mma.matmuls]
+        name = concatenated_sums(out.names, mma)
         if not any(out.held(n) for n in states):
-            total = sum(joined.columns) // 2
+            total = sum(mma.columns) // 2
             out.line(f"alignas(16) float {name}[{total}] = {{}};")
-        place = sum(joined.columns[: states.index(number)]) // 2
+        place = sum(mma.columns[: states.index(number)]) // 2
         kind = f"float (&{{}})[{state.words}]"
         part = f"reinterpret_cast<{kind.format('')}>({name}[{place}])"
         out.line(f"{kind.format(state.name)} = {part};")

@@ -14,7 +14,7 @@ from mirage_py.codegen.cuda.text.c_text import float_text
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.emission import Emission, Key
-from mirage_py.codegen.cuda.writer.scalar_text import ScalarText
+from mirage_py.codegen.cuda.writer.scalar_text import ScalarEmitter
 from mirage_py.codegen.lowering.base_two_shifts import is_shift
 from mirage_py.codegen.text.operator_text import atom
 from mirage_py.ugraph.ir.dtypes import BOOL, F32
@@ -27,7 +27,7 @@ class ThreadGraphs:
         self.out = emission
         self.facts = emission.facts
         self.need = need
-        self.text = ScalarText(emission)
+        self.text = ScalarEmitter(emission)
         self.rescaling = Rescaling(emission, need)
         # Products of halves of the group that is being written, and their operands.
         self._pairs: dict[int, tuple[Value, ...]] = {}
@@ -39,7 +39,7 @@ class ThreadGraphs:
     def computes(self, number: int) -> bool:
         """Whether a node is one of a chain: no load or store, no product, no accumulator."""
         node, facts = self.facts.block.nodes[number], self.facts
-        is_product = number in self.out.layouts.products or number in facts.fused_by
+        is_product = number in self.out.layouts.mmas or number in facts.fused_by
         is_other = node.op == "load" or self._is_state(number) or self._reduces(number)
         return number in facts.emitted and not is_product and not is_other
 
@@ -191,7 +191,7 @@ class ThreadGraphs:
 
     def _summed(self, number: int) -> tuple[str, ...]:
         """Dimensions over which products on tensor cores sum what they read of a value."""
-        facts, products = self.facts, self.out.layouts.products
+        facts, products = self.facts, self.out.layouts.mmas
         readers = (p for p in products if number in map(facts.root, facts.block.nodes[p].args))
         return tuple(dict.fromkeys(d for p in readers for d in facts.block.nodes[p].reduced))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.blocked import copied
 from mirage_py.codegen.cuda.layout.shared_tile import SharedTile
 from mirage_py.codegen.cuda.layout.staging import Staged, matrix_layout, vector_run
@@ -44,17 +44,17 @@ class Copies:
                 terms.append(text if stride == 1 else f"{atom(text)} * {stride}")
         return added(*terms)
 
-    def loaded(self, load: int, want: Layout, only: str = "") -> Value:
+    def loaded(self, load: int, target: Layout, only: str = "") -> Value:
         """A load straight into registers; ``only`` is the C condition of the threads that do."""
         out, facts = self.out, self.facts
         node = facts.block.nodes[load]
         dtype = facts.dtypes[load]
-        vector = vector_of(facts, load, want)
+        vector = vector_of(facts, load, target)
         is_packed = dtype.is_half and vector > 1
-        value = Value(out.value_name(load), want, dtype, is_packed)
-        layout = Layout(want.registers[vector.bit_length() - 1 :], want.lanes, want.warps)
+        value = Value(out.value_name(load), target, dtype, is_packed)
+        layout = Layout(target.registers[vector.bit_length() - 1 :], target.lanes, target.warps)
         out.line(f"{value.declaration()}  // {node.access}")
-        count = want.register_count // vector
+        count = target.register_count // vector
         with out.only(only), out.unrolled("i", count) as i:
             layouts = {i: layout}
             inside = out.in_range(facts.live(load), facts.section(load), layouts)
@@ -105,15 +105,15 @@ class Copies:
             layouts = {i: layout}
             inside = out.in_range(facts.live(staged.load), facts.section(staged.load), layouts)
             source = f"{node.access.tensor} + {self.offset(node, layouts)}"
-            target = f"{buffer} + {self.tile_offset(staged.tile, layouts)}"
+            to = f"{buffer} + {self.tile_offset(staged.tile, layouts)}"
             if staged.is_asynchronous:
                 width = staged.copy_bytes
-                out.line(f"cp_async_{width}({target}, {source}, {inside or 'true'});")
+                out.line(f"cp_async_{width}({to}, {source}, {inside or 'true'});")
             else:
                 kind = "unsigned short"
                 read = f"reinterpret_cast<const {kind}*>({source})[0]"
                 read = f"{inside} ? {read} : ({kind})0" if inside else read
-                out.line(f"*reinterpret_cast<{kind}*>({target}) = {read};")
+                out.line(f"*reinterpret_cast<{kind}*>({to}) = {read};")
 
     def tile_offset(self, tile: SharedTile, layouts: dict[str, Layout]) -> str:
         """Bytes from a tile's first to the element that layouts point to."""
@@ -123,35 +123,35 @@ class Copies:
     # -- from shared memory ----------------------------------------------------------------------
 
     def read(
-        self, staged: Staged, buffer: str, want: Layout, name: str, steps: dict[str, Layout]
+        self, staged: Staged, buffer: str, target: Layout, name: str, steps: dict[str, Layout]
     ) -> Value:
         """A staged tile, or the part of it that ``steps`` choose, in registers."""
         dtype = self.facts.dtypes[staged.load]
-        return self.read_tile(staged.tile, dtype, buffer, want, name, steps)
+        return self.read_tile(staged.tile, dtype, buffer, target, name, steps)
 
     def read_tile(
         self,
         tile: SharedTile,
         dtype: DType,
         buffer: str,
-        want: Layout,
+        target: Layout,
         name: str,
         steps: dict[str, Layout],
     ) -> Value:
         """A tile in shared memory, or the part of it that ``steps`` choose, in registers."""
-        matrix = matrix_layout(tile, want) if dtype.is_half else None
+        matrix = matrix_layout(tile, target) if dtype.is_half else None
         if matrix is not None:
-            return self._matrices(tile, dtype, buffer, want, name, steps, matrix)
+            return self._matrices(tile, dtype, buffer, target, name, steps, matrix)
         out = self.out
         vector = 1
-        if want.registers and want.registers[0][0] == tile.dim:
-            vector = min(want.register_run(tile.dim), 16 // tile.element_bytes)
+        if target.registers and target.registers[0][0] == tile.dim:
+            vector = min(target.register_run(tile.dim), 16 // tile.element_bytes)
         packed = dtype.is_half and vector > 1
-        value = Value(name, want, dtype, packed)
+        value = Value(name, target, dtype, packed)
         out.line(value.declaration())
         width = vector * tile.element_bytes
-        layout = Layout(want.registers[vector.bit_length() - 1 :], want.lanes, want.warps)
-        with out.unrolled("i", want.register_count // vector) as i:
+        layout = Layout(target.registers[vector.bit_length() - 1 :], target.lanes, target.warps)
+        with out.unrolled("i", target.register_count // vector) as i:
             place = f"{buffer} + {self.tile_offset(tile, {i: layout, **steps})}"
             if width == 2:
                 read = f"*reinterpret_cast<const unsigned short*>({place})"
@@ -161,8 +161,8 @@ class Copies:
             else:
                 kind, words = VECTORS[width], width // 4
                 first = value.word(f"{words} * {i}" if words > 1 and i != "0" else i)
-                target = first if words == 1 else f"*reinterpret_cast<{kind}*>(&{first})"
-                out.line(f"{target} = *reinterpret_cast<const {kind}*>({place});")
+                to = first if words == 1 else f"*reinterpret_cast<{kind}*>(&{first})"
+                out.line(f"{to} = *reinterpret_cast<const {kind}*>({place});")
         return value
 
     def _matrices(
@@ -170,14 +170,14 @@ class Copies:
         tile: SharedTile,
         dtype: DType,
         buffer: str,
-        want: Layout,
+        target: Layout,
         name: str,
         steps: dict[str, Layout],
         matrix: tuple[Layout, bool],
     ) -> Value:
         out = self.out
         layout, transposes = matrix
-        value = Value(name, want, dtype, is_packed=True)
+        value = Value(name, target, dtype, is_packed=True)
         out.line(value.declaration())
         count = min(_MATRICES, value.words)
         suffix = "_trans" if transposes else ""
@@ -189,7 +189,7 @@ class Copies:
         return value
 
 
-def vector_of(facts: BlockFacts, access: int, layout: Layout) -> int:
+def vector_of(facts: BlockAnalysis, access: int, layout: Layout) -> int:
     """The most elements that each thread can load or store at once."""
     if not layout.registers:
         return 1

@@ -33,7 +33,7 @@ class CudaKernel:
     Parameters are the addresses of ``pointers``, then ``tensor_maps`` by value. ``grid`` counts
     blocks, of which ``cluster`` neighbours form a thread-block cluster (1: none). ``smem_bytes`` is
     dynamic shared memory. ``capability`` is what the text is for: 80, or 90 for sm_90a.
-    ``starts_early``: the GPU may place its blocks before the kernel in front of it has ended.
+    ``uses_pdl``: the GPU may place its blocks before the kernel in front of it has ended.
     """
 
     name: str
@@ -47,4 +47,4 @@ class CudaKernel:
     smem_bytes: int
     capability: int
     options: LaunchOptions
-    starts_early: bool = False
+    uses_pdl: bool = False

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
-from mirage_py.codegen.cuda.analysis.row_reductions import RowSum
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
+from mirage_py.codegen.cuda.analysis.row_reductions import RowReduction
 from mirage_py.codegen.cuda.layout.layout_choice import Layouts
 from mirage_py.codegen.cuda.memory.memory import SharedMemory
-from mirage_py.codegen.cuda.schedule.concatenated_n import Joined
+from mirage_py.codegen.cuda.schedule.concatenated_n import ConcatenatedMma
 from mirage_py.codegen.cuda.text.c_text import LINE, added, wrapped
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.cuda.text.linear_text import Places, register_part, thread_part
@@ -27,7 +27,7 @@ class Emission:
     """Lines, names and positions that all parts of the emitter share."""
 
     def __init__(
-        self, facts: BlockFacts, layouts: Layouts, options: LaunchOptions, is_wide: bool
+        self, facts: BlockAnalysis, layouts: Layouts, options: LaunchOptions, is_wide: bool
     ) -> None:
         self.facts = facts
         self.layouts = layouts
@@ -49,13 +49,13 @@ class Emission:
         self._taken: set[str] = set()
         self._scopes: list[dict[Key, list[Value]]] = [{}]
         # Loads whose tiles the warps that fetch make of others.
-        self.row_sums: Mapping[int, RowSum] = {}
+        self.row_reductions: Mapping[int, RowReduction] = {}
         # How the threads that compute meet.
-        self.barrier_text = "__syncthreads();"
+        self.barrier_call = "__syncthreads();"
         # Whether threads have exchanged data in the loop that is being written.
         self.has_exchanged = False
         # Products that are one instruction, by each of them.
-        self.joined: dict[int, Joined] = {}
+        self.concatenated: dict[int, ConcatenatedMma] = {}
         # Masks that hold all over the tiles of the loop that is being written.
         self.held_masks: Collection[int] = ()
 
@@ -201,7 +201,7 @@ class Emission:
 
     def barrier(self, reason: str = "") -> None:
         """All threads of the block meet."""
-        self.line(f"{self.barrier_text}{f'  // {reason}' if reason else ''}")
+        self.line(f"{self.barrier_call}{f'  // {reason}' if reason else ''}")
         self.memory.phase += 1
 
 

@@ -46,7 +46,7 @@ def _block_numbers(out: Emission, uneven: Collection[str], order: str) -> dict[s
     return found
 
 
-def whole_positions(out: Emission, section: int) -> None:
+def unsplit_positions(out: Emission, section: int) -> None:
     """Dimensions of which this section sees all."""
     loop = out.facts.block.sections[section].loop
     for dim in out.facts.program.dim_names:

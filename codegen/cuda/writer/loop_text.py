@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from mirage_py.codegen.tiling.mask_bounds import Bound
 from mirage_py.codegen.tiling.tiles import Tiling
-from mirage_py.codegen.tiling.unmasked_tiles import LiveRange
+from mirage_py.codegen.tiling.unmasked_tiles import UnmaskedRange
 
 
 def loop_bounds(
-    tiling: Tiling, section: int, found: LiveRange, starts: Mapping[str, str]
+    tiling: Tiling, section: int, found: UnmaskedRange, starts: Mapping[str, str]
 ) -> tuple[str, str]:
     """The first position of a section's loop, a multiple of its tile, and the one it stops before.
 
@@ -28,7 +28,9 @@ def loop_bounds(
     return f"{first} / {tile} * {tile}" if found.firsts and tile > 1 else first, stop
 
 
-def whole_stop(tiling: Tiling, found: Sequence[Bound], stop: str, starts: Mapping[str, str]) -> str:
+def unmasked_stop(
+    tiling: Tiling, found: Sequence[Bound], stop: str, starts: Mapping[str, str]
+) -> str:
     """Where the positions end below which no mask is false, at the latest where the loop does."""
     for bound in found:
         stop = f"min({_text(bound, tiling, starts)}, {stop})"

@@ -14,7 +14,7 @@ from mirage_py.ugraph.ir.dtypes import BOOL, I8
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 
 
-class ScalarText:
+class ScalarEmitter:
     """Of the loop that is being written: ``register`` counts the registers of ``layout``,
     ``scalars`` are the names of what it has computed, ``arrays`` the registers that it fills,
     ``outside`` what others have made.

@@ -35,7 +35,7 @@ def launch_of(kernel: CudaKernel, entry: Entry, program: Program, block: BlockGr
         kernel.smem_bytes,
         tensors,
         maps,
-        kernel.starts_early,
+        kernel.uses_pdl,
         _pads(Tiling(program, block)),
     )
 
@@ -67,7 +67,7 @@ def triton_launch_of(
         metadata.shared,
         tensors,
         maps,
-        kernel.order.starts_early,
+        kernel.order.uses_pdl,
         _pads(Tiling(program, block)),
         by_triton=True,
     )

@@ -27,7 +27,7 @@ class KernelSource:
     source: str
     pointer_types: tuple[str, ...]
     num_warps: int
-    starts_early: bool = False
+    uses_pdl: bool = False
     # Scalars, by place among the parameters, that are multiples of 16.
     aligned_scalars: tuple[int, ...] = ()
 
@@ -37,7 +37,7 @@ class KernelSource:
         text = kernel.text
         types = tuple(parameter_type(t.dtype, text.tiles.get(t.name)) for t in kernel.pointers)
         types += ("i64" if text.is_wide else "i32",) * len(text.scalars)
-        early = kernel.order.starts_early
+        early = kernel.order.uses_pdl
         warps = kernel.options.num_warps
         return cls(kernel.name, kernel.source, types, warps, early, aligned_scalars)
 
@@ -102,7 +102,7 @@ def compiled_handle(kernel: KernelSource, capability: int) -> Any:
         return triton.compile(
             ASTSource(function, signature, {}, aligned),
             target=GPUTarget("cuda", capability, _WARP_SIZE),
-            options={"num_warps": kernel.num_warps, "launch_pdl": kernel.starts_early},
+            options={"num_warps": kernel.num_warps, "launch_pdl": kernel.uses_pdl},
         )
     except Exception as error:
         raise CompileError(

@@ -50,12 +50,12 @@ class ConfiguredLaunch:
         shape: Sequence[int],
         parameters: int,
         *,
-        starts_early: bool,
+        uses_pdl: bool,
     ) -> None:
         self._launch = driver.launch
         self._attribute = _Attribute(id=_MAY_OVERLAP, value=1)
         self._configuration = _Configuration(shape=(ctypes.c_uint * 7)(*shape))
-        if starts_early:
+        if uses_pdl:
             self._configuration.attributes = ctypes.pointer(self._attribute)
             self._configuration.attribute_count = 1
         self._arguments = (

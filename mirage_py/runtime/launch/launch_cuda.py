@@ -61,8 +61,8 @@ def launcher(
     parameters = (ctypes.c_void_p * max(1, count + len(maps)))()
     parameters[:count] = [first + 8 * n for n in range(count)]
     shape = (kernel.grid, 1, 1, kernel.threads, 1, 1, kernel.smem_bytes)
-    where, early = ctypes.addressof(parameters), kernel.starts_early
-    start = ConfiguredLaunch(driver, function, shape, where, starts_early=early)
+    where, early = ctypes.addressof(parameters), kernel.uses_pdl
+    start = ConfiguredLaunch(driver, function, shape, where, uses_pdl=early)
     pack = struct.Struct(f"{count}Q").pack_into
     pointers = tuple(places.pointers)
     # Threads share the buffers.

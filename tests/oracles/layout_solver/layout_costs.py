@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from mirage_py.codegen.cuda.layout.bank_conflicts import BANK_BYTES, WARP
-from mirage_py.codegen.cuda.layout.layout_conversion import turning_trips
+from mirage_py.codegen.cuda.layout.layout_conversion import conversion_wavefronts
 from mirage_py.codegen.cuda.text.layout import Layout
 
 # One trip to shared memory a clock; a shuffle takes as long. 128 bytes a clock from L1.
-TRIP = 4
+WAVEFRONT = 4
 SECTOR_BYTES = 32
 # Some 30 clocks until the last warp is there, in which the others have little else to do.
 BARRIER = 120
@@ -47,9 +47,9 @@ def device_cost(
     return layout.register_count // vector * max(1, len(sectors))
 
 
-def turn_cost(source: Layout, want: Layout) -> int:
+def conversion_cost(source: Layout, target: Layout) -> int:
     """To bring a tile from one layout to another through shared memory, a word for an element."""
-    return BARRIER + TRIP * turning_trips(source, want, BANK_BYTES, in_pairs=False)
+    return BARRIER + WAVEFRONT * conversion_wavefronts(source, target, BANK_BYTES, in_pairs=False)
 
 
 def reduction_cost(layout: Layout, dims: Iterable[str]) -> int:
@@ -64,12 +64,12 @@ def exchange_cost(layout: Layout, dims: Iterable[str]) -> int:
     gone = tuple(dims)
     results = 1 << sum(b[0] not in gone for b in layout.registers)
     lanes, warps = len(layout.lane_bits_of(gone)), len(layout.warp_bits_of(gone))
-    cost = lanes * results * (TRIP + 1)
+    cost = lanes * results * (WAVEFRONT + 1)
     if warps:
-        cost += BARRIER + TRIP * results * (1 + (1 << warps))
+        cost += BARRIER + WAVEFRONT * results * (1 + (1 << warps))
     return cost
 
 
-def arrange_cost(source: Layout, want: Layout) -> int:
+def arrange_cost(source: Layout, target: Layout) -> int:
     """To have registers in another order: nothing if they are, a move for each at the most."""
-    return 0 if source.registers == want.registers else want.register_count
+    return 0 if source.registers == target.registers else target.register_count

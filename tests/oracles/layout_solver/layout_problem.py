@@ -15,20 +15,20 @@ from dataclasses import dataclass
 
 from oracles.layout_solver.choice_problem import FORBIDDEN, ChoiceProblem, Pair
 from oracles.layout_solver.layout_costs import (
-    TRIP,
+    WAVEFRONT,
     arrange_cost,
+    conversion_cost,
     device_cost,
     exchange_cost,
     reduction_cost,
-    turn_cost,
 )
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.blocked import blocked
 from mirage_py.codegen.cuda.layout.layout_choice import Layouts
 from mirage_py.codegen.cuda.layout.layout_modes import after, deciding_operand, is_free
 from mirage_py.codegen.cuda.layout.staging import vector_run
-from mirage_py.codegen.cuda.schedule.operand_layouts import wanted
+from mirage_py.codegen.cuda.schedule.operand_layouts import operand_layout
 from mirage_py.codegen.cuda.text.layout import Layout, bits_of, covers
 from mirage_py.ugraph.ir.plan import LaunchOptions
 from mirage_py.ugraph.operators import ELEMENTWISE, REDUCE, operator
@@ -57,7 +57,7 @@ class LayoutProblem:
 
 
 def layout_problem(
-    facts: BlockFacts, options: LaunchOptions, ruled: Layouts, staged: Mapping[int, object]
+    facts: BlockAnalysis, options: LaunchOptions, ruled: Layouts, staged: Mapping[int, object]
 ) -> LayoutProblem:
     """The problem of a block graph; ``ruled`` is the rule's choice, ``staged`` the loads that go
     through shared memory.
@@ -68,7 +68,7 @@ def layout_problem(
 class _Builder:
     def __init__(
         self,
-        facts: BlockFacts,
+        facts: BlockAnalysis,
         options: LaunchOptions,
         ruled: Layouts,
         staged: Mapping[int, object],
@@ -107,7 +107,7 @@ class _Builder:
         """Layouts that suit some value: restricted to their dimensions they suit others."""
         facts, ruled = self.facts, self.ruled
         found = [ruled.loops.get(n, ruled.own[n]) for n in self.values]
-        for plan in ruled.products.values():
+        for plan in ruled.mmas.values():
             found += [plan.fragments.left, plan.fragments.right]
         stores = [n for n, _ in facts.block.stores()]
         for access in [*(n for n in self.values if facts.block.nodes[n].op == "load"), *stores]:
@@ -158,7 +158,7 @@ class _Builder:
 
     def _loaded(self, load: int, layout: Layout) -> int:
         if load in self.staged:
-            return TRIP * layout.register_count // self._vector(load, layout)
+            return WAVEFRONT * layout.register_count // self._vector(load, layout)
         return self._device(load, layout)
 
     def _stored(self, store: int, layout: Layout) -> int:
@@ -168,7 +168,7 @@ class _Builder:
         if not covers(layout, dims, extents):
             return 0  # repeated along dimensions that the value lacks: the same for each layout
         others = (c for c in self.pool if covers(c, dims, extents))
-        turned = (self._device(store, c) + turn_cost(layout, c) for c in others)
+        turned = (self._device(store, c) + conversion_cost(layout, c) for c in others)
         return min([self._device(store, layout), *turned]) * self._times(store)
 
     def _device(self, access: int, layout: Layout) -> int:
@@ -207,7 +207,7 @@ class _Builder:
             if after(facts, number, given) != layout:
                 return FORBIDDEN
             return self._reduced(number, given)
-        want = wanted(facts, self.ruled, self.staged, number, argument)
+        want = operand_layout(facts, self.ruled, self.staged, number, argument)
         if is_free(facts, number):
             want = layout.of_dims(facts.live(argument))
         if want is None or given.has_same_threads(want):
@@ -216,7 +216,7 @@ class _Builder:
         times = self._times(number) if facts.section(argument) == facts.section(number) else 1
         if facts.block.nodes[argument].op == "load":
             return self._loaded(argument, want) * times
-        return turn_cost(given, want) * times
+        return conversion_cost(given, want) * times
 
     def _reduced(self, number: int, given: Layout) -> int:
         facts = self.facts

@@ -17,7 +17,7 @@ from oracles.layout_solver.choice_problem import (
 )
 from oracles.layout_solver.layout_problem import layout_problem
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.layout_choice import Layouts, choose_layouts
 from mirage_py.codegen.cuda.layout.layout_modes import with_free
 from mirage_py.codegen.cuda.layout.staging import staged_loads
@@ -37,7 +37,7 @@ class Solution:
     is_optimal: bool
 
 
-def solved_layouts(facts: BlockFacts, options: LaunchOptions) -> Layouts:
+def solved_layouts(facts: BlockAnalysis, options: LaunchOptions) -> Layouts:
     """The rule's layouts with the best ones for what is free; exact by elimination where that is
     cheap, which every kernel so far was.
     """

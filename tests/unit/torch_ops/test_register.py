@@ -128,7 +128,7 @@ def test_no_kernel_starts_early_where_a_compiler_orders_the_launches():
     early = tuple(o.with_flag("start", "early") for o in plan.options)
     plan = replace(plan, options=early)
     program, steps = plan.ugraph.program, emit_steps(plan)
-    assert [s.order.starts_early for s in steps] == [False, True]
+    assert [s.order.uses_pdl for s in steps] == [False, True]
     launches = register._launches(plan, steps, OperatorMeaning(program, plan))
     with FakeTensorMode():
         x = torch.empty(33, 70, dtype=torch.float16, device="cuda")

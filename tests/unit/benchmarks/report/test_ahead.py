@@ -88,7 +88,7 @@ def test_cuda_plans_are_emitted_for_the_target_alone():
     plan = replace(PLANS[0], backend="cuda", options=(options,))
     (small,), (large,) = (emit_cuda(for_target(plan, target(t))) for t in ("a100", "h100"))
     assert (small.capability, large.capability) == (80, 90)
-    assert (small.tensor_maps, small.starts_early) == ((), False)
+    assert (small.tensor_maps, small.uses_pdl) == ((), False)
     assert for_target(plan, target("h100")) == plan
 
 

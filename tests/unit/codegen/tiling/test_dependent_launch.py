@@ -61,7 +61,7 @@ def test_inputs_are_loaded_before_the_wait() -> None:
 def test_nothing_to_start_early_behind() -> None:
     """A library call, a tensor that is made zero before, nothing at all."""
     for name in ("library_prologue", "library_epilogue", "split_matmul_added"):
-        assert not any(o.starts_early for o in launch_orders(early(name)))
+        assert not any(o.uses_pdl for o in launch_orders(early(name)))
         assert "gdc" not in "".join(k.source for k in emit_kernels(early(name)))
 
 

@@ -8,11 +8,11 @@ import pytest
 from mirage_py.codegen.lowering.lowering import lowered
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.codegen.tiling.unmasked_tiles import (
-    LiveRange,
+    UnmaskedRange,
     always_iterates,
-    live_range,
     mean_iterations,
-    whole_below,
+    unmasked_below,
+    unmasked_range,
 )
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.frontend.spec import parse
@@ -94,7 +94,7 @@ def alive(seen: Predicate, tiles: tuple[int, int]) -> np.ndarray:
 @pytest.mark.parametrize("name", SEEN)
 def test_no_tile_that_is_alive_is_left_out(name, tiles):
     tiling = tiling_of(masked_attention(SEEN[name], tiles))
-    found = live_range(tiling, 1)
+    found = unmasked_range(tiling, 1)
     for block, row in enumerate(alive(SEEN[name], tiles)):
         first = tiles[0] * block
         ends = {"t": (first, first + tiles[0] - 1)}
@@ -111,7 +111,7 @@ UPPER = {"s <= t", "t >= s", "s < t + 1", "2 * s <= t", "s <= 9", "not s > t"}
 @pytest.mark.parametrize("name", SEEN)
 def test_where_masks_hold_all_over(name, rows):
     """Below the bound everywhere, and right above it not everywhere."""
-    found = whole_below(tiling_of(masked_attention(SEEN[name], (rows, 16))), 1)
+    found = unmasked_below(tiling_of(masked_attention(SEEN[name], (rows, 16))), 1)
     assert len(found) == (name in UPPER)
     for bound in found:
         for first in range(0, 50, rows):
@@ -148,12 +148,12 @@ def test_only_tiles_at_the_edge_may_be_dead(name):
 
 @pytest.mark.parametrize("name", ["s % 7 <= t", "s <= t or s < 5"])
 def test_what_is_no_interval_is_visited_whole(name):
-    assert not live_range(tiling_of(masked_attention(SEEN[name], (16, 16))), 1)
+    assert not unmasked_range(tiling_of(masked_attention(SEEN[name], (16, 16))), 1)
 
 
 def test_a_mask_that_does_not_reach_an_accumulator_empties_nothing():
     plan = masked_attention(SEEN["s <= t"], (16, 16), accumulator="none")
-    assert live_range(tiling_of(plan), 1) == LiveRange()
+    assert unmasked_range(tiling_of(plan), 1) == UnmaskedRange()
 
 
 @pytest.mark.parametrize("stable", [False, True])
@@ -164,7 +164,7 @@ def test_the_result_is_that_of_the_whole_loop(tiles, stable):
         ugraph = stabilize(plan.ugraph)
         assert any(n.op == "accum_max" for n in ugraph.kernels[0].nodes)
         plan = Plan(ugraph, plan.options)
-    assert live_range(tiling_of(plan), 1, LOWEST_SHIFT)
+    assert unmasked_range(tiling_of(plan), 1, LOWEST_SHIFT)
     (kernel,) = emit_triton(plan)
     assert "t_low" in kernel.source
     rng = np.random.default_rng(0)
@@ -190,8 +190,8 @@ def test_a_running_maximum_that_would_rise_is_not_skipped():
         for n in block.nodes
     )
     other = BlockGraph("raised", block.grid, raised, block.sections)
-    assert live_range(Tiling(plan.ugraph.scope, block), 1, LOWEST_SHIFT)
-    assert not live_range(Tiling(plan.ugraph.scope, other), 1, LOWEST_SHIFT)
-    assert not live_range(Tiling(plan.ugraph.scope, block), 1)
+    assert unmasked_range(Tiling(plan.ugraph.scope, block), 1, LOWEST_SHIFT)
+    assert not unmasked_range(Tiling(plan.ugraph.scope, other), 1, LOWEST_SHIFT)
+    assert not unmasked_range(Tiling(plan.ugraph.scope, block), 1)
     hidden = lowered(stabilize(plan.ugraph), [block]).blocks[0].block
-    assert live_range(Tiling(plan.ugraph.scope, hidden), 1)
+    assert unmasked_range(Tiling(plan.ugraph.scope, hidden), 1)

@@ -73,7 +73,7 @@ def test_what_a_kernel_asks_for_is_allowed_once(driver: CudaDriver, library: Fak
 def test_a_kernel_may_start_before_the_one_in_front_has_ended(
     driver: CudaDriver, library: FakeLibrary
 ):
-    early = replace(kernel(PLAN, "plain"), smem_bytes=99, starts_early=True)
+    early = replace(kernel(PLAN, "plain"), smem_bytes=99, uses_pdl=True)
     run = launch_cuda.cuda_launch(early, 90, 0, Places((0, 1)))
     library.reset()
     x, y = tensors()

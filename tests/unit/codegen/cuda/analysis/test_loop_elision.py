@@ -11,7 +11,7 @@ from cuda_plans import cuda_plan, error_of, for_cuda, kernel_of
 from plans import attention_plan, attention_reference
 from several_kernels import over
 
-from mirage_py.codegen.cuda.analysis.loop_elision import straightened
+from mirage_py.codegen.cuda.analysis.loop_elision import elide_loops
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.cpu.cuda_emulation import run_emulated
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
@@ -113,10 +113,10 @@ def test_a_loop_that_some_blocks_skip_stays():
 def test_the_options_of_other_loops_stay():
     plan = product(64)
     (block,) = plan.ugraph.kernels
-    found, options = straightened(plan.ugraph.program, block, plan.options[0])
+    found, options = elide_loops(plan.ugraph.program, block, plan.options[0])
     assert [s.loop for s in found.sections] == [None]
     assert options.num_stages == ()
-    same, kept = straightened(plan.ugraph.program, *product(16).ugraph.kernels, plan.options[0])
+    same, kept = elide_loops(plan.ugraph.program, *product(16).ugraph.kernels, plan.options[0])
     assert same.sections[0].loop == "k"
     assert kept == plan.options[0]
 
@@ -212,7 +212,7 @@ def test_a_part_of_minus_infinities_has_a_shift(dtype: str, s: int):
     assert plans.relative_error(run_emulated(plan, x)["O"], want) < HALF
     if s == 64 and dtype == "f16":
         straight = [
-            straightened(graph.program, k, o)
+            elide_loops(graph.program, k, o)
             for k, o in zip(graph.kernels, plan.options, strict=True)
             if isinstance(k, BlockGraph)
         ]

@@ -6,7 +6,7 @@ import pytest
 from cuda_plans import for_cuda, kernel_of
 from plans import attention_plan
 
-from mirage_py.codegen.cuda.epilogue.quad_shuffles import LaneSwap, lane_swaps, swapped
+from mirage_py.codegen.cuda.epilogue.quad_shuffles import QuadShuffle, quad_shuffles, shuffled
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.runtime.cpu.cpu_build import cpp_compiler
 from mirage_py.runtime.cpu.cuda_emulation import check_emulated
@@ -24,22 +24,22 @@ FRAGMENT = Layout(bits("e0 q3 e3 e4 e5"), bits("e1 e2 q0 q1 q2"), bits("q4 q5"))
 
 
 def test_neighbours_of_a_row_come_into_one_lane_and_lanes_lie_side_by_side():
-    swaps = lane_swaps(FRAGMENT, ROW)
-    assert swaps == (LaneSwap(2, 0), LaneSwap(3, 1))
+    shuffles = quad_shuffles(FRAGMENT, ROW)
+    assert shuffles == (QuadShuffle(2, 0), QuadShuffle(3, 1))
     found = Layout(bits("e0 q3 e1 e2 e5"), bits("e3 e4 q0 q1 q2"), bits("q4 q5"))
-    assert swapped(FRAGMENT, swaps) == found
-    assert lane_swaps(found, ROW) == ()
+    assert shuffled(FRAGMENT, shuffles) == found
+    assert quad_shuffles(found, ROW) == ()
 
 
 def test_narrow_fragments_give_rows():
     narrow = Layout(bits("e0 q3"), bits("e1 e2 q0 q1 q2"), bits("q4 q5"))
-    assert lane_swaps(narrow, bits("e0 e1")) == (LaneSwap(1, 0),)
-    assert lane_swaps(narrow, ROW) == ()
+    assert quad_shuffles(narrow, bits("e0 e1")) == (QuadShuffle(1, 0),)
+    assert quad_shuffles(narrow, ROW) == ()
 
 
 def test_copies_and_other_pairs_stay_as_they_are():
-    assert lane_swaps(Layout(bits("e0 e1"), (None,) * 5, bits("q0")), bits("e0 e1 e2")) == ()
-    assert lane_swaps(Layout(bits("q0 e0"), bits("e1 e2 q1 q2 q3"), ()), bits("e0 e1")) == ()
+    assert quad_shuffles(Layout(bits("e0 e1"), (None,) * 5, bits("q0")), bits("e0 e1 e2")) == ()
+    assert quad_shuffles(Layout(bits("q0 e0"), bits("e1 e2 q1 q2 q3"), ()), bits("e0 e1")) == ()
 
 
 def attention(warps: int = 4, columns: int = 64, **flags: str) -> Plan:

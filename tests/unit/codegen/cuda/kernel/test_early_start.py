@@ -32,8 +32,8 @@ def test_the_first_lets_the_second_start_at_once():
     assert WAIT not in first.body
     head, _ = first.body.split(START)
     assert not any(name in head for name in ("blockIdx", "cp_async", "mma_f16"))
-    assert not first.starts_early
-    assert second.starts_early
+    assert not first.uses_pdl
+    assert second.uses_pdl
 
 
 def test_the_second_waits_before_it_reads():
@@ -85,12 +85,12 @@ def test_the_first_one_waits_for_what_lies_in_front_of_the_plan():
     plan = several_kernels.plan("split_attention")
     flags = {"arch": "sm_90a", "start": "early"}
     first, second = emit_cuda(for_cuda(plan, **flags))
-    assert first.starts_early
+    assert first.uses_pdl
     before, after = first.body.split("{\n", 1)[1].split(WAIT)
     assert "reinterpret_cast<const" not in before
     assert "cp_async" in after
     assert START in before
-    assert second.starts_early
+    assert second.uses_pdl
 
 
 def test_in_triton_the_first_one_does_not():
@@ -98,11 +98,11 @@ def test_in_triton_the_first_one_does_not():
     plan = several_kernels.plan("split_attention")
     options = tuple(o.with_flag("start", "early") for o in plan.options)
     orders = launch_orders(replace(plan, options=options))
-    assert [order.starts_early for order in orders] == [False, True]
+    assert [order.uses_pdl for order in orders] == [False, True]
 
 
 def test_older_gpus_have_no_early_start():
     for kernel in emitted("sm_80"):
-        assert not kernel.starts_early
+        assert not kernel.uses_pdl
         assert WAIT not in kernel.body
         assert START not in kernel.body

@@ -6,7 +6,7 @@ from mirage_py.codegen.cuda.layout.bank_conflicts import (
     conflicts,
     ldmatrix_conflicts,
     swizzled,
-    trips,
+    wavefronts,
 )
 
 SWIZZLES = (32, 64, 128)
@@ -43,7 +43,7 @@ def test_rows_are_copied_without_conflicts(width):
     def address(lane):
         return byte_of(lane // pieces, lane % pieces * 16, width, row_bytes)
 
-    assert trips(address, 16) == (1, 1, 1, 1)
+    assert wavefronts(address, 16) == (1, 1, 1, 1)
 
 
 def fragment(swizzle_bytes, row_bytes):
@@ -87,5 +87,5 @@ def test_128_bytes_as_the_ptx_manual_has_them():
     ],
 )
 def test_trips_of_each_group_of_lanes(address, width, expected):
-    assert trips(address, width) == expected
+    assert wavefronts(address, width) == expected
     assert conflicts(address, width) == max(expected)

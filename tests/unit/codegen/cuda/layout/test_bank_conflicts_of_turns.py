@@ -4,10 +4,10 @@ import pytest
 
 from mirage_py.codegen.cuda.layout.bank_conflicts import swizzled
 from mirage_py.codegen.cuda.layout.layout_conversion import (
-    _linear_trips,
+    _linear_wavefronts,
+    conversion_tile,
+    conversion_wavefronts,
     read_vector,
-    turning_tile,
-    turning_trips,
     written_vector,
 )
 from mirage_py.codegen.cuda.layout.shared_tile import PIECE_BYTES, SharedTile
@@ -44,23 +44,23 @@ def result_and_rows():
 
 def test_a_result_is_turned_for_wide_stores_with_few_trips():
     given, want = result_and_rows()
-    tile = turning_tile(given, want, 2, in_pairs=True)
+    tile = conversion_tile(given, want, 2, in_pairs=True)
     assert tile is not None
     assert tile.dim == "n"
     assert written_vector(tile, given, in_pairs=True) == 1
     assert read_vector(tile, want) == 8
     # 8 stores of 2 bytes a lane without conflicts, and one load of 16 bytes: four groups of lanes.
-    assert turning_trips(given, want, 2, in_pairs=True) == 8 + 4
-    assert _linear_trips(given, want, 2, in_pairs=True) > 3 * (8 + 4)
+    assert conversion_wavefronts(given, want, 2, in_pairs=True) == 8 + 4
+    assert _linear_wavefronts(given, want, 2, in_pairs=True) > 3 * (8 + 4)
 
 
 def test_where_the_order_of_lanes_is_as_good_it_stays():
     one = Layout(bits("d", 1), bits("d", 5, 1), bits("b", 2))
     other = Layout(bits("d", 1), bits("d", 5, 1), (("b", 1), ("b", 0)))
-    assert turning_tile(one, other, 2, in_pairs=True) is None
-    assert turning_trips(one, other, 2, in_pairs=True) == 1 + 1
+    assert conversion_tile(one, other, 2, in_pairs=True) is None
+    assert conversion_wavefronts(one, other, 2, in_pairs=True) == 1 + 1
 
 
 def test_without_vectors_there_is_no_tile():
     layout = Layout((("b", 1), ("d", 0)), bits("d", 5, 1), (("b", 0),))
-    assert turning_tile(layout, layout, 4, in_pairs=False) is None
+    assert conversion_tile(layout, layout, 4, in_pairs=False) is None

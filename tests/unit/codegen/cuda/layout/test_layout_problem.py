@@ -13,16 +13,16 @@ from oracles.layout_solver.choice_problem import (
 )
 from oracles.layout_solver.layout_costs import (
     BARRIER,
-    TRIP,
+    WAVEFRONT,
+    conversion_cost,
     device_cost,
     exchange_cost,
     reduction_cost,
-    turn_cost,
 )
 from oracles.layout_solver.layout_problem import layout_problem
 from oracles.layout_solver.layout_solver import solution, solved_layouts
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockFacts
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.layout_choice import choose_layouts
 from mirage_py.codegen.cuda.layout.layout_modes import (
     MODES,
@@ -47,10 +47,10 @@ PLANS = {
 
 
 @cache
-def facts_of(name: str) -> BlockFacts:
+def facts_of(name: str) -> BlockAnalysis:
     graph = PLANS[name].ugraph
     found = lowered(graph, graph.kernels)
-    return BlockFacts(graph.program, found.blocks[0], graph.tensors, "", found.in_base_two)
+    return BlockAnalysis(graph.program, found.blocks[0], graph.tensors, "", found.in_base_two)
 
 
 def ruled(name):
@@ -141,13 +141,13 @@ def test_neighbours_in_lanes_share_sectors():
 def test_a_transposition_takes_a_swizzled_tile():
     one, other = rows(lanes="b", registers="d"), rows(lanes="d", registers="b")
     # 32 words, then 8 vectors of 16 bytes, each for four groups of lanes: no conflict anywhere.
-    assert turn_cost(one, other) == BARRIER + TRIP * (32 + 8 * 4)
+    assert conversion_cost(one, other) == BARRIER + WAVEFRONT * (32 + 8 * 4)
 
 
 def test_reductions_are_cheapest_in_registers():
     layout = rows(lanes="b", registers="d")
     assert reduction_cost(layout, ["d"]) == 31
-    assert reduction_cost(layout, ["b"]) == 5 * 32 * (TRIP + 1)
+    assert reduction_cost(layout, ["b"]) == 5 * 32 * (WAVEFRONT + 1)
     across = replace(layout, warps=(("b", 5),))
     assert exchange_cost(across, ["d"]) == 0
-    assert exchange_cost(across, ["b"]) == 5 * 32 * (TRIP + 1) + BARRIER + TRIP * 32 * 3
+    assert exchange_cost(across, ["b"]) == 5 * 32 * (WAVEFRONT + 1) + BARRIER + WAVEFRONT * 32 * 3

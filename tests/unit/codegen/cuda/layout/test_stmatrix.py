@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from cuda_plans import cuda_plan, error_of, kernel_of
 
-from mirage_py.codegen.cuda.epilogue.coalesced_stores import in_rows
+from mirage_py.codegen.cuda.epilogue.coalesced_stores import coalesced_layout
 from mirage_py.codegen.cuda.layout.shared_tile import SharedTile
-from mirage_py.codegen.cuda.layout.stmatrix import matrix_store, matrix_store_trips
+from mirage_py.codegen.cuda.layout.stmatrix import stmatrix, stmatrix_wavefronts
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.runtime.cpu.cpu_build import cpp_compiler
 from mirage_py.ugraph.ir.plan import Plan
@@ -41,26 +41,26 @@ def result(columns: int) -> Layout:
 @pytest.mark.parametrize(("dim", "is_transposed"), [("n", False), ("b", True)])
 def test_rows_of_a_tile_are_rows_or_columns_of_a_fragment(dim: str, is_transposed: bool):
     other = "b" if dim == "n" else "n"
-    store = matrix_store(SharedTile(bits(dim, 6), bits(other, 6), 2), result(6))
+    store = stmatrix(SharedTile(bits(dim, 6), bits(other, 6), 2), result(6))
     assert store is not None
     assert store.is_transposed == is_transposed
     assert store.rows.register_count == 4
     assert store.rows.lanes[3:] == (("b", 3), ("n", 3))
     tile = SharedTile(bits(dim, 6), bits(other, 6), 2)
-    assert matrix_store_trips(tile, store) == 4 * 4  # no conflicts
+    assert stmatrix_wavefronts(tile, store) == 4 * 4  # no conflicts
 
 
 def test_what_does_not_lie_as_matrices_do():
     tile = SharedTile(bits("n", 6), bits("b", 6), 2)
     own = result(6)
-    assert matrix_store(SharedTile(tile.columns, tile.rows, 4), own) is None
-    assert matrix_store(tile, Layout(own.registers[:2], own.lanes, own.warps)) is None
-    assert matrix_store(tile, Layout(own.registers, (None, *own.lanes[1:]), own.warps)) is None
-    assert matrix_store(tile, Layout(own.registers, own.lanes[::-1], own.warps)) is None
+    assert stmatrix(SharedTile(tile.columns, tile.rows, 4), own) is None
+    assert stmatrix(tile, Layout(own.registers[:2], own.lanes, own.warps)) is None
+    assert stmatrix(tile, Layout(own.registers, (None, *own.lanes[1:]), own.warps)) is None
+    assert stmatrix(tile, Layout(own.registers, own.lanes[::-1], own.warps)) is None
 
 
 def test_rows_of_a_warp_are_as_wide_as_its_part_of_the_tile():
-    found = in_rows(result(6), (*bits("n", 6), *bits("b", 6)), (2, 8), 2)
+    found = coalesced_layout(result(6), (*bits("n", 6), *bits("b", 6)), (2, 8), 2)
     assert found is not None
     assert found.registers[:3] == bits("n", 3)
     assert found.lanes == (*bits("n", 3, 3), *bits("b", 2))
@@ -69,8 +69,8 @@ def test_rows_of_a_warp_are_as_wide_as_its_part_of_the_tile():
 
 def test_whole_sectors_and_copies_stay():
     own, tile = result(6), (*bits("n", 6), *bits("b", 6))
-    assert in_rows(own, tile, (4, 8), 2) is None
-    assert in_rows(Layout(own.registers, own.lanes, (None, None)), tile, (2, 8), 2) is None
+    assert coalesced_layout(own, tile, (4, 8), 2) is None
+    assert coalesced_layout(Layout(own.registers, own.lanes, (None, None)), tile, (2, 8), 2) is None
 
 
 @pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")

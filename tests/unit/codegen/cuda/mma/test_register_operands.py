@@ -10,7 +10,7 @@ import pytest
 from cuda_plans import cuda_plan, for_cuda, kernel_of
 from plans import attention_plan, relative_error
 
-from mirage_py.codegen.cuda.mma.register_operands import KeptOperands
+from mirage_py.codegen.cuda.mma.register_operands import RegisterOperands
 from mirage_py.errors import CompileError
 from mirage_py.runtime.compile.compile_cuda import CudaSource, machine_code
 from mirage_py.runtime.compile.compiled_facts import cuda_tools
@@ -141,6 +141,6 @@ def test_ptxas_keeps_them_apart(monkeypatch, tmp_path: Path, plan: Plan):
 @pytest.mark.skipif(not cuda_tools("nvdisasm"), reason="no nvdisasm")
 def test_without_the_copy_it_is_refused(monkeypatch, tmp_path: Path):
     monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(KeptOperands, "_is_overwritten", lambda *_: False)
+    monkeypatch.setattr(RegisterOperands, "_is_overwritten", lambda *_: False)
     with pytest.raises(CompileError, match="same registers"):
         machine_code(CudaSource.of(kernel_of(BRANCHES["norms of keys"])), 90)

@@ -9,7 +9,7 @@ import pytest
 from cuda_plans import cuda_plan, error_of, for_cuda, kernel_of
 from plans import attention_plan, attention_reference, rms_plan, rms_reference
 
-from mirage_py.codegen.cuda.pipeline.tile_scheduler import dealt_places
+from mirage_py.codegen.cuda.pipeline.tile_scheduler import schedule_tiles
 from mirage_py.codegen.lowering.lowering import lowered
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.errors import ScheduleError
@@ -141,7 +141,7 @@ def test_a_block_that_is_free_first_takes_the_next_place():
     block = plan.ugraph.kernels[0]
     assert isinstance(block, BlockGraph)
     low = lowered(plan.ugraph, [block]).blocks[0].block
-    dealt = dealt_places(Tiling(plan.ugraph.program, low), {"q"}, 3)
+    dealt = schedule_tiles(Tiling(plan.ugraph.program, low), {"q"}, 3)
     assert sorted(place for own in dealt for place in own) == list(range(8))
     # 2, 4, 6 or 8 iterations and two sections more.
     work = [sum(place % 4 * 2 + 4 for place in own) for own in dealt]
