@@ -41,7 +41,7 @@ class Evidence:
     proof: Mapping[str, Any] | None = None
     # The JSON form of what stood for its functions (verify.meanings); None for several parts.
     functions: Mapping[str, Any] | None = None
-    # The JSON form of what the float gate has seen on each set of inputs (verify.float_case).
+    # The JSON form of what the numerical check has seen on each set of inputs (verify.float_case).
     float_sets: tuple[Mapping[str, Any], ...] = ()
     # The JSON form of what the checker of emitted code says of each kernel (code_check).
     code: tuple[Mapping[str, Any], ...] = ()

@@ -1,6 +1,6 @@
 """Small CUDA kernels, each for one thing that threads do together, with their results in NumPy.
 
-``from collective_kernels import COLLECTIVES``. They run in the CPU stand-in; a script can run the
+``from collective_kernels import COLLECTIVES``. They run under CPU emulation; a script can run the
 same on a GPU: ``kernel.source`` compiles alone.
 """
 

@@ -16,7 +16,7 @@ from mirage_py.errors import InputError
 from mirage_py.runtime.compile.compile_pool import CompilePool
 from mirage_py.runtime.env.environment import detect_target
 from mirage_py.runtime.launch.launch import PlanRunner
-from mirage_py.runtime.numerical_check.check_pool import FloatGate
+from mirage_py.runtime.numerical_check.check_pool import NumericalCheck
 from mirage_py.runtime.numerical_check.rotation import InputSet, rotated_inputs
 from mirage_py.runtime.timing.timing import Entry, Timed, time_interleaved
 from mirage_py.ugraph.ir.plan import Plan
@@ -63,20 +63,20 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError("there is no NVIDIA GPU to measure on")
     device = torch.device("cuda", torch.cuda.current_device())
     with (
-        FloatGate(program, seed=0, device=device.index) as gate,
+        NumericalCheck(program, seed=0, device=device.index) as check,
         CompilePool(task["compile_workers"]) as pool,
     ):
 
         def race(of: Sequence[Plan]) -> list[Timed]:
             stage.write_text(f"timing {len(of)} variants", encoding="utf-8")
-            sets = rotated_inputs(gate.store, target.l2_bytes, device)
+            sets = rotated_inputs(check.store, target.l2_bytes, device)
             entries = {str(n): _on_sets(PlanRunner(plan), sets) for n, plan in enumerate(of)}
             with torch.no_grad():
                 return list(time_interleaved(entries, len(sets), reps=_COMPARING_REPS).values())
 
         bench = Bench(
-            lambda of: gate.first(of, l2_bytes=target.l2_bytes, reps=_CHOOSING_REPS),
-            gate.rest,
+            lambda of: check.first(of, l2_bytes=target.l2_bytes, reps=_CHOOSING_REPS),
+            check.remaining,
             race,
         )
         stage.write_text("compiling and checking", encoding="utf-8")

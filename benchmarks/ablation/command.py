@@ -6,9 +6,10 @@ with less.
 
 For each of the eight example programs the first plans of PLANS are timed, or the fastest of a run
 (``--winners``), and the fastest one is measured beside itself without thread graphs, with naive
-layouts, without schedule, without a plan of shared memory. Each variant passes the float gate; all
-are timed side by side with a cold L2. OUT/NAME-cuda-ablation.json is written after each program.
-Without a GPU nothing is timed: barriers, shared memory and, where there is a compiler, registers.
+layouts, without schedule, without a plan of shared memory. Each variant passes the numerical check;
+all are timed side by side with a cold L2. OUT/NAME-cuda-ablation.json is written after each
+program. Without a GPU nothing is timed: barriers, shared memory and, where there is a compiler,
+registers.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def measured(call: Call, *, on_gpu: bool) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def stand_in(on_gpu: bool) -> Iterator[None]:
+def fake_driver(on_gpu: bool) -> Iterator[None]:
     """Without a GPU: what the launcher asks of one answers at once."""
     if on_gpu:
         yield
@@ -187,7 +187,7 @@ def main(output: Path | None) -> None:
     """Measure every way and print them, with what each takes more than a bare launch."""
     on_gpu = torch.cuda.is_available()
     rows: dict[str, dict[str, float]] = {}
-    with stand_in(on_gpu), torch.no_grad():
+    with fake_driver(on_gpu), torch.no_grad():
         for name, call in ways("cuda" if on_gpu else "cpu"):
             rows[name] = measured(call, on_gpu=on_gpu)
     floor = rows.get(_FLOOR, {}).get("median_us")

@@ -83,7 +83,7 @@ def judge(case: Case, run: Run) -> list[Judged]:
 
 
 def interpreted(case: Case, arrays: Mapping[str, FloatArray]) -> Mapping[str, FloatArray]:
-    """In Triton's interpreter, between guards, or in the CPU stand-in."""
+    """In Triton's interpreter, between guards, or under CPU emulation."""
     if case.plan.backend == "cuda":
         return run_emulated(case.plan, arrays)
     return run_interpreted(case.plan, arrays)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.numerical.numerical_plans DIR                     # needs egglog, no GPU
     python -m benchmarks.numerical --plans DIR -o OUT.json       # on the GPU
-    python -m benchmarks.numerical --plans DIR --cpu [--only TEXT]   # in the stand-ins
+    python -m benchmarks.numerical --plans DIR --cpu [--only TEXT]   # under CPU emulation
 
 Every operator at the points where it may lose digits (numerical_points.py), and plans of every kind
 of each example in each type on all sets of inputs, whole rows of them hidden by masks and far from
@@ -150,7 +150,7 @@ class Prepared:
 # -- running -------------------------------------------------------------------------------------
 
 
-def in_stand_in(plan: Plan, arrays: Arrays) -> Arrays:
+def emulated(plan: Plan, arrays: Arrays) -> Arrays:
     """On the CPU."""
     return (run_emulated if plan.backend == "cuda" else run_interpreted)(plan, arrays)
 
@@ -234,7 +234,7 @@ def _where() -> str:
     import torch
     import triton
 
-    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "stand-ins on the CPU"
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU emulation"
     return f"{name}, torch {torch.__version__}, triton {triton.__version__}"
 
 
@@ -267,7 +267,7 @@ def main() -> int:
     cases = [c for c in cases if chosen.only in f"{c.name}/{c.dtype}/{c.plan.backend}"]
     plans = [e for e in read(chosen.plans) if chosen.only in e.name] if chosen.plans else []
     device = "cpu" if chosen.cpu else "cuda"
-    run = in_stand_in if chosen.cpu else on_gpu
+    run = emulated if chosen.cpu else on_gpu
     said(f"{len(cases)} operators, {len(plans)} plans")
     if not chosen.cpu:
         _compile([*(c.plan for c in cases), *(e.plan for e in plans)], workers)

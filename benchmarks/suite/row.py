@@ -16,9 +16,9 @@ from benchmarks.suite.plan_format import best_of_kinds, described, digest, resou
 from benchmarks.suite.roofline import roofline
 from benchmarks.workloads.workload import Workload
 from mirage_py.runtime.base.emission import BACKENDS
-from mirage_py.runtime.numerical_check.check_pool import FloatGate
+from mirage_py.runtime.numerical_check.check_pool import NumericalCheck
 from mirage_py.runtime.tune.measured import MARGIN, Measured, TuneReport
-from mirage_py.runtime.tune.tuner import CLIMBS, tune
+from mirage_py.runtime.tune.tuner import CLIMBING_ROUNDS, tune
 from mirage_py.search.rank.neighbours import neighbours
 from mirage_py.search.tilings.kinds import describe
 from mirage_py.targets import Target
@@ -71,7 +71,7 @@ def measure_row(
             peers,
             target=setting.target,
             neighbours=lambda plan: neighbours(plan, setting.target),
-            climbs=CLIMBS[setting.effort],
+            climbing_rounds=CLIMBING_ROUNDS[setting.effort],
             compile_workers=setting.compile_workers,
             progress=progress,
         )
@@ -150,10 +150,10 @@ def _ours(searched: Searched, report: TuneReport, timed: Sequence[Measured]) -> 
     fastest = sorted(timed, key=lambda m: m.time_us)[:_TRIED]
     if not fastest:
         return None
-    with FloatGate(searched.program, seed=0, device=0) as gate:
+    with NumericalCheck(searched.program, seed=0, device=0) as check:
         for measured in fastest:
             assert measured.plan is not None
-            (evidence,) = gate.rest([measured.plan])
+            (evidence,) = check.remaining([measured.plan])
             if evidence.passed:
                 return measured
     return None

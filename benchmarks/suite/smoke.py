@@ -20,7 +20,7 @@ from benchmarks.suite.roofline import roofline
 from benchmarks.suite.run_suite import new_record
 from benchmarks.workloads.suites import SMOKE, named
 from benchmarks.workloads.workload import Workload
-from mirage_py.runtime.cpu.cpu_run import rehearse
+from mirage_py.runtime.cpu.cpu_run import check_on_cpu
 from mirage_py.runtime.numerical_check.input_store import laid_out, to_arrays
 from mirage_py.search.tilings.kinds import describe
 from mirage_py.targets import H200
@@ -60,8 +60,8 @@ def smoke_row(workload: Workload, searched: Searched) -> tuple[Json, list[Json]]
     """A row without times, and a line for each plan."""
     started = time.perf_counter()
     best = searched.candidates[0]
-    rehearsal = rehearse(searched.program, best.plan, _TARGET, seed=0)
-    judged = rehearsal.evidence
+    cpu_check = check_on_cpu(searched.program, best.plan, _TARGET, seed=0)
+    judged = cpu_check.evidence
     eager = _judged_eager(workload, searched)
     bound = roofline(searched.program, _TARGET)
     row: Json = {
@@ -88,7 +88,7 @@ def smoke_row(workload: Workload, searched: Searched) -> tuple[Json, list[Json]]
         "tune_s": None,
         "row_s": round(time.perf_counter() - started, 1),
         "candidates": len(searched.candidates),
-        "notes": [text for text in (rehearsal.fault, *rehearsal.notes) if text],
+        "notes": [text for text in (cpu_check.fault, *cpu_check.notes) if text],
         "kind": describe(best.plan.ugraph),
         "plan": described(best.plan),
         "digest": digest(best.plan),

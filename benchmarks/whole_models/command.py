@@ -4,7 +4,7 @@ python -m benchmarks.whole_models -o benchmarks/results/h200-whole-models.json
 
 Each model and batch is a row, and each GPU measures rows of its own. A row first starts the model
 with empty caches, searches and all; then once more in a second process, where nothing may be
-searched, compiled or timed; then all contestants are timed there in turns. Without a GPU nothing is
+searched, compiled or timed; then all candidates are timed there in turns. Without a GPU nothing is
 measured: ``--smoke`` runs tiny models on the CPU, regions as their programs in plain PyTorch.
 """
 

@@ -97,10 +97,10 @@ def first_start(task: Task) -> Json:
 
 
 def second_start(task: Task) -> Json:
-    """Ours with the caches that the first start left, then all contestants in turns."""
+    """Ours with the caches that the first start left, then all candidates in turns."""
     bench = Bench(task)
     ours, answer = _start(bench)
-    contestants = {EAGER: bench.steps(), OURS: ours}
+    candidates = {EAGER: bench.steps(), OURS: ours}
     start_s: Json = {}
     faults: Json = {}
     for name in task["peers"]:
@@ -112,15 +112,15 @@ def second_start(task: Task) -> Json:
         except Exception as error:  # noqa: BLE001
             faults[name] = f"{type(error).__name__}: {error}"[:300]
             continue
-        contestants[name] = steps
-    bench.started(contestants[EAGER])
-    errors = _errors(bench, contestants)
+        candidates[name] = steps
+    bench.started(candidates[EAGER])
+    errors = _errors(bench, candidates)
     times: Json = {}
     if task["device"] == "cuda":
-        found = step_times(contestants, task["timing_s"])
+        found = step_times(candidates, task["timing_s"])
         times = {name: time.json for name, time in found.items()}
         # Once more: what overwrites itself, or another, shows only after many calls.
-        after = _errors(bench, contestants)
+        after = _errors(bench, candidates)
         errors = {name: max(error, after[name]) for name, error in errors.items()}
     return {
         **answer,
@@ -148,11 +148,11 @@ def _start(bench: Bench) -> tuple[Steps, Json]:
     }
 
 
-def _errors(bench: Bench, contestants: Mapping[str, Steps]) -> dict[str, float]:
+def _errors(bench: Bench, candidates: Mapping[str, Steps]) -> dict[str, float]:
     """How far logits are from those of eager: the largest difference over the largest logit."""
-    wanted = bench.logits(contestants[EAGER])
+    wanted = bench.logits(candidates[EAGER])
     scale = float(wanted.abs().max())
-    found = {n: bench.logits(steps) for n, steps in contestants.items() if n != EAGER}
+    found = {n: bench.logits(steps) for n, steps in candidates.items() if n != EAGER}
     return {name: float((logits - wanted).abs().max()) / scale for name, logits in found.items()}
 
 

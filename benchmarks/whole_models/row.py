@@ -78,7 +78,7 @@ def row_of(task: Task, answers: Mapping[str, Json], fault: str) -> Json:
         "first_start": first.get("counts", {}),
         "second_start": second.get("counts", {}),
         "inductor": {name: found.get("inductor", {}) for name, found in answers.items()},
-        # What the race between the whole graph with regions and Inductor's came to.
+        # The verdict between the whole graph with regions and Inductor's.
         "whole": next((line for line in log if line.startswith(_WHOLE)), "").removeprefix(_WHOLE),
         "log": log,
         "faults": [text for text in (fault, *_faults(second, errors)) if text],

@@ -22,7 +22,7 @@ def start_counts() -> Iterator[Counts]:
     """The counts of what is done inside, kept up to date."""
     from triton import knobs
 
-    from mirage_py.dynamo.race import whole_clock
+    from mirage_py.dynamo.whole_graph import timer
     from mirage_py.pipeline import pipeline
     from mirage_py.runtime.compile.compile_pool import CompilePool
     from mirage_py.runtime.compile.cuda_compiler import CudaCompiler
@@ -48,7 +48,7 @@ def start_counts() -> Iterator[Counts]:
             # What each entry goes through that is timed, whoever asks.
             (timing, "_captured", "timings"),
             # And each whole graph.
-            (whole_clock, "_ready", "timings"),
+            (timer, "_ready", "timings"),
         ):
             counted = _counted(getattr(owner, name), counts, kind)
             patches.enter_context(mock.patch.object(owner, name, counted))

@@ -1,6 +1,6 @@
 """One step of a model, again and again from the same state: a token with a cache, or images.
 
-Every contestant has a cache of its own, with the same contents, and is rewound before each round:
+Every candidate has a cache of its own, with the same contents, and is rewound before each round:
 all of them see the same context, and none runs out of its cache.
 """
 
@@ -33,7 +33,7 @@ def step_function(module: Any) -> Function:
 
 
 class Steps:
-    """``function`` on inputs of ``model``, which are the same for every contestant.
+    """``function`` on inputs of ``model``, which are the same for every candidate.
 
     The cache is filled by the model itself, as in eager, to ``MARGIN`` below the context.
     """

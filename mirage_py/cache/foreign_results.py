@@ -16,7 +16,7 @@ from mirage_py.axioms.certificate.checker import fault_of
 from mirage_py.axioms.proof.steps import read_proof
 from mirage_py.errors import FormatError, UnsupportedError, VerificationError
 from mirage_py.result import Evidence, Result, SearchSummary, Timing
-from mirage_py.runtime.cpu.cpu_run import rehearse
+from mirage_py.runtime.cpu.cpu_run import check_on_cpu
 from mirage_py.runtime.store.artifact import Artifact
 from mirage_py.search.model.baseline_model import eager_model_us
 from mirage_py.search.model.cost_model import lower_bound_us
@@ -81,7 +81,7 @@ def _evidence(
     field = field_test(normal, ugraph, trials=trials, seed=seed).require()
     sampled = sampled_test(normal, ugraph, seed=seed).require()
     proof = _replayed(program, plan, report)
-    done = rehearse(program, plan, target, seed=seed)
+    done = check_on_cpu(program, plan, target, seed=seed)
     if done.fault:
         raise VerificationError(
             "its kernels do not compute the program", where=program.name, why=done.fault

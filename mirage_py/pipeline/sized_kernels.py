@@ -1,7 +1,7 @@
 """Kernels for many sizes: a search at one of them, and of what it finds a plan without that size.
 
 The equations of a µGraph hold at every size, and its field test is made at small ones anyway. What
-may differ is the text that is emitted for run-time sizes, which the float gate compares at the
+may differ is the text that is emitted for run-time sizes, which the numerical check compares at the
 smallest, at an odd and at the largest size of a bucket.
 """
 

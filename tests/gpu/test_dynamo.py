@@ -111,7 +111,7 @@ def test_a_cache_is_written_to_inside_a_cuda_graph():
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
 @pytest.mark.parametrize("cuda_graphs", [True, False])
 @pytest.mark.parametrize("winner", ["ours", "torch"])
-def test_a_whole_graph_is_raced(
+def test_a_whole_graph_is_benchmarked(
     winner: str,
     cuda_graphs: bool,
     monkeypatch: pytest.MonkeyPatch,
@@ -119,19 +119,19 @@ def test_a_whole_graph_is_raced(
 ):
     """Whoever wins, the cache has room for one more step, and gets it."""
     from mirage_py.dynamo.compile import compiler
-    from mirage_py.dynamo.race import whole_race
     from mirage_py.dynamo.serve import servers
+    from mirage_py.dynamo.whole_graph import benchmark
 
     seen: dict[str, float] = {}
 
-    def clock(contestants: Any, put_back: Any) -> dict[str, float]:
-        assert all(c.is_captured is cuda_graphs for c in contestants.values())
-        seen.update(whole_race.times_on_gpu(contestants, put_back))
+    def clock(candidates: Any, put_back: Any) -> dict[str, float]:
+        assert all(c.is_captured is cuda_graphs for c in candidates.values())
+        seen.update(benchmark.times_on_gpu(candidates, put_back))
         return {**seen, winner: 0.1}
 
     # Served for certain, and at once.
     monkeypatch.setattr(compiler, "server_for", lambda *_: servers.reference)
-    monkeypatch.setattr(whole_race, "clock_for", lambda _: clock)
+    monkeypatch.setattr(benchmark, "clock_for", lambda _: clock)
     caplog.set_level("INFO", logger="mirage_py.dynamo")
     options = {"whole_graph": "race", "cache": False}
     fast = compiled(step, cuda_graphs=cuda_graphs, **options)

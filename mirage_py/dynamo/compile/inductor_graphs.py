@@ -7,7 +7,7 @@ table, gone over by those passes, and compiled. Inputs that lie still, writes to
 and what a mode sets are torch's business, as always.
 
 If nothing is served, torch gets the graph of dynamo's as if this backend had not been there. So it
-does where a whole graph with regions loses against that (``whole_race.py``).
+does where a whole graph with regions loses against that (``benchmark.py``).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from torch.fx import GraphModule
 from mirage_py.dynamo.compile.compiler import GraphCompiler
 from mirage_py.dynamo.compile.decomposed import settled, taken_apart
 from mirage_py.dynamo.compile.decompositions import decompositions
-from mirage_py.dynamo.race.whole_race import WholeRace
 from mirage_py.dynamo.regions.compared_values import keep_compared
 from mirage_py.dynamo.serve.fallback import eager_rest, inductor_settings, left_to_torch
+from mirage_py.dynamo.whole_graph.benchmark import WholeGraphBenchmark
 from mirage_py.errors import LostGpuError
 from mirage_py.frontend.warnings import MirageWarning
 
@@ -55,12 +55,12 @@ def compiled_by_inductor(
     if _has_nested_regions(module):
         log.info("a graph with torch.compiler.nested_compile_region is left to Inductor")
         return left_to_torch(module, inputs, settings)
-    race = WholeRace(compiler.options, compiler.target.name)
-    attempt = _Attempt(compiler, settings, race)
+    benchmark = WholeGraphBenchmark(compiler.options, compiler.target.name)
+    attempt = _Attempt(compiler, settings, benchmark)
     try:
         ours = attempt.compiled(module, inputs)
         plain = functools.partial(left_to_torch, module, inputs, settings)
-        return race.winner(ours, plain, module, inputs)
+        return benchmark.winner(ours, plain, module, inputs)
     except _LeftToTorchError:
         pass
     # Dynamo's own way to begin again.
@@ -85,10 +85,12 @@ def compiled_by_inductor(
 class _Attempt:
     """The graphs of one module, compiled with regions."""
 
-    def __init__(self, compiler: GraphCompiler, settings: dict[str, Any], race: WholeRace) -> None:
+    def __init__(
+        self, compiler: GraphCompiler, settings: dict[str, Any], benchmark: WholeGraphBenchmark
+    ) -> None:
         self._compiler = compiler
         self._settings = settings
-        self._race = race
+        self._benchmark = benchmark
         self.may_begin_again = True
 
     def compiled(self, module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -148,7 +150,7 @@ class _Attempt:
         from torch._inductor.virtualized import V
 
         name = _name_of(asked)
-        if name == "inference" and self._race.is_lost(module, inputs):
+        if name == "inference" and self._benchmark.is_lost(module, inputs):
             raise _LeftToTorchError
         with self._as_before():
             fused = self._compiler.fused(name, settled(module, inputs))
@@ -163,7 +165,7 @@ class _Attempt:
             graph.graph.output_node().meta.update(module.graph.output_node().meta)
             if "get_decomp_fn" in asked:  # since torch 2.12
                 asked = {**asked, "get_decomp_fn": select_decomp_table}
-            with self._race.compiling():
+            with self._benchmark.compiling():
                 compiled: Any = compile_fx_inner(graph, inputs, **asked)
         # Inductor's code knows a region by its key alone: this keeps the region.
         compiled.regions = self._compiler.held()

@@ -6,7 +6,7 @@ has of its own is renamed apart and added to the whole program's dimensions: ker
 of the program does. Nothing says any more that d_part * d is the whole program's d; so such a
 composite cannot be tested at other sizes than its own. It is verified part by part: each plan
 against the program of its part. That the parts in sequence are the program is by construction, and
-on a GPU the float gate compares the composite with the whole program.
+on a GPU the numerical check compares the composite with the whole program.
 """
 
 from __future__ import annotations

@@ -89,9 +89,9 @@ class Flow:
 
         A value that a product reads has the common half type of the floating-point inputs it comes
         from, as in an eager framework: the product rounds it to that anyway. All others, and those
-        without such a type, are f32: the float gate holds a plan to roundings at products alone,
-        and half a last place before an exponential is far more than that. A value that the program
-        casts has that type.
+        without such a type, are f32: the numerical check holds a plan to roundings at products
+        alone, and half a last place before an exponential is far more than that. A value that the
+        program casts has that type.
         """
         return self._dtypes[number]
 

@@ -68,9 +68,9 @@ def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: Part
 
     ``whole`` is a partition of the normal form of ``program``. Without a GPU a part's plan is the
     cost model's, run on the CPU; with one it is the fastest measured of each back end. Then the
-    composites, one for each, pass the float gate and are timed as plans of the whole program: one
-    is returned only where it is faster. ``notes`` say where the program was cut and why, and which
-    part had no plan. A composite that a sample finds to be another program is left out.
+    composites, one for each, pass the numerical check and are timed as plans of the whole program:
+    one is returned only where it is faster. ``notes`` say where the program was cut and why, and
+    which part had no plan. A composite that a sample finds to be another program is left out.
     """
     share = None if job.budget is None else job.budget / (len(whole.parts) + 1)
     started = time.monotonic()

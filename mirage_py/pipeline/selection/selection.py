@@ -31,7 +31,7 @@ from mirage_py.verify.numerical_check.numerical_check import MAX_REFERENCE_WORK
 from mirage_py.verify.samples.sampled_test import sampled_test
 
 if TYPE_CHECKING:
-    from mirage_py.runtime.cpu.cpu_run import Rehearsal
+    from mirage_py.runtime.cpu.cpu_run import CpuCheck
 
 Progress = Callable[[str], None]
 Baselines = Mapping[str, Callable[..., Any]]
@@ -96,7 +96,7 @@ class Ranking:
     def _modelled(
         self, progress: Progress, deadline: float | None, should_stop: Callable[[], bool]
     ) -> Result:
-        from mirage_py.runtime.cpu.cpu_run import rehearse
+        from mirage_py.runtime.cpu.cpu_run import check_on_cpu
 
         model_us = eager_model_us(self.normal, self.target)
         baseline = Timing("eager, one kernel per operator", model_us, "model")
@@ -107,14 +107,14 @@ class Ranking:
                 break
             name = _name(instance)
             timing = Timing(name, instance.estimate.time_us, "model")
-            done = rehearse(
+            done = check_on_cpu(
                 self.program,
                 instance.plan,
                 self.target,
                 seed=self.seed,
                 progress=lambda text, name=name: progress(f"{name}: {text}"),  # type: ignore[misc]
             )
-            evidence, fault = self._rehearsed(instance.plan, done)
+            evidence, fault = self._checked_on_cpu(instance.plan, done)
             if evidence is not None:
                 note = "no GPU was used: times are predictions of the cost model"
                 if timing.time_us > baseline.time_us:
@@ -126,7 +126,7 @@ class Ranking:
         nothing = (self._why_nothing(dropped),)
         return self._result(baseline, baseline, None, None, dropped, nothing)
 
-    def _rehearsed(self, plan: Plan, done: Rehearsal) -> tuple[Evidence | None, str]:
+    def _checked_on_cpu(self, plan: Plan, done: CpuCheck) -> tuple[Evidence | None, str]:
         """The evidence for a plan that ran on the CPU, or what is wrong with it."""
         if done.fault:
             return None, done.fault
@@ -163,19 +163,19 @@ class Ranking:
         """
         from mirage_py.runtime.tune.baselines import baselines as usual_baselines
         from mirage_py.runtime.tune.measured import float_source
-        from mirage_py.runtime.tune.tuner import CLIMBS, tune
+        from mirage_py.runtime.tune.tuner import CLIMBING_ROUNDS, tune
 
         given = dict(baselines or {})
         against = {**usual_baselines(self.program, given.get("eager"), effort=effort), **given}
-        climb = _Climb(self.target)
-        found = _Found(self, climb)
+        climbing = _HillClimbing(self.target)
+        found = _Found(self, climbing)
         report = tune(
             self.program,
             [i.plan for i in self.instances],
             against,
             target=self.target,
-            neighbours=climb,
-            climbs=CLIMBS.get(effort, 0),
+            neighbours=climbing,
+            climbing_rounds=CLIMBING_ROUNDS.get(effort, 0),
             seed=self.seed,
             max_work=_REFERENCE_WORK.get(effort, MAX_REFERENCE_WORK),
             vouch=found.evidence,
@@ -247,7 +247,7 @@ class Ranking:
     def evidence(
         self, plan: Plan, error: float, bound: float, source: str, *, origin: Plan | None = None
     ) -> Evidence:
-        """That for one of the plans; the rest is what the float gate found, and where.
+        """That for one of the plans; the rest is what the numerical check found, and where.
 
         A plan that is none of ours is of the family of its ``origin``, which is. Raises
         VerificationError when the real tiles at the real sizes differ on a sample, or the family
@@ -335,7 +335,7 @@ def _code_of(plan: Plan, target: Target) -> tuple[Mapping[str, Any], ...]:
     return tuple(report.document() for report in check_winner(plan, target.capability))
 
 
-class _Climb:
+class _HillClimbing:
     """Neighbours of plans, with the plan of the ranking that each goes back to."""
 
     def __init__(self, target: Target) -> None:
@@ -353,17 +353,17 @@ class _Climb:
 
 
 class _Found:
-    """The evidence for plans that a tuner asked about, without what the float gate found."""
+    """The evidence for plans that a tuner asked about, without what the numerical check found."""
 
-    def __init__(self, ranking: Ranking, climb: _Climb) -> None:
+    def __init__(self, ranking: Ranking, climbing: _HillClimbing) -> None:
         self._ranking = ranking
-        self._climb = climb
+        self._climbing = climbing
         self._known: dict[Plan, Evidence] = {}
 
     def evidence(self, plan: Plan) -> Evidence:
         """As ``Ranking.evidence``."""
         if plan not in self._known:
-            origin = self._climb.origin(plan)
+            origin = self._climbing.origin(plan)
             self._known[plan] = self._ranking.evidence(plan, 0.0, 0.0, "", origin=origin)
         return self._known[plan]
 

@@ -97,7 +97,7 @@ def cpp_text(kernel: CudaKernel) -> str:
         raise CompileError(
             "shared memory that is not dynamic",
             where=kernel.name,
-            why="the CPU stand-in gives a block one buffer",
+            why="CPU emulation gives a block one buffer",
             repair="write `extern __shared__ unsigned char shared_memory[];` inside the kernel",
         )
     products = []
@@ -156,7 +156,7 @@ def _runtime(compiler: str, folder: Path) -> Path:
 
 
 def _compile(command: Sequence[str], kernel: CudaKernel | None) -> None:
-    where = kernel.name if kernel is not None else "the CPU stand-in"
+    where = kernel.name if kernel is not None else "CPU emulation"
     try:
         done = subprocess.run(
             command, check=False, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S

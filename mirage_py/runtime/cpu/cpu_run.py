@@ -17,7 +17,7 @@ _NOTHING = FloatEvidence(0.0, 0.0, None, True)
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsal:
+class CpuCheck:
     """``fault`` is what speaks against the plan, empty if nothing does. ``evidence`` is of the run,
     ``source`` where it was; ``notes`` say what could not be done here.
     """
@@ -28,17 +28,17 @@ class Rehearsal:
     notes: tuple[str, ...] = ()
 
 
-def rehearse(
+def check_on_cpu(
     program: Program,
     plan: Plan,
     target: Target,
     *,
     seed: int,
     progress: Callable[[str], None] = lambda _: None,
-) -> Rehearsal:
+) -> CpuCheck:
     """Run a plan of ``program`` at a reduced size without a GPU, then compile it for ``target``.
 
-    Triton kernels run in Triton's interpreter, CUDA kernels in the CPU stand-in, if a C++ compiler
+    Triton kernels run in Triton's interpreter, CUDA kernels under CPU emulation, if a C++ compiler
     is there.
     """
     run = _run_cuda if plan.backend == "cuda" else _run_triton
@@ -47,50 +47,48 @@ def rehearse(
         return _compiled(found, plan, target, progress)
     except ScheduleError as error:
         # The back end cannot express the plan, as it does not fit a block, say.
-        return Rehearsal(_NOTHING, "not run", str(error))
+        return CpuCheck(_NOTHING, "not run", str(error))
     except MirageError:
         raise
     except Exception as error:  # noqa: BLE001
         # A fault of the emitter costs the plan: the next one may do.
         reason = f"it cannot be emitted: {type(error).__name__}: {error}"
-        return Rehearsal(_NOTHING, "not run", reason)
+        return CpuCheck(_NOTHING, "not run", reason)
 
 
 def _compiled(
-    found: Rehearsal, plan: Plan, target: Target, progress: Callable[[str], None]
-) -> Rehearsal:
+    found: CpuCheck, plan: Plan, target: Target, progress: Callable[[str], None]
+) -> CpuCheck:
     """What came of running a plan, with what comes of compiling it."""
     if not found.evidence.passed:
-        return Rehearsal(found.evidence, found.source, found.evidence.reason, found.notes)
+        return CpuCheck(found.evidence, found.source, found.evidence.reason, found.notes)
     notes = found.notes
     if plan.backend == "cuda" and (without := _no_compiler()):
         notes = (*notes, f"not compiled for {target.name}: {without}")
-        return Rehearsal(found.evidence, found.source, "", notes)
+        return CpuCheck(found.evidence, found.source, "", notes)
     progress(f"compiling for {target.name}")
     fault = ahead_of_time.compile_fault(plan, target)
-    return Rehearsal(found.evidence, found.source, fault, notes)
+    return CpuCheck(found.evidence, found.source, fault, notes)
 
 
 def _run_triton(
     program: Program, plan: Plan, seed: int, progress: Callable[[str], None]
-) -> Rehearsal:
+) -> CpuCheck:
     from mirage_py.runtime.cpu.triton_interpreter import check_interpreted
 
     progress("running in Triton's interpreter")
     evidence = check_interpreted(program, plan, seed=seed)
-    return Rehearsal(evidence, "interpreter, reduced size")
+    return CpuCheck(evidence, "interpreter, reduced size")
 
 
-def _run_cuda(
-    program: Program, plan: Plan, seed: int, progress: Callable[[str], None]
-) -> Rehearsal:
+def _run_cuda(program: Program, plan: Plan, seed: int, progress: Callable[[str], None]) -> CpuCheck:
     if cpp_compiler() is None:
-        note = "the kernels were not run: there is no GPU, and no C++ compiler for the CPU stand-in"
-        return Rehearsal(_NOTHING, "not run", notes=(note,))
+        note = "the kernels were not run: there is no GPU, and no C++ compiler for CPU emulation"
+        return CpuCheck(_NOTHING, "not run", notes=(note,))
     from mirage_py.runtime.cpu.cuda_emulation import check_emulated
 
-    progress("running in the CPU stand-in")
-    return Rehearsal(check_emulated(program, plan, seed=seed), "CPU stand-in, reduced size")
+    progress("running under CPU emulation")
+    return CpuCheck(check_emulated(program, plan, seed=seed), "CPU emulation, reduced size")
 
 
 def _no_compiler() -> str:

@@ -61,7 +61,7 @@ def run_emulated(
     """
     if plan.backend != "cuda":
         raise InputError(
-            f"the CPU stand-in runs no kernels of back end '{plan.backend}'",
+            f"CPU emulation runs no kernels of back end '{plan.backend}'",
             repair="run them in their own: mirage_py.runtime.cpu.triton_interpreter",
         )
     graph = plan.ugraph
@@ -160,7 +160,7 @@ def _run(kernel: CudaKernel, memory: Mapping[str, _Memory], finds_races: bool) -
             )
         except subprocess.TimeoutExpired:
             raise CompileError(
-                "it does not end in the CPU stand-in",
+                "it does not end under CPU emulation",
                 where=kernel.name,
                 why=f"it was stopped after {TIMEOUT_S:g} s",
             ) from None
@@ -168,7 +168,7 @@ def _run(kernel: CudaKernel, memory: Mapping[str, _Memory], finds_races: bool) -
             words = with_lines(done.stderr.strip()[-_LAST_WORDS:], kernel, program)
             words = words or f"it ended with code {done.returncode}"
             raise CompileError(
-                "the kernel does not run in the CPU stand-in", where=kernel.name, why=words
+                "the kernel does not run under CPU emulation", where=kernel.name, why=words
             )
         for name, file in files.items():
             if not memory[name].is_input:

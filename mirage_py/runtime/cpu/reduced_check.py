@@ -22,7 +22,7 @@ Run = Callable[[Plan, Mapping[str, FloatArray]], Mapping[str, FloatArray]]
 
 
 def check_reduced(program: Program, plan: Plan, run: Run, *, seed: int) -> FloatEvidence:
-    """Compare a plan of ``program`` with float64 at a reduced size, on random and on ugly inputs.
+    """Compare a plan of ``program`` with float64 at a reduced size, on random and adversarial sets.
 
     A plan that does not run has not passed, nor has one of which no set of inputs says anything.
     """

@@ -55,7 +55,7 @@ def run_interpreted(
     if plan.backend != "triton":
         raise InputError(
             f"Triton's interpreter runs no kernels of back end '{plan.backend}'",
-            repair="run them in their own stand-in: mirage_py.runtime.cpu.cuda_emulation",
+            repair="run them under CPU emulation: mirage_py.runtime.cpu.cuda_emulation",
         )
     steps = emit_steps(plan)
     plan = at_sizes(plan, sizes) if sizes else plan
@@ -76,7 +76,7 @@ def run_interpreted(
 
 
 def check_interpreted(program: Program, plan: Plan, *, seed: int) -> FloatEvidence:
-    """Compare a plan of ``program`` with float64 at a reduced size, on random and on ugly inputs.
+    """Compare a plan of ``program`` with float64 at a reduced size, on random and adversarial sets.
 
     The worst of the input sets is returned. A plan that does not run has not passed.
     """

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import CompileError
 from mirage_py.runtime.base.private_folder import scratch_folder
-from mirage_py.runtime.numerical_check import judge as gate_judge
-from mirage_py.runtime.numerical_check.input_store import GateStore
+from mirage_py.runtime.numerical_check import judge as device_judge
+from mirage_py.runtime.numerical_check.input_store import InputStore
 from mirage_py.runtime.numerical_check.references import Known, References
 from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.runtime.process.worker_process import Reply
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # Of the driver, which other processes may keep busy.
 _READY_TIMEOUT_S = 900.0
-_GATE_TIMEOUT_S = 60.0
+_CHECK_TIMEOUT_S = 60.0
 # Some trials take place however late it is: what was compiled would have been for nothing.
 _LEAST_TRIALS_S = 2.0
 # CUDA maps address space far beyond what it uses.
@@ -45,8 +45,8 @@ _FIRST = 2
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one candidate did in the gate: neither where it was ``skipped``, no time where it
-    did not pass.
+    """The outcome of one candidate: neither evidence nor time where it was ``skipped``, no time
+    where it did not pass.
     """
 
     evidence: FloatEvidence | None = None
@@ -54,11 +54,11 @@ class Trial:
     skipped: bool = False
 
 
-class FloatGate:
+class NumericalCheck:
     """Judges plans of one program on the GPU ``device``, in a worker process, and times them there.
 
     Preparing starts at once, beside whatever the caller does next: of each reference as much as
-    ``max_work`` element operations, and what can be had by ``first_by`` and ``rest_by`` (of
+    ``max_work`` element operations, and what can be had by ``first_by`` and ``others_by`` (of
     ``time.monotonic``). A candidate that breaks the worker finds the next one waiting. Use as a
     context manager: the inputs and references lie in a temporary folder.
     """
@@ -71,11 +71,11 @@ class FloatGate:
         device: int,
         max_work: float = MAX_REFERENCE_WORK,
         first_by: float | None = None,
-        rest_by: float | None = None,
+        others_by: float | None = None,
     ) -> None:
         self._folder = tempfile.mkdtemp(dir=scratch_folder())
-        self.store = GateStore(Path(self._folder), program)
-        # Seconds that somebody waited for references, and what those know.
+        self.store = InputStore(Path(self._folder), program)
+        # Seconds of waiting for references, and how much of the outputs those cover.
         self.waited_s = 0.0
         self.known = Known()
         self._common = {
@@ -83,16 +83,16 @@ class FloatGate:
             "program": dump_text(program),
             "device": f"cuda:{device}",
         }
-        ready = {**self._common, "service": "ready_gate"}
+        ready = {**self._common, "service": "ready_check"}
         self._pool = WorkerPool(
-            1, timeout_s=_GATE_TIMEOUT_S, memory_bytes=_MEMORY_BYTES, standby=ready
+            1, timeout_s=_CHECK_TIMEOUT_S, memory_bytes=_MEMORY_BYTES, standby=ready
         )
         self._ready = _Preparation(self._pool, ready)
         names = set_names(program)
         self._first, self._others = names[:_FIRST], names[_FIRST:]
         deadlines = {n: t for n in self._first if (t := first_by) is not None}
-        deadlines |= {n: t for n in self._others if (t := rest_by) is not None}
-        prepare = {**self._common, "service": "prepare_gate", "seed": seed, "max_work": max_work}
+        deadlines |= {n: t for n in self._others if (t := others_by) is not None}
+        prepare = {**self._common, "service": "prepare_check", "seed": seed, "max_work": max_work}
         self._references = References(program, prepare, names, deadlines)
 
     def first(
@@ -110,7 +110,7 @@ class FloatGate:
 
         What has not begun at ``deadline`` (of ``time.monotonic``), but two seconds after there was
         something to compare with, or when ``stop`` says so is skipped. Raises CompileError when the
-        gate itself cannot be set up.
+        check itself cannot be set up.
         """
         self._wait(self._first)
         if deadline is not None:
@@ -124,24 +124,24 @@ class FloatGate:
         )
         return [_trial(reply) for reply in replies]
 
-    def rest(self, plans: Sequence[Plan]) -> list[FloatEvidence]:
+    def remaining(self, plans: Sequence[Plan]) -> list[FloatEvidence]:
         """Judge on the other input sets: zeros, tiny values, one huge row."""
         self._wait(self._others)
         replies = self._pool.map(self._tasks(plans, self._others, {}))
         return [_evidence(reply) for reply in replies]
 
     def judge(self, name: str, outputs: tuple[torch.Tensor, ...]) -> FloatEvidence:
-        """What somebody in this process computed on a set that is ready, where it lies."""
-        return gate_judge.judge_there(self.store, name, outputs)
+        """Judge what this process computed on a set that is ready, on the device."""
+        return device_judge.judge_there(self.store, name, outputs)
 
     def close(self) -> None:
         """Stop the workers and remove the folder."""
         self._references.close()
         self._ready.close()
-        gate_judge.forget()
+        device_judge.forget()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def __enter__(self) -> FloatGate:
+    def __enter__(self) -> NumericalCheck:
         return self
 
     def __exit__(
@@ -161,7 +161,7 @@ class FloatGate:
     def _tasks(
         self, plans: Sequence[Plan], sets: Sequence[str], timing: Mapping[str, int]
     ) -> list[dict[str, Any]]:
-        common = {**self._common, "service": "gate", "sets": list(sets), **timing}
+        common = {**self._common, "service": "numerical_check", "sets": list(sets), **timing}
         return [{**common, "plan": dump_text(plan)} for plan in plans]
 
 
@@ -189,7 +189,7 @@ class _Preparation:
         if isinstance(reply, Exception):
             raise reply
         if not reply.done:
-            raise CompileError("the float gate cannot be set up", why=reply.reason)
+            raise CompileError("the numerical check cannot be set up", why=reply.reason)
 
     def close(self) -> None:
         """Stop the worker, whether it is done or not."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mirage_py.errors import FormatError, UnsupportedError
 from mirage_py.runtime.eager.eager import torch_function
 from mirage_py.runtime.launch.launch import PlanRunner
-from mirage_py.runtime.numerical_check.input_store import GateStore, to_arrays
+from mirage_py.runtime.numerical_check.input_store import InputStore, to_arrays
 from mirage_py.runtime.numerical_check.judge import judge_there
 from mirage_py.runtime.numerical_check.repeats import adds_atomically, spread_of
 from mirage_py.runtime.numerical_check.rotation import InputSet, rotated_inputs
@@ -58,7 +58,7 @@ def ready(task: Mapping[str, Any]) -> str:
     return torch.cuda.get_device_name()
 
 
-def gate(task: Mapping[str, Any]) -> dict[str, Any]:
+def check_plan(task: Mapping[str, Any]) -> dict[str, Any]:
     """Run ``plan`` on the input ``sets`` and judge it: the worst ``evidence`` as plain values.
 
     With ``reps`` a plan that passes is timed too, over inputs that exceed ``l2_bytes``: ``time``.
@@ -68,7 +68,7 @@ def gate(task: Mapping[str, Any]) -> dict[str, Any]:
     store = _store(task["folder"], task["program"])
     plan = load_text(task["plan"], "plan")
     if not isinstance(plan, Plan):
-        raise FormatError("is no plan", where="gate task")
+        raise FormatError("is no plan", where="numerical check task")
     device = torch.device(task["device"])
     torch.cuda.set_device(device)
     runner = PlanRunner(plan)
@@ -81,7 +81,7 @@ def gate(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _worst(
-    store: GateStore, runner: PlanRunner, names: Sequence[str], device: torch.device
+    store: InputStore, runner: PlanRunner, names: Sequence[str], device: torch.device
 ) -> FloatEvidence:
     parts: list[FloatEvidence] = []
     for name in names:
@@ -91,7 +91,9 @@ def _worst(
     return joined(parts)
 
 
-def _judged(store: GateStore, runner: PlanRunner, name: str, device: torch.device) -> FloatEvidence:
+def _judged(
+    store: InputStore, runner: PlanRunner, name: str, device: torch.device
+) -> FloatEvidence:
     import torch
 
     add_eager(store, name, device)
@@ -125,7 +127,7 @@ def _repeated(
     return replace(found, spread=spread)
 
 
-def add_eager(store: GateStore, name: str, device: torch.device) -> None:
+def add_eager(store: InputStore, name: str, device: torch.device) -> None:
     """Write what eager PyTorch gives for a set, unless it is there or cannot be had."""
     import torch
 
@@ -146,11 +148,11 @@ def _timed(runner: PlanRunner, sets: Sequence[InputSet], reps: int) -> Timed:
 
 
 @lru_cache(maxsize=2)
-def _store(folder: str, program_text: str) -> GateStore:
+def _store(folder: str, program_text: str) -> InputStore:
     program = load_text(program_text, "program")
     if not isinstance(program, Program):
-        raise FormatError("is no program", where="gate task")
-    return GateStore(Path(folder), program)
+        raise FormatError("is no program", where="numerical check task")
+    return InputStore(Path(folder), program)
 
 
 @lru_cache(maxsize=8)
@@ -158,12 +160,12 @@ def _inputs(
     folder: Path, program: Program, name: str, device: torch.device
 ) -> tuple[torch.Tensor, ...]:
     """Input sets stay on the GPU from one candidate to the next."""
-    return GateStore(folder, program).inputs(name, device)
+    return InputStore(folder, program).inputs(name, device)
 
 
 @lru_cache(maxsize=1)
 def _rotated(folder: Path, program: Program, l2_bytes: int, device: torch.device) -> list[InputSet]:
-    return rotated_inputs(GateStore(folder, program), l2_bytes, device)
+    return rotated_inputs(InputStore(folder, program), l2_bytes, device)
 
 
 @lru_cache(maxsize=2)

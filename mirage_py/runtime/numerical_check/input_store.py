@@ -26,7 +26,7 @@ RANDOM = "random"
 
 
 @dataclass(frozen=True)
-class GateStore:
+class InputStore:
     """Files under ``folder``: for each input set its inputs, the float64 outputs with the size of
     their rounding errors, and what eager PyTorch gives.
     """
@@ -121,7 +121,7 @@ def laid_out(tensor: Tensor, values: torch.Tensor) -> torch.Tensor:
 
 @lru_cache(maxsize=8)
 def _expected(
-    store: GateStore, name: str, with_eager: bool
+    store: InputStore, name: str, with_eager: bool
 ) -> tuple[tuple[OutputCase, ...], dict[str, FloatArray] | None]:
     """Read once for all candidates."""
     known = cases(store.program, store.read_reference(name))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mirage_py.runtime.numerical_check.input_store import GateStore, to_arrays
+from mirage_py.runtime.numerical_check.input_store import InputStore, to_arrays
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.verify.evaluate.element_types import underflow_step
@@ -135,7 +135,7 @@ class DeviceJudge:
         return worst_of(self._program, found, with_eager=self._with_eager)
 
 
-def judge_there(store: GateStore, name: str, outputs: tuple[torch.Tensor, ...]) -> FloatEvidence:
+def judge_there(store: InputStore, name: str, outputs: tuple[torch.Tensor, ...]) -> FloatEvidence:
     """Compare outputs with the reference of a set, and with eager's where it ran, on the device on
     which the outputs are. The reference stays there too.
     """
@@ -152,7 +152,7 @@ def forget() -> None:
 def _judge(
     folder: Path, program: Program, name: str, device: torch.device, with_eager: bool
 ) -> DeviceJudge:
-    store = GateStore(folder, program)
+    store = InputStore(folder, program)
     eager = store.read_eager(name) if with_eager else None
     return DeviceJudge(program, store.read_reference(name), eager, device)
 

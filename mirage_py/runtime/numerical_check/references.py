@@ -73,7 +73,7 @@ class Known:
 
 
 class References:
-    """Prepares the sets ``names`` through the gate's service ``task``, beginning at once.
+    """Prepares the sets ``names`` through the worker service ``task``, beginning at once.
 
     ``deadlines`` (of ``time.monotonic``) are when the sets should be ready, by name: of what is not
     done by then only a part is evaluated.
@@ -120,7 +120,7 @@ class References:
         known = Known()
         for reply in (self._replies[n] for n in names):
             if not reply.done:
-                raise CompileError("the float gate cannot be set up", why=reply.reason)
+                raise CompileError("the numerical check cannot be set up", why=reply.reason)
             for name, (share, vague) in reply.value.items():
                 known = known.with_more(Known(share, {name: vague}))
         return known

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirage_py.runtime.numerical_check.input_store import RANDOM, GateStore, laid_out
+from mirage_py.runtime.numerical_check.input_store import RANDOM, InputStore, laid_out
 from mirage_py.runtime.timing.timing import rotation_sets
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 InputSet = tuple["torch.Tensor", ...]
 
 
-def rotated_inputs(store: GateStore, l2_bytes: int, device: torch.device) -> list[InputSet]:
+def rotated_inputs(store: InputStore, l2_bytes: int, device: torch.device) -> list[InputSet]:
     """The random inputs of a store, as often as it takes."""
     inputs = store.program.inputs
     first = store.inputs(RANDOM, device)

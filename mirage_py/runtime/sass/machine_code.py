@@ -4,7 +4,8 @@ ptxas 12.8 builds the descriptors of ``wgmma`` from such registers where two pro
 shared-memory address: the launch fails, or the result is another one each time. Neither PTX nor an
 interpreter shows it, and a kernel that is compiled for another machine is never launched here. What
 was never put into a uniform register may also be taken from R1, which holds the stack pointer: such
-a kernel passed the float gate's worker and ended the user's process with an illegal memory access.
+a kernel passed the numerical check in the worker and ended the user's process with an illegal
+memory access.
 """
 
 from __future__ import annotations

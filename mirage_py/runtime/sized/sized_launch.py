@@ -69,7 +69,7 @@ class SizedRunner(KnownCalls):
         names = (*program.inputs, *(o.tensor for o in program.outputs), *plan.ugraph.intermediates)
         self._place = {t.name: n for n, t in enumerate(names)}
         self._load = load or triton_launcher
-        self._is_stand_in = load is not None
+        self._is_emulated = load is not None
         self._launchers: dict[Hashable, Launcher] = {}
 
     @property
@@ -121,7 +121,7 @@ class SizedRunner(KnownCalls):
     def _call(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.device, SizedCall]:
         check_tensors(inputs, [t.name for t in self.plan.ugraph.program.inputs])
         device = inputs[0].device
-        if not self._is_stand_in:
+        if not self._is_emulated:
             check_device(device)
         call = self.calls.of(inputs)
         check_detached(inputs, call.inputs)
@@ -134,7 +134,7 @@ class SizedRunner(KnownCalls):
             rows = zip(self.steps, call.grids, call.scalars, strict=True)
             actions = tuple(self._action(call, *row, index) for row in rows)
             call.actions[index] = actions
-        if self._is_stand_in:
+        if self._is_emulated:
             run_all(actions, memory, 0)
             return
         import torch
@@ -163,7 +163,7 @@ class SizedRunner(KnownCalls):
         key = (step.name, aligned, index)
         found = self._launchers.get(key)
         if found is None:
-            if not self._is_stand_in:
+            if not self._is_emulated:
                 check_outside_capture(index, _WARM_UP)
             first = len(step.pointers)
             places = tuple(first + n for n in aligned)

@@ -48,7 +48,7 @@ class Measured:
 
 
 def float_source(measured: Measured, target: str) -> str:
-    """Where the float gate's numbers of a plan are from, and what else it saw."""
+    """The source of a plan's error figures in the numerical check, and what else it saw."""
     source = f"{target}, full size"
     if measured.spread:
         source += f"; atomic additions: results of repeated runs are {measured.spread:.1g} apart"
@@ -75,7 +75,7 @@ class TuneReport:
     first_calls: Mapping[str, float] = field(default_factory=dict)
 
 
-class Contender:
+class Candidate:
     """A candidate or baseline on its way through the tuner."""
 
     def __init__(self, name: str, plan: Plan | None) -> None:
@@ -92,7 +92,7 @@ class Contender:
 
     @property
     def alive(self) -> bool:
-        """Whether nothing speaks against it so far."""
+        """Whether it has not been dropped."""
         return not self.reason
 
     @property
@@ -106,15 +106,15 @@ class Contender:
         return self.time.median_us if self.time is not None and self.alive else inf
 
     def judged(self, evidence: FloatEvidence) -> None:
-        """Take in what the float gate says; of two findings the worse one stays."""
+        """Take in what the numerical check says; of two findings the worse one stays."""
         self.evidence = evidence if self.evidence is None else joined([self.evidence, evidence])
         self.spread = max(self.spread, evidence.spread or 0.0)
         if not evidence.passed:
             self.reason = evidence.reason
 
     def prove(self, evidence: FloatEvidence) -> None:
-        """Take in what the gate says of the last input sets; it may win if all of them together say
-        something, and nothing against it.
+        """Take in what the check says of the remaining input sets; the candidate may win if all of
+        them together say something, and nothing against it.
         """
         self.judged(evidence)
         assert self.evidence is not None
@@ -149,19 +149,19 @@ class Contender:
         )
 
 
-def fastest(contenders: Sequence[Contender], count: int) -> list[Contender]:
+def fastest(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
     """The fastest ``count`` of those that have a time."""
-    timed = [c for c in contenders if c.time_us < inf]
+    timed = [c for c in candidates if c.time_us < inf]
     return sorted(timed, key=lambda c: c.time_us)[:count]
 
 
-def leading(contenders: Sequence[Contender], count: int) -> list[Contender]:
+def leading(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
     """The fastest ``count``, and the fastest of each back end that has none among them: what the
     other one can do is worth knowing.
     """
-    ordered = fastest(contenders, len(contenders))
+    ordered = fastest(candidates, len(candidates))
     found = ordered[:count]
-    for contender in ordered[count:]:
-        if contender.backend not in {c.backend for c in found}:
-            found.append(contender)
+    for candidate in ordered[count:]:
+        if candidate.backend not in {c.backend for c in found}:
+            found.append(candidate)
     return found

@@ -6,24 +6,24 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from mirage_py.runtime.numerical_check.check_pool import FloatGate
+from mirage_py.runtime.numerical_check.check_pool import NumericalCheck
 
 
 class Stages:
     """Seconds by the name of the stage; waiting for references is a stage of its own."""
 
-    def __init__(self, gate: FloatGate) -> None:
+    def __init__(self, check: NumericalCheck) -> None:
         self.seconds: dict[str, float] = {}
-        self._gate = gate
+        self._check = check
 
     @contextlib.contextmanager
     def timed(self, name: str) -> Iterator[None]:
         """Add what the block takes, without what it waits for references."""
-        start, waited = time.monotonic(), self._gate.waited_s
+        start, waited = time.monotonic(), self._check.waited_s
         try:
             yield
         finally:
-            waited = self._gate.waited_s - waited
+            waited = self._check.waited_s - waited
             spent = time.monotonic() - start - waited
             self.seconds[name] = self.seconds.get(name, 0.0) + spent
             self.seconds["references"] = self.seconds.get("references", 0.0) + waited

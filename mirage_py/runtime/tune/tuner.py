@@ -1,9 +1,9 @@
 """The tuner: compile, check, hill climbing, final benchmark, check again, beside the baselines.
 
 Compilation, checking and a first timing happen in workers, so a candidate that crashes or hangs
-costs only itself. From the fastest of a first timing it climbs: what is a step from them is
-compiled and timed too, as long as something gets faster. The fastest quarter goes on to the later
-rounds (``final_benchmark.py``), which are in this process.
+costs only itself. Hill climbing starts from the fastest of a first timing: plans one step from them
+are compiled and timed too, as long as something gets faster. The fastest quarter goes on to the
+later rounds (``final_benchmark.py``), which are in this process.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from mirage_py.errors import CompileError, InputError, VerificationError
 from mirage_py.runtime.compile.ahead_of_time import memory_fault
 from mirage_py.runtime.compile.compile_pool import CompileOutcome, CompilePool
 from mirage_py.runtime.launch.quarantine import why_not
-from mirage_py.runtime.numerical_check.check_pool import FloatGate
+from mirage_py.runtime.numerical_check.check_pool import NumericalCheck
 from mirage_py.runtime.numerical_check.rotation import rotated_inputs
-from mirage_py.runtime.tune.final_benchmark import Race
+from mirage_py.runtime.tune.final_benchmark import FinalBenchmark
 from mirage_py.runtime.tune.measured import (
     MARGIN,
-    Contender,
+    Candidate,
     Measured,
     TuneReport,
     fastest,
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 Progress = Callable[[str], None]
 # Raises VerificationError for a plan that does not compute the program.
 Vouch = Callable[[Plan], object]
-# What is a step from a plan.
+# The plans one step from a plan.
 Neighbours = Callable[[Plan], Iterable[Plan]]
 
 # Replays of a launch in the first round.
 _REPS = 3
 _TOP_K = 6
-# How often it climbs at most, by effort.
-CLIMBS = {"quick": 2, "full": 8}
-# It climbs from so many of the fastest, while a step gains so much of the time.
-_CLIMBERS = 3
+# Rounds of hill climbing at most, by effort.
+CLIMBING_ROUNDS = {"quick": 2, "full": 8}
+# Each round starts from so many of the fastest; it goes on while a step gains so much of the time.
+_CLIMBED_FROM = 3
 _GAIN = 0.005
 # By when, in shares of a time budget, compiling and the first round are to be over.
 _COMPILE_SHARE, _TRIAL_SHARE = 0.6, 0.85
@@ -66,7 +66,7 @@ def tune(
     compile_workers: int | None = None,
     top_k: int = _TOP_K,
     neighbours: Neighbours = lambda _: (),
-    climbs: int = CLIMBS["quick"],
+    climbing_rounds: int = CLIMBING_ROUNDS["quick"],
     max_work: float = MAX_REFERENCE_WORK,
     vouch: Vouch = lambda _: None,
     progress: Progress = lambda _: None,
@@ -78,9 +78,9 @@ def tune(
     ``budget_s`` bounds compiling and timing: what has not begun by then is left out, and the best
     so far is returned, as it is when ``should_stop`` says so and after Ctrl-C. Baselines compile
     beside the plans; how long they are waited for afterwards does not count. ``neighbours`` says
-    what to try beside the fastest, at most ``climbs`` times over. Of the reference of an input set
-    no more is evaluated than ``max_work`` element operations, and than there is time for. A plan
-    that ``vouch`` refuses does not win: the next one is asked about.
+    what to try beside the fastest, at most ``climbing_rounds`` times over. Of the reference of an
+    input set no more is evaluated than ``max_work`` element operations, and than there is time for.
+    A plan that ``vouch`` refuses does not win: the next one is asked about.
 
     Raises InputError without a GPU, and CompileError when no baseline runs.
     """
@@ -96,35 +96,35 @@ def tune(
     deadline = None if budget_s is None else start + budget_s
     compiled_by = None if budget_s is None else start + _COMPILE_SHARE * budget_s
     tried_by = None if budget_s is None else start + _TRIAL_SHARE * budget_s
-    with FloatGate(
+    with NumericalCheck(
         program,
         seed=seed,
         device=torch.cuda.current_device(),
         max_work=max_work,
         first_by=compiled_by,
-        rest_by=tried_by,
-    ) as gate:
+        others_by=tried_by,
+    ) as check:
         warm_up = WarmUp(program, baselines, _device())
-        tuner = _Tuner(program, plans, baselines, gate, deadline, progress, should_stop, vouch)
+        tuner = _Tuner(program, plans, baselines, check, deadline, progress, should_stop, vouch)
         with CompilePool(compile_workers) as pool:
             tuner.compile(tuner.candidates, pool, target, compiled_by)
             tried_by = tuner.wait_for_baselines(warm_up, tried_by)
             tuner.try_all(target.l2_bytes, tried_by)
-            tuner.climb(neighbours, climbs, pool, target, tried_by)
+            tuner.hill_climb(neighbours, climbing_rounds, pool, target, tried_by)
         with torch.no_grad():
-            tuner.race(target.l2_bytes, top_k)
+            tuner.run_final_benchmark(target.l2_bytes, top_k)
             return tuner.report()
 
 
 class _Tuner:
-    """One tuning: contenders lose heart one by one."""
+    """One tuning: it drops candidates that cannot win any more."""
 
     def __init__(
         self,
         program: Program,
         plans: Sequence[Plan],
         baselines: Mapping[str, Callable[..., Any]],
-        gate: FloatGate,
+        check: NumericalCheck,
         deadline: float | None,
         progress: Progress,
         should_stop: Callable[[], bool] = lambda: False,
@@ -132,23 +132,23 @@ class _Tuner:
     ) -> None:
         self.program = program
         self.functions = dict(baselines)
-        self.baselines = [Contender(name, None) for name in baselines]
-        self.candidates = [Contender(_name(n, p), p) for n, p in enumerate(plans)]
-        self.gate = gate
+        self.baselines = [Candidate(name, None) for name in baselines]
+        self.candidates = [Candidate(_name(n, p), p) for n, p in enumerate(plans)]
+        self.check = check
         self.deadline = deadline
         self.progress = progress
         self.should_stop = should_stop
         self.vouch = vouch
         self.notes: list[str] = []
         self.interrupted = False
-        self.stages = Stages(gate)
+        self.stages = Stages(check)
         self.first_calls: dict[str, float] = {}
 
     # -- before timing ---------------------------------------------------------------------------
 
     def compile(
         self,
-        contenders: Sequence[Contender],
+        candidates: Sequence[Candidate],
         pool: CompilePool,
         target: Target,
         deadline: float | None,
@@ -156,7 +156,7 @@ class _Tuner:
         """Compile candidates; drop what does not compile or fit the target, and what has broken the
         GPU context of an earlier process.
         """
-        plans = [c.plan for c in contenders if c.plan is not None]
+        plans = [c.plan for c in candidates if c.plan is not None]
         done = 0
 
         def count(_number: int, _outcome: CompileOutcome) -> None:
@@ -168,13 +168,13 @@ class _Tuner:
             outcomes = pool.compile(
                 plans, target.capability, on_outcome=count, deadline=deadline, stop=self.should_stop
             )
-        for contender, outcome in zip(contenders, outcomes, strict=True):
-            contender.reason = outcome.reason
-            contender.facts = outcome.facts
+        for candidate, outcome in zip(candidates, outcomes, strict=True):
+            candidate.reason = outcome.reason
+            candidate.facts = outcome.facts
             for facts in outcome.facts:
-                contender.reason = memory_fault(facts, target) or contender.reason
-            if contender.plan is not None and contender.alive:
-                contender.reason = why_not(contender.plan)
+                candidate.reason = memory_fault(facts, target) or candidate.reason
+            if candidate.plan is not None and candidate.alive:
+                candidate.reason = why_not(candidate.plan)
 
     def wait_for_baselines(self, warm_up: WarmUp, tried_by: float | None) -> float | None:
         """Both deadlines are as much later as this takes: the plans' time is not the baselines'.
@@ -196,18 +196,18 @@ class _Tuner:
         if nothing and not self.should_stop():
             self.notes.append("no candidate compiled and gave the right result")
 
-    def climb(
+    def hill_climb(
         self,
         neighbours: Neighbours,
-        climbs: int,
+        climbing_rounds: int,
         pool: CompilePool,
         target: Target,
         deadline: float | None,
     ) -> None:
-        """Compile, check and time what is a step from the fastest, until nothing gets faster."""
+        """Compile, check and time plans one step from the fastest, until nothing gets faster."""
         known = {c.plan for c in self.candidates}
-        for _ in range(climbs):
-            top = leading([c for c in self.candidates if c.alive], _CLIMBERS)
+        for _ in range(climbing_rounds):
+            top = leading([c for c in self.candidates if c.alive], _CLIMBED_FROM)
             late = deadline is not None and time.monotonic() > deadline
             if not top or late or self.should_stop():
                 return
@@ -217,7 +217,7 @@ class _Tuner:
                 return
             known.update(fresh)
             first = len(self.candidates)
-            added = [Contender(_name(first + n, p), p) for n, p in enumerate(fresh)]
+            added = [Candidate(_name(first + n, p), p) for n, p in enumerate(fresh)]
             self.candidates += added
             self.compile(added, pool, target, deadline)
             self._try(added, target.l2_bytes, deadline)
@@ -225,33 +225,33 @@ class _Tuner:
             if not best or best[0].time_us > (1.0 - _GAIN) * top[0].time_us:
                 return
 
-    def _try(self, contenders: Sequence[Contender], l2_bytes: int, deadline: float | None) -> None:
-        alive = [c for c in contenders if c.alive]
+    def _try(self, candidates: Sequence[Candidate], l2_bytes: int, deadline: float | None) -> None:
+        alive = [c for c in candidates if c.alive]
         self.progress(f"checking {len(alive)} candidates against float64, {_REPS} replays")
         with self.stages.timed("first round"):
-            trials = self.gate.first(
+            trials = self.check.first(
                 [c.plan for c in alive if c.plan is not None],
                 l2_bytes=l2_bytes,
                 reps=_REPS,
                 deadline=deadline,
                 stop=self.should_stop,
             )
-        for contender, trial in zip(alive, trials, strict=True):
+        for candidate, trial in zip(alive, trials, strict=True):
             if trial.evidence is not None:
-                contender.judged(trial.evidence)
+                candidate.judged(trial.evidence)
             if trial.time is not None:
-                contender.timed(trial.time)
+                candidate.timed(trial.time)
 
     # -- timing ----------------------------------------------------------------------------------
 
-    def race(self, l2_bytes: int, top_k: int) -> None:
-        """Time what is left beside the baselines."""
+    def run_final_benchmark(self, l2_bytes: int, top_k: int) -> None:
+        """Time the candidates that are left beside the baselines."""
         device = _device()
-        self.rounds = Race(
+        self.rounds = FinalBenchmark(
             self.baselines,
             self.functions,
-            self.gate,
-            rotated_inputs(self.gate.store, l2_bytes, device),
+            self.check,
+            rotated_inputs(self.check.store, l2_bytes, device),
             device,
             deadline=self.deadline,
             should_stop=self.should_stop,
@@ -260,21 +260,21 @@ class _Tuner:
         )
         self.interrupted = self.rounds.run([c for c in self.candidates if c.alive], top_k)
 
-    def _is_vouched_for(self, contender: Contender) -> bool:
-        """The winner has to be the program for other inputs than the gate's too."""
-        assert contender.plan is not None
+    def _is_vouched_for(self, candidate: Candidate) -> bool:
+        """The winner has to be the program for inputs other than the check's too."""
+        assert candidate.plan is not None
         try:
-            self.vouch(contender.plan)
+            self.vouch(candidate.plan)
         except VerificationError as error:
-            contender.reason = str(error)
+            candidate.reason = str(error)
             what = str(error).splitlines()[0]
-            self.notes.append(f"the fastest, {contender.name}, was refused: {what}")
-        return contender.alive
+            self.notes.append(f"the fastest, {candidate.name}, was refused: {what}")
+        return candidate.alive
 
     # -- result ----------------------------------------------------------------------------------
 
     def report(self) -> TuneReport:
-        """Who won."""
+        """The result."""
         self.interrupted |= self.should_stop()
         if self.interrupted:
             self.notes.append("interrupted: the best so far")
@@ -283,16 +283,16 @@ class _Tuner:
             reasons = "; ".join(f"{c.name}: {c.reason}" for c in self.baselines)
             raise CompileError("the original program does not run", why=reasons)
         best = baseline = standing[0]
-        for contender in fastest([c for c in self.candidates if c.proven], len(self.candidates)):
-            if contender.time_us >= (1.0 - MARGIN) * baseline.time_us:
+        for candidate in fastest([c for c in self.candidates if c.proven], len(self.candidates)):
+            if candidate.time_us >= (1.0 - MARGIN) * baseline.time_us:
                 break
-            if self.rounds.is_still_right(contender) and self._is_vouched_for(contender):
-                best = contender
+            if self.rounds.is_still_right(candidate) and self._is_vouched_for(candidate):
+                best = candidate
                 break
         late = sum(c.alive and c.time is None for c in self.candidates)
         if late and not self.interrupted:
             self.notes.append(f"{late} candidates were not timed within the budget")
-        self.notes += self.gate.known.notes()
+        self.notes += self.check.known.notes()
         found = {c.name: c.measured() for c in (*self.candidates, *self.baselines)}
         return TuneReport(
             tuple(found.values()),
@@ -316,4 +316,4 @@ def _device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-__all__ = ["CLIMBS", "Measured", "TuneReport", "tune"]
+__all__ = ["CLIMBING_ROUNDS", "Measured", "TuneReport", "tune"]

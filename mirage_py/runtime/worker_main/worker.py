@@ -51,34 +51,34 @@ def interpret_plan(task: Task) -> None:
     interpret(task)
 
 
-def prepare_gate(task: Task) -> dict[str, tuple[float, float]]:
-    """Make inputs and references of the float gate; how much of each set's outputs is known."""
+def prepare_check(task: Task) -> dict[str, tuple[float, float]]:
+    """Make inputs and references of the numerical check; the share of outputs with a reference."""
     from mirage_py.runtime.numerical_check.check_service import prepare
 
     return prepare(task)
 
 
-def ready_gate(task: Task) -> str:
+def ready_check(task: Task) -> str:
     """Take the GPU that plans are judged on."""
     from mirage_py.runtime.numerical_check.check_service import ready
 
     return ready(task)
 
 
-def pass_gate(task: Task) -> dict[str, Any]:
+def run_check(task: Task) -> dict[str, Any]:
     """Run a plan on the GPU, judge it and time it."""
-    from mirage_py.runtime.numerical_check.check_service import gate
+    from mirage_py.runtime.numerical_check.check_service import check_plan
 
-    return gate(task)
+    return check_plan(task)
 
 
 SERVICES: Mapping[str, Callable[[Task], Any]] = {
     "compile": compile_plan,
     "compile_cuda": compile_cuda_kernels,
     "interpret": interpret_plan,
-    "prepare_gate": prepare_gate,
-    "ready_gate": ready_gate,
-    "gate": pass_gate,
+    "prepare_check": prepare_check,
+    "ready_check": ready_check,
+    "numerical_check": run_check,
 }
 
 

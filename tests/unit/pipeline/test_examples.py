@@ -125,6 +125,6 @@ def test_cuda_kernels_compile(arch: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_agrees_with_float64_in_the_cuda_stand_in(name: str) -> None:
+def test_agrees_with_float64_under_cuda_emulation(name: str) -> None:
     judged = check_emulated(program_of(name), cuda_plan(name), seed=3)
     assert judged.passed, judged.reason

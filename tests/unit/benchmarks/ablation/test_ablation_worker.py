@@ -66,7 +66,7 @@ def test_a_search_without_cuda_plans_is_refused(folder):
         ablation_worker.read_plans(folder, KEY, 12, None)
 
 
-class Gate:
+class Check:
     """The second plan is the faster one."""
 
     store = "inputs"
@@ -80,7 +80,7 @@ class Gate:
         times = [Timed(us, us, us, reps) for us in range(len(plans), 0, -1)]
         return [Trial(EVIDENCE, t) for t in times]
 
-    def rest(self, plans):
+    def remaining(self, plans):
         return [EVIDENCE] * len(plans)
 
 
@@ -97,7 +97,9 @@ def test_variants_are_timed_side_by_side(folder, tmp_path, monkeypatch):
 
     pool = SimpleNamespace(compile=lambda plans, _capability: emitted_only(plans))
     monkeypatch.setattr(ablation_worker, "detect_target", lambda: target("h200"))
-    monkeypatch.setattr(ablation_worker, "FloatGate", lambda *a, **k: nullcontext(Gate(*a, **k)))
+    monkeypatch.setattr(
+        ablation_worker, "NumericalCheck", lambda *a, **k: nullcontext(Check(*a, **k))
+    )
     monkeypatch.setattr(ablation_worker, "CompilePool", lambda _workers: nullcontext(pool))
     monkeypatch.setattr(ablation_worker, "PlanRunner", runner)
     monkeypatch.setattr(ablation_worker, "rotated_inputs", lambda *_: [("a",), ("b",)])

@@ -96,8 +96,8 @@ def trial(us: float, *, passed: bool = True) -> Trial:
 
 
 class Gpu:
-    """Plan n of the ranking takes 3 - n microseconds, the last is wrong on ugly inputs; variants
-    take 2, 3, ... and the naive one is wrong.
+    """Plan n of the ranking takes 3 - n microseconds, the last is wrong on adversarial inputs;
+    variants take 2, 3, ... and the naive one is wrong.
     """
 
     def __init__(self, ranked):

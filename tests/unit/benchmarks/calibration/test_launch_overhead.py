@@ -47,7 +47,7 @@ def functions_called(call: Callable[[], object]) -> tuple[list[str], list[str]]:
 
 @pytest.fixture(scope="module")
 def ways():
-    with launch_overhead.stand_in(on_gpu=False), torch.no_grad():
+    with launch_overhead.fake_driver(on_gpu=False), torch.no_grad():
         yield dict(launch_overhead.ways("cpu"))
 
 

@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from benchmarks.numerical.command import in_stand_in, judge_points, prepare, sets_of, table
+from benchmarks.numerical.command import emulated, judge_points, prepare, sets_of, table
 from benchmarks.numerical.numerical_error import compared
 from benchmarks.numerical.numerical_points import kinds_of_points, point_cases, points
 from mirage_py.frontend.spec import parse
@@ -23,7 +23,7 @@ PROGRAM = parse("M = 2, N = 4\nX[M, N] : f32\nY[m, n] = X[m, n] * 3")
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_float32_keeps_the_digits_that_eager_keeps(case):
-    rows = list(judge_points(case, in_stand_in, "cpu"))
+    rows = list(judge_points(case, emulated, "cpu"))
     assert [r.inputs for r in rows] == list(kinds_of_points())
     worse = [(r.inputs, r.found, r.fault) for r in rows if not r.passed]
     assert worse == []
@@ -81,5 +81,5 @@ def test_a_row_for_each_set_and_words_for_it():
     assert np.isfinite(expected["Y"]).all()
     assert np.abs(arrays["X"]).max() > 100
     case = next(c for c in CASES if c.name == "expm1")
-    text = table(list(judge_points(case, in_stand_in, "cpu")))
+    text = table(list(judge_points(case, emulated, "cpu")))
     assert text.splitlines()[2].startswith("| expm1 | triton | 15 | 0 |")

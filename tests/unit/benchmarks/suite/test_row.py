@@ -58,9 +58,18 @@ class Stage:
         monkeypatch.setattr(row_module, "_forget_compiled", lambda: None)
 
     def __call__(
-        self, program, plans, baselines, *, target, neighbours, climbs, compile_workers, progress
+        self,
+        program,
+        plans,
+        baselines,
+        *,
+        target,
+        neighbours,
+        climbing_rounds,
+        compile_workers,
+        progress,
     ):
-        assert climbs == 2
+        assert climbing_rounds == 2
         assert list(neighbours(plans[0])) if plans else True
         assert compile_workers == SETTING.compile_workers
         progress("compiled 1 of 2")
@@ -119,7 +128,7 @@ def test_the_best_of_each_back_end(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_result_is_what_a_user_would_get(monkeypatch: pytest.MonkeyPatch):
     # No optimisation compares with a library that its user did not name.
-    monkeypatch.setattr(row_module, "FloatGate", gate_of({}))
+    monkeypatch.setattr(row_module, "NumericalCheck", check_of({}))
     stage = Stage(
         monkeypatch,
         [plan(0, 12.0), peer("eager", 20.0), peer("compile", 11.0), peer("sdpa_flash", 9.0)],
@@ -151,10 +160,10 @@ def test_a_peer_that_is_wrong_is_marked(monkeypatch: pytest.MonkeyPatch):
     }  # fmt: skip
 
 
-def gate_of(verdicts: dict[int, bool]):
-    """A gate that knows which plans are right on the inputs of finalists."""
+def check_of(verdicts: dict[int, bool]):
+    """A check that knows which plans are right on the inputs of finalists."""
 
-    class Gate:
+    class Check:
         def __init__(self, program, *, seed, device) -> None:
             pass
 
@@ -164,17 +173,17 @@ def gate_of(verdicts: dict[int, bool]):
         def __exit__(self, *error) -> None:
             pass
 
-        def rest(self, plans):
+        def remaining(self, plans):
             numbers = [int(p.options[0].flag("n")) for p in plans]
             return [FloatEvidence(0.1, 1.0, None, verdicts.get(n, True)) for n in numbers]
 
-    return Gate
+    return Check
 
 
 def test_behind_a_peer_ours_is_the_fastest_that_is_right_on_every_input(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(row_module, "FloatGate", gate_of({1: False}))
+    monkeypatch.setattr(row_module, "NumericalCheck", check_of({1: False}))
     stage = Stage(monkeypatch, [plan(0, 12.0), plan(1, 11.0), plan(2, 13.0), peer("eager", 10.0)])
     row, _ = stage.row()
     assert (row["ours_us"], row["result"]) == (12.0, "eager")

@@ -51,12 +51,12 @@ def test_the_whole_command(tmp_path: Path):
 
 def test_a_kernel_that_is_wrong_has_no_error_to_show(monkeypatch: pytest.MonkeyPatch):
     from benchmarks.suite import smoke
-    from mirage_py.runtime.cpu.cpu_run import Rehearsal
+    from mirage_py.runtime.cpu.cpu_run import CpuCheck
     from mirage_py.verify.numerical_check.numerical_check import FloatEvidence
 
     wrong = FloatEvidence(0.5, 1e-2, None, False, "Y[0, 0] = 1 instead of 2")
-    rehearsal = Rehearsal(wrong, "interpreter", "k takes 300000 bytes", ("a note",))
-    monkeypatch.setattr(smoke, "rehearse", lambda *_, **__: rehearsal)
+    cpu_check = CpuCheck(wrong, "interpreter", "k takes 300000 bytes", ("a note",))
+    monkeypatch.setattr(smoke, "check_on_cpu", lambda *_, **__: cpu_check)
     workload = named(SMOKE)[0]
     row, _ = smoke_row(workload, search_workload(workload, H200, "none"))
     assert row["max_rel_error"] is None

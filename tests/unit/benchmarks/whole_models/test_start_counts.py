@@ -9,7 +9,7 @@ from typing import Any
 from triton import knobs
 
 from benchmarks.whole_models.start_counts import start_counts
-from mirage_py.dynamo.race import whole_clock
+from mirage_py.dynamo.whole_graph import timer
 from mirage_py.pipeline import pipeline
 from mirage_py.runtime.compile.compile_pool import CompilePool
 from mirage_py.runtime.compile.cuda_compiler import CudaCompiler
@@ -31,7 +31,7 @@ def test_work_is_counted_and_what_a_cache_answers_is_not():
             lambda: pipeline.optimize(NOTHING),
             lambda: tuner.tune(NOTHING, (), {}, target=NOTHING),
             lambda: timing._captured(NOTHING, 1),
-            lambda: whole_clock._ready(NOTHING, NOTHING, []),
+            lambda: timer._ready(NOTHING, NOTHING, []),
             lambda: CudaCompiler("nvcc", "0", path="/nowhere").compile("", "k", "sm_90a"),
         ):
             with contextlib.suppress(Exception):

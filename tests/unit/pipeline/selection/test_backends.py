@@ -15,7 +15,7 @@ from mirage_py.pipeline import pipeline
 from mirage_py.pipeline.selection.backends import for_cuda, limits_for, usable
 from mirage_py.runtime.compile import cuda_compiler
 from mirage_py.runtime.cpu import cpu_run
-from mirage_py.runtime.cpu.cpu_run import rehearse
+from mirage_py.runtime.cpu.cpu_run import check_on_cpu
 from mirage_py.search.enumerate.search import SearchLimits
 from mirage_py.targets import A100, H200
 from mirage_py.verify.numerical_check.numerical_check import FloatEvidence
@@ -87,7 +87,7 @@ def test_a_result_of_the_cuda_back_end_without_a_gpu():
     assert (result.backend, result.plan.backend) == ("cuda", "cuda")
     assert result.document()["backend"] == "cuda"
     assert result.evidence is not None
-    assert result.evidence.float_source == "CPU stand-in, reduced size"
+    assert result.evidence.float_source == "CPU emulation, reduced size"
     assert 0 < result.evidence.max_rel_error <= result.evidence.float_bound
     without = shutil.which("nvcc") is None and any("not compiled" in n for n in result.notes)
     assert without or result.notes[-1].startswith("no GPU was used")
@@ -97,7 +97,7 @@ def test_a_result_of_the_cuda_back_end_without_a_gpu():
 def test_what_cannot_be_done_here_is_said(no_compiler: None, monkeypatch: pytest.MonkeyPatch):
     plan = for_cuda(rms_plan(), H200)
     monkeypatch.setattr(cpu_run, "cpp_compiler", lambda: None)
-    found = rehearse(plan.ugraph.program, plan, H200, seed=1)
+    found = check_on_cpu(plan.ugraph.program, plan, H200, seed=1)
     assert found.fault == ""
     assert found.source == "not run"
     assert "no C++ compiler" in found.notes[0]
@@ -112,7 +112,7 @@ def test_a_plan_that_the_back_end_cannot_express_is_dropped(monkeypatch: pytest.
     plan = for_cuda(replace(opened, ugraph=ugraph), H200)
     monkeypatch.setattr(cpu_run, "cpp_compiler", lambda: None)
     monkeypatch.setattr(cuda_compiler, "cuda_compiler", lambda: "one")
-    assert rehearse(plan.ugraph.program, plan, H200, seed=1).fault
+    assert check_on_cpu(plan.ugraph.program, plan, H200, seed=1).fault
 
 
 def test_a_wrong_result_is_a_fault(monkeypatch: pytest.MonkeyPatch):
@@ -122,5 +122,5 @@ def test_a_wrong_result_is_a_fault(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cuda_emulation, "check_emulated", lambda *_, **__: wrong)
     monkeypatch.setattr(cpu_run, "cpp_compiler", lambda: "g++")
     plan = for_cuda(rms_plan(), H200)
-    found = rehearse(plan.ugraph.program, plan, H200, seed=1)
+    found = check_on_cpu(plan.ugraph.program, plan, H200, seed=1)
     assert (found.fault, found.evidence) == ("Y[0, 0] is wrong", wrong)

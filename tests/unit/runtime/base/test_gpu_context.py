@@ -108,7 +108,7 @@ def test_a_worker_without_its_gpu_is_of_no_more_use(
     def service(_task) -> None:
         raise kind("the launch fails")
 
-    monkeypatch.setitem(worker.SERVICES, "gate", service)
-    assert worker._answer({"service": "gate"})["spoiled"] is False
+    monkeypatch.setitem(worker.SERVICES, "numerical_check", service)
+    assert worker._answer({"service": "numerical_check"})["spoiled"] is False
     gpu.words = ILLEGAL
-    assert worker._answer({"service": "gate"})["spoiled"] is True
+    assert worker._answer({"service": "numerical_check"})["spoiled"] is True

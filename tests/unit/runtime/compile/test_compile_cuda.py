@@ -22,7 +22,7 @@ from mirage_py.runtime.compile.compiled_facts import (
     said_by_ptxas,
 )
 from mirage_py.runtime.compile.cuda_compiler import CudaCompiler, nvcc, whole_elf
-from mirage_py.runtime.cpu.cpu_run import rehearse
+from mirage_py.runtime.cpu.cpu_run import check_on_cpu
 from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.runtime.process.worker_process import Reply
 from mirage_py.runtime.sass.sass import disassembled, is_readable
@@ -59,7 +59,7 @@ class Compiler:
         return source.encode() + arch.encode(), "Used 40 registers, 16 bytes smem"
 
     def __str__(self) -> str:
-        return "stand-in 1.0"
+        return "fake 1.0"
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_a_fault_of_the_emitter_costs_its_plan_alone(
         first, second = pool.compile([doubling_plan(8), doubling_plan(16)], 90)
     assert first.compiled
     assert second.reason == "it cannot be emitted: IndexError: list index out of range"
-    found = rehearse(PLAN.ugraph.program, doubling_plan(16), target("h200"), seed=1)
+    found = check_on_cpu(PLAN.ugraph.program, doubling_plan(16), target("h200"), seed=1)
     assert found.fault == second.reason
 
 

@@ -150,7 +150,7 @@ def test_a_plan_with_two_loops():
     assert relative_error(run_emulated(plan, arrays)["Y"], rms_reference(arrays)) < 2e-3
 
 
-def test_attention_passes_the_float_gate():
+def test_attention_passes_the_numerical_check():
     plan = replace(attention_plan(), backend="cuda")
     program = plan.ugraph.program
     assert check_emulated(program, plan, seed=1).passed

@@ -14,10 +14,10 @@ from plans import two_kernel_plan
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.runtime.numerical_check import check_service, repeats, rotation
 from mirage_py.runtime.numerical_check.check_pool import Trial, _trial
-from mirage_py.runtime.numerical_check.check_service import gate, prepare
+from mirage_py.runtime.numerical_check.check_service import check_plan, prepare
 from mirage_py.runtime.process.worker_process import Reply
 from mirage_py.runtime.timing.timing import Timed
-from mirage_py.runtime.tune.measured import Contender, float_source
+from mirage_py.runtime.tune.measured import Candidate, float_source
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.text.json_form import dump_text
 from mirage_py.verify.numerical_check.input_sets import SET_NAMES
@@ -48,7 +48,7 @@ class Runner:
 
 @pytest.fixture(scope="module")
 def task(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("gate")
+    folder = tmp_path_factory.mktemp("check_plan")
     common = {"folder": str(folder), "program": dump_text(PROGRAM), "device": "cpu"}
     bounds = {"max_work": MAX_REFERENCE_WORK, "threads": 1, "deadline": None}
     prepare({**common, **bounds, "seed": 3, "sets": SET_NAMES[:2]})
@@ -77,7 +77,7 @@ def timed_on(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def asked(task: dict[str, Any], **more: Any) -> Trial:
     """As the parent sees it: through JSON."""
-    value = json.loads(json.dumps(gate({**task, **more})))
+    value = json.loads(json.dumps(check_plan({**task, **more})))
     return _trial(Reply("done", value))
 
 
@@ -172,18 +172,18 @@ def test_the_spread_of_atomic_additions_is_told(
     assert found.evidence.passed, found.evidence.reason
     assert found.evidence.spread is not None
     assert 0 < found.evidence.spread < 1e-3
-    contender = Contender("plan", PLAN)
-    contender.judged(found.evidence)
-    contender.judged(replace(found.evidence, spread=None, max_rel_error=1.0))
-    assert contender.measured().spread == found.evidence.spread
-    assert "repeated runs are" in float_source(contender.measured(), "h200")
+    candidate = Candidate("plan", PLAN)
+    candidate.judged(found.evidence)
+    candidate.judged(replace(found.evidence, spread=None, max_rel_error=1.0))
+    assert candidate.measured().spread == found.evidence.spread
+    assert "repeated runs are" in float_source(candidate.measured(), "h200")
 
 
 def test_equal_results_have_no_spread(task: dict[str, Any], timed_on: list[int]) -> None:
     found = asked(task).evidence
     assert found is not None
     assert found.spread == 0.0
-    assert float_source(Contender("plan", PLAN).measured(), "h200") == "h200, full size"
+    assert float_source(Candidate("plan", PLAN).measured(), "h200") == "h200, full size"
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from unit.search import programs
 
 from mirage_py.errors import CompileError, FormatError
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
-from mirage_py.runtime.numerical_check.check_pool import FloatGate
-from mirage_py.runtime.numerical_check.check_service import add_eager, gate, prepare
-from mirage_py.runtime.numerical_check.input_store import RANDOM, GateStore, laid_out, to_arrays
+from mirage_py.runtime.numerical_check.check_pool import NumericalCheck
+from mirage_py.runtime.numerical_check.check_service import add_eager, check_plan, prepare
+from mirage_py.runtime.numerical_check.input_store import RANDOM, InputStore, laid_out, to_arrays
 from mirage_py.runtime.numerical_check.judge import DeviceJudge
 from mirage_py.ugraph.ir.dtypes import BF16, F16
 from mirage_py.ugraph.ir.program import Tensor
@@ -31,14 +31,14 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> GateStore:
-    folder = tmp_path_factory.mktemp("gate")
+def store(tmp_path_factory: pytest.TempPathFactory) -> InputStore:
+    folder = tmp_path_factory.mktemp("check_plan")
     task = {"folder": str(folder), "program": dump_text(PROGRAM), "seed": 3}
     task |= {"max_work": MAX_REFERENCE_WORK, "threads": 1, "deadline": None}
-    # As the gate does: what is needed first by itself.
+    # As the check_plan does: what is needed first by itself.
     assert prepare({**task, "sets": SET_NAMES[:2]}) == dict.fromkeys(SET_NAMES[:2], (1.0, 0.0))
     prepare({**task, "sets": SET_NAMES[2:]})
-    found = GateStore(folder, PROGRAM)
+    found = InputStore(folder, PROGRAM)
     for name in SET_NAMES:
         assert not found.has_eager(name)
         add_eager(found, name, CPU)
@@ -46,7 +46,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> GateStore:
     return found
 
 
-def test_random_inputs_come_first_and_lie_as_the_program_says(store: GateStore):
+def test_random_inputs_come_first_and_lie_as_the_program_says(store: InputStore):
     assert SET_NAMES[0] == RANDOM
     (x,) = store.inputs("random", CPU)
     assert x.dtype == torch.bfloat16
@@ -55,13 +55,13 @@ def test_random_inputs_come_first_and_lie_as_the_program_says(store: GateStore):
     assert 0.9 < x.float().std() < 1.1
 
 
-def test_inputs_of_a_respawned_worker_are_the_same(store: GateStore):
-    again = GateStore(store.folder, PROGRAM)
+def test_inputs_of_a_respawned_worker_are_the_same(store: InputStore):
+    again = InputStore(store.folder, PROGRAM)
     for name in SET_NAMES:
         assert torch.equal(store.inputs(name, CPU)[0], again.inputs(name, CPU)[0])
 
 
-def test_right_outputs_pass_on_every_set(store: GateStore):
+def test_right_outputs_pass_on_every_set(store: InputStore):
     for name in SET_NAMES:
         (x,) = store.inputs(name, CPU)
         got = run_interpreted(PLAN, {"X": x.double().numpy()})
@@ -70,7 +70,7 @@ def test_right_outputs_pass_on_every_set(store: GateStore):
         assert found.eager_rel_error is not None
 
 
-def test_wrong_outputs_do_not(store: GateStore):
+def test_wrong_outputs_do_not(store: InputStore):
     (x,) = store.inputs("random", CPU)
     got = run_interpreted(PLAN, {"X": x.double().numpy()})
     got["Y"][5, 7] *= 1.5
@@ -79,12 +79,12 @@ def test_wrong_outputs_do_not(store: GateStore):
     assert "not finite" in store.judge("random", got).reason
 
 
-def on_device(store: GateStore, name: str, y: np.ndarray) -> FloatEvidence | None:
+def on_device(store: InputStore, name: str, y: np.ndarray) -> FloatEvidence | None:
     judge = DeviceJudge(PROGRAM, store.read_reference(name), store.read_eager(name), CPU)
     return judge.evidence((torch.from_numpy(np.asarray(y, np.float64)),))
 
 
-def test_the_device_says_of_right_outputs_what_the_host_says(store: GateStore):
+def test_the_device_says_of_right_outputs_what_the_host_says(store: InputStore):
     for name in SET_NAMES:
         (x,) = store.inputs(name, CPU)
         got = run_interpreted(PLAN, {"X": x.double().numpy()})
@@ -97,7 +97,7 @@ def test_the_device_says_of_right_outputs_what_the_host_says(store: GateStore):
         assert (there.nonfinite, there.compared) == (here.nonfinite, here.compared)
 
 
-def test_the_device_says_of_wrong_outputs_what_the_host_says(store: GateStore):
+def test_the_device_says_of_wrong_outputs_what_the_host_says(store: InputStore):
     (x,) = store.inputs("random", CPU)
     right = run_interpreted(PLAN, {"X": x.double().numpy()})["Y"]
     for wrong in (1.5 * right[5, 7], np.nan, np.inf):
@@ -114,7 +114,7 @@ def test_the_device_says_of_wrong_outputs_what_the_host_says(store: GateStore):
     assert on_device(store, "random", right[:5]) is None
 
 
-def test_where_there_is_no_finite_value_a_finite_one_is_wrong(store: GateStore):
+def test_where_there_is_no_finite_value_a_finite_one_is_wrong(store: InputStore):
     # A row of zeros is divided by its sum: NaN.
     (x,) = store.inputs("zeros", CPU)
     got = run_interpreted(PLAN, {"X": x.double().numpy()})["Y"]
@@ -126,7 +126,7 @@ def test_where_there_is_no_finite_value_a_finite_one_is_wrong(store: GateStore):
     assert "is finite" in wrong.reason
 
 
-def test_farther_from_the_truth_than_eager(store: GateStore):
+def test_farther_from_the_truth_than_eager(store: InputStore):
     known = store.read_reference("random")
     # Beside an eager that happened to be exact, what rounding allows is too much.
     exact = DeviceJudge(PROGRAM, known, dict(known), CPU)
@@ -173,16 +173,16 @@ def test_outputs_by_name():
     assert arrays["Y"].dtype == np.float64
 
 
-def test_a_task_without_a_plan_is_refused(store: GateStore):
+def test_a_task_without_a_plan_is_refused(store: InputStore):
     task = {"folder": str(store.folder), "program": dump_text(PROGRAM), "device": "cpu"}
     with pytest.raises(FormatError, match="is no plan"):
-        gate({**task, "plan": dump_text(PROGRAM), "sets": ["random"]})
+        check_plan({**task, "plan": dump_text(PROGRAM), "sets": ["random"]})
 
 
 def test_a_gate_that_cannot_be_set_up_says_why(monkeypatch: pytest.MonkeyPatch):
     program = scale_program(3, 4)
-    with FloatGate(program, seed=0, device=99) as gate_:
-        folder = Path(gate_.store.folder)
+    with NumericalCheck(program, seed=0, device=99) as check:
+        folder = Path(check.store.folder)
         with pytest.raises(CompileError, match="cannot be set up"):
-            gate_.first([PLAN], l2_bytes=1 << 20, reps=3)
+            check.first([PLAN], l2_bytes=1 << 20, reps=3)
     assert not folder.exists()

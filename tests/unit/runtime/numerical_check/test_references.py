@@ -10,7 +10,7 @@ import torch
 from plans import scale_program
 
 from mirage_py.errors import CompileError
-from mirage_py.runtime.numerical_check.input_store import GateStore
+from mirage_py.runtime.numerical_check.input_store import InputStore
 from mirage_py.runtime.numerical_check.references import Known, References, at_a_time
 from mirage_py.ugraph.text.json_form import dump_text
 from mirage_py.verify.numerical_check.input_sets import SET_NAMES, drawn_sets
@@ -35,12 +35,12 @@ def test_sets_are_prepared_at_the_same_time(tmp_path: Path):
 
 def test_what_is_prepared_is_what_the_gate_reads(tmp_path: Path):
     bounds = {"folder": str(tmp_path), "program": dump_text(PROGRAM), "seed": 0, "max_work": 1e6}
-    found = References(PROGRAM, {"service": "prepare_gate", **bounds}, SET_NAMES[:2], {})
+    found = References(PROGRAM, {"service": "prepare_check", **bounds}, SET_NAMES[:2], {})
     try:
         assert found.wait(SET_NAMES[:2]) == Known(1.0, {"random": 0.0, "large": 0.0})
     finally:
         found.close()
-    store = GateStore(tmp_path, PROGRAM)
+    store = InputStore(tmp_path, PROGRAM)
     for inputs in drawn_sets(PROGRAM, 0, SET_NAMES[:2]):
         (x,) = store.inputs(inputs.name, torch.device("cpu"))
         assert np.array_equal(x.double().numpy(), inputs.arrays["X"])

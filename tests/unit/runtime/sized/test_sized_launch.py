@@ -115,7 +115,7 @@ def test_tensors_elsewhere_are_refused_at_every_call(launches):
     runner = attention(launches)
     inputs = attention_inputs(4, 5)
     runner(*inputs)
-    runner._is_stand_in = False
+    runner._is_emulated = False
     with pytest.raises(InputError, match="the inputs are on cpu"):
         runner._first_call(inputs)
 

@@ -42,9 +42,9 @@ class Store:
         return ("x",)
 
 
-class Gate:
+class Check:
     def __init__(self, first: dict[int, FloatEvidence], rest: dict[int, FloatEvidence]) -> None:
-        self.verdicts = {"first": first, "rest": rest}
+        self.verdicts = {"first": first, "remaining": rest}
         self.asked: list[tuple[str, list[int]]] = []
         self.store = Store({})
         self.times: Mapping[str, float] = {}
@@ -68,10 +68,10 @@ class Gate:
     def judge(self, name: str, got: tuple[str, ...]) -> FloatEvidence:
         return self.store.verdicts.get("".join(got), RIGHT)
 
-    def rest(self, plans: list[Plan]) -> list[FloatEvidence]:
+    def remaining(self, plans: list[Plan]) -> list[FloatEvidence]:
         time.sleep(self.waits_s)
         self.waited_s += self.waits_s
-        return self._judge("rest", plans)
+        return self._judge("remaining", plans)
 
     def _judge(self, stage: str, plans: list[Plan]) -> list[FloatEvidence]:
         numbers = [number_of(p) for p in plans]
@@ -123,7 +123,7 @@ class Scene:
         self.rounds: list[tuple[int, list[str]]] = []
         self.interrupt_in_round = 0
         self.stop_in_round = 0
-        self.gate = Gate({}, {})
+        self.check = Check({}, {})
         self.outcomes: dict[int, CompileOutcome] = {}
         monkeypatch.setattr(final_benchmark, "time_interleaved", self.clock)
         monkeypatch.setattr(final_benchmark, "PlanRunner", Runner)
@@ -145,20 +145,20 @@ class Scene:
         baselines=("eager", "compile"),
         top_k: int = 2,
         neighbours=lambda _: (),
-        climbs: int = 2,
+        climbing_rounds: int = 2,
         made=numbered,
         vouch=lambda _: None,
     ) -> TuneReport:
         plans = [made(n) for n in range(count)]
         functions = {name: lambda *_: "baseline" for name in baselines}
         quiet = lambda _: None  # noqa: E731
-        tuner = _Tuner(PROGRAM, plans, functions, self.gate, None, quiet, self.stop, vouch)
+        tuner = _Tuner(PROGRAM, plans, functions, self.check, None, quiet, self.stop, vouch)
         pool = Pool(self.outcomes)
         tuner.compile(tuner.candidates, pool, H200, None)
-        self.gate.times = self.times
+        self.check.times = self.times
         tuner.try_all(60 << 20, None)
-        tuner.climb(neighbours, climbs, pool, H200, None)
-        tuner.race(60 << 20, top_k)
+        tuner.hill_climb(neighbours, climbing_rounds, pool, H200, None)
+        tuner.run_final_benchmark(60 << 20, top_k)
         return tuner.report()
 
 
@@ -223,7 +223,7 @@ def test_who_broke_the_gpu_is_not_launched_again(monkeypatch: pytest.MonkeyPatch
     report = scene.run(2)
     assert winner(report) == "plan 0"
     assert report.measured[1].reason == "it is not launched: it broke: an illegal access"
-    assert scene.gate.asked[-2:] == [("first", [0]), ("rest", [0])]
+    assert scene.check.asked[-2:] == [("first", [0]), ("remaining", [0])]
 
 
 def test_a_baseline_that_breaks_the_gpu_is_named(monkeypatch: pytest.MonkeyPatch):
@@ -236,7 +236,7 @@ def test_a_baseline_that_breaks_the_gpu_is_named(monkeypatch: pytest.MonkeyPatch
         raise RuntimeError("an illegal access")
 
     monkeypatch.setattr(final_benchmark, "require_gpu", lost)
-    monkeypatch.setattr(scene.gate, "judge", judge)
+    monkeypatch.setattr(scene.check, "judge", judge)
     with pytest.raises(LostGpuError, match="eager broke it"):
         scene.run(1)
 
@@ -249,23 +249,23 @@ def beside(plan: Plan) -> list[Plan]:
 def test_what_is_a_step_from_the_fastest_is_tried(monkeypatch: pytest.MonkeyPatch):
     times = {"plan 0": 12.0, "plan 1": 9.0, "plan 2": 8.0, "plan 3": 8.5}
     scene = Scene(monkeypatch, {**BASE, **times})
-    report = scene.run(1, neighbours=beside, climbs=8)
+    report = scene.run(1, neighbours=beside, climbing_rounds=8)
     # Plan 3 gains nothing on plan 2: there it stops.
     assert winner(report) == "plan 2"
-    assert [n for stage, n in scene.gate.asked if stage == "first"] == [[0], [1], [2], [3]]
+    assert [n for stage, n in scene.check.asked if stage == "first"] == [[0], [1], [2], [3]]
 
 
 def test_climbs_are_counted_and_nothing_is_tried_twice(monkeypatch: pytest.MonkeyPatch):
     times = {f"plan {n}": 12.0 - n for n in range(6)}
     scene = Scene(monkeypatch, {**BASE, **times})
-    report = scene.run(2, neighbours=beside, climbs=2)
-    assert [n for stage, n in scene.gate.asked if stage == "first"] == [[0, 1], [2], [3]]
+    report = scene.run(2, neighbours=beside, climbing_rounds=2)
+    assert [n for stage, n in scene.check.asked if stage == "first"] == [[0, 1], [2], [3]]
     assert winner(report) == "plan 3"
 
 
 def test_a_wrong_neighbour_is_no_step(monkeypatch: pytest.MonkeyPatch):
     scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0, "plan 1": 5.0, "plan 2": 4.0})
-    scene.gate.verdicts["first"] = {1: WRONG}
+    scene.check.verdicts["first"] = {1: WRONG}
     assert winner(scene.run(1, neighbours=beside)) == "plan 0"
 
 
@@ -276,7 +276,7 @@ def test_there_is_nothing_to_climb_from(monkeypatch: pytest.MonkeyPatch):
 
 def test_what_took_how_long(monkeypatch: pytest.MonkeyPatch):
     scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0})
-    scene.gate.waits_s = 0.25
+    scene.check.waits_s = 0.25
     report = scene.run(1)
     assert set(report.seconds) == {"compile", "references", "first round", "race", "finals"}
     assert report.seconds["references"] == 0.25
@@ -296,7 +296,7 @@ def test_waiting_for_baselines_takes_no_time_of_the_plans(monkeypatch: pytest.Mo
             return 30.0
 
     monkeypatch.setattr(tuner_module.time, "monotonic", lambda: now)
-    tuner = _Tuner(PROGRAM, [], {}, Gate({}, {}), 115.0, lambda _: None)
+    tuner = _Tuner(PROGRAM, [], {}, Check({}, {}), 115.0, lambda _: None)
     assert tuner.wait_for_baselines(SlowBaselines(), 110.0) == 130.0
     assert tuner.deadline == 135.0
     assert tuner.stages.seconds == {"baselines": 30.0}
@@ -308,11 +308,11 @@ def test_waiting_for_baselines_takes_no_time_of_the_plans(monkeypatch: pytest.Mo
 
 def test_what_was_not_compared_is_said(monkeypatch: pytest.MonkeyPatch):
     scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0})
-    scene.gate.known = Known(0.0625, {"random": 0.0, "large": 0.25})
+    scene.check.known = Known(0.0625, {"random": 0.0, "large": 0.25})
     few, vague = scene.run(1).notes
     assert "6.2% were compared" in few
     assert "25.0% of the large set's" in vague
-    scene.gate.known = Known(1.0, {"random": 0.001})
+    scene.check.known = Known(1.0, {"random": 0.001})
     assert not scene.run(1).notes
 
 
@@ -320,17 +320,17 @@ def test_rounds_halve_the_field_and_keep_the_baselines(monkeypatch: pytest.Monke
     times = {f"plan {n}": 10.0 + n for n in range(16)}
     scene = Scene(monkeypatch, {**BASE, **times})
     scene.run(16, top_k=2)
-    # The first three replays of each are the gate's.
+    # The first three replays of each are the check's.
     assert [reps for reps, _ in scene.rounds] == [9, 31]
     assert [len(names) for _, names in scene.rounds] == [6, 4]
     assert all({"eager", "compile"} <= set(names) for _, names in scene.rounds)
-    assert scene.gate.asked == [("first", list(range(16))), ("rest", [0, 1])]
+    assert scene.check.asked == [("first", list(range(16))), ("remaining", [0, 1])]
 
 
 def test_both_back_ends_are_raced_to_the_end(monkeypatch: pytest.MonkeyPatch):
     times = {f"plan {n}": 8.0 + n for n in range(6)}
     scene = Scene(monkeypatch, {**BASE, **times})
-    scene.gate.verdicts["rest"] = {4: WRONG}
+    scene.check.verdicts["remaining"] = {4: WRONG}
     report = scene.run(6, top_k=2, made=in_cuda(4, 5))
     assert report.best.plan == numbered(0)
     assert [m.name for m in report.measured[3:5]] == [
@@ -340,7 +340,7 @@ def test_both_back_ends_are_raced_to_the_end(monkeypatch: pytest.MonkeyPatch):
     raced, finals = ([n.split(":")[0] for n in names[2:]] for _, names in scene.rounds)
     assert raced == ["plan 0", "plan 1", "plan 4"]
     assert finals == ["plan 0", "plan 1"]
-    scene.gate.verdicts["rest"] = {}
+    scene.check.verdicts["remaining"] = {}
     scene.rounds.clear()
     scene.run(6, top_k=2, made=in_cuda(4, 5))
     assert [n.split(":")[0] for n in scene.rounds[1][1][2:]] == ["plan 0", "plan 1", "plan 4"]
@@ -373,7 +373,7 @@ def test_never_slower_than_what_the_user_has(monkeypatch: pytest.MonkeyPatch):
 
 def test_wrong_plans_never_win(monkeypatch: pytest.MonkeyPatch):
     scene = Scene(monkeypatch, {**BASE, "plan 0": 1.0, "plan 1": 2.0, "plan 2": 9.0})
-    scene.gate.verdicts = {"first": {0: WRONG}, "rest": {1: WRONG}}
+    scene.check.verdicts = {"first": {0: WRONG}, "remaining": {1: WRONG}}
     report = scene.run(3, top_k=3)
     assert winner(report) == "plan 2"
     reasons = [m.reason for m in report.measured[:3]]
@@ -383,16 +383,16 @@ def test_wrong_plans_never_win(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_winner_is_checked_after_timing(monkeypatch: pytest.MonkeyPatch):
     scene = Scene(monkeypatch, {**BASE, "plan 0": 1.0, "plan 1": 9.0})
-    scene.gate.store.verdicts = {"after 0": WRONG}
+    scene.check.store.verdicts = {"after 0": WRONG}
     report = scene.run(2)
     assert winner(report) == "plan 1"
     assert report.measured[0].reason == f"after timing: {WRONG.reason}"
 
 
 def test_a_plan_that_was_not_checked_on_everything_never_wins(monkeypatch: pytest.MonkeyPatch):
-    # The finalists turn out wrong; the others were never tried on the ugly inputs.
+    # The finalists turn out wrong; the others were never tried on the adversarial inputs.
     scene = Scene(monkeypatch, {**BASE, "plan 0": 1.0, "plan 1": 2.0, "plan 2": 3.0})
-    scene.gate.verdicts = {"first": {}, "rest": {0: WRONG, 1: WRONG}}
+    scene.check.verdicts = {"first": {}, "remaining": {0: WRONG, 1: WRONG}}
     assert winner(scene.run(3, top_k=2)) == "compile"
 
 
@@ -415,7 +415,7 @@ def test_slow_plans_keep_the_time_of_the_first_round(monkeypatch: pytest.MonkeyP
 
 def test_what_the_budget_left_out_is_said(monkeypatch: pytest.MonkeyPatch):
     scene = Scene(monkeypatch, {**BASE, "plan 0": 9.0, "plan 1": 1.0})
-    scene.gate.skipped = (1,)
+    scene.check.skipped = (1,)
     report = scene.run(2)
     assert winner(report) == "plan 0"
     assert report.notes == ("1 candidates were not timed within the budget",)
@@ -432,7 +432,7 @@ def test_a_plan_that_fails_while_timed_is_dropped(monkeypatch: pytest.MonkeyPatc
 
 def test_nothing_left_says_so(monkeypatch: pytest.MonkeyPatch):
     scene = Scene(monkeypatch, BASE)
-    scene.gate.verdicts = {"first": {0: WRONG}, "rest": {}}
+    scene.check.verdicts = {"first": {0: WRONG}, "remaining": {}}
     report = scene.run(1)
     assert winner(report) == "compile"
     assert report.notes == ("no candidate compiled and gave the right result",)
@@ -454,7 +454,7 @@ def test_a_stop_keeps_the_best_that_is_right_on_everything(monkeypatch: pytest.M
     times = {f"plan {n}": 9.0 - n for n in range(4)}
     scene = Scene(monkeypatch, {**BASE, **times})
     scene.stop_in_round = 1
-    scene.gate.verdicts = {"first": {}, "rest": {3: WRONG}}
+    scene.check.verdicts = {"first": {}, "remaining": {3: WRONG}}
     report = scene.run(4)
     assert [reps for reps, _ in scene.rounds] == [9]
     assert winner(report) == "plan 2"

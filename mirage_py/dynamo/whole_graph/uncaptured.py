@@ -1,8 +1,9 @@
 """A bypass of the CUDA graphs that Inductor puts around its code.
 
-A race must not run in torch's cudagraph trees: what they have captured they keep, and a step that
-ends there takes the results of the user's other graphs with it. So while candidates are compiled,
-Inductor's ``cudagraphify`` is asked through here, and the code that it gets can be called alone.
+The benchmark must not run in torch's cudagraph trees: what they have captured they keep, and a step
+that ends there takes the results of the user's other graphs with it. So while candidates are
+compiled, Inductor's ``cudagraphify`` is asked through here, and the code that it gets can be called
+alone.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Uncaptured:
             recorded = before(model, static_input_idxs, **how)
             if threading.get_ident() != thread:
                 return recorded
-            # torch runs a graph as it is that writes to inputs which do not lie still.
+            # torch does not capture a graph that writes to inputs which do not lie still.
             self._parts.append(set(how.get("mutated_input_idxs", ())) <= set(static_input_idxs))
 
             def run(inputs: list[Any]) -> Any:

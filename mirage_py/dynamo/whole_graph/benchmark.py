@@ -2,10 +2,10 @@
 
 Each region has been measured against its own operators. What it costs around it is not in that: to
 Inductor a region is a wall, over which nothing is fused, and what it reads and writes has a layout.
-So both graphs are called on the user's inputs, once in a life: the verdict is kept on disk.
+So both graphs are called on the user's inputs, once: the verdict is cached on disk.
 
-Graphs of training are not raced: their two parts are compiled at different times, and what lies
-between them is known after the first step only.
+Graphs of training are not benchmarked: their two parts are compiled at different times, and what
+lies between them is known after the first step only.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ import torch
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes
 
-from mirage_py.dynamo.race.race_inputs import (
-    KeptInputs,
+from mirage_py.dynamo.serve.options import BackendOptions
+from mirage_py.dynamo.whole_graph.real_inputs import (
+    NotBenchmarkedError,
     RandomStates,
-    UnracedError,
+    SavedInputs,
     real_inputs,
     written_inputs,
 )
-from mirage_py.dynamo.race.uncaptured import Uncaptured
-from mirage_py.dynamo.race.verdicts import (
+from mirage_py.dynamo.whole_graph.timer import Clock, CompiledGraph, times_on_gpu
+from mirage_py.dynamo.whole_graph.uncaptured import Uncaptured
+from mirage_py.dynamo.whole_graph.verdicts import (
     OURS,
     TORCH,
     Verdict,
-    keep_verdict,
-    known_verdict,
+    cache_verdict,
+    cached_verdict,
     verdict_key,
 )
-from mirage_py.dynamo.race.whole_clock import Clock, Contestant, times_on_gpu
-from mirage_py.dynamo.serve.options import BackendOptions
 from mirage_py.errors import LostGpuError
 from mirage_py.runtime.base.gpu_context import require_gpu
 from mirage_py.settings import Settings
@@ -45,9 +45,9 @@ log = logging.getLogger("mirage_py.dynamo")
 
 Compiled = Callable[..., Any]
 # Torch's graph has to be faster by this share. Within it chance decides, and the verdict would be
-# another one at each race; of ours it is known that each part is faster by itself.
+# another one at each run; of ours it is known that each part is faster by itself.
 _MARGIN = 0.01
-# Operators that wait for other processes, which may not be racing.
+# Operators that wait for other processes, which may not be timing anything.
 _OF_MANY = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "symm_mem")
 
 
@@ -56,22 +56,22 @@ def clock_for(device: str) -> Clock | None:
     return times_on_gpu if device == "cuda" else None
 
 
-class WholeRace:
-    """The race of one graph of dynamo's, compiled for inference."""
+class WholeGraphBenchmark:
+    """The benchmark of one Dynamo graph compiled for inference."""
 
     def __init__(self, options: BackendOptions, target: str) -> None:
         self._options = options
         self._target = target
-        self._keeps = options.cache and not Settings.from_env().no_cache
+        self._uses_cache = options.cache and not Settings.from_env().no_cache
         self._entered = 0
         self._key = ""
-        self._known: Verdict | None = None
+        self._cached: Verdict | None = None
         self._unfit = ""
         self._metadata: Any = None
         self._ours = Uncaptured()
 
     def is_lost(self, graph: GraphModule, inputs: Sequence[Any]) -> bool:
-        """Enter the graph that AOTAutograd has made, before it is cut: whether it is known that
+        """Enter the graph that AOTAutograd has made, before it is cut: whether the cache says that
         torch's is faster.
         """
         if not self._is_wanted(inputs):
@@ -79,13 +79,13 @@ class WholeRace:
         self._entered += 1
         try:
             self._enter(graph, inputs)
-        # What is odd to a race may be well served by regions.
+        # What is odd to the benchmark may be well served by regions.
         except Exception as error:  # noqa: BLE001
             self._unfit = f"{type(error).__name__}: {error}"
-        if self._known is None:
+        if self._cached is None:
             return False
-        _report(self._known, "raced before")
-        return self._known.winner == TORCH
+        _report(self._cached, "benchmarked before")
+        return self._cached.winner == TORCH
 
     def _is_wanted(self, inputs: Sequence[Any]) -> bool:
         if self._options.whole_graph == "auto":
@@ -98,16 +98,16 @@ class WholeRace:
     def _enter(self, graph: GraphModule, inputs: Sequence[Any]) -> None:
         from torch._guards import TracingContext
 
-        self._unfit = self._unfit or _why_unfit(graph)
+        self._unfit = self._unfit or _why_not_benchmarked(graph)
         context = TracingContext.try_get()
         self._metadata = context.fw_metadata if context is not None else None
         self._key = verdict_key(graph, inputs, self._options, self._target)
-        self._known = known_verdict(self._key) if self._keeps else None
+        self._cached = cached_verdict(self._key) if self._uses_cache else None
 
     @contextlib.contextmanager
     def compiling(self) -> Iterator[None]:
-        """Ours is compiled for a race, if there is to be one."""
-        if not self._entered or self._known is not None:
+        """Ours is compiled for the benchmark, if there is to be one."""
+        if not self._entered or self._cached is not None:
             yield
             return
         with self._ours.watched():
@@ -127,16 +127,16 @@ class WholeRace:
         """
         from torch._dynamo.exc import RestartAnalysis
 
-        if not self._entered or self._known is not None:
+        if not self._entered or self._cached is not None:
             return ours
         try:
-            return self._raced(ours, by_torch, module, inputs)
-        except UnracedError as reason:
+            return self._benchmarked(ours, by_torch, module, inputs)
+        except NotBenchmarkedError as reason:
             why = str(reason)
         except LostGpuError as error:
-            if error.launched == OURS and self._keeps:
+            if error.launched == OURS and self._uses_cache:
                 words = f"with regions it broke the GPU context: {error.why}"
-                keep_verdict(self._key, Verdict(TORCH, words))
+                cache_verdict(self._key, Verdict(TORCH, words))
             raise
         except torch.OutOfMemoryError:
             why = "there is no memory for it"
@@ -148,10 +148,10 @@ class WholeRace:
             require_gpu(TORCH, error)
             why = f"{type(error).__name__}: {error}"
         _give_back_memory()
-        log.info("whole graph: not raced: %s", why)
+        log.info("whole graph: not benchmarked: %s", why)
         return ours
 
-    def _raced(
+    def _benchmarked(
         self,
         ours: Compiled,
         by_torch: Callable[[], Compiled],
@@ -159,48 +159,48 @@ class WholeRace:
         inputs: Sequence[Any],
     ) -> Compiled:
         if self._entered > 1:
-            raise UnracedError("it was compiled in parts")
+            raise NotBenchmarkedError("it was compiled in parts")
         if self._unfit:
-            raise UnracedError(self._unfit)
+            raise NotBenchmarkedError(self._unfit)
         given = real_inputs(inputs)
         written = written_inputs(given, self._metadata, module)
         device, clock = _device_and_clock(given)
         theirs = Uncaptured()
         with theirs.watched():
             plain = by_torch()
-        contestants = {
-            OURS: Contestant(lambda: ours(*given), self._ours.is_captured),
-            TORCH: Contestant(lambda: plain(*given), theirs.is_captured),
+        candidates = {
+            OURS: CompiledGraph(lambda: ours(*given), self._ours.is_captured),
+            TORCH: CompiledGraph(lambda: plain(*given), theirs.is_captured),
         }
         current = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
         # Nobody's trace.
         with self._ours.passed_by(), theirs.passed_by(), _disable_current_modes(), current:
-            times = _timed(contestants, written, device, clock)
+            times = _timed(candidates, written, device, clock)
         _give_back_memory()
         verdict = _verdict(times)
-        _report(verdict, "raced")
-        if self._keeps and max(times.values()) < float("inf"):
-            keep_verdict(self._key, verdict)
+        _report(verdict, "benchmarked")
+        if self._uses_cache and max(times.values()) < float("inf"):
+            cache_verdict(self._key, verdict)
         return plain if verdict.winner == TORCH else ours
 
 
 def _timed(
-    contestants: dict[str, Contestant],
+    candidates: dict[str, CompiledGraph],
     written: Sequence[torch.Tensor],
     device: torch.device,
     clock: Clock,
 ) -> dict[str, float]:
-    kept, random = KeptInputs(written), RandomStates(device)
+    saved, random = SavedInputs(written), RandomStates(device)
     lost = False
     try:
-        return clock(contestants, kept.put_back)
+        return clock(candidates, saved.restore)
     except LostGpuError:  # nothing can be put back, and to try would hide this error
         lost = True
         raise
     finally:
         if not lost:
-            kept.put_back()
-            random.put_back()
+            saved.restore()
+            random.restore()
 
 
 def _verdict(times: dict[str, float]) -> Verdict:
@@ -218,7 +218,7 @@ def _report(verdict: Verdict, how: str) -> None:
     log.info("whole graph: %s (%s): %s", verdict.words, how, used)
 
 
-def _why_unfit(graph: GraphModule) -> str:
+def _why_not_benchmarked(graph: GraphModule) -> str:
     """Why a graph cannot be called a few times more than the user does; empty where it can."""
     for node in graph.graph.nodes:
         if node.op != "call_function":
@@ -232,17 +232,17 @@ def _why_unfit(graph: GraphModule) -> str:
 
 
 def _device_and_clock(given: Sequence[Any]) -> tuple[torch.device, Clock]:
-    """Raises UnracedError where there is not one device, or no clock for it."""
+    """Raises NotBenchmarkedError where there is not one device, or no clock for it."""
     devices = list(dict.fromkeys(x.device for x in given if isinstance(x, torch.Tensor)))
     on_gpu = [d for d in devices if d.type == "cuda"]
     chosen = on_gpu or devices
     if len(chosen) != 1:
-        raise UnracedError(f"it is on {len(chosen)} devices")
+        raise NotBenchmarkedError(f"it is on {len(chosen)} devices")
     clock = clock_for(chosen[0].type)
     if clock is None:
-        raise UnracedError("nothing is timed on a CPU")
+        raise NotBenchmarkedError("nothing is timed on a CPU")
     if on_gpu and torch.cuda.is_current_stream_capturing():
-        raise UnracedError("it is compiled inside a CUDA graph")
+        raise NotBenchmarkedError("it is compiled inside a CUDA graph")
     return chosen[0], clock
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from mirage_py.dynamo.race import whole_clock
-from mirage_py.dynamo.race.whole_clock import Contestant, times_on_gpu
+from mirage_py.dynamo.whole_graph import timer
+from mirage_py.dynamo.whole_graph.timer import CompiledGraph, times_on_gpu
 from mirage_py.errors import LostGpuError
 
 
@@ -29,7 +29,7 @@ class Gpu:
 
         return call
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         self.left = 1
         self.now_us += 1000.0
 
@@ -70,35 +70,35 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         found.graphs.append(Graph(found, run))
         return found.graphs[-1], None
 
-    monkeypatch.setattr(whole_clock, "_event", lambda: Event(found))
-    monkeypatch.setattr(whole_clock, "captured", captured)
+    monkeypatch.setattr(timer, "_event", lambda: Event(found))
+    monkeypatch.setattr(timer, "captured", captured)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     return found
 
 
 def test_steps_count_and_what_puts_them_back_does_not(gpu: Gpu):
-    contestants = {
-        "ours": Contestant(gpu.step(90.0), is_captured=False),
-        "torch": Contestant(gpu.step(100.0), is_captured=False),
+    candidates = {
+        "ours": CompiledGraph(gpu.step(90.0), is_captured=False),
+        "torch": CompiledGraph(gpu.step(100.0), is_captured=False),
     }
-    found = times_on_gpu(contestants, gpu.put_back)
+    found = times_on_gpu(candidates, gpu.restore)
     assert found == {"ours": pytest.approx(90.0), "torch": pytest.approx(100.0)}
     assert gpu.graphs == []
 
 
 def test_what_is_captured_for_the_user_is_captured_here_and_given_back(gpu: Gpu):
-    contestants = {
-        "ours": Contestant(gpu.step(90.0), is_captured=False),
-        "torch": Contestant(gpu.step(100.0), is_captured=True),
+    candidates = {
+        "ours": CompiledGraph(gpu.step(90.0), is_captured=False),
+        "torch": CompiledGraph(gpu.step(100.0), is_captured=True),
     }
-    found = times_on_gpu(contestants, gpu.put_back)
+    found = times_on_gpu(candidates, gpu.restore)
     assert found == {"ours": pytest.approx(90.0), "torch": pytest.approx(50.0)}
     assert [g.is_reset for g in gpu.graphs] == [True]
 
 
 def test_a_graph_that_cannot_be_captured_is_called(gpu: Gpu, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(whole_clock, "captured", lambda _: (None, RuntimeError("it waits")))
-    found = times_on_gpu({"ours": Contestant(gpu.step(90.0), is_captured=True)}, gpu.put_back)
+    monkeypatch.setattr(timer, "captured", lambda _: (None, RuntimeError("it waits")))
+    found = times_on_gpu({"ours": CompiledGraph(gpu.step(90.0), is_captured=True)}, gpu.restore)
     assert found == {"ours": pytest.approx(90.0)}
 
 
@@ -106,11 +106,11 @@ def test_who_fails_is_out_of_the_race(gpu: Gpu):
     def fails() -> None:
         raise ValueError("not today")
 
-    contestants = {
-        "ours": Contestant(fails, is_captured=False),
-        "torch": Contestant(gpu.step(100.0), is_captured=False),
+    candidates = {
+        "ours": CompiledGraph(fails, is_captured=False),
+        "torch": CompiledGraph(gpu.step(100.0), is_captured=False),
     }
-    found = times_on_gpu(contestants, gpu.put_back)
+    found = times_on_gpu(candidates, gpu.restore)
     assert found == {"ours": float("inf"), "torch": pytest.approx(100.0)}
 
 
@@ -122,13 +122,13 @@ def test_without_memory_there_is_no_race(gpu: Gpu, monkeypatch: pytest.MonkeyPat
         raise full
 
     if where == "capture":
-        monkeypatch.setattr(whole_clock, "captured", lambda _: (None, full))
-    contestants = {
-        "ours": Contestant(gpu.step(1.0), is_captured=False),
-        "torch": Contestant(fails if where == "call" else gpu.step(1.0), is_captured=True),
+        monkeypatch.setattr(timer, "captured", lambda _: (None, full))
+    candidates = {
+        "ours": CompiledGraph(gpu.step(1.0), is_captured=False),
+        "torch": CompiledGraph(fails if where == "call" else gpu.step(1.0), is_captured=True),
     }
     with pytest.raises(torch.OutOfMemoryError):
-        times_on_gpu(contestants, gpu.put_back)
+        times_on_gpu(candidates, gpu.restore)
 
 
 def test_who_breaks_the_gpu_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPatch):
@@ -142,13 +142,13 @@ def test_who_breaks_the_gpu_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPatch):
     def require_gpu(launched: str, error: Exception) -> None:
         raise LostGpuError(str(error), launched=launched)
 
-    monkeypatch.setattr(whole_clock, "require_gpu", require_gpu)
-    contestants = {
-        "torch": Contestant(gpu.step(1.0), is_captured=False),
-        "ours": Contestant(breaks, is_captured=False),
+    monkeypatch.setattr(timer, "require_gpu", require_gpu)
+    candidates = {
+        "torch": CompiledGraph(gpu.step(1.0), is_captured=False),
+        "ours": CompiledGraph(breaks, is_captured=False),
     }
     with pytest.raises(LostGpuError) as caught:
-        times_on_gpu(contestants, gpu.put_back)
+        times_on_gpu(candidates, gpu.restore)
     assert caught.value.launched == "ours"
 
 
@@ -160,6 +160,6 @@ def test_long_steps_are_called_seldom(gpu: Gpu):
         counted.append(1)
         step()
 
-    times_on_gpu({"ours": Contestant(call, is_captured=False)}, gpu.put_back)
+    times_on_gpu({"ours": CompiledGraph(call, is_captured=False)}, gpu.restore)
     # Twice in each round, one of them off the clock.
-    assert len(counted) == whole_clock._WARM_UPS + 2 + 2 * whole_clock._ROUNDS
+    assert len(counted) == timer._WARM_UPS + 2 + 2 * timer._ROUNDS

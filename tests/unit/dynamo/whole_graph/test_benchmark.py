@@ -19,12 +19,23 @@ import torch.nn.functional as F
 from torch._subclasses import FakeTensorMode
 
 from mirage_py.dynamo.compile import inductor_graphs
-from mirage_py.dynamo.race import whole_race
-from mirage_py.dynamo.race.race_inputs import KeptInputs, UnracedError, real_inputs, written_inputs
-from mirage_py.dynamo.race.uncaptured import Uncaptured
-from mirage_py.dynamo.race.verdicts import OURS, TORCH, Verdict, keep_verdict, known_verdict
-from mirage_py.dynamo.race.whole_clock import Contestant
 from mirage_py.dynamo.serve.fallback import eager_rest
+from mirage_py.dynamo.whole_graph import benchmark
+from mirage_py.dynamo.whole_graph.real_inputs import (
+    NotBenchmarkedError,
+    SavedInputs,
+    real_inputs,
+    written_inputs,
+)
+from mirage_py.dynamo.whole_graph.timer import CompiledGraph
+from mirage_py.dynamo.whole_graph.uncaptured import Uncaptured
+from mirage_py.dynamo.whole_graph.verdicts import (
+    OURS,
+    TORCH,
+    Verdict,
+    cache_verdict,
+    cached_verdict,
+)
 from mirage_py.errors import LostGpuError
 from mirage_py.frontend.warnings import MirageWarning
 
@@ -32,21 +43,21 @@ Lines = Callable[[str], list[str]]
 
 
 class Clock:
-    """Calls each contestant a few times and says what it was told to."""
+    """Calls each candidate a few times and says what it was told to."""
 
     def __init__(self) -> None:
         self.times = {OURS: 100.0, TORCH: 200.0}
-        self.races = 0
+        self.runs = 0
         self.before: Callable[[], None] = lambda: None
 
     def __call__(
-        self, contestants: Mapping[str, Contestant], put_back: Callable[[], None]
+        self, candidates: Mapping[str, CompiledGraph], restore: Callable[[], None]
     ) -> dict[str, float]:
-        self.races += 1
-        for contestant in contestants.values():
+        self.runs += 1
+        for candidate in candidates.values():
             for _ in range(3):
-                put_back()
-                contestant.call()
+                restore()
+                candidate.call()
         self.before()
         return dict(self.times)
 
@@ -54,7 +65,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Clock:
     found = Clock()
-    monkeypatch.setattr(whole_race, "clock_for", lambda _: found)
+    monkeypatch.setattr(benchmark, "clock_for", lambda _: found)
     monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
     return found
 
@@ -103,7 +114,7 @@ def step_inputs() -> tuple[torch.Tensor, ...]:
     return torch.randn(5, 64), torch.randn(64, 64), torch.randn(3, 64), torch.tensor([2])
 
 
-def raced(compiled: Any, fn: Any, **options: Any) -> Any:
+def benchmarked(compiled: Any, fn: Any, **options: Any) -> Any:
     return compiled(fn, **({"rest": "inductor", "whole_graph": "race"} | options))
 
 
@@ -123,14 +134,14 @@ def test_the_faster_one_is_used(
 ):
     clock.times = {OURS: ours, TORCH: theirs}
     x, w = torch.randn(5, 64), torch.randn(64, 64)
-    fast = raced(compiled, plain)
+    fast = benchmarked(compiled, plain)
     with torch.no_grad():
         fast(x, w)
         torch.testing.assert_close(fast(x, w), plain(x, w))
-    assert clock.races == 1
+    assert clock.runs == 1
     assert by_torch[-1] == f"{winner} ran"
     (line,) = lines("whole graph:")
-    assert f"by torch.compile {theirs:.1f} us (raced)" in line
+    assert f"by torch.compile {theirs:.1f} us (benchmarked)" in line
 
 
 def test_inputs_are_what_they_were(compiled: Any, clock: Clock, by_torch: list[str]):
@@ -140,9 +151,9 @@ def test_inputs_are_what_they_were(compiled: Any, clock: Clock, by_torch: list[s
     before: list[list[torch.Tensor]] = []
     clock.before = lambda: before.append([])
     with torch.no_grad():
-        got = raced(compiled, step)(*mine)
+        got = benchmarked(compiled, step)(*mine)
         want = step(*theirs)
-    assert clock.races == 1
+    assert clock.runs == 1
     torch.testing.assert_close(got, want)
     for one, other in zip(mine, theirs, strict=True):
         torch.testing.assert_close(one, other)
@@ -154,9 +165,9 @@ def test_overlapping_memory_is_put_back_bit_by_bit():
     whole[0, 0] = float("nan")
     parts = whole[1:4].t(), whole[:3, ::2], whole[0].expand(4, 8), whole[:0]
     bits = whole.view(torch.int32).clone()
-    kept = KeptInputs(parts)
+    kept = SavedInputs(parts)
     whole[:4].zero_()
-    kept.put_back()
+    kept.restore()
     assert torch.equal(whole.view(torch.int32), bits)
 
 
@@ -169,10 +180,10 @@ def test_random_numbers_are_those_of_no_race(compiled: Any, clock: Clock, by_tor
     with torch.no_grad():
         for whole_graph in ("trust", "race"):
             torch._dynamo.reset()
-            fast = raced(compiled, noisy, whole_graph=whole_graph)
+            fast = benchmarked(compiled, noisy, whole_graph=whole_graph)
             torch.manual_seed(3)
             found.append((fast(x, w), torch.get_rng_state()))
-    assert clock.races == 1
+    assert clock.runs == 1
     assert torch.equal(found[0][0], found[1][0])
     assert torch.equal(found[0][1], found[1][1])
 
@@ -184,36 +195,38 @@ def test_the_next_start_times_nothing(
     clock.times[winner] = 1.0
     x, w = torch.randn(5, 64), torch.randn(64, 64)
     with torch.no_grad():
-        raced(compiled, plain)(x, w)
+        benchmarked(compiled, plain)(x, w)
         torch._dynamo.reset()
         del by_torch[:]
-        raced(compiled, plain)(x, w)
-    assert clock.races == 1
+        benchmarked(compiled, plain)(x, w)
+    assert clock.runs == 1
     # The winner alone is compiled.
     assert by_torch == (["ours ran"] if winner == OURS else ["compiled by torch", "torch ran"])
-    assert len(lines("(raced before)")) == 1
+    assert len(lines("(benchmarked before)")) == 1
 
 
-def test_other_options_and_sizes_are_other_races(compiled: Any, clock: Clock, by_torch: list[str]):
+def test_other_options_and_sizes_are_other_runs(compiled: Any, clock: Clock, by_torch: list[str]):
     w = torch.randn(64, 64)
     with torch.no_grad():
         for rows, options in ((5, {}), (6, {}), (5, {"min_gain": 0.01}), (5, {"cache": False})):
             torch._dynamo.reset()
-            raced(compiled, plain, **options)(torch.randn(rows, 64), w)
-        assert clock.races == 4
+            benchmarked(compiled, plain, **options)(torch.randn(rows, 64), w)
+        assert clock.runs == 4
         torch._dynamo.reset()
-        raced(compiled, plain)(torch.randn(5, 64), w)
-    assert clock.races == 4
+        benchmarked(compiled, plain)(torch.randn(5, 64), w)
+    assert clock.runs == 4
 
 
-def test_symbols_are_raced_at_the_sizes_at_hand(compiled: Any, clock: Clock, by_torch: list[str]):
+def test_symbols_are_benchmarked_at_the_sizes_at_hand(
+    compiled: Any, clock: Clock, by_torch: list[str]
+):
     w = torch.randn(64, 64)
-    fast = raced(compiled, plain, dynamic=True)
+    fast = benchmarked(compiled, plain, dynamic=True)
     with torch.no_grad():
         for rows in (5, 7, 9):
             x = torch.randn(rows, 64)
             torch.testing.assert_close(fast(x, w), plain(x, w))
-    assert clock.races == 1
+    assert clock.runs == 1
 
 
 def test_a_module_that_holds_its_parameters(compiled: Any, clock: Clock, by_torch: list[str]):
@@ -232,24 +245,26 @@ def test_a_module_that_holds_its_parameters(compiled: Any, clock: Clock, by_torc
     mine, theirs = Layer(), Layer()
     theirs.load_state_dict(mine.state_dict())
     x = torch.randn(5, 64)
-    fast = raced(compiled, mine)
+    fast = benchmarked(compiled, mine)
     with torch.no_grad():
         for _ in range(2):
             torch.testing.assert_close(fast(x), theirs(x))
     torch.testing.assert_close(mine.cache, theirs.cache)
-    assert clock.races == 1
+    assert clock.runs == 1
 
 
-def test_training_is_not_raced(compiled: Any, clock: Clock, by_torch: list[str], lines: Lines):
+def test_training_is_not_benchmarked(
+    compiled: Any, clock: Clock, by_torch: list[str], lines: Lines
+):
     x, w = torch.randn(5, 64, requires_grad=True), torch.randn(64, 64)
-    raced(compiled, plain)(x, w).sum().backward()
+    benchmarked(compiled, plain)(x, w).sum().backward()
     assert x.grad is not None
-    assert clock.races == 0
+    assert clock.runs == 0
     assert "compiled by torch" not in by_torch
 
 
 @pytest.mark.parametrize(
-    ("options", "races"),
+    ("options", "runs"),
     [
         ({"whole_graph": "trust", "effort": "full"}, 0),
         ({"whole_graph": "auto", "effort": "none"}, 0),
@@ -257,19 +272,19 @@ def test_training_is_not_raced(compiled: Any, clock: Clock, by_torch: list[str],
         ({"whole_graph": "auto", "effort": "full"}, 1),
     ],
 )
-def test_who_measures_regions_races_the_whole(
-    compiled: Any, clock: Clock, by_torch: list[str], options: Any, races: int
+def test_who_measures_regions_benchmarks_the_whole(
+    compiled: Any, clock: Clock, by_torch: list[str], options: Any, runs: int
 ):
     with torch.no_grad():
-        raced(compiled, plain, **options)(torch.randn(5, 64), torch.randn(64, 64))
-    assert clock.races == races
+        benchmarked(compiled, plain, **options)(torch.randn(5, 64), torch.randn(64, 64))
+    assert clock.runs == runs
 
 
 @pytest.mark.parametrize(
     ("raised", "said"),
     [
-        (torch.OutOfMemoryError("no room"), "not raced: there is no memory for it"),
-        (RuntimeError("a bad day"), "not raced: RuntimeError: a bad day"),
+        (torch.OutOfMemoryError("no room"), "not benchmarked: there is no memory for it"),
+        (RuntimeError("a bad day"), "not benchmarked: RuntimeError: a bad day"),
     ],
 )
 def test_what_goes_wrong_in_a_race_leaves_ours(
@@ -282,7 +297,7 @@ def test_what_goes_wrong_in_a_race_leaves_ours(
     mine = step_inputs()
     theirs = [t.clone() for t in mine]
     with torch.no_grad():
-        torch.testing.assert_close(raced(compiled, step)(*mine), step(*theirs))
+        torch.testing.assert_close(benchmarked(compiled, step)(*mine), step(*theirs))
     torch.testing.assert_close(mine[2], theirs[2])
     assert by_torch[-1] == "ours ran"
     assert len(lines(said)) == 1
@@ -301,9 +316,9 @@ def test_who_breaks_the_gpu_is_left_to_torch_at_the_next_start(
             pytest.warns(MirageWarning, match="^ours broke"),
             pytest.raises(Exception, match="ours"),
         ):
-            raced(compiled, plain)(x, w)
+            benchmarked(compiled, plain)(x, w)
         torch._dynamo.reset()
-        raced(compiled, plain)(x, w)
+        benchmarked(compiled, plain)(x, w)
     assert by_torch[-1] == "torch ran"
     assert len(lines("with regions it broke the GPU context: illegal")) == 1
 
@@ -313,13 +328,13 @@ def test_a_cpu_has_no_clock(
     compiled: Any, by_torch: list[str], lines: Lines, whole_graph: str, said: int
 ):
     with torch.no_grad():
-        fast = raced(compiled, plain, whole_graph=whole_graph, effort="full")
+        fast = benchmarked(compiled, plain, whole_graph=whole_graph, effort="full")
         fast(torch.randn(5, 64), torch.randn(64, 64))
-    assert len(lines("not raced: nothing is timed on a CPU")) == said
+    assert len(lines("not benchmarked: nothing is timed on a CPU")) == said
     assert by_torch == ["ours ran"]
 
 
-def test_inputs_that_cannot_be_raced_on():
+def test_inputs_that_cannot_be_benchmarked_on():
     with FakeTensorMode():
         fake = torch.randn(3)
     for value, said in (
@@ -327,7 +342,7 @@ def test_inputs_that_cannot_be_raced_on():
         (torch.randn(3).to_sparse(), "no plain tensor"),
         (object(), "is a object"),
     ):
-        with pytest.raises(UnracedError, match=said):
+        with pytest.raises(NotBenchmarkedError, match=said):
             real_inputs([value])
     assert real_inputs([3, None, 0.5]) == [3, None, 0.5]
 
@@ -348,7 +363,7 @@ def test_what_cannot_be_put_back_is_not_written_to():
     assert written_inputs([x, p, x], metadata(writes, facts(), facts()), nothing) == [x]
     # What the model holds comes first.
     assert written_inputs([p, x], metadata(facts(), facts(), facts(), writes), linear) == [x]
-    with pytest.raises(UnracedError, match="the model holds"):
+    with pytest.raises(NotBenchmarkedError, match="the model holds"):
         written_inputs([x], metadata(facts(), writes, facts()), linear)
     for values, said, words in (
         ([p], metadata(facts(mutates_data=True)), "parameters"),
@@ -358,16 +373,16 @@ def test_what_cannot_be_put_back_is_not_written_to():
         ([x], None, "not known"),
         ([x], metadata(facts(), tokens=("print",)), "not known"),
     ):
-        with pytest.raises(UnracedError, match=words):
+        with pytest.raises(NotBenchmarkedError, match=words):
             written_inputs(values, said, nothing)
 
 
-def test_a_graph_that_waits_for_others_is_not_raced():
+def test_a_graph_that_waits_for_others_is_not_benchmarked():
     graph = torch.fx.Graph()
     waits = torch.ops._c10d_functional.wait_tensor.default
     graph.output((graph.call_function(waits, (graph.placeholder("x"),)),))
     module = torch.fx.GraphModule(torch.nn.Module(), graph)
-    assert "waits for other processes" in whole_race._why_unfit(module)
+    assert "waits for other processes" in benchmark._why_not_benchmarked(module)
 
 
 def test_a_way_past_cuda_graphs():
@@ -394,9 +409,9 @@ def test_a_way_past_cuda_graphs():
 
 
 def test_a_verdict_that_cannot_be_read_is_none(clock: Clock, tmp_path: Path):
-    keep_verdict("0a", Verdict(TORCH, "both"))
-    assert known_verdict("0a") == Verdict(TORCH, "both")
+    cache_verdict("0a", Verdict(TORCH, "both"))
+    assert cached_verdict("0a") == Verdict(TORCH, "both")
     (path,) = (tmp_path / "verdicts").iterdir()
     for text in ("", "[]", "{}", json.dumps({"winner": "xla", "words": ""})):
         path.write_text(text)
-        assert known_verdict("0a") is None
+        assert cached_verdict("0a") is None

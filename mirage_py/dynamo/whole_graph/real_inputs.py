@@ -11,21 +11,21 @@ from torch._subclasses import FakeTensor
 _PLAIN = (int, float, bool, str, type(None))
 
 
-class UnracedError(Exception):
-    """Why a graph cannot be raced, in words."""
+class NotBenchmarkedError(Exception):
+    """The reason why a graph cannot be benchmarked."""
 
 
-class KeptInputs:
+class SavedInputs:
     """The bytes of some tensors, as they were: other tensors may share them, or overlap."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self._memory = [_memory(t) for t in tensors]
-        self._kept = [m.clone() for m in self._memory]
+        self._saved = [m.clone() for m in self._memory]
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Make the tensors what they were, bit by bit."""
-        for memory, kept in zip(self._memory, self._kept, strict=True):
-            memory.copy_(kept)
+        for memory, saved in zip(self._memory, self._saved, strict=True):
+            memory.copy_(saved)
 
 
 class RandomStates:
@@ -36,7 +36,7 @@ class RandomStates:
         self._on_cpu = torch.get_rng_state()
         self._on_gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """As if no number had been drawn."""
         torch.set_rng_state(self._on_cpu)
         if self._on_gpu is not None:
@@ -46,7 +46,7 @@ class RandomStates:
 def real_inputs(inputs: Sequence[Any]) -> list[Any]:
     """What the compiled graph will be called with: of symbols their values at hand.
 
-    Raises UnracedError where an input has no data, or is of no plain kind.
+    Raises NotBenchmarkedError where an input has no data, or is of no plain kind.
     """
     return [_real(x) for x in inputs]
 
@@ -57,23 +57,23 @@ def written_inputs(
     """Those that the graph writes to; ``metadata`` is what AOTAutograd found out about its inputs
     (``TracingContext.fw_metadata``), before which it has put the tensors that ``module`` holds.
 
-    Raises UnracedError where they cannot be put back: parameters, of which there is no copy, and
-    inputs whose shape or memory changes.
+    Raises NotBenchmarkedError where they cannot be put back: parameters, of which there is no copy,
+    and inputs whose shape or memory changes.
     """
     held = [*module.parameters(), *module.buffers()]
     facts = getattr(metadata, "input_info", ())
     # AOTAutograd counts tensors that share memory, and are written to, as one.
     if len(facts) != len(held) + len(inputs) or metadata.tokens:
-        raise UnracedError("it is not known what it writes to")
+        raise NotBenchmarkedError("it is not known what it writes to")
     if any(fact.mutates_data or fact.mutates_metadata for fact in facts[: len(held)]):
-        raise UnracedError("it writes to what the model holds")
+        raise NotBenchmarkedError("it writes to what the model holds")
     facts = facts[len(held) :]
     written = []
     for value, fact in zip(inputs, facts, strict=True):
         if fact.mutates_metadata or fact.mutation_inductor_storage_resize:
-            raise UnracedError("it changes the shape or the memory of an input")
+            raise NotBenchmarkedError("it changes the shape or the memory of an input")
         if fact.mutates_data and isinstance(value, torch.nn.Parameter):
-            raise UnracedError("it writes to parameters")
+            raise NotBenchmarkedError("it writes to parameters")
         if fact.mutates_data:
             written.append(value)
     return written
@@ -81,22 +81,22 @@ def written_inputs(
 
 def _real(value: Any) -> Any:
     if isinstance(value, FakeTensor):
-        raise UnracedError("its inputs have no data")
+        raise NotBenchmarkedError("its inputs have no data")
     if isinstance(value, torch.Tensor):
         plain = type(value) in (torch.Tensor, torch.nn.Parameter)
         if not plain or value.layout is not torch.strided:
-            raise UnracedError("an input is no plain tensor")
+            raise NotBenchmarkedError("an input is no plain tensor")
         # Inductor's kernels take memory for aligned, which its CUDA graphs see to and a call past
         # them does not.
         if value.untyped_storage().data_ptr() % 16:
-            raise UnracedError("the memory of an input is not aligned")
+            raise NotBenchmarkedError("the memory of an input is not aligned")
         return value
     if isinstance(value, _PLAIN):
         return value
     hint = getattr(getattr(value, "node", None), "hint", None)
     if isinstance(hint, (int, float)):
         return hint
-    raise UnracedError(f"an input is a {type(value).__name__}")
+    raise NotBenchmarkedError(f"an input is a {type(value).__name__}")
 
 
 def _memory(tensor: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,7 @@ from mirage_py.runtime.base.private_folder import private_folder
 from mirage_py.runtime.store.cache import toolchain
 
 OURS, TORCH = "ours", "torch"
-# Options that change nothing of what is raced.
+# Options that change nothing of what is benchmarked.
 _ASIDE = ("whole_graph", "cache")
 
 
@@ -57,7 +57,7 @@ def verdict_key(
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def known_verdict(key: str) -> Verdict | None:
+def cached_verdict(key: str) -> Verdict | None:
     """What was found before; None where nothing is, or nothing that can be read."""
     try:
         read = json.loads(_path(key).read_text(encoding="utf-8"))
@@ -67,7 +67,7 @@ def known_verdict(key: str) -> Verdict | None:
     return found if found.winner in (OURS, TORCH) else None
 
 
-def keep_verdict(key: str, verdict: Verdict) -> None:
+def cache_verdict(key: str, verdict: Verdict) -> None:
     """Remember a verdict; not where the cache cannot be written."""
     with contextlib.suppress(OSError):
         write_text(_path(key), json.dumps(asdict(verdict)) + "\n")

@@ -19,7 +19,7 @@ from mirage_py.runtime.base.gpu_context import require_gpu
 from mirage_py.runtime.timing.capture import captured
 
 _ROUNDS, _FEWEST_ROUNDS = 15, 5
-# Timed calls of a contestant in a round, if they are short; one before them is not timed, so that
+# Timed calls of a candidate in a round, if they are short; one before them is not timed, so that
 # the GPU has work when the clock starts.
 _CALLS = 8
 _SHARE_S = 0.02
@@ -29,21 +29,21 @@ _WARM_UPS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
+class CompiledGraph:
     """A compiled graph with its inputs; ``is_captured``: the user gets CUDA graphs of it."""
 
     call: Callable[[], object]
     is_captured: bool
 
 
-# From contestants by name, and what puts their inputs back, to microseconds a call.
-Clock = Callable[[Mapping[str, Contestant], Callable[[], None]], dict[str, float]]
+# From candidates by name, and what puts their inputs back, to microseconds a call.
+Clock = Callable[[Mapping[str, CompiledGraph], Callable[[], None]], dict[str, float]]
 
 
 def times_on_gpu(
-    contestants: Mapping[str, Contestant], put_back: Callable[[], None]
+    candidates: Mapping[str, CompiledGraph], restore: Callable[[], None]
 ) -> dict[str, float]:
-    """Medians in microseconds over interleaved rounds; infinite where a contestant does not run.
+    """Medians in microseconds over interleaved rounds; infinite where a candidate does not run.
 
     Raises torch's OutOfMemoryError, and LostGpuError, which names who broke the GPU context.
     """
@@ -51,49 +51,49 @@ def times_on_gpu(
     graphs: list[torch.cuda.CUDAGraph] = []
     failed: dict[str, float] = {}
     try:
-        for name, contestant in contestants.items():
+        for name, candidate in candidates.items():
             try:
-                runs[name] = _ready(contestant, put_back, graphs)
+                runs[name] = _ready(candidate, restore, graphs)
             except torch.OutOfMemoryError:
                 raise
-            # It is out of the race, whatever it raises.
+            # It is dropped, whatever it raises.
             except Exception as error:  # noqa: BLE001
                 require_gpu(name, error)
                 failed[name] = float("inf")
-        return failed | _medians(runs, put_back)
+        return failed | _medians(runs, restore)
     finally:
         for graph in graphs:
             graph.reset()
 
 
 def _ready(
-    contestant: Contestant, put_back: Callable[[], None], graphs: list[torch.cuda.CUDAGraph]
+    candidate: CompiledGraph, restore: Callable[[], None], graphs: list[torch.cuda.CUDAGraph]
 ) -> Callable[[], object]:
     """What is timed; ``graphs`` gets the CUDA graph that was captured for it."""
     # Kernels are loaded and tuned at the first call.
     for _ in range(_WARM_UPS):
-        put_back()
-        contestant.call()
+        restore()
+        candidate.call()
     torch.cuda.synchronize()
-    if not contestant.is_captured:
-        return contestant.call
-    graph, error = captured(contestant.call)
+    if not candidate.is_captured:
+        return candidate.call
+    graph, error = captured(candidate.call)
     if isinstance(error, torch.OutOfMemoryError):
         raise error
     if graph is None:
-        return contestant.call
+        return candidate.call
     graphs.append(graph)
     return graph.replay
 
 
 def _medians(
-    runs: Mapping[str, Callable[[], object]], put_back: Callable[[], None]
+    runs: Mapping[str, Callable[[], object]], restore: Callable[[], None]
 ) -> dict[str, float]:
     begin = time.monotonic()
     # How long a call takes is found out by the first one, of which more are made then.
     slowest_us = 0.0
     for name, run in runs.items():
-        slowest_us = max(slowest_us, *_round(name, run, put_back, 1))
+        slowest_us = max(slowest_us, *_round(name, run, restore, 1))
     calls = max(1, min(_CALLS, int(_SHARE_S * 1e6 / max(slowest_us, 1.0))))
     samples: dict[str, list[float]] = {name: [] for name in runs}
     order = list(runs)
@@ -101,21 +101,21 @@ def _medians(
         if number >= _FEWEST_ROUNDS and time.monotonic() - begin > _SECONDS:
             break
         for name in order:
-            samples[name] += _round(name, runs[name], put_back, calls)
+            samples[name] += _round(name, runs[name], restore, calls)
         order.reverse()
     return {name: statistics.median(found) for name, found in samples.items()}
 
 
 def _round(
-    name: str, run: Callable[[], object], put_back: Callable[[], None], calls: int
+    name: str, run: Callable[[], object], restore: Callable[[], None], calls: int
 ) -> list[float]:
     """Microseconds of each of the calls."""
     pairs = [(_event(), _event()) for _ in range(calls)]
     try:
-        put_back()
+        restore()
         run()
         for start, end in pairs:
-            put_back()
+            restore()
             start.record()
             run()
             end.record()
