@@ -8,6 +8,7 @@ from types import NoneType
 from mirage_py.errors import InputError
 
 _SHOWN_CHARACTERS = 80
+_LONGEST_PATH = 4096
 
 
 def shown(value: object) -> str:
@@ -43,8 +44,14 @@ def path_of(name: str, value: object) -> Path:
     path = Path(value)  # type: ignore[arg-type]
     why = unusable(path)
     if why:
-        raise InputError(f"'{name}' is {shown(str(value))}", why=why, repair="pass another path")
+        raise InputError(f"'{name}' is {_path_text(path)}", why=why, repair="pass another path")
     return path
+
+
+def _path_text(path: Path) -> str:
+    """All of a path that a system may have; of a longer one its beginning."""
+    text = repr(str(path))
+    return text if len(text) <= _LONGEST_PATH else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
 def unusable(path: Path) -> str:

@@ -1,10 +1,9 @@
 """The calibration of the cost model: constants fitted to measured plans, and how well it ranks
 them.
 
-    python -m benchmarks.calibration.calibrate                        # report, with the constants
-    as they are python -m benchmarks.calibration.calibrate --fit                  # fit, report
-    before and after, print them python -m benchmarks.calibration.calibrate --gather RECORD.jsonl.gz
-    ...   # take in what a suite measured
+    python -m benchmarks.calibration.calibrate          # report, with the constants as they are
+    python -m benchmarks.calibration.calibrate --fit    # fit, report before and after, print them
+    python -m benchmarks.calibration.calibrate --gather RECORD.jsonl.gz ...   # take in a suite's
 
 Of a fit each third workload is held out: its plans have no part in it. Only plans are there that
 some version of the model ranked high enough to be measured, so figures say how well it orders

@@ -2,8 +2,7 @@
 
     python -m benchmarks.checks.differential -o OUT.json                # on the GPU
     python -m benchmarks.checks.differential --interpret [--full]       # on the CPU
-    python -m benchmarks.checks.differential --dry-run                  # compile for sm_90, run
-    nothing
+    python -m benchmarks.checks.differential --dry-run    # compile for sm_90, run nothing
 
 Errors are given in parts of what rounding explains
 (mirage_py.verify.numerical_check.numerical_check): what is above 1 is wrong. On the GPU each kernel

@@ -1,10 +1,9 @@
 """Models of transformers through torch.compile with this backend, on padded and packed batches.
 
-    python -m benchmarks.whole_models.padded_models                  # on the CPU: regions as their
-    programs python -m benchmarks.whole_models.padded_models --kernels llama  # on the CPU: regions
-    as Triton's kernels python -m benchmarks.whole_models.padded_models --device cuda    # on a GPU:
-    regions as kernels python -m benchmarks.whole_models.padded_models --device cuda --effort quick
-    gpt2  # where they are faster
+    python -m benchmarks.whole_models.padded_models     # on the CPU: regions as their programs
+    ... --kernels llama                                 # on the CPU: regions as Triton's kernels
+    ... --device cuda                                   # on a GPU: regions as kernels
+    ... --device cuda --effort quick gpt2               # where they are faster
 
 Ten decoders and encoders with random weights, as small as their configurations allow. Each gets
 sequences padded on the left and on the right, and several sequences packed into one row by their

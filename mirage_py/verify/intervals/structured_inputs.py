@@ -1,11 +1,11 @@
 """Structured inputs, which random ones never are: zeros, ties, small whole numbers, empty masks.
 
-Of random numbers no two are equal and none is 0, so that `>` and `>=`, or a guarded division and
-one without its guard, cannot be told apart on them. Each draw gives every input a style; in the
-first draws all inputs have the same one, and so are equal to each other, in the others each has its
-own. All numbers have few bits: what is computed from them is often exact, and ties stay ties. In
-every second of the others a comparison of the program is made a tie
-(mirage_py.verify.intervals.solved_ties).
+Of random numbers no two are equal and none is 0, so that `>` and `>=`, a guarded division and one
+without its guard, cannot be told apart on them. Each draw gives every input a style; in the first
+draws all inputs have the same one, and so are equal to each other, in the others each has its own.
+The style "levels" lifts whole lines above all limits of the program, or below. All numbers have few
+bits: what is computed from them is often exact, and ties stay ties. In every second of the others a
+comparison of the program is made a tie (mirage_py.verify.intervals.solved_ties).
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from mirage_py.verify.intervals.solved_ties import with_ties
 
 STYLES = (
     "zero", "one", "signs", "counts", "constants", "small", "distinct", "positive", "lines",
-    "near one",
+    "near one", "levels",
 )  # fmt: skip
 # Of the draws in which each input has its own style: with ties only, one maximum hides another.
 _DISTINCT_SHARE = 0.4
+# What is limited after a reduction is at its limit where all of its operand lies beyond it.
+_LEVEL_SHARE = 0.2
 
 # An index of a large dimension is met by few of the values of its range.
 _LABELS = 64
@@ -45,8 +47,8 @@ def structured_inputs(program: Program, draws: int, seed: int) -> dict[str, Inte
         shared = STYLES[number] if number < len(STYLES) else None
         for tensor in program.inputs:
             style = shared or str(draw.choice(STYLES))
-            if not shared and draw.random() < _DISTINCT_SHARE:
-                style = "distinct"
+            if not shared and (chance := draw.random()) < _DISTINCT_SHARE + _LEVEL_SHARE:
+                style = "distinct" if chance < _DISTINCT_SHARE else "levels"
             if tensor.name in ranges:
                 values = _labels(tensor, style, ranges[tensor.name], draw)
             elif tensor.dtype == BOOL:
@@ -101,6 +103,8 @@ def _numbers(tensor: Tensor, style: str, pool: FloatArray, draw: np.random.Gener
         values = draw.integers(1, 33, size=shape) / 16.0
     elif style == "lines":
         values = draw.integers(-4, 5, size=shape) / 4.0 * _lines(shape, draw)
+    elif style == "levels":
+        values = draw.integers(0, 9, size=shape) / 4.0 + _levels(shape, pool, draw)
     else:
         values = 1.0 + draw.integers(-2, 3, size=shape) * draw.choice(_NEAR)
     return values if tensor.dtype.is_float else np.rint(values)
@@ -127,6 +131,21 @@ def _labels(
     if style == "counts":
         return draw.integers(low - 1, min(high, low + _LABELS) + 1, size=tensor.shape).astype(float)
     return draw.integers(low, high + 2, size=tensor.shape).astype(np.float64)
+
+
+def _levels(shape: Sequence[int], pool: FloatArray, draw: np.random.Generator) -> FloatArray:
+    """Far above or below all numbers of the program, or near 0: whole lines of an axis, or all.
+
+    Of many random numbers some lie on each side of a limit, so that a limit of their minimum, or
+    below their maximum, would never be reached.
+    """
+    beyond = np.ceil(np.abs(pool).max()) + 1.0
+    along = [1] * len(shape)
+    axis = int(draw.integers(len(shape) + 1))
+    if axis < len(shape):
+        along[axis] = shape[axis]
+    levels = draw.permutation([beyond, 0.0, -beyond - 2.0])
+    return draw.permutation(np.resize(levels, int(np.prod(along)))).reshape(along)
 
 
 def _lines(shape: Sequence[int], draw: np.random.Generator) -> FloatArray:

@@ -74,7 +74,7 @@ def test_rings_say_what_they_are_and_how_they_ended():
 def _rules_of_the_search() -> list[str]:
     """The rules' names as they stand in the code, up to the first number in them."""
     found = []
-    for path in sorted(Path(next(iter(mirage_py.search.__path__))).glob("*.py")):
+    for path in sorted(Path(next(iter(mirage_py.search.__path__))).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and node.args:
                 called = getattr(node.func, "id", getattr(node.func, "attr", ""))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from mirage_py.codegen.triton.module import emit_triton
@@ -58,8 +60,9 @@ kernel fused {
 def test_sums_take_a_product_as_the_tensor_cores_take_it():
     plan = Plan(parse_ugraph(CENTRED), (LaunchOptions(4, (2,)),))
     (kernel,) = emit_triton(plan)
-    product = next(s for s in kernel.source.splitlines() if "[:, None] * w_tile" in s)
-    assert "f32" not in product
+    (product,) = re.findall(r"tl\.dot\(x_tile, (\w+),", kernel.source)
+    assert f"{product} = g_tile[:, None] * " in kernel.source  # in half precision, as g is
+    assert f" + {product}_f32\n" in kernel.source
 
 
 def test_an_offset_of_the_rows_cancels():
