@@ -30,7 +30,7 @@ def mirage_py(
     chosen = backend_options(mode, options)
     if chosen.on_cpu == "rest" and not _has_gpu_tensors(module, example_inputs):
         log.info("the graph has no tensor on a GPU: all of it is left to %s", chosen.rest)
-        return _left_to_rest(module, example_inputs, chosen)
+        return _left_to_fallback(module, example_inputs, chosen)
     return _compiled(module, example_inputs, chosen)
 
 
@@ -39,7 +39,7 @@ def _has_gpu_tensors(module: GraphModule, inputs: Sequence[Any]) -> bool:
     return any(isinstance(t, torch.Tensor) and t.device.type == "cuda" for t in tensors)
 
 
-def _left_to_rest(
+def _left_to_fallback(
     module: GraphModule, inputs: Sequence[Any], options: BackendOptions
 ) -> Callable[..., Any]:
     if options.rest == "eager":

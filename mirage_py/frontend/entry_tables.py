@@ -106,7 +106,7 @@ class EntryTables:
         what = error.what if isinstance(error, MirageError) else f"{type(error).__name__}: {error}"
         entry = Entry(signature, f"the function itself: {what}")
         self._entries[key] = entry
-        message = f"{self._name}({signature}) runs as it is: {error}"
+        message = f"{self._name}({signature}) falls back to eager: {error}"
         warnings.warn(message, MirageWarning, stacklevel=refused_calls.callers_level())
         return entry
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from mirage_py.frontend.cached_kernels import Pinned, described
 from mirage_py.frontend.dynamic_axes import DynamicAxis
 from mirage_py.frontend.entries import Entry
-from mirage_py.frontend.kept_kernels import Pinned, described
 from mirage_py.frontend.refused_calls import check_servable
 from mirage_py.frontend.searches import (
     CallOptions,

@@ -72,7 +72,7 @@ class CallOptions:
 def default_optimizer(options: CallOptions) -> Optimizer:
     """What finds kernels; it says of each where it came from."""
     # Here and not above: the search is loaded when the first kernel is wanted.
-    from mirage_py.cache.known_results import is_known
+    from mirage_py.cache.cached_results import is_cached
     from mirage_py.pipeline.pipeline import Options, optimizer_for, question_of
 
     optimize = optimizer_for(
@@ -86,7 +86,7 @@ def default_optimizer(options: CallOptions) -> Optimizer:
     asked = Options(options.target, options.backend, options.effort, options.budget, options.seed)
 
     def prepare(program: Program, inputs: tuple[torch.Tensor, ...], fallback: Kernel) -> Kernel:
-        known = options.cache and is_known(question_of(program, asked))
+        known = options.cache and is_cached(question_of(program, asked))
         kernel: Kernel = optimize(program, inputs, fallback)
         if kernel is not fallback:
             kernel.source = "cached" if known else "searched"  # type: ignore[attr-defined]
@@ -111,9 +111,9 @@ def default_sized_optimizer(options: CallOptions) -> SizedOptimizer:
 
 def cached_report(program: Program, options: CallOptions) -> Mapping[str, Any]:
     """The report of a program's result, if the cache has it; empty otherwise."""
-    from mirage_py.cache.known_results import known_artifact
+    from mirage_py.cache.cached_results import cached_artifact
     from mirage_py.pipeline.pipeline import Options, question_of
 
     asked = Options(options.target, options.backend, options.effort, options.budget, options.seed)
-    held = known_artifact(question_of(program, asked)) if options.cache else None
+    held = cached_artifact(question_of(program, asked)) if options.cache else None
     return held.report if held is not None else {}

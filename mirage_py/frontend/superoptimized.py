@@ -18,10 +18,10 @@ import torch
 from torch.compiler import is_compiling
 
 from mirage_py.frontend import refused_calls
+from mirage_py.frontend.cached_kernels import explained, operands_of, save_entry
 from mirage_py.frontend.dynamic_axes import check_declared
 from mirage_py.frontend.entries import Entry
 from mirage_py.frontend.entry_tables import EntryTables, Found
-from mirage_py.frontend.kept_kernels import explained, operands_of, save_entry
 from mirage_py.frontend.preparation import Preparation
 from mirage_py.frontend.repeated_calls import ANOTHER, RepeatedCalls, repeat_of
 from mirage_py.frontend.searches import CallOptions, Optimizer, SizedOptimizer

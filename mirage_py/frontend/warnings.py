@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class MirageWarning(UserWarning):
-    """A function runs as it is, and why."""
+    """A fallback to eager, and its reason."""

@@ -44,7 +44,7 @@ from mirage_py.ugraph.text.printing import format_program, format_ugraph
 from mirage_py.verify.shifts.shift_free import remove_free_shifts
 
 if TYPE_CHECKING:
-    from mirage_py.cache.known_results import Question
+    from mirage_py.cache.cached_results import Question
 
 _DEFAULT_TARGET = "h200"
 _TRIALS = 4
@@ -317,7 +317,7 @@ def resolve_target(name: str) -> tuple[Target, bool]:
 
 def question_of(program: Program, options: Options, limits: SearchLimits | None = None) -> Question:
     """What the cache is asked for before ``optimize`` is called with the same arguments."""
-    from mirage_py.cache.known_results import Question
+    from mirage_py.cache.cached_results import Question
 
     chosen, on_gpu = resolve_target(options.target)
     return Question(
@@ -363,12 +363,12 @@ def optimizer_for(
         program: Program, example_inputs: Sequence[Any], fallback: Callable[..., Any]
     ) -> Callable[..., Any]:
         del example_inputs  # shapes, types and strides are the program's
-        from mirage_py.cache.known_results import keep, known_artifact
+        from mirage_py.cache.cached_results import cached_artifact, keep
         from mirage_py.runtime.launch.launch import PlanRunner
 
         question = question_of(program, options)
         with_cache = cache and not Settings.from_env().no_cache
-        known = known_artifact(question) if with_cache else None
+        known = cached_artifact(question) if with_cache else None
         plan: Plan | None
         if known is not None:
             plan = known.plan

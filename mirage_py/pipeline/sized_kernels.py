@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mirage_py.cache.known_results import Question, trusted_entry
+from mirage_py.cache.cached_results import Question, trusted_entry
 from mirage_py.errors import UnsupportedError
 from mirage_py.pipeline.pipeline import Options, optimize, question_of
 from mirage_py.pipeline.selection.backends import AUTO

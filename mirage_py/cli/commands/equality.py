@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mirage_py.cli.commands.proof_verdict import ProofVerdict, proof_verdict
-from mirage_py.cli.format.function_format import function_words
+from mirage_py.cli.format.function_format import format_functions
 from mirage_py.cli.input.subject import Subject
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.masks import lower_masks
@@ -65,7 +65,7 @@ def compare(
     worst = next((v for v in verdicts if not v.equal), verdicts[-1])
     functions = tuple((s.name, _function_use(s, seed)) for s in (a, b))
     # Once, where the two use them alike.
-    said = dict.fromkeys(line for _, use in functions for line in function_words(use.document()))
+    said = dict.fromkeys(line for _, use in functions for line in format_functions(use.document()))
     lines = [line for v in verdicts for line in v.lines]
     skipped = tuple(dict.fromkeys(s for v in verdicts for s in v.skipped))
     if worst.equal and skipped:
@@ -121,7 +121,7 @@ def _at_real_sizes(subject: Subject, ugraph: UGraph, tested: FieldEvidence, seed
     name = subject.name
     if found.equal:
         tiles = "its own tiles" if instance == ugraph else "some tiles"
-        line = f"at its real sizes and {tiles}: equal in {_blocks_words(found)}"
+        line = f"at its real sizes and {tiles}: equal in {_format_blocks(found)}"
         skipped = (f"{name}: {found.skipped}",) if found.skipped else ()
         return Verdict(
             True, tested.trials, found.samples, tested.primes, "", None, (line,),
@@ -140,7 +140,7 @@ def _at_real_sizes(subject: Subject, ugraph: UGraph, tested: FieldEvidence, seed
     return Verdict(False, tested.trials, found.samples, tested.primes, reason, difference, lines)
 
 
-def _blocks_words(found: SampleEvidence) -> str:
+def _format_blocks(found: SampleEvidence) -> str:
     pieces = f", and in {found.pieces} pieces by conditions" if found.pieces else ""
     return f"{found.samples} samples of blocks{pieces}"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mirage_py.axioms.proof.prove import prove
 from mirage_py.axioms.proof.steps import read_proof
 from mirage_py.cli.format.derivation_format import proof_summary, replayed, starting_points
-from mirage_py.cli.format.reach_format import is_certificate, reach_words
+from mirage_py.cli.format.reach_format import format_reach, is_certificate
 from mirage_py.cli.input.subject import Subject
 from mirage_py.ugraph.ir.ugraph import UGraph
 
@@ -37,7 +37,7 @@ def proof_verdict(subject: Subject, ugraph: UGraph) -> ProofVerdict:
         proof = read_proof(subject.proof)
         line = f"the stored derivation of {subject.name} does not hold: {fault}"
         if not fault:
-            reach = reach_words(subject.proof)
+            reach = format_reach(subject.proof)
             summary = proof_summary(proof, start)
             line = f"the stored derivation of {subject.name} holds, {reach}: {summary}"
         return ProofVerdict(
@@ -47,7 +47,7 @@ def proof_verdict(subject: Subject, ugraph: UGraph) -> ProofVerdict:
     for start, program in starting_points(subject.program, ugraph):
         found = prove(program, ugraph)
         if found is not None:
-            reach = reach_words(found.document())
+            reach = format_reach(found.document())
             summary = proof_summary(found, start)
             line = f"the laws prove the µGraph of {subject.name} {reach}: {summary}"
             return ProofVerdict(

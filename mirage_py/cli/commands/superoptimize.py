@@ -122,7 +122,7 @@ def superoptimize(
         folder = output or Path(f"{source.program.name}.mirage")
         check_output(folder)
         # After the input was found right: this import takes longer than reading it.
-        from mirage_py.cache.known_results import keep, known_result
+        from mirage_py.cache.cached_results import cached_result, keep
         from mirage_py.cli.input.search_limits import read_limits
         from mirage_py.pipeline import pipeline
         from mirage_py.settings import Settings
@@ -131,7 +131,7 @@ def superoptimize(
         options = pipeline.Options(target.lower(), backend, effort, budget, seed)
         with_cache = not (no_cache or Settings.from_env().no_cache)
         question = pipeline.question_of(source.program, options, bounds)
-        result = known_result(question) if with_cache else None
+        result = cached_result(question) if with_cache else None
         if result is not None:
             result = _under_name(result, source.program.name)
         if result is None:

@@ -15,11 +15,16 @@ from mirage_py.cli.explain.diagnosis import (
     unverified_families,
 )
 from mirage_py.cli.explain.funnel import Row, funnel, rings
-from mirage_py.cli.format.derivation_format import derivation_words, proof_summary, replayed
-from mirage_py.cli.format.evidence_format import evidence_words
-from mirage_py.cli.format.kernel_format import UGraphWords, count_text, plan_words, ugraph_words
-from mirage_py.cli.format.reach_format import is_certificate, reach_words
-from mirage_py.cli.format.roofline_format import roofline_words
+from mirage_py.cli.format.derivation_format import format_derivation, proof_summary, replayed
+from mirage_py.cli.format.evidence_format import format_evidence
+from mirage_py.cli.format.kernel_format import (
+    UGraphDescription,
+    count_text,
+    describe_plan,
+    describe_ugraph,
+)
+from mirage_py.cli.format.reach_format import format_reach, is_certificate
+from mirage_py.cli.format.roofline_format import format_roofline
 from mirage_py.errors import FormatError
 from mirage_py.targets import target as target_named
 from mirage_py.ugraph.text.tiles_text import tiles_of
@@ -60,7 +65,7 @@ class Explanation:
 
     subject: str
     headline: str
-    winner: UGraphWords | None = None
+    winner: UGraphDescription | None = None
     evidence: tuple[str, ...] = ()
     derivation: tuple[str, ...] = ()
     proof: Mapping[str, Any] | None = None
@@ -102,14 +107,14 @@ def of_artifact(subject: str, artifact: Artifact) -> Explanation:
     return Explanation(
         subject=subject,
         headline=_headline(report, original=artifact.plan is None),
-        winner=plan_words(artifact.plan) if artifact.plan else None,
-        evidence=evidence_words(report["verification"], _proof_sentence(artifact, proof)),
-        derivation=derivation_words(proof) if proof else (),
+        winner=describe_plan(artifact.plan) if artifact.plan else None,
+        evidence=format_evidence(report["verification"], _proof_sentence(artifact, proof)),
+        derivation=format_derivation(proof) if proof else (),
         proof=proof,
         seconds=search["seconds"],
         funnel=funnel(search, report["candidates"]),
         rings=tuple(rings(search)),
-        roofline=tuple(roofline_words(report, artifact.program, target)),
+        roofline=tuple(format_roofline(report, artifact.program, target)),
         next_best=tuple(_next_best(report, original=artifact.plan is None)),
         dropped=_dropped(report["candidates"]),
         diagnoses=(_diagnoses if found_nothing else _cuts)(search),
@@ -127,7 +132,7 @@ def _proof_sentence(artifact: Artifact, proof: Mapping[str, Any] | None) -> str:
         return f"The stored derivation does not hold: {fault}."
     summary = proof_summary(read_proof(proof), start)
     return (
-        f"The laws prove it for all values, and {reach_words(proof)}: {summary}; a checker of its "
+        f"The laws prove it for all values, and {format_reach(proof)}: {summary}; a checker of its "
         "own has just replayed this."
     )
 
@@ -146,11 +151,11 @@ def of_search(subject: str, ranking: Ranking) -> Explanation:
     return Explanation(
         subject=subject,
         headline=f"{name}: {found}, by a search without measurements",
-        winner=plan_words(best.plan) if best else None,
+        winner=describe_plan(best.plan) if best else None,
         seconds=search["seconds"],
         funnel=funnel(search, ()),
         rings=tuple(rings(search)),
-        roofline=tuple(roofline_words(report, ranking.program, ranking.target)),
+        roofline=tuple(format_roofline(report, ranking.program, ranking.target)),
         best_by_kind=tuple(_best_by_kind(ranking)),
         diagnoses=_cuts(search) if best else diagnose(search, _lost(ranking)),
     )
@@ -160,7 +165,7 @@ def of_ugraph(subject: str, ugraph: UGraph) -> Explanation:
     """A µGraph alone: what its kernels do."""
     headline = f"{ugraph.program.name}: a µGraph without a report"
     note = "`mirage-py verify` checks a µGraph against its program"
-    return Explanation(subject, headline, ugraph_words(ugraph), notes=(note,))
+    return Explanation(subject, headline, describe_ugraph(ugraph), notes=(note,))
 
 
 def _headline(report: Mapping[str, Any], *, original: bool) -> str:

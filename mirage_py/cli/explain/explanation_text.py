@@ -10,7 +10,7 @@ import click
 from mirage_py.cli.explain.diagnosis import Diagnosis
 from mirage_py.cli.explain.explanation import Dropped, Explanation, Tried
 from mirage_py.cli.explain.funnel import Row
-from mirage_py.cli.format.kernel_format import KernelWords, UGraphWords
+from mirage_py.cli.format.kernel_format import KernelDescription, UGraphDescription
 
 _WIDTH = 100
 _SOURCES = {"model": "predicted", "measured": "measured"}
@@ -61,7 +61,7 @@ def _derivation(lines: Sequence[str]) -> Iterator[str]:
         yield from _wrapped(line.lstrip(), indent, indent + 2)
 
 
-def _winner(winner: UGraphWords | None) -> Iterator[str]:
+def _winner(winner: UGraphDescription | None) -> Iterator[str]:
     if winner is None:
         return
     yield from _sentences(winner.summary)
@@ -69,7 +69,7 @@ def _winner(winner: UGraphWords | None) -> Iterator[str]:
         yield from _kernel(kernel)
 
 
-def _kernel(kernel: KernelWords) -> Iterator[str]:
+def _kernel(kernel: KernelDescription) -> Iterator[str]:
     yield from _wrapped(f"kernel {kernel.name}: {kernel.title}", 2, 4)
     for step in kernel.steps:
         reads = f", reads {', '.join(step.reads)}" if step.reads else ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mirage_py.cli.explain.funnel import kinds_text
 from mirage_py.cli.format.kernel_format import count_text
-from mirage_py.cli.format.reach_format import is_certificate, reach_words
+from mirage_py.cli.format.reach_format import format_reach, is_certificate
 from mirage_py.result import Evidence, Result, SearchSummary, Timing
 from mirage_py.search.tilings.kinds import describe
 from mirage_py.ugraph.text.text_form import format_ugraph
@@ -70,7 +70,7 @@ def _verification(evidence: Evidence) -> Iterator[tuple[str, str]]:
 
 def _proof(evidence: Evidence) -> str:
     if evidence.proof is not None and is_certificate(evidence.proof):
-        return f"proved {reach_words(evidence.proof)}"
+        return f"proved {format_reach(evidence.proof)}"
     return "proved by the laws" if evidence.proved else "not proved by the laws"
 
 

@@ -56,7 +56,7 @@ def proof_summary(proof: Proof, start: str) -> str:
     )
 
 
-def derivation_words(document: Mapping[str, Any]) -> tuple[str, ...]:
+def format_derivation(document: Mapping[str, Any]) -> tuple[str, ...]:
     """A stored derivation line by line; runs of steps that only reorder are counted.
 
     Raises FormatError for what is no derivation.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mirage_py.cli.format.function_format import function_words
+from mirage_py.cli.format.function_format import format_functions
 from mirage_py.cli.format.kernel_format import count_text
 from mirage_py.verify.numerical_check.check_strength import set_words, sets_text
 from mirage_py.verify.numerical_check.float_case import SetFinding
 
 
-def evidence_words(verification: Mapping[str, Any], proof: str) -> tuple[str, ...]:
+def format_evidence(verification: Mapping[str, Any], proof: str) -> tuple[str, ...]:
     """What was checked, from a report's part ``verification``; nothing is said that was not.
 
     ``proof`` is the sentence about the derivation.
@@ -28,7 +28,7 @@ def _sentences(evidence: Mapping[str, Any], proof: str) -> Iterator[str]:
         f"The µGraph and the program gave equal outputs in {trials} over finite fields, with "
         f"random inputs and sizes that leave tails (modulo {primes})."
     )
-    yield from function_words(evidence.get("functions"))
+    yield from format_functions(evidence.get("functions"))
     bound, reason = evidence["error_bound"], evidence["bound_reason"]
     if bound is None:
         yield f"No probability of error is stated: {reason}."
@@ -50,10 +50,10 @@ def _sentences(evidence: Mapping[str, Any], proof: str) -> Iterator[str]:
     for found in sets:
         if found.telling < found.elements:
             yield f"Of the set {set_words(found)}."
-    yield from map(_code_words, evidence.get("code", ()))
+    yield from map(_format_code, evidence.get("code", ()))
 
 
-def _code_words(code: Mapping[str, Any]) -> str:
+def _format_code(code: Mapping[str, Any]) -> str:
     """Of a kernel's compiled text."""
     name = code["kernel"]
     if not code["checked"]:

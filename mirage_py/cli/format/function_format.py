@@ -14,7 +14,7 @@ _STANDS_FOR = (
 )
 
 
-def function_words(functions: Mapping[str, Any] | None) -> tuple[str, ...]:
+def format_functions(functions: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Of the JSON form of a FunctionUse (mirage_py.verify.field_test.meanings); nothing of None."""
     if functions is None:
         return ()

@@ -26,7 +26,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelWords:
+class KernelDescription:
     """``title`` says how the work is shared out, ``remarks`` what is special about it."""
 
     name: str
@@ -36,29 +36,29 @@ class KernelWords:
 
 
 @dataclass(frozen=True, slots=True)
-class UGraphWords:
+class UGraphDescription:
     """``summary`` has a sentence on fusion and one for each tensor between the kernels."""
 
     summary: tuple[str, ...]
-    kernels: tuple[KernelWords, ...]
+    kernels: tuple[KernelDescription, ...]
 
 
-def plan_words(plan: Plan) -> UGraphWords:
+def describe_plan(plan: Plan) -> UGraphDescription:
     """Say what a plan does, launch options included."""
     return _words(plan.ugraph, plan.options)
 
 
-def ugraph_words(ugraph: UGraph) -> UGraphWords:
+def describe_ugraph(ugraph: UGraph) -> UGraphDescription:
     """Say what a µGraph does; of a family what is settled without tiles."""
     return _words(ugraph, [None] * len(ugraph.kernels))
 
 
-def _words(ugraph: UGraph, options: Sequence[LaunchOptions | None]) -> UGraphWords:
+def _words(ugraph: UGraph, options: Sequence[LaunchOptions | None]) -> UGraphDescription:
     kernels = tuple(
         _library(kernel) if isinstance(kernel, LibraryCall) else _block(ugraph, kernel, launch)
         for kernel, launch in zip(ugraph.kernels, options, strict=True)
     )
-    return UGraphWords((_fusion(ugraph), *_between(ugraph)), kernels)
+    return UGraphDescription((_fusion(ugraph), *_between(ugraph)), kernels)
 
 
 def size_text(number: int) -> str:
@@ -109,15 +109,15 @@ def _read(kernel: BlockGraph | LibraryCall) -> tuple[str, ...]:
     return tuple(n.access.tensor for n in kernel.nodes if n.op == "load")
 
 
-def _library(call: LibraryCall) -> KernelWords:
+def _library(call: LibraryCall) -> KernelDescription:
     title = f"a call of the vendor's library: {call.result} = {call.op}({', '.join(call.args)})"
-    return KernelWords(call.name, title, (), ())
+    return KernelDescription(call.name, title, (), ())
 
 
 # -- one kernel ----------------------------------------------------------------------------------
 
 
-def _block(ugraph: UGraph, block: BlockGraph, launch: LaunchOptions | None) -> KernelWords:
+def _block(ugraph: UGraph, block: BlockGraph, launch: LaunchOptions | None) -> KernelDescription:
     lines = statements(block, ugraph.scope)
     depths = iter(launch.num_stages if launch else ())
     steps = []
@@ -131,7 +131,7 @@ def _block(ugraph: UGraph, block: BlockGraph, launch: LaunchOptions | None) -> K
     remarks = (*_shift_remarks(block, lines), *_store_remarks(block))
     title = _grid(ugraph.program, block)
     title += f"; {count_text(launch.num_warps, 'warp')}" if launch else ""
-    return KernelWords(block.name, title, tuple(steps), remarks)
+    return KernelDescription(block.name, title, tuple(steps), remarks)
 
 
 def _grid(program: Program, block: BlockGraph) -> str:

@@ -11,7 +11,7 @@ def is_certificate(proof: Mapping[str, Any] | None) -> bool:
     return proof is not None and ("needs" in proof or "outputs" not in proof)
 
 
-def reach_words(proof: Mapping[str, Any]) -> str:
+def format_reach(proof: Mapping[str, Any]) -> str:
     """All sizes and tiles, or what they have to be like: needs are equations between them."""
     needs = proof["needs"]
     where = f" where {' and '.join(needs)}" if needs else ""

@@ -19,7 +19,7 @@ LIMITS = {
 }
 
 
-def roofline_words(report: Mapping[str, Any], program: Program, target: Target) -> Iterator[str]:
+def format_roofline(report: Mapping[str, Any], program: Program, target: Target) -> Iterator[str]:
     """Sentences from a report: the bound, what sets it, the gap and what limits the best plan."""
     search, best = report["search"], report["best"]
     floor_us = search["lower_bound_us"]

@@ -22,7 +22,7 @@ from mirage_py.dynamo.regions.region_graph import RegionGraph, region_graph
 from mirage_py.dynamo.regions.regions import Cut, Region, cut
 from mirage_py.dynamo.regions.writes import put_writes, take_writes
 from mirage_py.dynamo.serve.cuda_graphs import captured
-from mirage_py.dynamo.serve.fallback import BoxedCall, eager_rest
+from mirage_py.dynamo.serve.fallback import BoxedCall, eager_fallback
 from mirage_py.dynamo.serve.log import report
 from mirage_py.dynamo.serve.options import BackendOptions
 from mirage_py.dynamo.serve.region_call import Entry, RegionCall, Served, Server, layouts_of
@@ -68,7 +68,7 @@ class GraphCompiler:
             text = f"the {name} graph is left to eager: {type(error).__name__}: {error}"
             warnings.warn(text, MirageWarning, stacklevel=2)
             fused = module
-        run = eager_rest(fused)
+        run = eager_fallback(fused)
         if self.options.cuda_graphs:
             run = captured(name, run, fused, inputs)
         held = self.held()

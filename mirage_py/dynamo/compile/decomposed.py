@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from mirage_py.dynamo.serve.region_op import region_operator
 
 
-def taken_apart(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
+def decomposed_graph(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
     """The same graph in the operators that Inductor wants; calls of regions stay as they are.
 
     ``inputs`` are tensors without data, and symbols. Names and notes of the inputs are kept.

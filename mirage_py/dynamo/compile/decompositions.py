@@ -1,9 +1,9 @@
 """The decompositions that AOTAutograd applies before any other pass.
 
 What the front end has a handler for stays whole: silu, softmax, the norms, attention. What it
-lacks, but can say with others (gradients of activations and norms, ``addcmul`` ...), is taken apart
+lacks, but can say with others (gradients of activations and norms, ``addcmul`` ...), is decomposed
 by torch's own rules. Everything else stays whole too: whoever runs the rest knows best what to do
-with an embedding or a convolution, and Inductor takes its graphs apart by its own table anyway.
+with an embedding or a convolution, and Inductor decomposes its graphs by its own table anyway.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A graph of dynamo's compiled by Inductor, with calls of regions in it.
 
-torch's ``compile_fx`` does everything but two things. AOTAutograd takes apart only what the front
+torch's ``compile_fx`` does everything but two things. AOTAutograd decomposes only what the front
 end lacks (``decompositions.py``), and Inductor's passes over joint graphs are put off. So each
-graph, forward or backward, arrives with whole operators; it is cut, taken apart by Inductor's own
-table, gone over by those passes, and compiled. Inputs that lie still, writes to them, CUDA graphs
-and what a mode sets are torch's business, as always.
+graph, forward or backward, arrives with composite operators; it is cut, decomposed by Inductor's
+own table, gone over by those passes, and compiled. Inputs that lie still, writes to them, CUDA
+graphs and what a mode sets are torch's business, as always.
 
 If nothing is served, torch gets the graph of dynamo's as if this backend had not been there. So it
 does where a whole graph with regions loses against that (``benchmark.py``).
@@ -24,10 +24,10 @@ import torch
 from torch.fx import GraphModule
 
 from mirage_py.dynamo.compile.compiler import GraphCompiler
-from mirage_py.dynamo.compile.decomposed import settled, taken_apart
+from mirage_py.dynamo.compile.decomposed import decomposed_graph, settled
 from mirage_py.dynamo.compile.decompositions import decompositions
 from mirage_py.dynamo.regions.compared_values import keep_compared
-from mirage_py.dynamo.serve.fallback import eager_rest, inductor_settings, left_to_torch
+from mirage_py.dynamo.serve.fallback import eager_fallback, inductor_settings, left_to_torch
 from mirage_py.dynamo.whole_graph.benchmark import WholeGraphBenchmark
 from mirage_py.errors import LostGpuError
 from mirage_py.frontend.warnings import MirageWarning
@@ -136,8 +136,10 @@ class _Attempt:
             if self.may_begin_again:
                 raise
             # A backward graph at its first call. Its forward graph has been run already.
-            log.warning("Inductor does not take a backward graph, which runs as it is: %s", error)
-            return eager_rest(module)
+            log.warning(
+                "Inductor does not take a backward graph, which falls back to eager: %s", error
+            )
+            return eager_fallback(module)
 
     def _compiled_graph(
         self, module: GraphModule, inputs: Sequence[Any], asked: dict[str, Any]
@@ -160,8 +162,8 @@ class _Attempt:
             device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), None)
             # As compile_fx has it, which a backward graph at its first call is not inside of.
             with V.set_fake_mode(detect_fake_mode(inputs)), enable_python_dispatcher():
-                apart = taken_apart(fused, inputs)
-                graph = _recursive_joint_graph_passes(apart, input_device=device)
+                whole = decomposed_graph(fused, inputs)
+                graph = _recursive_joint_graph_passes(whole, input_device=device)
             graph.graph.output_node().meta.update(module.graph.output_node().meta)
             if "get_decomp_fn" in asked:  # since torch 2.12
                 asked = {**asked, "get_decomp_fn": select_decomp_table}

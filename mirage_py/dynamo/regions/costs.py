@@ -112,7 +112,7 @@ class Costs:
 
 def _half_inside(members: Sequence[Element]) -> dict[Node, bool]:
     """Whether what tensor cores multiply is behind each member, were they one region: casts to
-    float32 are left out of programs, as in the attention that torch takes apart.
+    float32 are left out of programs, as in the attention that torch decomposes.
     """
     found: dict[Node, bool] = {}
     for element in members:

@@ -2,7 +2,7 @@
 
 Where Inductor runs the rest, it captures too. Everything is optimised before the first call; the
 trees warm up, record and replay. A graph that cannot be captured (tensors on a CPU, inputs that are
-written to) runs as it is, and the log says why. ``torch.compiler.cudagraph_mark_step_begin()``
+written to) is not captured, and the log says why. ``torch.compiler.cudagraph_mark_step_begin()``
 separates iterations as with Inductor.
 """
 

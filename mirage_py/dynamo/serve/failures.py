@@ -14,25 +14,25 @@ from pathlib import Path
 
 import torch
 
-from mirage_py.cache.known_results import Question
+from mirage_py.cache.cached_results import Question
 from mirage_py.errors import LostGpuError
-from mirage_py.runtime.base.cached_text import keep_words, kept_words
+from mirage_py.runtime.base.cached_text import cache_text, cached_text
 
 _KIND = "failures"
 # What may go well at the next start: memory, disks, and candidates that are put away by then.
 _PASSING = (torch.OutOfMemoryError, MemoryError, OSError, LostGpuError)
 
 
-def known_failure(question: Question) -> str:
+def cached_failure(question: Question) -> str:
     """Why an optimisation has failed before; empty where it has not."""
-    words = kept_words(_KIND, _content(question))
+    words = cached_text(_KIND, _content(question))
     return "" if words is None else words or "it failed"
 
 
-def keep_failure(question: Question, error: Exception, words: str) -> None:
+def cache_failure(question: Question, error: Exception, words: str) -> None:
     """Remember why an optimisation failed; not what may pass, nor where there is no cache."""
     if not isinstance(error, _PASSING):
-        keep_words(_KIND, _content(question), words)
+        cache_text(_KIND, _content(question), words)
 
 
 def _content(question: Question) -> tuple[str, ...]:

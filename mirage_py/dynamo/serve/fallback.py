@@ -19,8 +19,8 @@ from mirage_py.errors import InputError
 BoxedCall = Callable[[list[Any]], Sequence[Any]]
 
 
-def eager_rest(module: GraphModule) -> BoxedCall:
-    """The graph as it is, operator by operator."""
+def eager_fallback(module: GraphModule) -> BoxedCall:
+    """The graph in eager PyTorch, operator by operator."""
     from torch._functorch._aot_autograd.utils import make_boxed_func
 
     module.recompile()

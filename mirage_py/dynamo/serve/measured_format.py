@@ -13,7 +13,7 @@ _REASONS, _LENGTH = 2, 100
 _FOLDERS = re.compile(r"(?<!\w)(?:/[\w.+@=-]+)+/(?=[\w.+@=-])")
 
 
-def measured_words(report: Mapping[str, Any]) -> str:
+def format_measured(report: Mapping[str, Any]) -> str:
     """The best of ours beside the fastest of what there was, how many plans were timed, why others
     were not; ``report`` is the document of a result (schema 1).
     """

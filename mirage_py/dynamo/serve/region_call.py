@@ -76,7 +76,7 @@ class RegionCall:
         except Exception as error:  # noqa: BLE001  the kernel is at fault, not the call
             self._broken = f"{type(error).__name__}: {error}"
             warnings.warn(
-                f"a region runs as it is, its kernel failed: {self._broken}",
+                f"a region falls back to eager, its kernel failed: {self._broken}",
                 MirageWarning,
                 stacklevel=2,
             )

@@ -10,7 +10,7 @@ from torch._subclasses import FakeTensorMode
 
 from mirage_py.dynamo.regions.region_program import RegionProgram
 from mirage_py.dynamo.serve.fallback import compiled_graph
-from mirage_py.dynamo.serve.measured_format import measured_words
+from mirage_py.dynamo.serve.measured_format import format_measured
 from mirage_py.dynamo.serve.options import BackendOptions
 from mirage_py.dynamo.serve.region_call import Kernel, Served, Server, why_failed
 from mirage_py.ugraph.ir.program import Tensor
@@ -26,8 +26,8 @@ def optimizing(options: BackendOptions) -> Server:
 
     def serve(region: RegionProgram, own: Kernel) -> Served:
         # Here and not above: the search is loaded when the first kernel is wanted.
-        from mirage_py.cache.known_results import keep, known_artifact
-        from mirage_py.dynamo.serve.failures import keep_failure, known_failure
+        from mirage_py.cache.cached_results import cached_artifact, keep
+        from mirage_py.dynamo.serve.failures import cache_failure, cached_failure
         from mirage_py.pipeline import pipeline
         from mirage_py.runtime.compile.compile_pool import keep_compile_workers
         from mirage_py.runtime.launch.launch import PlanRunner
@@ -38,10 +38,10 @@ def optimizing(options: BackendOptions) -> Server:
         )
         question = pipeline.question_of(region.program, asked)
         with_cache = options.cache and not Settings.from_env().no_cache
-        known = known_artifact(question) if with_cache else None
+        known = cached_artifact(question) if with_cache else None
         if known is not None:
             plan, report = known.plan, known.report
-        elif with_cache and (why := known_failure(question)):
+        elif with_cache and (why := cached_failure(question)):
             return Served(None, f"at an earlier start: {why}")
         else:
             if question.measured:
@@ -59,12 +59,12 @@ def optimizing(options: BackendOptions) -> Server:
                 )
             except Exception as error:
                 if with_cache:
-                    keep_failure(question, error, why_failed(error))
+                    cache_failure(question, error, why_failed(error))
                 raise
             plan, report = result.plan, result.document()
             if with_cache:
                 keep(question, result)
-        measured = measured_words(report)
+        measured = format_measured(report)
         if plan is None:
             return Served(None, f"nothing was found that is faster: {measured}")
         count = len(plan.ugraph.kernels)

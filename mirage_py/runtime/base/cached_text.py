@@ -12,13 +12,13 @@ from mirage_py.runtime.base.atomic import write_text
 from mirage_py.runtime.base.private_folder import private_folder
 
 
-def keep_words(kind: str, content: Sequence[str], words: str) -> None:
+def cache_text(kind: str, content: Sequence[str], words: str) -> None:
     """Remember ``words`` about ``content``; not where there is no cache."""
     with contextlib.suppress(OSError):
         write_text(_path(kind, content), words + "\n")
 
 
-def kept_words(kind: str, content: Sequence[str]) -> str | None:
+def cached_text(kind: str, content: Sequence[str]) -> str | None:
     """What was kept, which may be nothing but a file; None where nothing is."""
     try:
         return _path(kind, content).read_text(encoding="utf-8", errors="replace").strip()

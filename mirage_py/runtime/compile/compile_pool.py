@@ -13,7 +13,7 @@ from mirage_py.runtime.base.emission import EmittedKernel, emit_kernels
 from mirage_py.runtime.compile.compile import KernelSource
 from mirage_py.runtime.compile.compile_cuda import CudaSource
 from mirage_py.runtime.compile.compiled_facts import CompiledFacts
-from mirage_py.runtime.process.warm_workers import KEPT
+from mirage_py.runtime.process.warm_workers import WARM
 from mirage_py.runtime.process.worker_pool import (
     DEFAULT_MEMORY_BYTES,
     INTERRUPTED,
@@ -63,7 +63,7 @@ class CompilePool:
         self._count = workers or settings.workers
         self._timeout_s = timeout_s or settings.compile_timeout_s
         self._is_usual = memory_bytes == DEFAULT_MEMORY_BYTES
-        kept = KEPT.take(self._count) if self._is_usual else None
+        kept = WARM.take(self._count) if self._is_usual else None
         self._pool = kept or _workers(self._count, memory_bytes)
 
     def compile(
@@ -111,7 +111,7 @@ class CompilePool:
     def close(self) -> None:
         """Stop the workers, or leave them to the next pool if they are kept."""
         if self._is_usual:
-            KEPT.give(self._count, self._pool)
+            WARM.give(self._count, self._pool)
         else:
             self._pool.close()
 
@@ -192,7 +192,7 @@ def keep_compile_workers() -> None:
     none has been made for a minute.
     """
     count = Settings.from_env().workers
-    KEPT.keep(count, lambda: _workers(count, DEFAULT_MEMORY_BYTES))
+    WARM.keep(count, lambda: _workers(count, DEFAULT_MEMORY_BYTES))
 
 
 def _workers(count: int, memory_bytes: int) -> WorkerPool:

@@ -43,7 +43,7 @@ class ByShapes(Generic[T]):
         self._kept[key] = (thing, *self._kept.get(key, ())[: _MOST_ALIKE - 1])
 
 
-class KnownCalls:
+class CachedCalls:
     """A function of ``count`` tensors that remembers calls; threads may share it."""
 
     def __init__(self, count: int) -> None:

@@ -10,7 +10,7 @@ from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.runtime.base.emission import Step, emit_steps
 from mirage_py.runtime.base.poison import poison
 from mirage_py.runtime.launch.actions import Action, run_all, torch_action
-from mirage_py.runtime.launch.cached_calls import KnownCalls
+from mirage_py.runtime.launch.cached_calls import CachedCalls
 from mirage_py.runtime.launch.input_check import (
     ExpectedInput,
     check_detached,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class PlanRunner(KnownCalls):
+class PlanRunner(CachedCalls):
     """A plan as a function of torch tensors, in the order of ``program.inputs``.
 
     Returns one tensor, or a tuple for several outputs. The first call on a device compiles; so that

@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from mirage_py import __version__
-from mirage_py.runtime.base.cached_text import keep_words, kept_words
+from mirage_py.runtime.base.cached_text import cache_text, cached_text
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.text.json_form import dump_text
 
@@ -20,12 +20,12 @@ _KIND = "quarantine"
 
 def put_away(plan: Plan, words: str) -> None:
     """Remember that a plan is not to be launched, and why; not where there is no cache."""
-    keep_words(_KIND, _content(plan), words)
+    cache_text(_KIND, _content(plan), words)
 
 
 def why_not(plan: Plan) -> str:
     """Why a plan is not to be launched; empty where it may be."""
-    words = kept_words(_KIND, _content(plan))
+    words = cached_text(_KIND, _content(plan))
     if words is None:
         return ""
     return f"it is not launched: {words or 'it broke the GPU context of a process'}"

@@ -19,7 +19,7 @@ from mirage_py.runtime.process.worker_pool import WorkerPool
 IDLE_S = 60.0
 
 
-class KeptWorkers:
+class WarmWorkers:
     """At most one pool that nobody uses now. Safe to call from many threads."""
 
     def __init__(self) -> None:
@@ -96,4 +96,4 @@ def nothing(task: Mapping[str, Any]) -> None:
     del task
 
 
-KEPT = KeptWorkers()
+WARM = WarmWorkers()

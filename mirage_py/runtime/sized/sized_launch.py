@@ -13,7 +13,7 @@ from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.runtime.base.emission import Step, emit_steps
 from mirage_py.runtime.launch.actions import Action, run_all, torch_action
-from mirage_py.runtime.launch.cached_calls import KnownCalls
+from mirage_py.runtime.launch.cached_calls import CachedCalls
 from mirage_py.runtime.launch.input_check import (
     check_detached,
     check_device,
@@ -44,7 +44,7 @@ def runner_of(plan: Plan) -> PlanRunner | SizedRunner:
     return SizedRunner(plan) if run_time_dims(plan) else PlanRunner(plan)
 
 
-class SizedRunner(KnownCalls):
+class SizedRunner(CachedCalls):
     """A plan with run-time sizes as a function of torch tensors, in the order of
     ``program.inputs``.
 

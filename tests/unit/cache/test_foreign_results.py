@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from mirage_py.cache import foreign_results
+from mirage_py.cache.cached_results import trusted_entry
 from mirage_py.cache.foreign_results import NOTE, verified_here
-from mirage_py.cache.known_results import trusted_entry
 from mirage_py.cache.stored_result import stored_result
 from mirage_py.errors import MirageError
 from mirage_py.frontend.spec import parse

@@ -115,7 +115,7 @@ def test_unsupported_functions_run_as_they_are_with_one_warning(optimised, inter
     with pytest.warns(MirageWarning) as caught:
         torch.testing.assert_close(kernel(X), fn(X))
     message = str(caught[0].message)
-    assert "fn(x: f32[4, 6] on cpu) runs as it is" in message
+    assert "fn(x: f32[4, 6] on cpu) falls back to eager" in message
     assert "aten.sort" in message
     assert "why:" in message
     assert "try:" in message

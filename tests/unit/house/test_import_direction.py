@@ -65,7 +65,7 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
     "frontend/repeated_calls.py": ("runtime", "shapes"),
     "frontend/searches.py": ("pipeline", "cache", "shapes"),
     # What it found, kept; and what it serves many sizes with.
-    "frontend/kept_kernels.py": ("runtime",),
+    "frontend/cached_kernels.py": ("runtime",),
     "frontend/sized_calls.py": ("shapes",),
 }
 MAX_MODULES = 16

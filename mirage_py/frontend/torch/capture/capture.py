@@ -1,7 +1,7 @@
 """Runs a function through torch.export: what comes out is a functional ATen graph.
 
 Export runs without data (strict=False), so everything that Python decides is decided once.
-Operators that have a handler stay whole; torch's own decompositions take the others apart.
+Operators that have a handler stay whole; torch's own decompositions apply to the others.
 """
 
 from __future__ import annotations

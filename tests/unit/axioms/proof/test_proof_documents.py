@@ -9,7 +9,7 @@ from unit.axioms.proof.test_proof_attacks import AXES, LEAVES, X, Z, one_step
 from mirage_py.axioms.proof.goal import Claim, Goal
 from mirage_py.axioms.proof.steps import Derivation, Proof, read_proof
 from mirage_py.axioms.terms.term import Term, size, subterms
-from mirage_py.cli.format.derivation_format import derivation_words
+from mirage_py.cli.format.derivation_format import format_derivation
 from mirage_py.errors import FormatError
 
 
@@ -68,7 +68,7 @@ def test_a_step_that_cannot_be_shown_is_not_read(change: dict[str, object]):
     step |= {"before": 1, "after": 1}
     terms = [["leaf", "X"], ["neg", "", 0]]
     whole = {"terms": terms, "outputs": [{"output": "Y", "first": 1, "last": 1, "steps": [step]}]}
-    assert derivation_words(whole)
+    assert format_derivation(whole)
     step |= change
     with pytest.raises(FormatError, match="is no derivation"):
         read_proof(whole)

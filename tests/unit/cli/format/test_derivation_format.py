@@ -13,7 +13,7 @@ from mirage_py.axioms.proof.prove import prove
 from mirage_py.axioms.terms.term import Term, apply, const, leaf, reduce, size
 from mirage_py.cli.commands.equality import compare
 from mirage_py.cli.commands.proof_verdict import proof_verdict
-from mirage_py.cli.format.derivation_format import derivation_words, proof_summary, replayed
+from mirage_py.cli.format.derivation_format import format_derivation, proof_summary, replayed
 from mirage_py.cli.format.term_format import term_text
 from mirage_py.cli.input.subject import Subject
 from mirage_py.errors import FormatError
@@ -54,7 +54,7 @@ def test_terms_read_as_specs(term: Term, depth: int, text: str):
 
 
 def test_a_derivation(golden):
-    lines = derivation_words(stored("rms_norm_matmul_two_loops"))
+    lines = format_derivation(stored("rms_norm_matmul_two_loops"))
     golden.check("\n".join(lines) + "\n", "cli/derivation.txt")
 
 
@@ -63,13 +63,13 @@ def test_a_long_derivation_is_cut():
     (output,) = document["outputs"]
     steps = [s for s in output["steps"] if not s["law"].endswith(("commutes", "commute"))]
     output["steps"] = steps * 30
-    lines = derivation_words(document)
+    lines = format_derivation(document)
     assert len(lines) == 1 + 24 * 3 + 1
     assert lines[-1] == f"  and {30 * len(steps) - 24} more: --json has all of them"
 
 
 def test_equal_expressions_need_no_step():
-    assert derivation_words(stored("softmax")) == ("Y: the same expression",)
+    assert format_derivation(stored("softmax")) == ("Y: the same expression",)
     proof = prove(samples.ugraph("softmax").program, samples.ugraph("softmax"))
     assert proof is not None
     assert "without any step" in proof_summary(proof, "the program")

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 from naive import naive_plan
 
-from mirage_py.cli.format.function_format import function_words
+from mirage_py.cli.format.function_format import format_functions
 from mirage_py.frontend.spec import parse
 from mirage_py.verify.field_test.meanings import function_use
 
 
 def words(expression: str) -> tuple[str, ...]:
     program = parse(f"N = 24\nX[N] : f32\nY[n] = {expression}")
-    return function_words(function_use(program, naive_plan(program, {"n": 8}).ugraph).document())
+    return format_functions(function_use(program, naive_plan(program, {"n": 8}).ugraph).document())
 
 
 def test_a_report_that_does_not_know() -> None:
-    assert function_words(None) == ()
+    assert format_functions(None) == ()
 
 
 @pytest.mark.parametrize(

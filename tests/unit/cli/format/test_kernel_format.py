@@ -7,7 +7,7 @@ from dataclasses import replace
 import clusters
 import pytest
 
-from mirage_py.cli.format.kernel_format import count_text, plan_words, size_text, ugraph_words
+from mirage_py.cli.format.kernel_format import count_text, describe_plan, describe_ugraph, size_text
 from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
 from mirage_py.ugraph.ir.ugraph import LibraryCall, UGraph
 from mirage_py.ugraph.text.text_form import parse_ugraph
@@ -87,7 +87,7 @@ def split() -> UGraph:
 
 
 def test_two_kernels_and_what_goes_between_them(split: UGraph):
-    words = ugraph_words(split)
+    words = describe_ugraph(split)
     assert words.summary == (
         "2 kernels for the 1 operator of the program, with 1 tensor between them.",
         "P[4, 8] : f32 goes through memory (128 bytes): first writes it, last reads it.",
@@ -105,20 +105,20 @@ def test_two_kernels_and_what_goes_between_them(split: UGraph):
 
 def test_a_plan_says_warps_and_loads_in_flight(split: UGraph):
     plan = Plan(split, (LaunchOptions(4, (3,)), LaunchOptions(1)))
-    first, last = plan_words(plan).kernels
+    first, last = describe_plan(plan).kernels
     assert first.title.endswith("; 4 warps")
     assert first.steps[0].title == "loop over d: 4 iterations of 8, 3 in flight"
     assert last.title.endswith("; 1 warp")
 
 
 def test_a_family_says_what_is_settled():
-    (kernel,) = ugraph_words(parse_ugraph(ATTENTION)).kernels
+    (kernel,) = describe_ugraph(parse_ugraph(ATTENTION)).kernels
     assert kernel.title == "a grid over b"
     assert kernel.steps[0].title == "loop over s"
 
 
 def test_a_running_maximum_is_explained():
-    words = ugraph_words(parse_ugraph(ATTENTION))
+    words = describe_ugraph(parse_ugraph(ATTENTION))
     (fusion,) = words.summary
     assert fusion.startswith("1 kernel for the 5 operators of the program; nothing but inputs")
     (kernel,) = words.kernels
@@ -131,7 +131,7 @@ def test_a_running_maximum_is_explained():
 
 def test_a_library_call(split: UGraph):
     call = LibraryCall("product", "matmul", ("X", "W"), "P")
-    words = ugraph_words(replace(split, kernels=(call, split.kernels[1])))
+    words = describe_ugraph(replace(split, kernels=(call, split.kernels[1])))
     assert words.summary[1].endswith("product writes it, last reads it.")
     assert words.kernels[0].title == "a call of the vendor's library: P = matmul(X, W)"
     assert words.kernels[0].steps == ()
@@ -140,7 +140,9 @@ def test_a_library_call(split: UGraph):
 def test_blocks_that_add_to_one_tensor(split: UGraph):
     text = SPLIT.replace("store P[d_part, b] = %3", "store_add Y[b] = %3")
     ugraph = parse_ugraph(text)
-    (kernel,) = ugraph_words(replace(ugraph, kernels=ugraph.kernels[:1], intermediates=())).kernels
+    (kernel,) = describe_ugraph(
+        replace(ugraph, kernels=ugraph.kernels[:1], intermediates=())
+    ).kernels
     assert kernel.remarks == (
         "Y starts at zero, and all blocks along d_part add to it atomically.",
     )
@@ -160,6 +162,6 @@ def test_counts():
 
 
 def test_clusters_are_named():
-    (kernel,) = plan_words(clusters.cluster_attention()).kernels
+    (kernel,) = describe_plan(clusters.cluster_attention()).kernels
     begin = "32 blocks in clusters of 4 along s_part, each takes 16 of q"
     assert kernel.title.startswith(begin)

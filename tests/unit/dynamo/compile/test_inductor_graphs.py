@@ -118,7 +118,7 @@ def test_a_cache_is_written_in_place_beside_regions(compiled: Compiled, generate
     assert re.search(r"region\.default\(\[buf\d+, arg\d+_1\]", body)
 
 
-def test_operators_outside_regions_are_taken_apart_by_inductors_table(
+def test_operators_outside_regions_are_decomposed_by_inductors_table(
     compiled: Compiled, generated: Any
 ):
     def outside(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -194,7 +194,7 @@ def test_what_fails_in_a_cut_leaves_the_graph_to_torch(
     def fails(*_: Any) -> Any:
         raise RuntimeError("no way to take it apart")
 
-    monkeypatch.setattr(inductor_graphs, "taken_apart", fails)
+    monkeypatch.setattr(inductor_graphs, "decomposed_graph", fails)
     inputs = step_inputs()
     with pytest.warns(MirageWarning, match="left to Inductor: RuntimeError: no way"):
         mine = generated(compiled(step, rest="inductor"), *inputs)

@@ -114,7 +114,7 @@ def test_each_size_has_an_entry_made_once(traced: Trace):
     ]
 
 
-def test_beyond_max_sizes_it_runs_as_it_is(traced: Trace):
+def test_beyond_max_sizes_it_falls_back_to_eager(traced: Trace):
     call, made = growing(traced, max_sizes=2)
     takes_rows(call, 3, 5)
     with pytest.warns(MirageWarning, match="more than 2 sets of sizes"):

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch._subclasses import FakeTensorMode
 
 from mirage_py.dynamo.compile import inductor_graphs
-from mirage_py.dynamo.serve.fallback import eager_rest
+from mirage_py.dynamo.serve.fallback import eager_fallback
 from mirage_py.dynamo.whole_graph import benchmark
 from mirage_py.dynamo.whole_graph.real_inputs import (
     NotBenchmarkedError,
@@ -76,7 +76,7 @@ def by_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     said: list[str] = []
 
     def compile_inner(graph: Any, inputs: Any, **asked: Any) -> Any:
-        run = eager_rest(graph)
+        run = eager_fallback(graph)
 
         def boxed(values: list[Any]) -> Any:
             said.append("ours ran")

@@ -14,7 +14,7 @@ from several_kernels import over
 
 from benchmarks.checks.planted_code import Planted, planted
 from benchmarks.checks.planted_triton import OF_TRITON
-from mirage_py.cli.format.evidence_format import evidence_words
+from mirage_py.cli.format.evidence_format import format_evidence
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.code_check.check import CodeReport, Effort, check_plan, check_winner
 from mirage_py.runtime.code_check.events import OUTPUT, RACE, Fault, Tensor
@@ -90,15 +90,15 @@ def test_a_report_says_what_was_checked_of_the_winner() -> None:
     plan = Plan(over(parse(SPEC), KERNEL), (LaunchOptions(4, ()),))
     (found,) = check_winner(plan, 90)
     assert found.clean
-    (sentence,) = evidence_words(_verification(found), "")[-1:]
+    (sentence,) = format_evidence(_verification(found), "")[-1:]
     assert "its 8 blocks stay inside" in sentence
     (left,) = check_plan(plan, 90, Effort(events=3))
     assert "more than 3" in left.unsupported
-    assert "was not checked" in evidence_words(_verification(left), "")[-1]
+    assert "was not checked" in format_evidence(_verification(left), "")[-1]
     (cuda,) = check_winner(replace(plan, backend="cuda"), 90)
     assert "verify --code" in cuda.unsupported
     wrong = replace(found, faults=(Fault(RACE, 7, "two threads"),))
-    assert "has a fault: race, line 7" in evidence_words(_verification(wrong), "")[-1]
+    assert "has a fault: race, line 7" in format_evidence(_verification(wrong), "")[-1]
 
 
 def _verification(report: CodeReport) -> dict[str, object]:

@@ -10,7 +10,7 @@ from plans import two_kernel_plan
 from torch.autograd import forward_ad
 
 from mirage_py.errors import InputError
-from mirage_py.runtime.launch.cached_calls import ByShapes, KnownCalls
+from mirage_py.runtime.launch.cached_calls import ByShapes, CachedCalls
 from mirage_py.runtime.launch.input_check import ExpectedInput, check_detached
 from mirage_py.runtime.launch.repeated_launch import repeated
 from mirage_py.runtime.sized.sized_launch import SizedRunner
@@ -21,7 +21,7 @@ from mirage_py.ugraph.ir.program import Tensor
 CPU = torch.device("cpu")
 
 
-class Doubling(KnownCalls):
+class Doubling(CachedCalls):
     """Y = X + X of 4 by 6 numbers; counts the calls that are looked at."""
 
     def __init__(self) -> None:

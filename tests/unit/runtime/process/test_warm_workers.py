@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from mirage_py.runtime.process.warm_workers import KeptWorkers
+from mirage_py.runtime.process.warm_workers import WarmWorkers
 from mirage_py.runtime.process.worker_pool import WorkerPool
 
 
@@ -24,7 +24,7 @@ class Pool:
 
 
 def test_the_next_one_takes_what_was_given_back():
-    kept, pool = KeptWorkers(), Pool()
+    kept, pool = WarmWorkers(), Pool()
     kept.keep(3, lambda: pool)
     taken = kept.take(3)
     assert taken is pool
@@ -37,14 +37,14 @@ def test_the_next_one_takes_what_was_given_back():
 
 
 def test_without_keeping_a_pool_ends_with_its_use():
-    kept, pool = KeptWorkers(), Pool()
+    kept, pool = WarmWorkers(), Pool()
     kept.give(3, pool)
     assert pool.closed
     assert kept.take(3) is None
 
 
 def test_a_second_pool_beside_one_that_waits_ends():
-    kept, first, second = KeptWorkers(), Pool(), Pool()
+    kept, first, second = WarmWorkers(), Pool(), Pool()
     kept.keep(3, lambda: first)
     kept.give(3, second)
     assert second.closed
@@ -54,7 +54,7 @@ def test_a_second_pool_beside_one_that_waits_ends():
 
 
 def test_what_nobody_uses_for_a_while_ends():
-    kept, pool = KeptWorkers(), Pool()
+    kept, pool = WarmWorkers(), Pool()
     kept.keep(1, lambda: pool, idle_s=0.05)
     for _ in range(100):
         if pool.closed:
@@ -69,7 +69,7 @@ def test_what_nobody_uses_for_a_while_ends():
 
 
 def test_workers_have_started_when_they_are_taken():
-    kept = KeptWorkers()
+    kept = WarmWorkers()
     kept.keep(1, lambda: WorkerPool(1, timeout_s=30.0, imports=()))
     pool = kept.take(1)
     assert pool is not None

@@ -46,12 +46,12 @@ class Question:
         return cache_key(self.program, self.target, self.backend, settings)
 
 
-def is_known(question: Question) -> bool:
+def is_cached(question: Question) -> bool:
     """Whether the cache has an entry for a question, without reading it."""
     return ResultCache().folder(question.target, question.key).is_dir()
 
 
-def known_artifact(question: Question) -> Artifact | None:
+def cached_artifact(question: Question) -> Artifact | None:
     """What the cache holds for a question."""
     return trusted_entry(ResultCache(), question.program, question.target, question.key)
 
@@ -80,9 +80,9 @@ def trusted_entry(store: ResultCache, program: Program, target: str, key: str) -
     return found
 
 
-def known_result(question: Question) -> Result | None:
+def cached_result(question: Question) -> Result | None:
     """The result for a question that was asked before."""
-    held = known_artifact(question)
+    held = cached_artifact(question)
     return stored_result(question.program, held) if held is not None else None
 
 
