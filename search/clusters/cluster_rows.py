@@ -13,7 +13,7 @@ from dataclasses import replace
 from mirage_py.errors import ValidationError
 from mirage_py.search.extract.family import CLUSTER, ONE_KERNEL, Family
 from mirage_py.search.model.model_constants import constants_of
-from mirage_py.search.space.variants import nominal_parts
+from mirage_py.search.space.variants import nominal_splits
 from mirage_py.targets import H200
 from mirage_py.ugraph.checks.block_rules import check_block
 from mirage_py.ugraph.ir import index as ix
@@ -22,7 +22,7 @@ from mirage_py.ugraph.ir.node import STORES, Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
 from mirage_py.ugraph.operators import CONTRACT, REDUCE, operator
-from mirage_py.ugraph.rewrite.split_dim import part_dim, split_attr, split_dim
+from mirage_py.ugraph.rewrite.split_dim import outer_dim, split_attr, split_dim
 
 
 def shared_rows(family: Family) -> Iterator[Family]:
@@ -38,10 +38,10 @@ def shared_rows(family: Family) -> Iterator[Family]:
     program = family.ugraph.program
     stored = {d for node in block.nodes if node.op in STORES for d in node.dims}
     for dim in _reduced(block):
-        parts = nominal_parts(program.sizes[dim]) if dim in stored else None
-        if parts is None or part_dim(dim) in (*program.sizes, *program.tensors):
+        splits = nominal_splits(program.sizes[dim]) if dim in stored else None
+        if splits is None or outer_dim(dim) in (*program.sizes, *program.tensors):
             continue
-        split = split_dim(program, dim, parts)
+        split = split_dim(program, dim, splits)
         shared = _shared(block, split, dim)
         if shared is not None:
             cost_us = family.cost_us + constants_of(H200).cluster_us
@@ -56,7 +56,7 @@ def _reduced(block: BlockGraph) -> tuple[str, ...]:
 
 def _shared(block: BlockGraph, split: Program, dim: str) -> BlockGraph | None:
     """The kernel over the split program, its parts in a cluster; None where it breaks a rule."""
-    outer, order = part_dim(dim), split.dim_names
+    outer, order = outer_dim(dim), split.dim_names
     exprs = {dim: ix.dim(outer) * split.sizes[dim] + ix.dim(dim)}
     nodes: list[Node] = []
     place: dict[int, int] = {}

@@ -24,7 +24,7 @@ from mirage_py.ugraph.ir.node import STORES, Access, Node
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
 from mirage_py.ugraph.operators import STATE, operator
-from mirage_py.ugraph.rewrite.split_dim import part_dim
+from mirage_py.ugraph.rewrite.split_dim import outer_dim
 
 # What the first kernel stores, by tensor: the position of the value, and its indices.
 _Made = dict[str, tuple[int, Access]]
@@ -61,8 +61,8 @@ def in_a_cluster(ugraph: UGraph) -> UGraph | None:
     first, last = ugraph.kernels
     if not isinstance(first, BlockGraph) or not isinstance(last, BlockGraph):
         return None
-    parts = [part_dim(d) for d in split_dims(ugraph.program)]
-    shared = tuple(axis.dim for axis in first.grid if axis.dim in parts)
+    splits = [outer_dim(d) for d in split_dims(ugraph.program)]
+    shared = tuple(axis.dim for axis in first.grid if axis.dim in splits)
     made = _made(first, ugraph)
     if not shared or made is None or any(t.name not in made for t in ugraph.intermediates):
         return None
@@ -83,7 +83,7 @@ def in_a_cluster(ugraph: UGraph) -> UGraph | None:
     return UGraph(program, (block,))
 
 
-def apart(ugraph: UGraph) -> UGraph:
+def without_cluster(ugraph: UGraph) -> UGraph:
     """Two kernels for the one of ``in_a_cluster``, whose last section becomes the second one."""
     (block,) = ugraph.kernels
     assert isinstance(block, BlockGraph)
@@ -164,10 +164,10 @@ def _joined(
 
 
 def _between(
-    program: Program, number: int, node: Node, parts: tuple[str, ...]
+    program: Program, number: int, node: Node, splits: tuple[str, ...]
 ) -> tuple[Tensor, Access]:
     """A tensor for a value that goes from one kernel to the other, parts first."""
-    dims = (*(d for d in node.dims if d in parts), *(d for d in node.dims if d not in parts))
+    dims = (*(d for d in node.dims if d in splits), *(d for d in node.dims if d not in splits))
     name = f"part{number}"
     while name in program.tensors or name in program.sizes:
         name += "_"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from mirage_py.search.closure.closure import given_access
 from mirage_py.search.closure.hits import replay
-from mirage_py.search.enumerate.handover import Candidate, Handover, library_us
+from mirage_py.search.enumerate.candidates import Candidate, Candidates, library_us
 from mirage_py.search.enumerate.libraries import lies_as
 from mirage_py.search.extract.family import ATOMIC, LIBRARY, SPLIT, TWO_KERNELS, Family, Origin
 from mirage_py.search.extract.loops import Arrangement
@@ -59,9 +59,9 @@ class Assembler:
     the same way, and so is a second one for all it reads from.
     """
 
-    def __init__(self, variant: Variant, handover: Handover) -> None:
+    def __init__(self, variant: Variant, candidates: Candidates) -> None:
         self.variant = variant
-        self.handover = handover
+        self.candidates = candidates
         self._lowered: dict[Hashable, BlockGraph] = {}
 
     def families(
@@ -72,11 +72,11 @@ class Assembler:
         Without a second kernel the only candidate is the output. Where the second kernel only adds
         up parts, there is another family, in which the first one adds them atomically.
         """
-        parts = _Assembly(self, first, tuple(names), second)
-        family = parts.family()
+        assembly = _Assembly(self, first, tuple(names), second)
+        family = assembly.family()
         if family is not None:
             yield family
-        atomic = parts.atomic()
+        atomic = assembly.atomic()
         if atomic is not None:
             yield atomic
 
@@ -112,7 +112,7 @@ class _Assembly:
         self.lowered = assembler.lowered
         self.first = first
         self.second = second
-        self.read: list[Candidate] = [assembler.handover.candidates[n] for n in names]
+        self.read: list[Candidate] = [assembler.candidates.by_name[n] for n in names]
 
     def family(self) -> Family | None:
         """None where two readers want a stored value in two layouts."""
@@ -128,13 +128,13 @@ class _Assembly:
         renamed: dict[str, Access] = {}
         library: list[Tensor] = []
         for candidate in self.read:
-            if candidate.product is None:
+            if candidate.call is None:
                 renamed[candidate.name] = stores[candidate.value]
                 continue
             result = self._result(candidate, len(library))
-            left = candidate.product.left
+            left = candidate.call.left
             name = left.leaf.node.access.tensor if left.leaf else stores[left.value].tensor
-            right = candidate.product.right.leaf
+            right = candidate.call.right.leaf
             assert right is not None
             args = (name, right.node.access.tensor)
             kernels.append(LibraryCall(f"matmul{len(library)}", "matmul", args, result.name))
@@ -153,7 +153,7 @@ class _Assembly:
 
     def atomic(self) -> Family | None:
         """The first kernel alone, with additions to the outputs, where nothing else is left."""
-        if self.first is None or self.second is None or not self.variant.parts:
+        if self.first is None or self.second is None or not self.variant.splits:
             return None
         last, made = self.second.origin.derivation, self.first.origin.derivation
         if any(step.op in _UNSCALED for step in made.steps):
@@ -161,7 +161,7 @@ class _Assembly:
         stores: dict[int, Access] = {}
         for output, store in zip(last.outputs, output_stores(self.program), strict=True):
             total = last.steps[output]
-            if total.op != "sum" or total.attr != self.variant.parts:
+            if total.op != "sum" or total.attr != self.variant.splits:
                 return None
             term = last.steps[total.args[0]]
             if not isinstance(term.attr, Access):
@@ -184,20 +184,20 @@ class _Assembly:
         """The axes of each stored value."""
         layouts: dict[int, tuple[str, ...]] = {}
         for candidate in self.read:
-            if candidate.product is None:
+            if candidate.call is None:
                 continue
-            left = candidate.product.left
+            left = candidate.call.left
             if left.leaf is None:
-                dims = candidate.product.left_dims
+                dims = candidate.call.left_dims
                 if layouts.setdefault(left.value, dims) != dims:
                     return None
         for candidate in self.read:
-            if candidate.product is None:
+            if candidate.call is None:
                 # Parts first: what one block stores is then contiguous.
                 own = axes_as_read(
-                    self.program, [d for d in candidate.dims if d not in self.variant.parts]
+                    self.program, [d for d in candidate.dims if d not in self.variant.splits]
                 )
-                layouts.setdefault(candidate.value, (*self.variant.parts, *own))
+                layouts.setdefault(candidate.value, (*self.variant.splits, *own))
         return layouts
 
     def _homes(
@@ -209,8 +209,8 @@ class _Assembly:
         """
         stores: dict[int, Access] = {}
         tensors: list[Tensor] = []
-        stem = "part" if self.variant.parts else "mid"
-        operands = [c.product.left.value for c in self.read if c.product is not None]
+        stem = "part" if self.variant.splits else "mid"
+        operands = [c.call.left.value for c in self.read if c.call is not None]
         for value, dims in layouts.items():
             output = self._stored_output(value)
             if output is not None:
@@ -227,7 +227,7 @@ class _Assembly:
 
     def _stored_output(self, value: int) -> Access | None:
         """The output that the first kernel stores by storing this value."""
-        named = [c.name for c in self.read if c.product is None and c.value == value]
+        named = [c.name for c in self.read if c.call is None and c.value == value]
         for position, store in enumerate(output_stores(self.program)):
             if self._copied(position) in named:
                 return store
@@ -244,12 +244,12 @@ class _Assembly:
     def _result(self, candidate: Candidate, number: int) -> Tensor:
         if self.second is None:
             return self.program.outputs[0].tensor
-        assert candidate.product is not None
-        right = candidate.product.right.leaf
+        assert candidate.call is not None
+        right = candidate.call.right.leaf
         assert right is not None
         dtype = self.program.tensors[right.node.access.tensor].dtype
         # The library accumulates in f32: what is not a factor of another product stays that.
-        dtype = dtype if self._only_products_read(candidate.name) else F32
+        dtype = dtype if self._only_matmuls_read(candidate.name) else F32
         return self._tensor(f"product{number}", candidate.dims, dtype)
 
     def _tensor(self, name: str, dims: Sequence[str], dtype: DType) -> Tensor:
@@ -265,12 +265,12 @@ class _Assembly:
         """
         types = (t.dtype for t in self.program.inputs)
         inputs = tuple(dict.fromkeys(dtype for dtype in types if dtype.is_float))
-        if len(inputs) != 1 or self.variant.parts:
+        if len(inputs) != 1 or self.variant.splits:
             return F32
-        named = [c.name for c in self.read if c.product is None and c.value == value]
-        return inputs[0] if self._only_products_read(*named) else F32
+        named = [c.name for c in self.read if c.call is None and c.value == value]
+        return inputs[0] if self._only_matmuls_read(*named) else F32
 
-    def _only_products_read(self, *names: str) -> bool:
+    def _only_matmuls_read(self, *names: str) -> bool:
         """Whether the last kernel reads these candidates as factors of products only."""
         if self.second is None:
             return True
@@ -289,12 +289,12 @@ class _Assembly:
         return tuple(k.origin for k in (self.first, self.second) if k is not None)
 
     def _kind(self) -> str:
-        if any(c.product is not None for c in self.read):
+        if any(c.call is not None for c in self.read):
             return LIBRARY
-        return SPLIT if self.variant.parts else TWO_KERNELS
+        return SPLIT if self.variant.splits else TWO_KERNELS
 
     def _cost_us(self, kernels: int) -> float:
         made_us = sum(k.cost_us for k in (self.first, self.second) if k is not None)
-        calls = (c.product for c in self.read if c.product is not None)
+        calls = (c.call for c in self.read if c.call is not None)
         made_us += sum(library_us(self.program, call) for call in calls)
         return made_us + (kernels - 1) * H200.launch_us

@@ -1,9 +1,9 @@
 """µGraphs of two kernels, with library calls between them.
 
 The second kernel is closed over the inputs and all candidates that a first kernel could store for
-it (handover.py). Its derivations say which candidates they read; then the first kernel is extracted
-for exactly these. In a split variant the second kernel combines the partial results, and reads
-nothing that is split.
+it (candidates.py). Its derivations say which candidates they read; then the first kernel is
+extracted for exactly these. In a split variant the second kernel combines the partial results, and
+reads nothing that is split.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from mirage_py.search.closure.hits import hits, holds
 from mirage_py.search.closure.pool import Pool
 from mirage_py.search.clusters.clusters import clustered
 from mirage_py.search.enumerate.assemble import Assembler, First, Second, made_values
+from mirage_py.search.enumerate.candidates import Candidates, Producer, given_value, library_us
 from mirage_py.search.enumerate.draws import Draw
-from mirage_py.search.enumerate.handover import Handover, Maker, given_value, library_us
 from mirage_py.search.enumerate.libraries import lies_as
 from mirage_py.search.extract.extract import extract, stages_worth_a_search
 from mirage_py.search.extract.family import Family, Origin
@@ -30,7 +30,7 @@ from mirage_py.search.space.variants import Variant
 from mirage_py.ugraph.field import DivisionByZero
 from mirage_py.ugraph.ir.node import Access
 
-# First kernels kept for the same intermediates: other loops, or another way to them.
+# First kernels per set of intermediates: with other loops, or other derivations.
 _MAX_FIRSTS = 4
 
 
@@ -40,12 +40,12 @@ class TwoKernels:
     def __init__(self, draw: Draw) -> None:
         self.draw = draw
         self.task = draw.task
-        self.handover = Handover(draw)
-        self.assembler = Assembler(self.task.variant, self.handover)
+        self.candidates = Candidates(draw)
+        self.assembler = Assembler(self.task.variant, self.candidates)
         self._firsts: dict[tuple[int, ...], list[First]] = {}
         self._made: dict[tuple[First, int], dict[int, int]] = {}
         self._families_of: dict[Derivation, tuple[Family, ...]] = {}
-        self._made_us = {c.name: self._making_us(c.name) for c in self.handover.readable()}
+        self._made_us = {c.name: self._making_us(c.name) for c in self.candidates.readable()}
 
     @staticmethod
     def configurations(variant: Variant, limits: SearchLimits) -> Iterator[Configuration]:
@@ -53,16 +53,16 @@ class TwoKernels:
 
         In a split variant it reads nothing that is split, so there is nothing to loop over.
         """
-        whole = (variant.split, *variant.parts) if variant.split else ()
-        return configurations(variant.program, limits.max_loop_dims, whole=whole)
+        unsplit = (variant.split, *variant.splits) if variant.split else ()
+        return configurations(variant.program, limits.max_loop_dims, unsplit=unsplit)
 
     def explore(self, configuration: Configuration) -> None:
         """Every family with this second kernel goes to the outcome."""
-        readable = self.handover.readable()
+        readable = self.candidates.readable()
         if not readable:
             return
         given = [c.given for c in readable]
-        pool = self.draw.close(configuration, given, self.task.variant.parts)
+        pool = self.draw.close(configuration, given, self.task.variant.splits)
         for derivation in self._derivations(configuration, pool):
             if self.draw.stopped():
                 return
@@ -77,13 +77,13 @@ class TwoKernels:
         if len(self.draw.targets) > 1:
             return
         (end,) = output_stores(program)
-        for candidate in self.handover.candidates.values():
-            if candidate.product is None or candidate.value != self.draw.targets[0]:
+        for candidate in self.candidates.by_name.values():
+            if candidate.call is None or candidate.value != self.draw.targets[0]:
                 continue
             if not lies_as(program.tensors[end.tensor], end, candidate.dims):
                 continue
             names = (candidate.name,)
-            for first in self._firsts_for(self.handover.to_make(names)):
+            for first in self._firsts_for(self.candidates.to_make(names)):
                 if self.draw.stopped():
                     return
                 if not self._holds(first, names, None):
@@ -98,7 +98,7 @@ class TwoKernels:
 
     def _derivations(self, configuration: Configuration, pool: Pool) -> Iterator[Derivation]:
         task, outcome, found = self.task, self.draw.outcome, False
-        names = [c.name for c in self.handover.readable()]
+        names = [c.name for c in self.candidates.readable()]
         work = BlockWork(task.program, given_us=self._made_us)
         for roots in hits(task.program, pool, self.draw.targets):
             found = True
@@ -115,7 +115,7 @@ class TwoKernels:
     def _read(self, derivation: Derivation) -> tuple[str, ...]:
         """The candidates that a second kernel reads."""
         read = (s.attr.tensor for s in derivation.steps if isinstance(s.attr, Access))
-        return tuple(dict.fromkeys(t for t in read if t in self.handover.candidates))
+        return tuple(dict.fromkeys(t for t in read if t in self.candidates.by_name))
 
     # -- first kernels ----------------------------------------------------------------------------
 
@@ -132,13 +132,13 @@ class TwoKernels:
         return [*self._firsts[values]]
 
     def _groups_of_firsts(self, values: tuple[int, ...]) -> Iterator[list[First]]:
-        """What each maker adds to those before it: a kernel that loops over one dimension is found
-        again where loops over another one are allowed as well.
+        """The kernels of each producer that earlier ones lack: a kernel that loops over one
+        dimension is found again where loops over another one are allowed as well.
         """
         known: dict[tuple[Derivation, str], None] = {}
-        for maker in self.handover.makers_of(values):
+        for producer in self.candidates.producers_of(values):
             fresh: list[First] = []
-            for first in self._extract(maker, values):
+            for first in self._extract(producer, values):
                 key = (first.origin.derivation, first.arrangement.name)
                 if key not in known:
                     known[key] = None
@@ -147,39 +147,41 @@ class TwoKernels:
                 yield fresh
 
     def _making_us(self, name: str) -> float:
-        """What it costs to make a candidate and nothing else, for each block of the reader.
+        """The cost of computing only a candidate, for each block of the reader.
 
         A first kernel has its own number of blocks, so what one of them costs says little.
         """
         program = self.task.program
-        candidate = self.handover.candidates[name]
-        firsts = self._firsts_for(self.handover.to_make([name]))
+        candidate = self.candidates.by_name[name]
+        firsts = self._firsts_for(self.candidates.to_make([name]))
         costs = [f.cost_us * self._waves(shared_out(f.origin.derivation)) for f in firsts if f]
         made_us = min(costs, default=0.0)
-        if candidate.product is not None:
-            made_us += library_us(program, candidate.product) * self._waves(candidate.dims)
+        if candidate.call is not None:
+            made_us += library_us(program, candidate.call) * self._waves(candidate.dims)
         outputs = dict.fromkeys(d for o in program.outputs for d in program.nodes[o.node].dims)
         return made_us / max(1.0, waves(program, tuple(outputs)))
 
     def _waves(self, gridded: Sequence[str]) -> float:
-        """At least one; but where parts are shared out, there can be as many as fill the target."""
+        """At least one, but for splits: there can be as many of them as fill the target."""
         per_sm = waves(self.task.program, gridded)
-        return per_sm if self.task.variant.parts else max(1.0, per_sm)
+        return per_sm if self.task.variant.splits else max(1.0, per_sm)
 
-    def _extract(self, maker: Maker, values: tuple[int, ...]) -> Iterator[First]:
+    def _extract(self, producer: Producer, values: tuple[int, ...]) -> Iterator[First]:
         limits = self.task.limits.prologue
-        roots = next(product(*(maker.stores[v] for v in values)))
-        for stages in stages_worth_a_search(maker.pool, roots):
-            choices = maker.choices_at(stages)
-            extraction = extract(maker.pool, roots, maker.work, limits, stages, choices=choices)
+        roots = next(product(*(producer.stores[v] for v in values)))
+        for stages in stages_worth_a_search(producer.pool, roots):
+            choices = producer.choices_at(stages)
+            extraction = extract(
+                producer.pool, roots, producer.work, limits, stages, choices=choices
+            )
             for _, derivation in extraction.derivations:
                 if loops_in_vain(derivation):
                     continue
                 work = BlockWork(self.task.program, gridded=shared_out(derivation))
                 for arrangement in arrangements(derivation):
                     cost_us = arrangement_us(derivation, arrangement, work)
-                    cost_us += sum(work.store_us(maker.pool[r].dims) for r in roots)
-                    origin = Origin(maker.configuration, arrangement.name, derivation)
+                    cost_us += sum(work.store_us(producer.pool[r].dims) for r in roots)
+                    origin = Origin(producer.configuration, arrangement.name, derivation)
                     yield First(values, arrangement, origin, cost_us)
 
     # -- both -------------------------------------------------------------------------------------
@@ -192,7 +194,7 @@ class TwoKernels:
         for number, (values, targets) in enumerate(self.draw.checks):
             try:
                 made = self._made_by(first, number)
-                given = {n: given_value(self.handover.candidates[n], made, values) for n in names}
+                given = {n: given_value(self.candidates.by_name[n], made, values) for n in names}
             except DivisionByZero:
                 return False
             if last is None:
@@ -221,7 +223,7 @@ class TwoKernels:
         found: list[Family] = []
         refuted = outcome.refuted
         seconds = self._seconds(configuration, last)
-        for first in self._firsts_for(self.handover.to_make(names)):
+        for first in self._firsts_for(self.candidates.to_make(names)):
             if not self._holds(first, names, last):
                 outcome.refuted += 1
                 outcome.reasons.append(f"refuted (two kernels, {configuration}): {last}")

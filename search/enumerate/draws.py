@@ -38,12 +38,12 @@ class Draw:
 
     def __init__(self, task: Task, seed: int, *, skip_divisions: bool) -> None:
         self.task = task
-        program, parts = task.program, task.variant.parts
-        space = representative_space(program, 0, parts)
+        program, splits = task.program, task.variant.splits
+        space = representative_space(program, 0, splits)
         self.values, self.targets = draw(program, space, FIELDS[0], seed)
-        spaces = [representative_space(program, 1, parts)]
+        spaces = [representative_space(program, 1, splits)]
         if has_pieces(program):
-            spaces.append(shortest_space(program, parts))
+            spaces.append(shortest_space(program, splits))
         self.checks: list[Check] = [draw(program, s, FIELDS[1], seed) for s in spaces]
         # Among all combinations is x / (y - y), whatever the draw.
         self._skip_divisions = skip_divisions or task.limits.pruning == "none"

@@ -32,7 +32,7 @@ class Storable:
 
 
 def storables(
-    pool: Pool, outputs: Sequence[int], parts: Sequence[str], counter: Counter
+    pool: Pool, outputs: Sequence[int], splits: Sequence[str], counter: Counter
 ) -> Iterator[Storable]:
     """Every tensor of a pool that outlives its loop or has the dimension of it.
 
@@ -44,7 +44,7 @@ def storables(
     for number, tensor in enumerate(pool.tensors):
         if not tensor.dims or tensor.looped not in (None, *tensor.dims):
             continue
-        if any(p not in tensor.dims for p in parts):
+        if any(p not in tensor.dims for p in splits):
             continue
         if all(not way.args for way in tensor.alternatives):
             continue

@@ -19,7 +19,7 @@ from mirage_py.search.enumerate.draws import Draw, OutOfTimeError
 from mirage_py.search.enumerate.explore import OneKernel
 from mirage_py.search.extract.task import Outcome, SearchLimits, Task
 from mirage_py.search.space.abstraction import abstract
-from mirage_py.search.space.no_pruning import one_class
+from mirage_py.search.space.no_pruning import without_pruning
 from mirage_py.search.space.spaces import Configuration
 from mirage_py.search.space.variants import Variant, variants
 from mirage_py.ugraph.field import DivisionByZero
@@ -131,8 +131,8 @@ def _explore_pairs(setting: Setting, job: Job, pairs: TwoKernels, outcome: Outco
     # What the first kernels' closures did is told by the job that every variant begins with.
     variant = pairs.task.variant
     if job == next(j for j in _jobs_of_variant(setting, job.ring, variant) if j.kernels == 2):
-        outcome.counter.add(pairs.handover.counter)
-    outcome.exhausted &= pairs.handover.exhausted
+        outcome.counter.add(pairs.candidates.counter)
+    outcome.exhausted &= pairs.candidates.exhausted
     if job.configuration is None:
         pairs.explore_library_ends()
     else:
@@ -143,7 +143,7 @@ def _explore_pairs(setting: Setting, job: Job, pairs: TwoKernels, outcome: Outco
 def task_of(setting: Setting, ring: Ring, split: str | None) -> Task:
     """The class table of a ring for a variant."""
     variant = next(v for v in variants(setting.program) if v.split == split)
-    form = abstract(variant.program, variant.parts)
+    form = abstract(variant.program, variant.splits)
     limits = setting.limits
     table = saturate(
         form.roots,
@@ -154,7 +154,7 @@ def task_of(setting: Setting, ring: Ring, split: str | None) -> Task:
         max_nodes=limits.max_nodes,
     )
     if limits.pruning == "none":
-        table = one_class(table)
+        table = without_pruning(table)
     return Task(variant, form, table, limits)
 
 

@@ -30,7 +30,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class LibraryProduct:
+class LibraryMatmul:
     """left @ right, summed over ``contracted``.
 
     ``dims`` are the axes of the result in memory, ``left_dims`` those of left.
@@ -70,9 +70,9 @@ def lies_as(tensor: Tensor, access: Access, dims: Sequence[str]) -> bool:
     return access == given_access(tensor.name, dims) and not tensor.strides
 
 
-def library_products(
+def library_matmuls(
     lefts: Sequence[Operand], rights: Sequence[Operand], table: ClassTable, values: Values
-) -> Iterator[LibraryProduct]:
+) -> Iterator[LibraryMatmul]:
     """Every product of the operands that the class table knows as a part of the program."""
     for left in lefts:
         for right in rights:
@@ -84,7 +84,7 @@ def library_products(
             if classes:
                 axes = values.space.axes[contracted]
                 value = values.contract((left.value, right.value), axes)
-                yield LibraryProduct(left, left_dims, right, contracted, value, dims, classes)
+                yield LibraryMatmul(left, left_dims, right, contracted, value, dims, classes)
 
 
 def _layout(left: Operand, right: Operand) -> tuple[tuple[str, ...], str, tuple[str, ...]] | None:

@@ -149,16 +149,16 @@ def _wave(
     reads = sum(s.iterations for s in load.sections if s.cache_bytes)
     arrival_us = memory_us / load.waves / max(1, reads)
     for section, slots in zip(load.sections, load.slots, strict=True):
-        parts = _iteration_times(section, slots, load, arrival_us, target, constants)
-        slowest = max(parts)
-        iteration_us = slowest + constants.overlap * (sum(parts) - slowest)
+        times = _iteration_times(section, slots, load, arrival_us, target, constants)
+        slowest = max(times)
+        iteration_us = slowest + constants.overlap * (sum(times) - slowest)
         time_us = section.iterations * iteration_us
         time_us += section.late_sums * constants.sync_us
         if slots:
             time_us += target.memory_latency_us * constants.latency
         total += time_us
         if time_us > worst[0]:
-            worst = (time_us, _RESOURCES[parts.index(slowest)])
+            worst = (time_us, _RESOURCES[times.index(slowest)])
     return total, worst[1]
 
 
@@ -192,7 +192,7 @@ def _iteration_times(
     A buffer of the ring is asked for, its bytes arrive (``arrival_us`` if the memory is the
     bottleneck), and it is worked on: that takes a turn, in which every slot is filled once.
     """
-    plain_us, group_us = _product_us(section, target, constants)
+    plain_us, group_us = _matmul_us(section, target, constants)
     rate = _vector_rate(target)
     vector_ops = section.vector_ops + constants.reduced_ops * section.reduced
     cache_rate = target.l2_bytes_per_us * constants.cache / target.sms
@@ -221,7 +221,7 @@ def _chain_us(
     section: SectionLoad, load: KernelLoad, target: Target, constants: ModelConstants
 ) -> float:
     """One block's steps in one iteration, one after the other, once its operands are there."""
-    plain_us, group_us = _product_us(section, target, constants)
+    plain_us, group_us = _matmul_us(section, target, constants)
     alone = min(1.0, load.num_warps / QUARTERS)
     vector_ops = section.vector_ops + constants.reduced_ops * section.reduced
     return (
@@ -233,7 +233,7 @@ def _chain_us(
     )
 
 
-def _product_us(
+def _matmul_us(
     section: SectionLoad, target: Target, constants: ModelConstants
 ) -> tuple[float, float]:
     """Time of an SM's tensor cores for mma.sync products and for warp-group ones."""

@@ -126,9 +126,9 @@ def _section_load(
     plain, sides = [], []
     for dot in work.dots:
         rows, columns = dot.sides[::turn]
-        inner = dot.products // (rows * columns)
+        inner = dot.multiplications // (rows * columns)
         if is_warp_group_dot(dot, options, target):
-            group_flops += 2.0 * dot.products
+            group_flops += 2.0 * dot.multiplications
             # The columns are read again for every 64 rows.
             groups = -(-rows // WARP_GROUP_ROWS)
             operand_bytes += _HALF_BYTES * inner * groups * (WARP_GROUP_ROWS + columns)

@@ -25,7 +25,7 @@ from mirage_py.search.model.footprint import WARP_GROUP_ROWS, is_warp_group_dot
 from mirage_py.search.tilings.hopper_paths import all_ahead, pipelined
 from mirage_py.search.tilings.residency import tensors_of
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
-from mirage_py.search.tilings.tilings import has_product
+from mirage_py.search.tilings.tilings import has_matmul
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.plan import LaunchOptions
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
@@ -55,7 +55,7 @@ def launch_options(
     block = kernel.block
     flags = _cache_hints(kernel)
     loops = [s for s in block.sections if s.loop is not None]
-    heavy = [has_product(block, s) for s in loops]
+    heavy = [has_matmul(block, s) for s in loops]
     for order in _axis_orders(kernel):
         chosen = tuple(sorted((*flags, ("axes", order)) if order else flags))
         counts = _warps(kernel, backend, order)
@@ -74,7 +74,7 @@ def launch_options(
             else:
                 yield options
                 if backend == "triton" and loops and target is not None:
-                    yield from _by_copy_engine(kernel, options, target)
+                    yield from _by_tma(kernel, options, target)
 
 
 def warp_counts(block: BlockGraph, tiling: Tiling, backend: BackEnd) -> Sequence[int]:
@@ -134,9 +134,7 @@ def _summing(
         yield pipelined(summing)
 
 
-def _by_copy_engine(
-    kernel: TiledKernel, options: LaunchOptions, target: Target
-) -> Iterator[LaunchOptions]:
+def _by_tma(kernel: TiledKernel, options: LaunchOptions, target: Target) -> Iterator[LaunchOptions]:
     """In Triton the options with tiles fetched by descriptors, where one tile is multiplied by
     several others: gated MLPs and queries, keys and values of long prompts were fastest so on an
     H200, and single products without.
@@ -145,7 +143,7 @@ def _by_copy_engine(
     operands = [a for dot in groups for a in dot.operands]
     if target.capability < COPY_ENGINE or len({*operands}) == len(operands):
         return
-    if kernel.has_engine_tiles:
+    if kernel.has_tma_tiles:
         yield options.with_flag(COPIES, DESCRIPTORS)
 
 

@@ -21,7 +21,7 @@ _BEST_KIND = 0.4
 # The other kinds share the rest, as if there were so many at least.
 _USUAL_OTHERS = 3
 # Numbers of parts, and tiles of one number, that share a kind's seats: so near to its best.
-_NEAR_PARTS = 1.25
+_NEAR_SPLITS = 1.25
 _NEAR_TILES = 1.15
 # A plan of another kind than the best one's takes no seat that is left over if it is predicted to
 # take this many times as long.
@@ -41,7 +41,7 @@ def diverse(ranked: Sequence[Instance], limit: int) -> tuple[Instance, ...]:
     other = max(1, (limit - best) // max(_USUAL_OTHERS, len(kinds) - 1))
     reserved: list[int] = []
     for number, groups in enumerate(kinds.values()):
-        kept = _near_parts(groups, candidates)
+        kept = _near_splits(groups, candidates)
         turns = _by_turns([_grids_by_turns(group, candidates) for group in kept])
         reserved += turns[: best if number == 0 else other]
     chosen = dict.fromkeys(reserved[:limit])
@@ -76,7 +76,7 @@ def _by_kind(ranked: Sequence[Instance]) -> Mapping[str, Sequence[Sequence[int]]
     return {kind: list(groups.values()) for kind, groups in found.items()}
 
 
-def _near_parts(
+def _near_splits(
     groups: Sequence[Sequence[int]], candidates: Sequence[Instance]
 ) -> list[Sequence[int]]:
     """Without the numbers of parts whose best plan is far behind that of the kind."""
@@ -84,7 +84,7 @@ def _near_parts(
     return [
         group
         for group, time_us in zip(groups, best_us, strict=True)
-        if time_us <= _NEAR_PARTS * min(best_us)
+        if time_us <= _NEAR_SPLITS * min(best_us)
     ]
 
 

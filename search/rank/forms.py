@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from mirage_py.search.clusters.clusters import is_clustered
 from mirage_py.search.model.library_model import clearing_us, matmul_flops
 from mirage_py.search.model.model_constants import constants_of
-from mirage_py.search.space.splits import MAX_PARTS, at_parts, part_choices, split_dims
+from mirage_py.search.space.splits import MAX_SPLITS, at_splits, split_choices, split_dims
 from mirage_py.search.tilings.kinds import describe, kind_of
 from mirage_py.search.tilings.residency import in_cache, tensors_of
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, UGraph
-from mirage_py.ugraph.rewrite.split_dim import part_dim
+from mirage_py.ugraph.rewrite.split_dim import outer_dim
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Form:
     family: UGraph
     ugraph: UGraph
     in_cache: tuple[frozenset[str], ...]
-    parts: tuple[str, ...]
+    splits: tuple[str, ...]
     kind: str
     name: str
 
@@ -41,22 +41,22 @@ class Form:
         )
 
 
-def parts_worth_trying(family: UGraph, target: Target) -> tuple[Mapping[str, int], ...]:
+def splits_worth_trying(family: UGraph, target: Target) -> tuple[Mapping[str, int], ...]:
     """The numbers of parts that a family may have on the target, the nominal one first; none where
     it has no clusters, or only smaller ones.
     """
-    return part_choices(family.program, most_parts(family, target))
+    return split_choices(family.program, max_splits(family, target))
 
 
-def most_parts(family: UGraph, target: Target) -> int:
+def max_splits(family: UGraph, target: Target) -> int:
     """As many parts as have sense, and as a cluster has blocks where there is one."""
-    return target.max_cluster_blocks if is_clustered(family) else MAX_PARTS
+    return target.max_cluster_blocks if is_clustered(family) else MAX_SPLITS
 
 
-def form_of(family: UGraph, target: Target, parts: Mapping[str, int]) -> Form:
+def form_of(family: UGraph, target: Target, splits: Mapping[str, int]) -> Form:
     """The family at these numbers of parts; as it is where there are none."""
-    ugraph = at_parts(family, parts)
-    outer = tuple(part_dim(d) for d in split_dims(ugraph.program))
+    ugraph = at_splits(family, splits)
+    outer = tuple(outer_dim(d) for d in split_dims(ugraph.program))
     return Form(family, ugraph, in_cache(ugraph, target), outer, kind_of(ugraph), describe(ugraph))
 
 

@@ -11,7 +11,7 @@ from mirage_py.search.clusters.clusters import is_clustered
 from mirage_py.search.model.launches import BackEnd, keeping_for_later, starting_early
 from mirage_py.search.rank.combine import combinations_of
 from mirage_py.search.rank.diversity import diverse
-from mirage_py.search.rank.forms import Form, form_of, parts_worth_trying
+from mirage_py.search.rank.forms import Form, form_of, splits_worth_trying
 from mirage_py.search.rank.instance import Instance, PlanEstimate
 from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.rank.kernel_models import KernelModels
@@ -36,7 +36,7 @@ def instances(ugraph: UGraph, target: Target, limit: int) -> tuple[Instance, ...
     """
     backend: BackEnd = "cuda" if is_clustered(ugraph) else "triton"
     ranker = KernelRanker(target, backend, KernelModels(target, most_tilings=limit))
-    forms = [form_of(ugraph, target, parts) for parts in parts_worth_trying(ugraph, target)]
+    forms = [form_of(ugraph, target, splits) for splits in splits_worth_trying(ugraph, target)]
     found = [i for form in forms for i in _of_form(form, ranker, limit)]
     if not found:
         names = " and ".join(k.name for k in ugraph.kernels)

@@ -98,12 +98,12 @@ class KernelRanker:
         clearing_us = self._clearing_us(form, number, block)
         found: list[KernelChoice] = []
         for model in self._models.promising(form, number, self.backend):
-            found += self._of_tiling(model, form.parts, clearing_us)
+            found += self._of_tiling(model, form.splits, clearing_us)
         found.sort(key=lambda c: c.estimate.time_us)
         return tuple(found)
 
     def _of_tiling(
-        self, model: KernelModel, parts: Sequence[str], clearing_us: float
+        self, model: KernelModel, splits: Sequence[str], clearing_us: float
     ) -> Iterator[KernelChoice]:
         """The best few ways to launch one tiling, for each order of axes."""
         timed = []
@@ -112,7 +112,7 @@ class KernelRanker:
             if time_us < inf:
                 extra_us = clearing_us
                 if self.backend == "cuda":
-                    extra_us += sharing_us(model.kernel, options, parts)
+                    extra_us += sharing_us(model.kernel, options, splits)
                 timed.append((time_us + extra_us, options))
         timed.sort(key=lambda t: t[0])
         counts: dict[str, int] = {}

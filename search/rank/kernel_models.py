@@ -79,7 +79,7 @@ class KernelModels:
         self, form: Form, number: int, backend: BackEnd, *, few: bool
     ) -> Iterator[TiledKernel]:
         block = _block(form, number)
-        return tilings(form.ugraph.scope, block, form.parts, few=few, backend=backend)
+        return tilings(form.ugraph.scope, block, form.splits, few=few, backend=backend)
 
     def _model(self, tiled: TiledKernel, form: Form, number: int) -> KernelModel:
         return KernelModel(tiled, self.target, form.in_cache[number])
@@ -88,7 +88,7 @@ class KernelModels:
         """All that decides on the tilings: the back end only by the roles of dimensions."""
         place = self.kernel(form, number), backend
         if place not in self._keys:
-            roles = roles_of(form.ugraph.scope, _block(form, number), form.parts, backend)
+            roles = roles_of(form.ugraph.scope, _block(form, number), form.splits, backend)
             self._keys[place] = place[0], roles
         return self._keys[place]
 
@@ -103,8 +103,8 @@ def _kernel_key(form: Form, number: int) -> Hashable:
     used.update(dict.fromkeys(str(n.attr) for n in block.nodes if n.op == "size"))
     used.update(dict.fromkeys(a.dim for a in block.grid))
     dims = tuple(d for d in form.ugraph.program.dims if d.name in used)
-    parts = tuple(d for d in form.parts if d in used)
-    return block.grid, block.nodes, block.sections, dims, tensors, cached, parts
+    splits = tuple(d for d in form.splits if d in used)
+    return block.grid, block.nodes, block.sections, dims, tensors, cached, splits
 
 
 def _block(form: Form, number: int) -> BlockGraph:

@@ -26,18 +26,18 @@ from mirage_py.codegen.tiling.unmasked_tiles import is_uneven
 from mirage_py.search.clusters.clusters import in_a_cluster
 from mirage_py.search.model.cost_model import KernelModel
 from mirage_py.search.model.launches import STAGES, BackEnd, warp_counts
-from mirage_py.search.rank.forms import most_parts
-from mirage_py.search.space.splits import at_parts, part_counts, split_dims
+from mirage_py.search.rank.forms import max_splits
+from mirage_py.search.space.splits import at_splits, split_counts, split_dims
 from mirage_py.search.tilings.hopper_paths import other_paths
 from mirage_py.search.tilings.roles import Roles, grid_tiles, loop_tiles, roles_of
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
-from mirage_py.search.tilings.tilings import has_product, is_sensible
+from mirage_py.search.tilings.tilings import has_matmul, is_sensible
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.threads import with_threads
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
-from mirage_py.ugraph.rewrite.split_dim import part_dim, parts_of
+from mirage_py.ugraph.rewrite.split_dim import outer_dim, splits_of
 
 _AXES = "axes"
 
@@ -47,14 +47,14 @@ def neighbours(plan: Plan, target: Target) -> Iterator[Plan]:
     split into, or in who brings parts together, and fit the target. ``plan`` itself is not among
     them.
     """
-    others = (*_in_other_parts(plan, target), *_in_a_cluster(plan, target))
+    others = (*_other_splits(plan, target), *_in_a_cluster(plan, target))
     yield from (p for p in others if _all_fit(p, target))
     for number, kernel in enumerate(plan.ugraph.kernels):
         if not isinstance(kernel, BlockGraph):
             continue
         options = plan.options[number]
         if plan.backend == "triton":
-            for other in _by_copy_engine(plan.ugraph, kernel, options, target):
+            for other in _by_tma(plan.ugraph, kernel, options, target):
                 yield _with_kernel(plan, number, kernel, other)
         else:
             tiling = Tiling(plan.ugraph.scope, kernel)
@@ -70,11 +70,11 @@ def neighbours(plan: Plan, target: Target) -> Iterator[Plan]:
                 yield _with_kernel(plan, number, block, options)
 
 
-def _in_other_parts(plan: Plan, target: Target) -> Iterator[Plan]:
-    program, most = plan.ugraph.program, most_parts(plan.ugraph, target)
+def _other_splits(plan: Plan, target: Target) -> Iterator[Plan]:
+    program, most = plan.ugraph.program, max_splits(plan.ugraph, target)
     for dim in split_dims(program):
-        for count in _beside(parts_of(program, dim), part_counts(program, dim, most)):
-            yield replace(plan, ugraph=at_parts(plan.ugraph, {dim: count}))
+        for count in _beside(splits_of(program, dim), split_counts(program, dim, most)):
+            yield replace(plan, ugraph=at_splits(plan.ugraph, {dim: count}))
 
 
 def _in_a_cluster(plan: Plan, target: Target) -> Iterator[Plan]:
@@ -133,7 +133,7 @@ def _start(plan: Plan, number: int, target: Target) -> Iterator[LaunchOptions]:
         yield options.with_flag(START, "" if options.flag(START) else EARLY)
 
 
-def _by_copy_engine(
+def _by_tma(
     ugraph: UGraph, block: BlockGraph, options: LaunchOptions, target: Target
 ) -> Iterator[LaunchOptions]:
     """Tiles fetched through descriptors, or no longer so, where there are any to fetch."""
@@ -147,8 +147,8 @@ def _by_copy_engine(
 def _grids(ugraph: UGraph, block: BlockGraph, backend: BackEnd) -> Iterator[BlockGraph]:
     """Other tiles of one grid axis."""
     scope = ugraph.scope
-    parts = tuple(part_dim(d) for d in split_dims(ugraph.program))
-    roles = roles_of(scope, block, parts, backend)
+    splits = tuple(outer_dim(d) for d in split_dims(ugraph.program))
+    roles = roles_of(scope, block, splits, backend)
     for place, axis in enumerate(block.grid):
         assert axis.tile is not None
         for tile in _beside(axis.tile, grid_tiles(scope, roles, axis.dim)):
@@ -179,13 +179,13 @@ def _other_shapes(scope: Program, roles: Roles, block: BlockGraph) -> Iterator[B
 def _loops(ugraph: UGraph, block: BlockGraph) -> Iterator[BlockGraph]:
     """Another tile for all loops over one dimension that multiply matrices, or that do not."""
     scope = ugraph.scope
-    kinds = {(s.loop, has_product(block, s)): s.tile for s in block.sections if s.loop is not None}
+    kinds = {(s.loop, has_matmul(block, s)): s.tile for s in block.sections if s.loop is not None}
     for (dim, heavy), before in kinds.items():
         assert dim is not None
         assert before is not None
         for tile in _beside(before, loop_tiles(scope, dim, has_dot=heavy)):
             sections = tuple(
-                replace(s, tile=tile) if (s.loop, has_product(block, s)) == (dim, heavy) else s
+                replace(s, tile=tile) if (s.loop, has_matmul(block, s)) == (dim, heavy) else s
                 for s in block.sections
             )
             yield replace(block, sections=sections)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from math import inf
 
-from mirage_py.search.rank.forms import Form, form_of, parts_worth_trying
+from mirage_py.search.rank.forms import Form, form_of, splits_worth_trying
 from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
@@ -21,7 +21,7 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 HOPELESS = 3.0
 _FORMS_PER_KIND = 12
 # Families of a kind that are tried with every number of parts.
-_WITH_ALL_PARTS = 4
+_WITH_ALL_SPLITS = 4
 
 _Timed = tuple[float, Form]
 
@@ -31,7 +31,7 @@ def shortlist(families: Sequence[UGraph], ranker: KernelRanker) -> list[Form]:
     by_kind: dict[str, list[Form]] = {}
     exact = [family for family in families if not _rounds_often(family)]
     for family in exact or families:
-        choices = parts_worth_trying(family, ranker.target)
+        choices = splits_worth_trying(family, ranker.target)
         if not choices:
             continue
         form = form_of(family, ranker.target, choices[0])
@@ -67,9 +67,9 @@ def _probed(forms: Iterable[Form], ranker: KernelRanker) -> list[_Timed]:
 def _best(probed: Sequence[_Timed], best_us: float, ranker: KernelRanker) -> Iterator[Form]:
     """The best forms of one kind, by turns among the numbers of parts."""
     others = [
-        form_of(form.family, ranker.target, parts)
-        for _, form in probed[:_WITH_ALL_PARTS]
-        for parts in parts_worth_trying(form.family, ranker.target)[1:]
+        form_of(form.family, ranker.target, splits)
+        for _, form in probed[:_WITH_ALL_SPLITS]
+        for splits in splits_worth_trying(form.family, ranker.target)[1:]
     ]
     by_name: dict[str, list[_Timed]] = {}
     for timed in sorted((*probed, *_probed(others, ranker)), key=_time):

@@ -23,23 +23,23 @@ from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, UGraph
 from mirage_py.ugraph.rewrite.dims import fresh_dim, meet, own_columns, with_dims
 
-# Columns of the widest product that a block has, those of the narrowest one (less is no side of a
-# product on tensor cores), and those of all together.
+# Columns of the widest matmul in a block, of the narrowest one (tensor cores need as many), and of
+# all together.
 _WIDEST = (64, 128, 256)
 _LEAST, _MOST = 16, 512
 
 
 @dataclass(frozen=True, slots=True)
-class SideBySide:
-    """A program with columns in common. Blocks have all of the dimensions ``whole``."""
+class HorizontalFusion:
+    """A program with columns in common. Blocks have all of the dimensions ``unsplit``."""
 
     program: Program
-    whole: tuple[str, ...] = ()
+    unsplit: tuple[str, ...] = ()
 
 
-def side_by_side(program: Program) -> Iterator[SideBySide]:
+def horizontal_fusions(program: Program) -> Iterator[HorizontalFusion]:
     """The program with columns of equal number as one dimension, and with blocks of all columns in
-    common, for each number of blocks that gives every product a tile.
+    common, for each number of blocks that gives every matmul a tile.
     """
     columns = own_columns(program)
     if len(columns) < 2 or any(meet(program, a, b) for a, b in combinations(columns, 2)):
@@ -48,7 +48,7 @@ def side_by_side(program: Program) -> Iterator[SideBySide]:
     first = {sizes[d]: d for d in columns[::-1]}
     equal = {d: ix.dim(first[sizes[d]]) for d in columns if first[sizes[d]] != d}
     if equal:
-        yield SideBySide(with_dims(program, equal, {}))
+        yield HorizontalFusion(with_dims(program, equal, {}))
     if len(first) == 1:
         return
     widths = [sizes[d] for d in columns]
@@ -59,7 +59,7 @@ def side_by_side(program: Program) -> Iterator[SideBySide]:
             continue
         base = fresh_dim(program, "m")
         exprs = {d: ix.dim(base) * share + ix.dim(d) for d, share in shares.items()}
-        yield SideBySide(with_dims(program, exprs, {base: blocks, **shares}), tuple(columns))
+        yield HorizontalFusion(with_dims(program, exprs, {base: blocks, **shares}), tuple(columns))
 
 
 def _fit(shares: tuple[int, ...]) -> bool:
@@ -68,12 +68,12 @@ def _fit(shares: tuple[int, ...]) -> bool:
     return full and sum(shares) <= _MOST
 
 
-def of_whole_columns(ugraph: UGraph, found: SideBySide) -> UGraph:
+def with_unsplit_columns(ugraph: UGraph, found: HorizontalFusion) -> UGraph:
     """A family of the program with columns in common, in which blocks have all of a block's."""
 
-    def whole(kernel: Kernel) -> Kernel:
+    def ungridded(kernel: Kernel) -> Kernel:
         if not isinstance(kernel, BlockGraph):
             return kernel
-        return replace(kernel, grid=tuple(a for a in kernel.grid if a.dim not in found.whole))
+        return replace(kernel, grid=tuple(a for a in kernel.grid if a.dim not in found.unsplit))
 
-    return replace(ugraph, kernels=tuple(map(whole, ugraph.kernels)))
+    return replace(ugraph, kernels=tuple(map(ungridded, ugraph.kernels)))

@@ -25,7 +25,7 @@ Search = Callable[[Program], Sequence[UGraph]]
 _MOST = 8
 
 
-def with_outputs_apart(program: Program, search: Search) -> list[UGraph]:
+def with_independent_outputs(program: Program, search: Search) -> list[UGraph]:
     """Families of one kernel for each group of outputs; none where all outputs are one group, or a
     group has no family of one kernel. ``search`` finds the safe families of a program, cheapest
     first.

@@ -29,48 +29,48 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, UGraph
 from mirage_py.ugraph.rewrite.inner_scales import with_inner_scales
 from mirage_py.ugraph.rewrite.rebuild import copied
 from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block
-from mirage_py.ugraph.rewrite.split_dim import part_dim, parts_of, split_attr, split_dim
+from mirage_py.ugraph.rewrite.split_dim import outer_dim, split_attr, split_dim, splits_of
 
-# Families of the rest that are put together with kernels in front, of each of these kinds: a rest
-# that hands over values of its own is found without a cut.
+# Families of the rest to combine with kernels for the operands, of each of these kinds: a rest with
+# values between its kernels is found without a cut.
 _RESTS = 30
 _KINDS = (ONE_KERNEL, SPLIT, CLUSTER)
-# A value is made row by row where a block can hold a row, else in loops.
-_WHOLE_ELEMENTS = 8192
+# A value is computed row by row where a block can hold a row, else in loops.
+_MAX_ROW_ELEMENTS = 8192
 # Of the largest operand, how large others have to be.
 _LARGE = 0.25
 
 Search = Callable[[Program], Sequence[UGraph]]
 
 
-def with_made_operands(
-    program: Program, search: Search, apart: Search = lambda _: ()
+def with_precomputed_operands(
+    program: Program, search: Search, independent: Search = lambda _: ()
 ) -> list[UGraph]:
-    """Families in which operands of products are made by kernels in front; none where there is no
-    such operand. ``search`` finds the safe families of a program, cheapest first, and ``apart``
-    those in which outputs have kernels of their own.
+    """Families in which kernels of their own precompute operands of matmuls; none where there is
+    no such operand. ``search`` finds the safe families of a program, cheapest first, and
+    ``independent`` those in which outputs have kernels of their own.
     """
     dtype, cut = _half_type(program), program
     chosen = _cut(program)
     if not chosen:
-        # What scales several products is worth making once; a scale behind one is found anyway.
+        # A scale of several matmuls is worth computing once; a scale after one is found anyway.
         cut = with_inner_scales(program)
-        chosen = tuple(v for v in _cut(cut) if _products(cut, v) > 1)
+        chosen = tuple(v for v in _cut(cut) if _matmul_users(cut, v) > 1)
     if dtype is None or not chosen:
         return []
     tensors = {v: _tensor(cut, v, n, dtype) for n, v in enumerate(chosen)}
-    makers = [_maker(cut, v, t, search) for v, t in tensors.items()]
-    front = [m for m in makers if m is not None]
-    if len(front) < len(makers):
+    stored = [_producer(cut, v, t, search) for v, t in tensors.items()]
+    first = [m for m in stored if m is not None]
+    if len(first) < len(stored):
         return []
     left = _rest(cut, tensors)
-    rests = [*_kept(search(left)), *apart(left)]
-    whole = (_together(program, rest, front, tuple(tensors.values())) for rest in rests)
-    return list({u.digest: u for u in whole if u is not None}.values())
+    rests = [*_kept(search(left)), *independent(left)]
+    split = (_together(program, rest, first, tuple(tensors.values())) for rest in rests)
+    return list({u.digest: u for u in split if u is not None}.values())
 
 
 def _cut(program: Program) -> tuple[int, ...]:
-    """The values to make in front: the largest operands. A small one costs its blocks less than
+    """The values to precompute: the largest operands. A small one costs its blocks less than
     another kernel (queries beside keys, on an H200: 1.2 us).
     """
     sizes = {v: prod(program.sizes[d] for d in program.nodes[v].dims) for v in _operands(program)}
@@ -78,8 +78,8 @@ def _cut(program: Program) -> tuple[int, ...]:
 
 
 def _operands(program: Program) -> tuple[int, ...]:
-    """Values that a product reads, that take a reduction but no product and no exponential, and
-    that lack a dimension of the product's other operand: there blocks would repeat them.
+    """Operands of a matmul that take a reduction but no matmul and no exponential, and that lack a
+    dimension of the other operand: blocks along it would compute them again.
     """
     nodes = program.nodes
     found: dict[int, None] = {}
@@ -96,13 +96,13 @@ def _operands(program: Program) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _products(program: Program, value: int) -> int:
-    """How many products read a value."""
+def _matmul_users(program: Program, value: int) -> int:
+    """How many matmuls read a value."""
     return sum(n.op == "matmul" and value in n.args for n in program.nodes)
 
 
 def _half_type(program: Program) -> DType | None:
-    """The one type of all inputs, if it is a half: products round what they read to it anyway."""
+    """The one type of all inputs, if it is a half: matmuls round their operands to it anyway."""
     types = {t.dtype.name: t.dtype for t in program.inputs}
     (found, *others) = types.values()
     return found if not others and found.is_half else None
@@ -152,7 +152,7 @@ def _rest(program: Program, made: dict[int, Tensor]) -> Program:
     return _built(builder)
 
 
-def _maker(program: Program, value: int, tensor: Tensor, search: Search) -> BlockGraph | None:
+def _producer(program: Program, value: int, tensor: Tensor, search: Search) -> BlockGraph | None:
     """The cheapest kernel that stores a value, without loops where a block can hold a row."""
     builder = _begun(program)
     new: list[int] = []
@@ -166,7 +166,7 @@ def _maker(program: Program, value: int, tensor: Tensor, search: Search) -> Bloc
     row = prod(made.sizes[d] for d in reduced_dims(made))
     straight = [b for b in blocks if not b.has_loops]
     looped = [b for b in blocks if b not in straight]
-    chosen = (*straight, *looped) if row <= _WHOLE_ELEMENTS else (*looped, *straight)
+    chosen = (*straight, *looped) if row <= _MAX_ROW_ELEMENTS else (*looped, *straight)
     return next(iter(chosen), None)
 
 
@@ -183,20 +183,20 @@ def _kept(families: Sequence[UGraph]) -> list[UGraph]:
 
 
 def _together(
-    program: Program, rest: UGraph, front: Sequence[BlockGraph], made: Sequence[Tensor]
+    program: Program, rest: UGraph, first: Sequence[BlockGraph], made: Sequence[Tensor]
 ) -> UGraph | None:
-    """The kernels in front and those of the rest; None where one of them loops over what the rest
-    splits.
+    """The kernels for the operands, then those of the rest; None where one of the former loops over
+    a dimension that the rest splits.
     """
-    whole = program
-    kernels = list(front)
+    split = program
+    kernels = list(first)
     for dim in split_dims(rest.program):
-        parts = parts_of(rest.program, dim)
-        whole = split_dim(whole, dim, parts)
+        splits = splits_of(rest.program, dim)
+        split = split_dim(split, dim, splits)
         if any(s.loop == dim for k in kernels for s in k.sections):
             return None
-        kernels = [_split(k, whole, dim) for k in kernels]
-    if whole.dim_names != rest.program.dim_names:
+        kernels = [_split(k, split, dim) for k in kernels]
+    if split.dim_names != rest.program.dim_names:
         return None
     every = (*kernels, *rest.kernels)
     names = [f"{program.name}_made{n}" for n in range(len(kernels))]
@@ -205,12 +205,12 @@ def _together(
         # As chains.py calls them, so that a pair that is found there is not found twice.
         names = [f"{program.name}_first", f"{program.name}_last"]
     named = (replace(k, name=name) for k, name in zip(every, names, strict=True))
-    return UGraph(whole, tuple(named), (*made, *rest.intermediates))
+    return UGraph(split, tuple(named), (*made, *rest.intermediates))
 
 
 def _split(block: BlockGraph, program: Program, dim: str) -> BlockGraph:
     """A kernel without loops over a dimension in a program that has it in two halves."""
-    outer = part_dim(dim)
+    outer = outer_dim(dim)
     exprs = {dim: ix.dim(outer) * program.sizes[dim] + ix.dim(dim)}
 
     def rule(new: NewNodes, number: int) -> int:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from mirage_py.search.rewrites.horizontal_fusion import of_whole_columns, side_by_side
-from mirage_py.search.rewrites.independent_outputs import with_outputs_apart
-from mirage_py.search.rewrites.precomputed_operands import with_made_operands
+from mirage_py.search.rewrites.horizontal_fusion import horizontal_fusions, with_unsplit_columns
+from mirage_py.search.rewrites.independent_outputs import with_independent_outputs
+from mirage_py.search.rewrites.precomputed_operands import with_precomputed_operands
 from mirage_py.search.tilings.kinds import ONE_KERNEL, kind_of
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
 Search = Callable[[Program], Sequence[UGraph]]
 
-# Families of one kernel for products side by side and all else, cheapest first: with loops, and
-# without, of which long sums fit none.
+# Families of one kernel for horizontally fused matmuls and all else, cheapest first: with loops,
+# and without (where sums are long, none of these fits).
 _LOOPED, _STRAIGHT = 8, 2
 
 
@@ -26,20 +26,20 @@ def with_rewrites(program: Program, search: Search, of_one_kernel: Search) -> li
     of one kernel alone, both cheapest first.
     """
 
-    def apart(rest: Program) -> list[UGraph]:
-        return with_outputs_apart(rest, search)
+    def independent(rest: Program) -> list[UGraph]:
+        return with_independent_outputs(rest, search)
 
-    found = [*apart(program), *with_made_operands(program, search, apart)]
-    for beside in side_by_side(program):
-        fused = _fused(of_one_kernel(beside.program))
-        if beside.whole:
-            made = with_made_operands(beside.program, of_one_kernel)
+    found = [*independent(program), *with_precomputed_operands(program, search, independent)]
+    for fusion in horizontal_fusions(program):
+        fused = _fused(of_one_kernel(fusion.program))
+        if fusion.unsplit:
+            precomputed = with_precomputed_operands(fusion.program, of_one_kernel)
         else:
-            made = [
-                *apart(beside.program),
-                *with_made_operands(beside.program, of_one_kernel, apart),
+            precomputed = [
+                *independent(fusion.program),
+                *with_precomputed_operands(fusion.program, of_one_kernel, independent),
             ]
-        found += [of_whole_columns(u, beside) for u in (*fused, *made)]
+        found += [with_unsplit_columns(u, fusion) for u in (*fused, *precomputed)]
     return found
 
 

@@ -53,17 +53,17 @@ def reduced_dims(program: Program) -> tuple[str, ...]:
     return tuple(d for d in program.dim_names if d in found)
 
 
-def loopable_dims(program: Program, parts: tuple[str, ...] = ()) -> tuple[str, ...]:
+def loopable_dims(program: Program, splits: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The reduced dimensions that a loop can go over: all but the ``parts`` of a split one."""
-    return tuple(d for d in reduced_dims(program) if d not in parts)
+    return tuple(d for d in reduced_dims(program) if d not in splits)
 
 
-def abstract(program: Program, parts: tuple[str, ...] = ()) -> Abstraction:
+def abstract(program: Program, splits: tuple[str, ...] = ()) -> Abstraction:
     """The terms of a program's outputs. A cast is the value it rounds.
 
     ``parts`` names the outer halves of split dimensions.
     """
-    loopable = loopable_dims(program, parts)
+    loopable = loopable_dims(program, splits)
 
     def axes_of(dims: tuple[str, ...]) -> tuple[str, ...]:
         split = [(loop_axis(d), tile_axis(d)) if d in loopable else (tile_axis(d),) for d in dims]

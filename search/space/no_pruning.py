@@ -11,7 +11,7 @@ from mirage_py.axioms.terms.term import REDUCTIONS
 Pruning = Literal["classes", "none"]
 
 
-def one_class(table: ClassTable) -> ClassTable:
+def without_pruning(table: ClassTable) -> ClassTable:
     """The table in which all terms are equal.
 
     It has the leaves, scalars and operators of ``table``, and reduces every axis that some row

@@ -73,9 +73,9 @@ class Configuration:
     """What one kernel does with the dimensions that the program reduces somewhere.
 
     ``looped`` ones are read tile by tile in loops, ``gridded`` ones must be shared out among blocks
-    and so are not reduced here; the others are whole in a block, or on its grid if the kernel turns
-    out not to reduce them. Dimensions that nothing reduces are no part of it: along them every
-    tensor of the closure is pointwise, so one closure serves every choice of grid over them.
+    and so are not reduced here; the others are unsplit in a block, or on its grid if the kernel
+    turns out not to reduce them. Dimensions that nothing reduces are no part of it: along them
+    every tensor of the closure is pointwise, so one closure serves every choice of grid over them.
     """
 
     looped: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class Configuration:
         return f"{loops}, grid over {', '.join(self.gridded)}" if self.gridded else loops
 
 
-def representative_space(program: Program, variant: int = 0, parts: tuple[str, ...] = ()) -> Space:
+def representative_space(program: Program, variant: int = 0, splits: tuple[str, ...] = ()) -> Space:
     """Extents for a program; variants differ in all, so one shows the coincidences of another.
 
     The size of a reduced dimension must not equal a constant of the program: the mean over 6
@@ -98,18 +98,18 @@ def representative_space(program: Program, variant: int = 0, parts: tuple[str, .
     start = variant * max(1, len(reduced)) % len(free)
     primes = cycle([*free[start:], *free[:start]])
     pure = islice(cycle(_PURE_TILES), variant % len(_PURE_TILES), None)
-    loopable = loopable_dims(program, parts)
+    loopable = loopable_dims(program, splits)
     tiles = {d: next(primes) if d in loopable else next(pure) for d in program.dim_names}
     return _with_trials(program, Space(program.dim_names, loopable, tiles, 1))
 
 
-def shortest_space(program: Program, parts: tuple[str, ...] = ()) -> Space:
+def shortest_space(program: Program, splits: tuple[str, ...] = ()) -> Space:
     """Two points in every reduced dimension, one per iteration. For programs already found only.
 
     relu(max(x)) and max(x) differ where all of x is negative: at every fourth pair, and hardly ever
     on a long row.
     """
-    loopable = loopable_dims(program, parts)
+    loopable = loopable_dims(program, splits)
     tiles = {d: 1 if d in loopable else _PURE_TILES[0] for d in program.dim_names}
     return _with_trials(program, Space(program.dim_names, loopable, tiles, 1))
 
@@ -143,13 +143,13 @@ def configurations(
     max_loop_dims: int,
     *,
     gridded: tuple[str, ...] = (),
-    whole: Sequence[str] = (),
+    unsplit: Sequence[str] = (),
 ) -> Iterator[Configuration]:
     """No loop first, then every choice of up to ``max_loop_dims`` dimensions to loop over.
 
-    ``gridded`` ones are on the grid, ``whole`` ones whole in a block.
+    ``gridded`` ones are on the grid, ``unsplit`` ones are complete in each block.
     """
-    fixed = (*gridded, *whole)
+    fixed = (*gridded, *unsplit)
     candidates = [d for d in reduced_dims(program) if d not in fixed and program.sizes[d] > 1]
     for count in range(min(max_loop_dims, len(candidates)) + 1):
         for looped in combinations(candidates, count):

@@ -13,68 +13,72 @@ from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import Access, Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
-from mirage_py.ugraph.rewrite.split_dim import part_dim, parts_of, with_parts
+from mirage_py.ugraph.rewrite.split_dim import outer_dim, splits_of, with_splits
 
-MAX_PARTS = 64
-# Fewer points in a part would give a product less than one tile to sum over.
+MAX_SPLITS = 64
+# With fewer points in a split, a matmul would have less than one tile to sum over.
 _MIN_INNER = 16
 
 
 def split_dims(program: Program) -> tuple[str, ...]:
-    """The dimensions of a program that are split in parts of any number.
+    """The dimensions of a program that are split, into any number of splits.
 
     Names alone say nothing (a user may call a dimension ``x_part``): every index has to depend on
     the position ``part * size + inner`` only, and every reduction has to take both or neither.
     """
     return tuple(
-        d for d in program.dim_names if part_dim(d) in program.sizes and _is_split(program, d)
+        d for d in program.dim_names if outer_dim(d) in program.sizes and _is_split(program, d)
     )
 
 
-def part_counts(program: Program, dim: str, most: int = MAX_PARTS) -> tuple[int, ...]:
-    """The numbers of parts worth trying, smallest first: powers of two, and the one it has; all of
+def split_counts(program: Program, dim: str, most: int = MAX_SPLITS) -> tuple[int, ...]:
+    """The numbers of splits worth trying, smallest first: powers of two, and the one it has; all of
     them ``most`` or fewer.
     """
-    nominal = parts_of(program, dim)
+    nominal = splits_of(program, dim)
     size = nominal * program.sizes[dim]
-    powers = [1 << k for k in range(1, MAX_PARTS.bit_length()) if 1 << k <= MAX_PARTS]
+    powers = [1 << k for k in range(1, MAX_SPLITS.bit_length()) if 1 << k <= MAX_SPLITS]
     fitting = [p for p in powers if size % p == 0 and size // p >= _MIN_INNER]
     return tuple(count for count in sorted({*fitting, nominal}) if count <= most)
 
 
-def part_choices(program: Program, most: int = MAX_PARTS) -> tuple[Mapping[str, int], ...]:
-    """Numbers of parts for every split dimension: one varies at a time, the rest are nominal; none
+def split_choices(program: Program, most: int = MAX_SPLITS) -> tuple[Mapping[str, int], ...]:
+    """Numbers of splits for every split dimension: one varies at a time, the rest are nominal; none
     is more than ``most``.
 
     One empty choice where nothing is split, none where ``most`` are fewer than any number.
     """
     dims = split_dims(program)
-    nominal = {d: parts_of(program, d) for d in dims}
+    nominal = {d: splits_of(program, d) for d in dims}
     choices = [nominal] if all(n <= most for n in nominal.values()) else []
     for d in dims:
-        choices += [{**nominal, d: n} for n in part_counts(program, d, most) if n != nominal[d]]
+        choices += [{**nominal, d: n} for n in split_counts(program, d, most) if n != nominal[d]]
     return tuple(choices)
 
 
-def at_parts(ugraph: UGraph, parts: Mapping[str, int]) -> UGraph:
-    """The µGraph with these numbers of parts; itself where it has them already.
+def at_splits(ugraph: UGraph, splits: Mapping[str, int]) -> UGraph:
+    """The µGraph with these numbers of splits; itself where it has them already.
 
     Raises InputError where a number is no proper divisor of its dimension's size.
     """
-    for dim, count in parts.items():
-        if parts_of(ugraph.program, dim) != count:
-            ugraph = with_parts(ugraph, dim, count)
+    for dim, count in splits.items():
+        if splits_of(ugraph.program, dim) != count:
+            ugraph = with_splits(ugraph, dim, count)
     return ugraph
 
 
 def _is_split(program: Program, dim: str) -> bool:
-    outer, inner = part_dim(dim), program.sizes[dim]
+    outer, inner = outer_dim(dim), program.sizes[dim]
     exprs = [e for o in program.outputs for e in o.index]
     for node in program.nodes:
         exprs += _exprs(node)
         if node.op in ("sum", "max", "matmul") and (dim in node.reduced) != (outer in node.reduced):
             return False
-        if node.op == "size" and node.attr in (dim, outer) and not _is_whole(program, node, dim):
+        if (
+            node.op == "size"
+            and node.attr in (dim, outer)
+            and not _is_full_size(program, node, dim)
+        ):
             return False
     return all(_keeps_together(e, outer, dim, inner) for e in exprs)
 
@@ -91,9 +95,9 @@ def _compared(predicate: Predicate) -> list[IndexExpr]:
     return [*predicate.exprs, *(e for p in predicate.args for e in _compared(p))]
 
 
-def _is_whole(program: Program, size: Node, dim: str) -> bool:
-    """Whether an extent is only multiplied by that of the other half."""
-    other = part_dim(dim) if size.attr == dim else dim
+def _is_full_size(program: Program, size: Node, dim: str) -> bool:
+    """Whether an extent is only used multiplied by that of the other half."""
+    other = outer_dim(dim) if size.attr == dim else dim
     number = program.nodes.index(size)
     users = [n for n in program.nodes if number in n.args]
 

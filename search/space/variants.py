@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from mirage_py.search.space.abstraction import reduced_dims
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.operators import EFFECT, STATE, operator
-from mirage_py.ugraph.rewrite.split_dim import part_dim, split_dim
+from mirage_py.ugraph.rewrite.split_dim import outer_dim, split_dim
 
 # A shorter dimension is not worth a second kernel.
 MIN_SPLIT_EXTENT = 64
-_NOMINAL_PARTS = 8
+_NOMINAL_SPLITS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +28,21 @@ class Variant:
     split: str | None = None
 
     @property
-    def parts(self) -> tuple[str, ...]:
+    def splits(self) -> tuple[str, ...]:
         """The outer halves of split dimensions."""
-        return (part_dim(self.split),) if self.split else ()
+        return (outer_dim(self.split),) if self.split else ()
 
     def __str__(self) -> str:
         return f"split {self.split}" if self.split else "whole"
 
 
-def nominal_parts(size: int) -> int | None:
-    """The number of parts that a dimension is searched with, None if it is not worth a split."""
+def nominal_splits(size: int) -> int | None:
+    """The number of splits that a dimension is searched with; None if no split is worth it."""
     if size < MIN_SPLIT_EXTENT:
         return None
-    for parts in range(_NOMINAL_PARTS, 1, -1):
-        if size % parts == 0:
-            return parts
+    for splits in range(_NOMINAL_SPLITS, 1, -1):
+        if size % splits == 0:
+            return splits
     return None
 
 
@@ -52,7 +52,7 @@ def variants(program: Program) -> Iterator[Variant]:
     if any(operator(n.op).kind in (STATE, EFFECT) for n in program.nodes):
         return  # no program: saying so is left to whoever looks at its terms
     for dim in reduced_dims(program):
-        parts = nominal_parts(program.sizes[dim])
-        outer = part_dim(dim)
-        if parts and outer not in program.sizes and outer not in program.tensors:
-            yield Variant(split_dim(program, dim, parts), dim)
+        splits = nominal_splits(program.sizes[dim])
+        outer = outer_dim(dim)
+        if splits and outer not in program.sizes and outer not in program.tensors:
+            yield Variant(split_dim(program, dim, splits), dim)

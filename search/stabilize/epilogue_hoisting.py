@@ -20,7 +20,7 @@ from mirage_py.ugraph.operators import ELEMENTWISE, LEAF, operator
 from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block, without_unread
 
 # Exponentials and what shifts them belong together: the stabiliser sees to both.
-_STAYS = ("exp", "log", "shift", "cast")
+_NOT_HOISTED = ("exp", "log", "shift", "cast")
 _SELF = -1
 
 
@@ -36,17 +36,17 @@ class _Step:
     scalars: tuple[Node, ...]
 
 
-def finished(ugraph: UGraph) -> UGraph:
-    """The µGraph with everything that its tensors allow done where they are stored; the same one
-    where that is nothing. Values and their types stay, but for the order of a quotient's roundings.
+def with_hoisted_epilogues(ugraph: UGraph) -> UGraph:
+    """The µGraph with all epilogues computed where their operand is stored; the same µGraph where
+    there are none. Values and types do not change, except for the order of a quotient's roundings.
     """
     for tensor in ugraph.intermediates:
         if not tensor.dtype.is_half:
-            ugraph = _with_finished(ugraph, tensor.name)
+            ugraph = _with_hoisted(ugraph, tensor.name)
     return ugraph
 
 
-def _with_finished(ugraph: UGraph, tensor: str) -> UGraph:
+def _with_hoisted(ugraph: UGraph, tensor: str) -> UGraph:
     blocks = [k for k in ugraph.kernels if isinstance(k, BlockGraph)]
     if len(blocks) != len(ugraph.kernels):
         return ugraph
@@ -57,12 +57,12 @@ def _with_finished(ugraph: UGraph, tensor: str) -> UGraph:
     chain = chains[0]
     if not chain or any(other != chain for other in chains):
         return ugraph
-    kernels = tuple(_finishing(_reading(b, tensor), tensor, chain) for b in blocks)
+    kernels = tuple(_with_epilogue(_reading(b, tensor), tensor, chain) for b in blocks)
     return replace(ugraph, kernels=kernels)
 
 
 def _chain(block: BlockGraph, load: int) -> tuple[_Step, ...]:
-    """What a block makes of a loaded value and scalars before it meets anything else."""
+    """What a block computes from a loaded value and scalars alone."""
     steps: list[_Step] = []
     for node in _followers(block, load):
         step = _step(block.nodes, block.nodes[node], _operand(block, load, node))
@@ -101,7 +101,7 @@ def _operand(block: BlockGraph, load: int, node: int) -> int:
 
 def _step(nodes: Sequence[Node], node: Node, value: int) -> _Step | None:
     """The node as a step, if all of its other operands are numbers."""
-    if operator(node.op).kind != ELEMENTWISE or node.op in _STAYS:
+    if operator(node.op).kind != ELEMENTWISE or node.op in _NOT_HOISTED:
         return None
     if node.dims != nodes[value].dims:
         return None
@@ -119,7 +119,7 @@ def _step(nodes: Sequence[Node], node: Node, value: int) -> _Step | None:
 
 
 def _is_divisor(block: BlockGraph, value: int) -> bool:
-    """Whether all that happens to a value is that others are divided by it."""
+    """Whether a value is only used as a divisor."""
     users = [block.nodes[u] for u in reads_of(block.nodes)[value]]
     return bool(users) and all(
         u.op == "div" and u.args[1] == value and u.args[0] != value for u in users
@@ -127,7 +127,7 @@ def _is_divisor(block: BlockGraph, value: int) -> bool:
 
 
 def _reading(block: BlockGraph, tensor: str) -> BlockGraph:
-    """The block with what its chains give loaded instead of computed."""
+    """The block with results of its chains loaded instead of computed."""
     loads = [n for n, load in block.loads() if load.access.tensor == tensor]
     nodes = list(block.nodes)
     instead: dict[int, int] = {}
@@ -143,8 +143,8 @@ def _reading(block: BlockGraph, tensor: str) -> BlockGraph:
     return without_unread(replace(block, nodes=tuple(nodes), threads=()))
 
 
-def _finishing(block: BlockGraph, tensor: str, chain: Sequence[_Step]) -> BlockGraph:
-    """The block with the chain in front of its store."""
+def _with_epilogue(block: BlockGraph, tensor: str, chain: Sequence[_Step]) -> BlockGraph:
+    """The block with the chain before its store."""
     if all(n.access.tensor != tensor for _, n in block.stores()):
         return block
 
@@ -159,7 +159,7 @@ def _finishing(block: BlockGraph, tensor: str, chain: Sequence[_Step]) -> BlockG
 
 
 def _appended(new: NewNodes, value: int, chain: Sequence[_Step]) -> int:
-    """The last node of the chain, made of a value."""
+    """The last node of the chain, applied to a value."""
     dims = new.nodes[value].dims
     for step in chain:
         first = len(new.nodes)

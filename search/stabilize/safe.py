@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mirage_py.search.extract.family import Family
-from mirage_py.search.stabilize.epilogue_hoisting import finished
-from mirage_py.search.stabilize.normalised_parts import with_normalised_parts
+from mirage_py.search.stabilize.epilogue_hoisting import with_hoisted_epilogues
+from mirage_py.search.stabilize.normalised_partials import with_normalised_partials
 from mirage_py.search.stabilize.stabilize import stabilized
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.verify.rounding.float_screen import FloatScreen
@@ -16,7 +16,7 @@ from mirage_py.verify.rounding.float_screen import FloatScreen
 @dataclass(frozen=True, slots=True)
 class SafeFamilies:
     """``ugraphs`` overflow nowhere that the program does not and are as accurate, each once, in the
-    order of what they come from; those with normalised parts are behind the others. ``faults`` has
+    order of what they come from; those with normalised partial results come last. ``faults`` has
     for each family that is left out why.
     """
 
@@ -25,13 +25,13 @@ class SafeFamilies:
 
 
 def safe_families(families: Iterable[Family]) -> SafeFamilies:
-    """The families stabilised, with what they hand over finished; none that rounding spoils."""
+    """The families stabilised, with epilogues hoisted; without those that rounding spoils."""
     stable = [stabilized(f.ugraph) for f in families]
     screen = FloatScreen()
     faults = [s.faults[0] if s.faults else screen.fault(s.ugraph) for s in stable]
     safe = [s.ugraph for s, fault in zip(stable, faults, strict=True) if not fault]
-    normalised = [n for u in safe if (n := with_normalised_parts(u)) is not None]
-    found = {u.digest: u for u in map(finished, (*safe, *normalised))}
+    normalised = [n for u in safe if (n := with_normalised_partials(u)) is not None]
+    found = {u.digest: u for u in map(with_hoisted_epilogues, (*safe, *normalised))}
     return SafeFamilies(tuple(found.values()), tuple(fault for fault in faults if fault))
 
 

@@ -71,29 +71,29 @@ class _Rewriter:
         self.passing: dict[tuple[str, int, Dims], int] = {}
 
     def run(self) -> BlockGraph:
-        parts: list[tuple[Section, list[int]]] = []
+        built: list[tuple[Section, list[int]]] = []
         for number, section in enumerate(self.block.sections):
             self.number, self.section = number, section
             self.before, self.body, self.passing = [], [], {}
             for node in section.nodes:
                 self._copy(node)
-            _append_straight(parts, self.before)
-            parts.append((section, self.body))
+            _append_straight(built, self.before)
+            built.append((section, self.body))
         self.body = []
         for key, dims in self.tensors.written:
             if self.plans[key].made[min(self.plans[key].made)] != PASSING:
                 self._store(key, dims, self.lasting["shift", key, dims])
-        _append_straight(parts, self.body)
-        return self._assembled(parts)
+        _append_straight(built, self.body)
+        return self._assembled(built)
 
-    def _assembled(self, parts: Sequence[tuple[Section, list[int]]]) -> BlockGraph:
+    def _assembled(self, built: Sequence[tuple[Section, list[int]]]) -> BlockGraph:
         """The block with its nodes numbered in the order in which they run."""
-        order = [n for _, part in parts for n in part]
+        order = [n for _, part in built for n in part]
         place = {n: position for position, n in enumerate(order)}
         nodes = tuple(
             replace(self.nodes[n], args=tuple(place[a] for a in self.nodes[n].args)) for n in order
         )
-        sections = tuple(replace(s, nodes=tuple(place[n] for n in part)) for s, part in parts)
+        sections = tuple(replace(s, nodes=tuple(place[n] for n in part)) for s, part in built)
         return replace(self.block, nodes=nodes, sections=sections, threads=())
 
     def _add(
@@ -263,9 +263,9 @@ class _Rewriter:
         return known
 
 
-def _append_straight(parts: list[tuple[Section, list[int]]], nodes: list[int]) -> None:
+def _append_straight(built: list[tuple[Section, list[int]]], nodes: list[int]) -> None:
     """Straight code, into the section before it if that is straight too."""
-    if nodes and parts and parts[-1][0].loop is None:
-        parts[-1][1].extend(nodes)
+    if nodes and built and built[-1][0].loop is None:
+        built[-1][1].extend(nodes)
     elif nodes:
-        parts.append((Section(()), nodes))
+        built.append((Section(()), nodes))

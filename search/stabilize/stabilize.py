@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 
-from mirage_py.search.clusters.clusters import apart, ends_in_cluster, in_a_cluster
+from mirage_py.search.clusters.clusters import ends_in_cluster, in_a_cluster, without_cluster
 from mirage_py.search.stabilize.shift_flow import Dims
 from mirage_py.search.stabilize.shift_groups import ConflictError, GroupAnalysis, Scales
 from mirage_py.search.stabilize.shift_masks import Masks, common_masks, masks_of_program
@@ -54,7 +54,7 @@ def stabilized(ugraph: UGraph) -> Stabilized:
     if not ends_in_cluster(ugraph):
         return _stabilized(ugraph)
     # Parts have maxima of their own, which the end brings to one: that is what two kernels do.
-    found = _stabilized(apart(ugraph))
+    found = _stabilized(without_cluster(ugraph))
     joined = in_a_cluster(found.ugraph)
     if joined is None:
         return Stabilized(ugraph, (*found.faults, "its maxima do not come together in a cluster"))

@@ -90,7 +90,7 @@ class BlockBody:
         )
 
     @cached_property
-    def product_dims(self) -> Mapping[int, tuple[str, ...]]:
+    def matmul_dims(self) -> Mapping[int, tuple[str, ...]]:
         """For each matmul the dimensions of its multiplications."""
         return {
             number: self._scope.order(tuple(d for a in node.args for d in self._nodes[a].dims))

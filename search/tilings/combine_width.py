@@ -26,14 +26,14 @@ _BEST_ROWS = 4
 _SHAPE_US = 0.005
 
 
-def sharing_us(kernel: TiledKernel, options: LaunchOptions, parts: Sequence[str]) -> float:
+def sharing_us(kernel: TiledKernel, options: LaunchOptions, splits: Sequence[str]) -> float:
     """What the model leaves out of the time of a kernel that sums over ``parts`` and multiplies no
     matrices; 0 for any other.
     """
     nodes = kernel.block.nodes
-    if any(n.op == "matmul" for n in nodes) or any(a.dim in parts for a in kernel.block.grid):
+    if any(n.op == "matmul" for n in nodes) or any(a.dim in splits for a in kernel.block.grid):
         return 0.0
-    reads = [n for n, _ in kernel.block.loads() if any(d in parts for d in nodes[n].dims)]
+    reads = [n for n, _ in kernel.block.loads() if any(d in splits for d in nodes[n].dims)]
     if not reads:
         return 0.0
     widest = max(reads, key=kernel.elements.__getitem__)
@@ -48,6 +48,6 @@ def _rows(kernel: TiledKernel, load: int) -> int:
     node = kernel.block.nodes[load]
     strides = kernel.scope.tensors[node.access.tensor].element_strides
     pairs = zip(node.access.index, strides, strict=True)
-    side_by_side = {d for expr, stride in pairs if stride == 1 for d in expr.dims()}
+    contiguous = {d for expr, stride in pairs if stride == 1 for d in expr.dims()}
     tiles = {a.dim: a.tile or 1 for a in kernel.block.grid}
-    return prod(tiles.get(d, 1) for d in node.dims if d not in side_by_side)
+    return prod(tiles.get(d, 1) for d in node.dims if d not in contiguous)

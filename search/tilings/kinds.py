@@ -5,7 +5,7 @@ from __future__ import annotations
 from mirage_py.search.extract.family import ATOMIC, CLUSTER, LIBRARY, ONE_KERNEL, SPLIT
 from mirage_py.search.space.splits import split_dims
 from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
-from mirage_py.ugraph.rewrite.split_dim import parts_of
+from mirage_py.ugraph.rewrite.split_dim import splits_of
 
 __all__ = ["ATOMIC", "CHAIN", "CLUSTER", "LIBRARY", "ONE_KERNEL", "SPLIT", "describe", "kind_of"]
 
@@ -34,7 +34,7 @@ def describe(ugraph: UGraph) -> str:
     """The kind in words, with parts, library calls and kernels: ``split s x8: 2 kernels``,
     ``library x3: 4 kernels``.
     """
-    words = [f"split {d} x{parts_of(ugraph.program, d)}" for d in split_dims(ugraph.program)]
+    words = [f"split {d} x{splits_of(ugraph.program, d)}" for d in split_dims(ugraph.program)]
     kind = kind_of(ugraph)
     if kind in (ATOMIC, LIBRARY, CLUSTER):
         calls = sum(isinstance(k, LibraryCall) for k in ugraph.kernels)

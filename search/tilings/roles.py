@@ -30,14 +30,14 @@ class Roles:
     batch: tuple[str, ...]
     sides: tuple[str, ...]
     contracted: tuple[str, ...]
-    parts: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ()
     fast: tuple[str, ...] = ()
     least: int = _COALESCED_BYTES // 2
     outer: tuple[str, ...] = ()
 
 
 def roles_of(
-    scope: Program, block: BlockGraph, parts: tuple[str, ...] = (), backend: str = "triton"
+    scope: Program, block: BlockGraph, splits: tuple[str, ...] = (), backend: str = "triton"
 ) -> Roles:
     """The roles in one block graph. ``scope`` holds every tensor that it reads or writes.
 
@@ -60,7 +60,7 @@ def roles_of(
     fast = _fast_dims(scope, block)
     widest = max((scope.tensors[n.access.tensor].dtype.bytes for _, n in block.loads()), default=2)
     least = _COALESCED_BYTES // (max(2, widest) if backend == "cuda" else 2)
-    return Roles(tuple(batch), tuple(sides), tuple(contracted), parts, fast, least, tuple(outer))
+    return Roles(tuple(batch), tuple(sides), tuple(contracted), splits, fast, least, tuple(outer))
 
 
 def _outer_sides(
@@ -78,7 +78,7 @@ def _outer_sides(
 def grid_tiles(program: Program, roles: Roles, dim: str) -> tuple[int, ...]:
     """Tiles worth trying for a gridded dimension, smallest first."""
     size = program.sizes[dim]
-    if dim in roles.batch or dim in roles.parts or dim in roles.outer:
+    if dim in roles.batch or dim in roles.splits or dim in roles.outer:
         # A batch dimension inside a tile would make a three-dimensional product, a part beside
         # another one would be no split, and tensor cores want a side in one dimension.
         return (1,)

@@ -34,7 +34,7 @@ class Dot:
     natural order of axes, and which nodes they are.
     """
 
-    products: int
+    multiplications: int
     sides: tuple[int, int]
     operands: tuple[int, int]
 
@@ -91,7 +91,7 @@ class TiledKernel:
         """Products on tensor cores by position."""
         nodes = self.block.nodes
         positions = (i for i, n in enumerate(nodes) if n.op == "matmul" and self.tiling.is_dot(i))
-        return {i: Dot(self._products(i), *self._sides(i)) for i in positions}
+        return {i: Dot(self._multiplications(i), *self._sides(i)) for i in positions}
 
     @cached_property
     def sections(self) -> tuple[SectionWork, ...]:
@@ -110,7 +110,7 @@ class TiledKernel:
         return is_uneven(self.tiling)
 
     @cached_property
-    def has_engine_tiles(self) -> bool:
+    def has_tma_tiles(self) -> bool:
         """Whether the copy engine can fetch a tile of some tensor."""
         options = LaunchOptions().with_flag(COPIES, DESCRIPTORS)
         return bool(described_tiles(self.block, self.tiling, self.scope.tensors, options))
@@ -158,8 +158,8 @@ class TiledKernel:
             elif position in self.dots:
                 barriers += 1
             elif node.op == "matmul":
-                vector += self._products(position)
-                reduced += self._products(position)
+                vector += self._multiplications(position)
+                reduced += self._multiplications(position)
                 sums.append(position)
             elif node.op in ("sum", "max"):
                 elements = self.tiling.elements(self.block.nodes[node.args[0]].dims, number)
@@ -211,7 +211,7 @@ class TiledKernel:
             # It goes straight from memory to a product.
             return 0
         if node.op == "matmul" and position not in self.dots:
-            return self._products(position)
+            return self._multiplications(position)
         if self._is_fused(position) or position in self.body.by_element:
             return 0
         return self.elements[position]
@@ -231,9 +231,9 @@ class TiledKernel:
             self.body.iterations[key] = mean_iterations(self.tiling, number)
         return self.body.iterations[key]
 
-    def _products(self, number: int) -> int:
+    def _multiplications(self, number: int) -> int:
         """Multiplications of the matmul at ``number`` in one tile."""
-        return self.tiling.elements(self.body.product_dims[number], self.block.section_of[number])
+        return self.tiling.elements(self.body.matmul_dims[number], self.block.section_of[number])
 
     def _sides(self, number: int) -> tuple[tuple[int, int], tuple[int, int]]:
         section = self.block.section_of[number]

@@ -30,7 +30,7 @@ _LEAST_REPEATING = 64
 def tilings(
     scope: Program,
     block: BlockGraph,
-    parts: tuple[str, ...],
+    splits: tuple[str, ...],
     *,
     few: bool = False,
     backend: str = "triton",
@@ -40,17 +40,17 @@ def tilings(
     ``scope`` is the program with all tensors the kernel may refer to; ``parts`` are dimensions that
     number the parts of split ones.
     """
-    roles = roles_of(scope, block, parts, backend)
+    roles = roles_of(scope, block, splits, backend)
     body = BlockBody(scope, block)
     grid = _grid_order(scope, block)
     shared = block.cluster_dims
     heavy = tuple(
-        i for i, s in enumerate(block.sections) if s.loop is not None and has_product(block, s)
+        i for i, s in enumerate(block.sections) if s.loop is not None and has_matmul(block, s)
     )
     spread = _spread if few else tuple
     dims = tuple(dict.fromkeys(d for i in heavy if (d := block.sections[i].loop) is not None))
     # Over the parts of a split dimension a product only combines what another kernel summed.
-    loop_choices = [spread(loop_tiles(scope, d, has_dot=d not in roles.parts)) for d in dims]
+    loop_choices = [spread(loop_tiles(scope, d, has_dot=d not in roles.splits)) for d in dims]
     grids = product(*_few_enough([spread(grid_tiles(scope, roles, d)) for d in grid]))
     spaces = _spaces(block, heavy)
     for tiles in _without_repetition(scope, block, grid, tuple(grids)):
@@ -66,12 +66,12 @@ def tilings(
                 yield TiledKernel(tiling, body)
 
 
-def has_product(block: BlockGraph, section: Section) -> bool:
+def has_matmul(block: BlockGraph, section: Section) -> bool:
     """Whether a section multiplies matrices."""
     return any(block.nodes[n].op == "matmul" for n in section.nodes)
 
 
-# Dimensions of values, those of a loop with products apart.
+# Dimensions of values; those of a loop with matmuls separately.
 _Space = tuple[tuple[str, ...], tuple[str, ...]]
 
 
@@ -119,7 +119,7 @@ def _without_repetition(
 
     Along axes that no value has in common, each block computes for one what others compute too.
     """
-    groups = _apart(block, dims)
+    groups = _independent(block, dims)
     if not groups:
         return grids
 
@@ -133,7 +133,7 @@ def _without_repetition(
     return kept or [grids[n] for n in sorted(least)]
 
 
-def _apart(block: BlockGraph, dims: Sequence[str]) -> list[list[str]]:
+def _independent(block: BlockGraph, dims: Sequence[str]) -> list[list[str]]:
     """Gridded dimensions of which no value has two, group by group."""
     values = [{*n.dims, *n.reduced} if n.op == "matmul" else {*n.dims} for n in block.nodes]
     groups: list[list[str]] = []

@@ -18,7 +18,7 @@ from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import F16
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.operators import operator
-from mirage_py.ugraph.rewrite.split_dim import part_dim, split_dim
+from mirage_py.ugraph.rewrite.split_dim import outer_dim, split_dim
 
 Looped = tuple[str, ...]
 _PARTS = 8
@@ -66,7 +66,7 @@ class Subject:
     @cached_property
     def configuration(self) -> Configuration:
         """What each kernel does with the dimensions."""
-        gridded = (part_dim(self.split),) if self.split else ()
+        gridded = (outer_dim(self.split),) if self.split else ()
         return Configuration(self.program.dim_names, self.looped, gridded, self.again)
 
     @cached_property

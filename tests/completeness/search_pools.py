@@ -15,8 +15,8 @@ from completeness.programs import CASES, Subject
 from mirage_py.axioms.terms.law import Ring
 from mirage_py.search.closure.closure import given_access
 from mirage_py.search.closure.hits import hits
+from mirage_py.search.enumerate.candidates import Candidates
 from mirage_py.search.enumerate.draws import Draw
-from mirage_py.search.enumerate.handover import Handover
 from mirage_py.search.enumerate.jobs import Setting, task_of
 from mirage_py.search.extract.task import SearchLimits
 from mirage_py.search.space.spaces import Configuration
@@ -64,19 +64,19 @@ class TwoKernels:
         task = draw.task
         assert task.program.nodes == subject.program.nodes
         first, last = subject.looped
-        handover = Handover(draw)
-        configuration = Configuration(first, task.variant.parts)
-        makers = [m for m in handover.makers if m.configuration == configuration]
-        self.maker = makers[0] if makers else None
-        readable = handover.readable()
+        candidates = Candidates(draw)
+        configuration = Configuration(first, task.variant.splits)
+        producers = [m for m in candidates.producers if m.configuration == configuration]
+        self.producer = producers[0] if producers else None
+        readable = candidates.readable()
         # Library products are no block graphs.
-        self.handed = {c.value: c.name for c in readable if c.product is None}
-        self.products = [c.name for c in readable if c.product is not None]
+        self.handed = {c.value: c.name for c in readable if c.call is None}
+        self.products = [c.name for c in readable if c.call is not None]
         given = [c.given for c in readable]
-        self.pool = draw.close(Configuration(last), given, task.variant.parts)
+        self.pool = draw.close(Configuration(last), given, task.variant.splits)
         self.roots = tuple(hits(task.program, self.pool, draw.targets))
         self._last = Index(self.pool)
-        self._first = Index(self.maker.pool) if self.maker else None
+        self._first = Index(self.producer.pool) if self.producer else None
 
     def contains(self, graph: Graph) -> bool:
         """Whether both kernels are derivations of their pools."""
@@ -92,9 +92,9 @@ class TwoKernels:
         return all(isinstance(places[o], int) for o in graph.outputs)
 
     def _hand(self, step: Step, place: Place) -> Place:
-        if not isinstance(place, int) or self.maker is None:
+        if not isinstance(place, int) or self.producer is None:
             return None
-        name = self.handed.get(self.maker.pool[place].value)
+        name = self.handed.get(self.producer.pool[place].value)
         if name is None:
             return None
         load = Step("load", (), given_access(name, step.kind.dims), step.kind)
@@ -116,12 +116,12 @@ class TwoKernels:
                 yield from self._pairs(last, [names[name] for name in dict.fromkeys(read)])
 
     def _pairs(self, last: Graph, values: Sequence[int]) -> Iterator[Graph]:
-        maker = self.maker
-        if not values or maker is None or any(v not in maker.stores for v in values):
+        producer = self.producer
+        if not values or producer is None or any(v not in producer.stores for v in values):
             return
         left = self.subject.most - last.operators - len(values)
-        for numbers in product(*(maker.stores[v] for v in values)):
-            for first in derivations(maker.pool, numbers, left):
+        for numbers in product(*(producer.stores[v] for v in values)):
+            for first in derivations(producer.pool, numbers, left):
                 stored = {self.handed[v]: o for v, o in zip(values, first.outputs, strict=True)}
                 yield _joined(first, last, stored)
 

@@ -12,7 +12,7 @@ from mirage_py.axioms.terms.class_table import ClassTable
 from mirage_py.search.closure import closure
 from mirage_py.search.closure.pool import Pool
 from mirage_py.search.closure.rules import RefusedError, joint_loop, may_be_built
-from mirage_py.search.enumerate import handover
+from mirage_py.search.enumerate import candidates
 
 
 @pytest.fixture(autouse=True)
@@ -100,12 +100,12 @@ def test_keeping_one_way_to_make_a_tensor_is_found_out(monkeypatch):
 
 def test_an_intermediate_that_is_never_offered_is_found_out(monkeypatch):
     """No vector is handed over from one kernel to the next."""
-    storables = handover.storables
+    storables = candidates.storables
 
     def fewer(pool, *rest):
         return (s for s in storables(pool, *rest) if len(pool[s.number].dims) > 1)
 
     subject = Subject("share_matmul", ((), ()), 4)
     assert audit(subject).missing == []
-    monkeypatch.setattr(handover, "storables", fewer)
+    monkeypatch.setattr(candidates, "storables", fewer)
     assert audit(subject).missing != []

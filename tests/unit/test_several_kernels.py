@@ -17,7 +17,7 @@ from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import UGraph
-from mirage_py.ugraph.rewrite.split_dim import with_parts
+from mirage_py.ugraph.rewrite.split_dim import with_splits
 from mirage_py.ugraph.text.json_form import dump_text, load_text
 from mirage_py.ugraph.text.text_form import format_ugraph, parse_ugraph
 from mirage_py.verify.field_test.field_test import field_test
@@ -96,7 +96,7 @@ def test_the_emitted_kernels(name, golden):
 def test_another_number_of_parts(name, parts):
     """Not a power of two: the combining kernel sees padding."""
     dim = "s" if "attention" in name else "d"
-    graph = with_parts(several_kernels.ugraph(name), dim, parts)
+    graph = with_splits(several_kernels.ugraph(name), dim, parts)
     validate_ugraph(graph)
     assert agrees_in_floats(name, graph)
     plan = Plan(graph, several_kernels.plan(name).options)

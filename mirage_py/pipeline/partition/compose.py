@@ -24,7 +24,7 @@ from mirage_py.ugraph.ir.node import Access, Attr, Node
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Dim, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, LibraryCall, Section, UGraph
-from mirage_py.ugraph.rewrite.split_dim import part_dim
+from mirage_py.ugraph.rewrite.split_dim import outer_dim
 
 
 def compose(partition: Partition, plans: Sequence[Plan]) -> Plan:
@@ -105,12 +105,12 @@ def _placed_dims(dims: list[Dim], mine: Sequence[Dim], names: _Names) -> dict[st
     """
     sizes = {d.name: d.size for d in dims}
     new = {d.name: d.name for d in mine if sizes.get(d.name) == d.size}
-    halves = {part_dim(d.name): d.name for d in mine}
+    halves = {outer_dim(d.name): d.name for d in mine}
     # Inner halves of split dimensions first: outer ones are called after them.
     for d in sorted(mine, key=lambda d: d.name in halves):
         if d.name not in new:
             inner = new.get(halves.get(d.name, ""))
-            new[d.name] = names.fresh(part_dim(inner) if inner else d.name)
+            new[d.name] = names.fresh(outer_dim(inner) if inner else d.name)
     place = 0
     for d in mine:
         if new[d.name] in sizes:

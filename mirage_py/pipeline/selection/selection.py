@@ -17,13 +17,13 @@ from mirage_py.search.model.baseline_model import eager_model_us
 from mirage_py.search.model.cost_model import lower_bound_us
 from mirage_py.search.rank.instantiate import Instance
 from mirage_py.search.rank.neighbours import neighbours
-from mirage_py.search.space.splits import at_parts, split_dims
+from mirage_py.search.space.splits import at_splits, split_dims
 from mirage_py.search.tilings.kinds import describe
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
-from mirage_py.ugraph.rewrite.split_dim import parts_of
+from mirage_py.ugraph.rewrite.split_dim import splits_of
 from mirage_py.verify.field_test.families import FamilyTests
 from mirage_py.verify.field_test.field_test import FieldEvidence
 from mirage_py.verify.numerical_check.check_strength import plain
@@ -281,10 +281,10 @@ class Ranking:
         own = plan.ugraph.program
         if own == item.family.program:
             return item.evidence
-        parts = {d: parts_of(own, d) for d in split_dims(own)}
+        parts = {d: splits_of(own, d) for d in split_dims(own)}
         tests = FamilyTests(self.normal, trials=item.evidence.trials, seed=self.seed)
         try:
-            return tests.run(at_parts(item.family, parts)).require()
+            return tests.run(at_splits(item.family, parts)).require()
         except UnsupportedError as error:
             reason = f"{item.evidence.bound_reason}; with other parts than the plan's: {error.what}"
             return replace(item.evidence, bound_reason=reason)

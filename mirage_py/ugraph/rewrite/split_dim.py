@@ -23,39 +23,39 @@ from mirage_py.ugraph.rewrite.rebuild import copied
 _SUFFIX = "_part"
 
 
-def _check_parts(where: str, dim: str, size: int, parts: int) -> None:
-    """At least two parts, and at least two points in each: a stride of 1 would be no product."""
-    if not 2 <= parts <= size // 2 or size % parts:
+def _check_splits(where: str, dim: str, size: int, splits: int) -> None:
+    """At least two splits of at least two points each: a stride of 1 would be no product."""
+    if not 2 <= splits <= size // 2 or size % splits:
         raise InputError(
-            f"dimension '{dim}' of size {size} has no {parts} equal parts",
+            f"dimension '{dim}' of size {size} has no {splits} equal parts",
             where=where,
             repair="split by a divisor of the size, but not by 1 or the size itself",
         )
 
 
-def part_dim(dim: str) -> str:
+def outer_dim(dim: str) -> str:
     """The name of the outer half of a split dimension."""
     return dim + _SUFFIX
 
 
-def split_dim(program: Program, dim: str, parts: int) -> Program:
-    """The program with ``dim`` split in ``parts`` parts of equal size.
+def split_dim(program: Program, dim: str, splits: int) -> Program:
+    """The program with ``dim`` split in ``splits`` parts of equal size.
 
-    Raises InputError where ``parts`` is no proper divisor of the size, or the new name is taken.
+    Raises InputError where ``splits`` is no proper divisor of the size, or the new name is taken.
     """
     size = program.sizes[dim]
-    outer = part_dim(dim)
-    _check_parts(program.name, dim, size, parts)
+    outer = outer_dim(dim)
+    _check_splits(program.name, dim, size, splits)
     if outer in program.sizes or outer in program.tensors:
         raise InputError(f"the name '{outer}' is taken", where=program.name)
     builder = ProgramBuilder(program.name)
     for d in program.dims:
         if d.name == dim:
-            builder.dim(outer, parts)
-        builder.dim(d.name, size // parts if d.name == dim else d.size)
+            builder.dim(outer, splits)
+        builder.dim(d.name, size // splits if d.name == dim else d.size)
     for tensor in program.inputs:
         builder.input(tensor.name, tensor.shape, tensor.dtype, tensor.strides)
-    exprs = {dim: ix.dim(outer) * (size // parts) + ix.dim(dim)}
+    exprs = {dim: ix.dim(outer) * (size // splits) + ix.dim(dim)}
     new: list[int] = []
     for node in program.nodes:
         args = [new[a] for a in node.args]
@@ -80,25 +80,25 @@ def split_attr(node: Node, dim: str, exprs: Mapping[str, IndexExpr]) -> Attr:
     if isinstance(attr, (IndexExpr, Predicate)):
         return attr.substitute(exprs)
     if isinstance(attr, tuple) and dim in attr:
-        return tuple(x for d in node.reduced for x in ((part_dim(dim), d) if d == dim else (d,)))
+        return tuple(x for d in node.reduced for x in ((outer_dim(dim), d) if d == dim else (d,)))
     return attr
 
 
-def parts_of(program: Program, dim: str) -> int:
-    """How many parts a split dimension has."""
-    return program.sizes[part_dim(dim)]
+def splits_of(program: Program, dim: str) -> int:
+    """How many splits a dimension has."""
+    return program.sizes[outer_dim(dim)]
 
 
-def with_parts(ugraph: UGraph, dim: str, parts: int) -> UGraph:
-    """A µGraph of a split program with another number of parts; intermediates follow.
+def with_splits(ugraph: UGraph, dim: str, splits: int) -> UGraph:
+    """A µGraph of a split program with another number of splits; intermediates follow.
 
-    Raises InputError where ``parts`` is no proper divisor of the size of the whole dimension.
+    Raises InputError where ``splits`` is no proper divisor of the size of the unsplit dimension.
     """
     program = ugraph.program
-    outer = part_dim(dim)
+    outer = outer_dim(dim)
     before, inner = program.sizes[outer], program.sizes[dim]
-    _check_parts(program.name, dim, before * inner, parts)
-    sizes = {outer: parts, dim: before * inner // parts}
+    _check_splits(program.name, dim, before * inner, splits)
+    sizes = {outer: splits, dim: before * inner // splits}
     change = _Stride(outer, inner, sizes[dim])
     resized = replace(
         program,
@@ -115,7 +115,7 @@ def with_parts(ugraph: UGraph, dim: str, parts: int) -> UGraph:
 
 
 class _Stride:
-    """Replaces the distance between two parts wherever an index has it."""
+    """Replaces the distance between two splits wherever an index has it."""
 
     def __init__(self, outer: str, before: int, after: int) -> None:
         self.outer = outer

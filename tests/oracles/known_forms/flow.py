@@ -14,7 +14,7 @@ from mirage_py.search.space.splits import split_dims
 from mirage_py.ugraph.ir.node import STORES
 from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
-from mirage_py.ugraph.rewrite.split_dim import part_dim
+from mirage_py.ugraph.rewrite.split_dim import outer_dim
 
 _CARRIES = ("cast", "load", *STORES)
 _REDUCTIONS = ("sum", "max", "matmul")
@@ -48,7 +48,7 @@ class Flow:
     def __init__(self, ugraph: UGraph) -> None:
         self.ugraph = ugraph
         self.values: list[Value] = []
-        self.parts = tuple(part_dim(d) for d in split_dims(ugraph.program))
+        self.parts = tuple(outer_dim(d) for d in split_dims(ugraph.program))
         # Who made each tensor last, and over which dimensions its axes go.
         self._makers: dict[str, int] = {}
         self._axes: dict[str, tuple[str, ...]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from oracles.known_forms.flow import Flow
 
 from mirage_py.ugraph.ir.ugraph import BlockGraph
-from mirage_py.ugraph.rewrite.split_dim import part_dim
+from mirage_py.ugraph.rewrite.split_dim import outer_dim
 
 
 def split_product_with_combining_kernel(flow: Flow) -> bool:
@@ -17,7 +17,7 @@ def split_product_with_combining_kernel(flow: Flow) -> bool:
         and flow.feeds(product, total)
         and not flow.sources(product, "exp")
         for product in flow.all_of("matmul")
-        for part in map(part_dim, flow.values[product].reduced)
+        for part in map(outer_dim, flow.values[product].reduced)
         if part in flow.parts and part in flow.values[product].dims
         for total in flow.all_of("sum")
         if part in flow.values[total].reduced
@@ -33,7 +33,7 @@ def split_product_in_a_cluster(flow: Flow) -> bool:
         and flow.feeds(product, total)
         and not flow.sources(product, "exp")
         for product in flow.all_of("matmul")
-        for part in map(part_dim, flow.values[product].reduced)
+        for part in map(outer_dim, flow.values[product].reduced)
         if part in flow.in_cluster(flow.values[product].kernel)
         and part in flow.values[product].dims
         for total in flow.all_of("sum")

@@ -36,7 +36,7 @@ def closed(program: Program, *looped: str) -> Closed:
 def split_closed(program: Program, split: str, *looped: str) -> Closed:
     """Of a first kernel whose blocks share out the parts of a dimension."""
     variant = next(v for v in variants(program) if v.split == split)
-    return _closed(variant.program, Configuration(looped, variant.parts), variant.parts)
+    return _closed(variant.program, Configuration(looped, variant.splits), variant.splits)
 
 
 def _closed(program: Program, configuration: Configuration, parts: tuple[str, ...]) -> Closed:

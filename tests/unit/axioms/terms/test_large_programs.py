@@ -15,7 +15,7 @@ from mirage_py.frontend.spec import parse_file
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.space.abstraction import Abstraction, abstract, reduced_dims
 from mirage_py.ugraph.ir.program import Program
-from mirage_py.ugraph.rewrite.split_dim import part_dim, split_dim
+from mirage_py.ugraph.rewrite.split_dim import outer_dim, split_dim
 
 FOLDER = Path(__file__).parents[4] / "examples"
 SPECS = {p.stem: p for p in sorted(FOLDER.glob("*.math"))} | {
@@ -37,7 +37,7 @@ def table_of(terms: Abstraction, **options: object):
 def test_rings_are_exhausted_whole_and_split(name: str, ring: Ring, most: int):
     program = program_of(name)
     even = [dim for dim in reduced_dims(program) if program.sizes[dim] % 2 == 0]
-    splits = [abstract(split_dim(program, dim, 2), (part_dim(dim),)) for dim in even]
+    splits = [abstract(split_dim(program, dim, 2), (outer_dim(dim),)) for dim in even]
     for terms in (abstract(program), *splits):
         table = table_of(terms, ring=ring)
         assert table.saturated
@@ -52,7 +52,7 @@ class Form:
 
     def __init__(self, name: str, split: str = "") -> None:
         program = program_of(name)
-        self.parts = (part_dim(split),) if split else ()
+        self.parts = (outer_dim(split),) if split else ()
         self.terms = abstract(split_dim(program, split, 2) if split else program, self.parts)
         self.table = table_of(self.terms)
 
@@ -61,12 +61,12 @@ class Form:
         return leaf(name)
 
     def sum(self, dim: str, x: Term) -> Term:
-        own = (part_dim(dim), dim) if part_dim(dim) in self.parts else (dim,)
+        own = (outer_dim(dim), dim) if outer_dim(dim) in self.parts else (dim,)
         axes = tuple(a for a in self.terms.axes if a.rpartition(".")[0] in own)
         return reduce("sum", axes, x)
 
     def size(self, dim: str) -> Term:
-        return size(part_dim(dim)) * size(dim) if part_dim(dim) in self.parts else size(dim)
+        return size(outer_dim(dim)) * size(dim) if outer_dim(dim) in self.parts else size(dim)
 
     def reaches(self, form: Term, output: int = 0) -> bool:
         return self.table.class_of(form) == self.table.roots[output]

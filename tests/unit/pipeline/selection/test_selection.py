@@ -24,7 +24,7 @@ from mirage_py.targets import H200
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
-from mirage_py.ugraph.rewrite.split_dim import parts_of
+from mirage_py.ugraph.rewrite.split_dim import splits_of
 from mirage_py.verify.evaluate.difference import Mismatch
 from mirage_py.verify.field_test import families as families_module
 from mirage_py.verify.samples.sampled_test import SampleEvidence, sampled_test
@@ -127,7 +127,7 @@ def retested(monkeypatch: pytest.MonkeyPatch, outcome: object) -> list[int]:
     parts: list[int] = []
 
     def run(self, family: UGraph):
-        parts.append(parts_of(family.program, "d"))
+        parts.append(splits_of(family.program, "d"))
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -141,7 +141,7 @@ def test_the_plan_s_own_parts_are_tested(split: Ranking, monkeypatch: pytest.Mon
     evidence = replace(family.evidence, seed=77)
     parts = retested(monkeypatch, evidence)
     for instance in split.instances:
-        count = parts_of(instance.plan.ugraph.program, "d")
+        count = splits_of(instance.plan.ugraph.program, "d")
         parts.clear()
         found = split._field_evidence(instance.family.digest, instance.plan)
         if count == several_kernels.PARTS:
@@ -155,7 +155,7 @@ def other_parts(split: Ranking) -> tuple[str, Plan]:
     return next(
         (i.family.digest, i.plan)
         for i in split.instances
-        if parts_of(i.plan.ugraph.program, "d") != several_kernels.PARTS
+        if splits_of(i.plan.ugraph.program, "d") != several_kernels.PARTS
     )
 
 

@@ -13,7 +13,7 @@ from unit.search.kernels import FACTORED, block_of, of_kind
 
 from mirage_py.axioms.proof.prove import prove
 from mirage_py.pipeline.pipeline import normalise
-from mirage_py.search.clusters.clusters import apart, clustered, in_a_cluster
+from mirage_py.search.clusters.clusters import clustered, in_a_cluster, without_cluster
 from mirage_py.search.enumerate.family_tables import families_from_json, families_to_json
 from mirage_py.search.enumerate.search import SearchResult, search
 from mirage_py.search.extract.family import ATOMIC, CLUSTER, SPLIT
@@ -110,7 +110,7 @@ def test_hand_made_kernels_come_together_and_apart(name):
     validate_ugraph(joined)
     tests = FamilyTests(normalise(program), trials=1, seed=0)
     assert tests.run(joined).require().equal
-    two = apart(joined)
+    two = without_cluster(joined)
     validate_ugraph(two)
     assert in_a_cluster(two).kernels[0].nodes == joined.kernels[0].nodes
 

@@ -9,9 +9,9 @@ from oracles.known_forms.registry import forms_of
 from unit.search import programs
 from unit.search.kernels import ALL, FACTORED, example, found, of_kind
 
+from mirage_py.search.enumerate.candidates import Candidates
 from mirage_py.search.enumerate.chains import TwoKernels
 from mirage_py.search.enumerate.draws import Draw
-from mirage_py.search.enumerate.handover import Handover
 from mirage_py.search.enumerate.jobs import Setting, task_of
 from mirage_py.search.enumerate.search import search
 from mirage_py.search.extract.family import LIBRARY, SPLIT, TWO_KERNELS
@@ -177,13 +177,13 @@ def test_one_kernel_is_all_that_is_asked_for():
 def test_candidates_and_their_makers(make):
     setting = Setting(make(), 0, FACTORED)
     draw = Draw(task_of(setting, "factored", None), 0, skip_divisions=False)
-    handover = Handover(draw)
-    values = [c.value for c in handover.candidates.values() if c.product is None]
+    candidates = Candidates(draw)
+    values = [c.value for c in candidates.by_name.values() if c.call is None]
     assert len(values) == len(dict.fromkeys(values))
-    for candidate in handover.candidates.values():
-        made = handover.to_make([candidate.name])
-        able = handover.makers_of(made)
-        if candidate.product is None:
+    for candidate in candidates.by_name.values():
+        made = candidates.to_make([candidate.name])
+        able = candidates.producers_of(made)
+        if candidate.call is None:
             assert made == (candidate.value,)
             assert able
         costs = [m.alone_us(made) for m in able] if made else [1.0]
@@ -210,7 +210,7 @@ def first_kernels(program, split, dims):
     setting = Setting(program, 0, FACTORED)
     draw = Draw(task_of(setting, "factored", split), 0, skip_divisions=False)
     pairs = TwoKernels(draw)
-    candidates = [c for c in pairs.handover.readable() if c.dims == dims and not c.product]
+    candidates = [c for c in pairs.candidates.readable() if c.dims == dims and not c.call]
     return [f for c in candidates for f in pairs._firsts_for((c.value,))]
 
 
@@ -228,7 +228,7 @@ def test_a_loop_over_what_others_reduce_takes_no_place():
 def test_a_kernel_of_many_blocks_is_not_cheap_because_each_is_small():
     setting = Setting(programs.attention(), 0, FACTORED)
     pairs = TwoKernels(Draw(task_of(setting, "factored", None), 0, skip_divisions=False))
-    scores = pairs.handover.readable()[0]
+    scores = pairs.candidates.readable()[0]
     assert scores.dims == ("h", "q", "s")
     first = pairs._firsts_for((scores.value,))[0]
     assert shared_out(first.origin.derivation) == ("h", "q", "s")
@@ -244,8 +244,8 @@ def test_the_wanted_intermediate_is_read_where_much_else_could_be():
 
 def test_a_maker_with_loops_that_the_value_does_not_need_is_left_out():
     setting = Setting(chain(), 0, FACTORED)
-    handover = Handover(Draw(task_of(setting, "factored", None), 0, skip_divisions=False))
-    hidden = next(c for c in handover.readable() if c.dims == ("b", "k"))
-    assert len(handover.makers) == 4
-    looped = [m.configuration.looped for m in handover.makers_of((hidden.value,))]
+    candidates = Candidates(Draw(task_of(setting, "factored", None), 0, skip_divisions=False))
+    hidden = next(c for c in candidates.readable() if c.dims == ("b", "k"))
+    assert len(candidates.producers) == 4
+    looped = [m.configuration.looped for m in candidates.producers_of((hidden.value,))]
     assert looped == [(), ("d",)]

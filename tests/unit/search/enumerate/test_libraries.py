@@ -9,7 +9,7 @@ from unit.search.kernels import FACTORED, of_kind
 from mirage_py.axioms.saturation.saturate import saturate
 from mirage_py.search.closure.closure import given_access
 from mirage_py.search.closure.hits import draw
-from mirage_py.search.enumerate.libraries import input_operands, library_products, lies_as
+from mirage_py.search.enumerate.libraries import input_operands, library_matmuls, lies_as
 from mirage_py.search.enumerate.search import search
 from mirage_py.search.extract.family import LIBRARY
 from mirage_py.search.space.abstraction import abstract
@@ -29,7 +29,7 @@ def products(program):
     inputs = input_operands(program, form.leaves, table, values)
     return [
         (p.left.leaf.name, p.right.leaf.name, p.contracted, "".join(p.dims))
-        for p in library_products(inputs, inputs, table, values)
+        for p in library_matmuls(inputs, inputs, table, values)
     ]
 
 

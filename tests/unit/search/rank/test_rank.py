@@ -17,13 +17,13 @@ from mirage_py.search.rank.forms import form_of
 from mirage_py.search.rank.instantiate import instances, rank
 from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.rank.shortlist import HOPELESS, shortlist
-from mirage_py.search.stabilize.normalised_parts import with_normalised_parts
+from mirage_py.search.stabilize.normalised_partials import with_normalised_partials
 from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.targets import H200
 from mirage_py.ugraph.checks.validate import validate_ugraph
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
-from mirage_py.ugraph.rewrite.split_dim import parts_of
+from mirage_py.ugraph.rewrite.split_dim import splits_of
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_instances_of_hand_made_graphs(name: str) -> None:
 def test_every_number_of_parts_is_tried(name: str, dim: str) -> None:
     graph = several_kernels.ugraph(name)
     found = instances(graph, H200, 10**6)
-    sizes = {parts_of(i.plan.ugraph.program, dim) for i in found}
+    sizes = {splits_of(i.plan.ugraph.program, dim) for i in found}
     assert {2, 4, 8, 16} <= sizes
     assert {i.name for i in found} == {f"split {dim} x{n}: 2 kernels" for n in sizes}
 
@@ -176,7 +176,7 @@ def test_blocks_add_to_halves_only_if_there_is_nothing_else(lora: list[UGraph]) 
 def test_parts_in_halves_take_turns_with_parts_in_floats() -> None:
     """The model sees next to no difference between them; the GPU does."""
     family = several_kernels.ugraph("split_attention")
-    normalised = with_normalised_parts(family)
+    normalised = with_normalised_partials(family)
     assert normalised is not None
     found = rank([family, normalised], H200, 24)
     types = {tuple(t.dtype.name for t in i.plan.ugraph.intermediates) for i in found}

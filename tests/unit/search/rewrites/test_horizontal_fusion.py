@@ -13,8 +13,8 @@ from mirage_py.pipeline.pipeline import normalise
 from mirage_py.runtime.cpu.cuda_emulation import check_emulated
 from mirage_py.search.enumerate.search import SearchLimits, search
 from mirage_py.search.rank.instantiate import instances
-from mirage_py.search.rewrites.horizontal_fusion import of_whole_columns, side_by_side
-from mirage_py.search.rewrites.independent_outputs import with_outputs_apart
+from mirage_py.search.rewrites.horizontal_fusion import horizontal_fusions, with_unsplit_columns
+from mirage_py.search.rewrites.independent_outputs import with_independent_outputs
 from mirage_py.search.rewrites.rewrites import with_rewrites
 from mirage_py.search.stabilize.safe import safe_families
 from mirage_py.search.tilings.kinds import describe
@@ -62,7 +62,11 @@ def found(norm: str) -> tuple[Program, tuple[UGraph, ...]]:
 
 def shares(widths: tuple[int, ...]) -> list[tuple[int, ...]]:
     program = projections(widths)
-    return [tuple(v.program.sizes[d] for d in v.whole) for v in side_by_side(program) if v.whole]
+    return [
+        tuple(v.program.sizes[d] for d in v.unsplit)
+        for v in horizontal_fusions(program)
+        if v.unsplit
+    ]
 
 
 def test_blocks_in_common_give_every_product_a_full_tile() -> None:
@@ -75,14 +79,14 @@ def test_blocks_in_common_give_every_product_a_full_tile() -> None:
 @pytest.mark.parametrize("widths", [(1024, 256, 256), (512, 512)])
 def test_columns_of_equal_number_are_one_dimension(widths: tuple[int, ...]) -> None:
     program = projections(widths)
-    (first, *_) = side_by_side(program)
+    (first, *_) = horizontal_fusions(program)
     assert not first.whole
     assert sorted(first.program.sizes.values()) == sorted([64, 256, *{*widths}])
 
 
 def test_other_programs_have_no_such_columns() -> None:
     for name in ("attention", "gated_mlp", "lora", "rmsnorm_matmul"):
-        assert list(side_by_side(programs.PROGRAMS[name]())) == []
+        assert list(horizontal_fusions(programs.PROGRAMS[name]())) == []
 
 
 @pytest.mark.parametrize("norm", ["behind", "front"])
@@ -124,8 +128,8 @@ def test_a_block_has_one_tile_of_each_product_and_reads_its_rows_once() -> None:
 
 
 def test_outputs_with_a_value_in_common_stay_together() -> None:
-    assert with_outputs_apart(projections((256, 64)), families) == []
-    apart = with_outputs_apart(projections((256, 64), norm="none"), families)
+    assert with_independent_outputs(projections((256, 64)), families) == []
+    apart = with_independent_outputs(projections((256, 64), norm="none"), families)
     assert {len(u.kernels) for u in apart} == {2}
     assert len(apart) == 4
     for u in apart:
@@ -134,15 +138,15 @@ def test_outputs_with_a_value_in_common_stay_together() -> None:
 
 
 def test_outputs_of_equal_extents_choose_alike() -> None:
-    apart = with_outputs_apart(projections((256, 64, 64), norm="none"), families)
+    apart = with_independent_outputs(projections((256, 64, 64), norm="none"), families)
     assert len(apart) == 4
     assert all(isinstance(u.kernels[1], type(u.kernels[2])) for u in apart)
 
 
 def test_one_kernel_for_all_products_agrees_with_float64() -> None:
     program = projections((128, 32), b=16, d=32, norm="none")
-    (beside, *_) = [v for v in side_by_side(program) if v.whole]
-    (family, *_) = [of_whole_columns(u, beside) for u in of_one_kernel(beside.program)]
+    (fusion, *_) = [v for v in horizontal_fusions(program) if v.unsplit]
+    (family, *_) = [with_unsplit_columns(u, fusion) for u in of_one_kernel(fusion.program)]
     (best, *_) = instances(family, H200, 1)
     plan = replace(best.plan, backend="cuda")
     assert check_emulated(program, plan, seed=0).passed

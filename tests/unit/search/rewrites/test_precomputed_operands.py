@@ -9,8 +9,8 @@ from unit.search import programs
 
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.enumerate.search import SearchLimits, search
-from mirage_py.search.rewrites.precomputed_operands import with_made_operands
-from mirage_py.search.stabilize.epilogue_hoisting import finished
+from mirage_py.search.rewrites.precomputed_operands import with_precomputed_operands
+from mirage_py.search.stabilize.epilogue_hoisting import with_hoisted_epilogues
 from mirage_py.search.stabilize.safe import safe_families
 from mirage_py.search.tilings.kinds import CLUSTER, ONE_KERNEL, SPLIT, kind_of
 from mirage_py.ugraph.building.composites import rms_norm, softmax
@@ -35,7 +35,7 @@ def qknorm(h: int = 2, t: int = 64, s: int = 1024, d: int = 64, e: int = 64) -> 
 @cache
 def found() -> tuple[Program, tuple[UGraph, ...]]:
     program = normalise(qknorm())
-    return program, tuple(with_made_operands(program, families))
+    return program, tuple(with_precomputed_operands(program, families))
 
 
 def families(program: Program) -> tuple[UGraph, ...]:
@@ -52,7 +52,7 @@ def test_keys_are_stored_as_they_lie_and_in_half_precision() -> None:
 
 
 def test_queries_are_made_too_where_they_are_as_many() -> None:
-    long = with_made_operands(normalise(qknorm(t=512)), families)
+    long = with_precomputed_operands(normalise(qknorm(t=512)), families)
     assert {tuple(stored(u)) for u in long} == {(((2, 512, 64), "f16"), ((2, 1024, 64), "f16"))}
     alone = [u for u in long if len(u.kernels) == 3]
     blocks = [k for u in alone for k in u.kernels[2:] if isinstance(k, BlockGraph)]
@@ -70,7 +70,7 @@ def test_the_rest_may_share_out_a_reduction(kind: str) -> None:
     for u in few:
         validate_ugraph(u)
         assert tests.run(u).equal
-        assert finished(u) == u
+        assert with_hoisted_epilogues(u) == u
 
 
 @pytest.mark.parametrize("name", ["attention", "lora", "gated_mlp"])
@@ -78,12 +78,12 @@ def test_inputs_alone_are_no_operands_to_make(name: str) -> None:
     def never(program: Program) -> tuple[UGraph, ...]:
         raise AssertionError(f"searched {program.name}")
 
-    assert with_made_operands(programs.PROGRAMS[name](), never) == []
+    assert with_precomputed_operands(programs.PROGRAMS[name](), never) == []
 
 
 def test_a_row_that_no_block_holds_is_made_in_loops() -> None:
     wide = programs.rmsnorm_matmul(b=16, d=16384, n=64)
-    made = with_made_operands(wide, families)
+    made = with_precomputed_operands(wide, families)
     fronts = [u.kernels[0] for u in made if stored(u) == [((16, 16384), "f16")]]
     assert fronts
     assert all(any(s.loop == "d" for s in k.sections) for k in fronts if isinstance(k, BlockGraph))

@@ -14,7 +14,7 @@ from mirage_py.search.closure.closure import _with_member
 from mirage_py.search.enumerate.search import SearchLimits, search
 from mirage_py.search.extract.extract import ExtractionLimits
 from mirage_py.search.space.abstraction import abstract
-from mirage_py.search.space.no_pruning import one_class
+from mirage_py.search.space.no_pruning import without_pruning
 
 EVERYTHING = ExtractionLimits(derivations=1000, alike=1000, slack=1e9, expansions=100_000)
 BASE = SearchLimits(
@@ -101,7 +101,7 @@ def test_what_was_stopped_is_no_part_of_the_next_search():
 
 def test_one_class_knows_every_combination():
     form = abstract(programs.row_softmax())
-    table = one_class(saturate(form.roots, form.leaf_axes, axes=form.axes))
+    table = without_pruning(saturate(form.roots, form.leaf_axes, axes=form.axes))
     assert table.classes == 1
     assert table.lookup("div", "", (0, 0)) == 0
     assert table.lookup("sum", "n.l", (0,)) == table.lookup("sum", "n.t", (0,)) == 0

@@ -9,13 +9,13 @@ import several_kernels
 from unit.search import programs
 
 from mirage_py.errors import InputError
-from mirage_py.search.space.splits import at_parts, part_choices, part_counts, split_dims
+from mirage_py.search.space.splits import at_splits, split_choices, split_counts, split_dims
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.checks.validate import validate_ugraph
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import F16
 from mirage_py.ugraph.ir.program import Dim, Program
-from mirage_py.ugraph.rewrite.split_dim import parts_of, split_dim
+from mirage_py.ugraph.rewrite.split_dim import split_dim, splits_of
 
 
 @pytest.mark.parametrize(
@@ -88,37 +88,37 @@ def test_parts_are_powers_of_two_that_divide(
     size: int, nominal: int, counts: tuple[int, ...]
 ) -> None:
     program = split_dim(programs.rmsnorm_matmul(d=size), "d", nominal)
-    assert part_counts(program, "d") == counts
-    choices = part_choices(program)
+    assert split_counts(program, "d") == counts
+    choices = split_choices(program)
     assert choices[0] == {"d": nominal}
     assert sorted(c["d"] for c in choices) == list(counts)
 
 
 def test_two_splits_vary_one_at_a_time() -> None:
     program = split_dim(split_dim(programs.two_contractions(), "d", 8), "k", 4)
-    choices = part_choices(program)
+    choices = split_choices(program)
     assert choices[0] == {"d": 8, "k": 4}
     assert all(c["d"] == 8 or c["k"] == 4 for c in choices)
     assert len(choices) == 1 + 5 + 5
 
 
 def test_nothing_to_choose_where_nothing_is_split() -> None:
-    assert part_choices(programs.rmsnorm_matmul()) == ({},)
+    assert split_choices(programs.rmsnorm_matmul()) == ({},)
 
 
 @pytest.mark.parametrize("parts", [2, 4, 16])
 def test_a_family_at_another_number_of_parts(parts: int) -> None:
     graph = several_kernels.ugraph("split_rms_norm_matmul")
-    other = at_parts(graph, {"d": parts})
+    other = at_splits(graph, {"d": parts})
     validate_ugraph(other)
-    assert parts_of(other.program, "d") == parts
+    assert splits_of(other.program, "d") == parts
     assert other.tensors["P0"].shape == (parts, 20, 200)
     assert (other is graph) == (parts == several_kernels.PARTS)
     with pytest.raises(InputError, match="no 7 equal parts"):
-        at_parts(graph, {"d": 7})
+        at_splits(graph, {"d": 7})
 
 
 def test_dims_of_a_split_program_are_the_two_halves() -> None:
-    graph = at_parts(several_kernels.ugraph("split_attention"), {"s": 8})
+    graph = at_splits(several_kernels.ugraph("split_attention"), {"s": 8})
     assert Dim("s_part", 8) in graph.program.dims
     assert Dim("s", 60) in graph.program.dims

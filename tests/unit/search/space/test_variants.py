@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from unit.search import programs
 
-from mirage_py.search.space.variants import MIN_SPLIT_EXTENT, nominal_parts, variants
+from mirage_py.search.space.variants import MIN_SPLIT_EXTENT, nominal_splits, variants
 from mirage_py.ugraph.ir.dtypes import F16
 from mirage_py.ugraph.ir.node import Node
-from mirage_py.ugraph.rewrite.split_dim import parts_of
+from mirage_py.ugraph.rewrite.split_dim import splits_of
 from mirage_py.verify.field_test.programs import compare_programs
 
 
@@ -27,13 +27,13 @@ from mirage_py.verify.field_test.programs import compare_programs
     ],
 )
 def test_the_nominal_parts_divide_the_size(size, parts):
-    assert nominal_parts(size) == parts
+    assert nominal_splits(size) == parts
 
 
 def test_a_prime_or_short_dimension_is_not_split():
-    assert nominal_parts(MIN_SPLIT_EXTENT - 1) is None
-    assert nominal_parts(MIN_SPLIT_EXTENT) is not None
-    assert nominal_parts(67) is None
+    assert nominal_splits(MIN_SPLIT_EXTENT - 1) is None
+    assert nominal_splits(MIN_SPLIT_EXTENT) is not None
+    assert nominal_splits(67) is None
     assert [v.split for v in variants(programs.rmsnorm_matmul(d=4093))] == [None]
     assert [v.split for v in variants(programs.rmsnorm_matmul(d=32))] == [None]
 
@@ -42,9 +42,9 @@ def test_each_reduced_dimension_is_split_in_turn():
     program = programs.attention()
     whole, *split = variants(program)
     assert whole.program is program
-    assert whole.parts == ()
-    assert [(v.split, v.parts) for v in split] == [("s", ("s_part",)), ("d", ("d_part",))]
-    assert [parts_of(v.program, v.split) for v in split] == [8, 8]
+    assert whole.splits == ()
+    assert [(v.split, v.splits) for v in split] == [("s", ("s_part",)), ("d", ("d_part",))]
+    assert [splits_of(v.program, v.split) for v in split] == [8, 8]
     assert [str(v) for v in (whole, *split)] == ["whole", "split s", "split d"]
     for variant in split:
         assert compare_programs(program, variant.program, trials=1, seed=0).equal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mirage_py.search.stabilize.epilogue_hoisting import finished
+from mirage_py.search.stabilize.epilogue_hoisting import with_hoisted_epilogues
 from mirage_py.ugraph.checks.validate import validate_ugraph
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.ugraph.text.text_form import parse_ugraph
@@ -75,7 +75,7 @@ def ops(ugraph: UGraph, number: int) -> list[str]:
 
 def test_the_reciprocal_root_is_stored() -> None:
     before = graph(DIVIDED)
-    after = finished(before)
+    after = with_hoisted_epilogues(before)
     validate_ugraph(after)
     assert ops(after, 0) == [
         *("load", "square", "sum", "const", "add", "sqrt", "const", "div", "store")
@@ -86,15 +86,15 @@ def test_the_reciprocal_root_is_stored() -> None:
 
 
 def test_what_is_finished_stays() -> None:
-    once = finished(graph(DIVIDED))
-    assert finished(once) is once
+    once = with_hoisted_epilogues(graph(DIVIDED))
+    assert with_hoisted_epilogues(once) is once
 
 
 def test_a_value_that_is_read_in_two_ways_stays() -> None:
     before = graph(READ_TWICE)
-    assert finished(before) is before
+    assert with_hoisted_epilogues(before) is before
 
 
 def test_halves_stay() -> None:
     before = graph(DIVIDED, "f16")
-    assert finished(before) is before
+    assert with_hoisted_epilogues(before) is before

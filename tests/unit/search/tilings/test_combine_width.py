@@ -15,15 +15,15 @@ from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.targets import H200
 from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
 from mirage_py.ugraph.ir.ugraph import BlockGraph
-from mirage_py.ugraph.rewrite.split_dim import part_dim
+from mirage_py.ugraph.rewrite.split_dim import outer_dim
 
 
 def split() -> Plan:
     return replace(several_kernels.plan("split_attention"), backend="cuda")
 
 
-def parts_of(plan: Plan) -> tuple[str, ...]:
-    return tuple(part_dim(d) for d in split_dims(plan.ugraph.program))
+def splits_of(plan: Plan) -> tuple[str, ...]:
+    return tuple(outer_dim(d) for d in split_dims(plan.ugraph.program))
 
 
 def tiled(plan: Plan, number: int, **tiles: int) -> TiledKernel:
@@ -36,7 +36,7 @@ def tiled(plan: Plan, number: int, **tiles: int) -> TiledKernel:
 
 def test_a_kernel_that_multiplies_or_makes_the_parts_is_as_the_model_says():
     plan = split()
-    assert sharing_us(tiled(plan, 0), LaunchOptions(4), parts_of(plan)) == 0.0
+    assert sharing_us(tiled(plan, 0), LaunchOptions(4), splits_of(plan)) == 0.0
 
 
 def test_eight_values_for_each_thread_are_best():
@@ -45,7 +45,7 @@ def test_eight_values_for_each_thread_are_best():
     reads = max(kernel.elements[n] for n, _ in kernel.block.loads())
     best = max(1, reads // (32 * 8))
     times = {
-        w: sharing_us(kernel, LaunchOptions(w), parts_of(plan)) for w in (best, 2 * best, 4 * best)
+        w: sharing_us(kernel, LaunchOptions(w), splits_of(plan)) for w in (best, 2 * best, 4 * best)
     }
     assert min(times, key=times.__getitem__) == best
     assert times[4 * best] > times[2 * best] > times[best]
@@ -57,8 +57,8 @@ def test_a_row_counts_more_than_its_halves_and_four_rows_more_than_one():
     reads = {k: max(k.elements[n] for n, _ in k.block.loads()) for k in (eight, one)}
     assert reads[eight] == 8 * reads[one]
     best = reads[one] // (32 * 8)
-    long = sharing_us(one, LaunchOptions(best), parts_of(plan))
-    assert 0.0 == sharing_us(eight, LaunchOptions(8 * best), parts_of(plan)) < long < 0.01
+    long = sharing_us(one, LaunchOptions(best), splits_of(plan))
+    assert 0.0 == sharing_us(eight, LaunchOptions(8 * best), splits_of(plan)) < long < 0.01
 
 
 def test_narrow_tiles_of_float32():
@@ -66,10 +66,10 @@ def test_narrow_tiles_of_float32():
     plan = split()
     scope = plan.ugraph.scope
     first, second = (k for k in plan.ugraph.kernels if isinstance(k, BlockGraph))
-    roles = roles_of(scope, second, parts_of(plan), "cuda")
+    roles = roles_of(scope, second, splits_of(plan), "cuda")
     assert roles.least == 16
-    assert roles_of(scope, first, parts_of(plan), "cuda").least == 32
-    assert roles_of(scope, second, parts_of(plan), "triton").least == 32
+    assert roles_of(scope, first, splits_of(plan), "cuda").least == 32
+    assert roles_of(scope, second, splits_of(plan), "triton").least == 32
     assert min(grid_tiles(scope, replace(roles, fast=("e",)), "e")) == 16
 
 

@@ -6,7 +6,7 @@ import pytest
 import several_kernels
 from plans import rms_plan, two_kernel_plan
 
-from mirage_py.search.space.splits import at_parts
+from mirage_py.search.space.splits import at_splits
 from mirage_py.search.tilings.kinds import describe, kind_of
 
 KINDS = {
@@ -33,4 +33,4 @@ def test_kernels_that_share_nothing_out() -> None:
 
 def test_numbers_of_parts_have_names_of_their_own() -> None:
     graph = several_kernels.ugraph("split_attention")
-    assert describe(at_parts(graph, {"s": 8})) == "split s x8: 2 kernels"
+    assert describe(at_splits(graph, {"s": 8})) == "split s x8: 2 kernels"

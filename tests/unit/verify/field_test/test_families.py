@@ -9,7 +9,7 @@ import several_kernels
 
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
-from mirage_py.ugraph.rewrite.split_dim import with_parts
+from mirage_py.ugraph.rewrite.split_dim import with_splits
 from mirage_py.verify.field_test import families as families_module
 from mirage_py.verify.field_test.families import FamilyTests
 
@@ -41,7 +41,7 @@ def test_programs_are_compared_once_for_each_split(compared: list[int]) -> None:
     graph = several_kernels.ugraph(NAME)
     assert tests.run(graph).equal
     assert tests.run(renamed(graph, "another")).equal
-    assert tests.run(with_parts(graph, "d", 8)).equal
+    assert tests.run(with_splits(graph, "d", 8)).equal
     assert compared == [240, 120]
 
 

@@ -14,7 +14,7 @@ from mirage_py.frontend.spec import parse
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.search.enumerate.search import search
-from mirage_py.search.stabilize.normalised_parts import with_normalised_parts
+from mirage_py.search.stabilize.normalised_partials import with_normalised_partials
 from mirage_py.search.stabilize.stabilize import stabilized
 from mirage_py.ugraph.ir.dtypes import F16, F32
 from mirage_py.ugraph.ir.plan import Plan
@@ -26,7 +26,7 @@ ATTENTION = ("split_attention", "split_causal_attention")
 
 
 def normalised(name: str) -> UGraph:
-    found = with_normalised_parts(several_kernels.ugraph(name))
+    found = with_normalised_partials(several_kernels.ugraph(name))
     assert found is not None
     return found
 
@@ -81,7 +81,7 @@ def of_one_token() -> tuple[Program, list[UGraph]]:
 def test_parts_that_are_seen_whole_are_averages_too(of_one_token):
     """Their maxima are no running ones, and their sums are rescaled nowhere."""
     program, graphs = of_one_token
-    found = [(u, n) for u in graphs if (n := with_normalised_parts(u)) is not None]
+    found = [(u, n) for u in graphs if (n := with_normalised_partials(u)) is not None]
     kinds = {n.op for u, _ in found for n in u.kernels[0].nodes if n.op in ("shift", "accum_max")}
     assert kinds == {"shift", "accum_max"}
     for _, graph in found:
@@ -93,7 +93,7 @@ def test_parts_that_are_seen_whole_are_averages_too(of_one_token):
 def test_whole_parts_whose_weights_are_something_else_are_left_alone(of_one_token):
     """The total and the sums of values have to scale with the maximum that is stored."""
     _, graphs = of_one_token
-    found = [u for u in graphs if with_normalised_parts(u) is not None]
+    found = [u for u in graphs if with_normalised_partials(u) is not None]
     graph = next(u for u in found if any(n.op == "shift" for n in u.kernels[0].nodes))
     first = graph.kernels[0]
     for number, node in enumerate(first.nodes):
@@ -103,7 +103,7 @@ def test_whole_parts_whose_weights_are_something_else_are_left_alone(of_one_toke
         nodes = list(first.nodes)
         nodes[number] = replace(node, op="square", args=node.args[:1])
         other = replace(first, nodes=tuple(nodes))
-        assert with_normalised_parts(replace(graph, kernels=(other, *graph.kernels[1:]))) is None
+        assert with_normalised_partials(replace(graph, kernels=(other, *graph.kernels[1:]))) is None
 
 
 @pytest.mark.parametrize("part", ["A", "L"])
@@ -143,7 +143,7 @@ def test_the_scale_costs_one_exponential_a_row_and_the_maximum_stays_in_base_two
 
 @pytest.mark.parametrize("name", ["split_matmul_added", "residual_gated", "library_epilogue"])
 def test_what_stores_no_parts_of_a_softmax_is_left_alone(name):
-    assert with_normalised_parts(several_kernels.ugraph(name)) is None
+    assert with_normalised_partials(several_kernels.ugraph(name)) is None
 
 
 def test_outputs_that_are_no_halves_are_left_alone():
@@ -151,7 +151,7 @@ def test_outputs_that_are_no_halves_are_left_alone():
     program = graph.program
     outputs = tuple(replace(o, tensor=replace(o.tensor, dtype=F32)) for o in program.outputs)
     wide = replace(graph, program=replace(program, outputs=outputs))
-    assert with_normalised_parts(wide) is None
+    assert with_normalised_partials(wide) is None
 
 
 def test_values_of_a_wider_type_are_left_alone():
@@ -159,7 +159,7 @@ def test_values_of_a_wider_type_are_left_alone():
     graph = several_kernels.ugraph("split_attention")
     program = graph.program
     inputs = tuple(replace(t, dtype=F32) if t.name == "V" else t for t in program.inputs)
-    assert with_normalised_parts(replace(graph, program=replace(program, inputs=inputs))) is None
+    assert with_normalised_partials(replace(graph, program=replace(program, inputs=inputs))) is None
 
 
 def test_sums_with_other_weights_than_the_total_are_left_alone():
@@ -173,7 +173,7 @@ def test_sums_with_other_weights_than_the_total_are_left_alone():
         for n in first.nodes
     )
     other = replace(graph, kernels=(replace(first, nodes=nodes), *graph.kernels[1:]))
-    assert with_normalised_parts(other) is None
+    assert with_normalised_partials(other) is None
 
 
 def test_rounding_of_a_large_shift_cancels():

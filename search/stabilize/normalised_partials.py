@@ -21,14 +21,14 @@ from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, UGraph
 from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block
 
-# The log of a sum of nothing, where a part is masked as a whole: its weight is 0 anyway.
+# The log of an empty sum, where all of a split is masked: its weight is 0 anyway.
 _SMALLEST = 1e-37
 # The power of exp(-m) in a plain sum of exponentials.
 _ONCE = (1,)
 
 
-def with_normalised_parts(ugraph: UGraph) -> UGraph | None:
-    """The µGraph with parts of its softmax stored normalised; None where there are none to store.
+def with_normalised_partials(ugraph: UGraph) -> UGraph | None:
+    """The µGraph with normalised partial results of its softmax; None where it stores none.
 
     ``ugraph`` is stabilised. Tensors between kernels that are averages now have the outputs' type.
     """
@@ -39,15 +39,15 @@ def with_normalised_parts(ugraph: UGraph) -> UGraph | None:
     kernels: list[Kernel] = []
     averages: set[str] = set()
     for kernel in ugraph.kernels:
-        parts = _parts(kernel, between) if isinstance(kernel, BlockGraph) else None
-        if parts is not None and not _averages(ugraph, parts, half):
-            parts = None
-        if parts is None or not isinstance(kernel, BlockGraph):
+        partials = _partials(kernel, between) if isinstance(kernel, BlockGraph) else None
+        if partials is not None and not _averages(ugraph, partials, half):
+            partials = None
+        if partials is None or not isinstance(kernel, BlockGraph):
             kernels.append(kernel)
             continue
-        kernels.append(_normalised(kernel, parts))
+        kernels.append(_normalised(kernel, partials))
         averages |= {
-            n.access.tensor for _, n in kernel.stores() if n.args[0] in parts.sums_of_values
+            n.access.tensor for _, n in kernel.stores() if n.args[0] in partials.sums_of_values
         }
     if not averages:
         return None
@@ -58,7 +58,7 @@ def with_normalised_parts(ugraph: UGraph) -> UGraph | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _Partials:
     """Positions in a block graph: its maximum, the sum of exponentials that is stored, and all
     stored sums that scale with it. One straight section stores them. The maximum may be a running
     one, with sums that are rescaled, or that of a whole part.
@@ -83,7 +83,7 @@ def _half_type(program: Program) -> DType | None:
     return found if not others and found.is_half else None
 
 
-def _parts(block: BlockGraph, between: set[str]) -> _Parts | None:
+def _partials(block: BlockGraph, between: set[str]) -> _Partials | None:
     """What the kernel stores of a softmax, if that is all that it stores of it."""
     nodes = block.nodes
     stores = list(block.stores())
@@ -103,17 +103,17 @@ def _parts(block: BlockGraph, between: set[str]) -> _Parts | None:
     totals = [s for s in sums if set(nodes[s].dims) == set(dims) and _is_sum_of_exps(nodes, s)]
     if not totals:
         return None
-    return _Parts(shift, totals[0], tuple(sums), dims, nodes)
+    return _Partials(shift, totals[0], tuple(sums), dims, nodes)
 
 
-def _averages(ugraph: UGraph, parts: _Parts, half: DType) -> bool:
+def _averages(ugraph: UGraph, partials: _Partials, half: DType) -> bool:
     """Whether each of the large sums has the weights of the total and values of an input of the
     half type: only then its quotient is no larger than they are.
     """
-    nodes = parts.nodes
-    weights = _term(nodes, parts.total).args[0]
+    nodes = partials.nodes
+    weights = _term(nodes, partials.total).args[0]
     return all(
-        _is_weighted(ugraph, nodes, _term(nodes, s), weights, half) for s in parts.sums_of_values
+        _is_weighted(ugraph, nodes, _term(nodes, s), weights, half) for s in partials.sums_of_values
     )
 
 
@@ -136,7 +136,7 @@ def _is_shift(node: Node) -> bool:
 
 
 def _term(nodes: Sequence[Node], number: int) -> Node:
-    """What a sum of a part is of one tile: itself, or what is added to the rescaled one."""
+    """The sum over one tile: all of it, or what is added to the rescaled sum."""
     node = nodes[number]
     return nodes[node.args[0]] if node.op == "accum_rescaled" else node
 
@@ -166,31 +166,31 @@ def _is_sum_of_exps(nodes: Sequence[Node], number: int) -> bool:
     return all(f.op in ("exp", "mask") for f in factors)
 
 
-def _normalised(block: BlockGraph, parts: _Parts) -> BlockGraph:
-    """The kernel with its parts scaled before they are stored."""
+def _normalised(block: BlockGraph, partials: _Partials) -> BlockGraph:
+    """The kernel with its partial results scaled before they are stored."""
     scaled: dict[int, int] = {}
 
     def rule(new: NewNodes, number: int) -> int:
         if block.nodes[number].op not in STORES:
             return new.copy(number)
         if not scaled:
-            scaled.update(_scaled(new, parts))
+            scaled.update(_scaled(new, partials))
         return new.copy(number, scaled)
 
     return rebuild_block(block, rule)
 
 
-def _scaled(new: NewNodes, parts: _Parts) -> dict[int, int]:
+def _scaled(new: NewNodes, partials: _Partials) -> dict[int, int]:
     """What is stored instead of the maximum and of each sum."""
-    dims = parts.dims
-    shift = new.place[parts.shift]
+    dims = partials.dims
+    shift = new.place[partials.shift]
     smallest = new.add("const", (), _SMALLEST)
-    total = new.add("maximum", (new.place[parts.total], smallest), None, dims)
+    total = new.add("maximum", (new.place[partials.total], smallest), None, dims)
     moved = new.add("add", (shift, new.add("log", (total,), None, dims)), None, dims)
     normal = new.add("shift", (moved,), None, dims)
     factor = new.add("exp", (new.add("sub", (shift, normal), None, dims),), None, dims)
-    found = {parts.shift: normal}
-    for number in parts.sums:
-        dims_of_sum = parts.nodes[number].dims
+    found = {partials.shift: normal}
+    for number in partials.sums:
+        dims_of_sum = partials.nodes[number].dims
         found[number] = new.add("mul", (new.place[number], factor), None, dims_of_sum)
     return found

@@ -16,10 +16,10 @@ from mirage_py.search.closure.pool import Pool
 from mirage_py.search.enumerate.draws import Draw, OutOfTimeError
 from mirage_py.search.enumerate.intermediates import storables
 from mirage_py.search.enumerate.libraries import (
-    LibraryProduct,
+    LibraryMatmul,
     Operand,
     input_operands,
-    library_products,
+    library_matmuls,
 )
 from mirage_py.search.extract.bounds import Bounds, bits_of
 from mirage_py.search.extract.choices import Choices
@@ -30,7 +30,7 @@ from mirage_py.ugraph.ir.program import Program
 
 
 @dataclass(frozen=True)
-class Maker:
+class Producer:
     """A first kernel: a configuration, its pool and its costs.
 
     ``stores`` has the tensors of the pool that have a candidate's value.
@@ -52,7 +52,7 @@ class Maker:
     def needs_its_loops(self, values: Sequence[int]) -> bool:
         """Whether each of its loops accumulates something that goes into these values.
 
-        If not, a maker with fewer loops makes them as well.
+        If not, a producer with fewer loops stores them as well.
         """
         tensors = [n for v in values for n in self.stores[v]]
         used = [d for n in tensors for d in self.accumulated[n]]
@@ -76,7 +76,7 @@ class Maker:
         return [tuple(dims) for dims in found]
 
     def alone_us(self, values: Sequence[int]) -> float:
-        """About what making and storing these values costs."""
+        """About what computing and storing these values costs."""
         numbers = [self.stores[v][0] for v in values]
         made_us = self.choices_at(self.max_stage).bounds.expected_us(0, bits_of(numbers))
         return made_us + sum(self.work.store_us(self.pool[n].dims) for n in numbers)
@@ -84,9 +84,9 @@ class Maker:
 
 @dataclass
 class Candidate:
-    """A tensor that can be handed over; ``dims`` are its axes in memory.
+    """A tensor that a first kernel can store for a second one; ``dims`` are its axes in memory.
 
-    ``product`` is the library call that makes it, if none of the makers is to do so. ``basic``
+    ``call`` is the library call that computes it, if no producer does. ``basic``
     ones may be read by a block graph, the others by a library only.
     """
 
@@ -94,8 +94,8 @@ class Candidate:
     value: int
     dims: tuple[str, ...]
     classes: dict[int, None] = field(default_factory=dict)
-    makers: dict[int, None] = field(default_factory=dict)
-    product: LibraryProduct | None = None
+    producers: dict[int, None] = field(default_factory=dict)
+    call: LibraryMatmul | None = None
     basic: bool = False
 
     @property
@@ -109,7 +109,7 @@ def given_value(candidate: Candidate, made: Mapping[int, int], values: Values) -
 
     Its keys are the values over the inputs that the search drew.
     """
-    call = candidate.product
+    call = candidate.call
     if call is None:
         return made[candidate.value]
     left = call.left.leaf
@@ -120,83 +120,81 @@ def given_value(candidate: Candidate, made: Mapping[int, int], values: Values) -
     return values.contract((operand, values.leaf(right.node)), axes)
 
 
-def library_us(program: Program, product: LibraryProduct) -> float:
-    """What a library product costs in the same unit: as a kernel that does only this."""
-    gridded = [d for d in program.dim_names if d != product.contracted]
+def library_us(program: Program, call: LibraryMatmul) -> float:
+    """What a library matmul costs in the same unit: as a kernel that does only this."""
+    gridded = [d for d in program.dim_names if d != call.contracted]
     work = BlockWork(program, gridded=gridded)
-    loads = [(*product.left_dims,), product.right.dims]
+    loads = [(*call.left_dims,), call.right.dims]
     read_us = sum(work.store_us(dims) for dims in loads)
-    dims = tuple(dict.fromkeys((*product.left_dims, *product.right.dims)))
-    made_us = work.step_us("matmul", (product.contracted,), dims, None)
-    return read_us + made_us + work.store_us(product.dims)
+    dims = tuple(dict.fromkeys((*call.left_dims, *call.right.dims)))
+    made_us = work.step_us("matmul", (call.contracted,), dims, None)
+    return read_us + made_us + work.store_us(call.dims)
 
 
-class Handover:
-    """All makers and candidates of one draw. ``candidates`` by name."""
+class Candidates:
+    """All producers and candidates of one draw. ``by_name`` has the candidates."""
 
     def __init__(self, draw: Draw) -> None:
         self.draw = draw
-        self.makers: list[Maker] = []
-        self.candidates: dict[str, Candidate] = {}
-        # Its own counts: several jobs read one handover.
+        self.producers: list[Producer] = []
+        self.by_name: dict[str, Candidate] = {}
+        # Its own counts: several jobs share these candidates.
         outcome = draw.outcome
         here = draw.begin(draw.stop)
         try:
-            self._close_makers()
+            self._close_producers()
         except OutOfTimeError:
             outcome.counter.add(here.counter)
             raise
         finally:
             draw.outcome = outcome
-        if not draw.task.variant.parts:
-            self._add_library_products()
+        if not draw.task.variant.splits:
+            self._add_library_matmuls()
         self.counter, self.exhausted = here.counter, here.exhausted
 
-    def _close_makers(self) -> None:
+    def _close_producers(self) -> None:
         task = self.draw.task
-        program, parts = task.program, task.variant.parts
+        program, splits = task.program, task.variant.splits
         names: dict[int, str] = {}
         stem = self._free("made")
-        for configuration in configurations(program, task.limits.max_loop_dims, gridded=parts):
+        for configuration in configurations(program, task.limits.max_loop_dims, gridded=splits):
             pool = self.draw.close(configuration)
-            number = len(self.makers)
+            number = len(self.producers)
             stores: dict[int, tuple[int, ...]] = {}
-            found = storables(pool, self.draw.targets, parts, self.draw.outcome.counter)
+            found = storables(pool, self.draw.targets, splits, self.draw.outcome.counter)
             for item in found:
                 # Not by its value: how those are numbered depends on what was evaluated before.
                 name = names.setdefault(item.value, f"{stem}{len(names)}")
                 dims = pool[item.number].dims
-                candidate = self.candidates.setdefault(name, Candidate(name, item.value, dims))
+                candidate = self.by_name.setdefault(name, Candidate(name, item.value, dims))
                 candidate.basic |= item.basic
                 candidate.classes.update(dict.fromkeys(pool[item.number].classes))
-                candidate.makers[number] = None
+                candidate.producers[number] = None
                 stores[item.value] = (*stores.get(item.value, ()), item.number)
             if stores:
                 work = BlockWork(program, gridded=configuration.gridded)
                 stages = max(t.stage for t in pool.tensors)
-                self.makers.append(Maker(configuration, pool, work, stages, stores))
+                self.producers.append(Producer(configuration, pool, work, stages, stores))
 
-    def _add_library_products(self) -> None:
-        """Products of inputs, then products of a candidate with an input."""
+    def _add_library_matmuls(self) -> None:
+        """Matmuls of inputs, then matmuls of a candidate with an input."""
         task, values = self.draw.task, self.draw.values
         inputs = input_operands(task.program, task.form.leaves, task.table, values)
         made = [
             Operand(None, c.value, c.dims, tuple(c.classes))
-            for c in self.candidates.values()
+            for c in self.by_name.values()
             if len(c.dims) > 1
         ]
         known: dict[tuple[int, int], None] = {}
         stem = self._free("product")
-        for product in library_products([*inputs, *made], inputs, task.table, values):
-            if (product.left.value, product.value) in known:
+        for call in library_matmuls([*inputs, *made], inputs, task.table, values):
+            if (call.left.value, call.value) in known:
                 continue
-            known[product.left.value, product.value] = None
+            known[call.left.value, call.value] = None
             name = f"{stem}{len(known)}"
-            basic = product.value not in self.draw.targets
-            classes = dict.fromkeys(product.classes)
-            self.candidates[name] = Candidate(
-                name, product.value, product.dims, classes, {}, product, basic
-            )
+            basic = call.value not in self.draw.targets
+            classes = dict.fromkeys(call.classes)
+            self.by_name[name] = Candidate(name, call.value, call.dims, classes, {}, call, basic)
 
     def _free(self, stem: str) -> str:
         """The stem, longer until no tensor of the program begins with it."""
@@ -206,7 +204,7 @@ class Handover:
 
     def readable(self) -> list[Candidate]:
         """What a block graph may read."""
-        return [c for c in self.candidates.values() if c.basic]
+        return [c for c in self.by_name.values() if c.basic]
 
     def to_make(self, names: Sequence[str]) -> tuple[int, ...]:
         """The values that a first kernel must store so that these tensors can be read.
@@ -216,16 +214,16 @@ class Handover:
         """
         values: dict[int, None] = {}
         for name in names:
-            candidate = self.candidates[name]
-            if candidate.product is None:
+            candidate = self.by_name[name]
+            if candidate.call is None:
                 values[candidate.value] = None
-            elif candidate.product.left.leaf is None:
-                values[candidate.product.left.value] = None
-        found = [c.value for c in self.candidates.values() if c.product is None]
+            elif candidate.call.left.leaf is None:
+                values[candidate.call.left.value] = None
+        found = [c.value for c in self.by_name.values() if c.call is None]
         return tuple(v for v in found if v in values)
 
-    def makers_of(self, values: Sequence[int]) -> list[Maker]:
+    def producers_of(self, values: Sequence[int]) -> list[Producer]:
         """The first kernels that can store all of these values, cheapest first."""
-        able = [m for m in self.makers if all(v in m.stores for v in values)]
+        able = [m for m in self.producers if all(v in m.stores for v in values)]
         able = [m for m in able if m.needs_its_loops(values)]
         return sorted(able, key=lambda m: m.alone_us(values))
