@@ -136,7 +136,7 @@ class Closure:
                 self._read(given.value, dims, way, class_)
 
     def _read(self, value: int, dims: Sequence[str], way: Alternative, class_: int) -> None:
-        """Something in device memory: tile by tile in each loop it is a part of, or whole."""
+        """Something in device memory: tile by tile in each loop it belongs to, or unsplit."""
         loops = [d for d in self.configuration.looped if d in dims]
         for loop in loops:
             self._keep(value, loop, 1, way, class_)
@@ -162,12 +162,12 @@ class Closure:
                     self._combine(row, args)
 
     def _operands(self, number: int, class_: int, row: Row) -> Iterator[tuple[int, ...]]:
-        """Every choice of taken tensors for the row in which this one has a part."""
+        """Every choice of taken tensors for the row that includes this one."""
         choices = [tuple(self._taken.get(c, ())) for c in row.args]
         return _with_member(number, choices, [c == class_ for c in row.args])
 
     def _reduce(self, number: int, row: Row) -> None:
-        """A sum or maximum: over the tile, the whole dimension, or the iterations of a loop."""
+        """A sum or maximum: over the tile, the unsplit dimension, or the iterations of a loop."""
         dim = row.attr.rpartition(".")[0]
         tensor = self.pool[number]
         loop, tile = self.values.space.axes[dim]

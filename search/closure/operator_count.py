@@ -38,7 +38,7 @@ class OperatorCount:
         return True
 
     def is_full(self, number: int) -> bool:
-        """Whether whatever is made of a tensor of the pool is beyond the bound."""
+        """Whether everything computed from a tensor of the pool exceeds the bound."""
         return self.most is not None and len(self._computed[number]) >= self.most
 
     def least(self, number: int) -> int:

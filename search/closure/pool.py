@@ -26,7 +26,7 @@ class Alternative:
 
 @dataclass(slots=True)
 class PoolTensor:
-    """A value that a block holds whole, or one tile at a time.
+    """A value that a block holds unsplit, or one tile at a time.
 
     ``looped``   the dimension of the loop it lives in, None outside of loops
     ``dims``     the dimensions of its tile

@@ -26,7 +26,7 @@ from mirage_py.ugraph.rewrite.split_dim import outer_dim, split_attr, split_dim
 
 
 def shared_rows(family: Family) -> Iterator[Family]:
-    """The families in which clusters share a dimension that each block of ``family`` holds whole,
+    """The families in which clusters share a dimension that each block of ``family`` holds unsplit,
     one for each dimension that it reduces and stores; none where it has loops.
     """
     if family.kind != ONE_KERNEL:
@@ -55,7 +55,7 @@ def _reduced(block: BlockGraph) -> tuple[str, ...]:
 
 
 def _shared(block: BlockGraph, split: Program, dim: str) -> BlockGraph | None:
-    """The kernel over the split program, its parts in a cluster; None where it breaks a rule."""
+    """The kernel over the split program, its splits in a cluster; None where it breaks a rule."""
     outer, order = outer_dim(dim), split.dim_names
     exprs = {dim: ix.dim(outer) * split.sizes[dim] + ix.dim(dim)}
     nodes: list[Node] = []

@@ -45,16 +45,16 @@ def is_clustered(ugraph: UGraph) -> bool:
 
 
 def ends_in_cluster(ugraph: UGraph) -> bool:
-    """Whether it is one kernel whose last section brings together what those before it have."""
+    """Whether it is one kernel whose last section combines results of the sections before it."""
     blocks = [k for k in ugraph.kernels if isinstance(k, BlockGraph)]
     return is_clustered(ugraph) and len(blocks[0].sections) > 1
 
 
 def in_a_cluster(ugraph: UGraph) -> UGraph | None:
-    """The µGraph of one kernel; None where two kernels do not come together in clusters.
+    """The µGraph of one kernel; None where two kernels cannot be combined in clusters.
 
-    The second one may loop over parts only, may share out no dimension that the first one has
-    whole, and may not reduce what the first one shares out, but for the parts.
+    The second one may only loop over splits, may have no dimension on its grid that is unsplit in
+    the first one, and may reduce no grid dimension of the first one except the splits.
     """
     if len(ugraph.kernels) != 2:
         return None
@@ -112,7 +112,7 @@ def without_cluster(ugraph: UGraph) -> UGraph:
 
 
 def _made(first: BlockGraph, ugraph: UGraph) -> _Made | None:
-    """None where another kernel would not read just what this one has at its end."""
+    """The stored values by tensor; None where a reader would not get exactly the final values."""
     found: _Made = {}
     for position, store in first.stores():
         tensor = ugraph.tensors[store.access.tensor]
@@ -146,7 +146,7 @@ def _joined(
                 return None
             writer.place[number] = before[value]
         elif operator(node.op).kind == STATE:
-            # A loop over the parts has one iteration now, in which the cluster has them all.
+            # A loop over the splits has one iteration now, in which the cluster has them all.
             value = writer.place[node.args[0]]
             is_shift = node.attr == "shift"
             shift = Node("shift", (value,), None, node.dims)
@@ -166,7 +166,7 @@ def _joined(
 def _between(
     program: Program, number: int, node: Node, splits: tuple[str, ...]
 ) -> tuple[Tensor, Access]:
-    """A tensor for a value that goes from one kernel to the other, parts first."""
+    """A tensor for a value between the two kernels, with the splits as first axes."""
     dims = (*(d for d in node.dims if d in splits), *(d for d in node.dims if d not in splits))
     name = f"part{number}"
     while name in program.tensors or name in program.sizes:

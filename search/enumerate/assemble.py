@@ -248,7 +248,7 @@ class _Assembly:
         right = candidate.call.right.leaf
         assert right is not None
         dtype = self.program.tensors[right.node.access.tensor].dtype
-        # The library accumulates in f32: what is not a factor of another product stays that.
+        # The library accumulates in f32: what is not an operand of another matmul stays that.
         dtype = dtype if self._only_matmuls_read(candidate.name) else F32
         return self._tensor(f"product{number}", candidate.dims, dtype)
 
@@ -259,9 +259,10 @@ class _Assembly:
         return Tensor(name, tuple(self.program.sizes[d] for d in dims), dtype)
 
     def _dtype(self, value: int) -> DType:
-        """The inputs' type for what only products read, which would round it anyway; else f32.
+        """The inputs' type for values that only matmuls read, which would round them anyway; else
+        f32.
 
-        Labels and the like are no operands of products.
+        Labels and the like are no operands of matmuls.
         """
         types = (t.dtype for t in self.program.inputs)
         inputs = tuple(dict.fromkeys(dtype for dtype in types if dtype.is_float))
@@ -271,7 +272,7 @@ class _Assembly:
         return inputs[0] if self._only_matmuls_read(*named) else F32
 
     def _only_matmuls_read(self, *names: str) -> bool:
-        """Whether the last kernel reads these candidates as factors of products only."""
+        """Whether the last kernel reads these candidates as operands of matmuls only."""
         if self.second is None:
             return True
         last = self.second.origin.derivation

@@ -37,7 +37,7 @@ def storables(
     """Every tensor of a pool that outlives its loop or has the dimension of it.
 
     ``outputs`` are the values of the program's outputs: where there are several, an earlier kernel
-    may store some of them. With ``parts`` only partial results are of use.
+    may store some of them. With ``splits`` only partial results are of use.
     """
     pure = _without_reduction(pool)
     images = _images(pool)

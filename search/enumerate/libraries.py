@@ -73,7 +73,7 @@ def lies_as(tensor: Tensor, access: Access, dims: Sequence[str]) -> bool:
 def library_matmuls(
     lefts: Sequence[Operand], rights: Sequence[Operand], table: ClassTable, values: Values
 ) -> Iterator[LibraryMatmul]:
-    """Every product of the operands that the class table knows as a part of the program."""
+    """Every matmul of the operands that the class table knows as a part of the program."""
     for left in lefts:
         for right in rights:
             layout = _layout(left, right)

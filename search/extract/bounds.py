@@ -92,7 +92,7 @@ class Bounds:
         return isinstance(way.attr, Access) and way.attr.tensor in self.given
 
     def is_landmark(self, way: Alternative) -> bool:
-        """Whether it is one of the choices that tell derivations apart."""
+        """Whether it is one of the choices by which derivations are distinguished."""
         return way.op == "matmul" or self.reads_given(way)
 
     @cached_property

@@ -62,7 +62,7 @@ class _Partial:
     """``chosen`` and ``owed`` are sets of tensors, as bits; owed are such with several ways.
 
     ``choices`` has the number of the choice for each of those. ``landmarks`` are the ways that
-    tell derivations apart, as bits.
+    distinguish derivations, as bits.
     """
 
     cost_us: float
@@ -106,7 +106,7 @@ class _Alike:
 
     def is_full(self, landmarks: int) -> bool:
         """Whether enough derivations with these landmarks have been looked at."""
-        # Without landmarks, all that tells derivations apart is where they reduce.
+        # Without landmarks, derivations differ only in where they reduce.
         most = _TRIED * self.limit if landmarks else _TRIED_PLAIN * self.limit
         return self._tried.get(landmarks, 0) >= most
 

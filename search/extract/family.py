@@ -29,7 +29,7 @@ class Origin:
 @dataclass(frozen=True, slots=True)
 class Family:
     """Kernels with open tiles, and the origin of each that is no library call, in order; a kernel
-    that brings parts together in clusters has the origins of the two that it was put together from.
+    that combines splits in clusters has the origins of the two kernels that it was made of.
 
     ``cost_us`` ranks families of one program and means nothing else. ``kind`` is one of the names
     above.

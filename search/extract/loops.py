@@ -105,7 +105,9 @@ def _earliest(derivation: Derivation) -> dict[int, _Place]:
 
 
 def _split(derivation: Derivation, places: dict[int, _Place]) -> dict[int, _Place]:
-    """The same with contractions moved behind what needs none, where a loop has both."""
+    """The same places with contractions moved after everything that needs none, where a loop has
+    both.
+    """
     contracts = {
         sink: any(derivation.steps[s].op == "matmul" for s in _cone(derivation, sink))
         for sink in places

@@ -21,7 +21,7 @@ from mirage_py.ugraph.ir.program import Program
 class SearchLimits:
     """Bounds of a search; all are counts, so a result does not depend on the machine.
 
-    The last three take the search apart, to measure what its parts save
+    The last three turn off techniques of the search, to measure what each saves
     (benchmarks/search/command.py).
 
     ``rings``          of laws, searched one after the other: "factored" (products are never
@@ -38,7 +38,7 @@ class SearchLimits:
     ``max_operators``  of one kernel up to a tensor, as operator_count.py counts them
     ``pruning``        "none": every combination that loops and shapes allow is taken, not only
                        those that have a class; without ``max_operators`` there is no end to them
-    ``merging``        "structure": equal values that are made in different ways stay apart
+    ``merging``        "structure": equal values that are computed in different ways are not merged
     ``max_cluster_blocks``  more than 1: also families in which blocks of a cluster reduce together,
                        as many as the target's clusters have; 1 for back ends without clusters
     """

@@ -143,7 +143,7 @@ def estimate(load: KernelLoad, target: Target, constants: ModelConstants) -> Est
 def _wave(
     load: KernelLoad, memory_us: float, target: Target, constants: ModelConstants
 ) -> tuple[float, str]:
-    """Time of one wave of blocks on every SM, and what bounds its longest part."""
+    """Time of one wave of blocks on every SM, and the resource that bounds its longest section."""
     total = 0.0
     worst = (0.0, "latency")
     reads = sum(s.iterations for s in load.sections if s.cache_bytes)
@@ -236,7 +236,7 @@ def _chain_us(
 def _matmul_us(
     section: SectionLoad, target: Target, constants: ModelConstants
 ) -> tuple[float, float]:
-    """Time of an SM's tensor cores for mma.sync products and for warp-group ones."""
+    """Time of an SM's tensor cores for mma.sync and for wgmma."""
     rate = target.tensor_flops_per_us / target.sms
     plain_rate = rate * (constants.plain_mma if target.capability >= 90 else 1.0)
     return section.plain_flops / plain_rate, section.group_flops / rate

@@ -33,7 +33,7 @@ class Footprint:
 
 
 def is_warp_group_dot(dot: Dot, options: LaunchOptions, target: Target) -> bool:
-    """Whether a product on tensor cores has the 64 rows that Hopper's warp-group product needs."""
+    """Whether a matmul on tensor cores has the 64 rows that wgmma needs."""
     if target.capability < 90 or options.num_warps < _WARP_GROUP:
         return False
     return dot.rows(options.flag("axes")) >= WARP_GROUP_ROWS
@@ -46,8 +46,9 @@ def is_pipelined(tile_bytes: int, num_warps: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SectionMemory:
-    """Shared memory of one section: ``bytes`` whatever happens, and ``slot_bytes`` for each buffer
-    of a ring of loads. As many buffers as stages where products are ``wide``, one less elsewhere.
+    """Shared memory of one section: ``bytes`` in any case, and ``slot_bytes`` for each buffer of a
+    ring of loads. There are as many buffers as stages where matmuls are ``wide`` (wgmma), one less
+    elsewhere.
     """
 
     is_loop: bool
@@ -100,7 +101,7 @@ def smem_bytes(kernel: TiledKernel, options: LaunchOptions, target: Target) -> i
 
 
 def _in_registers(kernel: TiledKernel, section: int, options: LaunchOptions, target: Target) -> int:
-    """Elements of computed operands that a warp-group product takes from registers: its rows."""
+    """Elements of computed operands that a wgmma takes from registers: its rows."""
     if not kernel.sections[section].computed:
         return 0
     order = kernel.body.order[:: -1 if options.flag("axes") == REVERSED else 1]

@@ -27,16 +27,16 @@ from mirage_py.ugraph.ir.plan import LaunchOptions
 _HALF_BYTES = 2
 # An SM has four quarters, each with tensor cores and plain cores of its own.
 QUARTERS = 4
-# Operations on an element that is computed for a product: converted, combined, rounded, ...
+# Operations per element of a computed matmul operand: converted, combined, rounded, ...
 _COMPUTED_OPS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class SectionLoad:
-    """What one iteration of a section asks of one block under given launch options.
+    """The load of one iteration of a section in one block under given launch options.
 
-    ``group_flops`` run as warp-group products; ``plain_flops`` as others, with what warps compute
-    twice or leave idle. Of ``sums`` over a tile ``late_sums`` more wait for the end of the loop.
+    ``group_flops`` run as wgmma; ``plain_flops`` as other MMAs, with what warps compute twice or
+    leave idle. Of ``sums`` over a tile ``late_sums`` more wait for the end of the loop.
     """
 
     iterations: float
@@ -136,7 +136,7 @@ def _section_load(
             plain.append((inner, dot.operands[::turn]))
             sides.append((rows, columns))
     repeats = 1
-    # An operand of several products is read once.
+    # An operand of several matmuls is read once.
     fragments: dict[tuple[int, bool], float] = {}
     for (inner, operands), (rows, columns), shares in zip(
         plain, sides, joined_warps(sides, warps), strict=True
@@ -147,7 +147,7 @@ def _section_load(
             fragments[operands[side], side == 0] = inner * extent
         repeats = max(repeats, shares[1])
     operand_bytes += _HALF_BYTES * warps * sum(fragments.values())
-    # Warps beside one another each compute the rows that they multiply.
+    # Warps along the columns each compute the same rows.
     vector_ops = work.vector_ops + _COMPUTED_OPS * work.computed * (repeats - 1)
     return SectionLoad(
         iterations=work.iterations,

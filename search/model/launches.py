@@ -33,13 +33,13 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 BackEnd = Literal["triton", "cuda"]
 # The CUDA back end lays tiles out over warp groups.
 WARPS: Mapping[str, Sequence[int]] = {"triton": (1, 2, 4, 8), "cuda": (4, 8)}
-# Straight code without products needs no groups, and a warp by itself meets nobody.
+# Straight-line code without matmuls needs no warp groups, and a single warp needs no barriers.
 _STRAIGHT_WARPS = (4, 8, 2, 1)
-# The most numbers that a thread of few warps has of a tile.
+# The most elements of a tile per thread, with few warps.
 _MOST_NUMBERS = 32
-# In the order in which they are taken where the model sees no difference. A product of warp groups
-# gives its buffers back an iteration late: with 2 stages nothing is in flight while it works (split
-# attention on an H200: 47 us with 2, 31 with 3).
+# In the order of preference where the model sees no difference. A wgmma frees its buffers one
+# iteration late: with 2 stages no copy is in flight while it runs (split attention on an H200: 47
+# us with 2, 31 with 3).
 STAGES = (3, 4, 2, 6)
 _MAX_LIGHT_STAGES = 3
 _USUAL = ((4, 3), (8, 2))
@@ -60,7 +60,7 @@ def launch_options(
         chosen = tuple(sorted((*flags, ("axes", order)) if order else flags))
         counts = _warps(kernel, backend, order)
         for warps, stages in product(counts, STAGES if loops else (1,)):
-            # A loop without products needs few stages; more would only take shared memory.
+            # A loop without matmuls needs few stages; more would only take shared memory.
             depth = tuple(
                 stages if h or not any(heavy) else min(stages, _MAX_LIGHT_STAGES) for h in heavy
             )
@@ -69,7 +69,7 @@ def launch_options(
                 yield from _summing(kernel, options, target)
                 yield from _paths(kernel, options, target)
             elif backend == "cuda" and kernel.dots and order != REVERSED:
-                # On an H200 the same plans took a fifth less time than with their own stores.
+                # On an H200 the same plans took a fifth less time than with direct stores.
                 yield options.with_flag(STORES, IN_ROWS)
             else:
                 yield options
@@ -87,7 +87,7 @@ def warp_counts(block: BlockGraph, tiling: Tiling, backend: BackEnd) -> Sequence
 
 
 def _warps(kernel: TiledKernel, backend: BackEnd, order: str) -> Sequence[int]:
-    """Numbers of warps. In CUDA as many warp groups first as the rows of products have room for:
+    """Numbers of warps. In CUDA, first as many warp groups as the rows of matmuls have room for:
     all winners with 128 rows had two on an H200, where the model sees no difference.
     """
     rows = [dot.rows(order) for dot in kernel.dots.values()]
@@ -98,10 +98,10 @@ def _warps(kernel: TiledKernel, backend: BackEnd, order: str) -> Sequence[int]:
 
 
 def _paths(kernel: TiledKernel, options: LaunchOptions, target: Target) -> Iterator[LaunchOptions]:
-    """The options with what runs ahead. The model sees no difference; on an H200 attention was
-    fastest in this order more often than not, and narrow products without it. Where masks leave
-    blocks uneven work, kernels by hand took a fifth less time with everything than with
-    products that overlap alone.
+    """The options with producer warps and overlap. The model sees no difference; on an H200
+    attention was fastest in this order more often than not, and narrow matmuls without these. Where
+    masks leave blocks uneven work, hand-written kernels took a fifth less time with everything than
+    with MMA/softmax overlap alone.
     """
     if not any(is_warp_group_dot(dot, options, target) for dot in kernel.dots.values()):
         yield options
@@ -122,8 +122,8 @@ def _paths(kernel: TiledKernel, options: LaunchOptions, target: Target) -> Itera
 def _summing(
     kernel: TiledKernel, options: LaunchOptions, target: Target
 ) -> Iterator[LaunchOptions]:
-    """The options with what follows from a tile's rows alone (norms of keys) computed by the warps
-    that fetch: attention by hand took a fifth less time so on an H200 than with norms in front.
+    """The options with row reductions of a tile (norms of keys) in the producer warps: hand-written
+    attention took a fifth less time so on an H200 than with precomputed norms.
     """
     dots = kernel.dots.values()
     if options.flag("axes") == REVERSED or not kernel.body.aside:
@@ -135,9 +135,9 @@ def _summing(
 
 
 def _by_tma(kernel: TiledKernel, options: LaunchOptions, target: Target) -> Iterator[LaunchOptions]:
-    """In Triton the options with tiles fetched by descriptors, where one tile is multiplied by
-    several others: gated MLPs and queries, keys and values of long prompts were fastest so on an
-    H200, and single products without.
+    """In Triton the options with TMA descriptors, where one tile is an operand of several matmuls:
+    gated MLPs and queries, keys and values of long prompts were fastest so on an H200, and single
+    matmuls without.
     """
     groups = [d for d in kernel.dots.values() if is_warp_group_dot(d, options, target)]
     operands = [a for dot in groups for a in dot.operands]
@@ -178,8 +178,8 @@ def keeping_for_later(
 
 
 def usual_options(kernel: TiledKernel) -> Iterator[LaunchOptions]:
-    """The few that tell tilings apart: something near the best for many kernels, what takes fewest
-    registers a thread and buffers, and both with deeper pipelines, which small tiles need.
+    """A few options by which tilings are compared: one near the best for many kernels, one with the
+    fewest registers per thread and buffers, and both with deeper pipelines, which small tiles need.
     """
     loops = sum(s.loop is not None for s in kernel.block.sections)
     for order in _axis_orders(kernel):
@@ -197,10 +197,10 @@ def _usual(loops: int, order: str) -> tuple[LaunchOptions, ...]:
 
 
 def _axis_orders(kernel: TiledKernel) -> tuple[str, ...]:
-    """The natural order of tile axes, and the reversed one where that helps a narrow product.
+    """The natural order of tile axes, and the reversed one where that helps a narrow matmul.
 
-    Warp-group products need 64 rows; where a product is narrow, swapping its operands makes its
-    wide side the rows.
+    wgmma needs 64 rows; where a matmul is narrow, swapping its operands makes its wide side the
+    rows.
     """
     for number, dot in kernel.dots.items():
         roles = kernel.tiling.roles(number)
@@ -211,7 +211,7 @@ def _axis_orders(kernel: TiledKernel) -> tuple[str, ...]:
 
 
 def _cache_hints(kernel: TiledKernel) -> tuple[tuple[str, str], ...]:
-    """A large tensor of which each block reads its own part need not stay in the L2."""
+    """A large tensor of which each block reads a different part need not stay in the L2."""
     block, scope = kernel.block, kernel.scope
     gridded = [a.dim for a in block.grid if (a.tile or 1) < scope.sizes[a.dim]]
     flags: dict[str, str] = {}

@@ -12,7 +12,7 @@ from mirage_py.targets import Target
 from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.ir.ugraph import LibraryCall, UGraph
 
-# Products of float32 run on the plain cores: torch leaves TF32 off.
+# Matmuls of float32 run on CUDA cores: torch leaves TF32 off.
 _VECTOR_SHARE = 0.7
 # Tiles of the result that one block makes; fewer tiles than SMs leave SMs idle, up to what a split
 # sum regains.
@@ -47,7 +47,7 @@ def clearing_us(tensor: Tensor, target: Target, in_cache: Collection[str] = ()) 
 
 
 def matmul_flops(args: list[Tensor], result: Tensor) -> float:
-    """Of a batched product of row-major tensors."""
+    """Of a batched matmul of row-major tensors."""
     return 2.0 * result.elements * args[0].shape[-1]
 
 

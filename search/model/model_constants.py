@@ -17,7 +17,7 @@ from mirage_py.targets import Target
 class ModelConstants:
     """Times in microseconds; shares are of a rate that the target names.
 
-    * ``sync_us``: a sum over a tile; ``step_us``: a product or a change of layout.
+    * ``sync_us``: a sum over a tile; ``step_us``: a matmul or a layout conversion.
     * ``single_issue``, ``joint_issue``: of the issue slots, what one block fills alone and what all
       resident blocks fill together.
     * ``overlap``: what the faster resources of an iteration add to the slowest. ``power``: how
@@ -25,16 +25,16 @@ class ModelConstants:
     * ``stall``: of the latency, what a load in a loop costs each iteration if it is no asynchronous
       copy. ``transfer``: of the time that an iteration's bytes take at the full rate, what adds to
       the latency.
-    * ``plain_mma``: of the warp-group rate, what mma.sync reaches on sm_90. ``reduced_ops``:
-      operations that a product on plain cores takes for each multiplication, besides it.
+    * ``plain_mma``: of the wgmma rate, what mma.sync reaches on sm_90. ``reduced_ops``:
+      operations that a matmul on CUDA cores takes for each multiplication, in addition to it.
     * ``cache``, ``latency``, ``dram``: factors on the target's bandwidths and latency.
-    * ``operand_bytes_per_us``: what the products of an SM read from shared memory.
+    * ``operand_bytes_per_us``: what the matmuls of an SM read from shared memory.
     * ``ramp``: of the latency, what every kernel takes until the memory is busy and when it no
       longer is. ``restart_us``: what the end of a block and the start of the next cost an SM that
       holds one block at a time.
-    * ``library_memory``, ``library_tensor``: of the rates, what a library's product reaches;
-      ``library_us``: what it takes besides.
-    * ``cluster_us``: what a cluster's blocks take to bring their parts together: two barriers, and
+    * ``library_memory``, ``library_tensor``: of the rates, what a library matmul reaches;
+      ``library_us``: its constant cost.
+    * ``cluster_us``: what a cluster's blocks take to combine their results: two barriers, and
       reads of one another's shared memory. Not fitted yet: a guess.
     """
 

@@ -15,7 +15,7 @@ _COLUMNS = 8
 
 
 def plain_warps(rows: int, columns: int, num_warps: int) -> tuple[int, int]:
-    """Warps along rows and columns of one product by itself."""
+    """Warps along rows and columns of a single matmul."""
     down = across = 1
     left_down, left_across = max(1, rows // _ROWS), max(1, columns // _COLUMNS)
     while down * across < num_warps:
@@ -30,7 +30,7 @@ def plain_warps(rows: int, columns: int, num_warps: int) -> tuple[int, int]:
 
 
 def joined_warps(sides: Sequence[tuple[int, int]], num_warps: int) -> list[tuple[int, int]]:
-    """Warps of the products of a section, by their rows and columns."""
+    """Warps of the matmuls of a section, by their rows and columns."""
     if not sides:
         return []
     if len(set(sides)) > 1:

@@ -36,7 +36,7 @@ def combinations_of(ranked: Sequence[Sequence[KernelChoice]], limit: int) -> lis
         return [Combination((choice,)) for choice in ranked[0][:limit]]
     best_us = sum(r[0].estimate.time_us for r in ranked)
     kept = [r[: max(_LEAST, ceil(limit * r[0].estimate.time_us / best_us))] for r in ranked]
-    # Of plans that the model does not tell apart those come first that vary what takes longest.
+    # Of plans with equal predictions those come first that vary the kernel that takes longest.
     longest_first = sorted(range(len(ranked)), key=lambda k: -ranked[k][0].estimate.time_us)
     picks = dict.fromkeys(_picks([len(k) for k in kept], longest_first))
     found = [Combination(tuple(k[n] for k, n in zip(kept, pick, strict=True))) for pick in picks]

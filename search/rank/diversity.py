@@ -20,7 +20,8 @@ _PLANS_PER_LEADING_TILING = 4
 _BEST_KIND = 0.4
 # The other kinds share the rest, as if there were so many at least.
 _USUAL_OTHERS = 3
-# Numbers of parts, and tiles of one number, that share a kind's seats: so near to its best.
+# Numbers of splits, and tiles of one number, share the quota of a kind if they are so near to its
+# best.
 _NEAR_SPLITS = 1.25
 _NEAR_TILES = 1.15
 # A plan of another kind than the best one's takes no seat that is left over if it is predicted to
@@ -31,9 +32,9 @@ _NEAR = 1.6
 def diverse(ranked: Sequence[Instance], limit: int) -> tuple[Instance, ...]:
     """At most ``limit`` of a ranking, best first, at most a few of them with the same tiles.
 
-    Every kind that occurs has reserved seats, at least one (while there are seats), and plans of a
-    kind take them by turns among the numbers of parts, and among the grids of the kernel that takes
-    longest. What is left over goes to the best.
+    Every kind that occurs has a quota, at least one plan (while ``limit`` allows), filled in turn
+    among the numbers of splits, and among the grids of the kernel that takes longest. The rest goes
+    to the best of all.
     """
     candidates = list(_without_copies(ranked))
     kinds = _by_kind(candidates)
@@ -69,7 +70,7 @@ def _without_copies(ranked: Iterable[Instance]) -> Iterable[Instance]:
 
 
 def _by_kind(ranked: Sequence[Instance]) -> Mapping[str, Sequence[Sequence[int]]]:
-    """Positions in the ranking, by kind and then by the name, which has the parts; best first."""
+    """Positions in the ranking, by kind and then by the name, which has the splits; best first."""
     found: dict[str, dict[str, list[int]]] = {}
     for number, instance in enumerate(ranked):
         found.setdefault(instance.kind, {}).setdefault(instance.name, []).append(number)
@@ -79,7 +80,7 @@ def _by_kind(ranked: Sequence[Instance]) -> Mapping[str, Sequence[Sequence[int]]
 def _near_splits(
     groups: Sequence[Sequence[int]], candidates: Sequence[Instance]
 ) -> list[Sequence[int]]:
-    """Without the numbers of parts whose best plan is far behind that of the kind."""
+    """Without the numbers of splits whose best plan is much slower than that of the kind."""
     best_us = [candidates[group[0]].estimate.time_us for group in groups]
     return [
         group

@@ -19,9 +19,9 @@ from mirage_py.ugraph.rewrite.split_dim import outer_dim
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """``ugraph`` is ``family`` with some number of parts, ``in_cache`` what each of its kernels
-    finds in the L2, ``parts`` the dimensions that number parts. ``kind`` and ``name`` are those of
-    search.kinds.
+    """``ugraph`` is ``family`` at certain numbers of splits, ``in_cache`` the tensors that each of
+    its kernels finds in the L2, ``splits`` the outer dimensions of split ones. ``kind`` and
+    ``name`` are those of search.tilings.kinds.
     """
 
     family: UGraph
@@ -33,7 +33,7 @@ class Form:
 
     def lower_bound_us(self, target: Target) -> float:
         """No plan of this form is predicted to be faster: every kernel moves what is not in the
-        cache once, does its products at the full rate, and starts.
+        cache once, does its matmuls at the full rate, and is launched.
         """
         return sum(
             _kernel_bound_us(self.ugraph, kernel, cached, target)
@@ -42,19 +42,19 @@ class Form:
 
 
 def splits_worth_trying(family: UGraph, target: Target) -> tuple[Mapping[str, int], ...]:
-    """The numbers of parts that a family may have on the target, the nominal one first; none where
-    it has no clusters, or only smaller ones.
+    """The numbers of splits that a family may have on the target, the nominal one first; none if
+    the family needs clusters that the target lacks.
     """
     return split_choices(family.program, max_splits(family, target))
 
 
 def max_splits(family: UGraph, target: Target) -> int:
-    """As many parts as have sense, and as a cluster has blocks where there is one."""
+    """The most splits that are useful, and at most the blocks of a cluster where there is one."""
     return target.max_cluster_blocks if is_clustered(family) else MAX_SPLITS
 
 
 def form_of(family: UGraph, target: Target, splits: Mapping[str, int]) -> Form:
-    """The family at these numbers of parts; as it is where there are none."""
+    """The family at these numbers of splits; unchanged if it has none."""
     ugraph = at_splits(family, splits)
     outer = tuple(outer_dim(d) for d in split_dims(ugraph.program))
     return Form(family, ugraph, in_cache(ugraph, target), outer, kind_of(ugraph), describe(ugraph))
@@ -78,7 +78,7 @@ def _kernel_bound_us(
 
 
 def _flops(block: BlockGraph, program: Program) -> float:
-    """Of all products of a block graph, over all blocks."""
+    """Of all matmuls of a block graph, over all blocks."""
     total = 0.0
     for node in block.nodes:
         if node.op == "matmul":

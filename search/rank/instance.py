@@ -29,11 +29,11 @@ class PlanEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """``family`` is as it was given; the plan may split a dimension in another number of parts.
+    """``family`` is as it was given; the plan may have another number of splits.
 
-    ``kind`` and ``name`` say what kind of µGraph the plan is (see search.kinds). ``tiling`` is
-    equal for plans that differ in launch options only, ``leading`` for those that differ besides in
-    other kernels than the one that takes longest, ``leading_grid`` for those whose loops differ
+    ``kind`` and ``name`` say what kind of µGraph the plan is (see search.tilings.kinds). ``tiling``
+    is equal for plans that differ in launch options only, ``leading`` for those that also differ in
+    kernels other than the one that takes longest, ``leading_grid`` for those whose loops differ
     too.
     """
 

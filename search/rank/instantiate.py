@@ -29,10 +29,10 @@ _OF_EACH_KIND = 6
 
 
 def instances(ugraph: UGraph, target: Target, limit: int) -> tuple[Instance, ...]:
-    """The ``limit`` plans of a family that the cost model likes best, best first.
+    """The ``limit`` plans of a family that the cost model ranks highest, best first.
 
-    Every number of parts that makes sense is tried of a split program. They are for Triton, or for
-    CUDA where there are clusters. Raises ScheduleError where nothing fits, with the tightest limit.
+    Every useful number of splits is tried. Plans are for Triton, or for CUDA where there are
+    clusters. Raises ScheduleError where nothing fits, with the tightest limit.
     """
     backend: BackEnd = "cuda" if is_clustered(ugraph) else "triton"
     ranker = KernelRanker(target, backend, KernelModels(target, most_tilings=limit))

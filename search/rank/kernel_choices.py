@@ -20,7 +20,7 @@ from mirage_py.targets import Target
 from mirage_py.ugraph.ir.plan import LaunchOptions
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, LibraryCall
 
-# The model tells tiles apart better than warps and stages; near-copies of a plan find nothing.
+# The model ranks tiles better than warps and stages; near-duplicates of a plan find nothing.
 _PER_TILING = 3
 
 

@@ -114,7 +114,7 @@ def _block(form: Form, number: int) -> BlockGraph:
 
 
 def _tiles(tiled: TiledKernel) -> Hashable:
-    """What tells tilings of one kernel apart."""
+    """The key that distinguishes the tilings of one kernel."""
     block = tiled.block
     return tuple(a.tile for a in block.grid), tuple(s.tile for s in block.sections)
 

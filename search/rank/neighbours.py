@@ -43,9 +43,8 @@ _AXES = "axes"
 
 
 def neighbours(plan: Plan, target: Target) -> Iterator[Plan]:
-    """Plans that differ in one choice of one kernel, in the number of parts that a dimension is
-    split into, or in who brings parts together, and fit the target. ``plan`` itself is not among
-    them.
+    """Plans that fit the target and differ in one choice of one kernel, in the number of splits, or
+    in whether a cluster combines them. ``plan`` itself is not among them.
     """
     others = (*_other_splits(plan, target), *_in_a_cluster(plan, target))
     yield from (p for p in others if _all_fit(p, target))
@@ -126,7 +125,7 @@ def _steps(
 
 
 def _start(plan: Plan, number: int, target: Target) -> Iterator[LaunchOptions]:
-    """A start behind the kernel before, or while that one ends."""
+    """Programmatic dependent launch, turned on or off."""
     options = plan.options[number]
     may = can_use_pdl(plan.ugraph, waits_first=True)[number]
     if may and target.capability >= DEPENDENT_LAUNCH:
@@ -136,7 +135,7 @@ def _start(plan: Plan, number: int, target: Target) -> Iterator[LaunchOptions]:
 def _by_tma(
     ugraph: UGraph, block: BlockGraph, options: LaunchOptions, target: Target
 ) -> Iterator[LaunchOptions]:
-    """Tiles fetched through descriptors, or no longer so, where there are any to fetch."""
+    """TMA descriptors turned on or off, where tiles can be copied by TMA."""
     if target.capability < COPY_ENGINE:
         return
     fetched = options.with_flag(COPIES, DESCRIPTORS)
@@ -159,8 +158,8 @@ def _grids(ugraph: UGraph, block: BlockGraph, backend: BackEnd) -> Iterator[Bloc
 
 
 def _other_shapes(scope: Program, roles: Roles, block: BlockGraph) -> Iterator[BlockGraph]:
-    """Tiles of two grid axes of which one is narrower and the other as much wider. Without products
-    shapes of one size differ in how they lie in memory alone, and a step between them is no slope.
+    """Tiles of two grid axes of which one is narrower and the other as much wider. Without matmuls,
+    shapes of one size differ only in how they lie in memory, so a step between them is no slope.
     """
     for one, other in permutations(range(len(block.grid)), 2):
         narrow, wide = block.grid[one], block.grid[other]

@@ -20,7 +20,7 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 # it is the best of its kind.
 HOPELESS = 3.0
 _FORMS_PER_KIND = 12
-# Families of a kind that are tried with every number of parts.
+# Families of a kind that are tried with every number of splits.
 _WITH_ALL_SPLITS = 4
 
 _Timed = tuple[float, Form]
@@ -65,7 +65,7 @@ def _probed(forms: Iterable[Form], ranker: KernelRanker) -> list[_Timed]:
 
 
 def _best(probed: Sequence[_Timed], best_us: float, ranker: KernelRanker) -> Iterator[Form]:
-    """The best forms of one kind, by turns among the numbers of parts."""
+    """The best forms of one kind, in turn among the numbers of splits."""
     others = [
         form_of(form.family, ranker.target, splits)
         for _, form in probed[:_WITH_ALL_SPLITS]
@@ -80,8 +80,8 @@ def _best(probed: Sequence[_Timed], best_us: float, ranker: KernelRanker) -> Ite
 
 
 def _rounds_often(ugraph: UGraph) -> bool:
-    """Whether blocks add to a tensor of halves: every addition rounds, and the float gate refuses
-    most results. On an H200 it let 9 of 120 such plans pass, none of them near the fastest.
+    """Whether blocks add to a tensor of halves: every addition rounds, and the numerical check
+    refuses most results. On an H200 it passed 9 of 120 such plans, none of them near the fastest.
     """
     return any(t.dtype.is_half for t in _added(ugraph))
 

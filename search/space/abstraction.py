@@ -54,14 +54,16 @@ def reduced_dims(program: Program) -> tuple[str, ...]:
 
 
 def loopable_dims(program: Program, splits: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The reduced dimensions that a loop can go over: all but the ``parts`` of a split one."""
+    """The reduced dimensions that a loop can go over: all but ``splits``, the outer half of a split
+    one.
+    """
     return tuple(d for d in reduced_dims(program) if d not in splits)
 
 
 def abstract(program: Program, splits: tuple[str, ...] = ()) -> Abstraction:
     """The terms of a program's outputs. A cast is the value it rounds.
 
-    ``parts`` names the outer halves of split dimensions.
+    ``splits`` names the outer halves of split dimensions.
     """
     loopable = loopable_dims(program, splits)
 

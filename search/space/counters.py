@@ -55,7 +55,7 @@ class Counter:
             self._examples[rule] = example()
 
     def add(self, other: Counter) -> None:
-        """Add the counts of another part of the search."""
+        """Add the counts of another job."""
         self.candidates += other.candidates
         self.evaluations += other.evaluations
         self.tensors += other.tensors

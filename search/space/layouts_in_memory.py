@@ -8,9 +8,9 @@ from mirage_py.ugraph.ir.program import Program
 
 
 def axes_as_read(program: Program, dims: Sequence[str]) -> tuple[str, ...]:
-    """The dimensions in the order in which an input has them: what is made of it row by row is then
-    stored as it was read, and not transposed. Of several inputs the one with the fewest others
-    counts; where no input has them all, the order stays.
+    """The dimensions in the order in which an input has them: a value computed from it row by row
+    is then stored in the order of the reads, not transposed. Of several inputs the one with the
+    fewest other dimensions counts; if no input has them all, the order does not change.
     """
     orders = [n.access.dims() for n in program.nodes if n.op == "load"]
     able = [order for order in orders if all(d in order for d in dims)]

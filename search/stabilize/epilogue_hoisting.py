@@ -19,7 +19,7 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.ugraph.operators import ELEMENTWISE, LEAF, operator
 from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block, without_unread
 
-# Exponentials and what shifts them belong together: the stabiliser sees to both.
+# Exponentials and their shifts stay together: the stabiliser handles them.
 _NOT_HOISTED = ("exp", "log", "shift", "cast")
 _SELF = -1
 

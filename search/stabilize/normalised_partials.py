@@ -61,7 +61,7 @@ def with_normalised_partials(ugraph: UGraph) -> UGraph | None:
 class _Partials:
     """Positions in a block graph: its maximum, the sum of exponentials that is stored, and all
     stored sums that scale with it. One straight section stores them. The maximum may be a running
-    one, with sums that are rescaled, or that of a whole part.
+    one, with sums that are rescaled, or that of a complete split.
     """
 
     shift: int

@@ -244,7 +244,7 @@ class _Sections:
 
 
 def _split(block: BlockGraph) -> tuple[str, ...]:
-    """Dimensions that blocks share out without seeing one another's part."""
+    """Dimensions on the grid, of which each block sees only its own points."""
     return tuple(axis.dim for axis in block.split_axes)
 
 

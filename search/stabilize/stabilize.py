@@ -53,7 +53,8 @@ def stabilized(ugraph: UGraph) -> Stabilized:
     """The stabilised µGraph, and what is not safe about it."""
     if not ends_in_cluster(ugraph):
         return _stabilized(ugraph)
-    # Parts have maxima of their own, which the end brings to one: that is what two kernels do.
+    # Splits have maxima of their own, which the last section combines: so does the second of two
+    # kernels.
     found = _stabilized(without_cluster(ugraph))
     joined = in_a_cluster(found.ugraph)
     if joined is None:

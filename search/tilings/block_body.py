@@ -60,7 +60,7 @@ class BlockBody:
 
     @cached_property
     def aside(self) -> frozenset[int]:
-        """What the warps that fetch may sum up along rows (``sums producer``)."""
+        """Nodes of row reductions that the producer warps can compute (``sums producer``)."""
         return producer_nodes(self._block)
 
     @cached_property

@@ -27,8 +27,8 @@ _SHAPE_US = 0.005
 
 
 def sharing_us(kernel: TiledKernel, options: LaunchOptions, splits: Sequence[str]) -> float:
-    """What the model leaves out of the time of a kernel that sums over ``parts`` and multiplies no
-    matrices; 0 for any other.
+    """Time that the model leaves out, for a kernel that sums over ``splits`` without a matmul; 0
+    for any other.
     """
     nodes = kernel.block.nodes
     if any(n.op == "matmul" for n in nodes) or any(a.dim in splits for a in kernel.block.grid):
@@ -44,7 +44,7 @@ def sharing_us(kernel: TiledKernel, options: LaunchOptions, splits: Sequence[str
 
 
 def _rows(kernel: TiledKernel, load: int) -> int:
-    """Rows of a block's tile of each part: positions that are no neighbours in memory."""
+    """Rows of a block's tile of each split: positions that are not adjacent in memory."""
     node = kernel.block.nodes[load]
     strides = kernel.scope.tensors[node.access.tensor].element_strides
     pairs = zip(node.access.index, strides, strict=True)

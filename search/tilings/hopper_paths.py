@@ -33,7 +33,7 @@ _TWO_GROUPS = 8
 
 
 def pipelined(options: LaunchOptions) -> LaunchOptions:
-    """With everything that runs ahead: a warp that fetches, and products that overlap."""
+    """With producer warps and MMA/softmax overlap."""
     return options.with_flag(PRODUCER, PRODUCER_WARPS).with_flag(OVERLAP, ON)
 
 
@@ -78,7 +78,7 @@ def other_paths(
 def _ahead(
     block: BlockGraph, options: LaunchOptions, target: Target, blocks: int, *, is_uneven: bool
 ) -> Iterator[LaunchOptions]:
-    """Blocks that stay, and all that runs ahead."""
+    """Persistent kernels, and everything at once."""
     staying = _staying(block, options, target, blocks)
     if staying:
         yield _turned(options, BLOCKS, staying)
@@ -88,8 +88,8 @@ def _ahead(
 
 
 def _staying(block: BlockGraph, options: LaunchOptions, target: Target, blocks: int) -> str:
-    """How many blocks may stay where there are more; empty for none. With two groups that compute
-    or more a block has an SM for itself.
+    """The number of blocks of a persistent kernel; empty if it would not be one. With two or more
+    consumer warp groups a block has an SM for itself.
     """
     is_alone = options.num_warps >= _TWO_GROUPS and not block.cluster_dims
     return str(target.sms) if is_alone and blocks > target.sms else ""
@@ -98,7 +98,7 @@ def _staying(block: BlockGraph, options: LaunchOptions, target: Target, blocks: 
 def all_ahead(
     block: BlockGraph, options: LaunchOptions, target: Target, blocks: int, *, is_uneven: bool
 ) -> LaunchOptions:
-    """With all that runs ahead, and wide stores."""
+    """With everything that overlaps work, and coalesced stores."""
     found = pipelined(options).with_flag(STORES, BY_LANES)
     if _rescales(block):
         found = found.with_flag(OVERLAP, ACROSS).with_flag(RESCALING, LAZY)

@@ -9,14 +9,14 @@ from mirage_py.ugraph.rewrite.split_dim import splits_of
 
 __all__ = ["ATOMIC", "CHAIN", "CLUSTER", "LIBRARY", "ONE_KERNEL", "SPLIT", "describe", "kind_of"]
 
-# Two kernels of a family, and three where an operand is made in front of them.
+# Two kernels of a family, and three where an operand is precomputed.
 CHAIN = "several kernels"
 
 
 def kind_of(ugraph: UGraph) -> str:
-    """One block graph; kernels that share out a reduction by its parts, or blocks that add into one
-    tensor, or that bring parts together in clusters; library calls among the kernels; or other
-    kernels one after the other.
+    """The kind: one block graph; kernels with a split reduction, or blocks that add into one
+    tensor, or that combine splits in clusters; library calls among the kernels; or other kernels
+    one after the other.
     """
     if any(isinstance(k, LibraryCall) for k in ugraph.kernels):
         return LIBRARY
@@ -31,7 +31,7 @@ def kind_of(ugraph: UGraph) -> str:
 
 
 def describe(ugraph: UGraph) -> str:
-    """The kind in words, with parts, library calls and kernels: ``split s x8: 2 kernels``,
+    """The kind in words, with splits, library calls and kernels: ``split s x8: 2 kernels``,
     ``library x3: 4 kernels``.
     """
     words = [f"split {d} x{splits_of(ugraph.program, d)}" for d in split_dims(ugraph.program)]

@@ -8,7 +8,7 @@ from mirage_py.codegen.tiling.tiles import MIN_DOT_EXTENT, next_power_of_two
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
-# A dot needs 16 rows; up to this many rows a product and a sum on plain cores may win.
+# A dot needs 16 rows; up to this many rows a product and a sum on CUDA cores may win.
 MAX_VECTOR_ROWS = 2
 _DOT_TILES = (16, 32, 64, 128, 256)
 _LOOP_TILES = (16, 32, 64, 128, 256, 512)
@@ -22,9 +22,9 @@ class Roles:
     """Dimensions by what a block graph does with them.
 
     ``batch`` dimensions are in both operands and the result of a matmul, ``sides`` in one operand,
-    ``contracted`` are summed over. ``parts`` number the parts of split dimensions. Along ``fast``
-    dimensions neighbours lie side by side in memory, ``least`` of which are worth an access.
-    ``outer`` ones are gridded sides of a product beside another one that blocks have whole.
+    ``contracted`` are summed over, ``splits`` the outer dimensions of split ones. Along ``fast``
+    dimensions elements are contiguous in memory, ``least`` of which are worth an access. ``outer``
+    ones are gridded sides of a matmul with another side that is unsplit in each block.
     """
 
     batch: tuple[str, ...]
@@ -66,7 +66,7 @@ def roles_of(
 def _outer_sides(
     block: BlockGraph, left: tuple[str, ...], right: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Gridded dimensions of a side of a product that has another one, of which blocks have all."""
+    """Gridded dimensions of a side of a matmul of which another dimension is unsplit in a block."""
     found: list[str] = []
     for mine, others in ((left, right), (right, left)):
         side = [d for d in mine if d not in others]
@@ -79,8 +79,8 @@ def grid_tiles(program: Program, roles: Roles, dim: str) -> tuple[int, ...]:
     """Tiles worth trying for a gridded dimension, smallest first."""
     size = program.sizes[dim]
     if dim in roles.batch or dim in roles.splits or dim in roles.outer:
-        # A batch dimension inside a tile would make a three-dimensional product, a part beside
-        # another one would be no split, and tensor cores want a side in one dimension.
+        # A batch dimension inside a tile would make a three-dimensional matmul, two splits in one
+        # tile would not be split, and tensor cores want each side in one dimension.
         return (1,)
     whole = next_power_of_two(size)
     if dim in roles.sides:

@@ -22,7 +22,7 @@ from mirage_py.ugraph.operators import EFFECT, ELEMENTWISE, operator
 
 # What crosses the bus for one element out of line.
 _SECTOR_BYTES = 32
-# Partial results go from block to block in float32.
+# Partial results are exchanged between blocks in float32.
 _PARTIAL_BYTES = 4
 # An atomic addition reads and writes in the cache, element by element.
 _ATOMIC_TRAFFIC = 4.0
@@ -30,8 +30,8 @@ _ATOMIC_TRAFFIC = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A product on tensor cores: multiplications in one tile, the extents of its sides in the
-    natural order of axes, and which nodes they are.
+    """A matmul on tensor cores: multiplications in one tile, the extents of its sides in the
+    natural order of axes, and the nodes of its operands.
     """
 
     multiplications: int
@@ -45,15 +45,15 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class SectionWork:
-    """What one iteration of a section asks of one block.
+    """The work of one iteration of a section in one block.
 
-    ``cache_bytes`` go to and from the cache; ``vector_ops`` run on plain cores, and ``reduced`` are
-    the multiplications of products among them. ``barriers`` are passed whatever happens, one more
-    for each of ``sums`` that does not wait for the loop's end.
-    ``loads`` has the bytes of each tile that is read, ``kept_bytes`` of them stay in shared memory
-    for products of later sections, ``computed`` elements go through it to a product, and
-    ``exchanged_bytes`` of partial results to other blocks of the cluster. In registers
-    are ``accumulators`` (nodes) all through the loop and ``largest`` elements at a time.
+    ``cache_bytes`` go to and from the cache; ``vector_ops`` run on CUDA cores, and ``reduced`` are
+    the multiplications of matmuls among them. ``barriers`` are always passed, one more for each of
+    ``sums`` that does not wait for the loop's end. ``loads`` has the bytes of each tile that is
+    read, of which ``kept_bytes`` stay in shared memory for matmuls of later sections; ``computed``
+    elements go through it to a matmul, and ``exchanged_bytes`` of partial results to other blocks
+    of the cluster. In registers are ``accumulators`` (nodes) during the whole loop and ``largest``
+    elements at a time.
     """
 
     is_loop: bool
@@ -88,7 +88,7 @@ class TiledKernel:
 
     @cached_property
     def dots(self) -> Mapping[int, Dot]:
-        """Products on tensor cores by position."""
+        """Matmuls on tensor cores by position."""
         nodes = self.block.nodes
         positions = (i for i, n in enumerate(nodes) if n.op == "matmul" and self.tiling.is_dot(i))
         return {i: Dot(self._multiplications(i), *self._sides(i)) for i in positions}
@@ -100,7 +100,7 @@ class TiledKernel:
 
     @cached_property
     def fed_sections(self) -> tuple[SectionWork, ...]:
-        """The same without what the warps that fetch sum up along rows (``sums producer``)."""
+        """The same without row reductions in the producer warps (``sums producer``)."""
         aside = self.body.aside
         return self._works(aside) if aside else self.sections
 
@@ -111,12 +111,12 @@ class TiledKernel:
 
     @cached_property
     def has_tma_tiles(self) -> bool:
-        """Whether the copy engine can fetch a tile of some tensor."""
+        """Whether TMA can copy a tile of some tensor."""
         options = LaunchOptions().with_flag(COPIES, DESCRIPTORS)
         return bool(described_tiles(self.block, self.tiling, self.scope.tensors, options))
 
     def work(self, options: LaunchOptions) -> tuple[SectionWork, ...]:
-        """The work of each section for the warps that compute."""
+        """The work of each section for the consumer warps."""
         return self.fed_sections if options.flag(SUMS) == BY_PRODUCER else self.sections
 
     def _works(self, aside: frozenset[int]) -> tuple[SectionWork, ...]:
@@ -197,7 +197,9 @@ class TiledKernel:
         )
 
     def _exchanged_bytes(self, position: int) -> int:
-        """What a block shows the others of what a reduction goes over, once it is reduced there."""
+        """Bytes that a block exchanges with the others of its cluster, once a reduction is done
+        within it.
+        """
         shared = self.tiling.reduced_over_cluster(position)
         if not shared:
             return 0
@@ -208,7 +210,7 @@ class TiledKernel:
         """Elements that a value takes in registers, besides those that it is computed from."""
         node = self.block.nodes[position]
         if node.op == "load" and is_operand:
-            # It goes straight from memory to a product.
+            # It goes straight from memory to a matmul.
             return 0
         if node.op == "matmul" and position not in self.dots:
             return self._multiplications(position)
@@ -217,11 +219,11 @@ class TiledKernel:
         return self.elements[position]
 
     def _is_fused(self, position: int) -> bool:
-        """Whether tensor cores add a product to its accumulator, which alone reads it."""
+        """Whether tensor cores add a matmul to its accumulator, its only user."""
         return position in self.dots and position in self.body.accumulated
 
     def _iterations(self, number: int) -> float:
-        """On average over the blocks, of which some may have tiles that a mask empties."""
+        """Average over the blocks, some of which may skip tiles that are fully masked."""
         loop = self.block.sections[number].loop
         if loop is None:
             return 1.0
@@ -247,7 +249,7 @@ class TiledKernel:
         return extents, (left, right)
 
     def _is_unpacked(self, load: int, aside: frozenset[int]) -> bool:
-        """Whether something else than a product reads what is loaded: it goes into registers."""
+        """Whether a user other than a matmul reads what is loaded: then it goes into registers."""
         readers = self.body.readers[load]
         return any(n not in aside and self.block.nodes[n].op != "matmul" for n in readers)
 

@@ -16,12 +16,12 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section
 
 # A tile larger than this spills whatever the number of warps.
 _MAX_TILE_ELEMENTS = 32768
-# Elements of the largest tile in a loop without products.
+# Elements of the largest tile in a loop without matmuls.
 _LIGHT_LOOP_ELEMENTS = 8192
 _MIN_LIGHT_TILE = 32
 # Programs have few dimensions for a grid; one with a dozen would have millions of grids.
 _MOST_GRIDS = 1024
-# Columns of one product are computed again for other columns of another one at most so often, where
+# How often columns of one matmul may be computed again for other columns of another one, where
 # that can be; else that many grids are tried.
 _MOST_REPEATS = 4
 _LEAST_REPEATING = 64
@@ -37,8 +37,8 @@ def tilings(
 ) -> Iterator[TiledKernel]:
     """Every sensible tiling of a block graph, or a ``few`` spread over them.
 
-    ``scope`` is the program with all tensors the kernel may refer to; ``parts`` are dimensions that
-    number the parts of split ones.
+    ``scope`` is the program with all tensors that the kernel may refer to; ``splits`` are the outer
+    dimensions of split ones.
     """
     roles = roles_of(scope, block, splits, backend)
     body = BlockBody(scope, block)
@@ -49,7 +49,7 @@ def tilings(
     )
     spread = _spread if few else tuple
     dims = tuple(dict.fromkeys(d for i in heavy if (d := block.sections[i].loop) is not None))
-    # Over the parts of a split dimension a product only combines what another kernel summed.
+    # Over the splits of a dimension a matmul only combines what another kernel summed.
     loop_choices = [spread(loop_tiles(scope, d, has_dot=d not in roles.splits)) for d in dims]
     grids = product(*_few_enough([spread(grid_tiles(scope, roles, d)) for d in grid]))
     spaces = _spaces(block, heavy)
@@ -134,7 +134,7 @@ def _without_repetition(
 
 
 def _independent(block: BlockGraph, dims: Sequence[str]) -> list[list[str]]:
-    """Gridded dimensions of which no value has two, group by group."""
+    """Groups of gridded dimensions of which no value has two."""
     values = [{*n.dims, *n.reduced} if n.op == "matmul" else {*n.dims} for n in block.nodes]
     groups: list[list[str]] = []
     for d in dims:
@@ -157,7 +157,7 @@ def _spread(tiles: Sequence[int]) -> tuple[int, ...]:
 def _with_loops(
     scope: Program, block: BlockGraph, heavy: Sequence[int], tiles: Mapping[str, int]
 ) -> BlockGraph:
-    """One tile for all loops with products over the same dimension; light loops follow from it."""
+    """One tile for all loops with matmuls over the same dimension; light loops follow from it."""
     sections = [
         section
         if section.loop is None
