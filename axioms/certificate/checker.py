@@ -124,7 +124,7 @@ class Check:
         return {new[0]: sizes[new[1]], new[1]: 1}
 
     def _call(self, call: Json, *texts: str) -> None:
-        """The product A[.., m, k] B[.., k, n] of whole tensors; ``texts`` name their axes."""
+        """The matmul A[.., m, k] B[.., k, n] of whole tensors; ``texts`` name their axes."""
         memory, terms = self.memory, self.memory.terms
         (a, left), (b, right) = (access(text, memory.names) for text in texts)
         x, y = (memory.leaf("load", text, memory.names) for text in texts)

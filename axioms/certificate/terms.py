@@ -69,7 +69,7 @@ class Terms:
         return term
 
     def below(self, *roots: int) -> list[int]:
-        """The roots and all that they are made of, operands first: they have smaller numbers."""
+        """The roots and all of their subterms, operands first: they have smaller numbers."""
         found, todo = {*roots}, [*roots]
         while todo:
             todo += (new := {*self.rows[todo.pop()].args} - found)

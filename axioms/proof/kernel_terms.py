@@ -181,7 +181,7 @@ class _Memory:
         ]
 
     def _product(self, left: Stored, right: Stored) -> Stored | None:
-        """A[.., m, k] B[.., k, n], where the axes in front agree as far as both have them."""
+        """A[.., m, k] B[.., k, n], where the batch axes agree as far as both have them."""
         a, b = _names(left), _names(right)
         if a is None or b is None or a[-1] != b[-2] or b[-1] in a or a[-2] in b:
             return None

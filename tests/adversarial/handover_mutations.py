@@ -34,7 +34,7 @@ def hands_over_whole_numbers(graph: UGraph) -> Iterator[UGraph]:
 
 @graph_mutation
 def hands_over_few_digits(graph: UGraph) -> Iterator[UGraph]:
-    """An intermediate of a narrower type: equal but for rounding, which is the float gate's."""
+    """An intermediate of a narrower type: equal up to rounding (numerical check)."""
     for number, tensor in enumerate(graph.intermediates):
         for kind in _NARROW:
             if kind.bytes < tensor.dtype.bytes:
@@ -52,7 +52,7 @@ def casts_to_whole_numbers(program: Program, block: BlockGraph) -> Iterator[Bloc
 
 @mutation
 def casts_to_few_digits(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
-    """A value is rounded: equal but for rounding, which is the float gate's."""
+    """A value is rounded: equal but for rounding, which the numerical check covers."""
     for n, node in enumerate(block.nodes):
         if operator(node.op).kind not in (EFFECT, STATE) and node.dims:
             yield replaced_by(block, n, lambda at: Node("cast", (at,), F8E4M3))

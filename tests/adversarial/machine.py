@@ -3,7 +3,7 @@
 It takes programs and µGraphs as data and computes as plainly as possible: values are NumPy arrays
 whose axes have names, memory is NaN until it is written, blocks run one by one in an order that the
 caller may choose. What is wrong about a graph is not noticed here; it shows in the result.
-Storing or casting to integers truncates; rounding of floats is left out, it is the float gate's.
+Storing or casting to integers truncates; rounding of floats is left to the numerical check.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def takes_the_sum_for_the_maximum(program: Program, block: BlockGraph) -> Iterat
     """sum for max, where the maximum does more than shift exponents."""
     for n, _ in of(block, "max"):
         users = [other for other in block.nodes if n in other.args]
-        # A sum may shift exponents too: it overflows, which is for the float gate to find.
+        # A sum may shift exponents too: it overflows, which the numerical check finds.
         if not all(u.op == "shift" or u.attr == "shift" for u in users):
             yield changed(block, n, op="sum")
 

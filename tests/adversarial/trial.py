@@ -22,14 +22,14 @@ SAMPLES = 3
 RULES, SMALL, REAL = "rules", "small sizes", "real sizes"
 FLOATS, EQUAL, WRONG = "left to floats", "equal", "wrong"
 OUTCOMES = (RULES, SMALL, REAL, FLOATS, EQUAL, WRONG)
-# Other roundings are for the float gate to judge.
+# Other roundings are left to the numerical check.
 _ROUNDS_MORE = ("casts_to_few_digits", "hands_over_few_digits")
 _ACCEPTED = {SAME: EQUAL, OVERFLOWS: FLOATS, DIFFERENT: WRONG}
 
 
 def outcome(site: Site, *, seed: int = 0) -> str:
     """One of OUTCOMES. The last three are accepted: float64 sees no difference, or sees one, or
-    only that exponents are shifted so far that they overflow, which is the float gate's to refuse.
+    only that exponents are shifted so far that they overflow, which the numerical check refuses.
 
     The rules alone decide nothing: what they refuse has to be refused by the field test too, which
     the pipeline asks. An exception that is no MirageError is a fault of the verifier and goes on.

@@ -70,7 +70,7 @@ class Reading:
 
 
 def prime_factors(number: int) -> tuple[int, ...]:
-    """The prime factors below 2000, and what is left besides."""
+    """The prime factors below 2000, and the remaining factor."""
     return tuple(factor for factor, _ in _factors(number))
 
 

@@ -125,7 +125,7 @@ class FloatMeaning:
             return np.asarray(x.max(axis=tuple(axes), keepdims=True))
 
     def contract(self, a: FloatArray, b: FloatArray, axes: Sequence[int]) -> FloatArray:
-        """As batched matrix products, so that BLAS does the work and no product is stored."""
+        """As batched matmuls, so that BLAS does the work and no product is stored."""
         rank = a.ndim
         shared = [x for x in range(rank) if x in axes]
         kept = [x for x in range(rank) if x not in axes]

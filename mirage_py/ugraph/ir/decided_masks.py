@@ -13,7 +13,7 @@ from mirage_py.ugraph.ir.predicates import decided
 
 
 def without_mask(nodes: Sequence[Node], op: str, args: Sequence[int]) -> int | None:
-    """The operand that is all of ``op``, because a mask beside it is decided; None: none is.
+    """The operand that equals ``op``, because its mask operand is decided; None if none does.
 
     It has every dimension of the result: a sum over a mask counts the points of its dimensions.
     """

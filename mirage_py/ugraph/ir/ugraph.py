@@ -117,7 +117,7 @@ class BlockGraph:
         return tuple(dict.fromkeys(names))
 
     def summed_axes(self, store: Node) -> tuple[str, ...]:
-        """Grid axes along which every block has another part of what a ``store_add`` adds."""
+        """Grid axes along which each block has a different share of what a ``store_add`` adds."""
         value = self.nodes[store.args[0]].dims
         return tuple(a.dim for a in self.split_axes if a.dim in value and a.dim not in store.dims)
 

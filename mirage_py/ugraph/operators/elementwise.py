@@ -104,7 +104,7 @@ WHERE = register(
         over_field=lambda f, c, x, y: f.where(c, x, y),
     )
 )
-# The attribute is the target type. Rounding is what the float gate judges; a field is exact.
+# The attribute is the target type. The numerical check covers rounding; a field is exact.
 CAST = register(
     Operator("cast", ELEMENTWISE, 1, 0, over_floats=lambda x: x, over_field=lambda f, x: x)
 )

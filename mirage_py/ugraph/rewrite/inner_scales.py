@@ -55,6 +55,6 @@ def _has(node: Node, dims: Sequence[str]) -> bool:
 
 
 def _reduces(program: Program, value: int) -> bool:
-    """Whether it takes a sum or a maximum to compute it, but no product."""
+    """Whether computing it takes a sum or a maximum, but no matmul."""
     ops = [program.nodes[n].op for n in cone(program.nodes, [value])]
     return any(op in ("sum", "max") for op in ops) and "matmul" not in ops

@@ -27,7 +27,7 @@ _VANISHING = ("exp", "sigmoid", "relu")
 
 
 def lower_masks(program: Program) -> Program:
-    """The same program with masks as 0/1 factors and minus infinity under a maximum only.
+    """The same program with masks as 0/1 factors and minus infinity only under a maximum.
 
     where(mask, x, 0) on a mask of indices becomes a product with the mask too.
 

@@ -26,13 +26,14 @@ _MAX_DIVISIONS = 6
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 # Operators whose meaning is the keyed random order of the field (mirage_py.ugraph.field.order).
 ORDERED = ("max", "maximum", "minimum", "relu", "abs", *COMPARISONS)
-# Operators of which the sign of their operand matters, besides.
+# Further operators that depend on the sign of their operand.
 _POWERS = ("sqrt", "rsqrt", "pow")
 # Operators that are keyed random functions.
 KEYED = ("log", "log1p", "erf", "gelu", "pow")
 # What is said of the operators below where they are keyed.
 OF_AN_EXPONENTIAL = "of an exponential"
-# Operators that go through exp: of a value without a q part they are keyed, and have none either.
+# Operators defined through exp: of a value without a q part they are keyed, and have no q part
+# either.
 EXPONENTIAL = ("exp", "expm1", "sigmoid", "silu", "tanh", "gelu_tanh")
 
 

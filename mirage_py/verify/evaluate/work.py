@@ -27,7 +27,7 @@ class Prices:
     operand: float
 
 
-# Measured. Of floats: with the running error analysis, which takes several products and squares.
+# Measured. For floats: with the running error analysis, which takes several matmuls and squares.
 FIELD_PRICES = Prices(product=1 / 16, operand=0.0)
 FLOAT_PRICES = Prices(product=1 / 60, operand=1 / 4)
 
@@ -57,7 +57,7 @@ def _evaluations(
 ) -> Iterator[tuple[Node, Mapping[str, int]]]:
     """Every node with the extents at which it is evaluated.
 
-    A reduction needs its own dimension whole again, so a node may be evaluated in several ways.
+    A reduction needs all of its own dimension again, so a node may be evaluated in several ways.
     """
     tasks: list[dict[tuple[str, ...], None]] = [{} for _ in program.nodes]
     for o in program.outputs:

@@ -175,9 +175,10 @@ class _Pair:
         return (self._left, self._right) if interface_mismatch(*small) else small
 
     def first_small_difference(self, trials: int, seed: int) -> tuple[int, Difference | None]:
-        """Evaluate both whole, at sizes drawn anew for every trial: trials done, and the first.
+        """Evaluate both completely, at sizes drawn anew for every trial: the number of trials, and
+        the first difference.
 
-        A trial is left out whose sizes leave a row of a mask empty, so that 0 divides by it.
+        A trial is left out if its sizes leave a row of a mask empty, so that 0 divides by it.
         """
         done = 0
         for trial in range(trials):

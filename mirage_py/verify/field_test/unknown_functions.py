@@ -155,7 +155,7 @@ class UnknownFunctionMeaning(FieldMeaning):
         return _value(self._functions(name, *operands))
 
     def _exponent(self, shape: Sequence[int], key: str = "") -> FieldArray:
-        """A value of which nothing is known: its exp is a variable, and it has no other use."""
+        """A free value: its exp is a variable, and it has no other use."""
         self._exponents += 1
         drawn = self.ops.random(shape, key or f"exponent {self._exponents}")
         return FieldArray(np.zeros_like(drawn.p), drawn.q)

@@ -180,7 +180,7 @@ def _known_to_be(value: float, found: Interval, where: NDArray[np.bool_]) -> Int
 
 
 def _carried(rad: FloatArray, factor: FloatArray) -> FloatArray:
-    """What is left of a radius behind a factor: of none nothing, also where that is infinite."""
+    """A radius times a factor: 0 times any radius is 0, also where it is infinite."""
     return np.where(rad == 0, 0.0, rad * np.abs(factor))
 
 

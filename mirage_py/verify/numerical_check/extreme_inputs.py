@@ -39,7 +39,7 @@ _MOST_LOGIT_SCALE = 2.0**14
 _LARGEST_INTEGER = 2
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne", "maximum", "minimum")
 _EXPONENTIALS = ("exp", "expm1", "sigmoid", "silu", "tanh")
-# Element operations for the numbers that an input is put beside.
+# Element operations to evaluate the numbers that an input is moved close to.
 _MOST_WORK = 1e9
 
 
@@ -90,7 +90,7 @@ def exponentiates(program: Program) -> bool:
 def scaled_logits(probe: Probe, data: Sequence[Tensor]) -> Changes:
     """The data times what makes the largest logit 100."""
     scale, changes = 1.0, dict[str, Change]()
-    # A logit may be a product of what is scaled: in steps.
+    # A logit may be a product of scaled values: change it in steps.
     for _ in range(4):
         changes = {t.name: Change.of(t, scale) for t in data}
         found = probe.logits(changes)
@@ -128,8 +128,8 @@ def subtracts(program: Program) -> bool:
 def close(
     program: Program, base: Mapping[str, FloatArray], changes: Changes
 ) -> dict[str, FloatArray]:
-    """The inputs of subtractions: both around 100; or what is subtracted from a computed number, or
-    what that is subtracted from, beside the largest of those.
+    """The inputs of subtractions: both around 100; or, for a difference of an input and a computed
+    number, the input near the largest of these numbers.
     """
     types = {t.name: t.dtype for t in program.inputs}
     found: dict[str, FloatArray] = {}

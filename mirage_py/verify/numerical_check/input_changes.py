@@ -60,7 +60,7 @@ class Probe:
         self._program = program
         self._base = base
         self._safe = add_safe_shifts(program)
-        # A part is enough: an element elsewhere that does overflow is judged as such.
+        # A part is enough: an element elsewhere that overflows is judged as an overflow.
         self._window = first_window(self._safe, _PROBED_ELEMENTS)
 
     def largest(self, levels: Sequence[float], changes: Callable[[float], Changes]) -> float:
@@ -101,7 +101,7 @@ class _PeakMeaning(FloatMeaning):
     def __init__(self, program: Program, base: Mapping[str, FloatArray], changes: Changes) -> None:
         self.peak = 0.0
         self.logits = 0.0
-        # The interpreter hands over the very arrays that it was given.
+        # The interpreter passes on the same array objects.
         self._inputs = {
             id(base[t.name]): (t.dtype, changes.get(t.name))
             for t in program.inputs

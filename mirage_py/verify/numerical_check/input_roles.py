@@ -14,8 +14,8 @@ _KEEP_SIGNS = ("add", "div", "sum", "cast")
 
 
 def data_inputs(program: Program) -> list[Tensor]:
-    """The inputs with rows of their own that are no second operand of a matrix product; where
-    there are none, the first matrix, or all.
+    """The inputs with rows of their own that are no second operand of a matmul; where there are
+    none, the first matrix, or all.
     """
     floats = [t for t in program.inputs if t.dtype.is_float]
     matrices = [t for t in floats if len(t.shape) > 1]
@@ -24,8 +24,8 @@ def data_inputs(program: Program) -> list[Tensor]:
 
 
 def under_roots(program: Program) -> set[str]:
-    """The inputs that roots are taken of, or of sums of them: a region of a model may begin behind
-    the squares of a norm.
+    """The inputs under a root, directly or through sums: a region of a model may begin after the
+    squares of a norm.
     """
     todo = [a for node in program.nodes if node.op in _ROOTS for a in node.args]
     found: set[str] = set()
@@ -41,9 +41,10 @@ def under_roots(program: Program) -> set[str]:
 
 
 def contracted_terms(program: Program) -> dict[str, int]:
-    """For inputs that are read as second operands of matrix products, how many terms those sum.
+    """For inputs that are second operands of matmuls, the number of terms that these sum.
 
-    A product of one row is a sum of products, of which the matrix is the one with more dimensions.
+    A matmul of one row is a sum of products, of which the matrix is the operand with more
+    dimensions.
     """
     terms: dict[str, int] = {}
     for node in program.nodes:

@@ -60,7 +60,7 @@ _SPECIAL: Mapping[str, Callable[[Program], bool]] = {
     "left_padding": extreme_inputs.masks,
     "right_padding": extreme_inputs.masks,
 }
-# Drawn where they are asked for: kernels that form half products in front of a norm fail on them.
+# Drawn on request only: kernels that compute a matmul in half precision before a norm fail on them.
 _WAITING = ("outliers",)
 SET_NAMES = (*_GENERAL, *_SPECIAL)
 

@@ -135,9 +135,9 @@ def reference(
 def tolerance(program: Program) -> float:
     """The relative error that a correct kernel may have on well-conditioned inputs.
 
-    Four times the sum of the roundings on the worst way to an output: the output's own, that of
-    computed operands at each matrix product on the way, and that of float32 sums, which grows with
-    the root of their length.
+    Four times the sum of the roundings on the worst path to an output: the output's own, that of
+    computed operands at each matmul on the path, and that of float32 sums, which grows with the
+    root of their length.
     """
     depth = [0] * len(program.nodes)
     terms = [0] * len(program.nodes)
@@ -214,6 +214,6 @@ def _excess(evidence: FloatEvidence) -> float:
 
 
 def _operand_type(program: Program) -> DType:
-    """The type that computed operands of matrix products are rounded to."""
+    """The type that computed operands of matmuls are rounded to."""
     halves = [t.dtype for t in program.inputs if t.dtype.is_half]
     return max(halves, key=lambda t: t.unit_roundoff, default=F32)

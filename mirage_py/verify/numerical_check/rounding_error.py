@@ -56,9 +56,8 @@ _LARGEST_WHOLE_OF_HALVES = 2.0**8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rounded:
-    """Values and the expected size of their errors; None where there is none.
-
-    ``is_input`` values go into a matrix product as they are.
+    """Values and the expected size of their errors; None where there is none. ``is_input`` values
+    go into a matmul unrounded.
     """
 
     value: FloatArray
@@ -79,8 +78,8 @@ def rounded_input(values: FloatArray, dtype: DType) -> Rounded:
 
 
 class RoundingMeaning:
-    """``operand_roundoff`` is the unit roundoff of the type that matrix products take,
-    ``operand_step`` the last place of its subnormal numbers.
+    """``operand_roundoff`` is the unit roundoff of the type of matmul operands, ``operand_step``
+    the last place of its subnormal numbers.
     """
 
     def __init__(self, operand_roundoff: float, operand_step: float = 0.0) -> None:
@@ -194,7 +193,7 @@ class RoundingMeaning:
         return _RoundedBuffer(shape)
 
     def _operand_error(self, a: Rounded) -> FloatArray | None:
-        """An input goes into a matrix product as it is, what is computed is rounded first."""
+        """An input goes into a matmul unrounded, a computed value is rounded first."""
         if a.is_input or a.error is None:
             return a.error
         size = np.abs(a.value)

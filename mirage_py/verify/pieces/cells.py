@@ -26,7 +26,8 @@ from mirage_py.verify.pieces.integer_sets import (
 from mirage_py.verify.sizes.conditions import comparisons
 
 _MAX_CELLS = 200
-# Marks a dimension where it is summed over, beside the one of that name that an output has.
+# Marks a dimension where it is summed over, to distinguish it from an output dimension of that
+# name.
 _BOUND = "'"
 
 

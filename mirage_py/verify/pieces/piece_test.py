@@ -109,6 +109,6 @@ def _missed(pieces: Pieces, left_out: dict[Element, str]) -> list[tuple[Element,
 
 
 def piece_name(shape: Sequence[int], axes: Sequence[int], point: Element) -> str:
-    """A point as the index of a tensor; other axes are whole."""
+    """A point as the index of a tensor; other axes are taken completely."""
     at = dict(zip(axes, point, strict=True))
     return f"[{', '.join(str(at.get(n, ':')) for n in range(len(shape)))}]"

@@ -145,7 +145,7 @@ def _reads(
 
 
 def _compared_axes(cuts: Sequence[Cut], tensor: str) -> list[int]:
-    """Axes of a tensor along which it is not read as a whole by whoever reads it."""
+    """Axes of a tensor along which no reader reads all of it."""
     accesses = [(cut, access) for cut in cuts for access in cut.loads if access.tensor == tensor]
     if not accesses:
         return []

@@ -56,7 +56,7 @@ def rounding_inputs(program: Program, seed: int) -> Iterator[tuple[str, dict[str
 def rounding_sets(
     tensors: Sequence[Tensor], seed: int, labels: Mapping[str, tuple[int, int]] | None = None
 ) -> Iterator[tuple[str, dict[str, FloatArray]]]:
-    """The sets that no program is needed for; ``labels`` has the ranges of whole numbers."""
+    """The sets that do not depend on a program; ``labels`` has the ranges of whole numbers."""
     ranges = labels or {}
     for name, draw in (*_PLAIN.items(), *_of_single_inputs(tensors)):
         yield name, _drawn(tensors, seed, draw, ranges)

@@ -23,9 +23,9 @@ from mirage_py.verify.samples.sampled_library import (
 
 A = TypeVar("A")
 
-# Grid axes to the starts of the tiles that run; an axis that is not there runs whole.
+# Grid axes to the starts of the tiles that run; all tiles run of an axis that is missing.
 Starts = Mapping[str, Sequence[int]]
-# What has to run of a kernel: blocks, or a part of what a library call computes.
+# The work to run of a kernel: blocks, or a part of the result of a library call.
 Need = Starts | Part
 
 # Measured: the interpreter spends on one node in one iteration what some thousand elements cost.
@@ -158,5 +158,5 @@ def _either(left: Need, right: Need) -> Need:
 
 
 def _union(left: Starts, right: Starts) -> Starts:
-    """A product of tiles that contains both; an axis that is whole in either is whole."""
+    """A box of tiles that contains both; an axis with all tiles in either has all of them."""
     return {d: sorted({*left[d], *right[d]}) for d in left if d in right}

@@ -36,7 +36,7 @@ def union_of_parts(left: Part, right: Part) -> Part:
 def operand_parts(
     call: LibraryCall, tensors: Mapping[str, Tensor], part: Part
 ) -> list[tuple[str, Part]]:
-    """What a part of the result is computed from."""
+    """The operands of a part of the result."""
     shapes = [tensors[name].shape for name in call.args]
     if call.op != "matmul":
         return [

@@ -114,7 +114,7 @@ def test_work_is_counted_once_for_all_launch_options() -> None:
     assert [s.is_loop for s in kernel.sections] == [True, False, True, False]
     heavy = kernel.sections[2]
     (dot,) = heavy.dots
-    assert dot.products == 16 * 64 * 128
+    assert dot.multiplications == 16 * 64 * 128
     assert dot.sides == (16, 64)
     assert (dot.rows(""), dot.rows("reversed")) == (16, 64)
     assert heavy.iterations == 4096 // 128

@@ -80,7 +80,7 @@ def test_blocks_in_common_give_every_product_a_full_tile() -> None:
 def test_columns_of_equal_number_are_one_dimension(widths: tuple[int, ...]) -> None:
     program = projections(widths)
     (first, *_) = horizontal_fusions(program)
-    assert not first.whole
+    assert not first.unsplit
     assert sorted(first.program.sizes.values()) == sorted([64, 256, *{*widths}])
 
 
