@@ -108,7 +108,7 @@ def _wait_left_out(at: Line) -> Iterator[str]:
 
 
 def one_more(pattern: str) -> Change:
-    """The number behind what begins so is larger by one."""
+    """The number after this prefix is larger by one."""
     compiled = re.compile(rf"^(\s*{pattern})\s+(\d+);")
 
     def change(at: Line) -> Iterator[str]:
@@ -178,8 +178,8 @@ def _mask_dropped(at: Line) -> Iterator[str]:
     if (m := _COPY.match(at.text)) and _is_chosen(at, m[6]):
         yield f"{m[1]}{m[2]} [{m[3]}], [{m[4]}], {m[5]}, {m[5]};"
     if m := _SKIP.match(at.text):
-        behind = "".join(at.near(0, 8)[1:])
-        if "_global" in behind or ".global" in behind:
+        after = "".join(at.near(0, 8)[1:])
+        if "_global" in after or ".global" in after:
             yield f"{m[1]}// planted: no branch"
 
 

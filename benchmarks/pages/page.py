@@ -131,8 +131,8 @@ def _plan(kernel: Mapping[str, Any]) -> str:
     words += ["swapped"] if flags.get("axes") else []
     words += ["TMA"] if flags.get("copies") or flags.get("producer") else []
     words += ["producer warps"] if flags.get("producer") else []
-    words += ["products overlap"] if flags.get("overlap") else []
-    words += ["starts early"] if flags.get("start") else []
+    words += ["MMA overlap"] if flags.get("overlap") else []
+    words += ["PDL"] if flags.get("start") else []
     return ", ".join(words)
 
 

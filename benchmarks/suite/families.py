@@ -137,7 +137,7 @@ def read(path: Path, limit: int | None = None, backend: str = "auto") -> Searche
 def some_of_each(candidates: Sequence[Candidate], limit: int) -> list[Candidate]:
     """At most ``limit`` of them in their order: half by their prediction, the others by turns among
     back ends, kinds and numbers of kernels and parts. Between those the model errs by more than the
-    plans differ; what it puts far behind comes last.
+    plans differ; what it ranks low comes last.
     """
     ranks = range(len(candidates))
     groups: dict[tuple[str, str], list[int]] = {}

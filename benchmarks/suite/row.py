@@ -29,7 +29,7 @@ Json = dict[str, Any]
 
 # What a peer may be off by: rounding every intermediate to half precision costs no more.
 _PEER_ERROR = 1e-2
-# Plans behind a baseline that are tried on the inputs which only finalists see.
+# Plans slower than a baseline that are tried on the inputs which only finalists see.
 _TRIED = 3
 # The baselines that an optimisation without further wishes compares with, for each effort.
 _OWN_BASELINES = {

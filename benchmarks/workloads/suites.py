@@ -23,7 +23,7 @@ def suites() -> Mapping[str, tuple[Workload, ...]]:
 def named(suite: str, keys: Sequence[str] = ()) -> tuple[Workload, ...]:
     """A suite's workloads, or those with the given keys, which may be of any suite.
 
-    Raises InputError for a name or a key that there is none of.
+    Raises InputError for an unknown name or key.
     """
     known = suites()
     if suite not in known:

@@ -22,11 +22,11 @@ class Served(Protocol):
 
     @property
     def signature(self) -> str:
-        """The call in words."""
+        """The call as text."""
 
     @property
     def served_by(self) -> str:
-        """The kernel in words, or why there is none."""
+        """A description of the kernel, or why there is none."""
 
     @property
     def kernel(self) -> Callable[..., Any] | None:

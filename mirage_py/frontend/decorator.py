@@ -80,7 +80,7 @@ def superoptimize(
     ``plan`` is a saved artifact, or the text of a plan that ``explain`` prints: calls with its
     program are served by it without a search.
 
-    Raises InputError for an option that there is none of.
+    Raises InputError for an unknown option.
     """
     Options(target, backend, effort, budget, seed)  # a wrong one is an error here, at any call none
     ends: Any = edges

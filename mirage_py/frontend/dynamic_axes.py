@@ -115,7 +115,7 @@ def dynamic_axes(
 
 
 def sizes_of(call: Call, axes: Sequence[DynamicAxis]) -> dict[str, int] | None:
-    """The size behind each name; None where one name stands for two sizes."""
+    """The size of each name; None where one name stands for two sizes."""
     sizes: dict[str, int] = {}
     for a in axes:
         size = call.leaves[a.leaf].shape[a.axis]

@@ -82,7 +82,7 @@ class Preparation:
         return entry, found.validity(getattr(kernel, "validity", None))
 
     def report(self, entry: Entry) -> Mapping[str, Any]:
-        """What is known of a kernel: by itself, or by the cache that its search was kept in."""
+        """The report of a kernel: its own, or that of the cached search."""
         report = getattr(entry.kernel, "report", None)
         if report is None and entry.traced is not None and self._has_pipeline:
             return cached_report(entry.traced.program, self.options)

@@ -41,7 +41,7 @@ def unhashable(error: TypeError) -> UnsupportedError:
     """An argument has no hash."""
     return UnsupportedError(
         f"an argument cannot be part of a signature: {error}",
-        why="kernels are kept by the values of all arguments that are not tensors",
+        why="kernels are cached by the values of all arguments that are not tensors",
         repair="pass plain values: numbers, strings, tuples of them",
     )
 

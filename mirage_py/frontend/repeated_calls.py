@@ -113,7 +113,7 @@ def _reader(
     traced: TracedCall,
     mode: Callable[[], object] | None,
 ) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Sequence[torch.Tensor] | None]:
-    """The tensors of a call, those that the function takes from elsewhere behind; None where what
+    """The tensors of a call, those that the function takes from elsewhere last; None where what
     is no tensor, or how the call is spelled (the last ones by ``names``), is not as it was.
     """
     count = len(values)

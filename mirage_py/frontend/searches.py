@@ -61,7 +61,7 @@ class CallOptions:
                 f"bucket edges {shown(list(self.edges))} are no whole numbers",
                 repair="pass the upper ends of buckets, as in edges=(64, 256)",
             )
-        _ = self.policy  # one that there is none of is an error here
+        _ = self.policy  # an unknown one is an error here
 
     @property
     def policy(self) -> ShapePolicy:

@@ -31,7 +31,7 @@ class DispatchTable(Generic[T]):
         self._rows: tuple[Row[T], ...] = ()
 
     def add(self, row: Row[T]) -> Row[T]:
-        """Add a row behind the others."""
+        """Add a row after the others."""
         self._rows = (*self._rows, row)
         return row
 

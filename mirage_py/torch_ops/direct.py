@@ -1,6 +1,6 @@
 """The direct call of an operator's kernel, with nothing between it and torch's dispatcher.
 
-What ``torch.library.custom_op`` registers is two functions in Python, one behind the other: the
+What ``torch.library.custom_op`` registers is two functions in Python, one after the other: the
 first looks for gradients and dispatches again, the second calls the kernel and compares its results
 with its inputs. For an operator that never returns an input, called with plain tensors of which
 none wants a gradient, the first can call the kernel at once.

@@ -138,8 +138,8 @@ def _launches(plan: Plan, steps: Sequence[Step], meaning: OperatorMeaning) -> Ca
             assert isinstance(step, TritonKernel)
             scalars = [s.value(ugraph.program.sizes, strides) for s in step.text.scalars]
             grid = (step.text.blocks(ugraph.program.sizes),)
-            # None starts early: a compiler may put what writes an input of the second kernel
-            # between both, and that kernel reads inputs before it waits.
+            # None uses programmatic dependent launch: a compiler may put what writes an input of
+            # the second kernel between both, and that kernel reads inputs before it waits.
             launch = torch.library.wrap_triton(functions[step.name])[grid]
             pointers = (held[t.name] for t in step.pointers)
             launch(*pointers, *scalars, num_warps=step.options.num_warps)

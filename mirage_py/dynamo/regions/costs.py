@@ -111,13 +111,13 @@ class Costs:
 
 
 def _half_inside(members: Sequence[Element]) -> dict[Node, bool]:
-    """Whether what tensor cores multiply is behind each member, were they one region: casts to
+    """Whether each member follows what tensor cores multiply, were they one region: casts to
     float32 are left out of programs, as in the attention that torch decomposes.
     """
     found: dict[Node, bool] = {}
     for element in members:
-        behind = (found.get(r.source, is_half(r.source)) for r in element.reads)
-        found[element.node] = element.is_half or all(behind)
+        before = (found.get(r.source, is_half(r.source)) for r in element.reads)
+        found[element.node] = element.is_half or all(before)
     return found
 
 

@@ -149,7 +149,7 @@ def _element(node: Node, facts: Mapping[Node, Facts]) -> Element:
 
 
 def _sources(node: Node, facts: Mapping[Node, Facts]) -> list[tuple[Node, bool]]:
-    """The values behind a node, through views; and whether a view on the way moved elements."""
+    """The values that a node reads, through views; and whether a view on the way moved elements."""
     kind = facts[node].kind
     if kind in (CONSTANT, SYMBOL) or node.op in ("output", "get_attr"):
         return []
@@ -189,15 +189,15 @@ def _left_first(elements: Sequence[Element]) -> list[Element]:
 
 
 def _products_together(elements: Sequence[Element]) -> list[Element]:
-    """By the number of products behind each, in each step the products first: those of queries,
-    keys and values stand together, though each has a norm of its own behind it. Of the others what
+    """By the number of matmuls before each, in each step the products first: those of queries,
+    keys and values stand together, though each has a norm of its own before it. Of the others what
     the next products read comes last, so that it stands right before them.
     """
     depth: dict[Node, int] = {}
     readers: dict[Node, list[Element]] = {e.node: [] for e in elements}
     for element in elements:
-        behind = max((depth.get(r.source, 0) for r in element.reads), default=0)
-        depth[element.node] = behind + _is_product(element)
+        before = max((depth.get(r.source, 0) for r in element.reads), default=0)
+        depth[element.node] = before + _is_product(element)
         for read in element.reads:
             readers.get(read.source, []).append(element)
     needed = {
@@ -217,7 +217,7 @@ def _products_together(elements: Sequence[Element]) -> list[Element]:
         roots: list[Node] = []
         for _, together in groupby(ends, needed.__getitem__):
             group = list(together)
-            lefts = {n: _left_behind(n, others) for n in group}
+            lefts = {n: _left_over(n, others) for n in group}
             roots += [n for n in group if not lefts[n]]
             # Together, so that it stands between no two of what the next products read.
             roots += [left for n in group for left in lefts[n]]
@@ -226,7 +226,7 @@ def _products_together(elements: Sequence[Element]) -> list[Element]:
     return order
 
 
-def _left_behind(node: Node, among: Mapping[Node, Element]) -> list[Node]:
+def _left_over(node: Node, among: Mapping[Node, Element]) -> list[Node]:
     """What is left alone of that which leads to a node, and the node itself if it is."""
     seen = {node: None}
     todo = [node]
@@ -239,7 +239,7 @@ def _left_behind(node: Node, among: Mapping[Node, Element]) -> list[Node]:
 
 
 def _depth_first(elements: Sequence[Element], wanted: Sequence[Node]) -> list[Element]:
-    """Operands right before what reads them; those with something left alone behind them first."""
+    """Operands right before their readers; those that follow something outside of regions first."""
     by_node = {e.node: e for e in elements}
     roots = [node for node in [*wanted, *by_node] if node in by_node]
     return _operands_first(roots, by_node, _blocked(elements))
@@ -248,7 +248,7 @@ def _depth_first(elements: Sequence[Element], wanted: Sequence[Node]) -> list[El
 def _operands_first(
     roots: Sequence[Node], among: Mapping[Node, Element], blocked: Mapping[Node, bool]
 ) -> list[Element]:
-    """The roots in their order, each behind what it reads ``among`` these elements."""
+    """The roots in their order, each after what it reads ``among`` these elements."""
     done: dict[Node, None] = {}
     # With a stack of its own: graphs are deeper than Python recurses.
     todo = [(node, False) for node in roots[::-1]]
@@ -267,11 +267,11 @@ def _operands_first(
 
 
 def _blocked(elements: Sequence[Element]) -> dict[Node, bool]:
-    """Whether something that is left alone is behind each, or it is itself."""
+    """Whether each follows something outside of regions, or is outside itself."""
     found: dict[Node, bool] = {}
     for element in elements:
-        behind = any(found.get(r.source, False) for r in element.reads)
-        found[element.node] = behind or element.facts.kind == LEFT
+        before = any(found.get(r.source, False) for r in element.reads)
+        found[element.node] = before or element.facts.kind == LEFT
     return found
 
 

@@ -172,13 +172,13 @@ def _is_wide(element: Element) -> bool:
 class _Run:
     """A run that grows: whether it still fits in one kernel.
 
-    ``busy`` says of each member that a product is behind it in the run. Another product that reads
+    ``busy`` says of each member that it follows a matmul in the run. Another product that reads
     it needs all of it, so it would wait for a kernel of its own; unless rows of it are short, or
     they go through a softmax, which is computed online. So would a reduction. What a product made
     is not read at two places in one kernel: that would compute it twice. All products of a kernel
     have the same rows, and columns that one grid goes over, where they stand side by side; and sums
     over rows stand apart from whatever works on one row. ``made`` says of each member that it is
-    more than a copy of what is outside and no product is behind it: products of many rows and
+    more than a copy of what is outside and no matmul is before it: products of many rows and
     columns read none of these.
     """
 
@@ -248,7 +248,7 @@ class _Run:
         return not self._columns or common_columns(self._columns, one_row=one_row) > 0
 
     def _stays(self, element: Element, source: Node) -> bool:
-        """Whether a value that a product is behind can stay where it is for the next one."""
+        """Whether a value that follows a matmul can stay where it is for the next one."""
         if _is_product(element) and self._online[source]:
             return True
         shape = self._flow.elements[self._flow.place[source]].shape

@@ -1,6 +1,6 @@
 """Cached failures: regions that failed to optimise are not tried again at the next start.
 
-    CACHE/failures/KEY.txt    why, in words
+    CACHE/failures/KEY.txt    the reason
 
 A failure belongs to the sources that made it: whoever changes the package, or takes another torch,
 tries again.

@@ -97,7 +97,7 @@ def backend_options(
     for key, value in (options or {}).items():
         _check(key, value)
         chosen = replace(chosen, **{key: value})
-    # A target that there is none of, or a seed that is too large, is an error here too.
+    # An unknown target, or a seed that is too large, is an error here too.
     Options(chosen.target, effort=chosen.effort, budget=chosen.budget, seed=chosen.seed)
     return chosen
 

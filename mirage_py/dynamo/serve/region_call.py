@@ -144,7 +144,7 @@ class RegionCall:
 
 
 def why_failed(error: Exception) -> str:
-    """Why nothing serves a region, in words."""
+    """The reason why nothing serves a region."""
     if isinstance(error, (UnsupportedError, InputError)):
         return f"{error.what} ({error.why})" if error.why else error.what
     return f"{type(error).__name__}: {error}"

@@ -101,7 +101,7 @@ class _Names:
 
 def _placed_dims(dims: list[Dim], mine: Sequence[Dim], names: _Names) -> dict[str, str]:
     """New names for a part's dimensions. Those that the whole program lacks, or has in another
-    size, are added to ``dims`` behind their neighbours.
+    size, are added to ``dims`` after their neighbours.
     """
     sizes = {d.name: d.size for d in dims}
     new = {d.name: d.name for d in mine if sizes.get(d.name) == d.size}

@@ -39,7 +39,7 @@ Baselines = Mapping[str, Callable[..., Any]]
 _SAMPLES = 3
 # Of each input set's reference in float64, for efforts with more than the usual few seconds.
 _REFERENCE_WORK = {"full": 10 * MAX_REFERENCE_WORK}
-# Plans behind the best that a result without measurements still lists.
+# Plans after the best that a result without measurements still lists.
 _NEXT_BEST = 8
 
 

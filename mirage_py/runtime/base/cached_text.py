@@ -19,7 +19,7 @@ def cache_text(kind: str, content: Sequence[str], words: str) -> None:
 
 
 def cached_text(kind: str, content: Sequence[str]) -> str | None:
-    """What was kept, which may be nothing but a file; None where nothing is."""
+    """The cached text, possibly empty; None where there is none."""
     try:
         return _path(kind, content).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

@@ -34,7 +34,7 @@ Step = EmittedKernel | LibraryCall | ZeroFill
 def emit_steps(plan: Plan) -> tuple[Step, ...]:
     """Every kernel of the plan in order.
 
-    Raises InputError for a back end that there is none of, and ScheduleError where the plan's back
+    Raises InputError for an unknown back end, and ScheduleError where the plan's back
     end cannot express a block graph.
     """
     steps: list[Step] = []

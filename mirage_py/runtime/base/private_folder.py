@@ -115,4 +115,6 @@ def _made(folder: Path) -> str:
 
 @functools.cache
 def _warn(cache: str, fault: str) -> None:
-    warnings.warn(f"what is compiled is not kept in {cache}: {fault}", RuntimeWarning, stacklevel=3)
+    warnings.warn(
+        f"what is compiled is not cached in {cache}: {fault}", RuntimeWarning, stacklevel=3
+    )

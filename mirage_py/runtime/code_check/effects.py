@@ -68,8 +68,8 @@ def _in_shared(run: WarpRun, i: Instruction, address: Value, size: int, mask: An
 
 
 def _check_waited(run: WarpRun, i: Instruction, mask: Any, read: Value = None) -> None:
-    """A kernel that starts early touches global memory only once it has waited, but for what the
-    kernel in front does not write. ``read`` is where it reads.
+    """A kernel with programmatic dependent launch touches global memory only once it has waited,
+    but for what the kernel in front does not write. ``read`` is where it reads.
     """
     if run.program.launch.waits and (mask & ~run.waited).any():
         if read is not None and run.program.memory.is_early(read, mask):

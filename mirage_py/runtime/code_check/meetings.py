@@ -242,7 +242,7 @@ def _tma(o: Order, warp: int, e: Event, lanes: Any, block: int) -> None:
         first = int(o.places_of(warp, addresses[lane : lane + 1])[0]) // o.grain
         at = np.arange(first, first + e.size // o.grain)
         o.write(warp, e, at, thread)
-        o.unfenced(warp, e, at, thread, "the copy engine writes")
+        o.unfenced(warp, e, at, thread, "TMA writes")
         o.shadow.note_write(at, bar.component, bar.phase + 1, e.line, False)
         bar.copied[bar.phase] = e.line
         bar.bytes -= e.size

@@ -1,7 +1,7 @@
 """The order of what the threads of one cluster do: vector clocks over the events of its warps.
 
 One run is followed, as long as it can go on. Conflicting accesses must be ordered by program order
-of one thread, barriers or phases of mbarriers; what the copy engine or tensor cores touch also by a
+of one thread, barriers or phases of mbarriers; what TMA or tensor cores touch also by a
 proxy fence. The checks of ``barriers.py`` make this one run stand for all.
 """
 
@@ -239,7 +239,7 @@ class Order:
         return found
 
     def unfenced(self, warp: int, e: Event, at: Any, threads: Any, who: str) -> None:
-        """What ordinary stores wrote is fenced before the copy engine or tensor cores touch it."""
+        """What ordinary stores wrote is fenced before TMA or tensor cores touch it."""
         s = self.shadow
         stored = s.generic[at] & (s.written[at] > 0) & (s.written[at] < UNDER_WAY)
         if not stored.any():

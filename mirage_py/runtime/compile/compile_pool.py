@@ -109,7 +109,7 @@ class CompilePool:
         return [work.outcomes[number] for number in range(len(plans))]
 
     def close(self) -> None:
-        """Stop the workers, or leave them to the next pool if they are kept."""
+        """Stop the workers, or leave them warm for the next pool."""
         if self._is_usual:
             WARM.give(self._count, self._pool)
         else:

@@ -129,7 +129,7 @@ def _line_of(addresses: Sequence[str], kernel: CudaKernel, program: Path) -> str
     tool = shutil.which("addr2line")
     if tool is None or not addresses:
         return ""
-    # A return address is that of the instruction behind the call.
+    # A return address is that of the instruction after the call.
     calls = [hex(int(a, 16) - 1) for a in addresses if a != "(nil)"]
     done = subprocess.run(
         [tool, "-i", "-e", str(program), *calls], check=False, capture_output=True, text=True

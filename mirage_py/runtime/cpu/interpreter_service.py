@@ -214,7 +214,7 @@ def _run(step: Mapping[str, Any], tensors: Mapping[str, _Guarded]) -> None:
         library_function(step["library"])(*arguments, out=tensors[step["result"]].tensor)
         return
     function = getattr(load_module(step["source"], step["name"]), step["name"])
-    # Lanes behind a mask may overflow; what is stored is judged by the caller.
+    # Masked lanes may overflow; what is stored is judged by the caller.
     with np.errstate(all="ignore"):
         tensor_arguments = (_argument(step, n, tensors) for n in step["pointers"])
         function[(step["grid"],)](*tensor_arguments, *step["scalars"])

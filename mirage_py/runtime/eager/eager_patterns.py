@@ -97,7 +97,7 @@ class Patterns:
         return self._weights(numerator, total.reduced)
 
     def _attention(self, numerator: int, denominator: int) -> Attention | None:
-        """(exp(z) @ v) / sum(exp(z)): the division moved behind the product."""
+        """(exp(z) @ v) / sum(exp(z)): the division moved after the matmul."""
         total, product = self.nodes[denominator], self.nodes[numerator]
         if total.op != "sum" or product.op != "matmul" or total.reduced != product.reduced:
             return None

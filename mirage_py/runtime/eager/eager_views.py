@@ -109,7 +109,7 @@ def permuted(text: str, have: Sequence[str], want: Sequence[str]) -> str:
 
 
 def aligned(text: str, have: Sequence[str], want: Sequence[str]) -> str:
-    """An axis of extent 1 for every dimension that is missing behind the first one present."""
+    """An axis of extent 1 for every dimension that is missing after the first one present."""
     ordered = [d for d in want if d in have]
     text = permuted(text, have, ordered)
     if not ordered or list(want[len(want) - len(ordered) :]) == ordered:

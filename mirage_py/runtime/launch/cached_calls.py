@@ -1,7 +1,7 @@
 """A cache of calls: inputs like those of an earlier call are not checked again.
 
 A kernel's first call checks its inputs one by one, says what is wrong with them, copies what lies
-otherwise. A call whose inputs were taken as they are is kept with a guard: where the guard holds,
+otherwise. A call whose inputs were taken as they are is cached with a guard: where the guard holds,
 the same answers hold, and what is left is an address for each tensor, memory and the launch.
 """
 
@@ -20,19 +20,19 @@ T = TypeVar("T")
 # A call of a runner again, with tensors that its guard holds for.
 Again = Callable[[Sequence["torch.Tensor"]], Any]
 
-# Combinations of shapes that are kept, and calls of one combination that differ in other ways.
+# Combinations of shapes that are cached, and calls of one combination that differ in other ways.
 _MOST_SHAPES = 4096
 _MOST_ALIKE = 4
 
 
 class ByShapes(Generic[T]):
-    """Things kept by the shapes of tensors; of those with the same shapes the newest few."""
+    """A cache by the shapes of tensors; of those with the same shapes the newest few."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, tuple[T, ...]] = {}
 
     def at(self, tensors: Sequence[torch.Tensor]) -> tuple[T, ...]:
-        """What was kept for tensors of these shapes."""
+        """The cached values for tensors of these shapes."""
         return self._kept.get(tuple([t.shape for t in tensors]), ())
 
     def add(self, tensors: Sequence[torch.Tensor], thing: T) -> None:

@@ -2,7 +2,7 @@
 
 The driver's plain launch takes eleven values, which ctypes converts at every call (1.0 us); the one
 with a configuration takes four (0.3 us). The configuration also says what the plain one cannot:
-that the launch may begin before the kernel in front of it has ended (programmatic dependent launch,
+that the launch may begin before the previous kernel has ended (programmatic dependent launch,
 sm_90).
 """
 

@@ -1,6 +1,6 @@
 """Plans that broke the GPU context of a process: they are not launched again on this machine.
 
-    CACHE/quarantine/KEY.txt    what happened, in words
+    CACHE/quarantine/KEY.txt    what happened
 
 Candidates run in a worker first. What passed there may still go wrong elsewhere, where memory lies
 otherwise, and then it is the user's process that ends: once, and not at every start.

@@ -59,7 +59,7 @@ class TensorMaps:
             )
         except CompileError as error:
             raise CompileError(
-                f"the copy engine does not take {what.tensor} at {data:#x}: {error.what}",
+                f"TMA does not take {what.tensor} at {data:#x}: {error.what}",
                 where=what.name,
                 why=f"shape {list(what.shape)}, strides of {list(what.strides_bytes)} bytes, box "
                 f"{list(what.box)}, swizzle {what.swizzle_bytes}",

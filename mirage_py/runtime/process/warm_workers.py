@@ -44,7 +44,7 @@ class WarmWorkers:
                 self._store(count, pool)
 
     def take(self, count: int) -> WorkerPool | None:
-        """The pool that is kept, if it has so many workers: it is the caller's until it is given
+        """The warm pool, if it has so many workers: it is the caller's until it is given
         back.
         """
         with self._lock:
@@ -67,7 +67,7 @@ class WarmWorkers:
         pool.close()
 
     def end(self) -> None:
-        """Stop what is kept, and keep nothing any more."""
+        """Stop the warm workers, and keep none any more."""
         with self._lock:
             pool, self._pool, self._idle_s = self._pool, None, 0.0
             starting, self._starting = self._starting, None

@@ -3,7 +3,7 @@
 Triton 3.6 gives a tile one stage less where something else reads it into registers, an elementwise
 operator or a product of ``mma.sync``: that has been read when the next tile is asked for. A
 ``wgmma`` of the same tile is still under way then, and the copy goes to the stage that it reads:
-what comes out depends on who is first. Copies behind the loop's last tile write zeros. The
+what comes out depends on who is first. Copies after the loop's last tile write zeros. The
 interpreter runs what the loop was made from.
 """
 

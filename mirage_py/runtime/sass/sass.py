@@ -43,8 +43,8 @@ class Instruction:
 @dataclass(frozen=True, slots=True)
 class Code:
     """The instructions of one kernel. ``followers`` are the places to which control may go on from
-    each: from a call to the function and behind it, from ``RET`` nowhere. ``joins`` are those where
-    threads that went apart may meet (``BSSY``), ``returns`` those behind calls. ``is_opaque``: it
+    each: from a call to the function and after it, from ``RET`` nowhere. ``joins`` are those where
+    threads that went apart may meet (``BSSY``), ``returns`` those after calls. ``is_opaque``: it
     calls or jumps to computed addresses, which followers do not know.
     """
 

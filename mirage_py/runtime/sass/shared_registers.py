@@ -1,7 +1,7 @@
 """A SASS check that two ``wgmma`` do not share registers for their left operands while both are
 needed.
 
-ptxas 12.8 and 13.0 do so where an operand that is read once, in front of a loop, has as many
+ptxas 12.8 and 13.0 do so where an operand that is read once, before a loop, has as many
 registers as one that the loop computes, and a branch lies in the loop between the two products:
 from the second iteration on the first product multiplies what was made for the second one. A
 ``keep`` of the registers, a copy of the second operand and ``-O1`` change nothing about it, and
@@ -21,7 +21,7 @@ _PRODUCT = "HGMMA"
 _SIZE = re.compile(rf"{_PRODUCT}\.64x(\d+)x")
 _REGISTER = re.compile(r"R(\d+)(?:\.\w+)*$")
 _PREDICATE = re.compile(r"!?U?P(?:\d+|T|R)$")
-# Their first register, behind predicates, is read and not written.
+# Their first register, after predicates, is read and not written.
 _WRITE_NOTHING = ("BAR", "BMOV", "FCHK", "NANOSLEEP", "R2P", "RET", "WARPSYNC", "BRX")
 # Brings back what was spilled: not another value.
 _RELOADS = ("LDL",)

@@ -1,6 +1,6 @@
 """The arguments of a call of a plan with run-time sizes, from the shapes and strides of its inputs.
 
-Shapes of results, blocks of each grid, arguments: worked out once for each combination, and kept.
+Shapes of results, blocks of each grid, arguments: worked out once for each combination, and cached.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mirage_py.ugraph.ir.program import Tensor
 if TYPE_CHECKING:
     import torch
 
-# Combinations of shapes and strides that are kept.
+# Combinations of shapes and strides that are cached.
 _MOST_KEPT = 4096
 
 
@@ -41,7 +41,7 @@ class SizedCall:
     inputs: tuple[ExpectedInput, ...]
     outputs: tuple[Tensor, ...]
     between: tuple[Tensor, ...]
-    # Of each step: blocks of its grid, and arguments behind its pointers.
+    # Of each step: blocks of its grid, and arguments after its pointers.
     grids: tuple[int, ...]
     scalars: tuple[tuple[int, ...], ...]
     # Every tensor of the plan as it lies in this call.

@@ -158,7 +158,7 @@ def axis_numbers(x: NamedArray, dim: Axes) -> tuple[int, ...]:
 
 
 def dims_of(x: NamedArray, dim: Axes) -> list[str]:
-    """The dimensions behind the axes that ``dim`` names."""
+    """The dimensions of the axes that ``dim`` names."""
     return [d for n in axis_numbers(x, dim) for d in x.axes[n]]
 
 

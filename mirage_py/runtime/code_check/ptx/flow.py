@@ -86,7 +86,7 @@ def _meets(blocks: Sequence[Block]) -> tuple[int, ...]:
     meets = []
     for n in range(count):
         others = after[n] & ~(1 << n) & ~end
-        # The nearest one is that which all others come behind.
+        # The nearest one is that which all others come after.
         nearest = [m for m in range(count) if others >> m & 1 and after[m] & ~end == others]
         meets.append(nearest[0] if nearest else EXIT)
     return tuple(meets)

@@ -59,7 +59,7 @@ def test_a_folder_of_somebody_else_is_not_used(cache: Path):
 def test_a_cache_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", "/proc/nowhere/cache")
     private._warn.cache_clear()
-    with pytest.warns(RuntimeWarning, match="not kept"):
+    with pytest.warns(RuntimeWarning, match="not cached"):
         folder = private_folder("cubins")
     (folder / "file").write_text("x")
     assert folder.parent == scratch_folder()
@@ -139,7 +139,7 @@ def test_planted_code_is_not_executed(cache: Path, tmp_path: Path):
     (shared / name).write_text(f"#!/bin/sh\ntouch {planted}\n")
     (shared / name).chmod(0o755)
     shared.chmod(0o777)
-    with pytest.warns(RuntimeWarning, match="not kept"):
+    with pytest.warns(RuntimeWarning, match="not cached"):
         program = executable(kernel)
     assert program.parent != shared
     assert "touch" not in program.read_bytes().decode("latin-1")[:200]

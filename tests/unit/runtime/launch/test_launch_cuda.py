@@ -121,7 +121,7 @@ def test_failures_are_in_the_drivers_words(driver: CudaDriver, library: FakeLibr
         run(tensors(), 5)
     mapped = launch_cuda.cuda_launch(kernel(PLAN, "copied"), 90, 0, Places((1,), ((0, F32),)))
     library.fail_next(1)
-    with pytest.raises(CompileError, match="the copy engine does not take X"):
+    with pytest.raises(CompileError, match="TMA does not take X"):
         mapped(tensors(), 5)
 
 
