@@ -1,4 +1,4 @@
-"""``mirage-py bench`` and ``python -m benchmarks``, behind the options."""
+"""``mirage-py bench`` and ``python -m benchmarks``, after the options are parsed."""
 
 from __future__ import annotations
 

@@ -352,7 +352,7 @@ def optimizer_for(
     seed: int = 0,
     cache: bool = True,
 ) -> Callable[[Program, Sequence[Any], Callable[..., Any]], Callable[..., Any]]:
-    """What turns a traced program into something to call, for the decorator.
+    """A function from a traced program to a callable, for the decorator.
 
     A result is looked up in the cache first; the second process searches, compiles and times
     nothing. Where no kernel beats the function, the function itself is returned.

@@ -38,7 +38,7 @@ def sized_optimizer_for(
     seed: int = 0,
     cache: bool = True,
 ) -> SizedOptimizer:
-    """What turns a program and its run-time dimensions into a kernel for many sizes.
+    """A function from a program and its run-time dimensions to a kernel for many sizes.
 
     A result is looked up in the cache first. Where no kernel with such sizes beats the function,
     the function itself is returned.

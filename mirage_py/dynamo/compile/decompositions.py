@@ -2,7 +2,7 @@
 
 What the front end has a handler for stays whole: silu, softmax, the norms, attention. What it
 lacks, but can say with others (gradients of activations and norms, ``addcmul`` ...), is decomposed
-by torch's own rules. Everything else stays whole too: whoever runs the rest knows best what to do
+by torch's own rules. Everything else stays whole too: the Inductor fallback knows best what to do
 with an embedding or a convolution, and Inductor decomposes its graphs by its own table anyway.
 """
 

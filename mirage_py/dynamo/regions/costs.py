@@ -28,7 +28,7 @@ _OWN_US, _LIBRARY_US = 1.7, 2.7
 # product as a sum (11.1 to 12.6 us for 34 MB). Columns and rows of its tiles.
 _PARTS_US = 3.2
 _LIBRARY_TILE = (64, 128)
-# Of the tensor cores' rate, what a library's product reaches: fitted with the rest of the cost
+# Of the tensor cores' rate, what a library matmul reaches: fitted with the cost
 # model (mirage_py/search/model/model_constants.py).
 _LIBRARY_TENSOR = 0.925
 # Of the tensor cores' rate, what a product in a kernel of ours reaches, and an attention anywhere.
@@ -46,7 +46,7 @@ _OPERATOR_US = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The model for one graph; ``fuses`` says that what runs the rest fuses pointwise operators,
+    """The model for one graph; ``fuses`` says that the fallback fuses pointwise operators,
     ``tunes`` that it is Inductor with max-autotune.
     """
 

@@ -40,7 +40,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """A node that computes something, or is left alone (kind ``left``)."""
+    """A node that computes something, or stays outside of regions (kind ``left``)."""
 
     node: Node
     facts: Facts
@@ -106,9 +106,10 @@ class Flow:
 def flows(graph: torch.fx.Graph, facts: Mapping[Node, Facts]) -> tuple[Flow, ...]:
     """The graph in some topological orders; a cut may be possible in one and not in another.
 
-    As written, but with what is left alone as early as it can be; with products that wait for the
-    same others next to each other; and by depth first from the results, so that what leads to one
-    operator only stands right before it. A graph that writes to tensors keeps its order.
+    As written, but with what stays outside of regions as early as it can be; with products that
+    wait for the same others next to each other; and by depth first from the results, so that what
+    leads to one operator only stands right before it. A graph that writes to tensors keeps its
+    order.
     """
     elements = [_element(n, facts) for n in graph.nodes if _is_element(n, facts[n])]
     result = next(n for n in graph.nodes if n.op == "output")
@@ -177,7 +178,7 @@ def _flow(order: Sequence[Element], wanted: Mapping[Node, None]) -> Flow:
 
 
 def _left_first(elements: Sequence[Element]) -> list[Element]:
-    """The order as written; what is left alone goes to where its operands are ready."""
+    """The order as written; what stays outside of regions goes to where its operands are ready."""
     place = {e.node: n for n, e in enumerate(elements)}
     key: dict[Node, tuple[int, int]] = {}
     for number, element in enumerate(elements):
@@ -227,7 +228,7 @@ def _products_together(elements: Sequence[Element]) -> list[Element]:
 
 
 def _left_over(node: Node, among: Mapping[Node, Element]) -> list[Node]:
-    """What is left alone of that which leads to a node, and the node itself if it is."""
+    """The nodes outside of regions among those that lead to a node, itself included."""
     seen = {node: None}
     todo = [node]
     while todo:

@@ -1,7 +1,7 @@
 """The partition of a graph into regions of ours and an Inductor fallback, at the least cost.
 
 The elements of a graph are put in a topological order and cut into runs by dynamic programming. A
-run is a region, or it is left to the rest: a product to a library, other operators as one fused
+run is a region, or it is left to the fallback: a matmul to a library, other operators as one fused
 kernel. A contiguous run of a topological order is convex: nothing outside lies between two of its
 members. Cost decides, never an operator's name.
 """
@@ -65,7 +65,9 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A graph as regions and the rest; ``order`` is a topological order of all that computes."""
+    """A graph as regions and the nodes outside them; ``order`` is a topological order of all that
+    computes.
+    """
 
     facts: Mapping[Node, Facts]
     order: tuple[Node, ...]
@@ -203,7 +205,7 @@ class _Run:
         """Whether its members hang together and kernels can write all that it leaves."""
         outputs = self._flow.outputs(self._start, end)
         floats = all(e.dtype is not None and e.dtype.is_floating_point for e in outputs)
-        # Products of one value are one kernel; other work the rest puts together as well.
+        # Products of one value are one kernel; other work the fallback fuses as well.
         beside = self._rows is not None
         return floats and self._flow.pieces(self._start, end, beside=beside) == 1
 

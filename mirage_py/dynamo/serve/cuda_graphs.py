@@ -1,6 +1,6 @@
 """A graph that runs operator by operator, captured in CUDA graphs by torch's own cudagraph trees.
 
-Where Inductor runs the rest, it captures too. Everything is optimised before the first call; the
+The Inductor fallback captures its graphs itself. Everything is optimised before the first call; the
 trees warm up, record and replay. A graph that cannot be captured (tensors on a CPU, inputs that are
 written to) is not captured, and the log says why. ``torch.compiler.cudagraph_mark_step_begin()``
 separates iterations as with Inductor.

@@ -13,7 +13,7 @@ from mirage_py.dynamo.regions.regions import Cut, Region, left_alone
 from mirage_py.dynamo.serve.region_call import Entry
 
 log = logging.getLogger("mirage_py.dynamo")
-# Of the operators that were left alone, so many kinds are named.
+# So many kinds of operators outside of regions are named.
 _KINDS = 12
 
 

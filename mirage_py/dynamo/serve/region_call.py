@@ -123,7 +123,7 @@ class RegionCall:
         try:
             program = region_program(self.module, layouts)
             served = self._server(program, self._reference(program, layouts))
-        except LostGpuError:  # there is none for the rest either
+        except LostGpuError:  # there is none for the fallback either
             raise
         # The rest can run it, whatever went wrong in making it faster.
         except Exception as error:  # noqa: BLE001

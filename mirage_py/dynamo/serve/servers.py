@@ -77,7 +77,7 @@ def baselines(
     region: RegionProgram, own: Kernel, effort: str, inductor: Mapping[str, Any] | None = None
 ) -> dict[str, Kernel]:
     """What a kernel has to beat: the region's own operators, one by one and compiled by Inductor,
-    with the settings that the rest has.
+    with the settings of the Inductor fallback.
 
     The tuner would use torch.compile. But it calls baselines in a thread of its own, while this
     one holds dynamo's lock: they would wait for each other. So Inductor is called here, directly.
