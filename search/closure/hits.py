@@ -32,7 +32,7 @@ def draw(program: Program, space: Space, field: Field, seed: int) -> tuple[Value
     ties = (*ordered, _SHARED) if any(n.op in _WITH_TIES for n in program.nodes) else ()
     # max(x, 2) followed by min(.., 5) is constant in a draw whose order has 5 before 2. Of many
     # constants no draw has the real order: then any will do.
-    for is_ordered in (True,) if compares else (False,):
+    for is_ordered in (True, False) if compares else (False,):
         for attempt in range(DRAWS):
             # Each trial may divide by zero, by relu(x) say every second one: in the end few are
             # tried.
