@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mirage_py.reasons import Code
+
 # Messages quote what they were given. Of a name of 10^5 letters the beginning tells enough.
 MAX_PART_CHARACTERS = 2000
 # Of a line of source that is longer, so much is shown around the place.
@@ -29,8 +31,17 @@ class MirageError(Exception):
 
     exit_code = 1
 
-    def __init__(self, what: str, *, where: str = "", why: str = "", repair: str = "") -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str = "",
+        why: str = "",
+        repair: str = "",
+        code: Code = Code.OTHER,
+    ) -> None:
         self.what = what
+        self.code = code
         self.where = where
         self.why = why
         self.repair = repair

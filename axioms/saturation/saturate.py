@@ -24,6 +24,7 @@ from mirage_py.axioms.terms.extents import extent_facts
 from mirage_py.axioms.terms.law import RINGS, Ring
 from mirage_py.axioms.terms.term import REDUCTIONS, Term, subterms
 from mirage_py.errors import InputError, UnsupportedError
+from mirage_py.reasons import Code
 
 # Every benchmark program stops by itself within 20 rounds; a bound is for the others.
 ROUNDS = 40
@@ -179,6 +180,7 @@ def _check(
             f"a program of {len(axes)} axes",
             why=f"dependence is kept in {MAX_AXES} bits",
             repair="split fewer dimensions over loops or grids",
+            code=Code.TOO_MANY_AXES,
         )
     used = {axis: f"leaf '{name}'" for name, own in leaf_axes.items() for axis in own}
     for term in subterms(*roots):

@@ -23,10 +23,11 @@ from typing import Any
 from mirage_py.frontend.spec import parse, parse_file
 from mirage_py.pipeline.pipeline import normalise, partition_of
 from mirage_py.pipeline.pools.search_pool import SearchPool
+from mirage_py.reasons import Code
 from mirage_py.search.enumerate.jobs import Setting, task_of
 from mirage_py.search.enumerate.runners import Runner, run_here
 from mirage_py.search.enumerate.search import SearchLimits, SearchResult, search
-from mirage_py.search.space.counters import Counter
+from mirage_py.search.space.counters import Counter, named
 from mirage_py.ugraph.ir.program import Program
 
 ROOT = Path(__file__).parents[2]
@@ -132,10 +133,10 @@ def measure_here(request: Request) -> Measured:
 def _found(results: Sequence[SearchResult]) -> dict[str, Any]:
     total = Counter()
     for result in results:
-        total.add_json(asdict(result.counters))
+        total.add_json(result.counters.to_json())
     counters = total.freeze()
     reasons = tuple(dict.fromkeys(r for result in results for r in result.reasons))
-    cut = [r for r in reasons if r.startswith("extraction stopped")]
+    cut = [r for r in reasons if r.code is Code.EXTRACTION_CUT]
     kinds = Tally(family.kind for result in results for family in result.families)
     return {
         "families": sum(len(result.families) for result in results),
@@ -144,9 +145,9 @@ def _found(results: Sequence[SearchResult]) -> dict[str, Any]:
         "evaluations": counters.evaluations,
         "tensors": counters.tensors,
         "merged": counters.merged,
-        "pruned": dict(counters.pruned),
+        "pruned": named(counters.pruned),
         "exhausted": all(result.exhausted for result in results),
-        "reasons": [r for r in reasons if r not in cut],
+        "reasons": [str(r) for r in reasons if r not in cut],
         "extractions_cut": len(cut),
     }
 

@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.report import marks
 from benchmarks.search import search_published
 from benchmarks.search.search_plot import Line, line_chart
+from mirage_py.reasons import Code, read_reason
 
 PAGE = "search_time.md"
 PICTURE = "search_rmsnorm.svg"
@@ -27,6 +28,12 @@ _KINDS = {
     "split": "split",
     "atomic": "atomic",
     "library": "library",
+}
+
+_BOUNDS = {
+    Code.BOUND_ON_NODES: "nodes",
+    Code.BOUND_ON_ROUNDS: "rounds",
+    Code.OUT_OF_TIME: "time",
 }
 
 Document = Mapping[str, Any]
@@ -147,13 +154,11 @@ def _gone_through(run: Mapping[str, Any]) -> str:
     if run["exhausted"]:
         return "yes"
     words = []
-    for reason in run["reasons"]:
-        if reason.startswith("saturation"):
-            words.append(f"no: {reason.split(' on ')[1].split(' (')[0]}")
-        elif reason.startswith("the pool outgrew"):
-            words.append(f"no: {reason.split(' (')[0].removeprefix('the pool outgrew ')}")
-        elif reason.startswith("stopped"):
-            words.append("no: time")
+    for reason in map(read_reason, run["reasons"]):
+        if reason.code is Code.POOL_OUTGREW:
+            words.append(f"no: {reason.data[0]} tensors")
+        elif reason.code in _BOUNDS:
+            words.append(f"no: {_BOUNDS[reason.code]}")
     return ", ".join(dict.fromkeys(words)) or "no"
 
 

@@ -15,6 +15,7 @@ from functools import partial
 from itertools import product
 
 from mirage_py.axioms.terms.class_table import ClassTable, Row
+from mirage_py.reasons import Code, Reason, reason
 from mirage_py.search.closure.operator_count import OperatorCount
 from mirage_py.search.closure.pool import Alternative, Merging, Pool
 from mirage_py.search.closure.rules import RefusedError, joint_loop, joint_stage, may_be_built
@@ -177,19 +178,19 @@ class Closure:
         self.counter.candidates += 1
         if dim in self.configuration.gridded:
             way = Alternative(row.op, (number,), (dim,))
-            self._refuse("grid: a block sees only its own part of the dimension", way)
+            self._refuse(reason(Code.GRID), way)
             return
         if row.attr == tile_axis(dim):
             way = Alternative(row.op, (number,), (dim,))
             result = self._whole(row) if whole else row.result
             if result is None or dim not in tensor.dims:
-                self._refuse("shape: no tile of the dimension to reduce", way)
+                self._refuse(reason(Code.NO_TILE), way)
                 return
             axes, looped = ((loop, tile), tensor.looped) if whole else ((tile,), dim)
         else:
             way, result = Alternative(f"accum_{row.op}", (number,), (dim,)), row.result
             if dim in tensor.dims:
-                self._refuse("phase: a tile is reduced before it is accumulated", way)
+                self._refuse(reason(Code.REDUCED_TILE), way)
                 return
             axes, looped = (loop,), None
         compute = partial(self.values.reduce, row.op, tensor.value, axes)
@@ -223,7 +224,7 @@ class Closure:
         if operator.name == "mul":
             self._contract(args, looped, stage, row.result)
         if not may_be_built(operands, self.ground.buildable):
-            self._refuse("materialisation: the product is only ever contracted", way)
+            self._refuse(reason(Code.MATERIALISATION), way)
             return
         numbers = tuple(t.value for t in operands)
         compute = partial(self.values.apply, operator.name, numbers)
@@ -285,7 +286,7 @@ class Closure:
         except DivisionByZero:
             if not self.ground.skip_divisions:
                 raise
-            self._refuse("zero division: a divisor is zero in every draw", way)
+            self._refuse(reason(Code.ZERO_DIVISION), way)
             return
         self._keep(value, looped, stage, way, class_)
 
@@ -310,9 +311,9 @@ class Closure:
 
     def _refuse_operators(self, way: Alternative) -> None:
         """Refuse a way to make a tensor, or whatever could be made of the tensor it makes."""
-        self._refuse(f"max_operators: more than {self._operators.most} operators", way)
+        self._refuse(reason(Code.MAX_OPERATORS, self._operators.most), way)
 
-    def _refuse(self, rule: str, way: Alternative) -> None:
+    def _refuse(self, rule: Reason, way: Alternative) -> None:
         self.counter.prune(rule, lambda: f"{self.pool.formula(way)} ({self.configuration})")
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mirage_py.reasons import Code, Reason, reason
 from mirage_py.search.closure.pool import PoolTensor
 
 
 class RefusedError(Exception):
-    """A candidate breaks a rule; ``rule`` names it and says why in a few words."""
+    """A candidate breaks a ``rule``."""
 
-    def __init__(self, rule: str) -> None:
+    def __init__(self, rule: Reason) -> None:
         super().__init__(rule)
         self.rule = rule
 
@@ -21,10 +22,10 @@ def joint_loop(operands: Sequence[PoolTensor]) -> str | None:
     if not loops:
         return None
     if len(loops) > 1:
-        raise RefusedError("phase: tensors of loops over different dimensions")
+        raise RefusedError(reason(Code.TWO_LOOPS))
     (loop,) = loops
     if any(t.looped is None and loop in t.dims for t in operands):
-        raise RefusedError("phase: the whole of a dimension cannot meet one tile of it")
+        raise RefusedError(reason(Code.WHOLE_AND_TILE))
     return loop
 
 
@@ -36,7 +37,7 @@ def joint_stage(operands: Sequence[PoolTensor], loop: str | None, max_loops: int
     """
     stage = max(t.stage + (loop is not None and t.looped is None) for t in operands)
     if loop is not None and stage > max_loops:
-        raise RefusedError(f"max_loops: more than {max_loops} loops in a row")
+        raise RefusedError(reason(Code.MAX_LOOPS, max_loops))
     return stage
 
 

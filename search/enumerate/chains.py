@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice, product
 
+from mirage_py.reasons import Code, reason
 from mirage_py.search.closure.derivation import Derivation
 from mirage_py.search.closure.hits import hits, holds
 from mirage_py.search.closure.pool import Pool
@@ -89,7 +90,7 @@ class TwoKernels:
                 if not self._holds(first, names, None):
                     outcome.refuted += 1
                     made = first.origin.derivation if first else "inputs"
-                    outcome.reasons.append(f"refuted (library call at the end): {made}")
+                    outcome.reasons.append(reason(Code.REFUTED, "library call at the end", made))
                     continue
                 for family in self.assembler.families(first, names, None):
                     outcome.add(family)
@@ -105,8 +106,8 @@ class TwoKernels:
             for stages in stages_worth_a_search(pool, roots):
                 extraction = extract(pool, roots, work, task.limits.epilogue, stages, names)
                 if extraction.cut:
-                    where = f"(second kernel, {configuration}, {stages} stages)"
-                    outcome.reasons.append(f"extraction stopped at its bound {where}")
+                    where = f"second kernel, {configuration}, {stages} stages"
+                    outcome.reasons.append(reason(Code.EXTRACTION_CUT, where))
                 for _, derivation in extraction.derivations:
                     if any(derivation.steps[o].args for o in derivation.outputs):
                         yield derivation
@@ -226,7 +227,8 @@ class TwoKernels:
         for first in self._firsts_for(self.candidates.to_make(names)):
             if not self._holds(first, names, last):
                 outcome.refuted += 1
-                outcome.reasons.append(f"refuted (two kernels, {configuration}): {last}")
+                where = f"two kernels, {configuration}"
+                outcome.reasons.append(reason(Code.REFUTED, where, last))
                 continue
             for second in seconds:
                 families = list(self.assembler.families(first, names, second))

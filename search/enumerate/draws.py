@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from mirage_py.reasons import Code, reason
 from mirage_py.search.closure.closure import Closure, Given, Ground
 from mirage_py.search.closure.hits import draw
 from mirage_py.search.closure.pool import Alternative, Pool
@@ -18,9 +19,6 @@ from mirage_py.search.space.spaces import (
 )
 from mirage_py.search.space.values import Values
 from mirage_py.ugraph.field import FIELDS
-
-# The rule of a way that gives the value, but not its digits.
-_SPOILT = "rounding: another way to the same value keeps digits that this one loses"
 
 Check = tuple[Values, tuple[int, ...]]
 
@@ -94,9 +92,10 @@ class Draw:
             if self.stopped():
                 raise OutOfTimeError
             most = task.limits.max_tensors
-            self.outcome.give_up(f"the pool outgrew {most} tensors ({configuration})")
+            self.outcome.give_up(reason(Code.POOL_OUTGREW, most, configuration))
         for number, way in self.rounding.prune(closure.pool):
-            counter.prune(_SPOILT, partial(_described, closure.pool, number, way, configuration))
+            example = partial(_described, closure.pool, number, way, configuration)
+            counter.prune(reason(Code.ROUNDING), example)
         return closure.pool
 
 

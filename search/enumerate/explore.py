@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mirage_py.reasons import Code, reason
 from mirage_py.search.closure.derivation import Derivation
 from mirage_py.search.closure.hits import hits, holds
 from mirage_py.search.closure.pool import Pool
@@ -39,7 +40,7 @@ class OneKernel:
                 self._add_families(configuration, derivation)
             else:
                 outcome.refuted += 1
-                outcome.reasons.append(f"refuted ({configuration}): {derivation}")
+                outcome.reasons.append(reason(Code.REFUTED, configuration, derivation))
 
     @staticmethod
     def configurations(program: Program, limits: SearchLimits) -> Iterator[Configuration]:
@@ -53,8 +54,8 @@ class OneKernel:
             for stages in stages_worth_a_search(pool, roots):
                 extraction = extract(pool, roots, self.work, task.limits.extraction, stages)
                 if extraction.cut:
-                    where = f"({configuration}, {stages} stages)"
-                    outcome.reasons.append(f"extraction stopped at its bound {where}")
+                    where = f"{configuration}, {stages} stages"
+                    outcome.reasons.append(reason(Code.EXTRACTION_CUT, where))
                 yield from (derivation for _, derivation in extraction.derivations)
         outcome.counter.hits += found
 

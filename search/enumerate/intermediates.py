@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from mirage_py.reasons import Code, reason
 from mirage_py.search.closure.pool import Pool
 from mirage_py.search.space.counters import Counter
 from mirage_py.ugraph.operators import ELEMENTWISE, all_operators
@@ -52,13 +54,13 @@ def storables(
             if len(outputs) > 1:
                 yield Storable(number, tensor.value, True)
             continue
-        rule = ""
+        rule = None
         if pure[number]:
-            rule = "intermediate: no reduction in it, so its reader computes it"
+            rule = Code.PURE
         elif images[number]:
-            rule = "intermediate: a function of one stored tensor, so its reader computes it"
+            rule = Code.IMAGE
         if rule:
-            counter.prune(rule, lambda way=tensor.alternatives[0]: pool.formula(way))  # type: ignore[misc]
+            counter.prune(reason(rule), partial(pool.formula, tensor.alternatives[0]))
         yield Storable(number, tensor.value, not rule)
 
 

@@ -14,6 +14,7 @@ from threading import Lock
 
 from mirage_py.axioms.saturation.saturate import saturate
 from mirage_py.axioms.terms.law import Ring
+from mirage_py.reasons import Code, reason
 from mirage_py.search.enumerate.chains import TwoKernels
 from mirage_py.search.enumerate.draws import Draw, OutOfTimeError
 from mirage_py.search.enumerate.explore import OneKernel
@@ -31,6 +32,8 @@ _DRAWS = 8
 
 # Threads that search the same program share its draws, and a draw writes to one outcome.
 _ONE_AT_A_TIME = Lock()
+
+_BOUNDS = {"nodes": Code.BOUND_ON_NODES, "rounds": Code.BOUND_ON_ROUNDS}
 
 Stop = Callable[[], bool]
 
@@ -114,7 +117,7 @@ def _attempt(
         if first.table.saturated and first.table.size == task.table.size:
             return outcome  # its laws had nothing to add, so it is the first ring again
     if not task.table.saturated:
-        outcome.give_up(f"saturation stopped at the bound on {task.table.bound} ({task.variant})")
+        outcome.give_up(reason(_BOUNDS[task.table.bound], task.variant))
     try:
         if job.kernels == 1:
             assert job.configuration is not None

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mirage_py.errors import FormatError
+from mirage_py.reasons import read_reason
 from mirage_py.search.enumerate.family_tables import (
     configuration_from_json,
     families_from_json,
@@ -57,7 +58,7 @@ def outcome_to_json(outcome: Outcome) -> Json:
     return {
         "found": families_to_json(outcome.families.values()),
         "counts": outcome.counter.to_json(),
-        "reasons": outcome.reasons,
+        "reasons": [str(r) for r in outcome.reasons],
         "refuted": outcome.refuted,
         "exhausted": outcome.exhausted,
         "stopped": outcome.stopped,
@@ -76,7 +77,7 @@ def outcome_from_json(data: Json, source: str = "JSON", *, validated: bool = Fal
         for family in families_from_json(data["found"], source, validated=validated):
             outcome.add(family)
         outcome.counter.add_json(data["counts"])
-        outcome.reasons = [str(r) for r in data["reasons"]]
+        outcome.reasons = [read_reason(str(r)) for r in data["reasons"]]
         outcome.refuted = int(data["refuted"])
         outcome.exhausted = bool(data["exhausted"])
         outcome.stopped = bool(data["stopped"])

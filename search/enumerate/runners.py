@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from mirage_py.errors import MirageError
+from mirage_py.reasons import Code, reason, worded
 from mirage_py.search.enumerate.jobs import Job, Setting, Stop, run
 from mirage_py.search.extract.task import Outcome
 from mirage_py.ugraph.field import DivisionByZero
@@ -48,6 +49,8 @@ def run_safely(setting: Setting, job: Job, stop: Stop) -> Outcome:
     try:
         return run(setting, job, stop)
     except (MirageError, DivisionByZero) as error:
-        outcome = Outcome()
-        outcome.give_up(str(error))
+        outcome, code = Outcome(), Code.DIVIDES_BY_ZERO
+        if isinstance(error, MirageError):
+            code = error.code
+        outcome.give_up(worded(code, str(error)) or reason(Code.OTHER, error))
         return outcome

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mirage_py.axioms.terms.law import Ring
+from mirage_py.reasons import Code, Reason, reason
 from mirage_py.search.enumerate.jobs import Job, Setting, Stop, jobs_of
 from mirage_py.search.enumerate.journal import Journal
 from mirage_py.search.enumerate.runners import Runner, run_here
@@ -20,11 +21,11 @@ from mirage_py.ugraph.ir.program import Program
 __all__ = ["Family", "RingReport", "SearchLimits", "SearchResult", "search"]
 
 
-# How the reason begins that an outcome gives for meeting a bound.
+# The reason that an outcome gives for meeting a bound.
 _BOUNDS = {
-    "max_nodes": "saturation stopped at the bound on nodes",
-    "rounds": "saturation stopped at the bound on rounds",
-    "max_tensors": "the pool outgrew",
+    "max_nodes": Code.BOUND_ON_NODES,
+    "rounds": Code.BOUND_ON_ROUNDS,
+    "max_tensors": Code.POOL_OUTGREW,
 }
 
 
@@ -59,7 +60,7 @@ class SearchResult:
     counters: SearchCounters
     exhausted: bool
     rings: tuple[RingReport, ...]
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
     seconds: float
     stopped: bool = False
 
@@ -136,9 +137,9 @@ def _result(
             found = len(total.families) - known
             reports.append(_report(ring, outcomes, missing, found))
     if not total.counter.hits:
-        total.reasons.append("no configuration reaches all outputs")
+        total.reasons.append(reason(Code.NO_CONFIGURATION))
     if total.stopped:
-        total.reasons.append("stopped before the space was gone through")
+        total.reasons.append(reason(Code.OUT_OF_TIME))
     return SearchResult(
         families=tuple(sorted(total.families.values(), key=lambda f: f.cost_us)),
         counters=total.counter.freeze(),
@@ -152,7 +153,8 @@ def _result(
 
 def _report(ring: Ring, outcomes: Sequence[Outcome], missing: int, families: int) -> RingReport:
     exhausted = not missing and all(outcome.exhausted for outcome in outcomes)
-    cut_by = _bounds_met(outcomes)
+    met = [reason.code for outcome in outcomes for reason in outcome.reasons]
+    cut_by = tuple(bound for bound, code in _BOUNDS.items() if code in met)
     if missing or any(outcome.stopped for outcome in outcomes):
         cut_by = (*cut_by, "time")
     return RingReport(
@@ -162,13 +164,4 @@ def _report(ring: Ring, outcomes: Sequence[Outcome], missing: int, families: int
         classes=max(outcome.classes for outcome in outcomes),
         families=families,
         cut_by=cut_by,
-    )
-
-
-def _bounds_met(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
-    reasons = [reason for outcome in outcomes for reason in outcome.reasons]
-    return tuple(
-        bound
-        for bound, words in _BOUNDS.items()
-        if any(reason.startswith(words) for reason in reasons)
     )

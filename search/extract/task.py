@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from mirage_py.axioms.saturation.saturate import MAX_NODES, ROUNDS
 from mirage_py.axioms.terms.class_table import ClassTable
 from mirage_py.axioms.terms.law import Ring
+from mirage_py.reasons import Reason
 from mirage_py.search.closure.pool import Merging
 from mirage_py.search.extract.extract import ExtractionLimits
 from mirage_py.search.extract.family import Family
@@ -90,14 +91,14 @@ class Outcome:
 
     families: dict[str, Family] = field(default_factory=dict)
     counter: Counter = field(default_factory=Counter)
-    reasons: list[str] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
     refuted: int = 0
     exhausted: bool = True
     stopped: bool = False
     classes: int = 0
     saturated: bool = False
 
-    def give_up(self, reason: str) -> None:
+    def give_up(self, reason: Reason) -> None:
         """Something was not gone through."""
         self.reasons.append(reason)
         self.exhausted = False

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from mirage_py.axioms.terms.term import Term, apply, const, leaf, reduce, size
 from mirage_py.errors import UnsupportedError
+from mirage_py.reasons import Code
 from mirage_py.search.space.leaves import TENSOR_LEAVES, Leaf, leaf_name, leaves_of
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program
@@ -106,5 +107,6 @@ def node_term(node: Node, args: tuple[Term, ...], axes_of: AxesOf) -> Term:
     raise UnsupportedError(
         f"'{node.op}' in a program",
         why="it belongs to block graphs",
+        code=Code.BLOCK_OPERATOR,
         repair="programs are made of leaves, elementwise operators, sums, maxima and contractions",
     )

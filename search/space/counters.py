@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+from mirage_py.reasons import Reason, read_reason
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +25,8 @@ class SearchCounters:
     merged: int
     configurations: int
     hits: int
-    pruned: Mapping[str, int]
-    examples: Mapping[str, str]
+    pruned: Mapping[Reason, int]
+    examples: Mapping[Reason, str]
 
     def __str__(self) -> str:
         head = (
@@ -31,8 +35,13 @@ class SearchCounters:
             f"{self.hits} configurations reach the outputs"
         )
         lines = [head]
-        lines += [f"  {r}: {n}, first {self.examples[r]}" for r, n in self.pruned.items()]
+        examples = named(self.examples)
+        lines += [f"  {r}: {n}, first {examples[r]}" for r, n in named(self.pruned).items()]
         return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """The counts as JSON data, with the rules by name."""
+        return asdict(self) | {"pruned": named(self.pruned), "examples": named(self.examples)}
 
 
 class Counter:
@@ -45,10 +54,10 @@ class Counter:
         self.merged = 0
         self.configurations = 0
         self.hits = 0
-        self._pruned: dict[str, int] = {}
-        self._examples: dict[str, str] = {}
+        self._pruned: dict[Reason, int] = {}
+        self._examples: dict[Reason, str] = {}
 
-    def prune(self, rule: str, example: Callable[[], str]) -> None:
+    def prune(self, rule: Reason, example: Callable[[], str]) -> None:
         """Count a candidate that ``rule`` turned away; the first one is written out."""
         self._pruned[rule] = self._pruned.get(rule, 0) + 1
         if rule not in self._examples:
@@ -68,19 +77,19 @@ class Counter:
 
     def to_json(self) -> dict[str, Any]:
         """The counts as JSON data."""
-        return asdict(self.freeze())
+        return self.freeze().to_json()
 
     def add_json(self, data: Mapping[str, Any]) -> None:
         """Add what ``to_json`` gave."""
         other = Counter()
         for name in ("candidates", "evaluations", "tensors", "merged", "configurations", "hits"):
             setattr(other, name, int(data[name]))
-        other._pruned = {str(rule): int(count) for rule, count in data["pruned"].items()}
-        other._examples = {rule: str(data["examples"][rule]) for rule in other._pruned}
+        other._pruned = {read_reason(rule): int(n) for rule, n in data["pruned"].items()}
+        other._examples = {rule: str(data["examples"][str(rule)]) for rule in other._pruned}
         self.add(other)
 
     def freeze(self) -> SearchCounters:
-        """The counts as they are now, rules in order of name."""
+        """The counts as they are now."""
         return SearchCounters(
             self.candidates,
             self.evaluations,
@@ -88,6 +97,11 @@ class Counter:
             self.merged,
             self.configurations,
             self.hits,
-            dict(sorted(self._pruned.items())),
-            dict(sorted(self._examples.items())),
+            dict(self._pruned),
+            dict(self._examples),
         )
+
+
+def named(by_rule: Mapping[Reason, T]) -> dict[str, T]:
+    """By the names of the rules, in their order, as reports have it."""
+    return dict(sorted((str(rule), value) for rule, value in by_rule.items()))

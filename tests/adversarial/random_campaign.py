@@ -65,7 +65,7 @@ def judged(seed: int) -> Found:
         return Found(seed, counts)
     if not found.families:
         counts["programs without a family"] += 1
-        reasons = [reason.replace(program.name, "it") for reason in found.reasons[:1]]
+        reasons = [str(reason).replace(program.name, "it") for reason in found.reasons[:1]]
         counts.update(f"no family: {reason}" for reason in reasons)
     tests = FamilyTests(normal, trials=TRIALS, seed=seed)
     for family in _chosen(found.families):

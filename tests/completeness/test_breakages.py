@@ -9,6 +9,7 @@ from completeness.programs import Subject
 from mirage_py.axioms.laws.registry import laws_in_force
 from mirage_py.axioms.saturation import language
 from mirage_py.axioms.terms.class_table import ClassTable
+from mirage_py.reasons import Code, reason
 from mirage_py.search.closure import closure
 from mirage_py.search.closure.pool import Pool
 from mirage_py.search.closure.rules import RefusedError, joint_loop, may_be_built
@@ -73,7 +74,7 @@ def test_loops_that_refuse_what_another_has_accumulated_are_found_out(monkeypatc
     def strict(operands):
         loop = joint_loop(operands)
         if loop is not None and any(t.looped is None and t.stage > 0 for t in operands):
-            raise RefusedError("phase: nothing from another loop")
+            raise RefusedError(reason(Code.OTHER, "phase: nothing from another loop"))
         return loop
 
     monkeypatch.setattr(closure, "joint_loop", strict)

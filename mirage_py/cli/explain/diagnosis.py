@@ -1,18 +1,18 @@
 """Reasons why a search found less than there could be, with remedies.
 
 Every reason that a search gives, and every rule that may have turned away what was needed, has a
-row in a table: a pattern, what it means, and what to try.
+row in a table: its code, what it means, and what to try.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from mirage_py.cli.format.kernel_format import count_text, size_text
+from mirage_py.reasons import Code, read_reason
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
@@ -32,14 +32,14 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A row of the table. ``pattern`` is looked for in a reason or at the start of a rule.
+    """A row of the table, for a reason or a rule of this ``code``.
 
-    In ``why`` and ``repair`` ``{name}`` is a bound of the search and ``{name*2}`` twice that. A
+    In ``why`` and ``repair`` ``{name}`` is a bound of the search and ``{twice_name}`` twice that. A
     repair that asks for a second kernel is left out where two were allowed, and so is a cause
     without another.
     """
 
-    pattern: str
+    code: Code
     what: str
     why: str
     repair: str
@@ -49,67 +49,67 @@ class Cause:
 # Reasons that a SearchResult gives.
 REASONS = (
     Cause(
-        r"the pool outgrew \d+ tensors",
+        Code.POOL_OUTGREW,
         "a pool of tensors was cut off before it was complete",
         "a configuration has more than max_tensors = {max_tensors} tensors that may be of use",
-        "--limit max_tensors={max_tensors*2}",
+        "--limit max_tensors={twice_max_tensors}",
     ),
     Cause(
-        r"saturation stopped at the bound on nodes",
+        Code.BOUND_ON_NODES,
         "the laws were cut off before they had nothing to add",
         "the program's expressions in all their forms are more than max_nodes = {max_nodes}",
-        "--limit max_nodes={max_nodes*2}",
+        "--limit max_nodes={twice_max_nodes}",
     ),
     Cause(
-        r"saturation stopped at the bound on rounds",
+        Code.BOUND_ON_ROUNDS,
         "the laws were cut off before they had nothing to add",
         "rounds = {rounds} applications of all laws were not enough",
-        "--limit rounds={rounds*2}",
+        "--limit rounds={twice_rounds}",
     ),
     Cause(
-        r"extraction stopped at its bound",
+        Code.EXTRACTION_CUT,
         "not every way through a pool was compared",
         "the cheapest ones come first, so what is missing is most often a near-copy",
         "nothing while the result is good enough; else write the program in two parts",
     ),
     Cause(
-        r"stopped before the space was gone through",
+        Code.OUT_OF_TIME,
         "the search was stopped by its budget or by Ctrl-C",
         "what is shown is the best so far",
         "a larger --budget, or none",
     ),
     Cause(
-        r"refuted",
+        Code.REFUTED,
         "two tensors agreed on the random inputs and are not equal",
         "a second field showed the coincidence, and the derivation was dropped",
         "another draw: --seed 1",
     ),
     Cause(
-        r"divides by zero",
+        Code.DIVIDES_BY_ZERO,
         "the program divides by zero",
         "in every draw of random inputs a divisor is zero, so it is zero whatever the inputs are",
         "look for x / (y - y) and the like",
     ),
     Cause(
-        r"has no value in a finite field",
+        Code.NO_FIELD_VALUE,
         "a constant has no value in a finite field",
         "the search evaluates over finite fields, which have neither infinities nor NaN",
         "write a mask as a 0/1 factor behind the exponential",
     ),
     Cause(
-        r"is not an elementwise operator over a field",
+        Code.NO_FIELD_OPERATOR,
         "an operator has no meaning over a finite field",
         "the search compares values over finite fields and cannot evaluate it there",
         "write it with operators that docs/reference/spec.md lists, or leave it out of the program",
     ),
     Cause(
-        r"'\w+' in a program",
+        Code.BLOCK_OPERATOR,
         "an operator belongs to block graphs",
         "a program says what is computed, not how a block does it",
         "use leaves, elementwise operators, sums, maxima and contractions",
     ),
     Cause(
-        r"a program of \d+ axes",
+        Code.TOO_MANY_AXES,
         "the program has too many reduced dimensions",
         "which loops a class depends on is kept in the bits of one number",
         "write the program in two parts",
@@ -119,42 +119,42 @@ REASONS = (
 # Rules that may be why no configuration reaches the outputs, or why none that does fits.
 RULES = (
     Cause(
-        r"max_loops:",
+        Code.MAX_LOOPS,
         "more loops in a row would be needed",
         "the program reads a row again for each result that depends on the whole row, and more "
         "than max_loops = {max_loops} times in a row is not looked at",
-        "--limit max_loops={max_loops+1}",
+        "--limit max_loops={next_max_loops}",
     ),
     Cause(
-        r"max_operators:",
+        Code.MAX_OPERATORS,
         "kernels of more operators would be needed",
         "no more than max_operators = {max_operators} were allowed in one kernel",
-        "--limit max_operators={max_operators*2}",
+        "--limit max_operators={twice_max_operators}",
     ),
     Cause(
-        r"phase: the whole of a dimension cannot meet one tile of it",
+        Code.WHOLE_AND_TILE,
         "something over a whole dimension is read inside the loop over that dimension",
         "a maximum or sum over a row is known only after the loop over the row, unless it only "
         "shifts exponents",
-        "--limit max_loops={max_loops+1}",
+        "--limit max_loops={next_max_loops}",
         "--limit max_kernels=2",
     ),
     Cause(
-        r"phase: tensors of loops over different dimensions",
+        Code.TWO_LOOPS,
         "tensors of loops over two dimensions would have to meet",
         "the loops of a kernel follow one another and are never nested",
         "write the program in two parts",
         "--limit max_kernels=2",
     ),
     Cause(
-        r"grid:",
+        Code.GRID,
         "a reduction would have to go over dimensions that blocks share out",
         "a block sees its own part only",
         "",
         "--limit max_kernels=2",
     ),
     Cause(
-        r"zero division:",
+        Code.ZERO_DIVISION,
         "a divisor is zero in every draw",
         "the search cannot evaluate what depends on it",
         "look for x / (y - y) and the like",
@@ -242,14 +242,13 @@ def _largest_tile(ugraph: UGraph) -> tuple[int, tuple[str, ...]]:
 
 def _of_reasons(search: Mapping[str, Any], limits: Mapping[str, int]) -> Iterator[Diagnosis]:
     reasons = [str(reason) for reason in search.get("reasons", [])]
-    matched: set[str] = set()
     for cause in REASONS:
-        own = [reason for reason in reasons if re.search(cause.pattern, reason)]
-        matched.update(own)
+        own = [reason for reason in reasons if read_reason(reason).code is cause.code]
         if own:
             yield _filled(cause, limits, len(own), own[0])
+    explained = (Code.NO_CONFIGURATION, *(cause.code for cause in REASONS))
     for reason in reasons:
-        if reason not in matched and reason != "no configuration reaches all outputs":
+        if read_reason(reason).code not in explained:
             yield Diagnosis(reason.splitlines()[0], "\n".join(reason.splitlines()[1:]), "")
 
 
@@ -257,7 +256,7 @@ def _of_rules(search: Mapping[str, Any], limits: Mapping[str, int]) -> Iterator[
     examples = search.get("examples", {})
     for cause in RULES:
         for rule, count in search["pruned"].items():
-            if re.match(cause.pattern, rule) and _repair(cause, limits):
+            if read_reason(rule).code is cause.code and _repair(cause, limits):
                 example = examples.get(rule, "")
                 yield _filled(cause, limits, count, f"for instance {example}" if example else "")
 
@@ -276,12 +275,6 @@ def _repair(cause: Cause, limits: Mapping[str, int]) -> str:
 
 
 def _with_limits(text: str, limits: Mapping[str, int]) -> str:
-    def value(match: re.Match[str]) -> str:
-        number = limits[match["name"]]
-        if match["sign"] == "*":
-            number *= int(match["by"])
-        elif match["sign"] == "+":
-            number += int(match["by"])
-        return str(number)
-
-    return re.sub(r"\{(?P<name>\w+)(?:(?P<sign>[*+])(?P<by>\d+))?\}", value, text)
+    twice = {f"twice_{name}": 2 * number for name, number in limits.items()}
+    next_ = {f"next_{name}": number + 1 for name, number in limits.items()}
+    return text.format(**limits, **twice, **next_)

@@ -7,47 +7,44 @@ from dataclasses import dataclass
 from typing import Any
 
 from mirage_py.cli.format.kernel_format import count_text
+from mirage_py.reasons import Code, read_reason
 
-# What each rule of the search means. A rule is known by how its name begins.
+# What each rule of the search means.
 RULES = {
-    "grid: a block sees only its own part": (
+    Code.GRID: (
         "Blocks share out this dimension, so no block can end a reduction over it: a second kernel "
         "or an atomic addition does."
     ),
-    "intermediate: a function of one stored tensor": (
+    Code.IMAGE: (
         "Storing it would save its reader nothing that the tensor it is made of does not save."
     ),
-    "intermediate: no reduction in it": (
-        "Its reader can compute it from the inputs at the price of reading them."
-    ),
-    "materialisation: the product is only ever contracted": (
+    Code.PURE: ("Its reader can compute it from the inputs at the price of reading them."),
+    Code.MATERIALISATION: (
         "The product is larger than its operands and than anything in the program: it is summed "
         "as it is made, as a matmul, and never held."
     ),
-    "max_operators: more than": (
+    Code.MAX_OPERATORS: (
         "A kernel is not made larger than the bound that was set; without one there is none."
     ),
-    "max_loops: more than": (
+    Code.MAX_LOOPS: (
         "Each of these loops waits for the result of the one before it, and reads its operands "
         "again."
     ),
-    "phase: a tile is reduced before it is accumulated": (
+    Code.REDUCED_TILE: (
         "Accumulating whole tiles and reducing them after the loop is the same sum with a larger "
         "accumulator."
     ),
-    "phase: tensors of loops over different dimensions": (
+    Code.TWO_LOOPS: (
         "Loops of a kernel follow one another, so tiles of two different loops never meet."
     ),
-    "phase: the whole of a dimension cannot meet one tile of it": (
+    Code.WHOLE_AND_TILE: (
         "In a loop there is one tile of the dimension at a time, so nothing there can use all of "
         "it: a maximum over a row is known only after the loop over the row."
     ),
-    "shape: no tile of the dimension to reduce": (
+    Code.NO_TILE: (
         "The tensor does not depend on the dimension, or is reduced over its tile already."
     ),
-    "zero division: a divisor is zero": (
-        "It divides by something that is zero whatever the inputs are."
-    ),
+    Code.ZERO_DIVISION: ("It divides by something that is zero whatever the inputs are."),
 }
 
 RING_WORDS = {
@@ -69,7 +66,7 @@ class Row:
 
 def meaning_of(rule: str) -> str:
     """What a rule means, in one sentence; empty for a rule that this version does not know."""
-    return next((text for name, text in RULES.items() if rule.startswith(name)), "")
+    return RULES.get(read_reason(rule).code, "")
 
 
 def funnel(search: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:

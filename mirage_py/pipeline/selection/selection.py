@@ -17,6 +17,7 @@ from mirage_py.search.model.baseline_model import eager_model_us
 from mirage_py.search.model.cost_model import lower_bound_us
 from mirage_py.search.rank.instantiate import Instance
 from mirage_py.search.rank.neighbours import neighbours
+from mirage_py.search.space.counters import named
 from mirage_py.search.space.splits import at_splits, split_dims
 from mirage_py.search.tilings.kinds import describe
 from mirage_py.targets import Target
@@ -225,11 +226,11 @@ class Ranking:
             candidates=counters.candidates,
             valid=len(self.verified),
             exhausted=self.found.exhausted,
-            pruned=counters.pruned,
+            pruned=named(counters.pruned),
             gap=best_us / floor_us - 1.0,
             lower_bound_us=floor_us,
-            examples=counters.examples,
-            reasons=(*self.found.reasons, *_dropped(self.faults)),
+            examples=named(counters.examples),
+            reasons=(*map(str, self.found.reasons), *_dropped(self.faults)),
             limits=_numbers(self.limits),
             rings=tuple(map(_ring, self.found.rings)),
             evaluations=counters.evaluations,
@@ -293,7 +294,7 @@ class Ranking:
         if candidates and not any(c.passed for c in candidates):
             return "no candidate ran and gave the right result"
         if not self.found.families:
-            return "no fused µGraph was found: " + "; ".join(self.found.reasons)
+            return "no fused µGraph was found: " + "; ".join(map(str, self.found.reasons))
         if not self.ranked:
             return f"no family fits {self.target.name}"
         if not self.verified:

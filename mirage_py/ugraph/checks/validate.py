@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from mirage_py.errors import UnsupportedError, ValidationError
+from mirage_py.reasons import Code
 from mirage_py.ugraph.checks.block_rules import check_block
 from mirage_py.ugraph.checks.coverage import coverage_fault
 from mirage_py.ugraph.checks.node_rules import check_access, check_name, check_node, check_title
@@ -44,6 +45,7 @@ def validate_program(program: Program) -> None:
                 f"'{op}' in a program",
                 where=f"{program.name}, %{position}",
                 why="accumulators and stores belong to block graphs",
+                code=Code.BLOCK_OPERATOR,
                 repair="use sum or max; results are the program's outputs",
             )
     for result in program.outputs:

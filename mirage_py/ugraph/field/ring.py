@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from mirage_py.errors import UnsupportedError
+from mirage_py.reasons import Code
 from mirage_py.ugraph.field import contraction, residues
 from mirage_py.ugraph.field.primes import Field
 from mirage_py.ugraph.field.reading import Reading
@@ -149,6 +150,7 @@ def exact_rational(value: Real) -> Fraction:
         raise UnsupportedError(
             f"the constant {number} has no value in a finite field",
             why="a field has neither infinities nor NaN",
+            code=Code.NO_FIELD_VALUE,
             repair="write a mask as a 0/1 factor behind the exponential",
         )
     return Fraction(repr(number))

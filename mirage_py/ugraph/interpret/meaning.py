@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage_py.errors import UnsupportedError
+from mirage_py.reasons import Code
 from mirage_py.ugraph.field.arithmetic import FieldOps
 from mirage_py.ugraph.field.values import FieldArray
 from mirage_py.ugraph.interpret.buffers import Buffer, FieldBuffer, FloatArray, FloatBuffer, Index
@@ -190,7 +191,8 @@ class FieldMeaning:
             return self.ops.cast(args[0], str(attr))
         meaning = operator(op).over_field
         if meaning is None:
-            raise UnsupportedError(f"'{op}' is not an elementwise operator over a field")
+            what = f"'{op}' is not an elementwise operator over a field"
+            raise UnsupportedError(what, code=Code.NO_FIELD_OPERATOR)
         return meaning(self.ops, *args)
 
     def power(self, x: FieldArray, exponent: float) -> FieldArray:

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-EVERYWHERE = ("errors", "settings", "arguments")
+EVERYWHERE = ("errors", "settings", "arguments", "reasons")
 
 # Section -> the sections it may import, besides itself and EVERYWHERE.
 STANDS_ON: dict[str, tuple[str, ...]] = {
     "errors": (),
+    "reasons": (),
     "arguments": (),
     "settings": (),
     "targets": (),

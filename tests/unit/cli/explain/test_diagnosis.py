@@ -16,7 +16,9 @@ from mirage_py.cli.input.search_limits import read_limits
 from mirage_py.errors import InputError
 from mirage_py.frontend.spec import parse
 from mirage_py.pipeline.pipeline import rank_plans
+from mirage_py.reasons import Code
 from mirage_py.search.enumerate.search import SearchLimits, search
+from mirage_py.search.space.counters import named
 from mirage_py.targets import target
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program
@@ -101,9 +103,9 @@ def test_a_row_too_long_to_hold_whole():
 def _of(program: Program, **limits: int) -> Mapping[str, Any]:
     found = search(program, limits=SearchLimits(rings=("factored",), **limits))
     return {
-        "pruned": found.counters.pruned,
-        "examples": found.counters.examples,
-        "reasons": found.reasons,
+        "pruned": named(found.counters.pruned),
+        "examples": named(found.counters.examples),
+        "reasons": [*map(str, found.reasons)],
         "hits": found.counters.hits,
         "limits": {**LIMITS, **limits},
     }
@@ -155,6 +157,10 @@ def test_real_reasons_have_a_diagnosis(make, limits: dict[str, int], what: str):
     assert diagnoses[0].repair
 
 
+def _sentence(code: Code) -> str:
+    return code.value.replace("{}", "7")
+
+
 def test_a_reason_is_told_once_with_how_often_it_was_met():
     found = {
         "pruned": {},
@@ -168,10 +174,11 @@ def test_a_reason_is_told_once_with_how_often_it_was_met():
     assert diagnosis.why.endswith("(the pool outgrew 9 tensors (no loop))")
 
 
-@pytest.mark.parametrize("cause", REASONS, ids=lambda cause: cause.pattern)
+@pytest.mark.parametrize("cause", REASONS, ids=lambda cause: cause.code.name)
 def test_texts_fill_in(cause):
-    reason = re.sub(r"\\[dw]\+", "7", cause.pattern)
-    found = diagnose({"pruned": {}, "reasons": [reason], "hits": 1, "limits": LIMITS})
+    found = diagnose(
+        {"pruned": {}, "reasons": [_sentence(cause.code)], "hits": 1, "limits": LIMITS}
+    )
     assert [d.what for d in found] == [cause.what]
     assert "{" not in found[0].why + found[0].repair
 
@@ -184,10 +191,10 @@ def test_an_unknown_reason_is_passed_on():
     assert "14th" in diagnosis.why
 
 
-@pytest.mark.parametrize("cause", RULES, ids=lambda cause: cause.pattern)
+@pytest.mark.parametrize("cause", RULES, ids=lambda cause: cause.code.name)
 def test_texts_of_rules_fill_in(cause):
     limits = {**LIMITS, "max_kernels": 1}
-    pruned = {cause.pattern: 2}
+    pruned = {_sentence(cause.code): 2}
     found = diagnose({"pruned": pruned, "reasons": [], "hits": 0, "limits": limits})
     assert [d.what for d in found] == [cause.what]
     assert "{" not in found[0].why + found[0].repair

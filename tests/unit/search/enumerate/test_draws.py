@@ -6,6 +6,7 @@ import pytest
 from unit.search import programs
 from unit.search.kernels import FACTORED
 
+from mirage_py.reasons import Code, reason
 from mirage_py.search.enumerate import jobs
 from mirage_py.search.enumerate.draws import Draw
 from mirage_py.search.enumerate.search import search
@@ -77,7 +78,7 @@ def test_what_coincides_in_every_draw_is_refuted_and_told(coincidence):
     result = search(normalised(), limits=FACTORED)
     assert result.families == ()
     for where in ("no loop", "loop over d", "two kernels, no loop", "library call at the end"):
-        assert any(reason.startswith(f"refuted ({where})") for reason in result.reasons), where
+        assert any(r.code is Code.REFUTED and r.data[0] == where for r in result.reasons), where
 
 
 def test_no_other_draw_is_made_when_time_is_up(coincidence):
@@ -134,10 +135,11 @@ def test_outcomes_are_merged_in_order():
     found = search(programs.row_softmax(), limits=FACTORED).families
     one, other = Outcome(), Outcome()
     one.add(found[1])
-    one.give_up("bound")
+    one.give_up(reason(Code.EXTRACTION_CUT, "no loop"))
     other.add(found[0])
     other.add(found[1])
     other.refuted, other.stopped = 2, True
     one.merge(other)
     assert [*one.families.values()] == [found[1], found[0]]
-    assert (one.reasons, one.refuted, one.exhausted, one.stopped) == (["bound"], 2, False, True)
+    assert one.reasons == [reason(Code.EXTRACTION_CUT, "no loop")]
+    assert (one.refuted, one.exhausted, one.stopped) == (2, False, True)

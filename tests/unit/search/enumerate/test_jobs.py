@@ -15,6 +15,7 @@ import pytest
 from unit.search import programs
 from unit.search.kernels import FACTORED, ONE_KERNEL
 
+from mirage_py.reasons import Code, reason
 from mirage_py.search.enumerate import jobs
 from mirage_py.search.enumerate.jobs import Job, Setting, jobs_of, run
 from mirage_py.search.enumerate.search import search
@@ -126,7 +127,7 @@ def test_a_deadline_that_has_passed():
     result = search(program, deadline=time.monotonic() - 1)
     assert result.stopped
     assert not result.exhausted
-    assert "stopped before the space was gone through" in result.reasons
+    assert reason(Code.OUT_OF_TIME) in result.reasons
     complete = search(program, limits=FACTORED)
     assert {*digests(result.families)} <= {*digests(complete.families)}
 

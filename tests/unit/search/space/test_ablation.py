@@ -10,6 +10,7 @@ import pytest
 from unit.search import programs
 
 from mirage_py.axioms.saturation.saturate import saturate
+from mirage_py.reasons import Code, reason
 from mirage_py.search.closure.closure import _with_member
 from mirage_py.search.enumerate.search import SearchLimits, search
 from mirage_py.search.extract.extract import ExtractionLimits
@@ -66,7 +67,7 @@ def test_the_bound_on_operators_refuses_by_its_name(limits):
     assert search(scaled_sum(), limits=replace(limits, max_operators=2)).families
     result = search(scaled_sum(), limits=replace(limits, max_operators=1))
     assert result.families == ()
-    assert result.counters.pruned["max_operators: more than 1 operators"] > 0
+    assert result.counters.pruned[reason(Code.MAX_OPERATORS, 1)] > 0
 
 
 def test_a_bound_that_is_wide_enough_changes_nothing():
