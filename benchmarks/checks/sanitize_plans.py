@@ -129,14 +129,14 @@ def search_example(
     on in them. No two have the same text.
     """
     from mirage_py.frontend.spec import parse_file
-    from mirage_py.pipeline.pipeline import partition_of, rank_plans
+    from mirage_py.pipeline.pipeline import Request, partition_of, rank_plans
     from mirage_py.targets import target as target_named
 
     program = parse_file(path, sizes)
     name = _name(path, sizes or {})
     cut = partition_of(program)
     for part in cut.parts if cut is not None else (program,):
-        ranking = rank_plans(part, target_named(_TARGET), backend=backend)
+        ranking = rank_plans(part, target_named(_TARGET), Request(_TARGET, backend))
         two_groups: dict[str, Plan] = {}
         best: dict[str, Plan] = {}
         for instance in ranking.instances:

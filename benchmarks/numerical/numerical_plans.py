@@ -57,12 +57,12 @@ def example_program(path: Path, dtype: str) -> Program:
 
 def search_example(path: Path, dtype: str) -> Iterator[Emitted]:
     """Some of its plans, of both back ends."""
-    from mirage_py.pipeline.pipeline import rank_plans
+    from mirage_py.pipeline.pipeline import Request, rank_plans
     from mirage_py.targets import target
 
     program = example_program(path, dtype)
     for backend in ("triton", "cuda"):
-        ranking = rank_plans(program, target(_TARGET), backend=backend)
+        ranking = rank_plans(program, target(_TARGET), Request(_TARGET, backend))
         found: dict[str, int] = {}
         for instance in ranking.instances:
             number = found.get(instance.kind, 0)

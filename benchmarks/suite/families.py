@@ -66,11 +66,11 @@ def search_workload(
 ) -> Searched:
     """Search, rank and verify one workload on this machine."""
     from mirage_py.frontend.spec import parse_file
-    from mirage_py.pipeline.pipeline import rank_plans
+    from mirage_py.pipeline.pipeline import Request, rank_plans
 
     program = parse_file(workload.spec, sizes=workload.sizes)
     started = time.perf_counter()
-    ranking = rank_plans(program, target, backend=backend, effort=effort)
+    ranking = rank_plans(program, target, Request(target.name, backend, effort))
     total_s = time.perf_counter() - started
     return Searched(
         program,

@@ -41,7 +41,7 @@ def start_counts() -> Iterator[Counts]:
 
     with contextlib.ExitStack() as patches:
         for owner, name, kind in (
-            (pipeline, "optimize", "searches"),
+            (pipeline, "run", "searches"),
             (CompilePool, "compile", "compiles"),
             (CudaCompiler, "compile", "compiles"),
             (tuner, "tune", "timings"),

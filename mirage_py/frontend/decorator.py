@@ -14,7 +14,6 @@ from mirage_py.frontend.dynamic_axes import Declared
 from mirage_py.frontend.searches import CallOptions
 from mirage_py.frontend.superoptimized import SuperoptimizedFunction
 from mirage_py.frontend.superoptimized_module import SuperoptimizedModule
-from mirage_py.pipeline.options import Options
 
 __all__ = ["CallOptions", "SuperoptimizedFunction", "superoptimize"]
 
@@ -82,7 +81,6 @@ def superoptimize(
 
     Raises InputError for an unknown option.
     """
-    Options(target, backend, effort, budget, seed)  # a wrong one is an error here, at any call none
     ends: Any = edges
     options = CallOptions(
         target,
@@ -97,6 +95,7 @@ def superoptimize(
         tuple(ends) if isinstance(ends, list) else ends,
         str(plan) if isinstance(plan, Path) else plan,
     )
+    _ = options.request  # a wrong one is an error here, at any call none
     return functools.partial(_served, options) if fn is None else _served(options, fn)
 
 

@@ -12,7 +12,7 @@ import torch
 from mirage_py.arguments import shown
 from mirage_py.errors import InputError
 from mirage_py.frontend.dynamic_axes import Declared, check_axes
-from mirage_py.pipeline.options import check_types
+from mirage_py.pipeline.selection.request import Request, check_types
 from mirage_py.shapes.policy import BUCKETED, ShapePolicy
 from mirage_py.ugraph.ir.program import Program
 
@@ -64,6 +64,11 @@ class CallOptions:
         _ = self.policy  # an unknown one is an error here
 
     @property
+    def request(self) -> Request:
+        """What the pipeline is asked. Raises InputError for an unknown value."""
+        return Request(self.target, self.backend, self.effort, self.budget, self.seed)
+
+    @property
     def policy(self) -> ShapePolicy:
         """What dynamic dimensions get."""
         return ShapePolicy(BUCKETED if self.shapes is None else self.shapes, self.edges)
@@ -73,17 +78,10 @@ def default_optimizer(options: CallOptions) -> Optimizer:
     """What finds kernels; it says of each where it came from."""
     # Here and not above: the search is loaded when the first kernel is wanted.
     from mirage_py.cache.cached_results import is_cached
-    from mirage_py.pipeline.pipeline import Options, optimizer_for, question_of
+    from mirage_py.pipeline.pipeline import optimizer_for, question_of
 
-    optimize = optimizer_for(
-        target=options.target,
-        backend=options.backend,
-        effort=options.effort,
-        budget=options.budget,
-        seed=options.seed,
-        cache=options.cache,
-    )
-    asked = Options(options.target, options.backend, options.effort, options.budget, options.seed)
+    asked = options.request
+    optimize = optimizer_for(asked, cache=options.cache)
 
     def prepare(program: Program, inputs: tuple[torch.Tensor, ...], fallback: Kernel) -> Kernel:
         known = options.cache and is_cached(question_of(program, asked))
@@ -99,21 +97,13 @@ def default_sized_optimizer(options: CallOptions) -> SizedOptimizer:
     """What finds kernels of many sizes."""
     from mirage_py.pipeline.sized_kernels import sized_optimizer_for
 
-    return sized_optimizer_for(
-        target=options.target,
-        backend=options.backend,
-        effort=options.effort,
-        budget=options.budget,
-        seed=options.seed,
-        cache=options.cache,
-    )
+    return sized_optimizer_for(options.request, cache=options.cache)
 
 
 def cached_report(program: Program, options: CallOptions) -> Mapping[str, Any]:
     """The report of a program's result, if the cache has it; empty otherwise."""
     from mirage_py.cache.cached_results import cached_artifact
-    from mirage_py.pipeline.pipeline import Options, question_of
+    from mirage_py.pipeline.pipeline import question_of
 
-    asked = Options(options.target, options.backend, options.effort, options.budget, options.seed)
-    held = cached_artifact(question_of(program, asked)) if options.cache else None
+    held = cached_artifact(question_of(program, options.request)) if options.cache else None
     return held.report if held is not None else {}

@@ -10,23 +10,23 @@ set (MIRAGE_PY_DUMP) each is written to a numbered text file.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from mirage_py.arguments import check_callable, check_type, path_of
+from mirage_py.arguments import check_type, path_of
 from mirage_py.errors import UnsupportedError
-from mirage_py.pipeline.options import Options as Options  # noqa: PLC0414  callers name it as pipeline's
 from mirage_py.pipeline.partition.limits import fits
 from mirage_py.pipeline.partition.optimize_parts import PartJob, optimize_parts
 from mirage_py.pipeline.partition.partition import Partition, partition
 from mirage_py.pipeline.pools.search_pool import SearchPool
 from mirage_py.pipeline.pools.verify_pool import findings
-from mirage_py.pipeline.selection.backends import AUTO, limits_for, rank_for, usable
+from mirage_py.pipeline.selection.backends import limits_for, rank_for, usable
 from mirage_py.pipeline.selection.dump import Dump
-from mirage_py.pipeline.selection.selection import Baselines, Progress, Ranking, Verified
+from mirage_py.pipeline.selection.request import Baselines, Progress
+from mirage_py.pipeline.selection.request import Request as Request  # noqa: PLC0414  callers name it as pipeline's
+from mirage_py.pipeline.selection.selection import Ranking, Verified
 from mirage_py.pipeline.selection.time_budget import USUAL_S, TimeBudget, plan_count
 from mirage_py.result import Result
 from mirage_py.search.enumerate.search import SearchLimits, SearchResult, search
@@ -81,65 +81,33 @@ def optimize(
     Raises UnsupportedError for a program with tensors of float64, and CompileError where a GPU is
     to measure CUDA kernels and nothing compiles them.
     """
-    check_type("program", program, (Program,))
-    check_type("limits", limits, (SearchLimits, NoneType))
-    check_type("baselines", baselines, (Mapping, NoneType))
-    for baseline in (baselines or {}).values():
-        check_callable("baselines", baseline)
-    check_callable("progress", progress)
-    check_callable("should_stop", should_stop)
-    journal = None if journal is None else path_of("journal", journal)
-    _require_float32(program)
-    options = Options(target, backend, effort, budget, seed)
-    started = time.monotonic()
-    chosen, on_gpu = resolve_target(options.target)
-    measure = on_gpu and options.effort != "none"
-    if measure and options.backend == "cuda":
-        _require_cuda()
-    whole = partition_of(program, seed=seed)
-    if budget is None and measure:
-        # The parts of a program and the whole of them share it.
-        budget = USUAL_S[effort] * (1 if whole is None else len(whole.parts) + 1)
-    time_budget = TimeBudget(budget, started)
-    if whole is not None:
-
-        def rank_part(number: int, part: Program, share: float | None) -> Ranking:
-            return rank_plans(
-                part,
-                chosen,
-                backend=options.backend if measure else _of_parts(options.backend),
-                effort=effort,
-                seed=seed,
-                limits=limits,
-                budget=share,
-                progress=lambda text: progress(f"{part.name}: {text}"),
-                should_stop=should_stop,
-                journal=journal and journal.with_name(f"{journal.name}.part{number}"),
-            )
-
-        job = PartJob(chosen, measure, effort, seed, budget, baselines, progress, should_stop)
-        return optimize_parts(program, whole, rank_part, job)
-    ranking = rank_plans(
-        program,
-        chosen,
-        backend=options.backend,
-        effort=effort,
-        seed=seed,
-        limits=limits,
-        budget=budget,
-        progress=progress,
-        should_stop=should_stop,
-        journal=journal,
+    request = Request(
+        target, backend, effort, budget, seed, limits, baselines, progress, should_stop, journal
     )
-    if measure and not should_stop():
-        return ranking.measured(
-            baselines,
-            effort=effort,
-            deadline=time_budget.measured_by(),
-            progress=progress,
-            should_stop=should_stop,
-        )
-    return ranking.modelled(progress, deadline=time_budget.end, should_stop=should_stop)
+    return run(program, request)
+
+
+def run(program: Program, request: Request) -> Result:
+    """As ``optimize``, for all that takes a request from elsewhere."""
+    check_type("program", program, (Program,))
+    _require_float32(program)
+    started = time.monotonic()
+    target, on_gpu = resolve_target(request.target)
+    measure = on_gpu and request.effort != "none"
+    if measure and request.backend == "cuda":
+        _require_cuda()
+    whole = partition_of(program, seed=request.seed)
+    if request.budget is None and measure:
+        # The parts of a program and the whole of them share it.
+        parts = 1 if whole is None else len(whole.parts) + 1
+        request = replace(request, budget=USUAL_S[request.effort] * parts)
+    if whole is not None:
+        return optimize_parts(program, whole, rank_plans, PartJob(target, measure, request))
+    time_budget = TimeBudget(request.budget, started)
+    ranking = rank_plans(program, target, request)
+    if measure and not request.should_stop():
+        return ranking.measured(time_budget.measured_by())
+    return ranking.modelled(time_budget.end)
 
 
 def _require_cuda() -> None:
@@ -147,11 +115,6 @@ def _require_cuda() -> None:
     from mirage_py.runtime.compile.cuda_compiler import cuda_compiler
 
     cuda_compiler()
-
-
-def _of_parts(backend: str) -> str:
-    """Kernels of one plan are of one back end; without times Triton is taken for all parts."""
-    return "triton" if backend == AUTO else backend
 
 
 def _require_float32(program: Program) -> None:
@@ -165,31 +128,19 @@ def _require_float32(program: Program) -> None:
             )
 
 
-def rank_plans(
-    program: Program,
-    target: Target,
-    *,
-    backend: str = "triton",
-    effort: str = "quick",
-    seed: int = 0,
-    limits: SearchLimits | None = None,
-    budget: float | None = None,
-    progress: Progress = lambda _: None,
-    should_stop: Callable[[], bool] = lambda: False,
-    journal: Path | None = None,
-) -> Ranking:
+def rank_plans(program: Program, target: Target, request: Request) -> Ranking:
     """Every stage that needs neither compiler nor GPU: up to plans of verified families.
 
-    ``budget`` is in seconds, of the whole optimisation.
+    ``budget`` is that of the whole optimisation, which begins now.
     """
-    time_budget = TimeBudget(budget)
-    chosen, notes = usable(backend)
-    limits = limits_for(chosen, limits or SearchLimits(), target)
+    time_budget = TimeBudget(request.budget)
+    chosen, notes = usable(request.backend)
+    limits = limits_for(chosen, request.limits or SearchLimits(), target)
     dump = Dump(Settings.from_env().dump_dir)
-    normal = normalise(program, seed=seed)
+    normal = normalise(program, seed=request.seed)
     dump("program", lambda: format_program(normal))
 
-    progress("searching")
+    request.progress("searching")
     pool = SearchPool(Settings.from_env().workers, patience_s=_ALONE_S)
 
     def searched(
@@ -197,16 +148,16 @@ def rank_plans(
     ) -> SearchResult:
         return search(
             what,
-            seed=seed,
+            seed=request.seed,
             limits=replace(limits, max_kernels=max_kernels),
             deadline=time_budget.searched_by,
-            should_stop=should_stop,
+            should_stop=request.should_stop,
             journal=kept_in,
             runner=pool,
         )
 
     try:
-        found = searched(normal, journal)
+        found = searched(normal, request.journal)
         dump("families", lambda: "\n".join(format_ugraph(f.ugraph) for f in found.families))
         # What overflows or loses digits where the program does not is left out.
         safe = safe_families(found.families)
@@ -221,34 +172,25 @@ def rank_plans(
         pool.close()
 
     families = list({u.digest: u for u in (*safe.ugraphs, *others)}.values())
-    progress(f"ranking the instances of {len(families)} families")
-    ranked = rank_for(chosen, families, target, plan_count(effort, budget))
+    request.progress(f"ranking the instances of {len(families)} families")
+    count = plan_count(request.effort, request.budget)
+    ranked = rank_for(chosen, families, target, count)
     dump(
         "plans",
         lambda: "\n".join(f"# {i.estimate}\n{format_ugraph(i.plan.ugraph)}" for i in ranked),
     )
 
-    progress("verifying")
+    request.progress("verifying")
     verified = verify_families(
         normal,
         [i.family for i in ranked],
-        seed=seed,
+        request,
         processes=Settings.from_env().workers,
         deadline=time_budget.verified_by(),
-        should_stop=should_stop,
     )
     dump("verified", lambda: "\n".join(format_ugraph(v.family) for v in verified.values()))
     return Ranking(
-        program,
-        normal,
-        target,
-        found,
-        verified,
-        safe.faults,
-        ranked,
-        seed,
-        limits,
-        notes,
+        program, normal, target, found, verified, safe.faults, ranked, request, limits, notes
     )
 
 
@@ -271,11 +213,10 @@ def normalise(program: Program, *, seed: int = 0) -> Program:
 def verify_families(
     program: Program,
     families: Sequence[UGraph],
+    request: Request,
     *,
-    seed: int,
     processes: int = 1,
     deadline: float | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Verified]:
     """Those of the stabilised families that the field test finds equal, by digest.
 
@@ -290,10 +231,10 @@ def verify_families(
         program,
         distinct,
         trials=_TRIALS,
-        seed=seed,
+        seed=request.seed,
         processes=processes,
         deadline=deadline,
-        stop=should_stop,
+        stop=request.should_stop,
     ):
         if isinstance(found, UnsupportedError):
             refused.append(found)
@@ -315,20 +256,20 @@ def resolve_target(name: str) -> tuple[Target, bool]:
     return chosen, here is not None and here.name == chosen.name
 
 
-def question_of(program: Program, options: Options, limits: SearchLimits | None = None) -> Question:
-    """What the cache is asked for before ``optimize`` is called with the same arguments."""
+def question_of(program: Program, request: Request) -> Question:
+    """What the cache is asked for before ``run`` is called with the same arguments."""
     from mirage_py.cache.cached_results import Question
 
-    chosen, on_gpu = resolve_target(options.target)
+    chosen, on_gpu = resolve_target(request.target)
     return Question(
         program,
         chosen.name,
-        options.backend,
-        options.effort,
-        options.seed,
-        on_gpu and options.effort != "none",
-        options.budget,
-        limits,
+        request.backend,
+        request.effort,
+        request.seed,
+        on_gpu and request.effort != "none",
+        request.budget,
+        request.limits,
     )
 
 
@@ -344,20 +285,13 @@ def save(result: Result, folder: Path | str) -> Result:
 
 
 def optimizer_for(
-    *,
-    target: str = "auto",
-    backend: str = "auto",
-    effort: str = "quick",
-    budget: float | None = None,
-    seed: int = 0,
-    cache: bool = True,
+    request: Request, *, cache: bool = True
 ) -> Callable[[Program, Sequence[Any], Callable[..., Any]], Callable[..., Any]]:
     """A function from a traced program to a callable, for the decorator.
 
     A result is looked up in the cache first; the second process searches, compiles and times
     nothing. Where no kernel beats the function, the function itself is returned.
     """
-    options = Options(target, backend, effort, budget, seed)
 
     def prepare(
         program: Program, example_inputs: Sequence[Any], fallback: Callable[..., Any]
@@ -366,22 +300,14 @@ def optimizer_for(
         from mirage_py.cache.cached_results import cached_artifact, keep
         from mirage_py.runtime.launch.launch import PlanRunner
 
-        question = question_of(program, options)
+        question = question_of(program, request)
         with_cache = cache and not Settings.from_env().no_cache
         known = cached_artifact(question) if with_cache else None
         plan: Plan | None
         if known is not None:
             plan = known.plan
         else:
-            result = optimize(
-                program,
-                target=target,
-                backend=backend,
-                effort=effort,
-                budget=budget,
-                seed=seed,
-                baselines={"eager": fallback},
-            )
+            result = run(program, replace(request, baselines={"eager": fallback}))
             plan = result.plan
             if with_cache:
                 keep(question, result)

@@ -13,8 +13,8 @@ from typing import Any
 
 from mirage_py.cache.cached_results import Question, trusted_entry
 from mirage_py.errors import UnsupportedError
-from mirage_py.pipeline.pipeline import Options, optimize, question_of
-from mirage_py.pipeline.selection.backends import AUTO
+from mirage_py.pipeline.pipeline import question_of, run
+from mirage_py.pipeline.selection.request import AUTO, Request
 from mirage_py.result import Result
 from mirage_py.runtime.sized.sized_check import check_sizes, run_on_gpu
 from mirage_py.runtime.sized.sized_launch import SizedRunner
@@ -29,44 +29,29 @@ from mirage_py.ugraph.ir.ugraph import UGraph
 SizedOptimizer = Callable[[Program, Sequence[str], Callable[..., Any]], Callable[..., Any]]
 
 
-def sized_optimizer_for(
-    *,
-    target: str = "auto",
-    backend: str = "auto",
-    effort: str = "quick",
-    budget: float | None = None,
-    seed: int = 0,
-    cache: bool = True,
-) -> SizedOptimizer:
+def sized_optimizer_for(request: Request, *, cache: bool = True) -> SizedOptimizer:
     """A function from a program and its run-time dimensions to a kernel for many sizes.
 
     A result is looked up in the cache first. Where no kernel with such sizes beats the function,
     the function itself is returned.
     """
-    options = Options(target, "triton" if backend == AUTO else backend, effort, budget, seed)
+    if request.backend == AUTO:
+        request = replace(request, backend="triton")
 
     def prepare(
         program: Program, dims: Sequence[str], fallback: Callable[..., Any]
     ) -> Callable[..., Any]:
         _require_open(program, dims)
-        question = question_of(program, options)
+        question = question_of(program, request)
         key = _key(question, dims)
         store = ResultCache() if cache and not Settings.from_env().no_cache else None
         known = trusted_entry(store, program, question.target, key) if store is not None else None
         if known is not None:
             return _runner(known.plan, known.report, "cached", fallback)
-        result = optimize(
-            program,
-            target=target,
-            backend=options.backend,
-            effort=effort,
-            budget=budget,
-            seed=seed,
-            baselines={"eager": fallback},
-        )
+        result = run(program, replace(request, baselines={"eager": fallback}))
         plan = sized_plan(result, dims)
         if plan is not None and question.measured:
-            plan = plan if check_sizes(plan, run_on_gpu, seed=seed).passed else None
+            plan = plan if check_sizes(plan, run_on_gpu, seed=request.seed).passed else None
         report = replace(result, plan=plan).document()
         if store is not None:
             store.put(question.target, key, program=program, plan=plan, report=report)

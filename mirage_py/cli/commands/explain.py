@@ -124,10 +124,8 @@ def _of_search(
 
     bounds = read_limits(limits)
     # After the input was found right: this import takes longer than reading it.
-    from mirage_py.pipeline.pipeline import rank_plans, resolve_target
+    from mirage_py.pipeline.pipeline import Request, rank_plans, resolve_target
 
+    request = Request(target, "triton", "none", seed=seed, limits=bounds, progress=progress)
     chosen, _ = resolve_target(target)
-    ranking = rank_plans(
-        held.program, chosen, effort="none", seed=seed, limits=bounds, progress=progress
-    )
-    return of_search(subject, ranking)
+    return of_search(subject, rank_plans(held.program, chosen, request))

@@ -128,27 +128,26 @@ def superoptimize(
         from mirage_py.settings import Settings
 
         bounds = read_limits(limits)
-        options = pipeline.Options(target.lower(), backend, effort, budget, seed)
+        request = pipeline.Request(
+            target.lower(),
+            backend,
+            effort,
+            budget,
+            seed,
+            limits=bounds,
+            baselines=source.baselines or None,
+            progress=progress,
+            journal=journal,
+        )
         with_cache = not (no_cache or Settings.from_env().no_cache)
-        question = pipeline.question_of(source.program, options, bounds)
+        question = pipeline.question_of(source.program, request)
         result = cached_result(question) if with_cache else None
         if result is not None:
             result = _under_name(result, source.program.name)
         if result is None:
             with stop_on_interrupt() as should_stop:
-                result = pipeline.optimize(
-                    source.program,
-                    target=target.lower(),
-                    backend=backend,
-                    effort=effort,
-                    budget=budget,
-                    seed=seed,
-                    baselines=source.baselines or None,
-                    limits=bounds,
-                    progress=progress,
-                    should_stop=should_stop,
-                    journal=journal,
-                )
+                request = replace(request, should_stop=should_stop)
+                result = pipeline.run(source.program, request)
             if with_cache and not result.interrupted and not _nothing_ran(result):
                 keep(question, result)
         progress("saving")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mirage_py.pipeline.options import SEEDS
+from mirage_py.pipeline.selection.request import SEEDS
 
 # Not "²", which is a digit too; of more digits nothing can be counted.
 WHOLE = re.compile(r"[0-9]{1,18}")

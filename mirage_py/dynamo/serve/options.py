@@ -10,7 +10,7 @@ from typing import Any
 
 from mirage_py.arguments import check_type, shown
 from mirage_py.errors import InputError
-from mirage_py.pipeline.options import Options
+from mirage_py.pipeline.selection.request import Request
 
 _CHOICES = {
     "effort": ("none", "quick", "full"),
@@ -71,6 +71,11 @@ class BackendOptions:
     shapes: str = "static"
     whole_graph: str = "auto"
 
+    @property
+    def request(self) -> Request:
+        """What the pipeline is asked. Raises InputError for an unknown value."""
+        return Request(self.target, effort=self.effort, budget=self.budget, seed=self.seed)
+
 
 _MODES: dict[str, dict[str, Any]] = {
     "default": {},
@@ -97,8 +102,7 @@ def backend_options(
     for key, value in (options or {}).items():
         _check(key, value)
         chosen = replace(chosen, **{key: value})
-    # An unknown target, or a seed that is too large, is an error here too.
-    Options(chosen.target, effort=chosen.effort, budget=chosen.budget, seed=chosen.seed)
+    _ = chosen.request  # an unknown target, or a seed that is too large, is an error here too
     return chosen
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -33,10 +34,8 @@ def optimizing(options: BackendOptions) -> Server:
         from mirage_py.runtime.launch.launch import PlanRunner
         from mirage_py.settings import Settings
 
-        asked = pipeline.Options(
-            options.target, effort=options.effort, budget=options.budget, seed=options.seed
-        )
-        question = pipeline.question_of(region.program, asked)
+        request = options.request
+        question = pipeline.question_of(region.program, request)
         with_cache = options.cache and not Settings.from_env().no_cache
         known = cached_artifact(question) if with_cache else None
         if known is not None:
@@ -47,16 +46,10 @@ def optimizing(options: BackendOptions) -> Server:
             if question.measured:
                 keep_compile_workers()  # beside the search, and for the next region
             try:
-                result = pipeline.optimize(
-                    region.program,
-                    target=options.target,
-                    effort=options.effort,
-                    budget=options.budget,
-                    seed=options.seed,
-                    baselines=baselines(region, own, options.effort, options.inductor)
-                    if question.measured
-                    else None,
-                )
+                if question.measured:
+                    against = baselines(region, own, options.effort, options.inductor)
+                    request = replace(request, baselines=against)
+                result = pipeline.run(region.program, request)
             except Exception as error:
                 if with_cache:
                     cache_failure(question, error, why_failed(error))

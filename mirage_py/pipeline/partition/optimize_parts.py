@@ -11,7 +11,9 @@ from mirage_py.errors import UnsupportedError, VerificationError
 from mirage_py.pipeline.partition.compose import compose, own_dims
 from mirage_py.pipeline.partition.joint import joint_evidence, joint_summary
 from mirage_py.pipeline.partition.partition import Partition
-from mirage_py.pipeline.selection.selection import Baselines, Progress, Ranking
+from mirage_py.pipeline.selection.request import AUTO, Request
+from mirage_py.pipeline.selection.selection import Ranking
+from mirage_py.pipeline.selection.time_budget import TimeBudget
 from mirage_py.result import Candidate, Evidence, Result, Timing
 from mirage_py.runtime.base.emission import BACKENDS
 from mirage_py.search.model.baseline_model import eager_model_us
@@ -23,26 +25,35 @@ from mirage_py.ugraph.ir.program import Program
 from mirage_py.verify.numerical_check.check_strength import plain
 from mirage_py.verify.samples.sampled_test import sampled_test
 
-# Position and program of a part, and its share of the budget in seconds, to its ranked plans.
-RankPart = Callable[[int, Program, float | None], Ranking]
+# A part and the target it is for, to its ranked plans.
+RankPart = Callable[[Program, Target, Request], Ranking]
 
 
 @dataclass(frozen=True, slots=True)
 class PartJob:
     """How the parts of a program are optimised: as a whole program would be.
 
-    With ``measure`` there is a GPU, which times each part's plans and the composite beside
-    ``baselines`` of the whole program. ``budget`` is in seconds, for all parts and the composite.
+    With ``measure`` there is a GPU, which times each part's plans and the composite beside the
+    baselines of the whole program. The budget is for all parts and the composite.
     """
 
     target: Target
     measure: bool
-    effort: str
-    seed: int
-    budget: float | None = None
-    baselines: Baselines | None = None
-    progress: Progress = lambda _: None
-    should_stop: Callable[[], bool] = lambda: False
+    request: Request
+
+    def of_part(self, whole: Partition, number: int) -> Request:
+        """The request for one part, with its share of the budget and a journal of its own."""
+        request, part = self.request, whole.parts[number]
+        # Kernels of one plan are of one back end; without times Triton is taken for all parts.
+        one = "triton" if request.backend == AUTO and not self.measure else request.backend
+        name = f"{request.journal.name}.part{number}" if request.journal else ""
+        return replace(
+            request.named(part.name),
+            backend=one,
+            budget=None if request.budget is None else request.budget / (len(whole.parts) + 1),
+            baselines=None,
+            journal=request.journal and request.journal.with_name(name),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +83,11 @@ def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: Part
     one is returned only where it is faster. ``notes`` say where the program was cut and why, and
     which part had no plan. A composite that a sample finds to be another program is left out.
     """
-    share = None if job.budget is None else job.budget / (len(whole.parts) + 1)
     started = time.monotonic()
     chosen: list[_Chosen] = []
     notes = [whole.reason]
     for number, part in enumerate(whole.parts):
-        chosen.append(_choose(number, part, rank, share, job))
+        chosen.append(_choose(part, rank, job.of_part(whole, number), job))
         if not chosen[-1].picked:
             notes.append(f"the original program is the result: {part.name} has no plan")
             notes += [f"{part.name}: {chosen[-1].why}"] if chosen[-1].why else []
@@ -86,7 +96,8 @@ def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: Part
     for composite in _composites(whole, chosen):
         # Mixed up names would show here, where the program is small enough to sample.
         try:
-            sampled_test(whole.program, composite.ugraph, samples=1, seed=job.seed).require()
+            seed = job.request.seed
+            sampled_test(whole.program, composite.ugraph, samples=1, seed=seed).require()
         except VerificationError as error:
             what = str(error).splitlines()[0]
             notes.append(f"the parts together ({composite.backend}) were refused: {what}")
@@ -97,8 +108,8 @@ def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: Part
         notes.append(f"verified part by part: {words} the way it was cut")
     if any(own_dims(whole, composite) for composite in composites):
         notes.append("parts split dimensions: the composite is not testable at other sizes")
-    deadline = None if job.budget is None else started + job.budget
-    finish = _measured if job.measure and not job.should_stop() else _modelled
+    deadline = TimeBudget(job.request.budget, started).end
+    finish = _measured if job.measure and not job.request.should_stop() else _modelled
     return finish(program, whole, chosen, composites, tuple(notes), job, deadline)
 
 
@@ -110,33 +121,21 @@ def _composites(whole: Partition, chosen: Sequence[_Chosen]) -> tuple[Plan, ...]
     return tuple(compose(whole, [c.picked[b].plan for c in chosen]) for b in common)
 
 
-def _choose(
-    number: int, part: Program, rank: RankPart, share: float | None, job: PartJob
-) -> _Chosen:
+def _choose(part: Program, rank: RankPart, request: Request, job: PartJob) -> _Chosen:
     """The plans of one part."""
-
-    def progress(text: str) -> None:
-        job.progress(f"{part.name}: {text}")
-
-    deadline = None if share is None else time.monotonic() + share
+    deadline = TimeBudget(request.budget).end
     try:
-        ranking = rank(number, part, share)
-        if not job.measure or job.should_stop():
-            found = ranking.modelled(progress, deadline=deadline, should_stop=job.should_stop)
+        ranking = rank(part, job.target, request)
+        if not job.measure or request.should_stop():
+            found = ranking.modelled(deadline)
             why = "; ".join(found.notes)
             if found.plan is None:
                 return _Chosen(found, why=why)
             picked = _Picked(found.plan, found.best.time_us, found.evidence)
             return _Chosen(found, {found.plan.backend: picked}, why)
         # No baseline but eager: whether kernels pay off is decided for the whole program.
-        found = ranking.measured(
-            None,
-            effort="none",
-            deadline=deadline,
-            progress=progress,
-            should_stop=job.should_stop,
-        )
-        return _fastest(ranking, found)
+        eager = replace(ranking, request=replace(request, effort="none"))
+        return _fastest(ranking, eager.measured(deadline))
     except UnsupportedError as error:
         return _Chosen(None, why=str(error))
 
@@ -176,7 +175,7 @@ def _modelled(
         best = Timing(_name(composite), time_us, "model")
         notes = (*notes, "no GPU was used: times are predictions of the cost model")
     result = _result(program, whole, chosen, composite, job, baseline, best)
-    return replace(result, notes=notes, interrupted=job.should_stop())
+    return replace(result, notes=notes, interrupted=job.request.should_stop())
 
 
 def _measured(
@@ -192,17 +191,17 @@ def _measured(
     from mirage_py.runtime.tune.measured import float_source
     from mirage_py.runtime.tune.tuner import tune
 
-    given = dict(job.baselines or {})
-    usual = usual_baselines(program, given.get("eager"), effort=job.effort)
+    given = dict(job.request.baselines or {})
+    usual = usual_baselines(program, given.get("eager"), effort=job.request.effort)
     report = tune(
         program,
         composites,
         {**usual, **given},
         target=job.target,
-        seed=job.seed,
+        seed=job.request.seed,
         budget_s=None if deadline is None else max(0.0, deadline - time.monotonic()),
-        progress=job.progress,
-        should_stop=job.should_stop,
+        progress=job.request.progress,
+        should_stop=job.request.should_stop,
     )
     if composites and report.best.plan is None:
         notes = (*notes, "the original program is faster than the parts in sequence")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.axioms.proof.prove import prove
 from mirage_py.errors import UnsupportedError, VerificationError
+from mirage_py.pipeline.selection.request import Request
 from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
 from mirage_py.search.enumerate.search import RingReport, SearchLimits, SearchResult
 from mirage_py.search.model.baseline_model import eager_model_us
@@ -33,9 +34,6 @@ from mirage_py.verify.samples.sampled_test import sampled_test
 
 if TYPE_CHECKING:
     from mirage_py.runtime.cpu.cpu_run import CpuCheck
-
-Progress = Callable[[str], None]
-Baselines = Mapping[str, Callable[..., Any]]
 
 _SAMPLES = 3
 # Of each input set's reference in float64, for efforts with more than the usual few seconds.
@@ -69,7 +67,7 @@ class Ranking:
     verified: Mapping[str, Verified]
     faults: Sequence[str]
     ranked: Sequence[Instance]
-    seed: int
+    request: Request
     limits: SearchLimits = field(default_factory=SearchLimits)
     notes: tuple[str, ...] = ()
 
@@ -78,25 +76,16 @@ class Ranking:
         """The plans of verified families, best first."""
         return tuple(i for i in self.ranked if i.family.digest in self.verified)
 
-    def modelled(
-        self,
-        progress: Progress,
-        *,
-        deadline: float | None = None,
-        should_stop: Callable[[], bool] = lambda: False,
-    ) -> Result:
+    def modelled(self, deadline: float | None = None) -> Result:
         """The plan the cost model likes best among those that agree with float64.
 
         Each is run on the CPU at a reduced size and compiled for the target, best first, until one
         passes, the sampled test of its real tiles too. After ``deadline`` (of time.monotonic), or
-        when ``should_stop`` says so, none is begun but the first.
+        when the request says to stop, none is begun but the first.
         """
-        result = self._modelled(progress, deadline, should_stop)
-        return replace(result, interrupted=should_stop())
+        return replace(self._modelled(deadline), interrupted=self.request.should_stop())
 
-    def _modelled(
-        self, progress: Progress, deadline: float | None, should_stop: Callable[[], bool]
-    ) -> Result:
+    def _modelled(self, deadline: float | None) -> Result:
         from mirage_py.runtime.cpu.cpu_run import check_on_cpu
 
         model_us = eager_model_us(self.normal, self.target)
@@ -104,7 +93,7 @@ class Ranking:
         dropped: list[Candidate] = []
         for instance in self.instances:
             late = deadline is not None and time.monotonic() > deadline
-            if dropped and (late or should_stop()):
+            if dropped and (late or self.request.should_stop()):
                 break
             name = _name(instance)
             timing = Timing(name, instance.estimate.time_us, "model")
@@ -112,8 +101,8 @@ class Ranking:
                 self.program,
                 instance.plan,
                 self.target,
-                seed=self.seed,
-                progress=lambda text, name=name: progress(f"{name}: {text}"),  # type: ignore[misc]
+                seed=self.request.seed,
+                progress=self.request.named(name).progress,
             )
             evidence, fault = self._checked_on_cpu(instance.plan, done)
             if evidence is not None:
@@ -146,19 +135,11 @@ class Ranking:
             for i in found
         ]
 
-    def measured(
-        self,
-        baselines: Baselines | None,
-        *,
-        effort: str,
-        deadline: float | None = None,
-        progress: Progress,
-        should_stop: Callable[[], bool] = lambda: False,
-    ) -> Result:
+    def measured(self, deadline: float | None = None) -> Result:
         """Compile, check and time the candidates beside the baselines; the fastest wins of which
         there is evidence, its real tiles at the real sizes.
 
-        ``deadline`` is of time.monotonic. Where ``should_stop`` says so before anything was timed,
+        ``deadline`` is of time.monotonic. Where the request says to stop before anything was timed,
         the result is what the cost model likes best. The baselines are eager PyTorch, torch.compile
         of it, and those that are given; a given ``eager`` is the user's own function.
         """
@@ -166,7 +147,7 @@ class Ranking:
         from mirage_py.runtime.tune.measured import float_source
         from mirage_py.runtime.tune.tuner import CLIMBING_ROUNDS, tune
 
-        given = dict(baselines or {})
+        effort, given = self.request.effort, dict(self.request.baselines or {})
         against = {**usual_baselines(self.program, given.get("eager"), effort=effort), **given}
         climbing = _HillClimbing(self.target)
         found = _Found(self, climbing)
@@ -177,15 +158,15 @@ class Ranking:
             target=self.target,
             neighbours=climbing,
             climbing_rounds=CLIMBING_ROUNDS.get(effort, 0),
-            seed=self.seed,
+            seed=self.request.seed,
             max_work=_REFERENCE_WORK.get(effort, MAX_REFERENCE_WORK),
             vouch=found.evidence,
             budget_s=None if deadline is None else max(0.0, deadline - time.monotonic()),
-            progress=progress,
-            should_stop=should_stop,
+            progress=self.request.progress,
+            should_stop=self.request.should_stop,
         )
         if report.interrupted and not any(m.timed for m in report.measured if m.plan is not None):
-            return self.modelled(progress, deadline=deadline, should_stop=should_stop)
+            return self.modelled(deadline)
         baseline = Timing(report.baseline.name, report.baseline.time_us, "measured")
         best = Timing(report.best.name, report.best.time_us, "measured")
         candidates = [
@@ -257,7 +238,8 @@ class Ranking:
         instance = next(i for i in self.instances if i.plan == (origin or plan))
         field = self._field_evidence(instance.family.digest, plan)
         ugraph = plan.ugraph
-        sampled = sampled_test(self.normal, ugraph, samples=_SAMPLES, seed=self.seed).require()
+        seed = self.request.seed
+        sampled = sampled_test(self.normal, ugraph, samples=_SAMPLES, seed=seed).require()
         proof = prove(self.normal, ugraph)
         return Evidence(
             trials=field.trials,
@@ -283,7 +265,7 @@ class Ranking:
         if own == item.family.program:
             return item.evidence
         parts = {d: splits_of(own, d) for d in split_dims(own)}
-        tests = FamilyTests(self.normal, trials=item.evidence.trials, seed=self.seed)
+        tests = FamilyTests(self.normal, trials=item.evidence.trials, seed=self.request.seed)
         try:
             return tests.run(at_splits(item.family, parts)).require()
         except UnsupportedError as error:

@@ -13,6 +13,7 @@ import torch
 from benchmarks.checks.differential_cases import one_kernel
 from mirage_py.frontend.spec import parse
 from mirage_py.pipeline.pipeline import rank_plans
+from mirage_py.pipeline.selection.request import Request
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.runtime.eager.eager import torch_function
 from mirage_py.targets import target
@@ -205,7 +206,7 @@ def attention(request) -> tuple[Program, list[Plan]]:
     """The best plan of each kind."""
     program = parse(request.param)
     best: dict[str, Plan] = {}
-    for instance in rank_plans(program, target("h200")).instances:
+    for instance in rank_plans(program, target("h200"), Request("h200", "triton")).instances:
         best.setdefault(instance.kind, instance.plan)
     return program, list(best.values())
 

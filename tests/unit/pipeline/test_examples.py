@@ -13,6 +13,7 @@ from cuda_plans import for_cuda, kernel_of
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.frontend.spec import parse_file
 from mirage_py.pipeline.pipeline import normalise, verify_families
+from mirage_py.pipeline.selection.request import Request
 from mirage_py.runtime.compile.compile import compile_kernel
 from mirage_py.runtime.cpu.cuda_emulation import check_emulated
 from mirage_py.runtime.cpu.triton_interpreter import check_interpreted
@@ -58,7 +59,7 @@ def ranked(name: str, target: str) -> list[Instance]:
 @pytest.mark.parametrize("name", NAMES)
 def test_found_as_one_kernel_and_equal_in_the_field(name: str) -> None:
     best = ranked(name, "h200")[0]
-    assert verify_families(program_of(name), [best.family], seed=1)
+    assert verify_families(program_of(name), [best.family], Request(seed=1))
 
 
 @pytest.mark.parametrize("name", NAMES)

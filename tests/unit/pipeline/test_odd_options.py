@@ -15,7 +15,7 @@ import torch
 import mirage_py
 from mirage_py.dynamo.serve.options import BackendOptions, backend_options
 from mirage_py.errors import InputError, MirageError
-from mirage_py.pipeline.pipeline import optimizer_for
+from mirage_py.pipeline.selection.request import Request
 from mirage_py.settings import Settings
 
 _LONGEST = 2500
@@ -92,7 +92,7 @@ def _cases() -> dict[str, tuple[str, Callable[[Any], object]]]:
             lambda v, n=field.name: backend_options(None, {n: v}),
         )
     for name in ("target", "backend", "effort", "budget", "seed"):
-        cases[f"pipeline {name}"] = (name, lambda v, n=name: optimizer_for(**{n: v}))
+        cases[f"pipeline {name}"] = (name, lambda v, n=name: Request(**{n: v}))
     return cases | {
         "superoptimize": ("fn", mirage_py.superoptimize),
         "torch.compile mode": ("mode", backend_options),

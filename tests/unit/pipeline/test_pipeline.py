@@ -15,7 +15,7 @@ import pytest
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.frontend.spec import parse
 from mirage_py.pipeline import pipeline
-from mirage_py.pipeline.pipeline import Options, normalise, optimize, save
+from mirage_py.pipeline.pipeline import Request, normalise, optimize, save
 from mirage_py.result import Result
 from mirage_py.runtime.store.artifact import load_artifact
 from mirage_py.runtime.tune.measured import Measured, TuneReport
@@ -161,7 +161,7 @@ def test_options_have_the_defaults_of_the_command_line():
     from mirage_py.cli.commands.superoptimize import superoptimize
 
     defaults = {p.name: p.default for p in superoptimize.params}
-    options = Options()
+    options = Request()
     for name in ("target", "backend", "effort", "seed"):
         assert getattr(options, name) == defaults[name]
     assert options.budget is None

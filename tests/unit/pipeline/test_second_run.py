@@ -26,12 +26,12 @@ def never(*arguments, **options):
     raise AssertionError("this was done before")
 
 for module, name in (
-    (pipeline, "optimize"), (pipeline, "rank_plans"), (pipeline, "search"), (tuner, "tune"),
+    (pipeline, "run"), (pipeline, "rank_plans"), (pipeline, "search"), (tuner, "tune"),
     (compile_pool, "CompilePool"), (timing, "time_interleaved"),
 ):
     assert callable(getattr(module, name))
     setattr(module, name, never)
-prepare = pipeline.optimizer_for(target="h200")
+prepare = pipeline.optimizer_for(pipeline.Request("h200"))
 runner = prepare(load_text(sys.stdin.read(), "program"), [], never)
 print(dump_text(runner.plan))
 """
@@ -50,9 +50,9 @@ def test_the_second_process_searches_compiles_and_times_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(pipeline, "optimize", lambda *_, **__: Found())
+    monkeypatch.setattr(pipeline, "run", lambda *_, **__: Found())
     program = PLAN.ugraph.program
-    first = pipeline.optimizer_for(target="h200")(program, [], print)
+    first = pipeline.optimizer_for(pipeline.Request("h200"))(program, [], print)
     run = subprocess.run(
         [sys.executable, "-c", SECOND],
         input=dump_text(program),

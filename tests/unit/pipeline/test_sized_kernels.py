@@ -11,6 +11,7 @@ from plans import rms_plan
 import mirage_py
 from mirage_py.errors import UnsupportedError
 from mirage_py.pipeline import sized_kernels
+from mirage_py.pipeline.selection.request import Request
 from mirage_py.pipeline.sized_kernels import sized_optimizer_for, sized_plan
 from mirage_py.result import Candidate, Result, SearchSummary, Timing
 from mirage_py.runtime.sized.sized_launch import SizedRunner
@@ -59,13 +60,13 @@ def test_none_that_is_slower_than_the_baseline():
 
 
 def test_a_program_with_its_size_written_in_is_not_searched(monkeypatch):
-    monkeypatch.setattr(sized_kernels, "optimize", lambda *_, **__: pytest.fail("searched"))
+    monkeypatch.setattr(sized_kernels, "run", lambda *_, **__: pytest.fail("searched"))
     x, w = torch.randn(4, 6, 8), torch.randn(8, 5)
     program = mirage_py.trace(lambda x, w: x.transpose(0, 1).reshape(24, 8) @ w, x, w)
     fixed = [d for d in program.dim_names if why_fixed(with_no_kernels(program), d)]
     assert fixed
     with pytest.raises(UnsupportedError, match="cannot be left open"):
-        sized_optimizer_for(target="h200")(program, fixed, lambda *_: None)
+        sized_optimizer_for(Request("h200"))(program, fixed, lambda *_: None)
 
 
 def with_no_kernels(program):
@@ -76,12 +77,12 @@ def test_found_once_and_looked_up_then(monkeypatch, tmp_path):
     monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
     searched = []
 
-    def optimize(program, **options):
-        searched.append(options["backend"])
+    def run(program, request):
+        searched.append(request.backend)
         return result(PLAN)
 
-    monkeypatch.setattr(sized_kernels, "optimize", optimize)
-    find = sized_optimizer_for(target="h200", effort="none")
+    monkeypatch.setattr(sized_kernels, "run", run)
+    find = sized_optimizer_for(Request("h200", effort="none"))
     first = find(PLAN.ugraph.program, ["b"], print)
     again = find(PLAN.ugraph.program, ["b"], print)
     assert searched == ["triton"]

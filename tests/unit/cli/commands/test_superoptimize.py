@@ -140,7 +140,7 @@ def test_stdout_holds_the_document_alone(tmp_path: Path):
 
 
 def _replaced(monkeypatch: pytest.MonkeyPatch, result) -> None:
-    monkeypatch.setattr(pipeline, "optimize", lambda *args, **kwargs: result)
+    monkeypatch.setattr(pipeline, "run", lambda *args, **kwargs: result)
 
 
 def test_require_speedup(cli, softmax_spec, tmp_path, result, monkeypatch):
@@ -192,25 +192,23 @@ def test_measured_is_called_measured(cli, softmax_spec, tmp_path, result, monkey
 
 
 def test_options_reach_the_pipeline(cli, softmax_spec, tmp_path, result, monkeypatch):
-    seen = {}
+    seen = []
 
-    def optimize(program, **options):
-        seen.update(options, program=program)
+    def run(program, request):
+        seen[:] = program, request
         return result
 
-    monkeypatch.setattr(pipeline, "optimize", optimize)
+    monkeypatch.setattr(pipeline, "run", run)
     options = "--target A100 --backend triton --effort full --budget 2.5 --seed 7 --size S=20"
     options += " --journal search.journal --limit max_loops=5"
     cli("superoptimize", softmax_spec, *options.split(), "-o", tmp_path / "out")
-    assert seen["target"] == "a100"
-    assert seen["backend"] == "triton"
-    assert seen["effort"] == "full"
-    assert seen["budget"] == 2.5
-    assert seen["seed"] == 7
-    assert seen["program"].sizes["s"] == 20
-    assert seen["journal"] == Path("search.journal")
-    assert seen["limits"].max_loops == 5
-    assert seen["should_stop"]() is False
+    program, request = seen
+    assert (request.target, request.backend, request.effort) == ("a100", "triton", "full")
+    assert (request.budget, request.seed) == (2.5, 7)
+    assert program.sizes["s"] == 20
+    assert request.journal == Path("search.journal")
+    assert request.limits.max_loops == 5
+    assert request.should_stop() is False
 
 
 def test_the_second_run_searches_nothing(cli, softmax_spec, tmp_path, monkeypatch):
@@ -220,7 +218,7 @@ def test_the_second_run_searches_nothing(cli, softmax_spec, tmp_path, monkeypatc
     def never(*_, **__):
         raise AssertionError("this was done before")
 
-    for name in ("optimize", "rank_plans", "search"):
+    for name in ("run", "rank_plans", "search"):
         monkeypatch.setattr(pipeline, name, never)
     again = cli(*arguments, "-o", tmp_path / "again").document
     assert faults(again) == []
@@ -254,7 +252,7 @@ def test_what_may_change_the_result_is_another_question(
     cli, softmax_spec, tmp_path, result, monkeypatch
 ):
     searched = []
-    monkeypatch.setattr(pipeline, "optimize", lambda *_, **how: searched.append(how) or result)
+    monkeypatch.setattr(pipeline, "run", lambda *how: searched.append(how) or result)
     arguments = ("superoptimize", softmax_spec, "--target", "h200", "-o", tmp_path / "out")
     changes = (
         (), ("--effort", "full"), ("--seed", "1"), ("--backend", "triton"), ("--budget", "9"),
@@ -282,7 +280,7 @@ def test_an_interrupt_is_130(cli, softmax_spec, tmp_path, monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pipeline, "optimize", interrupted)
+    monkeypatch.setattr(pipeline, "run", interrupted)
     outcome = cli("superoptimize", softmax_spec, "-o", tmp_path / "out", "--json")
     assert outcome.code == 130
     assert outcome.document["error"]["kind"] == "Interrupted"
@@ -292,7 +290,7 @@ def test_an_error_of_the_pipeline_keeps_its_code(cli, softmax_spec, tmp_path, mo
     def failing(*args, **kwargs):
         raise CompileError("nothing compiled", repair="mirage-py doctor")
 
-    monkeypatch.setattr(pipeline, "optimize", failing)
+    monkeypatch.setattr(pipeline, "run", failing)
     outcome = cli("superoptimize", softmax_spec, "-o", tmp_path / "out", "--json")
     assert outcome.code == 6
     assert outcome.document["error"]["repair"] == "mirage-py doctor"
@@ -304,7 +302,7 @@ def _never(*args, **kwargs):
 
 @pytest.mark.parametrize("place", ["file", "file/below", "full"])
 def test_an_output_folder_that_cannot_be(cli, softmax_spec, tmp_path, monkeypatch, place: str):
-    monkeypatch.setattr(pipeline, "optimize", _never)
+    monkeypatch.setattr(pipeline, "run", _never)
     (tmp_path / "file").write_text("mine")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("mine too")

@@ -16,6 +16,7 @@ from mirage_py.cli.input.search_limits import read_limits
 from mirage_py.errors import InputError
 from mirage_py.frontend.spec import parse
 from mirage_py.pipeline.pipeline import rank_plans
+from mirage_py.pipeline.selection.request import Request
 from mirage_py.reasons import Code
 from mirage_py.search.enumerate.search import SearchLimits, search
 from mirage_py.search.space.counters import named
@@ -49,7 +50,7 @@ LIMITS = {
 
 def _explained(program: Program, *limits: str) -> Explanation:
     bounds = read_limits(limits)
-    ranking = rank_plans(program, target("h200"), effort="none", limits=bounds)
+    ranking = rank_plans(program, target("h200"), Request("h200", "triton", "none", limits=bounds))
     return of_search("p.math", ranking)
 
 

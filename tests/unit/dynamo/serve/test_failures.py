@@ -28,7 +28,7 @@ class Starts:
         x, w = torch.randn(4, 64), torch.randn(64, 64)
         self._graph = lambda: traced(lambda x, w: (F.silu(F.rms_norm(x, (64,)) @ w),), x, w)
 
-    def optimize(self, *_: Any, **__: Any) -> Any:
+    def run(self, *_: Any) -> Any:
         self.searches += 1
         raise self.error
 
@@ -55,7 +55,7 @@ def test_a_failure_is_remembered_with_its_reason(
     traced: Any, monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
 ):
     starts = Starts(traced, error)
-    monkeypatch.setattr(pipeline, "optimize", starts.optimize)
+    monkeypatch.setattr(pipeline, "run", starts.run)
     assert f"left alone: {words}" in starts.start()
     assert f"left alone: at an earlier start: {words}" in starts.start()
     assert starts.searches == 1
@@ -70,7 +70,7 @@ def test_what_may_pass_is_tried_again(
     traced: Any, monkeypatch: pytest.MonkeyPatch, error: Exception
 ):
     starts = Starts(traced, error)
-    monkeypatch.setattr(pipeline, "optimize", starts.optimize)
+    monkeypatch.setattr(pipeline, "run", starts.run)
     for _ in range(2):
         assert "full" in starts.start()
     assert starts.searches == 2
@@ -78,7 +78,7 @@ def test_what_may_pass_is_tried_again(
 
 def test_a_lost_gpu_is_no_failure_of_the_region(traced: Any, monkeypatch: pytest.MonkeyPatch):
     starts = Starts(traced, LostGpuError("plan 3 broke it", launched="plan 3"))
-    monkeypatch.setattr(pipeline, "optimize", starts.optimize)
+    monkeypatch.setattr(pipeline, "run", starts.run)
     for _ in range(2):
         with pytest.raises(LostGpuError):
             starts.start()
@@ -87,7 +87,7 @@ def test_a_lost_gpu_is_no_failure_of_the_region(traced: Any, monkeypatch: pytest
 
 def test_without_a_cache_nothing_is_remembered(traced: Any, monkeypatch: pytest.MonkeyPatch):
     starts = Starts(traced, RuntimeError("no"), cache=False)
-    monkeypatch.setattr(pipeline, "optimize", starts.optimize)
+    monkeypatch.setattr(pipeline, "run", starts.run)
     for _ in range(2):
         starts.start()
     assert starts.searches == 2

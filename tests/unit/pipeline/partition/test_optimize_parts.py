@@ -17,6 +17,7 @@ from mirage_py.pipeline.partition.optimize_parts import PartJob, optimize_parts
 from mirage_py.pipeline.partition.partition import Partition, partition
 from mirage_py.pipeline.pipeline import normalise, optimize, rank_plans, save
 from mirage_py.pipeline.selection.backends import for_cuda
+from mirage_py.pipeline.selection.request import Request
 from mirage_py.pipeline.selection.selection import Ranking
 from mirage_py.result import Evidence, Result
 from mirage_py.runtime.cpu.triton_interpreter import check_interpreted
@@ -24,7 +25,7 @@ from mirage_py.runtime.store.artifact import load_artifact
 from mirage_py.runtime.tune import baselines as baselines_module
 from mirage_py.runtime.tune import tuner
 from mirage_py.runtime.tune.measured import Measured, TuneReport
-from mirage_py.targets import H200
+from mirage_py.targets import H200, Target
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.verify.evaluate.difference import Mismatch
@@ -50,15 +51,19 @@ def whole(program: Program) -> Partition:
     return found
 
 
-def rank(number: int, part: Program, share: float | None) -> Ranking:
-    assert share is None
-    assert part.name == f"small_part{number}"
-    return rank_plans(part, H200, effort="none")
+ALONE = PartJob(H200, False, Request(backend="triton", effort="none"))
+TIMED = replace(ALONE, measure=True)
+
+
+def rank(part: Program, target: Target, request: Request) -> Ranking:
+    assert request.budget is None
+    assert request.baselines is None
+    return rank_plans(part, target, request)
 
 
 @pytest.fixture(scope="module")
 def modelled(program: Program, whole: Partition) -> Result:
-    return optimize_parts(program, whole, rank, PartJob(H200, False, "none", 0))
+    return optimize_parts(program, whole, rank, ALONE)
 
 
 def test_the_plans_of_the_parts_are_one_plan(modelled: Result, whole: Partition):
@@ -85,12 +90,12 @@ def test_the_composite_computes_the_program(modelled: Result, program: Program, 
 
 
 def test_a_part_without_a_plan_is_named(program: Program, whole: Partition):
-    def refuse(number: int, part: Program, share: float | None) -> Ranking:
-        if number == 1:
+    def refuse(part: Program, target: Target, request: Request) -> Ranking:
+        if part.name == "small_part1":
             raise UnsupportedError("no field judges it")
-        return rank(number, part, share)
+        return rank(part, target, request)
 
-    result = optimize_parts(program, whole, refuse, PartJob(H200, False, "none", 0))
+    result = optimize_parts(program, whole, refuse, ALONE)
     assert result.plan is None
     assert result.best == result.baseline
     assert result.notes[1] == "the original program is the result: small_part1 has no plan"
@@ -127,7 +132,7 @@ def test_with_a_gpu_the_composite_races_the_whole_program(
 
     monkeypatch.setattr(tuner, "tune", tune)
     monkeypatch.setattr(baselines_module, "baselines", lambda *_, **__: {"eager": abs})
-    job = PartJob(H200, True, "none", 0, baselines={"mine": abs})
+    job = replace(TIMED, request=replace(TIMED.request, baselines={"mine": abs}))
     result = optimize_parts(program, whole, rank, job)
     assert [name for name, *_ in raced] == ["small_part0", "small_part1", "small"]
     assert raced[-1][1:] == (1, ["eager", "mine"])
@@ -157,14 +162,14 @@ def test_a_composite_of_each_back_end_is_timed(
         best = min([eager, *found], key=lambda m: m.time_us)
         return TuneReport((*found, eager), best, eager, ())
 
-    def rank_both(number: int, part: Program, share: float | None) -> Ranking:
-        found = rank(number, part, share)
+    def rank_both(part: Program, target: Target, request: Request) -> Ranking:
+        found = rank(part, target, request)
         twins = [replace(i, plan=for_cuda(i.plan, H200)) for i in found.ranked]
         return replace(found, ranked=[*found.ranked, *twins])
 
     monkeypatch.setattr(tuner, "tune", tune)
     monkeypatch.setattr(baselines_module, "baselines", lambda *_, **__: {"eager": abs})
-    result = optimize_parts(program, whole, rank_both, PartJob(H200, True, "none", 0))
+    result = optimize_parts(program, whole, rank_both, TIMED)
     assert [p.backend for p in composites] == ["triton", "cuda"]
     assert result.plan is not None
     assert (result.backend, result.plan.backend) == (faster, faster)
@@ -179,7 +184,7 @@ def test_a_composite_that_is_another_program_is_left_out(
         return SampleEvidence(False, 1, 1, mismatch=Mismatch("Y", (3,)))
 
     monkeypatch.setattr(optimize_parts_module, "sampled_test", sampled)
-    result = optimize_parts(program, whole, rank, PartJob(H200, False, "none", 0))
+    result = optimize_parts(program, whole, rank, ALONE)
     assert result.plan is None
     assert result.best == result.baseline
     assert any("were refused" in note for note in result.notes)
@@ -205,7 +210,7 @@ def test_a_plan_of_a_part_that_is_another_program_is_left_out(
     monkeypatch.setattr(Ranking, "evidence", evidence)
     monkeypatch.setattr(tuner, "tune", tune)
     monkeypatch.setattr(baselines_module, "baselines", lambda *_, **__: {"eager": abs})
-    result = optimize_parts(program, whole, rank, PartJob(H200, True, "none", 0))
+    result = optimize_parts(program, whole, rank, TIMED)
     (composite,) = result.candidates
     assert composite.plan is not None
     assert len(refused) == 2

@@ -12,6 +12,7 @@ import several_kernels
 from mirage_py.errors import UnsupportedError, VerificationError
 from mirage_py.pipeline.pipeline import normalise, save, verify_families
 from mirage_py.pipeline.selection import selection
+from mirage_py.pipeline.selection.request import Request
 from mirage_py.pipeline.selection.selection import Ranking
 from mirage_py.runtime.store.artifact import load_artifact
 from mirage_py.runtime.tune import baselines as baselines_module
@@ -36,8 +37,8 @@ def ranking(name: str) -> Ranking:
     graph, program = several_kernels.ugraph(name), several_kernels.program(name)
     normal = normalise(program)
     ranked = rank([graph], H200, 8)
-    verified = verify_families(normal, [i.family for i in ranked], seed=0)
-    return Ranking(program, normal, H200, NOTHING_SEARCHED, verified, (), ranked, 0)
+    verified = verify_families(normal, [i.family for i in ranked], Request())
+    return Ranking(program, normal, H200, NOTHING_SEARCHED, verified, (), ranked, Request())
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def ranking(name: str) -> Ranking:
 def test_from_ranking_to_artifact(
     name: str, kernels: int, files: list[str], tmp_path: Path
 ) -> None:
-    result = ranking(name).modelled(lambda _: None)
+    result = ranking(name).modelled()
     assert result.plan is not None
     assert result.evidence is not None
     assert result.evidence.samples > 0
@@ -81,7 +82,7 @@ def one_is_wrong(monkeypatch: pytest.MonkeyPatch) -> Plan:
 
 
 def test_a_plan_that_a_sample_refuses_is_replaced(one_is_wrong: Plan) -> None:
-    result = ranking("library_epilogue").modelled(lambda _: None)
+    result = ranking("library_epilogue").modelled()
     assert result.plan is not None
     assert result.plan != one_is_wrong
     assert result.evidence is not None
@@ -106,7 +107,7 @@ def test_so_is_a_winner_on_a_gpu(one_is_wrong: Plan, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(tuner, "tune", tune)
     monkeypatch.setattr(baselines_module, "baselines", lambda *_, **__: {})
-    result = found.measured(None, effort="quick", progress=lambda _: None)
+    result = found.measured()
     assert refused == [one_is_wrong]
     assert result.plan is not None
     assert result.plan.ugraph != one_is_wrong.ugraph
@@ -189,9 +190,9 @@ def test_a_family_that_no_field_can_judge_is_left_out(monkeypatch: pytest.Monkey
         return real(program, family, **options)
 
     monkeypatch.setattr(families_module, "field_test", test)
-    assert list(verify_families(program, [other, graph], seed=0)) == [graph.digest]
+    assert list(verify_families(program, [other, graph], Request())) == [graph.digest]
     with pytest.raises(UnsupportedError, match="too large"):
-        verify_families(program, [other], seed=0)
+        verify_families(program, [other], Request())
 
 
 def test_what_does_not_compile_for_the_target_is_dropped(monkeypatch):
@@ -202,7 +203,7 @@ def test_what_does_not_compile_for_the_target_is_dropped(monkeypatch):
     monkeypatch.setattr(
         ahead_of_time, "compile_fault", lambda plan, _: "no" if plan == refused else ""
     )
-    result = found.modelled(lambda _: None)
+    result = found.modelled()
     assert result.plan == found.instances[1].plan
     assert (result.candidates[0].passed, result.candidates[0].reason) == (False, "no")
 
@@ -211,6 +212,6 @@ def test_where_none_compiles_it_is_not_said_that_eager_is_faster(monkeypatch):
     from mirage_py.runtime.compile import ahead_of_time
 
     monkeypatch.setattr(ahead_of_time, "compile_fault", lambda *_: "no")
-    result = ranking("library_prologue").modelled(lambda _: None)
+    result = ranking("library_prologue").modelled()
     assert result.plan is None
     assert result.notes == ("no candidate ran and gave the right result",)

@@ -1,15 +1,24 @@
-"""The options of an optimisation: one value, validated when it is made."""
+"""A request: how to optimise, as one value that is checked when it is made."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import NoneType
+from typing import TYPE_CHECKING, Any
 
-from mirage_py.arguments import check_type, shown
+from mirage_py.arguments import check_callable, check_type, path_of, shown
 from mirage_py.errors import InputError
 from mirage_py.pipeline.selection.time_budget import PLANS
 from mirage_py.targets import target as target_named
+
+if TYPE_CHECKING:
+    from mirage_py.search.enumerate.search import SearchLimits
+
+Progress = Callable[[str], None]
+Stop = Callable[[], bool]
+Baselines = Mapping[str, Callable[..., Any]]
 
 AUTO = "auto"
 _BACKENDS = (AUTO, "triton", "cuda")
@@ -23,6 +32,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "effort": (str,),
     "budget": (int, float, NoneType),
     "seed": (int,),
+    "baselines": (Mapping, NoneType),
 }
 
 
@@ -33,11 +43,17 @@ def check_types(options: object, types: Mapping[str, tuple[type, ...]]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Request:
     """How to optimise; the command line's options by the same names.
 
-    ``budget`` is in seconds, of the whole optimisation. Raises InputError for a value that there
-    is none of.
+    ``budget``       in seconds, of the whole optimisation; ``math.inf`` for no end
+    ``limits``       of the search; None for the usual ones
+    ``baselines``    torch functions of the program's inputs, by name
+    ``progress``     is told what is being done
+    ``should_stop``  asked now and then: the result is the best so far
+    ``journal``      a file that a search which was cut off goes on from
+
+    Raises InputError for an unknown value.
     """
 
     target: str = AUTO
@@ -45,9 +61,15 @@ class Options:
     effort: str = "quick"
     budget: float | None = None
     seed: int = 0
+    limits: SearchLimits | None = None
+    baselines: Baselines | None = None
+    progress: Progress = lambda _: None
+    should_stop: Stop = lambda: False
+    journal: Path | None = None
 
     def __post_init__(self) -> None:
         check_types(self, _TYPES)
+        self._check_search()
         if self.target != AUTO:
             target_named(self.target)
         if self.effort not in PLANS:
@@ -68,6 +90,22 @@ class Options:
             raise InputError(
                 f"{shown(self.seed)} is no seed", repair="pass a whole number from 0 to 2^63 - 1"
             )
+
+    def named(self, name: str) -> Request:
+        """The same with progress that says of what it is."""
+        return replace(self, progress=lambda text: self.progress(f"{name}: {text}"))
+
+    def _check_search(self) -> None:
+        if self.limits is not None:
+            from mirage_py.search.enumerate.search import SearchLimits
+
+            check_type("limits", self.limits, (SearchLimits, NoneType))
+        for baseline in (self.baselines or {}).values():
+            check_callable("baselines", baseline)
+        check_callable("progress", self.progress)
+        check_callable("should_stop", self.should_stop)
+        if self.journal is not None:
+            object.__setattr__(self, "journal", path_of("journal", self.journal))
 
 
 def _is_budget(seconds: float) -> bool:
