@@ -18,8 +18,10 @@ PLAN = two_kernel_plan()
 # No stage may run: each of their entrances raises.
 SECOND = """
 import sys
-from mirage_py import pipeline
-from mirage_py.runtime import compile_pool, timing, tuner
+from mirage_py.pipeline import pipeline
+from mirage_py.runtime.compile import compile_pool
+from mirage_py.runtime.timing import timing
+from mirage_py.runtime.tune import tuner
 from mirage_py.ugraph.text.json_form import dump_text, load_text
 
 def never(*arguments, **options):
