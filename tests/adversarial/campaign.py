@@ -1,7 +1,7 @@
 """Many mutants, judged, and the report: ``PYTHONPATH=tests python -m adversarial.campaign --count
 110000 --jobs 32``.
 
-``--jobs`` processes judge side by side, with the same result. ``--shard 1/3`` judges every third
+``--jobs`` processes judge in parallel, with the same result. ``--shard 1/3`` judges every third
 mutant from the second on, so that machines share a campaign; ``--merge`` adds their reports up.
 """
 

@@ -26,7 +26,7 @@ _NARROW = (F16, F8E4M3)
 
 @graph_mutation
 def hands_over_whole_numbers(graph: UGraph) -> Iterator[UGraph]:
-    """An intermediate of an integer type, which drops what is behind the point."""
+    """An intermediate of an integer type, which drops the fraction."""
     for number, tensor in enumerate(graph.intermediates):
         for kind in _WHOLE_NUMBERS:
             yield _retyped(graph, number, replace(tensor, dtype=kind))
@@ -43,7 +43,7 @@ def hands_over_few_digits(graph: UGraph) -> Iterator[UGraph]:
 
 @mutation
 def casts_to_whole_numbers(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
-    """A value loses what is behind the point."""
+    """A value loses its fraction."""
     for n, node in enumerate(block.nodes):
         if operator(node.op).kind not in (EFFECT, STATE) and node.dims:
             for kind in _WHOLE_NUMBERS:

@@ -84,7 +84,7 @@ def forgets_to_rescale_a_part(program: Program, block: BlockGraph) -> Iterator[B
             if block.nodes[argument].op == "exp":
                 shifted = block.nodes[block.nodes[argument].args[0]]
                 if shifted.op == "sub" and block.nodes[shifted.args[0]].op == "load":
-                    # exp(0) for all parts, in the dimensions of the factor that is left out.
+                    # exp(0) for all splits, in the dimensions of the factor that is left out.
                     yield _with_unit_factor(block, n, place)
 
 

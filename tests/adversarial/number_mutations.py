@@ -47,7 +47,7 @@ def divides_by_a_tile(program: Program, block: BlockGraph) -> Iterator[BlockGrap
 
 @mutation
 def is_one_off_in_a_size(program: Program, block: BlockGraph) -> Iterator[BlockGraph]:
-    """n - 1 or n + 1 for n, as in a sample variance, or in a number of parts."""
+    """n - 1 or n + 1 for n, as in a sample variance, or in a number of splits."""
     for n, node in of(block, "size"):
         for step in (-1, 1):
             yield changed(block, n, op="const", attr=float(program.sizes[str(node.attr)] + step))

@@ -128,7 +128,7 @@ def reads_a_neighbour_in_one_place(program: Program, block: BlockGraph) -> Itera
 
 @graph_mutation
 def stores_one_place_further(graph: UGraph) -> Iterator[UGraph]:
-    """The next element, the first after the last: rows, columns or parts of another block."""
+    """The next element, the first after the last: rows, columns or splits of another block."""
     for number, n, node, axis, expr in _stored_axes(graph):
         extent = graph.tensors[node.access.tensor].shape[axis]
         access = with_index(node.access, axis, (expr + 1) % extent)

@@ -63,7 +63,7 @@ def with_node(graph: UGraph, number: int, position: int, node: Node) -> UGraph:
 
 
 def inserted(block: BlockGraph, before: int, new: list[Node]) -> BlockGraph:
-    """The block with nodes put in front of one, into its section; their operands are old ones, or
+    """The block with nodes inserted before one, into its section; their operands are old ones, or
     new ones as they are numbered then.
     """
     count = len(new)
@@ -95,23 +95,23 @@ def masked(block: BlockGraph, load: int, predicate: Predicate) -> BlockGraph:
 
 
 def replaced_by(block: BlockGraph, position: int, made: Callable[[int], Node]) -> BlockGraph:
-    """A node behind one, made from its position, for all that read it."""
+    """A node after one, built from its position, for all users."""
     after = position + 1
     users = [u for u, node in enumerate(block.nodes) if position in node.args]
     section = block.sections[block.section_of[position]]
-    nodes = [replace(n, args=tuple(_behind(a, after) for a in n.args)) for n in block.nodes]
+    nodes = [replace(n, args=tuple(_shifted(a, after) for a in n.args)) for n in block.nodes]
     for user in users:
         args = tuple(after if a == position else a for a in nodes[user].args)
         nodes[user] = replace(nodes[user], args=args)
     nodes.insert(after, made(position))
     sections: list[Section] = []
     for other in block.sections:
-        places = [_behind(n, after) for n in other.nodes]
+        places = [_shifted(n, after) for n in other.nodes]
         if other is section:
             places.insert(places.index(position) + 1, after)
         sections.append(replace(other, nodes=tuple(places)))
     return replace(block, nodes=tuple(nodes), sections=tuple(sections), threads=())
 
 
-def _behind(n: int, after: int) -> int:
+def _shifted(n: int, after: int) -> int:
     return n if n < after else n + 1

@@ -155,7 +155,7 @@ store Y[g, h, e] = %0
 
 
 def test_what_is_read_outside_and_masked_away() -> None:
-    """The last block reads behind the end of X and multiplies it by 0."""
+    """The last block reads past the end of X and multiplies it by 0."""
     kernel = """kernel k {
 grid b by 3
 %0 = load X[b, d]

@@ -19,7 +19,7 @@ SPLIT = split_dim(ATTENTION, "s", 4)
 KERNEL = clusters.ATTENTION_KERNEL.format(q=16, e=32, s=64, part=120)
 
 # Name -> edits of the last section of attention. What lacks a rescaling only is right in floats
-# wherever the parts happen to have equal maxima.
+# wherever the splits happen to have equal maxima.
 ATTACKS = {
     "sums of parts are not rescaled": (("mul %10, %17", "mul %10, %1"),),
     "products of parts are not rescaled": (("mul %13, %17", "mul %13, %1"),),

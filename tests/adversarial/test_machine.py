@@ -102,7 +102,7 @@ def test_kernels_run_in_order_and_memory_starts_as_nan() -> None:
     assert verdict(right.program, turned) == DIFFERENT
 
 
-def test_an_integer_tensor_drops_what_is_behind_the_point() -> None:
+def test_an_integer_tensor_drops_fractions() -> None:
     found = run_ugraph(small(NEGATE + COPY, tensor="T[5, 4] : i32"), inputs())["Y"]
     assert np.array_equal(found, np.trunc(-inputs()["X"]))
 

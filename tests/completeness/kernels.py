@@ -25,7 +25,7 @@ class Kernel:
 
 
 def kernels_of(program: Program, graph: Graph) -> tuple[Kernel, ...]:
-    """What is handed over is stored by the first kernel and a leaf of the second."""
+    """A value between kernels is stored by the first and a leaf of the second."""
     handed = [n for n, s in enumerate(graph.steps) if s.op == HAND]
     homes = {n: _home(number, graph.steps[n]) for number, n in enumerate(handed)}
     found: list[Kernel] = []

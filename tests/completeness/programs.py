@@ -47,7 +47,7 @@ class Subject:
     """One program in one configuration of one kernel, or of two.
 
     ``looped`` has the looped dimensions of each kernel; ``split`` a dimension that blocks of the
-    first of two kernels share out in parts, and ``again`` lets the second one read what is split
+    first of two kernels split, and ``again`` lets the second one read what is split
     too; ``most`` is the number of operators.
     """
 

@@ -100,7 +100,7 @@ def test_keeping_one_way_to_make_a_tensor_is_found_out(monkeypatch):
 
 
 def test_an_intermediate_that_is_never_offered_is_found_out(monkeypatch):
-    """No vector is handed over from one kernel to the next."""
+    """No vector is stored between kernels."""
     storables = candidates.storables
 
     def fewer(pool, *rest):

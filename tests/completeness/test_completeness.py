@@ -53,7 +53,7 @@ FEW_ROWS = Subject("two_outputs", ((), ()), 4, "d", again=True)
 
 
 def test_blocks_can_share_out_a_long_row_that_the_last_kernel_reads_again():
-    """Brute force finds it: the first kernel sums parts of a row, the second one adds these up and
+    """Brute force finds it: the first kernel sums splits of a row, the second one adds these up and
     divides the row. Where there are few rows, nothing else fills a GPU.
     """
     (graph,) = brute_force(FEW_ROWS).graphs

@@ -20,7 +20,7 @@ from mirage_py.ugraph.interpret.meaning import FieldMeaning
 from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
-# Of these only d can be split, in 3 parts.
+# Of these only d can be split, into 3 splits.
 SIZES = {"b": 3, "d": 9, "k": 4, "n": 3}
 INPUTS = {"X": "bd", "W": "dn", "Z": "bk", "U": "kn", "C": "b", "G": "d"}
 UNARY = ("exp", "square", "sqrt", "neg", "relu", "silu")

@@ -34,15 +34,15 @@ def closed(program: Program, *looped: str) -> Closed:
 
 
 def split_closed(program: Program, split: str, *looped: str) -> Closed:
-    """Of a first kernel whose blocks share out the parts of a dimension."""
+    """Of a first kernel whose blocks have the splits of a dimension."""
     variant = next(v for v in variants(program) if v.split == split)
     return _closed(variant.program, Configuration(looped, variant.splits), variant.splits)
 
 
-def _closed(program: Program, configuration: Configuration, parts: tuple[str, ...]) -> Closed:
-    form = abstract(program, parts)
+def _closed(program: Program, configuration: Configuration, splits: tuple[str, ...]) -> Closed:
+    form = abstract(program, splits)
     table = saturate(form.roots, form.leaf_axes, axes=form.axes)
-    space = representative_space(program, 0, parts)
+    space = representative_space(program, 0, splits)
     values, targets = draw(program, space, FIELDS[0], 0)
     buildable = tuple(frozenset(n.dims) for n in program.nodes)
     ground = Ground(table, form.leaves, buildable, 3, 1000, skip_divisions=False)

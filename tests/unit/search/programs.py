@@ -208,7 +208,7 @@ MORE: dict[str, Callable[..., Program]] = {
     "two_contractions": two_contractions,
     "whole_sum": whole_sum,
 }
-# No tile of 2 divides a reduced one; the 9 can be split in 3 parts.
+# No tile of 2 divides a reduced one; the 9 can have 3 splits.
 SMALL_SIZES: dict[str, tuple[int, ...]] = {
     "rmsnorm_matmul": (3, 9, 5),
     "gated_mlp": (3, 9, 5),

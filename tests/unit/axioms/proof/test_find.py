@@ -91,15 +91,15 @@ def test_what_is_false_or_not_known_is_not(left: Term, right: Term):
     assert proof_of((left, right)) is None
 
 
-def test_a_layer_norm_behind_its_product_is_proved():
+def test_a_layer_norm_after_its_matmul_is_proved():
     whole = Goal((), ("b", "k", "n"), {"X": ("b", "k"), "W": ("k", "n")})
     row, weights = Term("sum", "k", (X,)), Term("sum", "k", (W,))
     mean = row / size("k")
     variance = Term("sum", "k", (squared(X - mean),)) / size("k")
     normed = Term("sum", "k", (((X - mean) / apply("sqrt", variance)) * W,))
     one_pass = (Term("sum", "k", (squared(X),)) - row * mean) / size("k")
-    behind = (Term("sum", "k", (X * W,)) - mean * weights) / apply("sqrt", one_pass)
-    asked = replace(whole, claims=(Claim("Y", normed, behind),))
+    after = (Term("sum", "k", (X * W,)) - mean * weights) / apply("sqrt", one_pass)
+    asked = replace(whole, claims=(Claim("Y", normed, after),))
     found = find_proof(asked)
     assert found is not None
     assert goal_fault(asked, found) == ""

@@ -73,7 +73,7 @@ class Form:
 
 
 @pytest.mark.parametrize("split", ["", "d"])
-def test_layer_norm_is_applied_behind_the_matmul(split: str):
+def test_layer_norm_is_applied_after_the_matmul(split: str):
     f = Form("layernorm_linear_gelu", split)
     mean = f.sum("d", f.X) / f.size("d")
     variance = f.sum("d", apply("square", f.X - mean)) / f.size("d")
@@ -84,7 +84,7 @@ def test_layer_norm_is_applied_behind_the_matmul(split: str):
 
 
 @pytest.mark.parametrize("split", ["", "d"])
-def test_residual_norm_is_applied_behind_both_matmuls(split: str):
+def test_residual_norm_is_applied_after_both_matmuls(split: str):
     f = Form("residual_norm_mlp", split)
     h = f.X + f.R
     norm = apply("sqrt", f.sum("d", apply("square", h)) / f.size("d") + const("1e-06"))
@@ -94,7 +94,7 @@ def test_residual_norm_is_applied_behind_both_matmuls(split: str):
 
 
 @pytest.mark.parametrize("split", ["", "h", "e", "s"])
-def test_the_softmax_of_each_head_is_divided_behind_its_part_of_the_projection(split: str):
+def test_the_softmax_of_each_head_is_divided_after_its_part_of_the_projection(split: str):
     f = Form("qknorm_attention_out", split)
     norms = [
         apply("sqrt", f.sum("d", apply("square", x)) / f.size("d") + const("1e-06"))

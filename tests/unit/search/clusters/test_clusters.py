@@ -177,7 +177,7 @@ def test_what_does_not_come_together():
     text = several_kernels.ATTENTION_KERNELS.replace("sum[s_part] %9", "sum[s_part, q] %9")
     over_rows = text.replace("grid q by 8, h by 1", "grid h by 1")
     assert in_a_cluster(several_kernels.over(split.program, over_rows)) is None
-    # It reads parts in another order than they are stored in.
+    # It reads splits in another order than they are stored in.
     turned = several_kernels.ATTENTION_KERNELS.replace(
         "%5 = load L[s_part, h, q]", "%5 = load L[3 - s_part, h, q]"
     )

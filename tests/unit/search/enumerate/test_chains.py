@@ -92,9 +92,9 @@ def test_what_only_products_read_is_stored_in_half():
 
 def test_an_output_that_the_first_kernel_stores_is_read_and_not_stored_again():
     families = of_kind(found(two_outputs()), TWO_KERNELS)
-    handed = [f for f in families if writes(f.ugraph.kernels[0]) == {"H"}]
-    assert handed
-    for family in handed:
+    stored = [f for f in families if writes(f.ugraph.kernels[0]) == {"H"}]
+    assert stored
+    for family in stored:
         last = family.ugraph.kernels[1]
         assert family.ugraph.intermediates == ()
         assert reads(last) == {"H", "B"}
@@ -160,7 +160,7 @@ def test_a_split_reduction_is_begun_by_the_first_kernel_and_ended_by_the_second(
         assert len(ended) == len(family.ugraph.intermediates)
 
 
-def test_attention_hands_over_sums_and_products_of_parts():
+def test_attention_stores_partial_sums_and_matmuls():
     families = of_kind(found(programs.attention()), SPLIT)
     over_keys = [f for f in families if f.ugraph.program.sizes.get("s_part")]
     shapes = [sorted(len(t.shape) for t in f.ugraph.intermediates) for f in over_keys]
@@ -174,7 +174,7 @@ def test_one_kernel_is_all_that_is_asked_for():
 
 
 @pytest.mark.parametrize("make", [chain, programs.attention])
-def test_candidates_and_their_makers(make):
+def test_candidates_and_their_producers(make):
     setting = Setting(make(), 0, FACTORED)
     draw = Draw(task_of(setting, "factored", None), 0, skip_divisions=False)
     candidates = Candidates(draw)
@@ -242,7 +242,7 @@ def test_the_wanted_intermediate_is_read_where_much_else_could_be():
     assert "gated product, then projection" in found_forms
 
 
-def test_a_maker_with_loops_that_the_value_does_not_need_is_left_out():
+def test_a_producer_with_loops_that_the_value_does_not_need_is_left_out():
     setting = Setting(chain(), 0, FACTORED)
     candidates = Candidates(Draw(task_of(setting, "factored", None), 0, skip_divisions=False))
     hidden = next(c for c in candidates.readable() if c.dims == ("b", "k"))

@@ -10,10 +10,10 @@ from mirage_py.search.enumerate.intermediates import storables
 from mirage_py.search.space.counters import Counter
 
 
-def kept(found, parts=()):
+def kept(found, splits=()):
     """Formulas of what may be stored, and of what only a library may read."""
     counter = Counter()
-    items = list(storables(found.pool, found.targets, parts, counter))
+    items = list(storables(found.pool, found.targets, splits, counter))
     basic = {formula(found.pool, i.number) for i in items if i.basic}
     others = {formula(found.pool, i.number) for i in items if not i.basic}
     return basic, others, counter.freeze()

@@ -70,7 +70,7 @@ def test_it_goes_on_after_the_last_complete_line(setting, whole, tmp_path, seed:
     assert resumed(setting, path) == whole[1]
 
 
-def test_lines_behind_a_broken_one_do_not_count(setting, whole, tmp_path):
+def test_lines_after_a_broken_one_do_not_count(setting, whole, tmp_path):
     first, second, *rest = whole[0].splitlines(keepends=True)
     path = tmp_path / "j"
     path.write_bytes(b"".join([first, second[:-9], b"\n", *rest]))

@@ -64,7 +64,7 @@ def test_products_that_a_library_makes(left, right, over, out):
     [
         ("bd", "nd", "d", "bn"),  # a transposed weight
         ("db", "dn", "d", "bn"),  # a transposed left operand
-        ("bhd", "hdn", "d", "bhn"),  # the batch is not in front
+        ("bhd", "hdn", "d", "bhn"),  # the batch is not the first axis
         ("hd", "hdn", "d", "hn"),  # a batch without rows
         ("htbd", "hdn", "d", "htbn"),  # a batch with rows of rows
         ("bd", "d", "d", "b"),  # a vector

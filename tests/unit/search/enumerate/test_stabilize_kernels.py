@@ -52,7 +52,7 @@ def test_a_part_that_is_masked_wholly_counts_nothing() -> None:
     safe = stabilize(attention(WHOLE, CAUSAL))
     program = safe.program
     inputs = {t.name: np.ones(t.shape) for t in program.inputs}
-    # Row 0 sees one key. All others, whole parts of them, would be e^800 times as heavy.
+    # Row 0 sees one key. All others, complete splits of them, would be e^800 times as heavy.
     inputs["Q"][:] = 200.0
     inputs["K"][:, 0] = -1.0
     inputs["V"][:, 0] = 3.0
@@ -269,7 +269,7 @@ kernel third {
 """,
         )
     )
-    # The second kernel sums over the parts, so it takes the maximum of the first one's maxima; the
+    # The second kernel sums over the splits, so it takes the maximum of the first one's maxima; the
     # third brings the sum of the first to that.
     assert loads(safe, 1).count("shift0") == 1
     assert "accum_max" not in ops(safe, 1)

@@ -50,7 +50,7 @@ def test_not_where_something_follows_the_sum(finish):
     result = found(product(finish))
     assert of_kind(result, SPLIT)
     for family in of_kind(result, ATOMIC):
-        # What is linear may be moved in front of the sum; then nothing follows it.
+        # A linear operator may be moved before the sum; then nothing follows it.
         assert field_test(product(finish), family.ugraph, trials=1, seed=0).equal
         ops = [n.op for n in family.ugraph.kernels[0].nodes]
         assert not {"relu", "maximum", "square", "add"} & {*ops}

@@ -20,7 +20,7 @@ def the(flow, *ops):
 
 @pytest.fixture
 def split():
-    """Two kernels: sums and products of parts, then their sums and the division."""
+    """Two kernels: partial sums and matmuls of splits, then their sums and the division."""
     return flows("rmsnorm_matmul", SPLIT)[0]
 
 

@@ -55,8 +55,8 @@ def test_no_plan_is_below_the_bounds(name: str, target: Target) -> None:
     floor_us = lower_bound_us(several_kernels.program(name), target, len(graph.kernels))
     assert found[0].estimate.time_us >= floor_us
     for instance in found:
-        parts = {d: n for d, n in instance.plan.ugraph.program.sizes.items() if "_part" in d}
-        form = form_of(graph, target, {d.removesuffix("_part"): n for d, n in parts.items()})
+        splits = {d: n for d, n in instance.plan.ugraph.program.sizes.items() if "_part" in d}
+        form = form_of(graph, target, {d.removesuffix("_part"): n for d, n in splits.items()})
         assert instance.estimate.time_us >= form.lower_bound_us(target)
 
 

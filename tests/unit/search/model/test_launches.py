@@ -31,13 +31,13 @@ def starts(name: str, on: str, backend: BackEnd = "triton") -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["split_attention", "split_rms_norm_matmul"])
-def test_a_kernel_behind_another_starts_early(name: str) -> None:
+def test_a_kernel_after_another_is_a_dependent_launch(name: str) -> None:
     assert starts(name, "h200") == ["", EARLY]
     assert starts(name, "b200") == ["", EARLY]
 
 
 def test_in_cuda_the_first_one_does_too() -> None:
-    """Behind whatever lies in front of the plan: it reads nothing before it has waited."""
+    """Dependent on the kernel before the plan: it reads nothing before it has waited."""
     assert starts("split_attention", "h200", "cuda") == [EARLY, EARLY]
     assert starts("split_attention", "a100", "cuda") == ["", ""]
 
@@ -46,7 +46,7 @@ def test_not_where_the_hardware_cannot() -> None:
     assert starts("split_attention", "a100") == ["", ""]
 
 
-def test_not_behind_a_library_or_a_cleared_tensor() -> None:
+def test_no_dependent_launch_after_a_library_call_or_a_cleared_tensor() -> None:
     for name in ("library_prologue", "library_epilogue", "split_matmul_added"):
         assert EARLY not in starts(name, "h200")
 

@@ -112,5 +112,5 @@ def test_neighbours_keep_the_back_end_and_the_cluster():
     assert all(is_clustered(p.ugraph) for p in near)
     assert {p.options[0].num_warps for p in near} == {4, 8}
     assert not any(p.options[0].flag(ORDER) for p in near)
-    parts = {p.ugraph.program.sizes["s_part"] for p in near}
-    assert parts == {8, 16}
+    splits = {p.ugraph.program.sizes["s_part"] for p in near}
+    assert splits == {8, 16}

@@ -60,19 +60,19 @@ def test_every_kind_has_one_seat_where_there_are_few() -> None:
 
 
 def test_seats_left_over_go_to_what_is_near() -> None:
-    # The first kind has few plans: what is far behind does not take all the seats they leave.
+    # The first kind has few plans: much slower plans do not fill all of the quota that they leave.
     assert counts(ranking(one=(5, 10.0), far=(200, 17.0)), 80) == {"one": 5, "far": 16}
     assert counts(ranking(one=(5, 10.0), near=(200, 15.0)), 80) == {"one": 5, "near": 75}
 
 
 def test_parts_take_turns() -> None:
     ranked = [instance("one", n, 10.0 + n / 1000) for n in range(100)]
-    for parts, first_us in ((2, 20.0), (4, 20.2), (8, 21.0), (16, 22.0)):
+    for splits, first_us in ((2, 20.0), (4, 20.2), (8, 21.0), (16, 22.0)):
         ranked += [
-            instance("split", n, first_us + n / 1000, f"split d x{parts}") for n in range(50)
+            instance("split", n, first_us + n / 1000, f"split d x{splits}") for n in range(50)
         ]
     chosen = Counter(i.name for i in diverse(ranked, 64) if i.kind == "split")
-    assert chosen == {f"split d x{parts}": n for parts, n in ((2, 4), (4, 3), (8, 3), (16, 3))}
+    assert chosen == {f"split d x{splits}": n for splits, n in ((2, 4), (4, 3), (8, 3), (16, 3))}
 
 
 def test_near_copies_are_left_out() -> None:
@@ -110,7 +110,7 @@ def test_of_several_kernels_the_longest_is_varied() -> None:
 
 def test_grids_take_turns_while_they_are_near() -> None:
     ranked = [instance("one", n, 10.0 + n / 1000) for n in range(60)]
-    # Ten plans for each of four grids; those of the last one are far behind.
+    # Ten plans for each of four grids; those of the last one are much slower.
     ranked += [
         replace(
             instance("split", 10 * grid + n, 20 + grid * (1 if grid < 3 else 2) + n / 1000),

@@ -31,13 +31,13 @@ ALONE = SearchLimits(rings=("factored",), max_kernels=1)
 
 
 def projections(
-    widths: tuple[int, ...], b: int = 64, d: int = 256, *, norm: str = "behind"
+    widths: tuple[int, ...], b: int = 64, d: int = 256, *, norm: str = "after"
 ) -> Program:
-    """Products of the same rows, scaled by their norms in front, behind or not at all."""
+    """Matmuls of the same rows, scaled by their norms before, after or not at all."""
     p = programs.Spec("projections", b=b, d=d)
     x = p.load("X", "bd")
-    rows = rms_norm(p.b, x, "d", 1e-6) if norm == "front" else x
-    root = p.b.apply("sqrt", p.b.sum(p.b.apply("square", x), ["d"])) if norm == "behind" else None
+    rows = rms_norm(p.b, x, "d", 1e-6) if norm == "before" else x
+    root = p.b.apply("sqrt", p.b.sum(p.b.apply("square", x), ["d"])) if norm == "after" else None
     for number, width in enumerate(widths):
         column = p.b.dim("nkvw"[number], width)
         product = p.contract(rows, p.load(f"W{number}", "d" + column), "d")
@@ -89,7 +89,7 @@ def test_other_programs_have_no_such_columns() -> None:
         assert list(horizontal_fusions(programs.PROGRAMS[name]())) == []
 
 
-@pytest.mark.parametrize("norm", ["behind", "front"])
+@pytest.mark.parametrize("norm", ["after", "before"])
 def test_every_structure_is_found_and_computes_the_program(norm: str) -> None:
     program, ugraphs = found(norm)
     tests = FamilyTests(program, trials=1, seed=0)
@@ -106,7 +106,7 @@ def test_every_structure_is_found_and_computes_the_program(norm: str) -> None:
 
 
 def test_a_block_has_one_tile_of_each_product_and_reads_its_rows_once() -> None:
-    _, ugraphs = found("behind")
+    _, ugraphs = found("after")
     joint = [u for u in ugraphs if "m" in u.program.sizes and len(u.kernels) == 2]
     for u in joint:
         block = u.kernels[1]

@@ -106,14 +106,14 @@ def test_nothing_to_choose_where_nothing_is_split() -> None:
     assert split_choices(programs.rmsnorm_matmul()) == ({},)
 
 
-@pytest.mark.parametrize("parts", [2, 4, 16])
-def test_a_family_at_another_number_of_parts(parts: int) -> None:
+@pytest.mark.parametrize("splits", [2, 4, 16])
+def test_a_family_at_another_number_of_splits(splits: int) -> None:
     graph = several_kernels.ugraph("split_rms_norm_matmul")
-    other = at_splits(graph, {"d": parts})
+    other = at_splits(graph, {"d": splits})
     validate_ugraph(other)
-    assert splits_of(other.program, "d") == parts
-    assert other.tensors["P0"].shape == (parts, 20, 200)
-    assert (other is graph) == (parts == several_kernels.PARTS)
+    assert splits_of(other.program, "d") == splits
+    assert other.tensors["P0"].shape == (splits, 20, 200)
+    assert (other is graph) == (splits == several_kernels.PARTS)
     with pytest.raises(InputError, match="no 7 equal parts"):
         at_splits(graph, {"d": 7})
 

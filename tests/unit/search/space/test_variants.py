@@ -13,7 +13,7 @@ from mirage_py.verify.field_test.programs import compare_programs
 
 
 @pytest.mark.parametrize(
-    ("size", "parts"),
+    ("size", "splits"),
     [
         (4096, 8),
         (64, 8),
@@ -26,8 +26,8 @@ from mirage_py.verify.field_test.programs import compare_programs
         (77 * 13, 7),
     ],
 )
-def test_the_nominal_parts_divide_the_size(size, parts):
-    assert nominal_splits(size) == parts
+def test_the_nominal_splits_divide_the_size(size, splits):
+    assert nominal_splits(size) == splits
 
 
 def test_a_prime_or_short_dimension_is_not_split():

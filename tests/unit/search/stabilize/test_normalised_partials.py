@@ -71,7 +71,7 @@ O[r, e] = sum[s](softmax[s](z[r, s]) * V[s, e])
 
 @pytest.fixture(scope="module")
 def of_one_token() -> tuple[Program, list[UGraph]]:
-    """The program, and all that is found for it with parts, stabilised."""
+    """The program, and all its split families, stabilised."""
     program = parse(ONE_TOKEN)
     stable = [stabilized(f.ugraph) for f in search(program).families]
     whole = [s.ugraph for s in stable if not s.faults and len(s.ugraph.kernels) == 2]
@@ -177,7 +177,7 @@ def test_sums_with_other_weights_than_the_total_are_left_alone():
 
 
 def test_rounding_of_a_large_shift_cancels():
-    """Equal logits of 8e6 in parts with unequal numbers of keys: all values weigh the same."""
+    """Equal logits of 8e6 in splits with unequal numbers of keys: all values weigh the same."""
     arrays = draw()
     arrays["Q"] = np.zeros_like(arrays["Q"])
     arrays["Q"][..., 0] = 8192.0

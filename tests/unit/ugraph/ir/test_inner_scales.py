@@ -26,7 +26,7 @@ def products(program: Program) -> list[list[str]]:
         ("Y[b, n] = r[b] * sum[d](X[b, d] * W[d, n])", ["load", "mul"]),
     ],
 )
-def test_a_norm_behind_a_product_moves_in_front_of_it(body: str, operands: list[str]) -> None:
+def test_a_norm_after_a_matmul_moves_before_it(body: str, operands: list[str]) -> None:
     program = parse(HEAD + NORM + body)
     found = with_inner_scales(program)
     assert products(found) == [operands]

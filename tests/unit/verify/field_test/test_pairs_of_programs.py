@@ -23,7 +23,7 @@ DIFFERENT = {
         COUNT + "Y[b] = sum[d](where(n[b] > 0, t[b, d] / n[b], 0) * W[d])",
         COUNT + "Y[b] = sum[d]((n[b] > 0) / n[b] * t[b, d] * W[d])",
     ),
-    "a guard behind the division": (
+    "a guard after the division": (
         COUNT + "Y[b, d] = where(n[b] > 0, t[b, d] / n[b], 0) * W[d]",
         COUNT + "Y[b, d] = where(n[b] > 0, t[b, d], 0) / n[b] * W[d]",
     ),

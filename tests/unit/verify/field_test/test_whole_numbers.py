@@ -73,10 +73,10 @@ kernel last {
 
 
 @pytest.mark.parametrize("kind", ["f16", "f32"])
-def test_floats_are_handed_over(kind: str) -> None:
+def test_floats_may_go_between_kernels(kind: str) -> None:
     assert ugraph_loss(parse_ugraph(GRAPH.replace("KIND", kind))) == ""
 
 
 @pytest.mark.parametrize("kind", ["i32", "i8", "bool"])
-def test_fractions_are_not_handed_over_as_integers(kind: str) -> None:
+def test_fractions_do_not_go_between_kernels_as_integers(kind: str) -> None:
     assert f"type {kind}" in ugraph_loss(parse_ugraph(GRAPH.replace("KIND", kind)))

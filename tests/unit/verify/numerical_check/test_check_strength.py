@@ -46,7 +46,7 @@ def checked(program, kernel=lambda name, y: y):
     return joined(parts)
 
 
-def test_all_elements_are_compared_behind_a_mask_of_the_lowest_number():
+def test_all_elements_are_compared_after_a_mask_of_the_lowest_number():
     found = checked(masked_softmax())
     assert found.passed
     for one in found.sets:

@@ -234,7 +234,7 @@ def test_a_layout_without_overlap_takes_any_values(strides):
 
 
 def test_large_inputs_may_be_multiplied_before_they_are_divided():
-    """A norm behind the product instead of in front of it: bfloat16 itself reaches 1e38."""
+    """A norm after the matmul instead of before it: bfloat16 itself reaches 1e38."""
     plan = rms_plan(dtype=BF16)
     program = plan.ugraph.program
     (inputs,) = drawn_sets(program, 0, ["large"])

@@ -116,7 +116,7 @@ kernel last {
   store Y[m, n] = %2  # m -> grid 0, n -> grid 1
 }
 """
-# A library multiplies what a kernel hands over.
+# A library multiplies what a kernel stores.
 HANDED_OVER = """
 ugraph handed_over
 dim m = 8
