@@ -63,6 +63,8 @@ class Rounded:
     value: FloatArray
     error: FloatArray | None = None
     is_input: bool = False
+    # The largest magnitude that a kernel may divide it by before it is rounded for a product.
+    divisor: float = 1.0
 
 
 def rounded_input(values: FloatArray, dtype: DType) -> Rounded:
@@ -111,7 +113,7 @@ class RoundingMeaning:
         for place, own in enumerate(errors):
             if own is not None:
                 error = joined(error, carried_error(op, values, errors, place, value))
-        return Rounded(value, error)
+        return Rounded(value, error, divisor=_divisor(args, value) if op == "mul" else 1.0)
 
     def power(self, x: Rounded, exponent: float) -> Rounded:
         return self.apply("pow", None, (x, self.const(exponent)))
@@ -172,18 +174,20 @@ class RoundingMeaning:
     def reshape(self, x: Rounded, shape: Sequence[int]) -> Rounded:
         wanted = tuple(shape)
         return Rounded(
-            x.value.reshape(wanted), None if x.error is None else x.error.reshape(wanted)
+            x.value.reshape(wanted),
+            None if x.error is None else x.error.reshape(wanted),
+            divisor=x.divisor,
         )
 
     def transpose(self, x: Rounded, perm: Sequence[int]) -> Rounded:
         order = tuple(perm)
         error = None if x.error is None else x.error.transpose(order)
-        return Rounded(x.value.transpose(order), error, x.is_input)
+        return Rounded(x.value.transpose(order), error, x.is_input, x.divisor)
 
     def stretch(self, x: Rounded, shape: Sequence[int]) -> Rounded:
         wanted = tuple(shape)
         error = None if x.error is None else np.broadcast_to(x.error, wanted)
-        return Rounded(np.broadcast_to(x.value, wanted), error, x.is_input)
+        return Rounded(np.broadcast_to(x.value, wanted), error, x.is_input, x.divisor)
 
     def load(self, x: Rounded, index: Index) -> Rounded:
         error = None if x.error is None else np.asarray(x.error[index])
@@ -198,7 +202,7 @@ class RoundingMeaning:
             return a.error
         size = np.abs(a.value)
         # The smallest lose more, but no more than themselves.
-        least = np.minimum(self._operand_step / 2, size)
+        least = np.minimum(a.divisor * self._operand_step / 2, size)
         return joined(a.error, np.maximum(self._operand_roundoff * size, least))
 
 
@@ -230,6 +234,14 @@ def _is_whole(op: str, value: FloatArray) -> bool:
 def _fits_halves(value: FloatArray) -> bool:
     """Whether operands of these values are the same in any type."""
     return _is_whole("add", value) and bool((np.abs(value) <= _LARGEST_WHOLE_OF_HALVES).all())
+
+
+def _divisor(factors: Sequence[Rounded], product: FloatArray) -> float:
+    """What a kernel may divide a product by so that it stays in range: the largest magnitude of a
+    vector that is a factor. Numbers that become subnormal lose so much more.
+    """
+    vectors = [x.value for x in factors if x.error is None and 1 < x.value.size < product.size]
+    return max([1.0, *(float(np.abs(v).max()) for v in vectors)])
 
 
 def _absorbed(value: FloatArray, terms: Sequence[FloatArray]) -> NDArray[np.bool_]:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
-from mirage_py.ugraph.ir.dtypes import BF16, F32
+from mirage_py.ugraph.ir.dtypes import BF16, F16, F32
+from mirage_py.verify.evaluate.element_types import underflow_step
 from mirage_py.verify.numerical_check.carried_error import carried_error
 from mirage_py.verify.numerical_check.float_case import SPREAD
 from mirage_py.verify.numerical_check.rounding_error import Rounded, RoundingMeaning
@@ -150,3 +151,18 @@ def test_reciprocals_of_large_numbers_are_flushed():
         quotient = meaning.apply("div", None, (Rounded(np.ones(1)), Rounded(np.zeros(1))))
     assert np.isinf(quotient.value[0])
     assert quotient.error[0] == 0
+
+
+@pytest.mark.parametrize(("largest", "times"), [(-8.0, 8.0), (0.25, 1.0)])
+def test_a_product_with_a_gain_may_be_divided_by_its_largest_magnitude(largest, times):
+    """So it stays in range, and what is subnormal then loses as many times its last place."""
+    meaning = RoundingMeaning(F16.unit_roundoff, underflow_step(F16))
+    tiny, gain, ones = np.full((2, 64), 2.0**-18), np.ones((1, 64)), np.ones((1, 64))
+    gain *= largest
+
+    def error(x, g):
+        product = meaning.apply("mul", None, [Rounded(x), Rounded(g)])
+        return meaning.contract(product, Rounded(ones), (1,)).error
+
+    # The same products without a gain that is divided.
+    np.testing.assert_allclose(error(tiny, gain), times * error(tiny * gain, ones), rtol=1e-3)
