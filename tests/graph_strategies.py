@@ -11,7 +11,7 @@ from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import BF16, F16, F32
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
-from mirage_py.ugraph.ir.node import Access, Node
+from mirage_py.ugraph.ir.node import REDUCING, Access, Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.threads import with_threads
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
@@ -145,7 +145,7 @@ def one_kernel_graphs(draw) -> UGraph:
     for result in program.outputs:
         dims = program.order(frozenset(d for e in result.index for d in e.dims()))
         nodes.append(Node("store", (result.node,), Access(result.tensor.name, result.index), dims))
-    reduced = {d for n in program.nodes if n.op in ("sum", "max", "matmul") for d in n.reduced}
+    reduced = {d for n in program.nodes if n.op in REDUCING for d in n.reduced}
     stored = [n.dims for n in nodes if n.op == "store"]
     free = [d for d in program.dim_names if d not in reduced and all(d in s for s in stored)]
     chosen = draw(st.lists(st.sampled_from(free), unique=True)) if free else []

@@ -16,7 +16,6 @@ from mirage_py.axioms.certificate.shifts import without_shifts
 from mirage_py.axioms.certificate.steps import Json, Replay
 from mirage_py.axioms.certificate.terms import RefusedError, demand
 
-MOST_IN_CLUSTER = 16
 # What data of another form ends in.
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError)
 _ILL_FORMED = (*_UNREADABLE, SyntaxError, TypeError, ValueError)

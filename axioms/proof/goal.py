@@ -19,13 +19,12 @@ from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import DType
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
-from mirage_py.ugraph.ir.node import Access, Node
+from mirage_py.ugraph.ir.node import REDUCING, Access, Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 
 _OUTER = "_part"
-REDUCING = ("sum", "max", "matmul")
 
 
 @dataclass(frozen=True, slots=True)

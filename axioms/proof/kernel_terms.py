@@ -14,7 +14,6 @@ from fractions import Fraction
 from itertools import product
 
 from mirage_py.axioms.proof.goal import (
-    REDUCING,
     Axes,
     Claim,
     Goal,
@@ -42,7 +41,7 @@ from mirage_py.ugraph.checks.validate import validate_program, validate_ugraph
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.lossy_casts import observed_casts
-from mirage_py.ugraph.ir.node import Access, Node
+from mirage_py.ugraph.ir.node import REDUCING, Access, Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
 from mirage_py.ugraph.operators import ELEMENTWISE, operator

@@ -7,7 +7,7 @@ loops with different tiles compute different things, but would be one term.
 
 from __future__ import annotations
 
-from mirage_py.axioms.proof.goal import REDUCING
+from mirage_py.ugraph.ir.node import REDUCING
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Section, UGraph
 
 _ACCUMULATES = {"accum_max": "max", "accum_sum": "sum", "accum_rescaled": "sum"}

@@ -11,12 +11,13 @@ names a program has, and ordinary ones are kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
 from mirage_py.codegen.text.reserved_words import PYTHON
 from mirage_py.ugraph.checks.run_time_sizes import SIZES
+from mirage_py.ugraph.ir.dtypes import DType
 from mirage_py.ugraph.ir.node import Access, Node
 from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
 from mirage_py.ugraph.ir.program import Output, Program, Tensor
@@ -34,8 +35,21 @@ _ENDINGS = {
     "tensor": ("desc", "map", "maps", "ptr", "stride", "tile", "tiles"),
     "kernel": (),
 }
-_STEMS = ("peak", "acc", "dot", *(row.name for row in all_operators()))
-_NUMBERED = re.compile(rf"(?:{'|'.join(map(re.escape, _STEMS))})\d+(?:_.*)?")
+# What values of an operator are called; others have the operator's name.
+_STEMS = {"accum_max": "peak", "accum_sum": "acc", "accum_rescaled": "acc", "matmul": "dot"}
+_WORDS = (*dict.fromkeys(_STEMS.values()), *(row.name for row in all_operators()))
+_NUMBERED = re.compile(rf"(?:{'|'.join(map(re.escape, _WORDS))})\d+(?:_.*)?")
+
+
+def value_stem(number: int, node: Node, dtype: DType, names: Sequence[str]) -> str:
+    """What the value of a node is called, where nothing else is; ``names`` are those of earlier
+    values.
+    """
+    if node.op == "load":
+        return f"{node.access.tensor.lower()}_tile"
+    if node.op == "cast":
+        return f"{names[node.args[0]]}_{dtype}"
+    return f"{_STEMS.get(node.op, node.op)}{number}"
 
 
 @dataclass(frozen=True, slots=True)

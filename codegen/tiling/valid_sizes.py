@@ -13,10 +13,9 @@ from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.ugraph.checks.run_time_sizes import run_time_dims, ugraph_at_sizes
 from mirage_py.ugraph.ir.node import ACCESSES
 from mirage_py.ugraph.ir.plan import Plan
-from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
-_MAX_INT32 = 2**31 - 1
+MAX_INT32 = 2**31 - 1
 
 
 def largest_sizes(plan: Plan, limit: int) -> dict[str, int]:
@@ -27,9 +26,9 @@ def largest_sizes(plan: Plan, limit: int) -> dict[str, int]:
         if isinstance(block, BlockGraph):
             _bound_by_tiles(Tiling(plan.ugraph.program, block, dims), sizes)
     planned = {d: plan.ugraph.program.sizes[d] for d in dims}
-    if _reach(plan, planned) > _MAX_INT32:
+    if _reach(plan, planned) > MAX_INT32:
         return sizes  # positions have 64 bits
-    while _reach(plan, sizes) > _MAX_INT32:
+    while _reach(plan, sizes) > MAX_INT32:
         widest = max(dims, key=lambda d: sizes[d] / planned[d])
         sizes[widest] = max(planned[widest], sizes[widest] // 2)
     return sizes
@@ -50,9 +49,4 @@ def _reach(plan: Plan, sizes: Mapping[str, int]) -> int:
     ugraph = ugraph_at_sizes(plan.ugraph, sizes)
     blocks = [k for k in ugraph.kernels if isinstance(k, BlockGraph)]
     touched = {n.access.tensor for b in blocks for n in b.nodes if n.op in ACCESSES}
-    return max((_span(t) for t in ugraph.tensors.values() if t.name in touched), default=0)
-
-
-def _span(tensor: Tensor) -> int:
-    pairs = zip(tensor.shape, tensor.element_strides, strict=True)
-    return sum((extent - 1) * stride for extent, stride in pairs)
+    return max((t.last_offset for t in ugraph.tensors.values() if t.name in touched), default=0)

@@ -8,6 +8,7 @@ from math import prod
 
 from mirage_py.codegen.lowering.base_two_shifts import BaseTwoShifts
 from mirage_py.codegen.lowering.precision import TypedBlock
+from mirage_py.codegen.text.names import value_stem
 from mirage_py.codegen.text.operator_text import atom
 from mirage_py.codegen.text.writer import CodeWriter
 from mirage_py.codegen.tiling.block_order import ORDER, block_numbers
@@ -17,6 +18,7 @@ from mirage_py.codegen.tiling.descriptors import described_tiles, live_axes
 from mirage_py.codegen.tiling.product_order import text_order
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.codegen.tiling.unmasked_tiles import unmasked_range
+from mirage_py.codegen.tiling.valid_sizes import MAX_INT32
 from mirage_py.codegen.triton.accumulators import AccumulatorEmitter
 from mirage_py.codegen.triton.contraction import ContractionEmitter, reduced
 from mirage_py.codegen.triton.expressions import elementwise, product
@@ -31,14 +33,11 @@ from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.checks.run_time_sizes import FIXED, RunTimeSizes
 from mirage_py.ugraph.ir.dtypes import BOOL, DType
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
-from mirage_py.ugraph.ir.node import ACCESSES, STORES, Node
+from mirage_py.ugraph.ir.node import ACCESSES, REDUCING, STORES, Node
 from mirage_py.ugraph.ir.plan import LaunchOptions
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.ugraph import Section
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
-
-_MAX_INT32 = 2**31 - 1
-_STEMS = {"accum_max": "peak", "accum_sum": "acc", "accum_rescaled": "acc", "matmul": "dot"}
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class KernelEmitter:
         used = {n.access.tensor for n in self.block.nodes if n.op in ACCESSES}
         self.pointers = tuple(t for t in tensors if t in used)
         # Positions of 64 bits, where 32 do not reach the last element of every tensor.
-        self.is_wide = any(_reach(tensors[t]) > _MAX_INT32 for t in self.pointers)
+        self.is_wide = any(tensors[t].last_offset > MAX_INT32 for t in self.pointers)
         # The first position of a tile along each dimension, as text.
         self.starts: dict[str, str] = {}
         # Tensors that are read through descriptors, which know their strides, and whose
@@ -180,12 +179,7 @@ class KernelEmitter:
         taken = {*self.tiles.dim_var.values(), *(scalar.name for scalar in self.scalars)}
         names: list[str] = []
         for number, node in enumerate(self.block.nodes):
-            if node.op == "load":
-                stem = f"{node.access.tensor.lower()}_tile"
-            elif node.op == "cast":
-                stem = f"{names[node.args[0]]}_{self.dtypes[number]}"
-            else:
-                stem = f"{_STEMS.get(node.op, node.op)}{number}"
+            stem = value_stem(number, node, self.dtypes[number], names)
             if stem in taken:
                 stem = f"{stem}_{number}"
             taken.add(stem)
@@ -459,21 +453,13 @@ class KernelEmitter:
         return elementwise(node.op, operands)
 
 
-def _reach(tensor: Tensor) -> int:
-    """How far its last element lies from its first; in a view of a large tensor that is farther
-    than it has elements.
-    """
-    pairs = zip(tensor.shape, tensor.element_strides, strict=True)
-    return sum((extent - 1) * stride for extent, stride in pairs)
-
-
 def _mentioned_dims(node: Node) -> tuple[str, ...]:
     """Dimensions whose positions the node's text mentions."""
     if node.op in ACCESSES:
         return node.access.dims()
     if isinstance(node.attr, IndexExpr | Predicate):
         return node.attr.dims()
-    return node.reduced if node.op in ("sum", "max", "matmul") else ()
+    return node.reduced if node.op in REDUCING else ()
 
 
 def _tl(dtype: DType) -> str:

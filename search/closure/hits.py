@@ -12,7 +12,7 @@ from mirage_py.search.closure.pool import Pool
 from mirage_py.search.space.spaces import Space
 from mirage_py.search.space.values import Values, evaluate
 from mirage_py.ugraph.field import DivisionByZero, Field
-from mirage_py.ugraph.ir.node import Access, Attr, Node
+from mirage_py.ugraph.ir.node import REDUCING, Access, Attr, Node
 from mirage_py.ugraph.ir.program import Program
 
 # Draws before a division by zero is taken to be the program's own.
@@ -101,7 +101,7 @@ def replay(
         elif step.is_accumulator:
             axes = [values.space.axes[d][0] for d in _dims(step.attr)]
             done.append(values.reduce(step.op.removeprefix("accum_"), args[0], axes))
-        elif step.op in ("sum", "max", "matmul"):
+        elif step.op in REDUCING:
             # In its own loop a dimension is reduced over its tile, elsewhere over all of it.
             axes = [
                 axis

@@ -20,7 +20,7 @@ from mirage_py.search.space.spaces import Space
 from mirage_py.search.space.values import Values, evaluate
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.dtypes import BOOL, F32, I32, DType
-from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.node import REDUCING, Node
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.verify.rounding.kernel_meaning import KernelMeaning, common_half, with_bits_of
 from mirage_py.verify.rounding.rounding_inputs import rounding_sets
@@ -63,7 +63,7 @@ class Rounding:
             elif node.op == "cast":
                 continue
             else:
-                reduced = node.reduced if node.op in ("sum", "max", "matmul") else ()
+                reduced = node.reduced if node.op in REDUCING else ()
                 axes = [x for d in reduced for x in self._space.axes[d]]
                 args = tuple(numbers[a] for a in node.args)
                 exact, rounded = self._made(node.op, args, axes)

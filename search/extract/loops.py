@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from mirage_py.search.closure.derivation import Derivation, Step
 from mirage_py.search.extract.work import WorkModel
+from mirage_py.ugraph.ir.node import REDUCING
 
 _Place = tuple[int, int, str]
 
@@ -71,7 +72,7 @@ def loops_in_vain(derivation: Derivation) -> bool:
 
 
 def _reduced(step: Step) -> tuple[str, ...]:
-    if step.op in ("sum", "max", "matmul") or step.is_accumulator:
+    if step.op in REDUCING or step.is_accumulator:
         assert isinstance(step.attr, tuple)
         return tuple(map(str, step.attr))
     return ()

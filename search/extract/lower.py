@@ -11,7 +11,7 @@ from mirage_py.axioms.terms.term import COMPARISONS
 from mirage_py.search.closure.derivation import Derivation
 from mirage_py.search.extract.loops import Arrangement
 from mirage_py.ugraph.ir.dims import node_dims
-from mirage_py.ugraph.ir.node import Access, Attr, Node
+from mirage_py.ugraph.ir.node import REDUCING, Access, Attr, Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section
 
@@ -82,7 +82,7 @@ class _Lowering:
         A store that lacks one is left to the first block along it.
         """
         used = [d for n in self.nodes for d in n.dims]
-        taken = [d for n in self.nodes if n.op in ("sum", "max", "matmul") for d in n.reduced]
+        taken = [d for n in self.nodes if n.op in REDUCING for d in n.reduced]
         taken += self.arrangement.loops
         return tuple(GridAxis(d) for d in self.program.dim_names if d in used and d not in taken)
 

@@ -17,7 +17,7 @@ from mirage_py.axioms.terms.term import Term, apply, const, leaf, reduce, size
 from mirage_py.errors import UnsupportedError
 from mirage_py.reasons import Code
 from mirage_py.search.space.leaves import TENSOR_LEAVES, Leaf, leaf_name, leaves_of
-from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.node import REDUCING, Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 
@@ -50,7 +50,7 @@ def tile_axis(dim: str) -> str:
 
 def reduced_dims(program: Program) -> tuple[str, ...]:
     """The dimensions that some node reduces, in the program's order."""
-    found = {d for n in program.nodes if n.op in ("sum", "max", "matmul") for d in n.reduced}
+    found = {d for n in program.nodes if n.op in REDUCING for d in n.reduced}
     return tuple(d for d in program.dim_names if d in found)
 
 

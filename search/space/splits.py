@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
-from mirage_py.ugraph.ir.node import Access, Node
+from mirage_py.ugraph.ir.node import REDUCING, Access, Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.split_dim import outer_dim, splits_of, with_splits
@@ -72,7 +72,7 @@ def _is_split(program: Program, dim: str) -> bool:
     exprs = [e for o in program.outputs for e in o.index]
     for node in program.nodes:
         exprs += _exprs(node)
-        if node.op in ("sum", "max", "matmul") and (dim in node.reduced) != (outer in node.reduced):
+        if node.op in REDUCING and (dim in node.reduced) != (outer in node.reduced):
             return False
         if (
             node.op == "size"

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from mirage_py.ugraph.ir.node import STORES, Node
+from mirage_py.ugraph.ir.node import REDUCING, STORES, Node
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 from mirage_py.ugraph.rewrite.degrees import degree_of
 
@@ -68,7 +68,7 @@ def _mixes(block: BlockGraph, node: Node, carried: Carried, own: Dims) -> bool:
     if node.op == "store":
         return len(present) > 1
     reduced: Sequence[str] = ()
-    if node.op in ("sum", "max", "matmul"):
+    if node.op in REDUCING:
         reduced = node.reduced
     elif node.op in STORES:
         reduced = block.summed_axes(node)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mirage_py.ugraph.ir.dtypes import BOOL, DType
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
-from mirage_py.ugraph.ir.node import Access, Node
+from mirage_py.ugraph.ir.node import REDUCING, Access, Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
 
@@ -228,7 +228,7 @@ def _node(
         )  # fmt: skip
         shape = tuple(len(place[d]) for d in dims)
         return Value(dims, np.broadcast_to(np.asarray(found, dtype=np.float64), shape))
-    if node.op in ("sum", "max", "matmul"):
+    if node.op in REDUCING:
         whole = args[0] if node.op != "matmul" else _elementwise(np.multiply, args)
         axes = tuple(whole.dims.index(d) for d in node.reduced)
         reduce = np.max if node.op == "max" else np.sum

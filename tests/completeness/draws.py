@@ -9,7 +9,7 @@ from completeness.kinds import HAND, Configuration, Kind
 
 from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldArray, FieldOps
 from mirage_py.ugraph.interpret.meaning import FieldMeaning
-from mirage_py.ugraph.ir.node import Attr
+from mirage_py.ugraph.ir.node import REDUCING, Attr
 from mirage_py.ugraph.ir.program import Program
 
 # A looped dimension has two iterations with tiles of two points.
@@ -22,7 +22,7 @@ _PIECEWISE = ("mask", "max", "maximum", "minimum", "relu")
 
 def reduced_dims(program: Program) -> tuple[str, ...]:
     """The dimensions that some operator of the program reduces."""
-    found = {d for n in program.nodes if n.op in ("sum", "max", "matmul") for d in n.reduced}
+    found = {d for n in program.nodes if n.op in REDUCING for d in n.reduced}
     return tuple(d for d in program.dim_names if d in found)
 
 

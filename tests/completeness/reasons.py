@@ -24,6 +24,7 @@ from completeness.programs import Subject
 from mirage_py.ugraph.field import DivisionByZero, FieldArray
 from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
+from mirage_py.ugraph.ir.node import REDUCING
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.verify.sizes.small_sizes import instantiate_small
 
@@ -174,7 +175,7 @@ def _stores_without_reduction(graph: Graph) -> bool:
     """What the second kernel reads has no reduction in it: it can compute that itself."""
     pure: list[bool] = []
     for step in graph.steps:
-        reduces = step.op in ("sum", "max", "matmul")
+        reduces = step.op in REDUCING
         pure.append(not reduces and all(pure[a] for a in step.args))
     return any(s.op == HAND and pure[s.args[0]] for s in graph.steps)
 

@@ -12,10 +12,8 @@ from mirage_py.codegen.lowering.precision import TypedBlock
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.ir.dtypes import F32, DType
-from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.node import REDUCING, Node
 from mirage_py.ugraph.ir.program import Program, Tensor
-
-_REDUCTIONS = ("sum", "max", "matmul")
 
 
 def cluster_plan(
@@ -56,7 +54,7 @@ def cluster_plan(
 def _over(typed: TypedBlock, dims: Sequence[str]) -> list[int]:
     return [
         n for n, node in enumerate(typed.block.nodes)
-        if node.op in _REDUCTIONS and any(d in dims for d in node.reduced)
+        if node.op in REDUCING and any(d in dims for d in node.reduced)
     ]  # fmt: skip
 
 

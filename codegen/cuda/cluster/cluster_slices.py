@@ -21,12 +21,11 @@ from mirage_py.codegen.tiling.tiles import MIN_DOT_EXTENT, Tiling, next_power_of
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import F32, DType
-from mirage_py.ugraph.ir.node import STORES, Access, Node
+from mirage_py.ugraph.ir.node import REDUCING, STORES, Access, Node
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Section
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 
-_REDUCTIONS = ("sum", "max", "matmul")
 _LEAVES = ("load", "const", "size", "mask", "index")
 _UNREAD = ("const", "size", "mask", "index")
 # How much worse a slice is whose rows are stored in less than 16 bytes each.
@@ -149,7 +148,7 @@ class Slices:
         stores = [self.nodes[n] for n in sorted(self.last) if self.nodes[n].op in STORES]
         fixed = {d for a in self._operands() if a not in sent for d in self.nodes[a].dims}
         fixed |= {
-            d for n in self.last if self.nodes[n].op in _REDUCTIONS for d in self.nodes[n].reduced
+            d for n in self.last if self.nodes[n].op in REDUCING for d in self.nodes[n].reduced
         }
         dims = [
             d for d in self.program.dim_names

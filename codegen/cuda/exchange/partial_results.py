@@ -15,8 +15,8 @@ from mirage_py.codegen.cuda.text.linear_text import (
 )
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.emission import Emission
+from mirage_py.ugraph.ir.node import REDUCING
 
-_REDUCTIONS = ("sum", "max", "matmul")
 # Floats that are read from shared memory together.
 _PARTS_AT_ONCE = 4
 
@@ -84,7 +84,7 @@ class PartialResultEmitter:
         """
         dim, power = bit
         facts = self.out.facts
-        summed = any(dim in n.reduced for n in facts.block.nodes if n.op in _REDUCTIONS)
+        summed = any(dim in n.reduced for n in facts.block.nodes if n.op in REDUCING)
         return not summed and 1 << power >= facts.program.sizes[dim]
 
     def written(self, parts: Parts) -> str:

@@ -24,6 +24,7 @@ from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.copies import Copies
 from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.text.operator_text import atom
+from mirage_py.ugraph.ir.node import REDUCING
 
 # Elements of one store to another block's memory, at most: 16 bytes.
 _MOST_FLOATS = 4
@@ -223,7 +224,7 @@ class ClusterExchange:
         summed = {
             d
             for n in block.sections[self.cut.exchanges[0]].nodes
-            if block.nodes[n].op in ("sum", "max", "matmul")
+            if block.nodes[n].op in REDUCING
             for d in block.nodes[n].reduced
         }
         return tuple(d for d in live if d not in summed)

@@ -28,13 +28,13 @@ from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.cuda.writer.grid_positions import grid_positions, unsplit_positions
 from mirage_py.codegen.lowering.precision import TypedBlock
 from mirage_py.codegen.tiling.dependent_launch import ALONE, LaunchOrder
+from mirage_py.codegen.tiling.valid_sizes import MAX_INT32
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.ir.node import ACCESSES
 from mirage_py.ugraph.ir.plan import LaunchOptions
 from mirage_py.ugraph.ir.program import Program, Tensor
 
 THREADS = "threads"
-_MAX_INT32 = 2**31 - 1
 
 
 class KernelEmitter:
@@ -63,7 +63,7 @@ class KernelEmitter:
         used = {n.access.tensor for n in self.block.nodes if n.op in ACCESSES}
         self.pointers = tuple(t for t in tensors if t in used)
         self._refuse_types(tensors)
-        is_wide = any(_reach(tensors[t]) > _MAX_INT32 for t in self.pointers)
+        is_wide = any(tensors[t].last_offset > MAX_INT32 for t in self.pointers)
         self.depths = self._depths()
         self.staged = staged_loads(self.facts, self.depths)
         self.received = {} if cut is None else received_loads(self.facts, cut)
@@ -215,9 +215,3 @@ class KernelEmitter:
             texts.append(f"{const}{kind}* __restrict__ {name}")
         maps = (f"const __grid_constant__ TensorMap {m.name}" for m in self.pipeline.maps)
         return [*texts, *maps]
-
-
-def _reach(tensor: Tensor) -> int:
-    """How far its last element lies from its first."""
-    pairs = zip(tensor.shape, tensor.element_strides, strict=True)
-    return sum((extent - 1) * stride for extent, stride in pairs)

@@ -11,7 +11,7 @@ from mirage_py.codegen.cuda.softmax.accumulators import of_one_warp
 from mirage_py.codegen.cuda.softmax.optimistic import Guess
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.ugraph.ir.dtypes import F32
-from mirage_py.ugraph.ir.node import STORES
+from mirage_py.ugraph.ir.node import REDUCING, STORES
 
 
 class PhaseEmitter:
@@ -133,7 +133,7 @@ class PhaseEmitter:
 
     def _ends_group(self, number: int) -> bool:
         op = self.block.nodes[number].op
-        return op in ("sum", "max", "matmul") or op.startswith("accum")
+        return op in REDUCING or op.startswith("accum")
 
     def _write_group(self, group: Sequence[int], others: Sequence[int] = ()) -> None:
         """The text of a group; ``others`` compute again what they want of it."""

@@ -7,6 +7,7 @@ from collections.abc import Container
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.layout_choice import Layouts
 from mirage_py.codegen.cuda.text.layout import Layout
+from mirage_py.ugraph.ir.node import REDUCING
 
 
 def operand_layout(
@@ -32,7 +33,7 @@ def crosses_warps(facts: BlockAnalysis, layouts: Layouts, number: int) -> bool:
     if number in layouts.mmas:
         kept = facts.live(number)
         return any(b is not None and b[0] not in kept for b in layouts.parts[number].warps)
-    if node.op not in ("sum", "max", "matmul") or number not in layouts.loops:
+    if node.op not in REDUCING or number not in layouts.loops:
         return False
     if number in layouts.own_shifts.values():
         return False

@@ -18,6 +18,7 @@ from mirage_py.codegen.cuda.writer.scalar_text import ScalarEmitter
 from mirage_py.codegen.lowering.base_two_shifts import is_shift
 from mirage_py.codegen.text.operator_text import atom
 from mirage_py.ugraph.ir.dtypes import BOOL, F32
+from mirage_py.ugraph.ir.node import REDUCING
 
 
 class ThreadGraphs:
@@ -117,7 +118,7 @@ class ThreadGraphs:
         return self.facts.block.nodes[number].op.startswith("accum")
 
     def _reduces(self, number: int) -> bool:
-        return self.facts.block.nodes[number].op in ("sum", "max", "matmul")
+        return self.facts.block.nodes[number].op in REDUCING
 
     def _declared(self, number: int) -> Value:
         """The registers of a value that the group makes."""

@@ -23,6 +23,7 @@ from mirage_py.codegen.cuda.softmax.rescaling import ONE, Rescaling
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.ugraph.ir.dtypes import BOOL, F32
+from mirage_py.ugraph.ir.node import REDUCING
 
 # What a thread's sum of a tile's exponentials stays below; float16 holds twice as much.
 _LIMIT = "32768.0f"
@@ -92,7 +93,7 @@ class Optimistic:
             state = self.out.held(n)[0].layout
             if nodes[n].args[1:] != (peak,) or state.of_dims(facts.live(peak)) != layout:
                 return None
-        reduces = any(nodes[n].op in ("sum", "max", "matmul") for n in readers)
+        reduces = any(nodes[n].op in REDUCING for n in readers)
         bounded = {self._bounded(n, peak) for n in sums}
         powers = [n for n in facts.block.sections[section].nodes if self._is_power(n, peak)]
         if reduces or not powers or not bounded.issuperset(powers):

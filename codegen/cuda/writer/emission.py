@@ -14,10 +14,9 @@ from mirage_py.codegen.cuda.text.c_text import LINE, added, wrapped
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.cuda.text.linear_text import Places, register_part, thread_part
 from mirage_py.codegen.cuda.text.value import Value
+from mirage_py.codegen.text.names import value_stem
 from mirage_py.codegen.text.operator_text import atom
 from mirage_py.ugraph.ir.plan import LaunchOptions
-
-_STEMS = {"accum_max": "peak", "accum_sum": "acc", "accum_rescaled": "acc", "matmul": "dot"}
 
 # What a value belongs to: a node, or a factor that follows from one.
 Key = int | tuple[str, int, int]
@@ -109,13 +108,7 @@ class Emission:
         facts = self.facts
         names: list[str] = []
         for number, node in enumerate(facts.block.nodes):
-            if node.op == "load":
-                stem = f"{node.access.tensor.lower()}_tile"
-            elif node.op == "cast":
-                stem = f"{names[node.args[0]]}_{facts.dtypes[number]}"
-            else:
-                stem = f"{_STEMS.get(node.op, node.op)}{number}"
-            names.append(self.fresh(stem))
+            names.append(self.fresh(value_stem(number, node, facts.dtypes[number], names)))
         return names
 
     def fresh(self, stem: str) -> str:

@@ -20,7 +20,7 @@ from mirage_py.pipeline.partition.partition import Partition
 from mirage_py.ugraph.checks.validate import validate_ugraph
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
-from mirage_py.ugraph.ir.node import Access, Attr, Node
+from mirage_py.ugraph.ir.node import REDUCING, Access, Attr, Node
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Dim, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, LibraryCall, Section, UGraph
@@ -159,7 +159,7 @@ class _Renaming:
             return attr.substitute(exprs)
         if node.op == "size":
             return self.dims[str(attr)]
-        if node.op in ("sum", "max", "matmul"):
+        if node.op in REDUCING:
             return tuple(self.dims[d] for d in node.reduced)
         return attr
 

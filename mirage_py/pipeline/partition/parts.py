@@ -9,7 +9,7 @@ from mirage_py.pipeline.partition.flow import Flow
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
-from mirage_py.ugraph.ir.node import Access, Attr, Node
+from mirage_py.ugraph.ir.node import REDUCING, Access, Attr, Node
 from mirage_py.ugraph.ir.program import Output, Program, Tensor
 from mirage_py.ugraph.rewrite.rebuild import copied
 
@@ -169,7 +169,7 @@ class PartBuilder:
 
 
 def _reduced(node: Node) -> tuple[str, ...]:
-    return node.reduced if node.op in ("sum", "max", "matmul") else ()
+    return node.reduced if node.op in REDUCING else ()
 
 
 def _exprs(names: Mapping[str, str]) -> dict[str, IndexExpr]:

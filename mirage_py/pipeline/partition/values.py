@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
-from mirage_py.ugraph.ir.node import Access, Node
+from mirage_py.ugraph.ir.node import REDUCING, Access, Node
 from mirage_py.ugraph.ir.program import Program
 
 
@@ -67,6 +67,6 @@ def _attribute(node: Node, place: Mapping[str, int]) -> Hashable:
         return attr.tensor, tuple(e.substitute(names) for e in attr.index)
     if isinstance(attr, (IndexExpr, Predicate)):
         return attr.substitute(names)
-    if node.op in ("sum", "max", "matmul"):
+    if node.op in REDUCING:
         return tuple(sorted(place[d] for d in node.reduced))
     return repr(attr)

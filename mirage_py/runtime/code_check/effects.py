@@ -19,7 +19,6 @@ from mirage_py.runtime.code_check.execute import (
 from mirage_py.runtime.code_check.ptx.integers import UNKNOWN, Value
 from mirage_py.runtime.code_check.ptx.ptx import Address, Instruction, Vector
 
-Merged = "frozenset[str] | None"
 _OFFSET = (1 << RANK_SHIFT) - 1
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 

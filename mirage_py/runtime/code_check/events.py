@@ -101,10 +101,6 @@ class Event:
         """The threads of one block that do it."""
         return self.mask[block if self.mask.shape[0] > 1 else 0]
 
-    def addresses_of(self, block: int) -> Any:
-        """For each lane of one block."""
-        return row_of(self.address, block)
-
 
 def row_of(value: Any, block: int) -> Any:
     """The 32 values of one block."""

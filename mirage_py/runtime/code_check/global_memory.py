@@ -17,7 +17,6 @@ _SHIFT = 40
 _TABLES = 4096
 # Outputs with more elements than this are looked at for bounds alone.
 _MOST_ELEMENTS = 1 << 26
-_EACH = 8
 
 
 class GlobalMemory:

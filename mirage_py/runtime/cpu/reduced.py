@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
+from mirage_py.ugraph.ir.node import REDUCING
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel
@@ -74,7 +75,7 @@ def _extents(program: Program, plan: Plan) -> dict[str, int]:
 def _summed(plan: Plan) -> dict[str, None]:
     """The dimensions that some kernel reduces."""
     blocks = [k for k in plan.ugraph.kernels if isinstance(k, BlockGraph)]
-    nodes = [n for b in blocks for n in b.nodes if n.op in ("sum", "max", "matmul")]
+    nodes = [n for b in blocks for n in b.nodes if n.op in REDUCING]
     return dict.fromkeys(d for n in nodes for d in n.reduced)
 
 

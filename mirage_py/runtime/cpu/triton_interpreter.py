@@ -83,11 +83,6 @@ def check_interpreted(program: Program, plan: Plan, *, seed: int) -> FloatEviden
     return check_reduced(program, plan, run_interpreted, seed=seed)
 
 
-def stop_interpreter() -> None:
-    """End the worker process; the next run starts another."""
-    _POOL.close()
-
-
 def _task(plan: Plan, steps: tuple[Step, ...], folder: Path) -> dict[str, Any]:
     program = plan.ugraph.program
     roles = {t.name: "input" for t in program.inputs}

@@ -11,7 +11,7 @@ from mirage_py.errors import UnsupportedError, ValidationError
 from mirage_py.ugraph.ir.dims import node_dims
 from mirage_py.ugraph.ir.dtypes import BF16, F16, F32, F64, DType
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
-from mirage_py.ugraph.ir.node import ACCESSES, Access, Node
+from mirage_py.ugraph.ir.node import ACCESSES, REDUCING, Access, Node
 from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.operators import EFFECT, Operator, operator
 
@@ -162,7 +162,7 @@ def _attribute_fault(node: Node, sizes: Mapping[str, int]) -> str | None:
         return None if isinstance(attr, Predicate) else "a Predicate"
     if op == "cast":
         return None if isinstance(attr, DType) else "a DType"
-    if op in ("sum", "max", "matmul"):
+    if op in REDUCING:
         known = isinstance(attr, tuple) and attr and all(d in sizes for d in attr)
         wanted = "a tuple of distinct dimensions, at least one"
         return None if known and len(dict.fromkeys(node.reduced)) == len(node.reduced) else wanted
@@ -176,7 +176,7 @@ def _attribute_fault(node: Node, sizes: Mapping[str, int]) -> str | None:
 
 
 def _check_reduced(node: Node, operands: Sequence[Iterable[str]], where: str) -> None:
-    if node.op not in ("sum", "max", "matmul"):
+    if node.op not in REDUCING:
         return
     for number, dims in enumerate(operands):
         absent = [d for d in node.reduced if d not in dims]

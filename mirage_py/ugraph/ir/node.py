@@ -26,6 +26,8 @@ class Access:
 # Operators that write a tensor, and all that have an Access for their attribute.
 STORES = ("store", "store_add")
 ACCESSES = ("load", *STORES)
+# Operators that reduce over the dimensions of their attribute.
+REDUCING = ("sum", "max", "matmul")
 
 # The attribute of a node; each operator's row in `operators` says which of these it takes.
 Attr = (

@@ -42,6 +42,14 @@ class Tensor:
         return tuple(reversed(out))
 
     @property
+    def last_offset(self) -> int:
+        """Distance in elements of the last one from the first: in a view of a large tensor it is
+        farther than it has elements.
+        """
+        pairs = zip(self.shape, self.element_strides, strict=True)
+        return sum((extent - 1) * stride for extent, stride in pairs)
+
+    @property
     def elements(self) -> int:
         """How many elements it holds."""
         total = 1

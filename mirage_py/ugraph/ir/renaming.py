@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
-from mirage_py.ugraph.ir.node import Access, Attr, Node
+from mirage_py.ugraph.ir.node import REDUCING, Access, Attr, Node
 from mirage_py.ugraph.ir.program import Dim, Output, Program
 
 
@@ -58,6 +58,6 @@ def _renamed_attr(node: Node, names: Mapping[str, str], exprs: Mapping[str, Inde
         return attr.substitute(exprs)
     if node.op == "size":
         return names.get(str(attr), str(attr))
-    if node.op in ("sum", "max", "matmul"):
+    if node.op in REDUCING:
         return tuple(names.get(d, d) for d in node.reduced)
     return attr

@@ -16,7 +16,7 @@ from fractions import Fraction
 from math import isfinite
 from typing import TypeVar
 
-from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.node import REDUCING, Node
 from mirage_py.ugraph.rewrite.value_numbers import ValueNumbers
 
 # A finite stand-in for minus infinity: below every float32 logit, and its differences stay finite.
@@ -106,7 +106,7 @@ def reduced_dims(nodes: Sequence[Node], degrees: Sequence[Degrees], key: int) ->
     """The dimensions that are reduced where the factor of a group is still in the value."""
     found: dict[str, None] = {}
     for node, degree in zip(nodes, degrees, strict=True):
-        if node.op in ("sum", "max", "matmul") and key in degree:
+        if node.op in REDUCING and key in degree:
             found.update(dict.fromkeys(node.reduced))
     return tuple(found)
 

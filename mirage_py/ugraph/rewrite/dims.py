@@ -10,11 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
-from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.node import REDUCING, Node
 from mirage_py.ugraph.ir.program import Output, Program
 from mirage_py.ugraph.rewrite.rebuild import copied
-
-_REDUCTIONS = ("sum", "max", "matmul")
 
 
 def with_dims(
@@ -41,7 +39,7 @@ def with_dims(
 
 def reduced_dims(program: Program) -> list[str]:
     """The dimensions that some node reduces, in the order of the nodes."""
-    nodes = [n for n in program.nodes if n.op in _REDUCTIONS]
+    nodes = [n for n in program.nodes if n.op in REDUCING]
     return list(dict.fromkeys(d for n in nodes for d in n.reduced))
 
 
@@ -91,7 +89,7 @@ def _substituted(
     if node.op == "size":
         # The sums that were merged are over dimensions of one size.
         return builder.size(exprs[str(attr)].dims()[0] if str(attr) in exprs else str(attr))
-    if node.op not in _REDUCTIONS:
+    if node.op not in REDUCING:
         return copied(builder, node, args)
     over = [exprs[d].dims()[0] if d in exprs else d for d in node.reduced]
     if node.op == "matmul":

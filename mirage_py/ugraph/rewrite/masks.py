@@ -17,7 +17,7 @@ from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.building.masked_exp import MaskSplitter, factored
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
-from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.node import REDUCING, Node
 from mirage_py.ugraph.ir.predicates import negation
 from mirage_py.ugraph.ir.program import Output, Program
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
@@ -153,7 +153,7 @@ def _refusal(program: Program, value: str, place: str, node: int) -> Unsupported
 
 
 def _described(node: Node) -> str:
-    if node.op in ("sum", "max", "matmul"):
+    if node.op in REDUCING:
         return f"{node.op}[{', '.join(node.reduced)}]"
     return f"{node.op} of [{', '.join(node.dims)}]"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import isfinite
 
-from mirage_py.ugraph.ir.node import Attr, Node
+from mirage_py.ugraph.ir.node import REDUCING, Attr, Node
 from mirage_py.ugraph.operators import STATE, operator
 
 _Dims = tuple[str, ...]
@@ -76,7 +76,7 @@ class ValueNumbers:
             return self._of_product(product)
         if operator(node.op).kind == STATE:
             return self._gathered(node, args, loop)
-        if node.op in ("sum", "matmul", "max"):
+        if node.op in REDUCING:
             whole = self._reduced(node, args)
             if loop not in node.reduced:
                 return whole

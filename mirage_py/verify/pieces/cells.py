@@ -14,7 +14,7 @@ from itertools import combinations
 
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
-from mirage_py.ugraph.ir.node import Access, Attr, Node
+from mirage_py.ugraph.ir.node import REDUCING, Access, Attr, Node
 from mirage_py.ugraph.ir.predicates import negation
 from mirage_py.verify.pieces.integer_sets import (
     IntegerSets,
@@ -58,7 +58,7 @@ class Cut:
     def __init__(self, side: Side, sets: IntegerSets, *, together: bool) -> None:
         self.index = side.index
         free = dict.fromkeys(d for e in side.index for d in e.dims())
-        reduced = [n.reduced for n in side.nodes if n.op in ("sum", "max", "matmul")]
+        reduced = [n.reduced for n in side.nodes if n.op in REDUCING]
         self._twice = [d for d in free if any(d in dims for dims in reduced)]
         self.sizes = {**side.sizes, **{d + _BOUND: side.sizes[d] for d in self._twice}}
         self._free = free

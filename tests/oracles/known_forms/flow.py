@@ -11,13 +11,12 @@ from functools import cached_property
 
 from mirage_py.search.extract.bounds import bits_of, members_of
 from mirage_py.search.space.splits import split_dims
-from mirage_py.ugraph.ir.node import STORES
+from mirage_py.ugraph.ir.node import REDUCING, STORES
 from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 from mirage_py.ugraph.rewrite.split_dim import outer_dim
 
 _CARRIES = ("cast", "load", *STORES)
-_REDUCTIONS = ("sum", "max", "matmul")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,7 @@ class Flow:
                 dims = self.values[args[0]].dims
                 self._makers[tensor] = len(self.values)
                 self._axes[tensor] = tuple(str(e) for e in node.access.index)
-            reduced = node.reduced if node.op in _REDUCTIONS else ()
+            reduced = node.reduced if node.op in REDUCING else ()
             self.values.append(Value(node.op, args, dims, reduced, number, loop, tensor))
 
     def _add_call(self, number: int, call: LibraryCall) -> None:
