@@ -26,7 +26,6 @@ BUT = (
     "unit/axioms/proof/test_proof_attacks.py",
     "unit/axioms/proof/test_proof_check.py",
     "unit/search/model/test_cost_model.py",
-    "unit/search/enumerate/test_draws_with_ties.py",
     "unit/search/enumerate/test_families.py",
     "unit/search/extract/test_large_programs.py",
     "unit/search/rewrites/test_precomputed_operands.py",

@@ -129,7 +129,11 @@ def test_a_seed_gives_one_plan():
     plans = [
         subprocess.run(
             [sys.executable, "-c", REPEAT, SPECS["softmax"]],
-            env={"PYTHONHASHSEED": str(number), "HOME": "/nonexistent"},
+            env={
+                "PYTHONHASHSEED": str(number),
+                "HOME": "/nonexistent",
+                "OMP_NUM_THREADS": "1",
+            },
             capture_output=True,
             text=True,
             check=True,
