@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mirage_py.codegen.lowering.base_two_shifts import shift_tensors, stored_in_base_two
 from mirage_py.codegen.lowering.half_range import within_half_range
@@ -23,17 +23,32 @@ class Lowered:
     in_base_two: frozenset[str]
 
 
+def with_factors_as_emitted(ugraph: UGraph) -> UGraph:
+    """The µGraph with constant factors of logits where both back ends have them.
+
+    A query that is divided before its product is not rounded to half precision there.
+    """
+    blocks = [k for k in ugraph.kernels if isinstance(k, BlockGraph)]
+    moved = iter(_with_late_factors(ugraph, blocks))
+    kernels = tuple(next(moved) if isinstance(k, BlockGraph) else k for k in ugraph.kernels)
+    return replace(ugraph, kernels=kernels)
+
+
 def lowered(ugraph: UGraph, blocks: Sequence[BlockGraph]) -> Lowered:
     """The block graphs of a µGraph, given in order, as back ends emit them."""
     between = _between_blocks(ugraph)
-    hidden = with_hidden_constants(blocks, ugraph.tensors, between)
     stored = shift_tensors(blocks, between)
     cheaper = [
         within_half_range(ugraph.program, reduce_strength(b), ugraph.tensors)
-        for b in (with_shifts_first(with_late_scales(b), stored) for b in hidden)
+        for b in (with_shifts_first(b, stored) for b in _with_late_factors(ugraph, blocks))
     ]
     typed = tuple(insert_casts(ugraph.program, b, ugraph.tensors) for b in cheaper)
     return Lowered(typed, stored_in_base_two(typed, between))
+
+
+def _with_late_factors(ugraph: UGraph, blocks: Sequence[BlockGraph]) -> list[BlockGraph]:
+    hidden = with_hidden_constants(blocks, ugraph.tensors, _between_blocks(ugraph))
+    return [with_late_scales(b) for b in hidden]
 
 
 def _between_blocks(ugraph: UGraph) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from mirage_py.codegen.lowering.lowering import with_factors_as_emitted
 from mirage_py.search.extract.family import Family
 from mirage_py.search.stabilize.epilogue_hoisting import with_hoisted_epilogues
 from mirage_py.search.stabilize.normalised_partials import with_normalised_partials
@@ -28,7 +29,7 @@ def safe_families(families: Iterable[Family]) -> SafeFamilies:
     """The families stabilised, with epilogues hoisted; without those that rounding spoils."""
     stable = [stabilized(f.ugraph) for f in families]
     screen = FloatScreen()
-    faults = [s.faults[0] if s.faults else screen.fault(s.ugraph) for s in stable]
+    faults = [s.faults[0] if s.faults else _fault(screen, s.ugraph) for s in stable]
     safe = [s.ugraph for s, fault in zip(stable, faults, strict=True) if not fault]
     normalised = [n for u in safe if (n := with_normalised_partials(u)) is not None]
     found = {u.digest: u for u in map(with_hoisted_epilogues, (*safe, *normalised))}
@@ -38,4 +39,9 @@ def safe_families(families: Iterable[Family]) -> SafeFamilies:
 def accurate(ugraphs: Iterable[UGraph]) -> tuple[UGraph, ...]:
     """Those of safe families, put together to others, that rounding does not spoil."""
     screen = FloatScreen()
-    return tuple(u for u in ugraphs if not screen.fault(u))
+    return tuple(u for u in ugraphs if not _fault(screen, u))
+
+
+def _fault(screen: FloatScreen, ugraph: UGraph) -> str:
+    """What rounding spoils in the kernels that would be emitted, empty if nothing."""
+    return screen.fault(with_factors_as_emitted(ugraph))
