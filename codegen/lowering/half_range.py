@@ -1,17 +1,17 @@
-"""Operands of tensor cores in float16, kept inside its range.
+"""Float16 operands of tensor cores, scaled to stay in range.
 
 The product of two float16 inputs, x g, reaches 4e9 where float16 ends at 65504, and 1e-14 where
-its numbers end at 6e-8. A norm that divides after the product, sum(x g w) / |x|, is finite and so
-is eager PyTorch, which divides first. So g, where it has the contracted dimension alone, or only
-what a block has of others, is divided by its largest magnitude m on the way into the product, and
-sums of it are multiplied by m again:
+its numbers end at 6e-8. A norm that divides after the matmul, sum(x g w) / |x|, is finite, and so
+is eager PyTorch, which divides first. So g, where it has only the contracted dimension, or only a
+block's part of others, is divided by its largest magnitude m before the matmul, and the sums are
+multiplied by m again:
 
     sum(x g w)  ->  m sum(x (g / m) w)         |x (g / m)| <= |x|
 
-What stands for x may be computed: it is as large as k inputs together where it is made of them by
-sums, differences, means and the like, and then m is k times as large. x less its mean has k = 2.
+What stands for x may be computed: made of k inputs by sums, differences, means and the like it is
+as large as k of them together, and then m is k times as large. x less its mean has k = 2.
 
-It costs a pass over a vector in front of the loop. bfloat16 has the range of float32.
+It costs a pass over a vector before the loop. bfloat16 has the range of float32.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Constants of masks that no result sees, as minus infinity.
+"""Hidden mask constants: those that no result sees become minus infinity.
 
-exp(where(m, x, low) - s) m is 0 where the mask m does not hold, whatever ``low`` is, and a shift s
-may be anything. ``low`` is hidden then. Minus infinity in its place is below every other value, so
-that no maximum is of what is masked away, it stays the same in every base and under every factor,
-and its exponential is 0 before it is masked.
+exp(where(m, x, low) - s) m is 0 where the mask m does not hold, whatever ``low`` is, and any shift
+s is valid. ``low`` is hidden then. Minus infinity in its place is below every other value, so no
+maximum is that of a masked element; it is the same in every base and under every factor, and its
+exponential is 0 before it is masked.
 
-All other constants are numbers of the program, however low. Of a row that has nothing else they are
-the largest value, and a softmax gives the mean. Which of the two a constant is, its size does not
-say: users write -1e30 and torch.finfo(dtype).min too.
+All other constants are numbers of the program, however low. In a row of nothing else they are the
+maximum, and softmax gives the mean. The size of a constant does not tell the two apart: users write
+-1e30 and torch.finfo(dtype).min too.
 """
 
 from __future__ import annotations

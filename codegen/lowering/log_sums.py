@@ -1,8 +1,8 @@
-"""Logarithms of sums of exponentials, subtracted without a loss.
+"""Logarithms of sums of exponentials, subtracted without loss of precision.
 
-log(sum(exp(x))) is emitted as m + log(s), with the maximum m taken out of the exponentials. Their
-sum is as large as m and rounded there, so that x - (m + log(s)) has few digits where x is near the
-top and the result near 0. x - m loses nothing there:
+log(sum(exp(x))) is emitted as m + log(s), with the maximum m taken out of the exponentials. That
+sum is as large as m and rounded there, so x - (m + log(s)) has few digits where x is near the
+maximum and the result near 0. x - m loses nothing there:
 
     x - (m + log(s))  ->  (x - m) - log(s)
 """

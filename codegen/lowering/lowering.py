@@ -1,4 +1,6 @@
-"""What every back end does first: cheaper operators, types, which tensors hold base-2 shifts."""
+"""The lowering shared by all back ends: cheaper operators, element types, tensors with base-2
+shifts.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How large values are that are sums, differences and means of float16 inputs, in inputs.
+"""Magnitude bounds of values computed from float16 inputs, in multiples of the largest input.
 
-With M the largest magnitude an input may have: x is one M, x less the mean of x at most two, the
-sum of n of them n. What is multiplied with another input, or goes through a function, is not known.
+With M the largest magnitude of an input: x is one M, x less the mean of x at most two, the sum of n
+of them n. A product with another input, or the result of a function, has no bound here.
 """
 
 from __future__ import annotations

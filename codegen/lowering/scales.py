@@ -1,14 +1,14 @@
-"""Constant factors of logits, moved behind the product and into the exponential.
+"""Late scales: constant factors of logits, moved after the matmul and into the exponential.
 
-Attention divides queries or scores by sqrt(d). A query that is divided before the product is
-rounded to half precision once more; where logits are in the thousands that moves the softmax to
-another key. Behind the product the factor costs a multiplication an element, unless it goes all the
-way into the exponential, which multiplies by log2(e) anyway:
+Attention divides queries or scores by sqrt(d). A query that is divided before the matmul is rounded
+to half precision once more; where logits are in the thousands that moves the softmax to another
+key. After the matmul the factor costs a multiplication an element, unless it goes all the way into
+the exponential, which multiplies by log2(e) anyway:
 
     exp(where(m, (c q) . k, -inf) - s)  ->  exp(c where(m, q . k, -inf) - s)
     max(c x)                            ->  c max(x)                            for c > 0
 
-Only factors of which nothing but a softmax sees the result move.
+Only factors move whose result nothing but a softmax reads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Strength reduction on a block graph, before types and text.
+"""Strength reduction on a block graph, before types are assigned.
 
 Each rewrite keeps the value up to rounding in float32:
 

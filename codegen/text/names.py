@@ -1,11 +1,11 @@
-"""Names in emitted code: those that tensors, dimensions and kernels have, unless the text of either
-language has another meaning for them.
+"""Names in emitted code: those of tensors, dimensions and kernels, unless they clash with another
+meaning in either language.
 
-Emitters name their variables after a tensor or dimension with an ending (``X_ptr``, ``n_start``),
-or after an operator with a number (``exp5``). A name stays as it is where it cannot be mistaken for
-any of these, for a word of C, CUDA, Python or Triton, or for what follows from another name.
-Otherwise it gets an underscore, or one more word in front. So emitted names are distinct, whatever
-names a program has, and ordinary ones are kept.
+Emitters name their variables after a tensor or dimension with a suffix (``X_ptr``, ``n_start``), or
+after an operator with a number (``exp5``). A name is kept where it cannot be mistaken for one of
+these, for a word of C, CUDA, Python or Triton, or for a name derived from another one. Otherwise it
+gets an underscore or a prefix. So emitted names are distinct, whatever names a program has, and
+ordinary ones are kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Words that emitted code has another meaning for, so that no tensor, dimension or kernel has them.
+"""Reserved words: those with another meaning in emitted code, which no tensor, dimension or kernel
+may have as its name.
 
 ``C_FUNCTIONS`` are the functions that the headers of CUDA 13 and of the GNU C library declare: a
 kernel is a function too, without a namespace. They were collected by compiling a kernel of each

@@ -1,8 +1,8 @@
 """The order of tile axes in a kernel: the one in which matmuls need no transposes.
 
-A product of rows x inner with inner x columns wants rows before inner before columns in every
-tile. All products of a block graph together give a partial order on dimensions; the program's order
-breaks ties. Reversing the result swaps the operands of every product.
+A matmul of rows x inner with inner x columns needs rows before inner before columns in every tile.
+All matmuls of a block graph together give a partial order on dimensions; the program's order breaks
+ties. Reversing the result swaps the operands of every matmul.
 """
 
 from __future__ import annotations

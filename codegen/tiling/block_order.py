@@ -1,14 +1,14 @@
-"""In which order the blocks of a grid run: the program id decoded to a block's place on each axis.
+"""The order in which the blocks of a grid run: the program id decoded to a block index on each
+axis.
 
-Blocks start in the order of their ids, so that those with neighbouring ids run side by side and
-find in the L2 what one of them has read. By itself the first axis runs fastest. ``order grouped``
-takes eight places of the second axis for each of the first, as matrix products do whose operands
-are both large. ``order backwards`` begins at the end of the axes along which a mask leaves blocks
-unequal work: of a causal mask the last rows have most, and a long block that starts last is waited
-for. ``order longest`` has these axes run slowest as well, so that all the longest blocks come
-first: eight places along the others side by side, down to their shortest blocks, then the next
-eight, whose long blocks fill the gaps that these leave. FlashAttention-3 goes about it in the same
-way.
+Blocks start in the order of their ids, so those with neighbouring ids run at the same time and
+share data in the L2. By default the first axis runs fastest. ``order grouped`` takes eight indices
+of the second axis for each of the first, as matmuls of two large operands do. ``order backwards``
+starts at the end of the axes along which a mask makes work unequal: under a causal mask the last
+rows have most, and a long block that starts last is waited for. ``order longest`` has these axes
+also run slowest, so that all the longest blocks come first: eight indices of the other axes at a
+time, down to their shortest blocks, then the next eight, whose long blocks fill the gaps that these
+leave. FlashAttention-3 orders its tiles in the same way.
 """
 
 from __future__ import annotations

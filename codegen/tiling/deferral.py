@@ -1,9 +1,9 @@
-"""Sums that a loop need not finish in every iteration.
+"""Deferred sums: reductions over a tile that are finished after the loop.
 
 sum over iterations of (sum over the tile) = sum over the tile of (sum over iterations): the
-accumulator keeps the tile's lanes apart and is reduced once after the loop. That takes a barrier
-and a shuffle tree out of every iteration for some registers. It holds for rescaled sums too, whose
-factor is the same in all lanes.
+accumulator keeps one sum per element of the tile and is reduced once after the loop. That takes a
+barrier and a shuffle tree out of every iteration for some registers. It holds for rescaled sums
+too, whose factor is the same for all elements.
 """
 
 from __future__ import annotations

@@ -1,18 +1,20 @@
-"""Kernels that start before the one in front of them has ended (sm_90 and later).
+"""Programmatic dependent launch (PDL, sm_90 and later): a kernel starts before the previous one
+ends.
 
-The launch option ``start early`` of a kernel that follows another block graph: the GPU may place
-its blocks as soon as all blocks of the kernel before have come to their last stores (programmatic
-dependent launch). It computes positions and loads inputs of the program, and waits for all of the
-other kernel where it first touches what kernels write. So a launch costs no gap between the two.
+The launch option ``start early`` applies to a kernel that follows another block graph. The GPU may
+start its blocks as soon as all blocks of the previous kernel have reached their last stores. It
+computes positions and loads inputs of the program, and waits for the previous kernel where it first
+touches what kernels write. So there is no launch gap between the two.
 
-In Triton inputs may be read before the wait: the first kernel of a plan is launched in the plain
-way, after everything that wrote them, and each later kernel waits for the one before it. A CUDA
-kernel waits before it reads anything, so there the first one may start early too, behind whatever
-kernel lies in front of the plan: its blocks are placed when those of that one have ended, and not
-only when the GPU has put away all that they wrote.
+In Triton inputs may be read before the wait: the first kernel of a plan is launched normally, after
+everything that wrote them, and each later kernel waits for the previous one. A CUDA kernel waits
+before it reads anything, so the first one may use PDL too, after whatever kernel precedes the plan:
+its blocks start when the blocks of that one have ended, not only after the GPU has flushed what
+they wrote.
 
-The last kernel of a plan lets nobody start. Where the same plan runs again and again, as under a
-clock, each run would begin in the one before, and seem shorter; other people's kernels do not ask.
+The last kernel of a plan triggers no dependent launch. Where the same plan runs repeatedly, as in a
+benchmark, each run would start during the previous one and seem shorter; kernels of other code do
+not use PDL.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Loads through tensor descriptors: the copy engine (TMA) of sm_90 and later.
+"""Loads through tensor descriptors: TMA in Triton kernels (sm_90 and later).
 
-The engine fetches a whole tile for one instruction of one thread, where plain asynchronous copies
-take an address and an instruction for every 16 bytes of every thread. The launch option
-``copies descriptors`` of a kernel lets it fetch what its loops multiply, where the layout allows.
-Before sm_90 the compiler makes plain loads of it.
+TMA fetches a whole tile for one instruction of one thread, where cp.async takes an address and an
+instruction for every 16 bytes of every thread. The launch option ``copies descriptors`` of a kernel
+uses it for the matmul operands of its loops, where the layout allows. Before sm_90 the compiler
+turns it into plain loads.
 """
 
 from __future__ import annotations

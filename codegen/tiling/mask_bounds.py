@@ -1,7 +1,8 @@
-"""Where a mask is false, or holds, as bounds on the position of a loop.
+"""Bounds on the position of a loop from which on, or up to which, a mask is false or true.
 
-They follow from its inequalities over positions. What is not affine gives none, which is right for
-masks that empty tiles; a mask that is to hold all over a tile has to be affine as a whole.
+They follow from the mask's inequalities over positions. A mask that is not affine gives none, which
+is safe for tile-skipping masks; a mask that has to be true all over a tile must be affine as a
+whole.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which reductions must mask the padding of their operands.
+"""Padding: whether a reduction must mask the padding of its operand.
 
 Loads fill padding with 0. A sum over a dimension whose operand is 0 there needs no mask; any other
 operand is masked to the reduction's neutral element first.

@@ -1,9 +1,9 @@
-"""The order of products in the text of a section: narrow results first, wide ones last.
+"""The order of matmuls in the text of a section: narrow results first, wide ones last.
 
-Triton gives the products of a section that share operands the same arrangement of warps, that of
-the one it meets last in the text (3.6, sm_80 and mma.sync on sm_90). By a narrow product as X A of
-a LoRA all warps lie along the rows, and with 16 rows every one of them then computes all columns of
-X W too: 97 instructions an iteration instead of 33, and twice the time on an H200.
+Triton gives the matmuls of a section that share operands the same warp partitioning, that of the
+last one in the text (3.6, sm_80 and mma.sync on sm_90). With a narrow matmul such as X A of a LoRA
+all warps lie along the rows, and with 16 rows each of them then computes all columns of X W too: 97
+instructions an iteration instead of 33, and twice the time on an H200.
 """
 
 from __future__ import annotations

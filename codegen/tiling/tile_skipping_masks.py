@@ -1,6 +1,6 @@
-"""Which masks of a loop empty a tile: where one is false all accumulators stay as they are.
+"""Tile-skipping masks: those of a loop that leave all accumulators unchanged where they are false.
 
-They add zeros, or take the maximum with minus infinity. That is read off the block graph.
+The accumulators then add zeros, or take the maximum with minus infinity, as the block graph shows.
 """
 
 from __future__ import annotations

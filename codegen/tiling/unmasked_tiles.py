@@ -1,9 +1,9 @@
-"""Where a loop under a mask may begin and end: tiles that the mask empties are not visited.
+"""Loop bounds under a mask: fully masked tiles are not visited.
 
 Causal attention visits half of its tiles, a sliding window a band of them. A tile of a loop is
-dead where a mask is false all over it (``mask_bounds.py``) and every accumulator would stay as it
-is (``tile_skipping_masks.py``). Softmax with a mask that is known beforehand is treated so in
-FlashAttention (Dao 2023, section 3.1) and FlexAttention.
+skipped where a mask is false all over it (``mask_bounds.py``) and every accumulator would stay
+unchanged (``tile_skipping_masks.py``). FlashAttention (Dao 2023, section 3.1) and FlexAttention
+skip tiles of a softmax whose mask is known at compile time in the same way.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""For which sizes of its run-time dimensions the kernels of a plan are right.
+"""The sizes of its run-time dimensions for which the kernels of a plan are valid.
 
-A tile that has a dimension whole has it up to its padded extent; one that is cut into tiles may
-have any size, as long as 31 bits reach the last element of every tensor where positions have no
-more.
+A tile with an unsplit dimension holds it up to its padded extent. A dimension that is split into
+tiles may have any size, as long as 31 bits reach the last element of every tensor where positions
+have no more.
 """
 
 from __future__ import annotations

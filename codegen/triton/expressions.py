@@ -1,4 +1,4 @@
-"""Each elementwise operator as Triton text, one small function each.
+"""Elementwise operators as Triton text, one small function each.
 
 Operands are names of float32 tiles (bool for masks and comparisons) that broadcast already.
 """

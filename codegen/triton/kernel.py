@@ -1,4 +1,4 @@
-"""One block graph to the text of one @triton.jit function."""
+"""The Triton emitter of one kernel: from a block graph to one @triton.jit function."""
 
 from __future__ import annotations
 

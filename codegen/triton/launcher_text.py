@@ -1,4 +1,4 @@
-"""The part of an emitted launcher that reads sizes off tensors and counts blocks."""
+"""The part of an emitted launcher that reads sizes off tensors and computes the grid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a loop begins and ends, as Triton text."""
+"""The bounds of a loop, as Triton text."""
 
 from __future__ import annotations
 

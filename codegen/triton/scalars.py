@@ -1,4 +1,4 @@
-"""Numbers that a kernel takes behind its pointers: sizes and strides known at launch."""
+"""Scalar arguments of a kernel after its pointers: sizes and strides known at launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the emitter asks about a typed block graph: what is emitted, and what each node reads."""
+"""Block analysis: which nodes of a typed block graph are emitted, and what each of them reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Which products are added to other sums: what their readers say, whatever their layouts are."""
+"""Accumulation chains as the block graph shows them: matmuls whose result is only added to another
+sum.
+"""
 
 from __future__ import annotations
 

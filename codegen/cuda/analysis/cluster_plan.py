@@ -1,7 +1,7 @@
-"""Where the blocks of a cluster meet, for the rest of the emitter: extents, and what arrives there.
+"""The cluster exchanges of a block graph, as the rest of the emitter sees them.
 
-A meeting is a section of its own, in which the cluster's dimensions are whole: what all blocks
-have lies in each block's shared memory, and is a load of a made-up tensor.
+An exchange is a section of its own in which the dimensions of the cluster are unsplit. What the
+blocks send lies in the shared memory of each receiver, as a load of a made-up tensor.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Loops of one iteration are straight code.
+"""Loop elision: a loop of one iteration becomes straight-line code.
 
-The dimension of such a loop has one tile, so what it accumulates is what its iteration has. As
-straight code its tiles are on their way with those of the sections around it, before anything is
-waited for: a block that reads memory once waits for memory once.
+The dimension of such a loop has one tile, so an accumulator equals what its iteration adds. As
+straight-line code its loads are issued together with those of the sections around it, before
+anything waits: a block that reads memory once waits for memory once.
 """
 
 from __future__ import annotations

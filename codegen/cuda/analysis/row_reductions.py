@@ -1,12 +1,11 @@
-"""Sums along the rows of a tile, taken by the warps that fetch.
+"""Row reductions in the producer warps.
 
-Where keys are normalised inside of attention, each iteration needs one number for each row of the
-key tile, by which a column of scores is scaled; warps that compute would bring the tile to
-registers for it, beside the product that reads it from shared memory, and exchange the sums. The
-group of four warps that fetches for two groups or more has three that do nothing. With the launch
-option ``sums producer`` they compute what follows from a tile's rows alone: elementwise operators,
-a sum along the contiguous dimension, and operators on that. For all else the result is a load of a
-made-up tensor, whose tile they write.
+Attention with normalised keys needs one number for each row of the key tile in every iteration,
+which scales a column of scores. Consumer warps would load the tile into registers for it, although
+the matmul reads it from shared memory, and would exchange the sums. Of the four warps of a producer
+group three are idle. With the launch option ``sums producer`` they compute what depends on a row of
+a tile alone: elementwise operators, a sum along the contiguous dimension, and operators on that
+sum. All other code sees the result as a load of a made-up tensor whose tile these warps write.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Which warps of a block compute and which one fetches.
+"""Warp roles: the consumer warps that compute, and the producer warps that issue TMA loads.
 
-With a producer the block has more threads than compute. Registers: an SM hands them out to whole
-groups of four warps, so one warp more takes as much as a group; from two groups that compute on, a
-whole group fetches, and gives most of its registers to the others (``setmaxnreg``, which a whole
-warp group does together). So it does beside one group that computes where its other warps have work
-too (``row_reductions.py``); two such blocks lie on an SM.
+A block with a producer has more threads than compute. An SM allocates registers by groups of four
+warps, so one more warp costs as much as a group. From two consumer groups on, the producer is a
+whole warp group, which gives most of its registers to the others (``setmaxnreg`` applies to a whole
+warp group). Beside a single consumer group it is one only if its idle warps have work
+(``row_reductions.py``); then an SM holds two such blocks.
 """
 
 from __future__ import annotations

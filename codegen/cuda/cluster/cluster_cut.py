@@ -1,4 +1,4 @@
-"""How the blocks of a cluster come together in a block graph: in slices, or by totals for all."""
+"""The rewrite of a block graph that reduces over a cluster: by slices, or by totals for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exponents that blocks of a cluster send one another: in base 2 where both ends take them so."""
+"""Base-2 shifts that blocks of a cluster exchange, where sender and receiver support them."""
 
 from __future__ import annotations
 

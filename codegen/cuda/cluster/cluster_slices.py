@@ -1,9 +1,9 @@
-"""Slices of the results for the blocks of a cluster: a block graph cut in front of what it reduces
-over the cluster.
+"""Slices of the results for the blocks of a cluster: a block graph cut before its cluster
+reductions.
 
-Each block keeps what it has up to the cut. Behind it every block gets a slice of the results: what
-all blocks have of the slice arrives in its shared memory, and the last nodes are evaluated there
-with the dimension of the cluster whole, as a kernel of their own would do.
+Each block computes everything before the cut. After it, each block owns a slice of the results: the
+partial results of all blocks for that slice arrive in its shared memory, and the remaining nodes
+run there with the cluster's dimensions unsplit, as a kernel of their own would.
 """
 
 from __future__ import annotations

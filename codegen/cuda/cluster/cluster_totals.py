@@ -1,7 +1,8 @@
-"""Totals over a cluster that every block needs: each sends its part to all, and adds up what it has
-got.
+"""Cluster-wide totals that every block needs: each block sends its partial result to all others and
+combines what it receives.
 
-So blocks share a row: its maximum and its sum are of all blocks, what they store is their own.
+So several blocks share a row: its maximum and sum are over all of them, and each stores its own
+part of the result.
 """
 
 from __future__ import annotations

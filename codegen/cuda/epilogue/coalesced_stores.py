@@ -1,9 +1,9 @@
-"""Results in rows before they are stored: what tensor cores leave in pairs of halves, 16 bytes of a
-row for each four lanes, is less than the L2 takes at once.
+"""Coalesced stores through shared memory.
 
-With the launch option ``stores rows`` each warp turns what it has by itself, through shared memory
-and without a barrier of the block, so that it stores rows as wide as its part of the tile (with
-``stores lanes``, ``quad_shuffles.py``, four lanes store 64 bytes and need no shared memory).
+MMA results lie in pairs of halves: four lanes hold 16 bytes of a row, less than a 32-byte sector of
+the L2. With the launch option ``stores rows`` each warp converts its results through shared memory,
+without a block barrier, and stores rows as wide as its part of the tile. (With ``stores lanes``,
+``quad_shuffles.py``, four lanes store 64 bytes and need no shared memory.)
 """
 
 from __future__ import annotations

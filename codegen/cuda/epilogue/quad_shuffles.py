@@ -1,9 +1,8 @@
-"""Fragments that lanes bring into wider pieces among themselves: a bit of a lane's number and one
-of a register's change places, and half of a thread's words change hands by shuffles.
+"""Quad shuffles: a layout conversion within a warp that swaps a lane bit with a register bit.
 
-What tensor cores leave in pairs of halves goes to memory by 4 bytes of a thread and 16 of a row,
-half of what the L2 takes at once. With the launch option ``stores lanes`` the four lanes of a row
-swap what they have, so that each stores 16 bytes and they together 64: without shared memory.
+MMA results lie in pairs of halves: a thread would store 4 bytes and a row 16, half of what the L2
+takes at once. With the launch option ``stores lanes`` the four lanes of a row exchange half of
+their words by shuffles, so that each stores 16 bytes and the quad 64, without shared memory.
 """
 
 from __future__ import annotations

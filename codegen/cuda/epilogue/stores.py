@@ -1,4 +1,4 @@
-"""Stores: in which layout a tile goes to memory, and by what accesses."""
+"""Stores: the layout in which a tile goes to global memory, and the accesses that write it."""
 
 from __future__ import annotations
 

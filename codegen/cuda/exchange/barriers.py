@@ -1,8 +1,8 @@
-"""Where threads meet: one barrier for all that a phase waits for.
+"""Block barriers: one for everything that a phase waits for.
 
-Sums of which each warp has a part and values that change their layout are written, waited for and
-read together; a tile that is needed first arrives by the same barrier. With the launch option
-``schedule`` off each has a barrier of its own, as soon as it is there, for comparison.
+Cross-warp reductions and layout conversions of a phase are written, synchronised and read together;
+the tile that is needed first arrives at the same barrier. With the launch option ``schedule off``
+each gets a barrier of its own as soon as it is available, for comparison.
 """
 
 from __future__ import annotations

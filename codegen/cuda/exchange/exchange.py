@@ -1,4 +1,4 @@
-"""Values that change hands between threads: turned into another layout, or added up."""
+"""Exchanges of values between threads: layout conversions and cross-warp reductions."""
 
 from __future__ import annotations
 

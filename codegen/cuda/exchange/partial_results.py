@@ -1,4 +1,4 @@
-"""Values of which lanes and warps have parts: added up by shuffles, then through shared memory."""
+"""Partial results in lanes and warps: combined by shuffles, then through shared memory."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The blocks of a cluster share out their results: what each sends, and how the others take it.
+"""The cluster exchange: what each block of a cluster sends to the others, and how they receive it.
 
-Every block writes what belongs to another one's slice directly to that block's shared memory, all
-meet once, and each finishes its slice with what lies in its own memory. A block may write to
-another one only when that has begun: all arrive at the cluster's barrier first thing, and wait
-for it where they send, so that the loop lies in between. What arrives has a place of its own for
+Every block writes the elements of another block's slice directly to that block's shared memory, one
+cluster barrier follows, and each block finishes its slice from its own memory. A block may write to
+another one only after that one has started: all arrive at the cluster barrier first thing and wait
+for it before they send, so that the loop hides the latency. Received data has its own memory for
 the whole kernel, so no other barrier is needed, and none at the end.
 """
 

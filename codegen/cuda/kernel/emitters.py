@@ -1,4 +1,4 @@
-"""Who writes what of a kernel: the writers of copies, products, sums and stores, put together."""
+"""The emitters of one kernel: copies, matmuls, accumulators and stores, wired together."""
 
 from __future__ import annotations
 

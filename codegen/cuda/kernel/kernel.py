@@ -1,4 +1,4 @@
-"""One typed block graph to the text of one kernel: its head, and its sections in their order."""
+"""The emitter of one kernel: from a typed block graph to its head and its sections in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Sections with a loop: what is brought in front of it, its parts, and its iterations."""
+"""Sections with a loop: what is hoisted before it, its peeled and unmasked parts, and its
+iterations.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a plan to CUDA C++: each kernel as a file that compiles alone."""
+"""The CUDA module of a plan: each kernel as a C++ file that compiles alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of the nodes of a phase: thread graphs of what joins, everything else one by one."""
+"""The emitter of a phase: fused thread graphs of elementwise nodes, the rest node by node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sections without a loop: all that they read of memory is on its way before one waits for it."""
+"""Sections without a loop: all their loads are issued before the first wait."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""How often a warp's access has to go to shared memory.
+"""Bank conflicts: the number of shared-memory wavefronts of a warp's access.
 
-Shared memory has 32 banks of 4 bytes: word ``w`` lies in bank ``w mod 32``. One trip serves one
-word of each bank, for any number of lanes. An access of 8 bytes per lane is made for 16 lanes at a
-time, one of 16 bytes for 8 lanes, and ``ldmatrix`` for the 8 lanes that name the rows of a matrix.
+Shared memory has 32 banks of 4 bytes: word ``w`` lies in bank ``w mod 32``. One wavefront serves
+one word of each bank, for any number of lanes. An access of 8 bytes per lane is served for 16 lanes
+at a time, one of 16 bytes for 8 lanes, and ``ldmatrix`` for the 8 lanes that address the rows of a
+matrix.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Layouts for coalesced access: neighbours in memory in one thread's vector, then in lanes."""
+"""Blocked layouts for coalesced access: neighbours in memory in a thread's vector first, then in
+lanes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts of what a warp's tensor-core instruction takes and gives (PTX, m16n8k16 and m16n8k8)."""
+"""MMA fragments: the register layouts of operands and result (PTX, m16n8k16 and m16n8k8)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""A layout for every value of a block graph, by rule.
+"""The choice of a layout for every value of a block graph, by rule.
 
-Products come first: their results have the layout of tensor cores. What is elementwise with a
-result takes its layout, what is computed for a product that of the operand; what is left begins
-with its widest load, in vectors of neighbours. Where a value meets another layout after all, it is
-turned through shared memory.
+Matmuls come first: their results have the MMA layout. What is elementwise in a result takes its
+layout, what is computed for a matmul that of the operand. The rest starts from its widest load, in
+vectors of neighbours. A value that is read in another layout is converted through shared memory.
 """
 
 from __future__ import annotations

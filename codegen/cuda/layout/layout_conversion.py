@@ -1,8 +1,8 @@
-"""In what form a value lies in shared memory while it goes from one layout to another.
+"""Layout conversions: the form of a value in shared memory between two register layouts.
 
-Word by word in the order of the lanes that write, or as a swizzled tile of rows along the vectors
-that are read: whichever needs fewer trips to shared memory, counted lane by lane ("Linear Layouts",
-Zhou et al., 2025, finds such swizzles by algebra).
+Either word by word in the order of the writing lanes, or as a swizzled tile with rows along the
+vectors that are read: whichever takes fewer shared-memory wavefronts, counted lane by lane ("Linear
+Layouts", Zhou et al., 2025, finds such swizzles by algebra).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a product is shared out: which operand gives the rows, and which warp has what of it."""
+"""MMA partitioning: which operand gives the rows, and which part each warp computes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The form of a tile in shared memory, as tensor cores and the copy engine want it.
+"""The layout of a tile in shared memory, as tensor cores and TMA read and write it.
 
-Rows along the contiguous dimension, cut into panels of at most 128 bytes; in a panel the number of
-each 16-byte piece of a row is combined by exclusive or with bits of the row's number, which is the
-swizzle of 128, 64 or 32 bytes of sm_90's copy engine. So eight rows of one column of pieces lie in
-different banks.
+Rows along the contiguous dimension, cut into panels of at most 128 bytes. Within a panel the index
+of each 16-byte piece of a row is XORed with bits of the row's index: the swizzle of 128, 64 or 32
+bytes of sm_90's TMA. So eight rows of one column of pieces lie in different banks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which loads go through shared memory, and in what form.
+"""Staging: which loads go through shared memory, and in what form.
 
-Tiles that products multiply, and everything that a loop with several stages reads, so that copies
-run ahead of the arithmetic. What else is read goes straight to registers.
+Tiles that a matmul reads, and all that a loop of several stages reads, so that copies run ahead of
+the arithmetic. Everything else is loaded straight into registers.
 """
 
 from __future__ import annotations

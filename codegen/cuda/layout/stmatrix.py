@@ -1,5 +1,5 @@
-"""Fragments of tensor cores on their way to shared memory: four matrices of 8 x 8 halves at once
-(``stmatrix``, sm_90), with rows of 16 bytes along either side of the fragment.
+"""``stmatrix`` (sm_90): MMA fragments written to shared memory as four 8 x 8 matrices of halves at
+a time, with rows of 16 bytes along either side of the fragment.
 """
 
 from __future__ import annotations

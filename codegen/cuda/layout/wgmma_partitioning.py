@@ -1,8 +1,8 @@
-"""Which products go by warp groups (wgmma, sm_90a), and how their operands lie in shared memory.
+"""wgmma partitioning (sm_90a): which matmuls use it, and how their operands lie in shared memory.
 
-A warp group is four warps; each takes 16 of 64 rows, so that its part of the result lies in the
-registers where ``mma.sync`` puts it too, and everything behind a product is the same for both. The
-right operand comes from shared memory by a descriptor, the left one from there or from registers.
+A warp group is four warps. Each takes 16 of 64 rows, so its part of the result lies in the same
+registers as with ``mma.sync``, and everything after a matmul is the same for both. The right
+operand is read from shared memory by a descriptor, the left one from there or from registers.
 Descriptors: PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout".
 """
 

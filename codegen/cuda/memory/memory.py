@@ -1,4 +1,4 @@
-"""Buffers in shared memory, by the phases in which the text uses them."""
+"""Buffers in shared memory, with their lifetimes in phases."""
 
 from __future__ import annotations
 

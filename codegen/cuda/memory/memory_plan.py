@@ -1,9 +1,9 @@
-"""Places in shared memory: the fewest bytes in which buffers of different lives fit.
+"""The shared-memory plan: offsets of buffers with given lifetimes in the fewest bytes.
 
-Dynamic storage allocation (problem SR2 of Garey and Johnson, NP-hard): a buffer is a rectangle, its
-life by its bytes, and no two may overlap. What is live at one step bounds it from below. Where the
-best of several first-fit orders is above that bound, branch and bound decides. Mirage takes the
-best of some heuristics for good.
+Dynamic storage allocation (problem SR2 of Garey and Johnson, NP-hard): a buffer is a rectangle,
+lifetime by bytes, and no two may overlap. The bytes live at one step are a lower bound. Where the
+best of several first-fit orders is above that bound, branch and bound decides. Mirage always takes
+the best of some heuristics.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Branch and bound for the least height in which boxes of fixed lives pack.
+"""Branch and bound for the least height in which boxes of fixed lifetimes pack.
 
-Every plan can be pushed down until each box lies on one that it meets, or at 0. Such plans are made
-by stacking: boxes in order of their offsets, each right above the highest placed one that it meets.
-The search stacks, and leaves out what cannot be better.
+Every plan can be pushed down until each box lies on an overlapping one or at 0. Such plans are made
+by stacking: boxes in order of their offsets, each right above the highest placed one that it
+overlaps in time. The search stacks, and prunes what cannot be better.
 """
 
 from __future__ import annotations

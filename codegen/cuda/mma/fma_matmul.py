@@ -1,4 +1,4 @@
-"""Products of float32 without tensor cores: fused multiply-adds over tiles in shared memory."""
+"""Float32 matmuls without tensor cores: fused multiply-adds over tiles in shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products on tensor cores: mma.sync over fragments in registers or from shared memory."""
+"""Matmuls on tensor cores: mma.sync over fragments in registers or from shared memory."""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
-"""Two products of a loop, one iteration apart: while this iteration's first product and what is
-computed of it run, the tensor cores still multiply what the iteration before made of its own.
+"""MMA/softmax overlap: the second matmul of a loop runs one iteration late, while this iteration's
+first matmul and the code that reads it run.
 
-So does FlashAttention-3 (Shah et al., 2024, section 3.2) inside of a warp group: scores of the next
-tile are under way with P V of this one. The launch option ``overlap`` asks for it; a loop has it
-whose tiles the copy engine fetches, two stages or more, with one product of warp groups that others
-read and others that take what was made of it from registers into their accumulators.
+FlashAttention-3 (Shah et al., 2024, section 3.2) does so within a warp group: the scores of the
+next tile are in flight together with P V of this one. The launch option ``overlap`` requests it. It
+needs a loop fed by TMA with at least two stages, one wgmma whose result others read, and others
+that take what was computed from it in registers into their accumulators.
 
-With ``overlap on`` a late product is waited for where its accumulator is rescaled, and what it
-multiplies next is copied, for it still reads its operand. ptxas moves that wait up inside of the
-iteration, in front of the exponentials that were to run beside the product. With ``overlap across``
-it is waited for at the head of the next iteration, where ptxas leaves it; until then what is
-multiplied next stays in floats. Which of the two is faster only the clock tells.
+With ``overlap on`` a late matmul is awaited where its accumulator is rescaled, and its next operand
+is copied, since it still reads the current one. ptxas moves that wait up within the iteration,
+before the exponentials that were meant to run beside the matmul. With ``overlap across`` (cross-
+iteration MMA pipelining) the wait is at the head of the next iteration, where ptxas leaves it;
+until then the next operand stays in float32. Only timing tells which of the two is faster.
 
-With the option ``turns`` (section 3.1 there) warp groups begin their products one after the other:
-while one has the tensor cores, another computes exponentials.
+With the option ``turns`` (ping-pong scheduling, section 3.1 there) warp groups issue their matmuls
+one after the other: while one uses the tensor cores, another computes exponentials.
 """
 
 from __future__ import annotations

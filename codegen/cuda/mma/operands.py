@@ -1,4 +1,4 @@
-"""Values in the layouts that are asked for: as they are held, read again, or turned."""
+"""Operands in the layouts that their readers need: as held, loaded again, or converted."""
 
 from __future__ import annotations
 

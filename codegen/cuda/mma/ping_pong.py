@@ -1,9 +1,9 @@
-"""Warp groups that take turns at the tensor cores.
+"""Ping-pong scheduling: warp groups alternate on the tensor cores.
 
-Without an order all groups of a block come to their products at the same time, and to their
-exponentials too: one of the two units waits for the other. So FlashAttention-3 (Shah et al., 2024,
-section 3.1) has each group wait at a named barrier until the group in front of it has begun its
-products. The launch option ``turns`` asks for it, in loops whose products overlap.
+Without an order all groups of a block reach their matmuls at the same time, and their exponentials
+too, so one of the two units is always idle. In FlashAttention-3 (Shah et al., 2024, section 3.1)
+each group waits at a named barrier until the group before it has issued its matmuls. The launch
+option ``turns`` requests it, in loops with MMA/softmax overlap.
 """
 
 from __future__ import annotations

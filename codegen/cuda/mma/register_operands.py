@@ -1,14 +1,14 @@
-"""Left operands of warp groups that a loop keeps in registers from one iteration to the next.
+"""Register-resident left operands of wgmma that a loop keeps from one iteration to the next.
 
-ptxas 12.8 and 13.0 give such an operand the registers of one that the loop makes for another of its
-products, if both have as many and a branch lies between the two products: from the second iteration
-on the first product multiplies what was made for the second one, and nothing warns of it. A branch
-is the vote of the launch option ``rescaling``, the spin wait for sums that other warps take, and
-what a division, root, power or log1p has for rare operands. So the operand is handed over to other
-registers in each iteration: those are written in the loop, and ptxas keeps them apart. On an H200
-that costs less than reading it from shared memory again, by ``ldmatrix`` or by a descriptor.
+ptxas 12.8 and 13.0 miscompile them. If a loop computes the operand of another wgmma in as many
+registers, and a branch lies between the two, both get the same registers: from the second iteration
+on the first wgmma silently reads what was computed for the second. Such a branch comes from the
+vote of the launch option ``rescaling``, the spin wait for row reductions of producer warps, and the
+slow paths of division, root, power and log1p. So the operand is copied to other registers in each
+iteration; ptxas keeps those apart. On an H200 that costs less than reading the operand from shared
+memory again, by ``ldmatrix`` or by a descriptor.
 
-What has such code all the same is not compiled (``runtime/sass/shared_registers.py``).
+Machine code that still has the fault is refused (``runtime/sass/shared_registers.py``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Products of warp groups: wgmma on tiles in shared memory and fragments in registers.
+"""wgmma: matmuls of warp groups on tiles in shared memory and fragments in registers.
 
-The instructions run by themselves: a group of them is begun, and waited for where something reads
-the result, or at the end of an iteration, when the tiles are given back. So independent products
-run together.
+The instructions are asynchronous: a group is committed, and awaited where its result is read or at
+the end of an iteration, when the tiles are released. So independent matmuls overlap.
 """
 
 from __future__ import annotations

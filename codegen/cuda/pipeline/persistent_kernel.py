@@ -1,10 +1,11 @@
-"""Blocks that stay: each takes one place of the grid after another.
+"""A persistent kernel: as many blocks as the GPU holds at once, each taking one work tile after
+another.
 
-A block that begins makes its barriers and waits for its first tiles, and nothing else runs on the
-SM where it takes all of the memory. With the launch option ``blocks N`` the grid has N blocks, as
-many as the GPU holds at once, and the warps that fetch run ahead from one place to the next
-("persistent" kernels). Places are dealt out in turn; where masks leave them unequal work, by a
-table that is made with the text (``tile_scheduler.py``).
+Otherwise a starting block initialises its barriers and waits for its first tiles while nothing else
+runs on the SM, if it takes all of the memory. With the launch option ``blocks N`` the grid has N
+blocks, and the producer warps run ahead from one work tile to the next. Work tiles are assigned
+round-robin, or, where masks make them unequal, by a table made at compile time
+(``tile_scheduler.py``).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What the copy engine fetches for blocks that stay (``persistent_kernel.py``): one thread runs
-ahead from place to place, with the tiles of loops and those of straight code in front of them.
+"""The TMA pipeline of a persistent kernel: one thread runs ahead from work tile to work tile, with
+the tiles of loops and those of the straight-line code before them.
 
-Stages and their barriers' parities go on where the place before has left them. Tiles of straight
-code have one buffer each and a pair of barriers together; they are given back behind the last loop
-that reads them, so that those of the next place arrive while this one's results are stored.
+Stages and the parities of their barriers continue from the previous work tile. Tiles of straight-
+line code have one buffer each and share a pair of barriers. They are released after the last loop
+that reads them, so that those of the next work tile arrive while this one's results are stored.
 """
 
 from __future__ import annotations

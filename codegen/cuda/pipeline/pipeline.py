@@ -1,4 +1,4 @@
-"""Tiles on their way to shared memory: what is issued when, and what waits for it."""
+"""The cp.async pipeline: when copies to shared memory are issued, and what waits for them."""
 
 from __future__ import annotations
 

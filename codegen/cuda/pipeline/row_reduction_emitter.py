@@ -1,4 +1,4 @@
-"""The text of sums along the rows of a tile (``row_reductions.py``): each thread has rows of its
+"""The emitter of row reductions (``row_reductions.py``): each producer thread reduces rows of its
 own.
 """
 

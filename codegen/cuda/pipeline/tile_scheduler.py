@@ -1,8 +1,8 @@
-"""Which places of the grid each block takes that stays, where masks leave them unequal work.
+"""The static tile scheduler of a persistent kernel whose work tiles are unequal under masks.
 
-Longest first, of eight places side by side along the other axes (they share what the L2 holds), and
-each to the block that is free first: list scheduling (Graham, 1969), with the iterations of loops
-for the time. So would the GPU deal blocks out; here it is known before.
+Longest first (LPT), in groups of eight tiles that are neighbours along the other axes (they share
+data in the L2), each to the block that is free first: list scheduling (Graham, 1969), with loop
+iterations as time. The GPU would assign blocks in the same way; here it is known at compile time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Tiles that the copy engine of sm_90 (TMA) fetches: what it is told of a tensor, and where a tile
-begins.
+"""TMA loads (sm_90): the tensor map of each tensor, and the coordinates of each tile.
 
-It fetches a box: here a panel of a tile, of at most 128 bytes a row, into which it puts the rows
-with the swizzle that ``SharedTile`` has. Outside of the tensor it reads zeros.
+TMA fetches a box: here a panel of a tile, of at most 128 bytes a row, which it writes with the
+swizzle of ``SharedTile``. Outside of the tensor it reads zeros.
 """
 
 from __future__ import annotations

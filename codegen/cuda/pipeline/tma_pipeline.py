@@ -1,9 +1,9 @@
-"""Loops whose tiles the copy engine fetches: a barrier in memory for each stage, and who issues.
+"""The TMA pipeline of a loop: an mbarrier for each stage, and the thread that issues the loads.
 
-One thread begins to fetch the first tiles before anything else happens in the kernel; everybody
-waits for a stage by its barrier's parity. Without a producer the block's barrier at the head of an
-iteration gives the stage before back. With ``producer warps`` a warp of its own runs ahead of the
-others, which give each stage back by a second barrier, and meet without it.
+One thread issues the first tiles before anything else happens in the kernel; all threads wait for a
+stage by its barrier's parity. Without a producer the block barrier at the head of an iteration
+releases the previous stage. With ``producer warps`` a separate warp runs ahead of the consumers,
+which release each stage by a second mbarrier and need no block barrier for it.
 """
 
 from __future__ import annotations

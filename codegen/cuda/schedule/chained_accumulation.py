@@ -1,7 +1,7 @@
-"""Products that are added to other sums: they add to the registers that hold these.
+"""Chained accumulation: a matmul that adds to the registers of another sum.
 
-X W + (X A) C: what multiplies by C goes on with the sums of X W, so that there is one set of them
-and nothing is added up behind both.
+In X W + (X A) C the matmul by C accumulates into the sums of X W, so that there is one set of them
+and no addition at the end.
 """
 
 from __future__ import annotations

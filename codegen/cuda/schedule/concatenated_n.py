@@ -1,11 +1,11 @@
-"""Products of one left operand by several right ones of few columns as one instruction of a warp
-group.
+"""MMA with concatenated N: one wgmma for several matmuls of one left operand with narrow right
+ones.
 
-An instruction reads its left operand from shared memory, whatever the number of its columns. With
-fewer than 64 of them that takes longer than to multiply. So narrow tiles of right operands lie side
-by side in a stage, as panels of one tile would, and one instruction multiplies by all of them; its
-sums are those of all products, one behind the other. Launch option ``joins off``:
-an instruction for each product, for comparison.
+An instruction reads its left operand from shared memory whatever its N. Below 64 columns that takes
+longer than the multiplication. So narrow tiles of right operands lie side by side in a stage, like
+panels of one tile, and one instruction multiplies by all of them; its sums are those of the
+matmuls, one after the other. Launch option ``joins off``: one instruction for each matmul, for
+comparison.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Whether what follows from a running maximum may be 2^8 times as large as with an exact one.
+"""The condition under which a running maximum may lag by a factor of 2^8.
 
-With a maximum that stays behind, exponentials are at most 2^8, not 1. Float32 and bfloat16 do not
-notice. A float16 holds them too, but not always their product with another number, nor a sum of
-them before something has divided it.
+With a maximum that lags behind, exponentials are at most 2^8, not 1. Float32 and bfloat16 have room
+for that. Float16 holds the exponentials too, but not always their product with another number, nor
+a sum of them before it is divided.
 """
 
 from __future__ import annotations

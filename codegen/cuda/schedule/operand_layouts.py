@@ -1,4 +1,4 @@
-"""In which layout a node reads its operands, and what has to go through shared memory for it."""
+"""Operand layouts: the layout in which a node reads each operand, and what crosses warps for it."""
 
 from __future__ import annotations
 

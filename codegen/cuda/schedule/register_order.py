@@ -1,8 +1,8 @@
-"""An order of straight code in which few registers live at a time.
+"""An order of straight-line code that keeps few registers live.
 
-Register-minimal evaluation is easy for trees (Sethi and Ullman, 1970) and NP-hard for graphs. A
-dynamic program over what is done, which keeps the best states after each step, is exact as long as
-there are not more states than it keeps.
+Register-minimal evaluation is easy for trees (Sethi and Ullman, 1970) and NP-hard for graphs. This
+is a dynamic program over the set of finished nodes, which keeps the best states after each step; it
+is exact as long as there are no more states than it keeps.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The order of the nodes of one section: the fewest barriers, then few registers in use.
+"""The order of the nodes of one section: the fewest barriers, then few live registers.
 
-Barriers: the longest way through the section, counted in edges that need one, cannot do with fewer,
-and nodes of equal depth need none between them. So does Mirage (OSDI'25, section 6), where every
-edge counts; here only those through shared memory do. A node that may go in several phases goes
-where the fewest registers live across barriers, and in its phase where the fewest live at a time.
+Barriers: the longest path through the section, counted in edges that need one, cannot do with
+fewer, and nodes of equal depth need none between them. Mirage (OSDI'25, section 6) does so too,
+where every edge counts; here only those through shared memory do. A node that fits several phases
+goes where the fewest registers live across barriers, and within its phase where the fewest live at
+a time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The phases of a section: which nodes are written between two barriers, and in what order."""
+"""The phases of a section: the nodes between two barriers, in order."""
 
 from __future__ import annotations
 

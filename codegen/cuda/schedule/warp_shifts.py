@@ -1,10 +1,10 @@
-"""Running maxima that each warp keeps for itself.
+"""Per-warp running maxima.
 
-A running maximum only shifts exponents, and any shift is right. Where every warp has its own
-positions of a loop, and its own parts of all sums that are rescaled, it needs no maximum but that
-of its own positions: no iteration waits for other warps. Behind the loop the largest of the warps'
-maxima shifts all, and each part is rescaled once more before the parts are added up. So do the
-splits of FlashDecoding (Dao et al., 2023), here inside of a block.
+A running maximum only shifts exponents, and any shift is valid. Where every warp has its own
+positions of a loop and its own partial results of all rescaled sums, it needs only the maximum of
+its own positions: no iteration waits for other warps. After the loop the largest of the warps'
+maxima becomes the shift of all, and each partial result is rescaled once before they are combined.
+The splits of FlashDecoding (Dao et al., 2023) do the same; here it happens within a block.
 """
 
 from __future__ import annotations

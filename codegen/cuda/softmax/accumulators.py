@@ -1,4 +1,4 @@
-"""What a loop carries: sums, running maxima and sums rescaled by them."""
+"""Loop-carried state: sums, running maxima and sums rescaled by them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Thread graphs: what is elementwise in one layout, as one loop over registers.
+"""Thread graphs: elementwise nodes of one layout, fused into one loop over registers.
 
-Inner values are scalars of the loop; what others read later goes to registers. Sums and maxima
-along a thread's own registers, and accumulators, end the chain inside the loop.
+Intermediate values are scalars of the loop; what is read later goes to registers. Sums and maxima
+along a thread's own registers, and accumulators, end a chain inside the loop.
 """
 
 from __future__ import annotations

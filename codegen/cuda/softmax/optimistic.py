@@ -1,14 +1,15 @@
-"""Exponentials shifted by the maximum that is known already, and again where that was too small.
+"""Optimistic softmax: exponentials are shifted by the running maximum so far, and recomputed if
+that was too small.
 
-A running maximum only shifts exponents, and any shift is right that keeps what follows finite. So a
-loop need not know the maximum of its tile: with the launch option ``rescaling optimistic`` it takes
-the exponentials with the one it has. Exponentials are not negative, so that a thread's own sum of
-them bounds each; where such a sum is 2^15 or more (or NaN), the warp, which votes, finds the
-maximum, rescales and takes them again. Behind the first tile that is rare: a new maximum is put
-2^4 above what it is the maximum of, which leaves room for 2^19.
+A running maximum only shifts exponents, and any shift is valid that keeps the results finite. So a
+loop need not know the maximum of its tile: with the launch option ``rescaling optimistic`` it
+computes the exponentials with the current one. Exponentials are not negative, so a thread's own sum
+of them bounds each; where such a sum is 2^15 or more (or NaN), the warp votes, finds the maximum,
+rescales and computes them again. After the first tile that is rare: a new maximum is set 2^4 above
+the values it covers, which leaves room for 2^19.
 
 That takes the maximum, its shuffles and the rescaling out of an iteration. The vote also ends a
-basic block, so that ptxas leaves the wait for late products (``overlap``) behind the exponentials.
+basic block, so that ptxas leaves the wait for late matmuls (``overlap``) after the exponentials.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Rescaled sums: the factors by which running maxima change them.
+"""Rescaled sums: the factors by which changes of running maxima multiply them.
 
-With the launch option ``rescaling lazy`` a running maximum that only shifts exponents stays what it
-was until a position is above it by more than 2^8, and sums are multiplied only where a maximum of
-the warp has moved: after the first tiles hardly ever. The kernels of FlashAttention-4 (2025) do so
-too. Exponentials are then at most 2^8, which halves hold as precisely as 1. With ``optimistic`` it
-is not even computed before a thread's sum of exponentials is large (``optimistic.py``).
+With the launch option ``rescaling lazy`` a running maximum that only shifts exponents is kept until
+a value exceeds it by more than 2^8, and sums are multiplied only where a maximum of the warp has
+moved: hardly ever after the first tiles. The kernels of FlashAttention-4 (2025) do the same.
+Exponentials are then at most 2^8, which halves hold as precisely as 1. With ``optimistic`` the
+maximum is not even computed before a thread's sum of exponentials is large (``optimistic.py``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many neighbours along a dimension are neighbours in memory, all at once."""
+"""Contiguity: how many neighbours along a dimension are contiguous and aligned in memory."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Where the elements of a tile lie in the registers of a block's threads.
+"""Register layouts: where the elements of a tile lie in the registers of a block's threads.
 
-A layout names, for every bit of a register's number, of a lane's and of a warp's, the bit of a
-position that it stands for: a linear layout ("Linear Layouts", Zhou et al., 2025) in which no bit
-is the sum of two. Extents of tiles are powers of two, so that every layout of tensor cores, of
-vector accesses and of broadcasts has this form.
+A layout maps every bit of a register index, lane index and warp index to a bit of a position: a
+linear layout ("Linear Layouts", Zhou et al., 2025) in which no bit is the sum of two. Extents of
+tiles are powers of two, so every layout of MMA fragments, vector accesses and broadcasts has this
+form.
 
-A lane or warp bit that is None stands for no position: threads that differ in it alone hold the
-same. A lane or warp bit over a dimension that the value does not have stands for a part of a sum:
-what the threads hold that differ in it has still to be added up.
+A lane or warp bit that is None maps to no position: threads that differ in it alone hold the same
+elements. A lane or warp bit over a dimension that the value does not have indexes partial results:
+what the threads hold that differ in it has yet to be summed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Numbers that are made of bits of a thread's place and of a register's, as C text."""
+"""Linear index arithmetic as C text: numbers made of bits of thread and register indices."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The device functions that emitted kernels call: the pieces of ``prelude/``, and products of warp
-groups, which are written for each shape.
+"""The device functions that emitted kernels call: the pieces of ``prelude/``, and the wgmma
+wrappers, which are generated for each shape.
 
 Instructions are those of the PTX ISA (NVIDIA, version 8): ``cp.async``, ``ldmatrix``, ``mma``, and
 on sm_90 ``mbarrier``, ``cp.async.bulk``, ``wgmma`` and clusters. nvcc and NVRTC take the text

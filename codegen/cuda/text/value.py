@@ -1,4 +1,4 @@
-"""A value in registers: its C name, its layout, and how its elements are kept."""
+"""A value in registers: its C name, its layout, and how its elements are stored."""
 
 from __future__ import annotations
 

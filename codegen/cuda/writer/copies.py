@@ -1,4 +1,4 @@
-"""Ways between global memory, shared memory and registers."""
+"""Copies between global memory, shared memory and registers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the CUDA emitter hands to the runtime: the text of a kernel and how it is launched."""
+"""The emitted CUDA kernel as the runtime takes it: its text and its launch parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a kernel as it grows: its head, its lines, and what each register value is called."""
+"""The text of a kernel while it is written: its head, its lines, and names of its values."""
 
 from __future__ import annotations
 

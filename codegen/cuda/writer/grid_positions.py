@@ -1,4 +1,4 @@
-"""Where a block lies in the grid: its number along each dimension, and its first positions."""
+"""The position of a block in the grid: its index along each dimension, and its first positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a loop begins and ends, as C text."""
+"""The bounds of a loop, as C text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of elementwise operators at one register of a loop."""
+"""Elementwise operators as C text, for one register of a loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stages of a ring of tiles as C text: the next one, and the one of iterations ago."""
+"""The stages of a ring buffer as C text: the next one, and that of earlier iterations."""
 
 from __future__ import annotations
 
