@@ -1,9 +1,8 @@
 """Terms of the nodes of a program or block graph, and of the values that a block graph stores.
 
-A term is that of all points of its dimensions: which block or iteration has a point does not
-matter, as no reduction goes over what a grid divides, and what a loop divides ends in accumulators.
-For all sizes the tiles [i T, min((i + 1) T, N)), i < ceil(N / T), are disjoint and cover [0, N);
-the points that the last tile lacks are neutral in a reduction.
+A term is that of all points of its dimensions, in whatever block or iteration: no reduction goes
+over what a grid divides, and what a loop divides ends in accumulators. For all sizes the tiles
+[i T, min((i + 1) T, N)) are disjoint and cover [0, N); what the last one lacks is neutral.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The checker of certificates: reads program, µGraph and certificate as JSON data, and replays it.
 
-It knows the laws in ``trusted.json`` and the rules of this folder, and nothing else: what it does
-not understand is refused. Sizes and tiles are at least 1 and otherwise open, except for ``needs``.
+It knows ``trusted.json`` and this folder alone: what it does not understand is refused. Sizes and
+tiles are at least 1 and otherwise open, except for ``needs``.
 """
 
 from __future__ import annotations

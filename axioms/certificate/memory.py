@@ -13,9 +13,7 @@ Stored = tuple[list[Form], int]
 
 
 class Memory:
-    """``cut`` are the dimensions with axes "d.l", iterations, and "d.t", tiles; ``loads`` what the
-    program reads, ``outer`` the parts of dimensions by what they have, ``needs`` those of sizes.
-    """
+    """Memory; ``cut`` dimensions have axes "d.l", iterations, and "d.t", tiles."""
 
     def __init__(self, cut: Sequence[str], sizes: Mapping[str, int]) -> None:
         self.terms, self.cut, self.sizes = Terms(), cut, sizes

@@ -7,8 +7,7 @@ from fractions import Fraction
 
 from mirage_py.axioms.certificate.terms import REDUCTIONS, SHIFT, TRUSTED, Terms, demand
 
-# A term without shifts, how they enter, and how often: it alone, it "minus" them, or it "scaled"
-# by exp(-shift).
+# A term without shifts, how they enter (not, "minus", "scaled" by exp(-shift)), and how often.
 Value = tuple[int, str, Mapping[str, Fraction]]
 
 

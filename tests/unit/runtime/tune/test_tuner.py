@@ -182,6 +182,15 @@ def test_the_fastest_right_plan_wins(monkeypatch: pytest.MonkeyPatch):
     assert report.best.bound == RIGHT.bound
 
 
+def test_slower_plans_are_checked_where_all_fast_ones_fail(monkeypatch: pytest.MonkeyPatch):
+    times = {f"plan {n}": 9.0 + n for n in range(6)}
+    scene = Scene(monkeypatch, {**BASE, **times})
+    scene.check.verdicts["remaining"] = {0: WRONG, 1: WRONG, 2: WRONG}
+    report = scene.run(6, top_k=2)
+    assert winner(report) == "plan 3"
+    assert [n for stage, n in scene.check.asked if stage == "remaining"] == [[0, 1], [2, 3], [4]]
+
+
 def test_a_winner_that_is_another_program_is_replaced(monkeypatch: pytest.MonkeyPatch):
     scene = Scene(monkeypatch, {**BASE, "plan 0": 12.0, "plan 1": 9.0, "plan 2": 9.5})
     asked = []
@@ -390,9 +399,9 @@ def test_the_winner_is_checked_after_timing(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_plan_that_was_not_checked_on_everything_never_wins(monkeypatch: pytest.MonkeyPatch):
-    # The finalists turn out wrong; the others were never tried on the adversarial inputs.
+    # All turn out wrong on the adversarial inputs, which only the finalists have met at first.
     scene = Scene(monkeypatch, {**BASE, "plan 0": 1.0, "plan 1": 2.0, "plan 2": 3.0})
-    scene.check.verdicts = {"first": {}, "remaining": {0: WRONG, 1: WRONG}}
+    scene.check.verdicts = {"first": {}, "remaining": dict.fromkeys(range(3), WRONG)}
     assert winner(scene.run(3, top_k=2)) == "compile"
 
 
