@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.checks.differential_cases import one_kernel
-from mirage_py.codegen.triton.kernel import _MAX_INT32
+from mirage_py.codegen.tiling.valid_sizes import MAX_INT32
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.runtime.compile.compile import compile_kernel
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
@@ -79,9 +79,9 @@ def test_loops_are_wide_too(tm, tn, monkeypatch):
     assert "int64" in start
     compile_kernel(kernel, 90)
     # The same text over little memory.
-    monkeypatch.setattr("mirage_py.codegen.triton.kernel._MAX_INT32", 3)
+    monkeypatch.setattr("mirage_py.codegen.triton.kernel.MAX_INT32", 3)
     plan = Plan(parse_ugraph(LOOP.format(m=1, n=8, tm=tm, tn=tn)), (LaunchOptions(),))
     assert "int64" in emit_triton(plan)[0].source
     x = np.arange(24.0).reshape(4, 6)
     np.testing.assert_array_equal(run_interpreted(plan, {"X": x})["Y"], x.sum(1))
-    assert _MAX_INT32 == 2**31 - 1
+    assert MAX_INT32 == 2**31 - 1
