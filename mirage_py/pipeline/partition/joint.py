@@ -27,6 +27,7 @@ def joint_evidence(parts: Sequence[Evidence]) -> Evidence:
         float_source=worst.float_source,
         samples=sum(e.samples for e in parts),
         float_sets=_joint_sets(parts),
+        code=tuple(kernel for e in parts for kernel in e.code),
     )
 
 

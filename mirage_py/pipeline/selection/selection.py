@@ -253,6 +253,7 @@ class Ranking:
             samples=sampled.samples,
             proof=proof.document() if proof else None,
             functions=field.functions.document() if field.functions else None,
+            code=_code_of(plan, self.target),
         )
 
     def _field_evidence(self, family: str, plan: Plan) -> FieldEvidence:
@@ -294,8 +295,6 @@ class Ranking:
     ) -> Result:
         first = self.instances[0].plan.backend if self.instances else "triton"
         instance = next((i for i in self.instances if i.plan == plan), None)
-        if plan is not None and evidence is not None:
-            evidence = replace(evidence, code=_code_of(plan, self.target))
         return Result(
             program=self.program,
             target=self.target.name,

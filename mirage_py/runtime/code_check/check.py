@@ -107,19 +107,15 @@ def check_plan(
 
 def check_winner(plan: Plan, capability: int) -> tuple[CodeReport, ...]:
     """``check_plan`` for about a second: of what Triton has compiled, and of small kernels."""
-    if plan.backend != "triton":
-        return tuple(
-            CodeReport(kernel.name, unsupported=f"it is left to {_ASKED}")
-            for kernel in plan.ugraph.kernels
-            if isinstance(kernel, BlockGraph)
-        )
+    why = f"it is left to {_ASKED}"
     try:
-        return check_plan(plan, capability, QUICK)
+        if plan.backend == "triton":
+            return check_plan(plan, capability, QUICK)
     except Exception as error:  # noqa: BLE001
         # A fault of the checker costs no plan.
-        return (
-            CodeReport(plan.ugraph.kernels[0].name, unsupported=f"the checker failed: {error}"),
-        )
+        why = f"the checker failed: {error}"
+    blocks = (kernel for kernel in plan.ugraph.kernels if isinstance(kernel, BlockGraph))
+    return tuple(CodeReport(kernel.name, unsupported=why) for kernel in blocks)
 
 
 def check_code(text: str, name: str, launch_for: Any, effort: Effort | None = None) -> CodeReport:

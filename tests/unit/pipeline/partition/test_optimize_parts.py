@@ -28,6 +28,7 @@ from mirage_py.runtime.tune.measured import Measured, TuneReport
 from mirage_py.targets import H200, Target
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph
 from mirage_py.verify.evaluate.difference import Mismatch
 from mirage_py.verify.samples.sampled_test import SampleEvidence
 
@@ -79,6 +80,14 @@ def test_the_plans_of_the_parts_are_one_plan(modelled: Result, whole: Partition)
     assert modelled.evidence.bound_reason.startswith("part by part")
     assert modelled.search.ranked > 1
     assert any(ring.startswith("small_part1, ") for ring in modelled.search.rings)
+
+
+def test_the_code_of_every_kernel_of_every_part_is_reported(modelled: Result):
+    assert modelled.plan is not None
+    assert modelled.evidence is not None
+    blocks = [k.name for k in modelled.plan.ugraph.kernels if isinstance(k, BlockGraph)]
+    assert len(blocks) >= 2
+    assert [report["kernel"] for report in modelled.evidence.code] == blocks
 
 
 def test_the_composite_computes_the_program(modelled: Result, program: Program, tmp_path: Path):
