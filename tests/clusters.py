@@ -9,7 +9,8 @@ from __future__ import annotations
 from several_kernels import over
 
 from mirage_py.frontend.spec import parse
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.threads import with_threads
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
@@ -237,4 +238,4 @@ def _plan(ugraph: UGraph, num_warps: int, num_stages: int) -> Plan:
     (block,) = ugraph.kernels
     assert isinstance(block, BlockGraph)
     threaded = UGraph(ugraph.program, (with_threads(block),))
-    return Plan(threaded, (LaunchOptions(num_warps, (num_stages,)),), backend="cuda")
+    return Plan(threaded, (LaunchConfig(num_warps, (num_stages,)),), backend="cuda")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mirage_py.codegen.cuda.text.prelude import names_used, prelude_text
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel, TensorMap
 from mirage_py.ugraph.ir.dtypes import BF16, F16, F32, DType
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.program import Output, Program, Tensor
 
 Arrays = Mapping[str, NDArray[np.float64]]
@@ -66,7 +66,7 @@ extern "C" __global__ void {dims}__launch_bounds__({threads}) {name}({", ".join(
     used = prelude_text(names_used(body))
     kernel = CudaKernel(
         name, f"{used}\n\n{body}", body, (*tensors, y), maps, grid, cluster, threads, smem_bytes,
-        capability, LaunchOptions(),
+        capability, LaunchConfig(),
     )  # fmt: skip
     program = Program(name, (), tuple(tensors), (), (Output(y, 0, ()),))
     return Collective(kernel, program, expected, tolerance)

@@ -14,8 +14,9 @@ from mirage_py.runtime.base import emission
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import F32
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import Access, Node
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
 
 ROWS, COLUMNS = 64, 32
@@ -103,7 +104,7 @@ def doubling_plan(rows: int = ROWS) -> Plan:
         Node("store", (1,), Access("Y", index), ("r", "c")),
     )
     block = BlockGraph("doubling", (GridAxis("r", TILE),), nodes, (Section((0, 1, 2)),))
-    return Plan(UGraph(builder.build(), (block,)), (LaunchOptions(8),), backend="cuda")
+    return Plan(UGraph(builder.build(), (block,)), (LaunchConfig(8),), backend="cuda")
 
 
 def kernel(plan: Plan, kind: str) -> CudaKernel:

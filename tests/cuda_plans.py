@@ -16,7 +16,8 @@ from mirage_py.codegen.cuda.kernel.module import emit_cuda
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.cpu.cuda_emulation import run_emulated
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 
 Reference = Callable[[dict[str, NDArray[np.float64]]], NDArray[np.float64]]
@@ -37,7 +38,7 @@ def for_cuda(plan: Plan, num_warps: int = 0, num_stages: int = 0, **flags: str) 
 def cuda_plan(spec: str, kernel: str, *num_stages: int, **flags: str) -> Plan:
     """One kernel of four warps over a program, both given as text; stages of each of its loops."""
     graph = over(parse(spec), kernel)
-    return for_cuda(Plan(graph, (LaunchOptions(4, num_stages),)), 0, 0, **flags)
+    return for_cuda(Plan(graph, (LaunchConfig(4, num_stages),)), 0, 0, **flags)
 
 
 def kernel_of(plan: Plan) -> CudaKernel:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import Access, Node
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
 
 
 def naive_plan(
-    program: Program, tiles: dict[str, int], options: LaunchOptions | None = None
+    program: Program, tiles: dict[str, int], options: LaunchConfig | None = None
 ) -> Plan:
     """Each dimension of ``tiles`` is gridded; all others are whole in every block."""
     nodes = list(program.nodes)
@@ -23,4 +24,4 @@ def naive_plan(
         nodes=tuple(nodes),
         sections=(Section(tuple(range(len(nodes)))),),
     )
-    return Plan(UGraph(program, (block,)), (options or LaunchOptions(),))
+    return Plan(UGraph(program, (block,)), (options or LaunchConfig(),))

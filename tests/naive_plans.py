@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import Access, Node
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
 from mirage_py.ugraph.rewrite.masks import lower_masks
@@ -25,4 +26,4 @@ def one_block_plan(program: Program, tile: int = 16) -> Plan:
     grid = tuple(GridAxis(d, tile if d == widest else 1) for d in shared[:-1])
     section = Section(tuple(range(len(nodes))))
     block = BlockGraph("rows", grid, tuple(nodes), (section,))
-    return Plan(UGraph(program, (block,)), (LaunchOptions(4),))
+    return Plan(UGraph(program, (block,)), (LaunchConfig(4),))

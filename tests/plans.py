@@ -13,8 +13,9 @@ from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import F16, F32, DType
 from mirage_py.ugraph.ir.index import IndexExpr
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import Access, Node
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
 
@@ -84,7 +85,7 @@ def rms_plan(
     )
     grid = (GridAxis("n", tiles[1]), GridAxis("b", tiles[0]))
     block = BlockGraph("rms_kernel", grid, nodes, sections)
-    return Plan(UGraph(program, (block,)), (LaunchOptions(4, (3, 3)),))
+    return Plan(UGraph(program, (block,)), (LaunchConfig(4, (3, 3)),))
 
 
 def attention_program(h: int = 2, q: int = 20, s: int = 100, d: int = 16) -> Program:
@@ -126,7 +127,7 @@ def attention_plan(
     sections = (Section((0,)), Section(tuple(range(1, 9)), "s", tiles[1]), Section((9, 10)))
     grid = (GridAxis("q", tiles[0]), GridAxis("h", 1))
     block = BlockGraph("attention_kernel", grid, nodes, sections)
-    return Plan(stabilize(UGraph(program, (block,))), (LaunchOptions(4, (2,)),))
+    return Plan(stabilize(UGraph(program, (block,))), (LaunchConfig(4, (2,)),))
 
 
 def scale_program(
@@ -174,7 +175,7 @@ def two_kernel_plan(
         ),
     )
     sums = Tensor("S", (b,), F32)
-    return Plan(UGraph(program, kernels, (sums,)), (LaunchOptions(2, (1,)), LaunchOptions(2)))
+    return Plan(UGraph(program, kernels, (sums,)), (LaunchConfig(2, (1,)), LaunchConfig(2)))
 
 
 def random_inputs(program: Program, seed: int = 0) -> dict[str, NDArray[np.float64]]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from functools import cache
 
 from mirage_py.frontend.spec import parse
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.ugraph.rewrite.split_dim import split_dim
@@ -295,9 +296,9 @@ def plan(name: str) -> Plan:
     """The instance with launch options."""
     graph = ugraph(name)
     options = (
-        LaunchOptions(4, tuple(2 for s in k.sections if s.loop))
+        LaunchConfig(4, tuple(2 for s in k.sections if s.loop))
         if isinstance(k, BlockGraph)
-        else LaunchOptions()
+        else LaunchConfig()
         for k in graph.kernels
     )
     return Plan(graph, tuple(options))

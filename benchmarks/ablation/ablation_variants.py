@@ -2,61 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mirage_py.codegen.cuda.analysis.warp_roles import PRODUCER, PRODUCER_WARPS
-from mirage_py.codegen.cuda.exchange.barriers import SCHEDULE
-from mirage_py.codegen.cuda.kernel.kernel import THREADS
-from mirage_py.codegen.cuda.layout.layout_modes import LAYOUTS
-from mirage_py.codegen.cuda.layout.wgmma_partitioning import PRODUCTS, WARPS
-from mirage_py.codegen.cuda.memory.memory import MEMORY
-from mirage_py.codegen.cuda.mma.mma_pipelining import ON, OVERLAP
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
-from mirage_py.codegen.tiling.dependent_launch import START
-from mirage_py.codegen.tiling.descriptors import COPIES, DESCRIPTORS
 from mirage_py.errors import MirageError
 from mirage_py.runtime.base.emission import emit_kernels
 from mirage_py.runtime.compile.compiled_facts import CompiledFacts
+from mirage_py.ugraph.ir.launch_choices import LayoutMode, MatmulInstruction, OverlapMode
 from mirage_py.ugraph.ir.plan import Plan
 
 Json = dict[str, Any]
 
 FULL = "full"
-_OFF = "off"
-_FOUR = ((THREADS, _OFF), (LAYOUTS, "naive"), (SCHEDULE, _OFF), (MEMORY, _OFF))
+Changes = Mapping[str, object]
+_FOUR: tuple[Changes, ...] = (
+    {"thread_graphs": False},
+    {"layouts": LayoutMode.NAIVE},
+    {"barrier_schedule": False},
+    {"memory_reuse": False},
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a variant is called and which launch options make it, where the empty value takes one
-    away; ``of`` is the option without which a plan has no such variant.
+    """What a variant is called and which launch options make it; ``of`` is the option without which
+    a plan has no such variant.
     """
 
     name: str
-    flags: tuple[tuple[str, str], ...]
+    changes: Changes
     of: str = ""
 
 
-_ENGINE = ((COPIES, DESCRIPTORS),)
-_PRODUCER = (*_ENGINE, (PRODUCER, PRODUCER_WARPS))
+_ENGINE: Changes = {"descriptors": True}
+_PRODUCER: Changes = {**_ENGINE, "producer_warps": True}
 # In the order of the table: what is switched off, then what a plan may not have and could. Those
 # that change nothing in its text are left out of its row.
 DECISIONS = (
-    Decision("thread graphs off", _FOUR[0:1]),
-    Decision("layouts naive", _FOUR[1:2]),
-    Decision("schedule off", _FOUR[2:3]),
-    Decision("memory plan off", _FOUR[3:4]),
-    Decision("these four off", _FOUR),
-    Decision("products by single warps", ((PRODUCTS, WARPS),)),
-    Decision("no overlap", ((OVERLAP, ""),), OVERLAP),
-    Decision("no producer warps", ((PRODUCER, ""), (COPIES, DESCRIPTORS)), PRODUCER),
-    Decision("copies by threads", ((PRODUCER, ""), (COPIES, ""))),
-    Decision("no early start", ((START, ""),)),
+    Decision("thread graphs off", _FOUR[0]),
+    Decision("layouts naive", _FOUR[1]),
+    Decision("schedule off", _FOUR[2]),
+    Decision("memory plan off", _FOUR[3]),
+    Decision("these four off", {k: v for changes in _FOUR for k, v in changes.items()}),
+    Decision("products by single warps", {"matmul": MatmulInstruction.MMA}),
+    Decision("no overlap", {"overlap": None}, "overlap"),
+    Decision("no producer warps", {"producer_warps": False, "descriptors": True}, "producer_warps"),
+    Decision("copies by threads", {"producer_warps": False, "descriptors": False}),
+    Decision("no early start", {"early_start": False}),
     Decision("with the copy engine", _ENGINE),
     Decision("with producer warps", _PRODUCER),
-    Decision("with overlap", (*_PRODUCER, (OVERLAP, ON))),
+    Decision("with overlap", {**_PRODUCER, "overlap": OverlapMode.ON}),
 )
 
 
@@ -77,7 +74,9 @@ def variants(plan: Plan) -> list[Variant]:
     """
     full = Variant(FULL, plan, _kernels(plan))
     others = [
-        _without(d, plan) for d in DECISIONS if not d.of or any(o.flag(d.of) for o in plan.options)
+        _without(d, plan)
+        for d in DECISIONS
+        if not d.of or any(getattr(o, d.of) for o in plan.options)
     ]
     same = _texts(full.kernels)
     return [full, *(v for v in others if v.fault or _texts(v.kernels) != same)]
@@ -106,9 +105,7 @@ def structure(variant: Variant, facts: Sequence[CompiledFacts]) -> list[Json]:
 
 
 def _without(decision: Decision, plan: Plan) -> Variant:
-    options = plan.options
-    for flag, value in decision.flags:
-        options = tuple(o.with_flag(flag, value) for o in options)
+    options = tuple(replace(o, **decision.changes) for o in plan.options)
     changed = replace(plan, options=options)
     try:
         return Variant(decision.name, changed, _kernels(changed))

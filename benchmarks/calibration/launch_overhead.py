@@ -37,8 +37,9 @@ from mirage_py.runtime.launch.launch_triton import triton_launcher
 from mirage_py.runtime.sized.sized_launch import SizedRunner
 from mirage_py.torch_ops.register import as_torch_op
 from mirage_py.ugraph.checks.run_time_sizes import with_run_time_sizes
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import Access, Node
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
 
@@ -64,7 +65,7 @@ def plan_of(program: Program) -> Plan:
                  program.dim_names)  # fmt: skip
     nodes = (*program.nodes, store)
     block = BlockGraph("scaled", (GridAxis(rows, 16),), nodes, (Section(tuple(range(len(nodes)))),))
-    return Plan(UGraph(program, (block,)), (LaunchOptions(1),))
+    return Plan(UGraph(program, (block,)), (LaunchConfig(1),))
 
 
 def ways(device: str) -> Iterator[tuple[str, Call]]:

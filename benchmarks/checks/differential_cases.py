@@ -20,8 +20,9 @@ from mirage_py.ugraph.checks.validate import validate_ugraph
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import BF16, BOOL, F16, F32, I8, I32, DType
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import Access, Attr, Node
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
 from mirage_py.ugraph.operators import ELEMENTWISE, all_operators
@@ -95,7 +96,7 @@ class _Results:
         return Case(group, self.dtype, self.sizes, dict(tiles), self.operators, plan)
 
 
-def one_kernel(program: Program, tiles: Tiles, options: LaunchOptions | None = None) -> Plan:
+def one_kernel(program: Program, tiles: Tiles, options: LaunchConfig | None = None) -> Plan:
     """A program as one kernel without loops: ``tiles`` are gridded, the rest is whole."""
     nodes = list(program.nodes)
     for output in program.outputs:
@@ -106,7 +107,7 @@ def one_kernel(program: Program, tiles: Tiles, options: LaunchOptions | None = N
     block = BlockGraph(
         f"{program.name}_kernel", grid, tuple(nodes), (Section(tuple(range(len(nodes)))),)
     )
-    return Plan(UGraph(program, (block,)), (options or LaunchOptions(),))
+    return Plan(UGraph(program, (block,)), (options or LaunchConfig(),))
 
 
 # -- elementwise ---------------------------------------------------------------------------------
@@ -370,7 +371,7 @@ class _Block:
         grid = tuple(GridAxis(d, t) for d, t in tiles.items())
         loops = {s.loop: s.tile or 1 for s in self.sections if s.loop}
         block = BlockGraph(f"{group}_kernel", grid, tuple(self.nodes), tuple(self.sections))
-        plan = Plan(UGraph(self.program, (block,)), (LaunchOptions(4, (2,)),))
+        plan = Plan(UGraph(self.program, (block,)), (LaunchConfig(4, (2,)),))
         cut = {**tiles, **loops}
         return Case(group, results.dtype, results.sizes, cut, results.operators, plan)
 

@@ -8,72 +8,80 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from mirage_py.codegen.cuda.analysis.row_reductions import BY_PRODUCER, SUMS
-from mirage_py.codegen.cuda.analysis.warp_roles import PRODUCER, PRODUCER_WARPS
-from mirage_py.codegen.cuda.epilogue.coalesced_stores import IN_ROWS
-from mirage_py.codegen.cuda.epilogue.quad_shuffles import BY_LANES, STORES
-from mirage_py.codegen.cuda.layout.wgmma_partitioning import PRODUCTS, WARPS
-from mirage_py.codegen.cuda.mma.mma_pipelining import ACROSS, ON, OVERLAP
-from mirage_py.codegen.cuda.mma.ping_pong import TURNS
-from mirage_py.codegen.cuda.pipeline.persistent_kernel import BLOCKS
-from mirage_py.codegen.cuda.schedule.concatenated_n import JOINS
-from mirage_py.codegen.cuda.softmax.rescaling import LAZY, OPTIMISTIC, RESCALING
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
-from mirage_py.codegen.tiling.block_order import LONGEST, ORDER
-from mirage_py.codegen.tiling.descriptors import COPIES, DESCRIPTORS
 from mirage_py.errors import ScheduleError
 from mirage_py.runtime.base.emission import emit_kernels
+from mirage_py.ugraph.ir.launch_choices import (
+    BlockOrder,
+    MatmulInstruction,
+    OverlapMode,
+    RescalingMode,
+    StoreMode,
+)
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
-_FETCHED = ((COPIES, DESCRIPTORS), (PRODUCER, PRODUCER_WARPS))
-_OVERLAPPED = (*_FETCHED, (OVERLAP, ON))
-_LATE = (*_FETCHED, (OVERLAP, ACROSS), (RESCALING, LAZY), (TURNS, ON), (STORES, BY_LANES))
+Changes = Mapping[str, object]
+
+_FETCHED: Changes = {"descriptors": True, "producer_warps": True}
+_OVERLAPPED: Changes = {**_FETCHED, "overlap": OverlapMode.ON}
+_ACROSS: Changes = {**_FETCHED, "overlap": OverlapMode.ACROSS}
+_LATE: Changes = {
+    **_ACROSS,
+    "rescaling": RescalingMode.LAZY,
+    "ping_pong": True,
+    "stores": StoreMode.LANES,
+}
+_LONGEST: Changes = {"block_order": BlockOrder.LONGEST}
+_OPTIMISTIC: Changes = {"rescaling": RescalingMode.OPTIMISTIC}
 # Stands for a number of blocks that leaves some of them more than one place.
 _FEW = "few"
+_STAY: Changes = {"persistent_blocks": _FEW}
 _MOST_BLOCKS = 3
 
 # Launch options by a word for what they switch.
-PATHS = {
-    "engine": ((COPIES, DESCRIPTORS), (PRODUCER, "")),
+PATHS: Mapping[str, Changes] = {
+    "engine": {"descriptors": True, "producer_warps": False},
     "producer": _FETCHED,
     "overlap": _OVERLAPPED,
-    "plain copies": ((COPIES, ""), (PRODUCER, "")),
-    "mma": ((PRODUCTS, WARPS),),
+    "plain copies": {"descriptors": False, "producer_warps": False},
+    "mma": {"matmul": MatmulInstruction.MMA},
 }
-DETAILS = {
-    "stay": (*_FETCHED, (BLOCKS, _FEW)),
-    "stay overlap": (*_OVERLAPPED, (BLOCKS, _FEW), (ORDER, LONGEST)),
-    "longest": ((ORDER, LONGEST), (BLOCKS, "")),
-    "across": (*_FETCHED, (OVERLAP, ACROSS)),
-    "turns": (*_OVERLAPPED, (TURNS, ON)),
-    "lanes": ((STORES, BY_LANES),),
-    "rows": ((STORES, IN_ROWS),),
-    "lazy": ((RESCALING, LAZY),),
-    "optimistic": ((RESCALING, OPTIMISTIC),),
-    "optimistic overlap": (*_OVERLAPPED, (RESCALING, OPTIMISTIC)),
-    "sums": (*_FETCHED, (SUMS, BY_PRODUCER)),
-    "sums overlap": (*_OVERLAPPED, (SUMS, BY_PRODUCER), (RESCALING, OPTIMISTIC)),
-    "all ahead": (*_LATE, (ORDER, LONGEST), (BLOCKS, _FEW)),
+DETAILS: Mapping[str, Changes] = {
+    "stay": {**_FETCHED, **_STAY},
+    "stay overlap": {**_OVERLAPPED, **_STAY, **_LONGEST},
+    "longest": {**_LONGEST, "persistent_blocks": 0},
+    "across": _ACROSS,
+    "turns": {**_OVERLAPPED, "ping_pong": True},
+    "lanes": {"stores": StoreMode.LANES},
+    "rows": {"stores": StoreMode.ROWS},
+    "lazy": {"rescaling": RescalingMode.LAZY},
+    "optimistic": _OPTIMISTIC,
+    "optimistic overlap": {**_OVERLAPPED, **_OPTIMISTIC},
+    "sums": {**_FETCHED, "producer_sums": True},
+    "sums overlap": {**_OVERLAPPED, "producer_sums": True, **_OPTIMISTIC},
+    "all ahead": {**_LATE, **_LONGEST, **_STAY},
 }
 
-OPTIONS = {
-    "copy engine": (COPIES, DESCRIPTORS),
-    "producer": (PRODUCER, PRODUCER_WARPS),
-    "overlap on": (OVERLAP, ON),
-    "overlap across": (OVERLAP, ACROSS),
-    "turns": (TURNS, ON),
-    "order longest": (ORDER, LONGEST),
-    "stores by lanes": (STORES, BY_LANES),
-    "stores by rows": (STORES, IN_ROWS),
-    "sums by the producer": (SUMS, BY_PRODUCER),
-    "rescaling lazy": (RESCALING, LAZY),
-    "rescaling optimistic": (RESCALING, OPTIMISTIC),
-    "products by single warps": (PRODUCTS, WARPS),
+OPTIONS: Mapping[str, tuple[str, object]] = {
+    "copy engine": ("descriptors", True),
+    "producer": ("producer_warps", True),
+    "overlap on": ("overlap", OverlapMode.ON),
+    "overlap across": ("overlap", OverlapMode.ACROSS),
+    "turns": ("ping_pong", True),
+    "order longest": ("block_order", BlockOrder.LONGEST),
+    "stores by lanes": ("stores", StoreMode.LANES),
+    "stores by rows": ("stores", StoreMode.ROWS),
+    "sums by the producer": ("producer_sums", True),
+    "rescaling lazy": ("rescaling", RescalingMode.LAZY),
+    "rescaling optimistic": ("rescaling", RescalingMode.OPTIMISTIC),
+    "products by single warps": ("matmul", MatmulInstruction.MMA),
 }
+_DEFAULTS = LaunchConfig()
 
 
 def text_of(plan: Plan) -> str:
@@ -88,31 +96,30 @@ def with_other_texts(plan: Plan) -> Iterator[tuple[str, Plan]]:
     if plan.backend != "cuda":
         return
     texts: list[str] = []
-    for word, flags in {"": (), **PATHS, **DETAILS}.items():
+    for word, changes in {"": {}, **PATHS, **DETAILS}.items():
         with contextlib.suppress(ScheduleError):
-            other = _switched(plan, flags)
+            other = _switched(plan, changes)
             texts.append(text_of(other))
             if word and texts[-1] not in texts[:-1]:
                 yield word, other
 
 
-def _switched(plan: Plan, flags: tuple[tuple[str, str], ...]) -> Plan:
-    for flag, value in flags:
-        plan = _with_few_blocks(plan) if value == _FEW else _with(plan, flag, value)
-    return plan
+def _switched(plan: Plan, changes: Changes) -> Plan:
+    if changes.get("persistent_blocks") == _FEW:
+        return _with_few_blocks(_with(plan, {**changes, "persistent_blocks": 0}))
+    return _with(plan, changes)
 
 
-def _with(plan: Plan, flag: str, value: str) -> Plan:
-    return replace(plan, options=tuple(o.with_flag(flag, value) for o in plan.options))
+def _with(plan: Plan, changes: Changes) -> Plan:
+    return replace(plan, options=tuple(replace(o, **changes) for o in plan.options))
 
 
 def _with_few_blocks(plan: Plan) -> Plan:
     """Each kernel with fewer blocks than places, and a last round that not all have a place in."""
-    plan = _with(plan, BLOCKS, "")
     places = {k.name: k.grid for k in emit_kernels(plan) if isinstance(k, CudaKernel)}
     numbers = [min(_MOST_BLOCKS, places.get(k.name, 0) - 1) for k in plan.ugraph.kernels]
     rows = zip(plan.options, numbers, strict=True)
-    options = tuple(o.with_flag(BLOCKS, str(n) if n > 0 else "") for o, n in rows)
+    options = tuple(replace(o, persistent_blocks=max(n, 0)) for o, n in rows)
     return replace(plan, options=options)
 
 
@@ -126,8 +133,9 @@ def forms_of(plan: Plan) -> tuple[str, ...]:
     text = text_of(plan)
     found = [
         form
-        for form, (flag, value) in OPTIONS.items()
-        if any(o.flag(flag) == value for o in plan.options) and _differs(plan, flag, "", text)
+        for form, (name, value) in OPTIONS.items()
+        if any(getattr(o, name) == value for o in plan.options)
+        and _differs(plan, {name: getattr(_DEFAULTS, name)}, text)
     ]
     blocks = [k for k in plan.ugraph.kernels if isinstance(k, BlockGraph)]
     emitted = [k for k in emit_kernels(plan) if isinstance(k, CudaKernel)]
@@ -140,15 +148,15 @@ def forms_of(plan: Plan) -> tuple[str, ...]:
         found.append("later kernel starts early")
     if any(_outputs(plan, b) > 1 for b in blocks):
         found.append("products side by side in a kernel")
-    if _differs(plan, JOINS, "off", text):
+    if _differs(plan, {"concatenated_n": False}, text):
         found.append("products side by side in an instruction")
     return tuple(found)
 
 
-def _differs(plan: Plan, flag: str, value: str, text: str) -> bool:
-    """Whether another text is emitted with the option at a value, and any at all."""
+def _differs(plan: Plan, changes: Changes, text: str) -> bool:
+    """Whether another text is emitted with changed options, and any at all."""
     with contextlib.suppress(ScheduleError):
-        return text_of(_with(plan, flag, value)) != text
+        return text_of(_with(plan, changes)) != text
     return True
 
 

@@ -24,10 +24,8 @@ from typing import Any
 
 from benchmarks.report.record import MEASUREMENTS, read_document
 from benchmarks.report.summary import key_of
-from mirage_py.codegen.cuda.analysis.warp_roles import PRODUCER
-from mirage_py.codegen.cuda.kernel.module import ARCH
-from mirage_py.codegen.tiling.dependent_launch import DEPENDENT_LAUNCH, START
-from mirage_py.codegen.tiling.descriptors import COPIES, COPY_ENGINE
+from mirage_py.codegen.tiling.dependent_launch import DEPENDENT_LAUNCH
+from mirage_py.codegen.tiling.descriptors import COPY_ENGINE
 from mirage_py.errors import InputError
 from mirage_py.runtime.base.emission import BACKENDS
 from mirage_py.runtime.compile.ahead_of_time import memory_fault
@@ -133,16 +131,14 @@ def _line(key: str, target: Target, line: Json, reason: str, outcome: CompileOut
 
 def for_target(plan: Plan, target: Target) -> Plan:
     """The plan without launch options that the target has no instructions for."""
-    options = plan.options
-    for flag, needed in (
-        (COPIES, COPY_ENGINE),
-        (PRODUCER, COPY_ENGINE),
-        (START, DEPENDENT_LAUNCH),
-    ):
-        if target.capability < needed:
-            options = tuple(o.with_flag(flag, "") for o in options)
+    changes: dict[str, object] = {}
+    if target.capability < COPY_ENGINE:
+        changes |= {"descriptors": False, "producer_warps": False}
+    if target.capability < DEPENDENT_LAUNCH:
+        changes["early_start"] = False
     if target.capability != _ARCH_OF_ITS_OWN:
-        options = tuple(o.with_flag(ARCH, "") for o in options)
+        changes["arch"] = None
+    options = tuple(replace(o, **changes) for o in plan.options)
     return replace(plan, options=options)
 
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from mirage_py.codegen.text.reserved_words import PYTHON
-from mirage_py.ugraph.checks.run_time_sizes import SIZES
 from mirage_py.ugraph.ir.dtypes import DType
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import Access, Node
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Output, Program, Tensor
 from mirage_py.ugraph.ir.renaming import rename_dims, renamed_node
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
@@ -199,13 +199,9 @@ def _renamed_kernel(kernel: Kernel, names: EmittedNames) -> Kernel:
     )
 
 
-def _renamed_options(options: LaunchOptions, names: EmittedNames) -> LaunchOptions:
-    flags = []
-    for flag, value in options.flags:
-        what, _, tensor = flag.partition(":")
-        if flag == SIZES:
-            value = ",".join(names.dims.get(d, d) for d in value.split(","))
-        flags.append(
-            (f"{what}:{names.tensors[tensor]}" if tensor in names.tensors else flag, value)
-        )
-    return replace(options, flags=tuple(sorted(flags)))
+def _renamed_options(options: LaunchConfig, names: EmittedNames) -> LaunchConfig:
+    return replace(
+        options,
+        evict_first=tuple(sorted(names.tensors.get(t, t) for t in options.evict_first)),
+        run_time_sizes=tuple(names.dims.get(d, d) for d in options.run_time_sizes),
+    )

@@ -10,11 +10,9 @@ from __future__ import annotations
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
-REVERSED = "reversed"
 
-
-def axis_order(program: Program, block: BlockGraph, flag: str = "") -> tuple[str, ...]:
-    """Every dimension once; ``flag`` is empty or ``reversed``."""
+def axis_order(program: Program, block: BlockGraph, is_reversed: bool = False) -> tuple[str, ...]:
+    """Every dimension once."""
     before: dict[str, set[str]] = {d: set() for d in program.dim_names}
     for node in block.nodes:
         if node.op != "matmul":
@@ -29,7 +27,7 @@ def axis_order(program: Program, block: BlockGraph, flag: str = "") -> tuple[str
         for d in columns:
             before[d].update((*rows, *node.reduced))
     order = _sorted(program.dim_names, before)
-    return tuple(reversed(order)) if flag == REVERSED else order
+    return tuple(reversed(order)) if is_reversed else order
 
 
 def _sorted(names: tuple[str, ...], before: dict[str, set[str]]) -> tuple[str, ...]:

@@ -17,11 +17,8 @@ from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
 from mirage_py.codegen.text.operator_text import atom
+from mirage_py.ugraph.ir.launch_choices import BlockOrder
 
-ORDER = "order"
-GROUPED = "grouped"
-BACKWARDS = "backwards"
-LONGEST = "longest"
 _GROUP = 8
 # Levels of a number along several axes; no dimension is called so.
 _INNER, _OUTER = "(inner)", "(outer)"
@@ -34,7 +31,7 @@ def can_group(axes: Sequence[tuple[str, int]]) -> bool:
 
 def block_numbers(
     axes: Sequence[tuple[str, int]],
-    order: str = "",
+    order: BlockOrder | None = None,
     uneven: Collection[str] = (),
     counts: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
@@ -44,7 +41,7 @@ def block_numbers(
     depends on the size at run time, ``counts`` has its name; the second axis is not grouped then.
     """
     names = counts or {}
-    if order == LONGEST:
+    if order is BlockOrder.LONGEST:
         return _longest_first(axes, uneven, names)
     numbers: dict[str, str] = {}
     before: list[tuple[str, int]] = []
@@ -55,13 +52,13 @@ def block_numbers(
             number = f"{atom(number)} % {names.get(dim, blocks)}"
         numbers[dim] = number
         before.append((dim, blocks))
-    if order == GROUPED and can_group(axes) and axes[1][0] not in names:
+    if order is BlockOrder.GROUPED and can_group(axes) and axes[1][0] not in names:
         first, second = axes[0][0], axes[1][0]
         whole = "pid" if len(axes) == 2 else f"(pid % {_blocks(axes[:2], names)})"
         group = _blocks([axes[0], ("", _GROUP)], names)
         numbers[first] = f"({whole} % {group}) // {_GROUP}"
         numbers[second] = f"({whole} // {group}) * {_GROUP} + {whole} % {_GROUP}"
-    if order == BACKWARDS:
+    if order is BlockOrder.BACKWARDS:
         for dim, blocks in axes:
             if dim in uneven:
                 last = f"{names[dim]} - 1" if dim in names else str(blocks - 1)
@@ -79,9 +76,9 @@ def _longest_first(
     slow = [axis for axis in axes if axis[0] in uneven]
     places = prod(blocks for _, blocks in even)
     if places <= _GROUP or places % _GROUP or any(dim in names for dim, _ in even):
-        return block_numbers((*even, *slow), BACKWARDS, uneven, names)
+        return block_numbers((*even, *slow), BlockOrder.BACKWARDS, uneven, names)
     levels = ((_INNER, _GROUP), *slow, (_OUTER, places // _GROUP))
-    numbers = block_numbers(levels, BACKWARDS, uneven, names)
+    numbers = block_numbers(levels, BlockOrder.BACKWARDS, uneven, names)
     place = f"{numbers.pop(_OUTER)} * {_GROUP} + {numbers.pop(_INNER)}"
     found = {dim: text.replace("pid", f"({place})") for dim, text in block_numbers(even).items()}
     return found | numbers

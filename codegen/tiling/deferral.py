@@ -9,7 +9,7 @@ too, whose factor is the same for all elements.
 from __future__ import annotations
 
 from mirage_py.codegen.tiling.tiles import Tiling
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 # Registers that a thread may spend on the lanes of one deferred sum. Where the sum is rescaled each
@@ -18,7 +18,7 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph
 _MAX_LANES_PER_THREAD = {"accum_sum": 64, "accum_rescaled": 32}
 
 
-def deferred_sums(block: BlockGraph, tiling: Tiling, options: LaunchOptions) -> dict[int, int]:
+def deferred_sums(block: BlockGraph, tiling: Tiling, options: LaunchConfig) -> dict[int, int]:
     """Sum nodes whose accumulator takes their operand as it is: {sum: accumulator}."""
     users: dict[int, int] = {}
     for node in block.nodes:

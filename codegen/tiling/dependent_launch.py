@@ -24,8 +24,6 @@ from dataclasses import dataclass
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
-START = "start"
-EARLY = "early"
 # The first compute capability that can.
 DEPENDENT_LAUNCH = 90
 
@@ -48,7 +46,7 @@ def launch_orders(plan: Plan) -> tuple[LaunchOrder, ...]:
     tensor that is made zero for this kernel to add to.
     """
     may = can_use_pdl(plan.ugraph, waits_first=plan.backend == "cuda")
-    early = [m and o.flag(START) == EARLY for m, o in zip(may, plan.options, strict=True)]
+    early = [m and o.early_start for m, o in zip(may, plan.options, strict=True)]
     return tuple(map(LaunchOrder, early, [*early[1:], False]))
 
 

@@ -12,13 +12,11 @@ from collections.abc import Mapping
 
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.ugraph.ir.index import IndexExpr
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import ACCESSES, Node
-from mirage_py.ugraph.ir.plan import LaunchOptions
 from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
-COPIES = "copies"
-DESCRIPTORS = "descriptors"
 # The first compute capability that has it.
 COPY_ENGINE = 90
 # Of the copy engine: axes of a tensor, points of a tile along each, and bytes that rows and the
@@ -29,10 +27,10 @@ GRANULE_BYTES = 16
 
 
 def described_tiles(
-    block: BlockGraph, tiling: Tiling, tensors: Mapping[str, Tensor], options: LaunchOptions
+    block: BlockGraph, tiling: Tiling, tensors: Mapping[str, Tensor], options: LaunchConfig
 ) -> dict[str, tuple[int, ...]]:
     """The tensors that this kernel reads through descriptors, each with the tile it fetches."""
-    if options.flag(COPIES) != DESCRIPTORS:
+    if not options.descriptors:
         return {}
     tiles: dict[str, set[tuple[int, ...]]] = {}
     for number, node in enumerate(block.nodes):

@@ -101,14 +101,14 @@ class Tiling:
         # Ranking asks millions of times: every answer is kept.
         return {}
 
-    def axis_order(self, flag: str = "") -> tuple[str, ...]:
+    def axis_order(self, is_reversed: bool = False) -> tuple[str, ...]:
         """The order of the kernel's tile axes (see codegen.axis_order)."""
-        if flag not in self._orders:
-            self._orders[flag] = axis_order(self.program, self.block, flag)
-        return self._orders[flag]
+        if is_reversed not in self._orders:
+            self._orders[is_reversed] = axis_order(self.program, self.block, is_reversed)
+        return self._orders[is_reversed]
 
     @cached_property
-    def _orders(self) -> dict[str, tuple[str, ...]]:
+    def _orders(self) -> dict[bool, tuple[str, ...]]:
         return {}
 
     @cached_property

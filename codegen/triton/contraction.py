@@ -12,6 +12,7 @@ from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.codegen.triton.expressions import product
 from mirage_py.codegen.triton.tile_text import TileText
 from mirage_py.ugraph.ir.dtypes import F32
+from mirage_py.ugraph.ir.launch_choices import Precision
 from mirage_py.ugraph.ir.node import Node
 
 _MATRIX = 2
@@ -29,7 +30,7 @@ class ContractionEmitter:
         tiling: Tiling,
         tiles: TileText,
         value: ValueText,
-        precision: str,
+        precision: Precision,
     ) -> None:
         self.block = typed.block
         self.dtypes = typed.dtypes

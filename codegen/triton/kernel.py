@@ -11,7 +11,7 @@ from mirage_py.codegen.lowering.precision import TypedBlock
 from mirage_py.codegen.text.names import value_stem
 from mirage_py.codegen.text.operator_text import atom
 from mirage_py.codegen.text.writer import CodeWriter
-from mirage_py.codegen.tiling.block_order import ORDER, block_numbers
+from mirage_py.codegen.tiling.block_order import block_numbers
 from mirage_py.codegen.tiling.deferral import deferred_sums
 from mirage_py.codegen.tiling.dependent_launch import ALONE, LaunchOrder
 from mirage_py.codegen.tiling.descriptors import described_tiles, live_axes
@@ -33,8 +33,9 @@ from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.checks.run_time_sizes import FIXED, RunTimeSizes
 from mirage_py.ugraph.ir.dtypes import BOOL, DType
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
+from mirage_py.ugraph.ir.launch_choices import Precision
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import ACCESSES, REDUCING, STORES, Node
-from mirage_py.ugraph.ir.plan import LaunchOptions
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.ugraph import Section
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
@@ -70,7 +71,7 @@ class KernelEmitter:
         program: Program,
         typed: TypedBlock,
         tensors: Mapping[str, Tensor],
-        options: LaunchOptions,
+        options: LaunchConfig,
         in_base_two: Collection[str] = (),
         order: LaunchOrder = ALONE,
         run_time: RunTimeSizes = FIXED,
@@ -103,7 +104,7 @@ class KernelEmitter:
         addressed = [p for p in self.pointers if p not in self.described]
         self.scalars = scalars_of(self.block, addressed, run_time)
         self.names = self._value_names()
-        precision = options.flag("precision", "ieee")
+        precision = options.precision or Precision.IEEE
         self.contraction = ContractionEmitter(
             typed, self.tiling, self.tiles, self._value, precision
         )
@@ -195,7 +196,7 @@ class KernelEmitter:
             self.out.line("pid = tl.program_id(0)")
         uneven = {d for found in self.live for d in found.dims()}
         counts = self._run_time_counts()
-        numbers = block_numbers(axes, self.options.flag(ORDER), uneven, counts)
+        numbers = block_numbers(axes, self.options.block_order, uneven, counts)
         predicated = {d for _, n in self.block.stores() for d in self._predicated(n)}
         for dim, number in numbers.items():
             self._grid_position(dim, number)
@@ -365,9 +366,8 @@ class KernelEmitter:
         mask = self.tiles.in_range(node.access.dims(), axes, section)
         if mask:
             extra += f", mask={mask}, other=0.0"
-        policy = self.options.flag(f"evict:{node.access.tensor}")
-        if policy:
-            extra += f', eviction_policy="{policy}"'
+        if node.access.tensor in self.options.evict_first:
+            extra += ', eviction_policy="evict_first"'
         return f"tl.load({self.tiles.address(node, axes)}{extra})"
 
     def _fetch(self, node: Node, axes: Sequence[str], section: int) -> str:

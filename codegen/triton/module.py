@@ -15,7 +15,8 @@ from mirage_py.codegen.triton.scalars import Scalar
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.checks.run_time_sizes import run_time_sizes
 from mirage_py.ugraph.ir.dtypes import DType
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.ugraph.text.printing import format_block
@@ -27,7 +28,7 @@ class TritonKernel:
 
     text: KernelText
     source: str
-    options: LaunchOptions
+    options: LaunchConfig
     pointers: tuple[Tensor, ...]
     order: LaunchOrder = ALONE
 
@@ -123,7 +124,7 @@ def _file(
     ugraph: UGraph,
     block: BlockGraph,
     text: KernelText,
-    options: LaunchOptions,
+    options: LaunchConfig,
     pointers: tuple[Tensor, ...],
     order: LaunchOrder,
 ) -> str:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from mirage_py.codegen.text.operator_text import atom
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.ugraph.checks.run_time_sizes import FIXED, RunTimeSizes
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import Node
-from mirage_py.ugraph.ir.plan import LaunchOptions
 from mirage_py.ugraph.ir.program import Tensor
 
 
@@ -26,14 +26,14 @@ class TileText:
         self,
         tiling: Tiling,
         tensors: Mapping[str, Tensor],
-        options: LaunchOptions,
+        options: LaunchConfig,
         run_time: RunTimeSizes = FIXED,
     ) -> None:
         self.tiling = tiling
         self.tensors = tensors
         self.run_time = run_time
         program = tiling.program
-        self.axis_order = tiling.axis_order(options.flag("axes"))
+        self.axis_order = tiling.axis_order(options.reversed_axes)
         self.dim_var = {d: d for d in program.dim_names}
 
     def ordered(self, dims: Sequence[str]) -> tuple[str, ...]:

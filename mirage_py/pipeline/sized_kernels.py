@@ -20,7 +20,7 @@ from mirage_py.runtime.sized.sized_check import check_sizes, run_on_gpu
 from mirage_py.runtime.sized.sized_launch import SizedRunner
 from mirage_py.runtime.store.cache import ResultCache, cache_key
 from mirage_py.settings import Settings
-from mirage_py.ugraph.checks.run_time_sizes import SIZES, why_fixed, with_run_time_sizes
+from mirage_py.ugraph.checks.run_time_sizes import why_fixed, with_run_time_sizes
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
@@ -101,7 +101,7 @@ def _time(candidate: Any) -> float:
 
 
 def _key(question: Question, dims: Sequence[str]) -> str:
-    settings = {"of": question.key, SIZES: ",".join(dims)}
+    settings = {"of": question.key, "sizes": ",".join(dims)}
     return cache_key(question.program, question.target, question.backend, settings)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 
-from mirage_py.codegen.cuda.analysis.row_reductions import SUMS
 from mirage_py.search.model.contraction_work import contraction_flops
 from mirage_py.search.model.footprint import Footprint, registers
 from mirage_py.search.model.kernel_load import QUARTERS, KernelLoad, SectionLoad, WarpedKernel
@@ -19,7 +18,7 @@ from mirage_py.search.model.model_constants import ModelConstants, constants_of
 from mirage_py.search.tilings.residency import moved_bytes
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.targets import Target
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.program import Program
 
 _MAX_BLOCKS_PER_SM = 32
@@ -66,11 +65,11 @@ class KernelModel:
         self.blocks = kernel.tiling.grid_blocks
         self._moved = moved_bytes(kernel.scope, kernel.body.passes, in_cache, target)
         self.memory_us = self._moved / target.dram_bytes_per_us
-        self._registers: dict[tuple[int, str], int] = {}
-        self._warped: dict[tuple[int, str, str], WarpedKernel] = {}
+        self._registers: dict[tuple[int, bool], int] = {}
+        self._warped: dict[tuple[int, bool, bool], WarpedKernel] = {}
         self._estimates: dict[Hashable, Estimate] = {}
 
-    def estimate(self, options: LaunchOptions) -> Estimate:
+    def estimate(self, options: LaunchConfig) -> Estimate:
         """The prediction; its time is infinite where the kernel does not fit the target."""
         # Most flags are nothing to the model.
         key = *_warped_by(options), options.num_stages
@@ -79,7 +78,7 @@ class KernelModel:
             self._estimates[key] = estimate(self.load(options), self.target, known)
         return self._estimates[key]
 
-    def load(self, options: LaunchOptions) -> KernelLoad:
+    def load(self, options: LaunchConfig) -> KernelLoad:
         """What the kernel asks of the target, whatever the model makes of it."""
         target = self.target
         warped = self._under(options)
@@ -103,7 +102,7 @@ class KernelModel:
             cluster,
         )
 
-    def _under(self, options: LaunchOptions) -> WarpedKernel:
+    def _under(self, options: LaunchConfig) -> WarpedKernel:
         key = warps, _, sums = _warped_by(options)
         if key not in self._warped:
             # Registers are the same for every order of axes.
@@ -114,9 +113,9 @@ class KernelModel:
         return self._warped[key]
 
 
-def _warped_by(options: LaunchOptions) -> tuple[int, str, str]:
+def _warped_by(options: LaunchConfig) -> tuple[int, bool, bool]:
     """What a prediction depends on besides the depths of pipelines."""
-    return options.num_warps, options.flag("axes"), options.flag(SUMS)
+    return options.num_warps, options.reversed_axes, options.producer_sums
 
 
 def estimate(load: KernelLoad, target: Target, constants: ModelConstants) -> Estimate:
@@ -162,7 +161,7 @@ def _wave(
     return total, worst[1]
 
 
-def _blocks_per_sm(need: Footprint, options: LaunchOptions, target: Target) -> int:
+def _blocks_per_sm(need: Footprint, options: LaunchConfig, target: Target) -> int:
     threads = 32 * options.num_warps
     if need.smem_bytes > target.smem_per_block_bytes:
         return 0

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mirage_py.codegen.tiling.axis_order import REVERSED
 from mirage_py.search.tilings.tiled_kernel import Dot, TiledKernel
 from mirage_py.targets import Target
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
 # Values a thread holds besides tiles: addresses, masks, loop state.
 _BASE_REGISTERS = 40
@@ -32,11 +31,11 @@ class Footprint:
     registers_per_thread: int
 
 
-def is_warp_group_dot(dot: Dot, options: LaunchOptions, target: Target) -> bool:
+def is_warp_group_dot(dot: Dot, options: LaunchConfig, target: Target) -> bool:
     """Whether a matmul on tensor cores has the 64 rows that wgmma needs."""
     if target.capability < 90 or options.num_warps < _WARP_GROUP:
         return False
-    return dot.rows(options.flag("axes")) >= WARP_GROUP_ROWS
+    return dot.rows(options.reversed_axes) >= WARP_GROUP_ROWS
 
 
 def is_pipelined(tile_bytes: int, num_warps: int) -> bool:
@@ -77,7 +76,7 @@ class SharedMemory:
         return self.kept_bytes + peak
 
 
-def shared_memory(kernel: TiledKernel, options: LaunchOptions, target: Target) -> SharedMemory:
+def shared_memory(kernel: TiledKernel, options: LaunchConfig, target: Target) -> SharedMemory:
     """Shared memory of one block under these options, whatever their numbers of stages."""
     sections = []
     for number, work in enumerate(kernel.work(options)):
@@ -95,16 +94,16 @@ def shared_memory(kernel: TiledKernel, options: LaunchOptions, target: Target) -
     return SharedMemory(kept + _SCRATCH_BYTES_PER_WARP * options.num_warps, tuple(sections))
 
 
-def smem_bytes(kernel: TiledKernel, options: LaunchOptions, target: Target) -> int:
+def smem_bytes(kernel: TiledKernel, options: LaunchConfig, target: Target) -> int:
     """Shared memory of one block."""
     return shared_memory(kernel, options, target).bytes(options.num_stages)
 
 
-def _in_registers(kernel: TiledKernel, section: int, options: LaunchOptions, target: Target) -> int:
+def _in_registers(kernel: TiledKernel, section: int, options: LaunchConfig, target: Target) -> int:
     """Elements of computed operands that a wgmma takes from registers: its rows."""
     if not kernel.sections[section].computed:
         return 0
-    order = kernel.body.order[:: -1 if options.flag("axes") == REVERSED else 1]
+    order = kernel.body.order[:: -1 if options.reversed_axes else 1]
     found = set()
     for number in kernel.block.sections[section].nodes:
         dot = kernel.dots.get(number)
@@ -119,7 +118,7 @@ def _in_registers(kernel: TiledKernel, section: int, options: LaunchOptions, tar
     return sum(kernel.elements[n] for n in found)
 
 
-def registers(kernel: TiledKernel, options: LaunchOptions) -> int:
+def registers(kernel: TiledKernel, options: LaunchConfig) -> int:
     """Registers of one thread.
 
     Accumulators live all through their loop; the largest values of each section come on top.

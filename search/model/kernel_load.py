@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from mirage_py.codegen.tiling.axis_order import REVERSED
 from mirage_py.search.model.footprint import (
     WARP_GROUP_ROWS,
     Footprint,
@@ -22,7 +21,7 @@ from mirage_py.search.model.footprint import (
 from mirage_py.search.model.warps import joined_warps, warp_tile
 from mirage_py.search.tilings.tiled_kernel import SectionWork, TiledKernel
 from mirage_py.targets import Target
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
 _HALF_BYTES = 2
 # An SM has four quarters, each with tensor cores and plain cores of its own.
@@ -80,7 +79,7 @@ class WarpedKernel:
     """
 
     def __init__(
-        self, kernel: TiledKernel, options: LaunchOptions, target: Target, registers: int
+        self, kernel: TiledKernel, options: LaunchConfig, target: Target, registers: int
     ) -> None:
         self._kernel = kernel
         self._options = options
@@ -117,12 +116,12 @@ class WarpedKernel:
 
 
 def _section_load(
-    work: SectionWork, late_sums: int, options: LaunchOptions, target: Target
+    work: SectionWork, late_sums: int, options: LaunchConfig, target: Target
 ) -> SectionLoad:
     warps = options.num_warps
     group_flops = plain_flops = 0.0
     operand_bytes = 0.0
-    turn = -1 if options.flag("axes") == REVERSED else 1
+    turn = -1 if options.reversed_axes else 1
     plain, sides = [], []
     for dot in work.dots:
         rows, columns = dot.sides[::turn]

@@ -8,18 +8,8 @@ from functools import lru_cache
 from itertools import product
 from typing import Literal
 
-from mirage_py.codegen.cuda.analysis.row_reductions import BY_PRODUCER, SUMS
-from mirage_py.codegen.cuda.analysis.warp_roles import PRODUCER, PRODUCER_WARPS
-from mirage_py.codegen.cuda.epilogue.coalesced_stores import IN_ROWS
-from mirage_py.codegen.cuda.epilogue.quad_shuffles import STORES
-from mirage_py.codegen.tiling.axis_order import REVERSED
-from mirage_py.codegen.tiling.dependent_launch import (
-    DEPENDENT_LAUNCH,
-    EARLY,
-    START,
-    can_use_pdl,
-)
-from mirage_py.codegen.tiling.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS
+from mirage_py.codegen.tiling.dependent_launch import DEPENDENT_LAUNCH, can_use_pdl
+from mirage_py.codegen.tiling.descriptors import COPY_ENGINE
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.search.model.footprint import WARP_GROUP_ROWS, is_warp_group_dot
 from mirage_py.search.tilings.hopper_paths import all_ahead, pipelined
@@ -27,7 +17,8 @@ from mirage_py.search.tilings.residency import tensors_of
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.search.tilings.tilings import has_matmul
 from mirage_py.targets import Target
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_choices import StoreMode
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
 BackEnd = Literal["triton", "cuda"]
@@ -45,32 +36,30 @@ _MAX_LIGHT_STAGES = 3
 _USUAL = ((4, 3), (8, 2))
 _DEEPER = 2
 _STREAMED_BYTES = 2 << 20
-_EVICT = "evict:"
 
 
 def launch_options(
     kernel: TiledKernel, backend: BackEnd = "triton", target: Target | None = None
-) -> Iterator[LaunchOptions]:
+) -> Iterator[LaunchConfig]:
     """The options worth a prediction for one tiling, on a target where it is known."""
     block = kernel.block
-    flags = _cache_hints(kernel)
+    hints = _cache_hints(kernel)
     loops = [s for s in block.sections if s.loop is not None]
     heavy = [has_matmul(block, s) for s in loops]
-    for order in _axis_orders(kernel):
-        chosen = tuple(sorted((*flags, ("axes", order)) if order else flags))
-        counts = _warps(kernel, backend, order)
+    for is_reversed in _axis_orders(kernel):
+        counts = _warps(kernel, backend, is_reversed)
         for warps, stages in product(counts, STAGES if loops else (1,)):
             # A loop without matmuls needs few stages; more would only take shared memory.
             depth = tuple(
                 stages if h or not any(heavy) else min(stages, _MAX_LIGHT_STAGES) for h in heavy
             )
-            options = LaunchOptions(warps, depth, chosen)
+            options = LaunchConfig(warps, depth, reversed_axes=is_reversed, evict_first=hints)
             if backend == "cuda" and loops and target is not None:
                 yield from _summing(kernel, options, target)
                 yield from _paths(kernel, options, target)
-            elif backend == "cuda" and kernel.dots and order != REVERSED:
+            elif backend == "cuda" and kernel.dots and not is_reversed:
                 # On an H200 the same plans took a fifth less time than with direct stores.
-                yield options.with_flag(STORES, IN_ROWS)
+                yield replace(options, stores=StoreMode.ROWS)
             else:
                 yield options
                 if backend == "triton" and loops and target is not None:
@@ -86,18 +75,18 @@ def warp_counts(block: BlockGraph, tiling: Tiling, backend: BackEnd) -> Sequence
     return [w for w in _STRAIGHT_WARPS if w in usual or widest <= 32 * w * _MOST_NUMBERS]
 
 
-def _warps(kernel: TiledKernel, backend: BackEnd, order: str) -> Sequence[int]:
+def _warps(kernel: TiledKernel, backend: BackEnd, is_reversed: bool) -> Sequence[int]:
     """Numbers of warps. In CUDA, first as many warp groups as the rows of matmuls have room for:
     all winners with 128 rows had two on an H200, where the model sees no difference.
     """
-    rows = [dot.rows(order) for dot in kernel.dots.values()]
+    rows = [dot.rows(is_reversed) for dot in kernel.dots.values()]
     has_two = bool(rows) and min(rows) >= 2 * WARP_GROUP_ROWS
     return warp_counts(kernel.block, kernel.tiling, backend)[
         :: -1 if backend == "cuda" and has_two else 1
     ]
 
 
-def _paths(kernel: TiledKernel, options: LaunchOptions, target: Target) -> Iterator[LaunchOptions]:
+def _paths(kernel: TiledKernel, options: LaunchConfig, target: Target) -> Iterator[LaunchConfig]:
     """The options with producer warps and overlap. The model sees no difference; on an H200
     attention was fastest in this order more often than not, and narrow matmuls without these. Where
     masks leave blocks uneven work, hand-written kernels took a fifth less time with everything than
@@ -105,36 +94,34 @@ def _paths(kernel: TiledKernel, options: LaunchOptions, target: Target) -> Itera
     """
     if not any(is_warp_group_dot(dot, options, target) for dot in kernel.dots.values()):
         yield options
-    elif options.flag("axes") == REVERSED:
+    elif options.reversed_axes:
         yield options
         yield pipelined(options)
     elif kernel.is_uneven:
         blocks = kernel.tiling.grid_blocks
         yield all_ahead(kernel.block, options, target, blocks, is_uneven=True)
         yield pipelined(options)
-        yield options.with_flag(PRODUCER, PRODUCER_WARPS)
+        yield replace(options, producer_warps=True)
     else:
-        yield options.with_flag(PRODUCER, PRODUCER_WARPS)
+        yield replace(options, producer_warps=True)
         yield pipelined(options)
         yield options
 
 
-def _summing(
-    kernel: TiledKernel, options: LaunchOptions, target: Target
-) -> Iterator[LaunchOptions]:
+def _summing(kernel: TiledKernel, options: LaunchConfig, target: Target) -> Iterator[LaunchConfig]:
     """The options with row reductions of a tile (norms of keys) in the producer warps: hand-written
     attention took a fifth less time so on an H200 than with precomputed norms.
     """
     dots = kernel.dots.values()
-    if options.flag("axes") == REVERSED or not kernel.body.aside:
+    if options.reversed_axes or not kernel.body.aside:
         return
     if any(is_warp_group_dot(dot, options, target) for dot in dots):
-        summing = options.with_flag(SUMS, BY_PRODUCER)
-        yield summing.with_flag(PRODUCER, PRODUCER_WARPS)
+        summing = replace(options, producer_sums=True)
+        yield replace(summing, producer_warps=True)
         yield pipelined(summing)
 
 
-def _by_tma(kernel: TiledKernel, options: LaunchOptions, target: Target) -> Iterator[LaunchOptions]:
+def _by_tma(kernel: TiledKernel, options: LaunchConfig, target: Target) -> Iterator[LaunchConfig]:
     """In Triton the options with TMA descriptors, where one tile is an operand of several matmuls:
     gated MLPs and queries, keys and values of long prompts were fastest so on an H200, and single
     matmuls without.
@@ -144,15 +131,15 @@ def _by_tma(kernel: TiledKernel, options: LaunchOptions, target: Target) -> Iter
     if target.capability < COPY_ENGINE or len({*operands}) == len(operands):
         return
     if kernel.has_tma_tiles:
-        yield options.with_flag(COPIES, DESCRIPTORS)
+        yield replace(options, descriptors=True)
 
 
 def starting_early(
     ugraph: UGraph,
-    options: tuple[LaunchOptions, ...],
+    options: tuple[LaunchConfig, ...],
     target: Target,
     backend: BackEnd = "triton",
-) -> tuple[LaunchOptions, ...]:
+) -> tuple[LaunchConfig, ...]:
     """The options of all kernels, with no gap between two block graphs where the target can do
     without: the second one is placed on the GPU while the first one runs, and waits there. In CUDA
     the first one does so behind what lies in front of the plan.
@@ -161,43 +148,42 @@ def starting_early(
         return options
     may = can_use_pdl(ugraph, waits_first=backend == "cuda")
     return tuple(
-        o.with_flag(START, EARLY) if early else o for o, early in zip(options, may, strict=True)
+        replace(o, early_start=True) if early else o for o, early in zip(options, may, strict=True)
     )
 
 
 def keeping_for_later(
-    ugraph: UGraph, options: tuple[LaunchOptions, ...]
-) -> tuple[LaunchOptions, ...]:
+    ugraph: UGraph, options: tuple[LaunchConfig, ...]
+) -> tuple[LaunchConfig, ...]:
     """The options of all kernels, where none has the L2 give up what a later one reads again."""
     found = []
     for number, chosen in enumerate(options):
         later = dict.fromkeys(t for k in ugraph.kernels[number + 1 :] for t in tensors_of(k))
-        flags = tuple((n, v) for n, v in chosen.flags if n.removeprefix(_EVICT) not in later)
-        found.append(replace(chosen, flags=flags))
+        hints = tuple(t for t in chosen.evict_first if t not in later)
+        found.append(replace(chosen, evict_first=hints))
     return tuple(found)
 
 
-def usual_options(kernel: TiledKernel) -> Iterator[LaunchOptions]:
+def usual_options(kernel: TiledKernel) -> Iterator[LaunchConfig]:
     """A few options by which tilings are compared: one near the best for many kernels, one with the
     fewest registers per thread and buffers, and both with deeper pipelines, which small tiles need.
     """
     loops = sum(s.loop is not None for s in kernel.block.sections)
-    for order in _axis_orders(kernel):
-        yield from _usual(loops, order)
+    for is_reversed in _axis_orders(kernel):
+        yield from _usual(loops, is_reversed)
 
 
 @lru_cache
-def _usual(loops: int, order: str) -> tuple[LaunchOptions, ...]:
-    flags = (("axes", order),) if order else ()
+def _usual(loops: int, is_reversed: bool) -> tuple[LaunchConfig, ...]:
     return tuple(
-        LaunchOptions(warps, (stages + deeper,) * loops, flags)
+        LaunchConfig(warps, (stages + deeper,) * loops, reversed_axes=is_reversed)
         for warps, stages in (_USUAL if loops else _USUAL[:1])
         for deeper in ((0, _DEEPER) if loops else (0,))
     )
 
 
-def _axis_orders(kernel: TiledKernel) -> tuple[str, ...]:
-    """The natural order of tile axes, and the reversed one where that helps a narrow matmul.
+def _axis_orders(kernel: TiledKernel) -> tuple[bool, ...]:
+    """Whether tile axes are reversed: no, and also yes where that helps a narrow matmul.
 
     wgmma needs 64 rows; where a matmul is narrow, swapping its operands makes its wide side the
     rows.
@@ -206,15 +192,15 @@ def _axis_orders(kernel: TiledKernel) -> tuple[str, ...]:
         roles = kernel.tiling.roles(number)
         rows, columns = dot.sides
         if len(roles.left) == len(roles.right) == 1 and rows < WARP_GROUP_ROWS <= columns:
-            return "", REVERSED
-    return ("",)
+            return False, True
+    return (False,)
 
 
-def _cache_hints(kernel: TiledKernel) -> tuple[tuple[str, str], ...]:
-    """A large tensor of which each block reads a different part need not stay in the L2."""
+def _cache_hints(kernel: TiledKernel) -> tuple[str, ...]:
+    """Large tensors of which each block reads a different part, which need not stay in the L2."""
     block, scope = kernel.block, kernel.scope
     gridded = [a.dim for a in block.grid if (a.tile or 1) < scope.sizes[a.dim]]
-    flags: dict[str, str] = {}
+    hints: dict[str, None] = {}
     for _, node in block.loads():
         tensor = scope.tensors[node.access.tensor]
         if tensor.bytes < _STREAMED_BYTES:
@@ -222,5 +208,5 @@ def _cache_hints(kernel: TiledKernel) -> tuple[tuple[str, str], ...]:
         once = all(d in node.access.dims() for d in gridded)
         reads = sum(n.access.tensor == tensor.name for _, n in block.loads())
         if once and reads == 1:
-            flags[f"{_EVICT}{tensor.name}"] = "evict_first"
-    return tuple(sorted(flags.items()))
+            hints[tensor.name] = None
+    return tuple(sorted(hints))

@@ -17,7 +17,7 @@ from mirage_py.search.rank.forms import Form
 from mirage_py.search.rank.kernel_models import KernelModels
 from mirage_py.search.tilings.combine_width import sharing_us
 from mirage_py.targets import Target
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, LibraryCall
 
 # The model ranks tiles better than warps and stages; near-duplicates of a plan find nothing.
@@ -29,7 +29,7 @@ class KernelChoice:
     """A kernel with tiles, how it is launched, and what the model says of it."""
 
     kernel: Kernel
-    options: LaunchOptions
+    options: LaunchConfig
     estimate: Estimate
 
     @property
@@ -43,7 +43,7 @@ class KernelChoice:
         if isinstance(self.kernel, LibraryCall):
             return self.kernel.op
         loops = tuple((s.loop, s.tile) for s in self.kernel.sections)
-        return self.kernel.grid, loops, self.options.flag("axes")
+        return self.kernel.grid, loops, self.options.reversed_axes
 
 
 class KernelRanker:
@@ -71,7 +71,7 @@ class KernelRanker:
         """The choices for one kernel of a form that fit, best first, without near-copies."""
         kernel = form.ugraph.kernels[number]
         if isinstance(kernel, LibraryCall):
-            return (KernelChoice(kernel, LaunchOptions(), self._library(form, number, kernel)),)
+            return (KernelChoice(kernel, LaunchConfig(), self._library(form, number, kernel)),)
         key = self._models.kernel(form, number)
         if key not in self._ranked:
             self._ranked[key] = self._rank(form, number, kernel)
@@ -115,9 +115,9 @@ class KernelRanker:
                     extra_us += sharing_us(model.kernel, options, splits)
                 timed.append((time_us + extra_us, options))
         timed.sort(key=lambda t: t[0])
-        counts: dict[str, int] = {}
+        counts: dict[bool, int] = {}
         for time_us, options in timed:
-            order = options.flag("axes")
+            order = options.reversed_axes
             counts[order] = counts.get(order, 0) + 1
             if counts[order] <= _PER_TILING:
                 predicted = replace(model.estimate(options), time_us=time_us)

@@ -12,15 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 
-from mirage_py.codegen.tiling.axis_order import REVERSED
-from mirage_py.codegen.tiling.block_order import BACKWARDS, GROUPED, LONGEST, ORDER, can_group
-from mirage_py.codegen.tiling.dependent_launch import (
-    DEPENDENT_LAUNCH,
-    EARLY,
-    START,
-    can_use_pdl,
-)
-from mirage_py.codegen.tiling.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS, described_tiles
+from mirage_py.codegen.tiling.block_order import can_group
+from mirage_py.codegen.tiling.dependent_launch import DEPENDENT_LAUNCH, can_use_pdl
+from mirage_py.codegen.tiling.descriptors import COPY_ENGINE, described_tiles
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.codegen.tiling.unmasked_tiles import is_uneven
 from mirage_py.search.clusters.clusters import in_a_cluster
@@ -33,13 +27,13 @@ from mirage_py.search.tilings.roles import Roles, grid_tiles, loop_tiles, roles_
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.search.tilings.tilings import has_matmul, is_sensible
 from mirage_py.targets import Target
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_choices import BlockOrder
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.threads import with_threads
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.ugraph.rewrite.split_dim import outer_dim, splits_of
-
-_AXES = "axes"
 
 
 def neighbours(plan: Plan, target: Target) -> Iterator[Plan]:
@@ -95,7 +89,7 @@ def _all_fit(plan: Plan, target: Target) -> bool:
     return all(_fits(plan.ugraph, k, o, target) for k, o in pairs if isinstance(k, BlockGraph))
 
 
-def _with_kernel(plan: Plan, number: int, block: BlockGraph, options: LaunchOptions) -> Plan:
+def _with_kernel(plan: Plan, number: int, block: BlockGraph, options: LaunchConfig) -> Plan:
     kernels, chosen = list(plan.ugraph.kernels), list(plan.options)
     kernels[number], chosen[number] = block, options
     ugraph = replace(plan.ugraph, kernels=tuple(kernels))
@@ -107,8 +101,8 @@ def _back_end(plan: Plan) -> BackEnd:
 
 
 def _steps(
-    ugraph: UGraph, block: BlockGraph, options: LaunchOptions, backend: BackEnd
-) -> Iterator[tuple[BlockGraph, LaunchOptions]]:
+    ugraph: UGraph, block: BlockGraph, options: LaunchConfig, backend: BackEnd
+) -> Iterator[tuple[BlockGraph, LaunchConfig]]:
     for tiled in (*_grids(ugraph, block, backend), *_loops(ugraph, block)):
         yield tiled, options
     tiling = Tiling(ugraph.scope, block)
@@ -119,28 +113,28 @@ def _steps(
             stages = options.num_stages
             yield block, replace(options, num_stages=(*stages[:place], other, *stages[place + 1 :]))
     if any(n.op == "matmul" for n in block.nodes):
-        yield block, _turned(options)
+        yield block, replace(options, reversed_axes=not options.reversed_axes)
         for order in _other_orders(tiling, options):
-            yield block, options.with_flag(ORDER, order)
+            yield block, replace(options, block_order=order)
 
 
-def _start(plan: Plan, number: int, target: Target) -> Iterator[LaunchOptions]:
+def _start(plan: Plan, number: int, target: Target) -> Iterator[LaunchConfig]:
     """Programmatic dependent launch, turned on or off."""
     options = plan.options[number]
     may = can_use_pdl(plan.ugraph, waits_first=True)[number]
     if may and target.capability >= DEPENDENT_LAUNCH:
-        yield options.with_flag(START, "" if options.flag(START) else EARLY)
+        yield replace(options, early_start=not options.early_start)
 
 
 def _by_tma(
-    ugraph: UGraph, block: BlockGraph, options: LaunchOptions, target: Target
-) -> Iterator[LaunchOptions]:
+    ugraph: UGraph, block: BlockGraph, options: LaunchConfig, target: Target
+) -> Iterator[LaunchConfig]:
     """TMA descriptors turned on or off, where tiles can be copied by TMA."""
     if target.capability < COPY_ENGINE:
         return
-    fetched = options.with_flag(COPIES, DESCRIPTORS)
+    fetched = replace(options, descriptors=True)
     if described_tiles(block, Tiling(ugraph.scope, block), ugraph.tensors, fetched):
-        yield fetched if fetched != options else options.with_flag(COPIES, "")
+        yield fetched if fetched != options else replace(options, descriptors=False)
 
 
 def _grids(ugraph: UGraph, block: BlockGraph, backend: BackEnd) -> Iterator[BlockGraph]:
@@ -190,26 +184,21 @@ def _loops(ugraph: UGraph, block: BlockGraph) -> Iterator[BlockGraph]:
             yield replace(block, sections=sections)
 
 
-def _turned(options: LaunchOptions) -> LaunchOptions:
-    """The other order of tile axes."""
-    return options.with_flag(_AXES, "" if options.flag(_AXES) == REVERSED else REVERSED)
-
-
-def _other_orders(tiling: Tiling, options: LaunchOptions) -> Iterator[str]:
+def _other_orders(tiling: Tiling, options: LaunchConfig) -> Iterator[BlockOrder | None]:
     """Orders of the blocks that are worth a try and are not the one it has. Blocks of a cluster are
     numbered one after the other.
     """
     if tiling.block.cluster_dims:
         return
     orders = (
-        "",
-        *((GROUPED,) if can_group(tiling.axes) else ()),
-        *((BACKWARDS, LONGEST) if is_uneven(tiling) else ()),
+        None,
+        *((BlockOrder.GROUPED,) if can_group(tiling.axes) else ()),
+        *((BlockOrder.BACKWARDS, BlockOrder.LONGEST) if is_uneven(tiling) else ()),
     )
-    yield from (order for order in orders if order != options.flag(ORDER))
+    yield from (order for order in orders if order is not options.block_order)
 
 
-def _fits(ugraph: UGraph, block: BlockGraph, options: LaunchOptions, target: Target) -> bool:
+def _fits(ugraph: UGraph, block: BlockGraph, options: LaunchConfig, target: Target) -> bool:
     scope = ugraph.scope
     tiling = Tiling(scope, block)
     if not is_sensible(tiling):

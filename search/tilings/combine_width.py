@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from math import log2, prod
 
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
 _WARP = 32
 _BEST_VALUES = 8
@@ -26,7 +26,7 @@ _BEST_ROWS = 4
 _SHAPE_US = 0.005
 
 
-def sharing_us(kernel: TiledKernel, options: LaunchOptions, splits: Sequence[str]) -> float:
+def sharing_us(kernel: TiledKernel, options: LaunchConfig, splits: Sequence[str]) -> float:
     """Time that the model leaves out, for a kernel that sums over ``splits`` without a matmul; 0
     for any other.
     """

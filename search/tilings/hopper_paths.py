@@ -11,111 +11,114 @@ step turns all of them on at once, and others lead back from there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
+from enum import StrEnum
+from typing import TypeVar
 
-from mirage_py.codegen.cuda.analysis.row_reductions import BY_PRODUCER, SUMS, has_row_reductions
-from mirage_py.codegen.cuda.analysis.warp_roles import PRODUCER, PRODUCER_WARPS
-from mirage_py.codegen.cuda.epilogue.coalesced_stores import IN_ROWS
-from mirage_py.codegen.cuda.epilogue.quad_shuffles import BY_LANES, STORES
-from mirage_py.codegen.cuda.layout.wgmma_partitioning import PRODUCTS, WARPS
-from mirage_py.codegen.cuda.mma.mma_pipelining import ACROSS, ON, OVERLAP
-from mirage_py.codegen.cuda.mma.ping_pong import TURNS
-from mirage_py.codegen.cuda.pipeline.persistent_kernel import BLOCKS
-from mirage_py.codegen.cuda.softmax.rescaling import LAZY, OPTIMISTIC, RESCALING
-from mirage_py.codegen.tiling.block_order import LONGEST, ORDER
-from mirage_py.codegen.tiling.descriptors import COPIES, COPY_ENGINE, DESCRIPTORS
+from mirage_py.codegen.cuda.analysis.row_reductions import has_row_reductions
+from mirage_py.codegen.tiling.descriptors import COPY_ENGINE
 from mirage_py.targets import Target
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_choices import (
+    BlockOrder,
+    MatmulInstruction,
+    OverlapMode,
+    RescalingMode,
+    StoreMode,
+)
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
+M = TypeVar("M", bound=StrEnum)
 # Warps of two warp groups.
 _TWO_GROUPS = 8
 
 
-def pipelined(options: LaunchOptions) -> LaunchOptions:
+def pipelined(options: LaunchConfig) -> LaunchConfig:
     """With producer warps and MMA/softmax overlap."""
-    return options.with_flag(PRODUCER, PRODUCER_WARPS).with_flag(OVERLAP, ON)
+    return replace(options, producer_warps=True, overlap=OverlapMode.ON)
 
 
 def other_paths(
     block: BlockGraph,
-    options: LaunchOptions,
+    options: LaunchConfig,
     target: Target,
     *,
     blocks: int = 0,
     is_uneven: bool = False,
-) -> Iterator[LaunchOptions]:
+) -> Iterator[LaunchConfig]:
     """The options with one choice made otherwise, where the target and the kernel leave one; and
     with all of them made for what runs ahead. The kernel has so many ``blocks``, to which masks
     leave unequal work if it ``is_uneven``.
     """
     multiplies = any(n.op == "matmul" for n in block.nodes)
     if _rescales(block):
-        yield from _others(options, RESCALING, ("", LAZY, OPTIMISTIC))
+        ways = _others(RescalingMode, options.rescaling)
+        yield from (replace(options, rescaling=way) for way in ways)
     if multiplies:
-        yield from _others(options, STORES, ("", BY_LANES, IN_ROWS))
+        yield from (replace(options, stores=s) for s in _others(StoreMode, options.stores))
     if target.capability != COPY_ENGINE:
         return
     if multiplies:
-        yield _turned(options, PRODUCTS, WARPS)
+        yield replace(options, matmul=None if options.matmul else MatmulInstruction.MMA)
     if not block.has_loops:
         return
-    by_tma = options.flag(COPIES) == DESCRIPTORS or bool(options.flag(PRODUCER))
-    if not options.flag(PRODUCER):
-        yield _turned(options, COPIES, DESCRIPTORS)
-    yield _turned(options, PRODUCER, PRODUCER_WARPS)
-    if multiplies and by_tma:
-        modes = ("", ON, ACROSS) if _rescales(block) else ("", ON)
-        yield from _others(options, OVERLAP, modes)
-    if multiplies and options.flag(OVERLAP) and options.num_warps >= _TWO_GROUPS:
-        yield _turned(options, TURNS, ON)
-    if options.flag(PRODUCER):
+    if not options.producer_warps:
+        yield replace(options, descriptors=not options.descriptors)
+    yield replace(options, producer_warps=not options.producer_warps)
+    if multiplies and options.uses_tma:
+        modes = [None, *OverlapMode] if _rescales(block) else [None, OverlapMode.ON]
+        yield from (replace(options, overlap=m) for m in modes if m is not options.overlap)
+    if multiplies and options.overlap and options.num_warps >= _TWO_GROUPS:
+        yield replace(options, ping_pong=not options.ping_pong)
+    if options.producer_warps:
         if has_row_reductions(block):
-            yield _turned(options, SUMS, BY_PRODUCER)
+            yield replace(options, producer_sums=not options.producer_sums)
         yield from _ahead(block, options, target, blocks, is_uneven=is_uneven)
 
 
 def _ahead(
-    block: BlockGraph, options: LaunchOptions, target: Target, blocks: int, *, is_uneven: bool
-) -> Iterator[LaunchOptions]:
+    block: BlockGraph, options: LaunchConfig, target: Target, blocks: int, *, is_uneven: bool
+) -> Iterator[LaunchConfig]:
     """Persistent kernels, and everything at once."""
     staying = _staying(block, options, target, blocks)
     if staying:
-        yield _turned(options, BLOCKS, staying)
+        asked = 0 if options.persistent_blocks else staying
+        yield replace(options, persistent_blocks=asked)
     everything = all_ahead(block, options, target, blocks, is_uneven=is_uneven)
     if any(n.op == "matmul" for n in block.nodes) and everything != options:
         yield everything
 
 
-def _staying(block: BlockGraph, options: LaunchOptions, target: Target, blocks: int) -> str:
-    """The number of blocks of a persistent kernel; empty if it would not be one. With two or more
+def _staying(block: BlockGraph, options: LaunchConfig, target: Target, blocks: int) -> int:
+    """The number of blocks of a persistent kernel; 0 if it would not be one. With two or more
     consumer warp groups a block has an SM for itself.
     """
     is_alone = options.num_warps >= _TWO_GROUPS and not block.cluster_dims
-    return str(target.sms) if is_alone and blocks > target.sms else ""
+    return target.sms if is_alone and blocks > target.sms else 0
 
 
 def all_ahead(
-    block: BlockGraph, options: LaunchOptions, target: Target, blocks: int, *, is_uneven: bool
-) -> LaunchOptions:
+    block: BlockGraph, options: LaunchConfig, target: Target, blocks: int, *, is_uneven: bool
+) -> LaunchConfig:
     """With everything that overlaps work, and coalesced stores."""
-    found = pipelined(options).with_flag(STORES, BY_LANES)
+    found = replace(pipelined(options), stores=StoreMode.LANES)
     if _rescales(block):
-        found = found.with_flag(OVERLAP, ACROSS).with_flag(RESCALING, LAZY)
-        found = found.with_flag(TURNS, ON if options.num_warps >= _TWO_GROUPS else "")
+        found = replace(
+            found,
+            overlap=OverlapMode.ACROSS,
+            rescaling=RescalingMode.LAZY,
+            ping_pong=options.num_warps >= _TWO_GROUPS,
+        )
     if is_uneven:
-        found = found.with_flag(ORDER, LONGEST)
-    return found.with_flag(BLOCKS, _staying(block, options, target, blocks))
+        found = replace(found, block_order=BlockOrder.LONGEST)
+    return replace(found, persistent_blocks=_staying(block, options, target, blocks))
 
 
 def _rescales(block: BlockGraph) -> bool:
     return any(n.op == "accum_rescaled" for n in block.nodes)
 
 
-def _others(options: LaunchOptions, flag: str, values: Sequence[str]) -> Iterator[LaunchOptions]:
-    """The options with every other value of a flag."""
-    return (options.with_flag(flag, v) for v in values if v != options.flag(flag))
-
-
-def _turned(options: LaunchOptions, flag: str, value: str) -> LaunchOptions:
-    return options.with_flag(flag, "" if options.flag(flag) else value)
+def _others(kind: type[M], chosen: M | None) -> Iterator[M | None]:
+    """The default and the members of an enum, without the one that is chosen."""
+    return (value for value in (None, *kind) if value is not chosen)

@@ -10,14 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from mirage_py.codegen.cuda.analysis.row_reductions import BY_PRODUCER, SUMS
-from mirage_py.codegen.tiling.axis_order import REVERSED
 from mirage_py.codegen.tiling.deferral import deferred_sums
-from mirage_py.codegen.tiling.descriptors import COPIES, DESCRIPTORS, described_tiles
+from mirage_py.codegen.tiling.descriptors import described_tiles
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.codegen.tiling.unmasked_tiles import is_uneven, mean_iterations
 from mirage_py.search.tilings.block_body import BlockBody
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.operators import EFFECT, ELEMENTWISE, operator
 
 # What crosses the bus for one element out of line.
@@ -38,9 +36,9 @@ class Dot:
     sides: tuple[int, int]
     operands: tuple[int, int]
 
-    def rows(self, order: str) -> int:
+    def rows(self, is_reversed: bool) -> int:
         """Rows under an order of axes, natural or reversed."""
-        return self.sides[order == REVERSED]
+        return self.sides[is_reversed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +110,12 @@ class TiledKernel:
     @cached_property
     def has_tma_tiles(self) -> bool:
         """Whether TMA can copy a tile of some tensor."""
-        options = LaunchOptions().with_flag(COPIES, DESCRIPTORS)
+        options = LaunchConfig(descriptors=True)
         return bool(described_tiles(self.block, self.tiling, self.scope.tensors, options))
 
-    def work(self, options: LaunchOptions) -> tuple[SectionWork, ...]:
+    def work(self, options: LaunchConfig) -> tuple[SectionWork, ...]:
         """The work of each section for the consumer warps."""
-        return self.fed_sections if options.flag(SUMS) == BY_PRODUCER else self.sections
+        return self.fed_sections if options.producer_sums else self.sections
 
     def _works(self, aside: frozenset[int]) -> tuple[SectionWork, ...]:
         operands = frozenset(a for d in self.dots for a in self.block.nodes[d].args)
@@ -128,7 +126,7 @@ class TiledKernel:
         if not self.body.has_loop_sums:
             return {}
         if num_warps not in self._deferred:
-            options = LaunchOptions(num_warps)
+            options = LaunchConfig(num_warps)
             self._deferred[num_warps] = deferred_sums(self.block, self.tiling, options)
         return self._deferred[num_warps]
 

@@ -12,8 +12,6 @@ import torch
 from cuda_plans import for_cuda
 from plans import attention_plan, random_inputs, relative_error, rms_plan
 
-from mirage_py.codegen.tiling.dependent_launch import EARLY, START
-from mirage_py.codegen.tiling.descriptors import COPIES, DESCRIPTORS
 from mirage_py.runtime.base.emission import emit_kernels
 from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.ugraph.interpret import evaluate_program
@@ -25,9 +23,8 @@ pytestmark = pytest.mark.gpu
 REPLAYS = 20
 
 
-def flagged(plan: Plan, *flags: tuple[str, str]) -> Plan:
-    options = tuple(replace(o, flags=tuple(sorted((*o.flags, *flags)))) for o in plan.options)
-    return replace(plan, options=options)
+def changed(plan: Plan, **changes: bool) -> Plan:
+    return replace(plan, options=tuple(replace(o, **changes) for o in plan.options))
 
 
 def given(plan: Plan, seed: int) -> tuple[list[torch.Tensor], np.ndarray]:
@@ -49,7 +46,7 @@ def error(got: torch.Tensor, want: np.ndarray) -> float:
 @pytest.mark.parametrize("name", ["split_attention", "split_rms_norm_matmul"])
 def test_a_kernel_that_starts_early_sees_all_of_the_one_before(name: str) -> None:
     """In a graph, again and again, with new inputs: what is left from before would show."""
-    plan = flagged(several_kernels.plan(name), (START, EARLY))
+    plan = changed(several_kernels.plan(name), early_start=True)
     runner = PlanRunner(plan)
     inputs, want = given(plan, 0)
     assert error(runner(*inputs), want) < 3e-3
@@ -154,7 +151,7 @@ def test_cuda_plans_that_read_one_another_see_all_of_it() -> None:
     ids=["rms", "rms_tails", "attention"],
 )
 def test_tiles_by_the_copy_engine(plan: Plan) -> None:
-    plan = flagged(plan, (COPIES, DESCRIPTORS))
+    plan = changed(plan, descriptors=True)
     assert any(k.text.tiles for k in emit_kernels(plan))
     runner = PlanRunner(plan)
     for seed in range(3):

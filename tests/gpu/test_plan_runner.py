@@ -26,7 +26,8 @@ from mirage_py.runtime.base.emission import emit_kernels
 from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.runtime.store.saved import save_artifact
 from mirage_py.ugraph.ir.dtypes import BF16, F16, F32
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import LibraryCall, UGraph
 
 pytestmark = pytest.mark.gpu
@@ -173,7 +174,7 @@ def test_nothing_is_compiled_during_capture():
 def test_library_calls_between_kernels():
     program = rms_plan(16, 64, 32).ugraph.program
     calls = (LibraryCall("product", "matmul", ("X", "W"), "Y"),)
-    plan = Plan(UGraph(program, calls), (LaunchOptions(),))
+    plan = Plan(UGraph(program, calls), (LaunchConfig(),))
     (x, g, w), _ = inputs_of(plan)
     assert torch.equal(PlanRunner(plan)(x, g, w), x @ w)
 

@@ -19,6 +19,7 @@ from plans import rms_plan
 
 from mirage_py.errors import MAX_PART_CHARACTERS, FormatError, SpecError
 from mirage_py.frontend.spec import parse
+from mirage_py.ugraph.ir.launch_choices import Precision
 from mirage_py.ugraph.text.json_form import dump_text, load_text
 from mirage_py.ugraph.text.text_form import parse_program
 
@@ -60,7 +61,7 @@ OTHERS = (None, True, -1, 10**30, 0.5, "", "x", "\ud800", [], {}, [[]], {"a": 1}
 
 def test_another_type_at_every_path():
     (options,) = rms_plan().options
-    plan = replace(rms_plan(), options=(replace(options, flags=(("precision", "tf32"),)),))
+    plan = replace(rms_plan(), options=(replace(options, precision=Precision.TF32),))
     document = json.loads(dump_text(plan))
     places = [path for path in paths(document) if path]
     assert len(places) > 150

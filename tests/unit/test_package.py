@@ -12,7 +12,8 @@ import samples
 import mirage_py
 from mirage_py import errors
 from mirage_py.runtime.store.saved import save_artifact
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 
 
 def test_all_is_sorted_and_complete():
@@ -68,7 +69,7 @@ if sys.argv[2] == "call":
 @pytest.mark.parametrize("kind", ["kernel", "original program"])
 def test_a_saved_result_loads_without_the_search(tmp_path: Path, kind: str):
     ugraph = samples.ugraph("softmax")
-    plan = Plan(ugraph, (LaunchOptions(num_stages=(2, 2)),)) if kind == "kernel" else None
+    plan = Plan(ugraph, (LaunchConfig(num_stages=(2, 2)),)) if kind == "kernel" else None
     save_artifact(tmp_path / "a", program=ugraph.program, plan=plan, report={"schema": 1})
     done = subprocess.run(
         [sys.executable, "-c", BLOCKED, tmp_path / "a", "load" if plan else "call"],

@@ -25,7 +25,7 @@ from benchmarks.checks.sanitize_plans import (
 )
 from mirage_py.runtime.base.emission import emit_kernels
 from mirage_py.runtime.launch import library
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
 # As compute-sanitizer 2025.3 prints it, between lines of the program under it.
 LOG = """
@@ -87,7 +87,7 @@ def test_plans_are_read_as_they_were_written(tmp_path):
     write([kept], tmp_path / "rms.json")
     assert list(read(tmp_path)) == [kept]
     assert kept.name == "rms/one_kernel/tails"
-    assert kept.plan.options == (LaunchOptions(4, (3, 3)),)
+    assert kept.plan.options == (LaunchConfig(4, (3, 3)),)
 
 
 def test_library_products_are_stored_plainly_while_they_have_to_be():
@@ -131,7 +131,7 @@ def test_texts_are_different_and_details_few(monkeypatch):
     monkeypatch.setattr(sanitize_plans, "_EACH", 1)
     plan = replace(rms_plan(64, 256, 128, (64, 64, 64)), backend="cuda")
     one, other = (
-        replace(plan, options=(LaunchOptions(n, (3, 3)).with_flag("arch", "sm_90a"),))
+        replace(plan, options=(LaunchConfig(n, (3, 3)).with_flag("arch", "sm_90a"),))
         for n in (4, 8)
     )
     checked = list(other_texts("rms", {"one": one, "again": one, "other": other}))

@@ -28,14 +28,14 @@ class BlockAnalysis:
         program: Program,
         typed: TypedBlock,
         tensors: Mapping[str, Tensor],
-        axes: str,
+        reversed_axes: bool,
         in_base_two: Collection[str],
         cut: ClusterPlan | None = None,
         computed: Collection[str] = (),
     ) -> None:
-        """``axes`` is the launch option of that name, ``in_base_two`` the tensors that hold shifts
-        in base 2, ``cut`` where the blocks of its cluster meet, ``computed`` those of ``tensors``
-        that the kernel itself computes.
+        """``reversed_axes`` is the launch option ``axes``, ``in_base_two`` the tensors that hold
+        shifts in base 2, ``cut`` where the blocks of its cluster meet, ``computed`` those of
+        ``tensors`` that the kernel itself computes.
         """
         self.cut = cut
         if cut is not None:
@@ -46,7 +46,7 @@ class BlockAnalysis:
         self.dtypes = typed.dtypes
         self.tensors = tensors
         self.tiling = Tiling(program, typed.block) if cut is None else cut.tiling
-        self.order = self.tiling.axis_order(axes)
+        self.order = self.tiling.axis_order(reversed_axes)
         self.shifts = BaseTwoShifts(self.block, self.dtypes, in_base_two, "f", computed)
 
     # -- extents ---------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.codegen.tiling.unmasked_tiles import unmasked_range
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import Node
-from mirage_py.ugraph.ir.plan import LaunchOptions
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.threads import with_threads
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Section
@@ -21,8 +21,8 @@ from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
 
 
 def elide_loops(
-    program: Program, block: BlockGraph, options: LaunchOptions
-) -> tuple[BlockGraph, LaunchOptions]:
+    program: Program, block: BlockGraph, options: LaunchConfig
+) -> tuple[BlockGraph, LaunchConfig]:
     """The block graph with straight code for its loops of one iteration, and the options for the
     loops that are left.
 

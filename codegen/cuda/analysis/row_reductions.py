@@ -21,7 +21,6 @@ from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 
-SUMS, BY_PRODUCER = "sums", "producer"
 # Warps of the group that fetches which do not.
 WARPS = 3
 LITERALS = ("const", "size")

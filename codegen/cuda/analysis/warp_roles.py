@@ -9,7 +9,6 @@ warp group). Beside a single consumer group it is one only if its idle warps hav
 
 from __future__ import annotations
 
-PRODUCER, PRODUCER_WARPS = "producer", "warps"
 _REGISTERS = 65536
 _MOST_REGISTERS = 240
 _GRANULE = 8

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from mirage_py.codegen.cuda.text.layout import LANE_BITS, Bit, Layout
 
-IN_ROWS = "rows"
 # What the L2 takes of a row at once.
 _SECTOR_BYTES = 32
 

@@ -14,8 +14,6 @@ from mirage_py.codegen.cuda.text.layout import Bit, Layout
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.emission import Emission
 
-STORES, BY_LANES = "stores", "lanes"
-
 
 @dataclass(frozen=True, slots=True)
 class QuadShuffle:

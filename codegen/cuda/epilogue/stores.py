@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mirage_py.codegen.cuda.epilogue.coalesced_stores import IN_ROWS, coalesced_layout
+from mirage_py.codegen.cuda.epilogue.coalesced_stores import coalesced_layout
 from mirage_py.codegen.cuda.epilogue.quad_shuffles import (
-    BY_LANES,
-    STORES,
     emit_shuffles,
     quad_shuffles,
 )
@@ -25,6 +23,7 @@ from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.copies import VECTORS, Copies, vector_of
 from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.ugraph.ir.dtypes import BOOL, F32, DType
+from mirage_py.ugraph.ir.launch_choices import StoreMode
 
 
 class Stores:
@@ -84,7 +83,7 @@ class Stores:
         """What lanes make of a value by swaps where that is asked for and each stores more at once
         then.
         """
-        if self.out.options.flag(STORES) != BY_LANES or not value.is_packed:
+        if self.out.options.stores is not StoreMode.LANES or not value.is_packed:
             return None
         dim = value.layout.registers[0][0]
         run = vector_run(self.facts, store, dim, self.facts.extents(store).get(dim, 1))
@@ -130,7 +129,7 @@ class Stores:
             if have >= vector:
                 return own
             if have * size >= 4:
-                is_coalesced = self.out.options.flag(STORES) == IN_ROWS
+                is_coalesced = self.out.options.stores is StoreMode.ROWS
                 rows = coalesced_layout(own, bits, (have, vector), size) if is_coalesced else None
                 return rows or own
         return blocked(bits, vector, self.out.warp_bits)

@@ -18,11 +18,7 @@ from mirage_py.codegen.cuda.schedule.section_order import section_phases
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.emission import Emission
-from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.ir.node import STORES
-
-SCHEDULE = "schedule"
-_MODES = ("", "off")
 
 # A node, and a layout in which it is wanted.
 OperandLayout = tuple[int, Layout]
@@ -39,10 +35,7 @@ class Barriers:
         self.exchange = exchange
         self.pipeline = pipeline
         self.staged = staged
-        mode = emission.options.flag(SCHEDULE)
-        if mode not in _MODES:
-            raise ScheduleError(f"schedule '{mode}'", repair="say off, or leave the option out")
-        self.is_off = mode == "off"
+        self.is_off = not emission.options.barrier_schedule
         self._waiting: list[tuple[int, Parts]] = []
 
     def phases(self, nodes: Sequence[int]) -> Sequence[Sequence[int]]:

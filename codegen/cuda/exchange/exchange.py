@@ -27,6 +27,7 @@ from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.copies import VECTORS
 from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.ugraph.ir.dtypes import BOOL
+from mirage_py.ugraph.ir.launch_choices import Arch
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Exchange:
         self.out = emission
         self.partial = PartialResultEmitter(emission)
         # Whether there is an instruction for it.
-        self.has_stmatrix = emission.options.flag("arch") == "sm_90a"
+        self.has_stmatrix = emission.options.arch is Arch.SM_90A
 
     # -- parts -----------------------------------------------------------------------------------
 

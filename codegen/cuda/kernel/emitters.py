@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mirage_py.codegen.cuda.analysis.warp_roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.epilogue.stores import Stores
 from mirage_py.codegen.cuda.exchange.barriers import Barriers
 from mirage_py.codegen.cuda.exchange.exchange import Exchange
@@ -13,7 +12,7 @@ from mirage_py.codegen.cuda.mma.matmul import MatmulEmitter
 from mirage_py.codegen.cuda.mma.mma_pipelining import MmaPipelining
 from mirage_py.codegen.cuda.mma.operands import Operands
 from mirage_py.codegen.cuda.mma.wgmma import WgmmaEmitter
-from mirage_py.codegen.cuda.pipeline.persistent_kernel import BLOCKS, WorkTiles, requested_blocks
+from mirage_py.codegen.cuda.pipeline.persistent_kernel import WorkTiles
 from mirage_py.codegen.cuda.pipeline.persistent_pipeline import PersistentPipeline
 from mirage_py.codegen.cuda.pipeline.pipeline import Pipeline
 from mirage_py.codegen.cuda.pipeline.tma_pipeline import TmaPipeline, can_have_producer
@@ -22,8 +21,8 @@ from mirage_py.codegen.cuda.softmax.elementwise import ThreadGraphs
 from mirage_py.codegen.cuda.softmax.optimistic import Optimistic
 from mirage_py.codegen.cuda.writer.copies import Copies
 from mirage_py.codegen.cuda.writer.emission import Emission
-from mirage_py.codegen.tiling.descriptors import COPIES, DESCRIPTORS
 from mirage_py.codegen.tiling.unmasked_tiles import unmasked_range
+from mirage_py.ugraph.ir.launch_choices import Arch
 
 
 class Emitters:
@@ -71,9 +70,8 @@ class Emitters:
     def _pipeline(self) -> Pipeline:
         """Tiles by cp.async, or by the copy engine where the options ask for it."""
         options = self.out.options
-        asks_for_producer = options.flag(PRODUCER) == PRODUCER_WARPS
-        by_tma = asks_for_producer or options.flag(COPIES) == DESCRIPTORS
-        if not by_tma or options.flag("arch") != "sm_90a":
+        asks_for_producer = options.producer_warps
+        if not options.uses_tma or options.arch is not Arch.SM_90A:
             return Pipeline(self.out, self.copies, self.staged, self.depths)
         # A warp that fetches cannot come to a meeting of blocks before it has fetched everything.
         barriers = {self.facts.section(n): None for n in self.received}
@@ -82,7 +80,7 @@ class Emitters:
         can_stay = (
             asks_for_producer and not self.facts.block.cluster_dims and not self.out.row_reductions
         )
-        blocks = requested_blocks(options.flag(BLOCKS))
+        blocks = options.persistent_blocks
         is_less = 0 < blocks < self.facts.tiling.grid_blocks
         if can_stay and is_less and can_have_producer(self.facts, self.staged):
             work_tiles = WorkTiles(self.out, blocks, self.uneven)

@@ -6,8 +6,6 @@ from collections.abc import Collection, Mapping
 
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.analysis.row_reductions import (
-    BY_PRODUCER,
-    SUMS,
     RowReductions,
     with_row_reductions,
 )
@@ -19,7 +17,6 @@ from mirage_py.codegen.cuda.kernel.phase_emitter import PhaseEmitter
 from mirage_py.codegen.cuda.kernel.straight_line import StraightLineEmitter
 from mirage_py.codegen.cuda.layout.layout_modes import decided_layouts
 from mirage_py.codegen.cuda.layout.staging import staged_loads
-from mirage_py.codegen.cuda.memory.memory import MEMORY
 from mirage_py.codegen.cuda.pipeline.persistent_pipeline import PersistentPipeline
 from mirage_py.codegen.cuda.pipeline.tma_pipeline import TmaPipeline
 from mirage_py.codegen.cuda.schedule.warp_shifts import own_shifts
@@ -30,11 +27,9 @@ from mirage_py.codegen.lowering.precision import TypedBlock
 from mirage_py.codegen.tiling.dependent_launch import ALONE, LaunchOrder
 from mirage_py.codegen.tiling.valid_sizes import MAX_INT32
 from mirage_py.errors import ScheduleError
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import ACCESSES
-from mirage_py.ugraph.ir.plan import LaunchOptions
 from mirage_py.ugraph.ir.program import Program, Tensor
-
-THREADS = "threads"
 
 
 class KernelEmitter:
@@ -45,18 +40,18 @@ class KernelEmitter:
         program: Program,
         typed: TypedBlock,
         tensors: Mapping[str, Tensor],
-        options: LaunchOptions,
+        options: LaunchConfig,
         in_base_two: Collection[str],
         order: LaunchOrder = ALONE,
     ) -> None:
         self.options = options
         self.order = order
         made = RowReductions(typed, {}, ())
-        if options.flag(SUMS) == BY_PRODUCER:
+        if options.producer_sums:
             made = with_row_reductions(program, typed, tensors)
         typed, known = made.typed, {**tensors, **made.tensors}
         cut = cluster_plan(program, typed, known)
-        axes = options.flag("axes")
+        axes = options.reversed_axes
         self.facts = BlockAnalysis(program, typed, known, axes, in_base_two, cut, [*made.tensors])
         self.block = self.facts.block
         self.tiling = self.facts.tiling
@@ -70,11 +65,11 @@ class KernelEmitter:
         self.staged |= self.received
         layouts = decided_layouts(self.facts, options)
         # Without thread graphs every elementwise result goes through shared memory, for comparison.
-        self.has_threads = options.flag(THREADS) != "off"
+        self.has_threads = options.thread_graphs
         if self.has_threads:
             layouts.own_shifts.update(own_shifts(self.facts, layouts, self.staged))
         self.out = Emission(self.facts, layouts, options, is_wide)
-        self.out.memory.mode = options.flag(MEMORY)
+        self.out.memory.is_reused = options.memory_reuse
         self.out.row_reductions = {row.load: row for row in made.sums}
         self.emitters = Emitters(self.out, self.staged, self.received, self.depths)
         self.pipeline = self.emitters.pipeline
@@ -103,7 +98,7 @@ class KernelEmitter:
         )
         if sums and not is_possible:
             raise ScheduleError(
-                f"{SUMS} '{BY_PRODUCER}'",
+                "sums 'producer'",
                 where=self.block.name,
                 why="a group of warps has to fetch all tiles of the loop, and rows be contiguous",
             )

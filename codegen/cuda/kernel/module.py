@@ -8,7 +8,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from mirage_py.codegen.cuda.analysis.loop_elision import elide_loops
-from mirage_py.codegen.cuda.analysis.warp_roles import PRODUCER, PRODUCER_WARPS
 from mirage_py.codegen.cuda.kernel.kernel import KernelEmitter
 from mirage_py.codegen.cuda.memory.memory_plan import MemoryPlan
 from mirage_py.codegen.cuda.text.c_text import LINE, wrapped
@@ -24,22 +23,22 @@ from mirage_py.codegen.tiling.dependent_launch import (
     LaunchOrder,
     launch_orders,
 )
-from mirage_py.codegen.tiling.descriptors import COPIES, DESCRIPTORS
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.checks.run_time_sizes import run_time_dims
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_choices import Arch
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.ugraph.text.printing import format_block
 
-ARCH = "arch"
 # Dynamic shared memory that a block may have, by the architecture that the text is for.
-_SMEM_BYTES = {"sm_80": 163 * 1024, "sm_90a": 227 * 1024}
+_SMEM_BYTES = {Arch.SM_80: 163 * 1024, Arch.SM_90A: 227 * 1024}
 # Elements of one tile that a thread may have.
 _MOST_ELEMENTS = 1024
-_CAPABILITY = {"sm_80": 80, "sm_90a": 90}
+_CAPABILITY = {Arch.SM_80: 80, Arch.SM_90A: 90}
 # The first architecture with clusters, and the largest cluster that it can run.
-_CLUSTER_ARCH = "sm_90a"
+_CLUSTER_ARCH = Arch.SM_90A
 _MAX_CLUSTER_BLOCKS = 16
 # Read from one lane, so that ptxas knows it for the same in all: what follows from it, descriptors
 # of warp groups too, is computed once a warp, in uniform registers.
@@ -85,7 +84,7 @@ def _vocabulary() -> Vocabulary:
     return Vocabulary(C | frozenset(all_names()), C_FORMS, C_FUNCTIONS, C_FUNCTION_FORMS)
 
 
-def _of_blocks(plan: Plan) -> tuple[LaunchOptions, ...]:
+def _of_blocks(plan: Plan) -> tuple[LaunchConfig, ...]:
     rows = zip(plan.ugraph.kernels, plan.options, strict=True)
     return tuple(options for kernel, options in rows if isinstance(kernel, BlockGraph))
 
@@ -117,7 +116,7 @@ class _Asked:
     """A kernel of a plan: what it does and how it is launched."""
 
     block: BlockGraph
-    options: LaunchOptions
+    options: LaunchConfig
     order: LaunchOrder
 
 
@@ -136,8 +135,7 @@ def _emitted(
 def _with_loops_elided(program: Program, asked: _Asked) -> _Asked:
     """Without loops of one iteration, where the copy engine is not asked for: it serves loops."""
     options = asked.options
-    by_tma = options.flag(COPIES) == DESCRIPTORS or options.flag(PRODUCER) == PRODUCER_WARPS
-    if by_tma:
+    if options.uses_tma:
         return asked
     block, options = elide_loops(program, asked.block, options)
     return replace(asked, block=block, options=options)
@@ -146,7 +144,7 @@ def _with_loops_elided(program: Program, asked: _Asked) -> _Asked:
 def _fitting(
     ugraph: UGraph,
     typed: TypedBlock,
-    options: LaunchOptions,
+    options: LaunchConfig,
     in_base_two: Collection[str],
     order: LaunchOrder,
 ) -> tuple[KernelEmitter, MemoryPlan]:
@@ -171,14 +169,14 @@ def _fitting(
             stages = tuple(min(s, deepest - 1) for s in stages)
 
 
-def _refuse(block: BlockGraph, options: LaunchOptions) -> None:
+def _refuse(block: BlockGraph, options: LaunchConfig) -> None:
     if options.num_warps & (options.num_warps - 1):
         raise ScheduleError(
             f"{options.num_warps} warps", where=block.name, repair="take a power of two"
         )
 
 
-def _refuse_cluster(emitter: KernelEmitter, options: LaunchOptions) -> None:
+def _refuse_cluster(emitter: KernelEmitter, options: LaunchConfig) -> None:
     blocks, block = emitter.cluster_blocks, emitter.block
     if blocks == 1:
         return
@@ -195,7 +193,7 @@ def _refuse_cluster(emitter: KernelEmitter, options: LaunchOptions) -> None:
             f"its blocks share {shared} in a cluster",
             where=block.name,
             why=f"{_arch(block, options)} has no clusters",
-            repair=f"take the launch option {ARCH} {_CLUSTER_ARCH}",
+            repair=f"take the launch option arch {_CLUSTER_ARCH}",
         )
 
 
@@ -215,13 +213,8 @@ def _refuse_wide(emitter: KernelEmitter) -> None:
         )
 
 
-def _arch(block: BlockGraph, options: LaunchOptions) -> str:
-    arch = options.flag(ARCH, _CLUSTER_ARCH if block.cluster_dims else "sm_80")
-    if arch not in _CAPABILITY:
-        raise ScheduleError(
-            f"architecture '{arch}'", where=block.name, repair=f"use {' or '.join(_CAPABILITY)}"
-        )
-    return arch
+def _arch(block: BlockGraph, options: LaunchConfig) -> Arch:
+    return options.arch or (_CLUSTER_ARCH if block.cluster_dims else Arch.SM_80)
 
 
 def _kernel(
@@ -229,7 +222,7 @@ def _kernel(
     block: BlockGraph,
     emitter: KernelEmitter,
     memory: MemoryPlan,
-    options: LaunchOptions,
+    options: LaunchConfig,
 ) -> CudaKernel:
     written = {n.access.tensor for _, n in block.stores()}
     pointers = tuple(ugraph.tensors[p] for p in emitter.pointers)

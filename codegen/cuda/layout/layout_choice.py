@@ -18,7 +18,7 @@ from mirage_py.codegen.cuda.layout.fragments import FMA, spread_sums
 from mirage_py.codegen.cuda.layout.mma_partitioning import MmaPartition, partition_mma
 from mirage_py.codegen.cuda.text.contiguity import run_length
 from mirage_py.codegen.cuda.text.layout import Bit, Layout, bits_of, covers
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 
 # Neighbours of what arrives from other blocks that a thread reads at once: 16 bytes.
@@ -42,13 +42,13 @@ class Layouts:
     own_shifts: dict[int, int] = field(default_factory=dict)
 
 
-def choose_layouts(facts: BlockAnalysis, options: LaunchOptions) -> Layouts:
+def choose_layouts(facts: BlockAnalysis, options: LaunchConfig) -> Layouts:
     """A layout for every value that has registers."""
     return _Choice(facts, options).run()
 
 
 class _Choice:
-    def __init__(self, facts: BlockAnalysis, options: LaunchOptions) -> None:
+    def __init__(self, facts: BlockAnalysis, options: LaunchConfig) -> None:
         self.facts = facts
         self.options = options
         self.warp_bits = (options.num_warps - 1).bit_length()

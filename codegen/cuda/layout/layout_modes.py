@@ -10,32 +10,23 @@ from mirage_py.codegen.cuda.layout.blocked import blocked
 from mirage_py.codegen.cuda.layout.fragments import spread_sums
 from mirage_py.codegen.cuda.layout.layout_choice import Layouts, choose_layouts
 from mirage_py.codegen.cuda.text.layout import Layout, bits_of
-from mirage_py.errors import ScheduleError
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_choices import LayoutMode
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.operators import ELEMENTWISE, REDUCE, STATE, operator
 
-LAYOUTS = "layouts"
-MODES = ("rule", "naive")
-# A solver's choice, measured as fast as the rule's: plans of earlier versions that ask for it get
-# the rule's.
-_FORMER = "solver"
 
-
-def decided_layouts(facts: BlockAnalysis, options: LaunchOptions) -> Layouts:
+def decided_layouts(facts: BlockAnalysis, options: LaunchConfig) -> Layouts:
     """A layout for every value that has registers, as the option asks.
 
     ``naive`` gives every tile the layout that suits its own shape, whatever its neighbours have.
     """
-    mode = options.flag(LAYOUTS, MODES[0])
-    if mode not in (*MODES, _FORMER):
-        raise ScheduleError(
-            f"layouts '{mode}'", where=facts.block.name, repair=f"use {' or '.join(MODES)}"
-        )
     ruled = choose_layouts(facts, options)
-    return with_free(facts, ruled, _naive(facts, ruled, options)) if mode == "naive" else ruled
+    if options.layouts is not LayoutMode.NAIVE:
+        return ruled
+    return with_free(facts, ruled, _naive(facts, ruled, options))
 
 
-def _naive(facts: BlockAnalysis, ruled: Layouts, options: LaunchOptions) -> dict[int, Layout]:
+def _naive(facts: BlockAnalysis, ruled: Layouts, options: LaunchConfig) -> dict[int, Layout]:
     warp_bits = (options.num_warps - 1).bit_length()
     return {n: blocked(bits_of(facts.live(n), facts.extents(n)), 1, warp_bits) for n in ruled.own}
 

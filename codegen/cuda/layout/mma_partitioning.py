@@ -18,9 +18,9 @@ from mirage_py.codegen.cuda.layout.fragments import (
 )
 from mirage_py.codegen.cuda.layout.wgmma_partitioning import group_warps
 from mirage_py.codegen.cuda.text.layout import Bit, Layout, bits_of
-from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.ir.dtypes import DType
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_choices import Precision
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
 # Registers of a result up to which every warp may have all of its rows and columns, and a share of
 # the inner positions.
@@ -48,7 +48,7 @@ class MmaPartition:
 def partition_mma(
     facts: BlockAnalysis,
     number: int,
-    options: LaunchOptions,
+    options: LaunchConfig,
     given: tuple[Bit | None, ...] | None,
     first: MmaPartition | None = None,
 ) -> MmaPartition:
@@ -85,17 +85,17 @@ def partition_mma(
     return MmaPartition(left, right, facts.dtypes[left], found, groups is not None)
 
 
-def mma_kind(facts: BlockAnalysis, number: int, options: LaunchOptions) -> Kind:
+def mma_kind(facts: BlockAnalysis, number: int, options: LaunchConfig) -> Kind:
     """By which instructions a product goes: float32 to tensor cores only if asked for."""
     if facts.dtypes[facts.block.nodes[number].args[0]].is_half:
         return HALF
-    return TF32 if options.flag("precision") == "tf32" else FMA
+    return TF32 if options.precision is Precision.TF32 else FMA
 
 
 def _warps(
     facts: BlockAnalysis,
     number: int,
-    options: LaunchOptions,
+    options: LaunchConfig,
     kind: Kind,
     shape: Shape,
     given: tuple[Bit | None, ...] | None,
@@ -105,8 +105,8 @@ def _warps(
     free = [b for side in sides for b in side]
     if given is not None and any(b in free for b in given):
         return tuple(b if b in free else None for b in given)
-    if options.flag("warps"):
-        return _as_asked(facts, options, sides, count)
+    if options.warp_grid:
+        return _as_asked(options.warp_grid, sides, count)
     registers = (1 << len(shape.rows) + len(shape.columns)) // 32
     return _by_rule(sides, count, registers, _may_be_in_parts(facts, number))
 
@@ -115,20 +115,7 @@ def _may_be_in_parts(facts: BlockAnalysis, number: int) -> bool:
     return number in facts.fused or facts.sums_at_end(number)
 
 
-def _as_asked(
-    facts: BlockAnalysis, options: LaunchOptions, sides: Sequence[Bits], count: int
-) -> tuple[Bit | None, ...]:
-    text = options.flag("warps")
-    try:
-        counts = [int(c) for c in text.split("x")]
-    except ValueError:
-        counts = []
-    if len(counts) != 3 or any(c < 1 or c & (c - 1) for c in counts):
-        raise ScheduleError(
-            f"warps '{text}'",
-            where=facts.block.name,
-            repair="give powers of two along M, N and K, as 1x4x1",
-        )
+def _as_asked(counts: Sequence[int], sides: Sequence[Bits], count: int) -> tuple[Bit | None, ...]:
     bits: list[Bit | None] = []
     for side, wanted in zip(sides, counts, strict=True):
         bits += _top(side, (wanted - 1).bit_length())

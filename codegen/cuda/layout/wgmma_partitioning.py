@@ -16,12 +16,9 @@ from mirage_py.codegen.cuda.layout.fragments import HALF, Bits, Kind, Shape
 from mirage_py.codegen.cuda.layout.shared_tile import PANEL_BYTES, PIECE_BYTES, SharedTile
 from mirage_py.codegen.cuda.layout.staging import staged_tile
 from mirage_py.codegen.cuda.text.layout import Bit
-from mirage_py.errors import ScheduleError
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_choices import Arch, MatmulInstruction
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
-PRODUCTS = "products"
-WARP_GROUPS, WARPS = "wgmma", "mma"
-_ARCH = "sm_90a"
 # Bits of a side that one instruction takes: 64 rows, 16 inner positions; 8 to 256 columns.
 ROW_BITS = 6
 INNER_BITS = 4
@@ -61,7 +58,7 @@ def group_warps(
     operands: tuple[int, int],
     shape: Shape,
     kind: Kind,
-    options: LaunchOptions,
+    options: LaunchConfig,
     given: Sequence[Bit | None] | None,
     may_be_in_parts: bool,
 ) -> tuple[Bit | None, ...] | None:
@@ -72,13 +69,9 @@ def group_warps(
     ``operands`` are the left and the right one, ``given`` the warps of the one that another product
     made.
     """
-    mode = options.flag(PRODUCTS, WARP_GROUPS)
-    if mode not in (WARP_GROUPS, WARPS):
-        raise ScheduleError(
-            f"products '{mode}'", where=facts.block.name, repair=f"say {WARP_GROUPS} or {WARPS}"
-        )
     count = (options.num_warps - 1).bit_length()
-    if mode == WARPS or kind != HALF or options.flag("arch") != _ARCH or count < _GROUP_BITS:
+    is_asked = options.matmul is not MatmulInstruction.MMA and options.arch is Arch.SM_90A
+    if not is_asked or kind != HALF or count < _GROUP_BITS:
         return None
     rows, columns, inner = shape.rows, shape.columns, shape.inner
     if len(rows) < ROW_BITS or len(columns) < _COLUMN_BITS[0] or len(inner) < INNER_BITS:

@@ -11,22 +11,17 @@ from mirage_py.codegen.cuda.memory.memory_plan import (
     plan_memory,
     plan_without_reuse,
 )
-from mirage_py.errors import ScheduleError
-
-MEMORY = "memory"
-_MODES = ("", "off")
 
 
 class SharedMemory:
     """Collects buffers while the text is written; a phase ends at each barrier.
 
-    ``mode`` is the launch option ``memory``: off gives each buffer a place of its own, for
-    comparison.
+    Where it ``is_reused``, buffers that are never in use together share memory.
     """
 
     def __init__(self) -> None:
         self.phase = 0
-        self.mode = ""
+        self.is_reused = True
         self._sizes: dict[str, tuple[int, int, str]] = {}
         self._lives: dict[str, list[int]] = {}
         self._loops: list[list[str]] = []
@@ -75,9 +70,7 @@ class SharedMemory:
             Buffer(name, size, alignment, *self._lives[name])
             for name, (size, alignment, _) in self._sizes.items()
         ]
-        if self.mode not in _MODES:
-            raise ScheduleError(f"memory '{self.mode}'", repair="say off, or leave the option out")
-        return (plan_without_reuse if self.mode == "off" else plan_memory)(buffers, limit_bytes)
+        return (plan_memory if self.is_reused else plan_without_reuse)(buffers, limit_bytes)
 
     def declarations(self, plan: MemoryPlan) -> list[str]:
         """A pointer to each buffer."""

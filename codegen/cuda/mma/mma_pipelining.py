@@ -32,8 +32,7 @@ from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.tiling.unmasked_tiles import always_iterates
 from mirage_py.ugraph.ir.dtypes import F32
-
-OVERLAP, ON, ACROSS = "overlap", "on", "across"
+from mirage_py.ugraph.ir.launch_choices import OverlapMode
 
 
 class MmaPipelining:
@@ -54,10 +53,10 @@ class MmaPipelining:
         self.states = accumulators
         self.graphs = graphs
         self.ping_pong = PingPong(emission)
-        mode = emission.options.flag(OVERLAP)
-        self._is_on = mode in (ON, ACROSS)
+        mode = emission.options.overlap
+        self._is_on = mode is not None
         # Whether late products are waited for at the head of the next iteration.
-        self._is_cross_iteration = mode == ACROSS
+        self._is_cross_iteration = mode is OverlapMode.ACROSS
         # 168 registers a thread are the most that leave room for two blocks of five warps.
         matmul.wgmma.spares_registers = self._is_cross_iteration
         # Accumulators whose products are late in the loop that is being written, each with the

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from mirage_py.codegen.cuda.writer.emission import Emission
 
-TURNS = "turns"
-_ON = "on"
 # Barriers of the groups, behind the block's own (0) and that of the warps that compute (1).
 _FIRST_BARRIER = 2
 _GROUP_WARPS = 4
@@ -25,7 +23,7 @@ class PingPong:
     def __init__(self, emission: Emission) -> None:
         self.out = emission
         self._groups = emission.options.num_warps // _GROUP_WARPS
-        self._is_asked = emission.options.flag(TURNS) == _ON and self._groups > 1
+        self._is_asked = emission.options.ping_pong and self._groups > 1
         self._is_on = False
         # Whether loops come again and again, and turns go on from one to the next.
         self._go_on = False

@@ -14,7 +14,6 @@ Machine code that still has the fault is refused (``runtime/sass/shared_register
 from __future__ import annotations
 
 from mirage_py.codegen.cuda.mma.wgmma import WgmmaEmitter
-from mirage_py.codegen.cuda.softmax.rescaling import RESCALING
 from mirage_py.codegen.cuda.text.expressions import elementwise
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.emission import Emission
@@ -65,7 +64,7 @@ class RegisterOperands:
         """Whether warps may branch in an iteration, apart from the wait at its head."""
         out = self.out
         numbers = self.facts.block.sections[section].nodes
-        if out.options.flag(RESCALING) or any(n in out.row_reductions for n in numbers):
+        if out.options.rescaling or any(n in out.row_reductions for n in numbers):
             return True
         nodes = (self.facts.block.nodes[n] for n in numbers)
         texts = (

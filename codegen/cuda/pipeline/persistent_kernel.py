@@ -16,20 +16,9 @@ from contextlib import contextmanager
 from mirage_py.codegen.cuda.pipeline.tile_scheduler import schedule_tiles
 from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.cuda.writer.grid_positions import grid_positions
-from mirage_py.errors import ScheduleError
 
-BLOCKS = "blocks"
 # Places of the largest table.
 _MOST_IN_TABLE = 4096
-
-
-def requested_blocks(value: str) -> int:
-    """The number of blocks that the launch option asks for; 0 where it is empty. Raises
-    ScheduleError.
-    """
-    if value and not value.isdigit():
-        raise ScheduleError(f"{BLOCKS} '{value}'", repair="say how many, or leave the option out")
-    return int(value or "0")
 
 
 class WorkTiles:
@@ -79,5 +68,5 @@ class WorkTiles:
             if following:
                 at = f"({self.round} + 1) * {self.blocks} + (int)blockIdx.x"
                 out.line(f"{following} = {self._table}[{at}];")
-            grid_positions(out, self.uneven, place, "" if self._table else None)
+            grid_positions(out, self.uneven, place, is_ordered=bool(self._table))
             yield

@@ -99,7 +99,7 @@ class TmaLoads:
         node, box, tile = self.facts.block.nodes[staged.load], self._boxes[staged.load], staged.tile
         names = {d: atom(out.starts.get(d, "0")) for d in self.facts.program.dim_names}
         texts = [index_text(node.access.index[a], names) for a in box.axes]
-        hint = out.options.flag(f"evict:{node.access.tensor}") == "evict_first"
+        hint = node.access.tensor in out.options.evict_first
         function = f"tma_load_{len(box.axes)}d{'_evict_first' if hint else ''}"
         wide = out.index_type != "int"
         for panel in range(box.panels):

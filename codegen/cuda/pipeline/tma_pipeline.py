@@ -18,7 +18,7 @@ from mirage_py.codegen.cuda.layout.staging import Staged
 from mirage_py.codegen.cuda.pipeline.pipeline import Pipeline
 from mirage_py.codegen.cuda.pipeline.row_reduction_emitter import RowReductionEmitter
 from mirage_py.codegen.cuda.pipeline.tma import TmaLoads, tma_box
-from mirage_py.codegen.cuda.schedule.concatenated_n import JOINS, concatenated_mmas
+from mirage_py.codegen.cuda.schedule.concatenated_n import concatenated_mmas
 from mirage_py.codegen.cuda.text.c_text import added
 from mirage_py.codegen.cuda.writer.copies import Copies
 from mirage_py.codegen.cuda.writer.cuda_kernel import TensorMap
@@ -52,7 +52,7 @@ class TmaPipeline(Pipeline):
         self._slots = {n: (s.tile.size_bytes, 0) for n, s in staged.items()}
         for section, loads in self.loops.items():
             self._describe(loads)
-            if emission.options.flag(JOINS) != "off":
+            if emission.options.concatenated_n:
                 self._concatenate(section)
         has_producer = asks_for_producer and can_have_producer(emission.facts, staged)
         self.roles = WarpRoles(emission.options.num_warps, has_producer, emission.row_reductions)

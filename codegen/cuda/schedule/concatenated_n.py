@@ -24,7 +24,6 @@ from mirage_py.codegen.cuda.layout.shared_tile import (
 from mirage_py.codegen.cuda.layout.staging import Staged
 from mirage_py.codegen.cuda.layout.wgmma_partitioning import ROW_BITS, matrix_of
 
-JOINS = "joins"
 # Columns of one instruction.
 _MOST_COLUMNS = 256
 

@@ -77,7 +77,7 @@ class Accumulators:
             also = later_layouts(self.facts, out.layouts, self.pipeline.staged, number)
             parts.append(Parts(value, "sum", self.facts.live(number), whole, also))
         crossing = any(map(self.exchange.partial.crosses_warps, parts))
-        if crossing and not shared and self.pipeline.has_tiles and out.memory.mode != "off":
+        if crossing and not shared and self.pipeline.has_tiles and out.memory.is_reused:
             out.barrier("the loop's tiles are read: their memory is free")
         for number, values in zip(waiting, self.exchange.finished_in_all(parts), strict=True):
             out.drop(number)

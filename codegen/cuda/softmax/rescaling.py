@@ -16,8 +16,8 @@ from mirage_py.codegen.cuda.text.layout import LANE_BITS, Layout
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.emission import Emission, Key
 from mirage_py.ugraph.ir.dtypes import BOOL, F32
+from mirage_py.ugraph.ir.launch_choices import OverlapMode, RescalingMode
 
-RESCALING, LAZY, OPTIMISTIC = "rescaling", "lazy", "optimistic"
 # How far positions may be above a lazy maximum, as exponents of 2 and of e.
 _SLACK_BASE_TWO, _SLACK = 8.0, 5.5
 # Sums of a thread from which on it is cheaper to ask whether they change.
@@ -95,14 +95,15 @@ class Rescaling:
 
     def is_lazy(self, peak: int) -> bool:
         """Whether a running maximum may stay behind what it is the maximum of."""
-        return self.out.options.flag(RESCALING) == LAZY and self._may_be_low(peak)
+        return self.out.options.rescaling is RescalingMode.LAZY and self._may_be_low(peak)
 
     def is_optimistic(self, peak: int) -> bool:
         """Whether exponentials may be taken before their running maximum is known. Not where sums
         are rescaled an iteration later (``overlap across``): by then factors are gone.
         """
-        flag = self.out.options.flag
-        is_asked = flag(RESCALING) == OPTIMISTIC and flag("overlap") != "across"
+        options = self.out.options
+        is_asked = options.rescaling is RescalingMode.OPTIMISTIC
+        is_asked &= options.overlap is not OverlapMode.ACROSS
         return is_asked and self._may_be_low(peak)
 
     def _may_be_low(self, peak: int) -> bool:

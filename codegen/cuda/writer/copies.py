@@ -70,7 +70,7 @@ class Copies:
             text, zero = f"*({place})", "false" if value.dtype == BOOL else "0.0f"
             self.out.line(f"{value.word(i)} = {f'{inside} ? {text} : {zero}' if inside else text};")
             return
-        streams = self.out.options.flag(f"evict:{tensor}") == "evict_first"
+        streams = tensor in self.out.options.evict_first
         if width < 4:
             text = f"reinterpret_cast<const unsigned short*>({place})[0]"
             text = f"low_{value.dtype.name}({text})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.program import Tensor
 
 
@@ -46,5 +46,5 @@ class CudaKernel:
     threads: int
     smem_bytes: int
     capability: int
-    options: LaunchOptions
+    options: LaunchConfig
     uses_pdl: bool = False

@@ -16,7 +16,7 @@ from mirage_py.codegen.cuda.text.linear_text import Places, register_part, threa
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.text.names import value_stem
 from mirage_py.codegen.text.operator_text import atom
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
 # What a value belongs to: a node, or a factor that follows from one.
 Key = int | tuple[str, int, int]
@@ -26,7 +26,7 @@ class Emission:
     """Lines, names and positions that all parts of the emitter share."""
 
     def __init__(
-        self, facts: BlockAnalysis, layouts: Layouts, options: LaunchOptions, is_wide: bool
+        self, facts: BlockAnalysis, layouts: Layouts, options: LaunchConfig, is_wide: bool
     ) -> None:
         self.facts = facts
         self.layouts = layouts

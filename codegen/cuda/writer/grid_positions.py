@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from mirage_py.codegen.cuda.writer.emission import Emission
-from mirage_py.codegen.tiling.block_order import ORDER, block_numbers
+from mirage_py.codegen.tiling.block_order import block_numbers
+from mirage_py.ugraph.ir.launch_choices import BlockOrder
 
 
 def grid_positions(
-    out: Emission, uneven: Collection[str], place: str = "(int)blockIdx.x", order: str | None = None
+    out: Emission, uneven: Collection[str], place: str = "(int)blockIdx.x", is_ordered: bool = False
 ) -> None:
     """Names for the block's number and first position along each dimension of the grid. Blocks that
     differ along an ``uneven`` dimension have loops of different lengths. ``place`` is the number
-    of the block, or of one of the many places that it takes; None: the ``order`` of these numbers
-    is the one that is asked for.
+    of the block, or of one of the many places that it takes, in the order that the options ask for
+    if it ``is_ordered``.
     """
     kind = out.index_type
-    order = out.options.flag(ORDER) if order is None else order
+    order = None if is_ordered else out.options.block_order
     for dim, number in _block_numbers(out, uneven, order).items():
         tile = out.facts.tiling.padded(dim, 0)
         text = number.replace("//", "/").replace("pid", place)
@@ -32,14 +33,16 @@ def grid_positions(
         out.starts[dim] = start
 
 
-def _block_numbers(out: Emission, uneven: Collection[str], order: str) -> dict[str, str]:
+def _block_numbers(
+    out: Emission, uneven: Collection[str], order: BlockOrder | None
+) -> dict[str, str]:
     """Blocks of a cluster are neighbours; clusters have the order that is asked for."""
     tiling = out.facts.tiling
     if out.facts.cut is None:
         return block_numbers(tiling.axes, order, uneven)
     inner = tiling.cluster_axes
     outer = tuple(axis for axis in tiling.axes if axis not in inner)
-    found = block_numbers((*inner, *outer), "", uneven)
+    found = block_numbers((*inner, *outer), None, uneven)
     of_clusters = block_numbers(outer, order, uneven)
     cluster = f"(pid // {tiling.cluster_blocks})"
     found |= {d: text.replace("pid", cluster) for d, text in of_clusters.items()}

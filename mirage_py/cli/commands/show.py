@@ -85,7 +85,8 @@ def _kernels(subject: Subject, backend: str) -> str:
 def _untuned(name: str, ugraph: UGraph, backend: str) -> Plan:
     """A µGraph alone says nothing of its launch: options that every kernel runs with."""
     from mirage_py.errors import InputError
-    from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+    from mirage_py.ugraph.ir.launch_config import LaunchConfig
+    from mirage_py.ugraph.ir.plan import Plan
     from mirage_py.ugraph.ir.ugraph import BlockGraph
 
     options = []
@@ -100,5 +101,5 @@ def _untuned(name: str, ugraph: UGraph, backend: str) -> Plan:
                     why=f"tiles of kernel {kernel.name} are still open ('?')",
                     repair="write numbers for them, or show an artifact",
                 )
-        options.append(LaunchOptions(num_stages=(2,) * loops))
+        options.append(LaunchConfig(num_stages=(2,) * loops))
     return Plan(ugraph, tuple(options))

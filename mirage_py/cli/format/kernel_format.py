@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from math import prod
 
 from mirage_py.cli.format.formulas import Statement, statements
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import Node
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, Section, UGraph
 from mirage_py.ugraph.operators import EFFECT, LEAF, operator
@@ -53,7 +54,7 @@ def describe_ugraph(ugraph: UGraph) -> UGraphDescription:
     return _words(ugraph, [None] * len(ugraph.kernels))
 
 
-def _words(ugraph: UGraph, options: Sequence[LaunchOptions | None]) -> UGraphDescription:
+def _words(ugraph: UGraph, options: Sequence[LaunchConfig | None]) -> UGraphDescription:
     kernels = tuple(
         _library(kernel) if isinstance(kernel, LibraryCall) else _block(ugraph, kernel, launch)
         for kernel, launch in zip(ugraph.kernels, options, strict=True)
@@ -117,7 +118,7 @@ def _library(call: LibraryCall) -> KernelDescription:
 # -- one kernel ----------------------------------------------------------------------------------
 
 
-def _block(ugraph: UGraph, block: BlockGraph, launch: LaunchOptions | None) -> KernelDescription:
+def _block(ugraph: UGraph, block: BlockGraph, launch: LaunchConfig | None) -> KernelDescription:
     lines = statements(block, ugraph.scope)
     depths = iter(launch.num_stages if launch else ())
     steps = []

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from mirage_py.codegen.cuda.kernel.module import ARCH
 from mirage_py.errors import CompileError, InputError
 from mirage_py.search.enumerate.search import SearchLimits
 from mirage_py.search.model.launches import BackEnd
 from mirage_py.search.rank.instance import Instance
 from mirage_py.search.rank.instantiate import rank
 from mirage_py.targets import Target
+from mirage_py.ugraph.ir.launch_choices import Arch
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import UGraph
 
 AUTO = "auto"
-_HOPPER, _HOPPER_ARCH = 90, "sm_90a"
+_HOPPER = 90
 
 
 def usable(backend: str) -> tuple[BackEnd | Literal["auto"], tuple[str, ...]]:
@@ -64,6 +64,6 @@ def limits_for(backend: str, limits: SearchLimits, target: Target) -> SearchLimi
 
 def for_cuda(plan: Plan, target: Target) -> Plan:
     """The plan for the CUDA back end, its text with the instructions that the target alone has."""
-    arch = _HOPPER_ARCH if target.capability == _HOPPER else ""
-    options = tuple(o.with_flag(ARCH, arch) for o in plan.options)
+    arch = Arch.SM_90A if target.capability == _HOPPER else None
+    options = tuple(replace(o, arch=arch) for o in plan.options)
     return replace(plan, backend="cuda", options=options)

@@ -26,8 +26,9 @@ from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import F32
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import Access, Node
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
 
 _POINTS = 100
@@ -220,4 +221,4 @@ def _doubling_plan(backend: str = "triton") -> Plan:
         Node("store", (1,), Access("Y", index), ("i",)),
     )
     block = BlockGraph("doubling_kernel", (GridAxis("i", 64),), nodes, (Section((0, 1, 2)),))
-    return Plan(UGraph(builder.build(), (block,)), (LaunchOptions(1),), backend)
+    return Plan(UGraph(builder.build(), (block,)), (LaunchConfig(1),), backend)

@@ -20,8 +20,6 @@ from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Dim, Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
 
-SIZES = "sizes"
-
 
 @dataclass(frozen=True, slots=True)
 class RunTimeSizes:
@@ -41,7 +39,7 @@ FIXED = RunTimeSizes()
 
 def run_time_dims(plan: Plan) -> tuple[str, ...]:
     """The dimensions whose size the plan's kernels take as an argument, in the program's order."""
-    named = {d for options in plan.options for d in options.flag(SIZES).split(",") if d}
+    named = {d for options in plan.options for d in options.run_time_sizes}
     return tuple(d for d in plan.ugraph.program.dim_names if d in named)
 
 
@@ -71,8 +69,8 @@ def with_run_time_sizes(plan: Plan, dims: Iterable[str]) -> Plan:
                 why=reason,
                 repair="choose another plan, or keep the size fixed",
             )
-    text = ",".join(names)
-    return replace(plan, options=tuple(o.with_flag(SIZES, text) for o in plan.options))
+    options = tuple(replace(o, run_time_sizes=names) for o in plan.options)
+    return replace(plan, options=options)
 
 
 def why_fixed(plan: Plan, dim: str) -> str:

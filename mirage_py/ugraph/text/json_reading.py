@@ -12,8 +12,9 @@ from typing import Any, NoReturn, TypeVar
 from mirage_py.errors import FormatError, InputError, ValidationError
 from mirage_py.ugraph.checks.validate import validate_program, validate_ugraph
 from mirage_py.ugraph.ir.dtypes import DType, dtype
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import ACCESSES, Attr, Node
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Dim, Output, Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Kernel, LibraryCall, Section, UGraph
 from mirage_py.ugraph.text.index_text import read_access, read_index, read_predicate
@@ -206,13 +207,16 @@ def _plan(item: Item, known: tuple[str, ...] = ()) -> Plan:
     return Plan(ugraph, options, item.take("backend").text())
 
 
-def _options(item: Item) -> LaunchOptions:
+def _options(item: Item) -> LaunchConfig:
     item.only(("num_warps", "num_stages", "flags"))
-    return LaunchOptions(
-        item.take("num_warps").within(1, _MOST_WARPS),
-        item.take("num_stages").list_of(lambda stages: stages.within(0, _MOST_STAGES)),
-        item.take("flags").list_of(_flag),
-    )
+    num_warps = item.take("num_warps").within(1, _MOST_WARPS)
+    num_stages = item.take("num_stages").list_of(lambda s: s.within(0, _MOST_STAGES))
+    given = item.take("flags")
+    flags = given.list_of(_flag)
+    try:
+        return LaunchConfig.from_flags(num_warps, num_stages, flags)
+    except InputError as error:
+        given.fail(error.what, error.repair)
 
 
 def _flag(item: Item) -> tuple[str, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import Kernel, LibraryCall
 from mirage_py.ugraph.text.printing import format_grid
 
@@ -13,7 +14,7 @@ def tiles_of(plan: Plan) -> str:
     return " | ".join(_kernel_tiles(kernel, options) for kernel, options in pairs)
 
 
-def _kernel_tiles(kernel: Kernel, options: LaunchOptions) -> str:
+def _kernel_tiles(kernel: Kernel, options: LaunchConfig) -> str:
     if isinstance(kernel, LibraryCall):
         return f"library {kernel.op}"
     axes = format_grid(kernel)

@@ -30,7 +30,7 @@ from mirage_py.codegen.cuda.layout.layout_modes import after, deciding_operand, 
 from mirage_py.codegen.cuda.layout.staging import vector_run
 from mirage_py.codegen.cuda.schedule.operand_layouts import operand_layout
 from mirage_py.codegen.cuda.text.layout import Layout, bits_of, covers
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.operators import ELEMENTWISE, REDUCE, operator
 
 # Candidates of one value; those of the rule and of the tensors come first.
@@ -57,7 +57,7 @@ class LayoutProblem:
 
 
 def layout_problem(
-    facts: BlockAnalysis, options: LaunchOptions, ruled: Layouts, staged: Mapping[int, object]
+    facts: BlockAnalysis, options: LaunchConfig, ruled: Layouts, staged: Mapping[int, object]
 ) -> LayoutProblem:
     """The problem of a block graph; ``ruled`` is the rule's choice, ``staged`` the loads that go
     through shared memory.
@@ -69,7 +69,7 @@ class _Builder:
     def __init__(
         self,
         facts: BlockAnalysis,
-        options: LaunchOptions,
+        options: LaunchConfig,
         ruled: Layouts,
         staged: Mapping[int, object],
     ) -> None:

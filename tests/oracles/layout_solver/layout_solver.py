@@ -21,7 +21,7 @@ from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.layout_choice import Layouts, choose_layouts
 from mirage_py.codegen.cuda.layout.layout_modes import with_free
 from mirage_py.codegen.cuda.layout.staging import staged_loads
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
 # Entries of the largest table of elimination; problems that need larger ones go to CP-SAT.
 _MAX_ENTRIES = 1 << 16
@@ -37,7 +37,7 @@ class Solution:
     is_optimal: bool
 
 
-def solved_layouts(facts: BlockAnalysis, options: LaunchOptions) -> Layouts:
+def solved_layouts(facts: BlockAnalysis, options: LaunchConfig) -> Layouts:
     """The rule's layouts with the best ones for what is free; exact by elimination where that is
     cheap, which every kernel so far was.
     """

@@ -12,7 +12,8 @@ from mirage_py.runtime.compile.compile import compile_kernel
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir.dtypes import F16, F32
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.text.text_form import parse_ugraph
 
@@ -73,14 +74,14 @@ kernel far_kernel {{
 @pytest.mark.parametrize(("tm", "tn"), [(1, 1), (2, 4), (4, 1), (1, 4)])
 def test_loops_are_wide_too(tm, tn, monkeypatch):
     text = LOOP.format(m=1, n=1 << 29, tm=tm, tn=tn)
-    (kernel,) = emit_triton(Plan(parse_ugraph(text), (LaunchOptions(),)))
+    (kernel,) = emit_triton(Plan(parse_ugraph(text), (LaunchConfig(),)))
     start = next(s for s in kernel.source.splitlines() if s.strip().startswith("n = n_start") or
                  s.strip().startswith("n = tl.cast"))  # fmt: skip
     assert "int64" in start
     compile_kernel(kernel, 90)
     # The same text over little memory.
     monkeypatch.setattr("mirage_py.codegen.triton.kernel.MAX_INT32", 3)
-    plan = Plan(parse_ugraph(LOOP.format(m=1, n=8, tm=tm, tn=tn)), (LaunchOptions(),))
+    plan = Plan(parse_ugraph(LOOP.format(m=1, n=8, tm=tm, tn=tn)), (LaunchConfig(),))
     assert "int64" in emit_triton(plan)[0].source
     x = np.arange(24.0).reshape(4, 6)
     np.testing.assert_array_equal(run_interpreted(plan, {"X": x})["Y"], x.sum(1))

@@ -17,7 +17,8 @@ from mirage_py.runtime.cpu.cpu_build import cpp_compiler
 from mirage_py.runtime.cpu.cuda_emulation import run_emulated
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.search.stabilize.stabilize import stabilize
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 
 LOWEST = {"bf16": torch.finfo(torch.bfloat16).min, "f32": torch.finfo(torch.float32).min}
 SIZES = {"Q": (16, 16), "K": (40, 16), "V": (40, 16), "M": (16, 40)}
@@ -111,7 +112,7 @@ def attend(program: str, masked: list[str]) -> Plan:
     logits = 2 + len(masked)
     text = KERNEL.format(*range(logits + 1, logits + 8), masked=lines, logits=logits)
     graph = stabilize(several_kernels.over(parse(program), text))
-    return Plan(graph, (LaunchOptions(4, (2,)),))
+    return Plan(graph, (LaunchConfig(4, (2,)),))
 
 
 def drawn(kind: str) -> dict[str, np.ndarray]:
@@ -168,7 +169,7 @@ def test_the_maximum_in_a_loop_of_its_own(backend: str, kind: str, lowest: float
     x = np.random.default_rng(0).normal(size=(6, 40)).astype(np.float16).astype(float)
     mask = np.arange(40)[None, :] + 5 < 8 * np.arange(6)[:, None]
     want = torch.softmax(torch.from_numpy(np.where(mask, x, lowest)).float(), 1).numpy()
-    got = run(backend, Plan(graph, (LaunchOptions(2, (1, 1, 1)),)), {"X": x})["Y"]
+    got = run(backend, Plan(graph, (LaunchConfig(2, (1, 1, 1)),)), {"X": x})["Y"]
     np.testing.assert_allclose(got, want, atol=0.02)
 
 

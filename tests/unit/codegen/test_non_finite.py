@@ -19,7 +19,8 @@ from mirage_py.runtime.eager.eager import torch_function
 from mirage_py.targets import target
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir.dtypes import BF16, BOOL, F16, F32
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.operators import ELEMENTWISE, all_operators
 from mirage_py.ugraph.text.text_form import parse_ugraph
@@ -147,7 +148,7 @@ kernel maximum_kernel {
 def test_a_maximum_over_a_loop_keeps_a_nan():
     x = np.arange(250.0).reshape(5, 50)
     x[1, 3], x[2, 40], x[3] = NAN, INF, -INF
-    plan = Plan(parse_ugraph(MAXIMUM), (LaunchOptions(4, (2,)),))
+    plan = Plan(parse_ugraph(MAXIMUM), (LaunchConfig(4, (2,)),))
     assert_same(run_interpreted(plan, {"X": x})["Y"], np.array([49.0, NAN, INF, -INF, 249.0]), "")
 
 

@@ -7,7 +7,8 @@ import several_kernels
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.cpu.triton_interpreter import check_interpreted
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 
 SCORES = """
 ROWS = 64, KEYS = 128, C = 64
@@ -32,7 +33,7 @@ kernel scores {
 
 def plan_of(flags: tuple[tuple[str, str], ...] = ()) -> Plan:
     graph = several_kernels.over(parse(SCORES), SCORES_KERNEL)
-    return Plan(graph, (LaunchOptions(4, (), flags),))
+    return Plan(graph, (LaunchConfig(4, (), flags),))
 
 
 def test_columns_are_summed_as_rows() -> None:

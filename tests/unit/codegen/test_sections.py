@@ -9,7 +9,8 @@ import samples
 
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.runtime.cpu.triton_interpreter import check_interpreted
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import GridAxis
 
 
@@ -20,7 +21,7 @@ def plan_of(name: str, tile: int) -> Plan:
     sections = tuple(replace(s, tile=tile if s.loop else None) for s in block.sections)
     grid = tuple(GridAxis(a.dim, tile) for a in block.grid)
     kernel = replace(block, grid=grid, sections=sections)
-    return Plan(replace(graph, kernels=(kernel,)), (LaunchOptions(4, (2,)),))
+    return Plan(replace(graph, kernels=(kernel,)), (LaunchConfig(4, (2,)),))
 
 
 @pytest.mark.parametrize("tile", [1, 2, 16])

@@ -13,7 +13,8 @@ from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.interpret.program import evaluate_program
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import BF16, F16, F32, DType
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.operators import ELEMENTWISE, all_operators
 
@@ -120,8 +121,8 @@ def test_matmul_shapes(tiles: dict[str, int], dtype: DType) -> None:
     check(naive_plan(b.build(), tiles))
 
 
-@pytest.mark.parametrize("order", ["", "reversed"])
-def test_axes_may_be_swapped(order: str) -> None:
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_axes_may_be_swapped(is_reversed: bool) -> None:
     b = ProgramBuilder("swapped")
     b.dim("m", 20)
     b.dim("k", 32)
@@ -129,7 +130,7 @@ def test_axes_may_be_swapped(order: str) -> None:
     b.input("A", (20, 32), F16)
     b.input("B", (32, 40), F16)
     b.output("C", b.matmul(b.load("A", "mk"), b.load("B", "kn"), ("k",)), "mn", F16)
-    options = LaunchOptions(flags=(("axes", order),) if order else ())
+    options = LaunchConfig(reversed_axes=is_reversed)
     check(naive_plan(b.build(), {"m": 16, "n": 16}, options))
 
 

@@ -16,7 +16,6 @@ from mirage_py.pipeline.sized_kernels import sized_optimizer_for, sized_plan
 from mirage_py.result import Candidate, Result, SearchSummary, Timing
 from mirage_py.runtime.sized.sized_launch import SizedRunner
 from mirage_py.ugraph.checks.run_time_sizes import (
-    SIZES,
     run_time_dims,
     why_fixed,
     with_run_time_sizes,
@@ -90,7 +89,7 @@ def test_found_once_and_looked_up_then(monkeypatch, tmp_path):
     assert (first.source, again.source) == ("searched", "cached")
     assert again.plan == first.plan
     assert run_time_dims(again.plan) == ("b",)
-    assert again.plan.options[0].flag(SIZES) == "b"
+    assert again.plan.options[0].run_time_sizes == ("b",)
     # Other dimensions are another kernel.
     find(PLAN.ugraph.program, ["b", "d"], print)
     assert len(searched) == 2

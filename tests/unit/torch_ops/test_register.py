@@ -19,7 +19,8 @@ from mirage_py.torch_ops import register
 from mirage_py.torch_ops.meaning import OperatorMeaning
 from mirage_py.torch_ops.register import as_torch_op
 from mirage_py.ugraph.checks.run_time_sizes import with_run_time_sizes
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import LibraryCall, UGraph
 
 _NUMBER = count()
@@ -108,7 +109,7 @@ def test_library_calls_make_an_opaque_operator():
     program = trace(lambda x, w: x @ w, *inputs())
     x, w = (t.name for t in program.inputs)
     call = LibraryCall("product", "matmul", (x, w), program.outputs[0].tensor.name)
-    plan = Plan(UGraph(program, (call,)), (LaunchOptions(),))
+    plan = Plan(UGraph(program, (call,)), (LaunchConfig(),))
     op = as_torch_op(fresh_name(), program, plan)
     torch.library.opcheck(op.default, inputs(grad=True))
 

@@ -21,6 +21,7 @@ from mirage_py.runtime.compile.cuda_compiler import cuda_compiler
 from mirage_py.runtime.numerical_check.check_pool import Trial
 from mirage_py.runtime.timing.timing import Timed
 from mirage_py.targets import target
+from mirage_py.ugraph.ir.launch_choices import Arch
 from mirage_py.verify.numerical_check.numerical_check import FloatEvidence
 
 (WORKLOAD,) = named("smoke", ["smoke_rmsnorm-b1"])
@@ -66,8 +67,7 @@ def test_a_variant_that_does_not_fit_says_so():
 
 def test_what_a_plan_has_of_hopper_is_switched_off_too():
     plan = for_cuda(rms_plan(64, 256, 128, (64, 64, 64)), num_stages=2)
-    flags = {"arch": "sm_90a", "copies": "descriptors", "producer": "warps"}
-    options = replace(plan.options[0], flags=tuple(sorted(flags.items())))
+    options = replace(plan.options[0], arch=Arch.SM_90A, descriptors=True, producer_warps=True)
     found = {v.name: v for v in variants(replace(plan, options=(options,)))}
     assert not any(v.fault for v in found.values())
     kept = {name: len(v.kernels[0].tensor_maps) for name, v in found.items()}

@@ -111,7 +111,7 @@ def test_products_side_by_side():
 def test_blocks_that_stay_are_fewer_than_places():
     found = dict(with_other_texts(cuda_plan(BESIDE, BESIDE_KERNEL, 2, arch="sm_90a")))
     (options,) = found["stay"].options
-    assert options.flag("blocks") == "1"
+    assert options.persistent_blocks == 1
     assert {"producer", "blocks that stay"} <= set(forms_of(found["stay"]))
 
 

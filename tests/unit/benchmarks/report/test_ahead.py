@@ -15,6 +15,7 @@ from mirage_py.errors import InputError
 from mirage_py.runtime.compile.compile_pool import CompileOutcome
 from mirage_py.runtime.compile.compiled_facts import CompiledFacts
 from mirage_py.targets import target
+from mirage_py.ugraph.ir.launch_choices import Arch
 from mirage_py.ugraph.text.json_form import to_json
 
 PLANS = [rms_plan(tiles=(16, 32, n)) for n in (16, 32, 64)]
@@ -76,15 +77,20 @@ def test_what_does_not_fit_a_target_is_named_and_the_next_is_taken():
 
 def test_what_a_gpu_has_no_instructions_for_is_left_out():
     plan = PLANS[0]
-    flags = (("axes", "reversed"), ("copies", "descriptors"), ("start", "early"))
-    plan = replace(plan, options=(replace(plan.options[0], flags=flags),))
+    plain = replace(plan.options[0], reversed_axes=True)
+    plan = replace(plan, options=(replace(plain, descriptors=True, early_start=True),))
     assert for_target(plan, target("h100")) == plan
-    assert for_target(plan, target("a100")).options[0].flags == flags[:1]
+    assert for_target(plan, target("a100")).options == (plain,)
 
 
 def test_cuda_plans_are_emitted_for_the_target_alone():
-    flags = {"arch": "sm_90a", "copies": "descriptors", "producer": "warps", "start": "early"}
-    options = replace(PLANS[0].options[0], flags=tuple(sorted(flags.items())))
+    options = replace(
+        PLANS[0].options[0],
+        arch=Arch.SM_90A,
+        descriptors=True,
+        producer_warps=True,
+        early_start=True,
+    )
     plan = replace(PLANS[0], backend="cuda", options=(options,))
     (small,), (large,) = (emit_cuda(for_target(plan, target(t))) for t in ("a100", "h100"))
     assert (small.capability, large.capability) == (80, 90)

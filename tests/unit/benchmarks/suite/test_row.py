@@ -29,9 +29,9 @@ FACTS = CompiledFacts("k", 90, 1000, 32, 0, 5000, 0.1)
 
 
 def numbered(number: int) -> Plan:
-    """Plans that differ in a flag only."""
+    """Plans that differ in one launch option."""
     first, second = PLAN.options
-    return replace(PLAN, options=(replace(first, flags=(("n", str(number)),)), second))
+    return replace(PLAN, options=(replace(first, persistent_blocks=number), second))
 
 
 def searched(count: int) -> Searched:
@@ -174,7 +174,7 @@ def check_of(verdicts: dict[int, bool]):
             pass
 
         def remaining(self, plans):
-            numbers = [int(p.options[0].flag("n")) for p in plans]
+            numbers = [p.options[0].persistent_blocks for p in plans]
             return [FloatEvidence(0.1, 1.0, None, verdicts.get(n, True)) for n in numbers]
 
     return Check

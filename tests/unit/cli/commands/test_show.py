@@ -8,7 +8,8 @@ from xml.etree import ElementTree as ET
 import pytest
 import samples
 
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.text.json_form import dump_text
 from mirage_py.ugraph.text.mermaid import format_mermaid
 from mirage_py.ugraph.text.text_form import format_program, parse_program, parse_ugraph
@@ -69,7 +70,7 @@ def test_triton(cli, graph: Path):
 
 def test_triton_of_a_plan(cli, tmp_path: Path):
     ugraph = samples.ugraph("softmax")
-    plan = Plan(ugraph, (LaunchOptions(num_warps=2, num_stages=(1, 1)),))
+    plan = Plan(ugraph, (LaunchConfig(num_warps=2, num_stages=(1, 1)),))
     path = tmp_path / "plan.json"
     path.write_text(dump_text(plan), encoding="utf-8")
     assert "num_warps=2" in cli("show", path, "--as", "triton").out
@@ -85,7 +86,7 @@ def test_cuda(cli, graph: Path):
 @pytest.mark.parametrize(("form", "word"), [("triton", "@triton.jit"), ("cuda", "__global__")])
 def test_a_plan_in_either_back_end(cli, tmp_path: Path, form: str, word: str):
     ugraph = samples.ugraph("softmax")
-    plan = Plan(ugraph, (LaunchOptions(4, (1, 1)),), "cuda")
+    plan = Plan(ugraph, (LaunchConfig(4, (1, 1)),), "cuda")
     path = tmp_path / "plan.json"
     path.write_text(dump_text(plan), encoding="utf-8")
     assert word in cli("show", path, "--as", form).out

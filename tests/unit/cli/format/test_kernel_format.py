@@ -8,7 +8,8 @@ import clusters
 import pytest
 
 from mirage_py.cli.format.kernel_format import count_text, describe_plan, describe_ugraph, size_text
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import LibraryCall, UGraph
 from mirage_py.ugraph.text.text_form import parse_ugraph
 
@@ -104,7 +105,7 @@ def test_two_kernels_and_what_goes_between_them(split: UGraph):
 
 
 def test_a_plan_says_warps_and_loads_in_flight(split: UGraph):
-    plan = Plan(split, (LaunchOptions(4, (3,)), LaunchOptions(1)))
+    plan = Plan(split, (LaunchConfig(4, (3,)), LaunchConfig(1)))
     first, last = describe_plan(plan).kernels
     assert first.title.endswith("; 4 warps")
     assert first.steps[0].title == "loop over d: 4 iterations of 8, 3 in flight"

@@ -9,7 +9,8 @@ from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.cpu.triton_interpreter import check_interpreted, run_interpreted
 from mirage_py.search.stabilize.stabilize import stabilize
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.rewrite.split_dim import split_dim
 
 LOG_SUM = """
@@ -92,7 +93,7 @@ kernel divide {
 def plan_of(spec: str, kernels: str, split: str = "") -> Plan:
     program = parse(spec)
     graph = several_kernels.over(split_dim(program, split, 4) if split else program, kernels)
-    return Plan(graph, (LaunchOptions(1, (1,)), LaunchOptions(1)))
+    return Plan(graph, (LaunchConfig(1, (1,)), LaunchConfig(1)))
 
 
 def sources(plan: Plan) -> list[str]:
@@ -167,7 +168,7 @@ def test_a_row_without_keys_is_the_mean_of_all_values():
     """As of a softmax of equal numbers, however low: the running maximum begins no higher."""
     graph = stabilize(several_kernels.over(parse(WHOLLY_MASKED), WHOLLY_MASKED_KERNEL))
     assert any(n.op == "accum_max" for n in graph.kernels[0].nodes)
-    plan = Plan(graph, (LaunchOptions(4, (2,)),))
+    plan = Plan(graph, (LaunchConfig(4, (2,)),))
     rng = np.random.default_rng(0)
     arrays = {
         n: rng.normal(size=(s, 16)).astype(np.float16) for n, s in (("Q", 8), ("K", 40), ("V", 40))

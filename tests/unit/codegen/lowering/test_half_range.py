@@ -16,7 +16,8 @@ from mirage_py.frontend.spec import parse
 from mirage_py.runtime.cpu.cuda_emulation import run_emulated
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.ugraph.ir.dtypes import BF16, F16
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.rewrite.split_dim import split_dim
 from mirage_py.verify.evaluate.element_types import round_to
 
@@ -110,7 +111,7 @@ def _plan(backend):
 def test_a_block_that_has_a_part_of_the_contraction_scales_its_own(backend):
     program = split_dim(plans.rms_program(d=96), "d", 4)
     nodes = several_kernels.over(program, SPLIT)
-    plan = Plan(nodes, (LaunchOptions(2), LaunchOptions(1)), backend)
+    plan = Plan(nodes, (LaunchConfig(2), LaunchConfig(1)), backend)
     arrays = _inputs(plans.rms_program(), 3e4, 3.0)
     arrays["G"][40:] *= 100.0
     found = RUNS[backend](plan, arrays)["Y"].astype(np.float64)

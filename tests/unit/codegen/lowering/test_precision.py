@@ -8,7 +8,8 @@ import numpy as np
 
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.text.text_form import parse_ugraph
 from mirage_py.verify.evaluate.element_types import round_to
 
@@ -58,7 +59,7 @@ kernel fused {
 
 
 def test_sums_take_a_product_as_the_tensor_cores_take_it():
-    plan = Plan(parse_ugraph(CENTRED), (LaunchOptions(4, (2,)),))
+    plan = Plan(parse_ugraph(CENTRED), (LaunchConfig(4, (2,)),))
     (kernel,) = emit_triton(plan)
     (product,) = re.findall(r"tl\.dot\(x_tile, (\w+),", kernel.source)
     assert f"{product} = g_tile[:, None] * " in kernel.source  # in half precision, as g is
@@ -66,7 +67,7 @@ def test_sums_take_a_product_as_the_tensor_cores_take_it():
 
 
 def test_an_offset_of_the_rows_cancels():
-    plan = Plan(parse_ugraph(CENTRED), (LaunchOptions(4, (2,)),))
+    plan = Plan(parse_ugraph(CENTRED), (LaunchConfig(4, (2,)),))
     rng = np.random.default_rng(4)
     arrays = {
         "X": 64 + rng.normal(size=(16, 512)),

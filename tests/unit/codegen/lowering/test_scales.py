@@ -15,7 +15,8 @@ from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.search.stabilize.stabilize import stabilize
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 SPEC = """
@@ -65,7 +66,7 @@ AFTER = numbered(BEFORE="", AFTER="    %y = div %z, %c", OPERAND="q", LOGIT="y")
 
 def plan(kernel: str) -> Plan:
     graph = stabilize(several_kernels.over(parse(SPEC), kernel))
-    return Plan(graph, (LaunchOptions(4, (2,)),))
+    return Plan(graph, (LaunchConfig(4, (2,)),))
 
 
 def block(kernel: str) -> BlockGraph:

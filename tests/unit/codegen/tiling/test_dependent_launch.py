@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import several_kernels
 
-from mirage_py.codegen.tiling.dependent_launch import EARLY, START, LaunchOrder, launch_orders
+from mirage_py.codegen.tiling.dependent_launch import LaunchOrder, launch_orders
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.errors import CompileError
 from mirage_py.runtime.base.emission import emit_kernels
@@ -21,7 +21,7 @@ SPLIT = ["split_attention", "split_rms_norm_matmul"]
 def early(name: str) -> Plan:
     """A sample in which every kernel asks to start early."""
     plan = several_kernels.plan(name)
-    options = tuple(replace(o, flags=((START, EARLY),)) for o in plan.options)
+    options = tuple(replace(o, early_start=True) for o in plan.options)
     return replace(plan, options=options)
 
 

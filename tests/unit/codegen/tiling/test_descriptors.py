@@ -7,14 +7,12 @@ from dataclasses import replace
 import pytest
 import several_kernels
 
-from mirage_py.codegen.tiling.descriptors import COPIES, DESCRIPTORS
 from mirage_py.codegen.triton.module import TritonKernel, emit_triton
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.compile.compile import KernelSource, compile_kernel, compiled_handle
 from mirage_py.runtime.cpu.triton_interpreter import check_interpreted
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
-
-FETCH = ((COPIES, DESCRIPTORS),)
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 
 PRODUCT = """
 B = 96, D = 200, N = 136
@@ -65,20 +63,21 @@ kernel attention {
 """
 
 
-def plan_of(spec: str, kernel: str, flags: tuple[tuple[str, str], ...] = FETCH) -> Plan:
+def plan_of(spec: str, kernel: str, **changes: bool) -> Plan:
     graph = several_kernels.over(parse(spec), kernel)
-    return Plan(graph, (LaunchOptions(4, (3,), tuple(sorted(flags))),))
+    options = replace(LaunchConfig(4, (3,), descriptors=True), **changes)
+    return Plan(graph, (options,))
 
 
-def product(layout: str, index: str, flags: tuple[tuple[str, str], ...] = FETCH) -> Plan:
+def product(layout: str, index: str, **changes: bool) -> Plan:
     spec = PRODUCT.format(layout=layout, index=index)
-    return plan_of(spec, PRODUCT_KERNEL.format(index=index), flags)
+    return plan_of(spec, PRODUCT_KERNEL.format(index=index), **changes)
 
 
 PLANS = {
     "row-major": product("D, N", "d, n"),
     "transposed": product("N, D", "n, d"),
-    "operands swapped": product("D, N", "d, n", (*FETCH, ("axes", "reversed"))),
+    "operands swapped": product("D, N", "d, n", reversed_axes=True),
     "attention": plan_of(ATTENTION, ATTENTION_KERNEL),
 }
 
@@ -122,7 +121,7 @@ def test_tiles_are_those_of_the_tensor() -> None:
 def test_parts_that_end_inside_a_tensor_are_not_fetched() -> None:
     """The engine gives zeros past the end of the tensor, not past the end of a part."""
     plan = several_kernels.plan("split_attention")
-    flagged = replace(plan, options=tuple(replace(o, flags=FETCH) for o in plan.options))
+    flagged = replace(plan, options=tuple(replace(o, descriptors=True) for o in plan.options))
     assert [k.text.source for k in emit_triton(flagged)] == [
         k.text.source for k in emit_triton(plan)
     ]

@@ -12,7 +12,8 @@ from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.codegen.triton.module import emit_triton
 from mirage_py.runtime.compile.compile import KernelSource, compiled_handle
 from mirage_py.search.enumerate.search import search
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis
 
@@ -32,7 +33,7 @@ def plans(program: Program) -> list[Plan]:
         grid = tuple(GridAxis(a.dim, SIZES.get(a.dim, 1)) for a in block.grid)
         kernel = replace(block, grid=grid, sections=sections)
         graph = replace(family.ugraph, kernels=(kernel,))
-        found.append(Plan(graph, (LaunchOptions(4, (3,)),)))
+        found.append(Plan(graph, (LaunchConfig(4, (3,)),)))
     return found
 
 

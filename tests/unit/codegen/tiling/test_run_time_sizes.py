@@ -31,7 +31,8 @@ from mirage_py.ugraph.checks.run_time_sizes import (
 )
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.interpret.ugraph import evaluate_ugraph
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import GridAxis
 from mirage_py.ugraph.text.text_form import parse_ugraph
 
@@ -73,7 +74,7 @@ def tiled(name: str, tile: int, warps: int = 4) -> Plan:
         )
         for k in graph.kernels
     )
-    options = tuple(LaunchOptions(warps, (2,)) for _ in kernels)
+    options = tuple(LaunchConfig(warps, (2,)) for _ in kernels)
     return Plan(replace(graph, kernels=kernels), options)
 
 
@@ -99,7 +100,7 @@ def test_one_kernel_is_right_at_every_size(plan, dims, reference, sizes):
 
 @pytest.mark.parametrize("sizes", [{"t": 3, "s": 5}, {"t": 30, "s": 70}])
 def test_loops_under_a_mask_end_where_the_size_does(sizes):
-    options = (LaunchOptions(4, (2,)),)
+    options = (LaunchConfig(4, (2,)),)
     sized = with_run_time_sizes(Plan(parse_ugraph(PREFIX_SUMS), options), ("t", "s"))
     (kernel,) = emit_triton(sized)
     assert "tl.minimum(t_low + 16, s_size)" in kernel.source

@@ -20,8 +20,9 @@ from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import Predicate
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import Access, Node
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
 from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
 
@@ -71,7 +72,7 @@ def masked_attention(seen: Predicate, tiles: tuple[int, int], accumulator: str =
     )
     sections = (Section((0,)), Section(tuple(range(1, 11)), "s", tiles[1]), Section((11, 12)))
     block = BlockGraph("masked", (GridAxis("t", tiles[0]),), nodes, sections)
-    return Plan(UGraph(program, (block,)), (LaunchOptions(4, (2,)),))
+    return Plan(UGraph(program, (block,)), (LaunchConfig(4, (2,)),))
 
 
 def tiling_of(plan: Plan) -> Tiling:

@@ -19,8 +19,9 @@ from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.interpret.program import evaluate_program
 from mirage_py.ugraph.interpret.ugraph import evaluate_ugraph
 from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import Access, Node
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.threads import with_threads
 from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, Section, UGraph
@@ -72,12 +73,12 @@ def whole_kernel(program: Program, name: str = "k") -> Plan:
         dims = program.order(frozenset(d for e in result.index for d in e.dims()))
         nodes.append(Node("store", (result.node,), Access(result.tensor.name, result.index), dims))
     block = BlockGraph(name, (), tuple(nodes), (Section(tuple(range(len(nodes)))),))
-    return Plan(UGraph(program, (with_threads(block),)), (LaunchOptions(),))
+    return Plan(UGraph(program, (with_threads(block),)), (LaunchConfig(),))
 
 
 def split_plan(part: Program, dim: str, text: str) -> Plan:
     program = split_dim(part, dim, 2)
-    return Plan(over(program, text), (LaunchOptions(num_warps=2), LaunchOptions()))
+    return Plan(over(program, text), (LaunchConfig(num_warps=2), LaunchConfig()))
 
 
 @cache
@@ -156,7 +157,7 @@ def test_library_calls_are_renamed_too():
     plans = [whole_kernel(part) for part in found.parts]
     first = found.parts[0]
     call = LibraryCall("product", "matmul", ("X", "V"), first.outputs[0].tensor.name)
-    plans[0] = Plan(UGraph(first, (call,)), (LaunchOptions(),))
+    plans[0] = Plan(UGraph(first, (call,)), (LaunchConfig(),))
     plan = compose(found, plans)
     assert isinstance(plan.ugraph.kernels[0], LibraryCall)
     check_value(plan, found.program)

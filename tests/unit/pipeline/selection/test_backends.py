@@ -9,7 +9,6 @@ import pytest
 from plans import rms_plan
 
 import mirage_py
-from mirage_py.codegen.cuda.kernel.module import ARCH
 from mirage_py.errors import CompileError, InputError
 from mirage_py.pipeline import pipeline
 from mirage_py.pipeline.selection.backends import for_cuda, limits_for, usable
@@ -66,7 +65,7 @@ def test_plans_say_what_they_may_use_of_their_target():
     triton = rms_plan()
     there = for_cuda(triton, H200)
     assert there.backend == "cuda"
-    assert [o.flag(ARCH) for o in there.options] == ["sm_90a"]
+    assert [o.arch for o in there.options] == ["sm_90a"]
     assert for_cuda(there, A100) == replace(triton, backend="cuda")
 
 

@@ -27,6 +27,7 @@ from mirage_py.runtime.eager.eager_source import eager_source
 from mirage_py.runtime.store.artifact import artifact_files, load_artifact
 from mirage_py.runtime.store.manifest import NAME, manifest_text
 from mirage_py.runtime.store.saved import save_artifact
+from mirage_py.ugraph.ir.launch_choices import Precision
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.text.json_form import dump_text, load_text
@@ -211,8 +212,8 @@ def injected(source: str) -> bool:
 
 def test_no_text_of_a_plan_becomes_code():
     (options,) = rms_plan().options
-    flags = (("evict:X", "evict_first"), ("precision", "tf32"))
-    plan = replace(rms_plan(), options=(replace(options, flags=flags),))
+    options = replace(options, evict_first=("X",), precision=Precision.TF32)
+    plan = replace(rms_plan(), options=(options,))
     read = 0
     for text in texts_changed(plan):
         try:

@@ -18,7 +18,8 @@ from mirage_py.cli.format.evidence_format import format_evidence
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.code_check.check import CodeReport, Effort, check_plan, check_winner
 from mirage_py.runtime.code_check.events import OUTPUT, RACE, Fault, Tensor
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 
 # Lines in which such a fault reads other places of the same tensor: a wrong value, in order.
 _IN_ORDER = {
@@ -79,7 +80,7 @@ kernel scaled {
 
 @pytest.mark.parametrize("capability", [80, 90])
 def test_what_triton_compiles_is_checked(capability: int) -> None:
-    plan = Plan(over(parse(SPEC), KERNEL), (LaunchOptions(4, ()),))
+    plan = Plan(over(parse(SPEC), KERNEL), (LaunchConfig(4, ()),))
     (found,) = check_plan(plan, capability)
     assert found.clean, str(found)
     assert found.blocks == 8
@@ -87,7 +88,7 @@ def test_what_triton_compiles_is_checked(capability: int) -> None:
 
 
 def test_a_report_says_what_was_checked_of_the_winner() -> None:
-    plan = Plan(over(parse(SPEC), KERNEL), (LaunchOptions(4, ()),))
+    plan = Plan(over(parse(SPEC), KERNEL), (LaunchConfig(4, ()),))
     (found,) = check_winner(plan, 90)
     assert found.clean
     (sentence,) = format_evidence(_verification(found), "")[-1:]

@@ -22,7 +22,8 @@ from mirage_py.runtime.compile.compile_pool import CompilePool
 from mirage_py.runtime.compile.compiled_facts import CompiledFacts
 from mirage_py.runtime.process.worker_pool import OUT_OF_TIME, WorkerPool
 from mirage_py.runtime.process.worker_process import Reply, Task
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import UGraph
 
 GOOD = "def k(): pass\n"
@@ -160,7 +161,7 @@ def test_a_kernel_that_plans_share_is_compiled_once(monkeypatch: pytest.MonkeyPa
     other = replace(plan, options=(first, replace(second, num_warps=4)))
     hangs = replace(plan, options=(first, replace(second, num_warps=8)))
     library = several_kernels.ugraph("library_epilogue")
-    called = Plan(replace(library, kernels=library.kernels[:1]), (LaunchOptions(),))
+    called = Plan(replace(library, kernels=library.kernels[:1]), (LaunchConfig(),))
     done: list[int] = []
     with CompilePool(2) as pool:
         outcomes = pool.compile(

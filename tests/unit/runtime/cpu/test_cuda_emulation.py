@@ -20,7 +20,7 @@ from mirage_py.runtime.cpu import cpu_build, cuda_emulation
 from mirage_py.runtime.cpu.cpu_build import cpp_compiler
 from mirage_py.runtime.cpu.cuda_emulation import check_emulated, run_emulated, run_kernels
 from mirage_py.ugraph.ir.dtypes import BF16, F16, F32
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.program import Output, Program, Tensor
 from mirage_py.ugraph.ir.ugraph import LibraryCall
 
@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(32) doubling(
     {statement}
 }}
 """
-    return CudaKernel("doubling", body, body, (x, y), (), 4, 1, 32, 0, 80, LaunchOptions())
+    return CudaKernel("doubling", body, body, (x, y), (), 4, 1, 32, 0, 80, LaunchConfig())
 
 
 def program_of(x: Tensor, y: Tensor) -> Program:

@@ -19,7 +19,8 @@ from plans import (
 from mirage_py.errors import CompileError, InputError
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.ugraph.ir.dtypes import BF16, F16, F32
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import LibraryCall, UGraph
 
 
@@ -80,7 +81,7 @@ def test_a_product_of_halves_in_float32():
     program = plan.ugraph.program
     wide = replace(program.outputs[0], tensor=replace(program.outputs[0].tensor, dtype=F32))
     graph = UGraph(replace(program, outputs=(wide,)), (call,))
-    got = run_interpreted(Plan(graph, (LaunchOptions(),)), arrays)
+    got = run_interpreted(Plan(graph, (LaunchConfig(),)), arrays)
     # Rounding the results to half would make 3e-4 of it.
     assert relative_error(got["Y"], want) < 5e-5
 
@@ -93,7 +94,7 @@ def test_library_calls_run_between_kernels():
         LibraryCall("first", "matmul", ("X", "W"), "Y"),
         LibraryCall("second", "add", ("Y", "Y"), "Y"),
     )
-    library = Plan(UGraph(program, calls), (LaunchOptions(), LaunchOptions()))
+    library = Plan(UGraph(program, calls), (LaunchConfig(), LaunchConfig()))
     arrays = random_inputs(program)
     got = run_interpreted(library, arrays)
     assert relative_error(got["Y"], 2 * arrays["X"] @ arrays["W"]) < 2e-3

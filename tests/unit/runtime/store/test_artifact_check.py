@@ -16,7 +16,8 @@ from mirage_py.runtime.store.artifact import artifact_files, load_artifact
 from mirage_py.runtime.store.artifact_check import checked
 from mirage_py.runtime.store.saved import load, save_artifact
 from mirage_py.runtime.store.seals import is_sealed
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.text.json_form import dump_text, load_text
 
 NAMES = ("softmax", "rms_norm_matmul_two_loops", "attention")
@@ -30,7 +31,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def plan_of(name: str) -> Plan:
     ugraph = samples.ugraph(name)
-    return Plan(ugraph, tuple(LaunchOptions() for _ in ugraph.kernels))
+    return Plan(ugraph, tuple(LaunchConfig() for _ in ugraph.kernels))
 
 
 def from_elsewhere(folder: Path, plan: Plan, report: Mapping[str, Any]) -> Path:

@@ -101,9 +101,9 @@ class Runner:
 
 
 def numbered(number: int) -> Plan:
-    """Plans that differ in a flag only."""
+    """Plans that differ in one launch option."""
     first, second = PLAN.options
-    return replace(PLAN, options=(replace(first, flags=(("n", str(number)),)), second))
+    return replace(PLAN, options=(replace(first, persistent_blocks=number), second))
 
 
 def in_cuda(*numbers: int):
@@ -112,7 +112,7 @@ def in_cuda(*numbers: int):
 
 
 def number_of(plan: Plan) -> int:
-    return int(plan.options[0].flag("n"))
+    return plan.options[0].persistent_blocks
 
 
 class Scene:

@@ -17,7 +17,7 @@ from mirage_py.search.rank.forms import form_of
 from mirage_py.search.rank.instantiate import instances
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.targets import ALL_TARGETS, H200, Target
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, UGraph
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
@@ -44,7 +44,7 @@ def looped_by(kernel: TiledKernel, tile: int) -> TiledKernel:
 
 
 def time_us(kernel: TiledKernel, *cached: str) -> float:
-    return KernelModel(kernel, H200, cached).estimate(LaunchOptions(4, (3, 3))).time_us
+    return KernelModel(kernel, H200, cached).estimate(LaunchConfig(4, (3, 3))).time_us
 
 
 @pytest.mark.parametrize("name", several_kernels.NAMES)
@@ -116,7 +116,7 @@ def test_work_is_counted_once_for_all_launch_options() -> None:
     (dot,) = heavy.dots
     assert dot.multiplications == 16 * 64 * 128
     assert dot.sides == (16, 64)
-    assert (dot.rows(""), dot.rows("reversed")) == (16, 64)
+    assert (dot.rows(False), dot.rows(True)) == (16, 64)
     assert heavy.iterations == 4096 // 128
     # X, G and W; the product of X and G goes through shared memory.
     assert heavy.loads == (2 * 16 * 128, 2 * 128, 2 * 128 * 64)
@@ -142,7 +142,7 @@ def test_registers_hold_accumulators_and_little_else() -> None:
 
 def test_a_loop_of_one_iteration_is_no_pipeline() -> None:
     graph = rms_plan(b=16, d=256, n=6144, tiles=(16, 64, 64)).ugraph
-    options = LaunchOptions(4, (6, 6))
+    options = LaunchConfig(4, (6, 6))
     assert set(KernelModel(tiled(graph), H200).load(options).slots) == {0, 5}
     whole = KernelModel(looped_by(tiled(graph), 256), H200)
     assert set(whole.load(options).slots) == {0}
@@ -151,7 +151,7 @@ def test_a_loop_of_one_iteration_is_no_pipeline() -> None:
 def test_deeper_pipelines_hide_more() -> None:
     graph = rms_plan(b=16, d=4096, n=6144, tiles=(16, 64, 256)).ugraph
     model = KernelModel(tiled(graph), H200)
-    times = [model.estimate(LaunchOptions(4, (2, n))).time_us for n in (2, 3, 4)]
+    times = [model.estimate(LaunchConfig(4, (2, n))).time_us for n in (2, 3, 4)]
     assert times == sorted(times, reverse=True)
     assert times[0] > 1.1 * times[2]
 

@@ -15,7 +15,8 @@ from mirage_py.search.model.footprint import smem_bytes
 from mirage_py.search.stabilize.stabilize import stabilize
 from mirage_py.search.tilings.tilings import tilings
 from mirage_py.targets import H200
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, UGraph
 
 
@@ -37,7 +38,7 @@ def test_the_weights_of_attention_stay_in_registers(attention: UGraph) -> None:
     """They are the rows of a warp-group product: what is left are the slots of keys and values."""
     (block,) = attention.kernels
     assert isinstance(block, BlockGraph)
-    options = LaunchOptions(4, (3,))
+    options = LaunchConfig(4, (3,))
     kernel = next(
         k
         for k in tilings(attention.scope, block, ())

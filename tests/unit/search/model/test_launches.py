@@ -9,7 +9,6 @@ import pytest
 import several_kernels
 from cuda_plans import cuda_plan
 
-from mirage_py.codegen.tiling.dependent_launch import EARLY, START
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.search.model.launches import (
     BackEnd,
@@ -20,52 +19,52 @@ from mirage_py.search.model.launches import (
 )
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.targets import target
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 
-def starts(name: str, on: str, backend: BackEnd = "triton") -> list[str]:
+def starts(name: str, on: str, backend: BackEnd = "triton") -> list[bool]:
     plan = several_kernels.plan(name)
     options = starting_early(plan.ugraph, plan.options, target(on), backend)
-    return [o.flag(START) for o in options]
+    return [o.early_start for o in options]
 
 
 @pytest.mark.parametrize("name", ["split_attention", "split_rms_norm_matmul"])
 def test_a_kernel_after_another_is_a_dependent_launch(name: str) -> None:
-    assert starts(name, "h200") == ["", EARLY]
-    assert starts(name, "b200") == ["", EARLY]
+    assert starts(name, "h200") == [False, True]
+    assert starts(name, "b200") == [False, True]
 
 
 def test_in_cuda_the_first_one_does_too() -> None:
     """Dependent on the kernel before the plan: it reads nothing before it has waited."""
-    assert starts("split_attention", "h200", "cuda") == [EARLY, EARLY]
-    assert starts("split_attention", "a100", "cuda") == ["", ""]
+    assert starts("split_attention", "h200", "cuda") == [True, True]
+    assert starts("split_attention", "a100", "cuda") == [False, False]
 
 
 def test_not_where_the_hardware_cannot() -> None:
-    assert starts("split_attention", "a100") == ["", ""]
+    assert starts("split_attention", "a100") == [False, False]
 
 
 def test_no_dependent_launch_after_a_library_call_or_a_cleared_tensor() -> None:
     for name in ("library_prologue", "library_epilogue", "split_matmul_added"):
-        assert EARLY not in starts(name, "h200")
+        assert True not in starts(name, "h200")
 
 
 def test_other_flags_stay() -> None:
     plan = several_kernels.plan("split_attention")
     first, second = plan.options
-    options = (first, LaunchOptions(second.num_warps, (), (("evict:A", "evict_first"),)))
+    options = (first, LaunchConfig(second.num_warps, evict_first=("A",)))
     _, found = starting_early(plan.ugraph, options, target("h200"))
-    assert found.flags == (("evict:A", "evict_first"), (START, EARLY))
+    assert found == replace(options[1], early_start=True)
 
 
 def test_what_a_later_kernel_reads_stays_in_the_cache() -> None:
     plan = several_kernels.plan("split_attention")
-    hints = (("evict:A", "evict_first"), ("evict:K", "evict_first"))
-    options = tuple(LaunchOptions(o.num_warps, o.num_stages, hints) for o in plan.options)
+    hints = ("A", "K")
+    options = tuple(replace(o, evict_first=hints) for o in plan.options)
     first, second = keeping_for_later(plan.ugraph, options)
-    assert first.flags == (("evict:K", "evict_first"),)
-    assert second.flags == hints
+    assert first.evict_first == ("K",)
+    assert second.evict_first == hints
 
 
 def test_in_cuda_tiles_of_attention_are_fetched_by_a_warp_of_their_own_first() -> None:
@@ -78,10 +77,10 @@ def test_in_cuda_tiles_of_attention_are_fetched_by_a_warp_of_their_own_first() -
     kernel = TiledKernel(tiling)
     h200 = target("h200")
     first, second, third = islice(launch_options(kernel, "cuda", h200), 3)
-    assert [o.flag("producer") for o in (first, second, third)] == ["warps", "warps", ""]
-    assert [o.flag("overlap") for o in (first, second, third)] == ["", "on", ""]
-    assert all(not o.flag("producer") for o in launch_options(kernel, "cuda", target("a100")))
-    assert all(not o.flag("producer") for o in launch_options(kernel, "triton", h200))
+    assert [o.producer_warps for o in (first, second, third)] == [True, True, False]
+    assert [o.overlap for o in (first, second, third)] == [None, "on", None]
+    assert all(not o.producer_warps for o in launch_options(kernel, "cuda", target("a100")))
+    assert all(not o.producer_warps for o in launch_options(kernel, "triton", h200))
 
 
 CAUSAL = """
@@ -124,12 +123,12 @@ def test_where_masks_leave_unequal_work_all_that_runs_ahead_comes_first() -> Non
     kernel = TiledKernel(Tiling(plan.ugraph.scope, block))
     options = list(launch_options(kernel, "cuda", target("h200")))
     first, second, third = options[:3]
-    assert (first.flag("order"), first.flag("rescaling")) == ("longest", "lazy")
-    assert first.flag("blocks") == ""  # two blocks of five warps share an SM
-    assert [o.flag("overlap") for o in (first, second, third)] == ["across", "on", ""]
-    assert all(o.flag("producer") for o in (first, second, third))
+    assert (first.block_order, first.rescaling) == ("longest", "lazy")
+    assert first.persistent_blocks == 0  # two blocks of five warps share an SM
+    assert [o.overlap for o in (first, second, third)] == ["across", "on", None]
+    assert all(o.producer_warps for o in (first, second, third))
     wide = next(o for o in options if o.num_warps == 8)
-    assert (wide.flag("blocks"), wide.flag("turns")) == ("132", "on")
+    assert (wide.persistent_blocks, wide.ping_pong) == (132, True)
 
 
 def test_in_cuda_straight_code_without_products_may_have_one_warp() -> None:

@@ -48,8 +48,8 @@ def tiled(text: str = KERNEL) -> TiledKernel:
 def test_they_come_first_and_cost_less() -> None:
     kernel = tiled()
     options = list(launch_options(kernel, "cuda", H200))
-    assert [o.flag("sums") for o in options[:3]] == ["producer", "producer", ""]
-    assert all(o.flag("producer") == "warps" for o in options if o.flag("sums"))
+    assert [o.producer_sums for o in options[:3]] == [True, True, False]
+    assert all(o.producer_warps for o in options if o.producer_sums)
     model = KernelModel(kernel, H200)
     beside, alone = options[0], options[0].with_flag("sums", "")
     assert model.estimate(beside).time_us < model.estimate(alone).time_us
@@ -69,8 +69,8 @@ def test_nor_without_such_a_sum() -> None:
     text = "\n".join(line for line in KERNEL.splitlines() if "square" not in line)
     text = text.replace("%4 = sum[c] %3", "%3 = square %2\n    %4 = add %3, %2")
     text = text.replace("%5 = sqrt %4", "%5 = abs %4")
-    assert not any(o.flag("sums") for o in launch_options(tiled(text), "cuda", H200))
+    assert not any(o.producer_sums for o in launch_options(tiled(text), "cuda", H200))
 
 
 def test_nor_on_a_gpu_without_warp_groups() -> None:
-    assert not any(o.flag("sums") for o in launch_options(tiled(), "cuda", target("a100")))
+    assert not any(o.producer_sums for o in launch_options(tiled(), "cuda", target("a100")))

@@ -9,7 +9,6 @@ import clusters
 import pytest
 from unit.search.kernels import FACTORED, of_kind
 
-from mirage_py.codegen.tiling.block_order import ORDER
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.clusters.clusters import is_clustered
@@ -111,6 +110,6 @@ def test_neighbours_keep_the_back_end_and_the_cluster():
     assert {p.backend for p in near} == {"cuda"}
     assert all(is_clustered(p.ugraph) for p in near)
     assert {p.options[0].num_warps for p in near} == {4, 8}
-    assert not any(p.options[0].flag(ORDER) for p in near)
+    assert not any(p.options[0].block_order for p in near)
     splits = {p.ugraph.program.sizes["s_part"] for p in near}
     assert splits == {8, 16}

@@ -8,14 +8,14 @@ from mirage_py.search.model.cost_model import Estimate
 from mirage_py.search.model.footprint import Footprint
 from mirage_py.search.rank.combine import combinations_of
 from mirage_py.search.rank.kernel_choices import KernelChoice
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.ugraph import LibraryCall
 
 
 def choices(name: str, *times_us: float) -> list[KernelChoice]:
     call = LibraryCall(name, "matmul", (), "")
     return [
-        KernelChoice(call, LaunchOptions(n + 1), Estimate(t, Footprint(0, 0), 1, 1, "memory"))
+        KernelChoice(call, LaunchConfig(n + 1), Estimate(t, Footprint(0, 0), 1, 1, "memory"))
         for n, t in enumerate(times_us)
     ]
 

@@ -73,7 +73,7 @@ def test_same_input_same_ranking(rmsnorm: UGraph) -> None:
 def test_diverse_limits_copies_of_a_tiling(rmsnorm: UGraph) -> None:
     chosen = diverse(instances(rmsnorm, H200, 400), 40)
     tilings = [
-        (b.grid, tuple(s.tile for s in b.sections), i.plan.options[0].flag("axes"))
+        (b.grid, tuple(s.tile for s in b.sections), i.plan.options[0].reversed_axes)
         for i in chosen
         for b in i.plan.ugraph.kernels
         if isinstance(b, BlockGraph)

@@ -8,12 +8,12 @@ import pytest
 import several_kernels
 from plans import rms_plan
 
-from mirage_py.codegen.tiling.descriptors import COPIES
 from mirage_py.runtime.base.emission import emit_kernels
 from mirage_py.search.rank.neighbours import neighbours
 from mirage_py.search.tilings.hopper_paths import other_paths
 from mirage_py.targets import target
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 H200 = target("h200")
@@ -26,7 +26,7 @@ def block_of(plan: Plan, number: int = 0) -> BlockGraph:
 
 
 def rms() -> Plan:
-    return Plan(rms_plan(b=64, d=512, n=512).ugraph, (LaunchOptions(4, (3, 3)),))
+    return Plan(rms_plan(b=64, d=512, n=512).ugraph, (LaunchConfig(4, (3, 3)),))
 
 
 def test_each_choice_has_a_neighbour_on_both_sides():
@@ -38,7 +38,7 @@ def test_each_choice_has_a_neighbour_on_both_sides():
     assert {g["n"] for g in grids} >= {tiles["n"] // 2, tiles["n"] * 2}
     assert {p.options[0].num_warps for p in found} == {2, 4, 8}
     assert {p.options[0].num_stages[0] for p in found} == {2, 3, 4}
-    assert {p.options[0].flag("axes") for p in found} == {"", "reversed"}
+    assert {p.options[0].reversed_axes for p in found} == {False, True}
 
 
 def test_a_step_changes_one_thing():
@@ -82,13 +82,13 @@ def test_every_neighbour_can_be_emitted(name):
 
 def test_tiles_by_the_copy_engine_and_back():
     plan = rms()
-    (fetched,) = (p for p in neighbours(plan, H200) if p.options[0].flag(COPIES))
-    (back,) = (p for p in neighbours(fetched, H200) if not p.options[0].flag(COPIES))
+    (fetched,) = (p for p in neighbours(plan, H200) if p.options[0].descriptors)
+    (back,) = (p for p in neighbours(fetched, H200) if not p.options[0].descriptors)
     assert back == plan
 
 
 def test_no_copy_engine_before_sm_90():
-    assert not any(p.options[0].flag(COPIES) for p in neighbours(rms(), target("a100")))
+    assert not any(p.options[0].descriptors for p in neighbours(rms(), target("a100")))
 
 
 def split_attention() -> Plan:
@@ -129,8 +129,8 @@ def test_other_paths_of_cuda_kernels_on_hopper_alone():
 def test_lazy_rescaling_where_sums_are_rescaled(gpu):
     for plan, there in ((split_attention(), True), (rms(), False)):
         paths = other_paths(block_of(plan), plan.options[0], target(gpu))
-        found = {o.flag("rescaling") for o in paths}
-        assert found == ({"", "lazy", "optimistic"} if there else {""})
+        found = {o.rescaling for o in paths}
+        assert found == ({None, "lazy", "optimistic"} if there else {None})
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_turns_where_products_of_two_groups_overlap(warps, overlap, there):
     plan = split_attention()
     options = replace(plan.options[0], num_warps=warps).with_flag("overlap", overlap)
     paths = list(other_paths(block_of(plan), options, H200))
-    assert sum(o.flag("turns") == "on" for o in paths) == there
+    assert sum(o.ping_pong for o in paths) == there
 
 
 def test_both_ways_to_overlap_and_none_are_steps_of_one_another():
@@ -148,8 +148,8 @@ def test_both_ways_to_overlap_and_none_are_steps_of_one_another():
     fetched = plan.options[0].with_flag("producer", "warps")
     for mode in ("", "on", "across"):
         options = fetched.with_flag("overlap", mode)
-        near = {o.flag("overlap") for o in other_paths(block_of(plan), options, H200)}
-        assert near == {"", "on", "across"}
+        near = {o.overlap for o in other_paths(block_of(plan), options, H200)}
+        assert near == {None, "on", "across"}
 
 
 def test_all_that_runs_ahead_is_one_step_for_kernels_that_are_fed():
@@ -157,7 +157,7 @@ def test_all_that_runs_ahead_is_one_step_for_kernels_that_are_fed():
     plain = replace(plan.options[0], num_warps=8)
     fed = plain.with_flag("producer", "warps")
 
-    def steps(options: LaunchOptions, blocks: int, is_uneven: bool = False) -> list[LaunchOptions]:
+    def steps(options: LaunchConfig, blocks: int, is_uneven: bool = False) -> list[LaunchConfig]:
         found = other_paths(block_of(plan), options, H200, blocks=blocks, is_uneven=is_uneven)
         return list(found)
 
@@ -188,14 +188,14 @@ def test_blocks_stay_where_there_are_more_than_the_gpu_holds_at_once():
 
 
 def test_the_first_cuda_kernel_may_start_early_or_not():
-    def starts(plan: Plan, gpu: str) -> set[str]:
-        first = {p.options[0].flag("start") for p in neighbours(plan, target(gpu))}
-        return first - {plan.options[0].flag("start")}
+    def starts(plan: Plan, gpu: str) -> set[bool]:
+        first = {p.options[0].early_start for p in neighbours(plan, target(gpu))}
+        return first - {plan.options[0].early_start}
 
     plan = split_attention()
     early = replace(plan, options=(plan.options[0].with_flag("start", "early"), plan.options[1]))
-    assert starts(plan, "h200") == {"early"}
-    assert starts(early, "h200") == {""}
+    assert starts(plan, "h200") == {True}
+    assert starts(early, "h200") == {False}
     assert starts(plan, "a100") == set()
     assert starts(replace(plan, backend="triton"), "h200") == set()
 
@@ -204,5 +204,5 @@ def test_the_first_cuda_kernel_may_start_early_or_not():
 def test_results_are_stored_in_three_ways(way: str):
     plan = split_attention()
     options = plan.options[0].with_flag("stores", way)
-    near = {o.flag("stores") for o in other_paths(block_of(plan), options, H200)}
+    near = {o.stores for o in other_paths(block_of(plan), options, H200)}
     assert near == {"", "lanes", "rows"}

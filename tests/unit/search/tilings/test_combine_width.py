@@ -13,7 +13,8 @@ from mirage_py.search.tilings.combine_width import sharing_us
 from mirage_py.search.tilings.roles import grid_tiles, roles_of
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.targets import H200
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 from mirage_py.ugraph.rewrite.split_dim import outer_dim
 
@@ -36,7 +37,7 @@ def tiled(plan: Plan, number: int, **tiles: int) -> TiledKernel:
 
 def test_a_kernel_that_multiplies_or_makes_the_parts_is_as_the_model_says():
     plan = split()
-    assert sharing_us(tiled(plan, 0), LaunchOptions(4), splits_of(plan)) == 0.0
+    assert sharing_us(tiled(plan, 0), LaunchConfig(4), splits_of(plan)) == 0.0
 
 
 def test_eight_values_for_each_thread_are_best():
@@ -45,7 +46,7 @@ def test_eight_values_for_each_thread_are_best():
     reads = max(kernel.elements[n] for n, _ in kernel.block.loads())
     best = max(1, reads // (32 * 8))
     times = {
-        w: sharing_us(kernel, LaunchOptions(w), splits_of(plan)) for w in (best, 2 * best, 4 * best)
+        w: sharing_us(kernel, LaunchConfig(w), splits_of(plan)) for w in (best, 2 * best, 4 * best)
     }
     assert min(times, key=times.__getitem__) == best
     assert times[4 * best] > times[2 * best] > times[best]
@@ -57,8 +58,8 @@ def test_a_row_counts_more_than_its_halves_and_four_rows_more_than_one():
     reads = {k: max(k.elements[n] for n, _ in k.block.loads()) for k in (eight, one)}
     assert reads[eight] == 8 * reads[one]
     best = reads[one] // (32 * 8)
-    long = sharing_us(one, LaunchOptions(best), splits_of(plan))
-    assert 0.0 == sharing_us(eight, LaunchOptions(8 * best), splits_of(plan)) < long < 0.01
+    long = sharing_us(one, LaunchConfig(best), splits_of(plan))
+    assert 0.0 == sharing_us(eight, LaunchConfig(8 * best), splits_of(plan)) < long < 0.01
 
 
 def test_narrow_tiles_of_float32():

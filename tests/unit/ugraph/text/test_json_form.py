@@ -7,8 +7,9 @@ import pytest
 import samples
 
 from mirage_py.errors import FormatError
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import Node
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.text.json_form import (
     dump_text,
     from_json,
@@ -33,8 +34,8 @@ def test_samples_read_back(name):
 def plan():
     graph = samples.ugraph("split_attention")
     options = (
-        LaunchOptions(8, (3,), (("eviction", "last"), ("warp_specialize", "1"))),
-        LaunchOptions(),
+        LaunchConfig(8, (3,), producer_warps=True, evict_first=("K",)),
+        LaunchConfig(),
     )
     return Plan(graph, options, "cuda")
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import LibraryCall, UGraph
 from mirage_py.ugraph.text.text_form import parse_ugraph
 from mirage_py.ugraph.text.tiles_text import tiles_of
@@ -44,15 +45,15 @@ def ugraph() -> UGraph:
 
 
 def test_tiles_of_each_kernel(ugraph: UGraph):
-    options = LaunchOptions(8, (3,), (("axes", "reversed"), ("evict:W", "evict_first")))
+    options = LaunchConfig(8, (3,), reversed_axes=True, evict_first=("W",))
     assert tiles_of(Plan(ugraph, (options,))) == (
         "grid b by 2, n by 6; loop d by 16; 8 warps; stages 3; axes reversed"
     )
-    deep = LaunchOptions(4, (3, 2, 3))
+    deep = LaunchConfig(4, (3, 2, 3))
     assert tiles_of(Plan(ugraph, (deep,))).endswith("4 warps; stages 3, 2, 3")
-    assert tiles_of(Plan(ugraph, (LaunchOptions(4, (3, 3)),))).endswith("4 warps; stages 3")
+    assert tiles_of(Plan(ugraph, (LaunchConfig(4, (3, 3)),))).endswith("4 warps; stages 3")
     call = LibraryCall("product", "matmul", ("X", "W"), "Y")
     both = replace(ugraph, kernels=(call, *ugraph.kernels))
-    assert tiles_of(Plan(both, (LaunchOptions(), LaunchOptions(1)))) == (
+    assert tiles_of(Plan(both, (LaunchConfig(), LaunchConfig(1)))) == (
         "library matmul | grid b by 2, n by 6; loop d by 16; 1 warp"
     )

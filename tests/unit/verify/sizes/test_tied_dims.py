@@ -7,7 +7,8 @@ import pytest
 from mirage_py.errors import ValidationError
 from mirage_py.runtime.cpu.reduced import reduced
 from mirage_py.ugraph.checks.validate import validate_ugraph
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.ugraph.text.text_form import parse_ugraph
 from mirage_py.verify.field_test.field_test import field_test
@@ -204,7 +205,7 @@ def test_wrong_ones_are_still_refused(name, right, wrong):
 @pytest.mark.parametrize("name", TIES)
 def test_reduced_plans_keep_ties(name):
     found = graph(name)
-    options = tuple(LaunchOptions() for _ in found.kernels)
+    options = tuple(LaunchConfig() for _ in found.kernels)
     _, plan = reduced(found.program, Plan(found, options))
     validate_ugraph(plan.ugraph)
     sizes = plan.ugraph.program.sizes

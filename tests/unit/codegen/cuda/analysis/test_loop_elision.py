@@ -15,7 +15,8 @@ from mirage_py.codegen.cuda.analysis.loop_elision import elide_loops
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.cpu.cuda_emulation import run_emulated
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 from mirage_py.ugraph.rewrite.split_dim import split_dim
 
@@ -204,7 +205,7 @@ kernel combine {{
 def test_a_part_of_minus_infinities_has_a_shift(dtype: str, s: int):
     """A row that has all its numbers in other parts is no NaN."""
     graph = over(split_dim(parse(SPLIT.replace("f16", dtype)), "s", 2), SPLIT_KERNELS.format(s=s))
-    plan = for_cuda(Plan(graph, (LaunchOptions(4, (2,)), LaunchOptions(4))))
+    plan = for_cuda(Plan(graph, (LaunchConfig(4, (2,)), LaunchConfig(4))))
     x = plans.random_inputs(plan.ugraph.program)
     x["B"][3, 48:], x["B"][5, :48] = -np.inf, -np.inf
     weights = np.exp(x["B"])

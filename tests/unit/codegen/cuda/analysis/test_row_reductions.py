@@ -140,7 +140,7 @@ def test_the_tuner_takes_it_where_a_warp_fetches():
         (block,) = where.ugraph.kernels
         assert isinstance(block, BlockGraph)
         paths = other_paths(block, where.options[0], target("h200"))
-        return any(o.flag("sums") == "producer" for o in paths)
+        return any(o.producer_sums for o in paths)
 
     assert asked(fetched)
     assert not asked(plain)

@@ -34,13 +34,14 @@ from mirage_py.codegen.cuda.layout.staging import staged_loads
 from mirage_py.codegen.cuda.text.layout import Layout, covers
 from mirage_py.codegen.lowering.lowering import lowered
 from mirage_py.errors import ScheduleError
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 
 PLANS = {
     "rms": plans.rms_plan(),
     "attention": plans.attention_plan(),
     **{
-        name: Plan(samples.ugraph(name), (LaunchOptions(2),))
+        name: Plan(samples.ugraph(name), (LaunchConfig(2),))
         for name in ("softmax", "row_maximum", "rms_norm_matmul")
     },
 }

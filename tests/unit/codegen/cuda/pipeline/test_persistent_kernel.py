@@ -12,7 +12,6 @@ from plans import attention_plan, attention_reference, rms_plan, rms_reference
 from mirage_py.codegen.cuda.pipeline.tile_scheduler import schedule_tiles
 from mirage_py.codegen.lowering.lowering import lowered
 from mirage_py.codegen.tiling.tiles import Tiling
-from mirage_py.errors import ScheduleError
 from mirage_py.runtime.cpu.cpu_build import cpp_compiler
 from mirage_py.runtime.cpu.cuda_emulation import check_emulated
 from mirage_py.ugraph.ir.plan import Plan
@@ -198,9 +197,3 @@ def test_without_a_warp_that_fetches_each_block_has_one_place():
     assert kernel_of(asked).body == kernel_of(plain).body
     assert kernel_of(staying(4)).grid == 4
     assert "place" not in kernel_of(staying(4)).body
-
-
-def test_something_else_than_a_number_is_refused():
-    plan = for_cuda(attention_plan(2, 128, 192, 64, (64, 64)), 4, 3, **FLAGS, blocks="all")
-    with pytest.raises(ScheduleError, match="blocks 'all'"):
-        kernel_of(plan)

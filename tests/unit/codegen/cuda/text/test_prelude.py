@@ -8,7 +8,7 @@ import pytest
 from mirage_py.codegen.cuda.text import prelude
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
 from mirage_py.runtime.cpu.cpu_build import cpp_compiler, executable
-from mirage_py.ugraph.ir.plan import LaunchOptions
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
 # Every device function of sm_80, called once.
 CALLS_80 = """
@@ -135,7 +135,7 @@ def test_nvcc_takes_every_function(architecture, tmp_path):
 @pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
 def test_a_cpu_has_a_double_of_every_function():
     body = kernel(90)
-    every = CudaKernel("every", body, body, (), (), 1, 1, 32, 0, 90, LaunchOptions())
+    every = CudaKernel("every", body, body, (), (), 1, 1, 32, 0, 90, LaunchConfig())
     assert executable(every).exists()
 
 
