@@ -122,6 +122,6 @@ def test_no_two_texts_are_equal():
 
 
 def test_every_option_that_makes_a_form_is_switched():
-    switched = {pair for flags in (*PATHS.values(), *DETAILS.values()) for pair in flags}
+    switched = {c for changes in (*PATHS.values(), *DETAILS.values()) for c in changes.items()}
     assert set(OPTIONS.values()) <= switched
     assert not OPTIONS.keys() & IN_KERNEL.keys()

@@ -195,8 +195,8 @@ def test_committed_plans_are_read_and_written_as_they_are() -> None:
         flags = [flag for options in found.options for flag in options.flags]
         keys.update(dict.fromkeys(key.partition(":")[0] for key, _ in flags))
         count += 1
-    assert count == 0
-    assert sorted(keys) == []
+    assert count == 414
+    assert {"arch", "evict", "overlap", "producer", "sums", "turns"} <= keys.keys()
 
 
 def test_flags_of_committed_result_files_are_known() -> None:
