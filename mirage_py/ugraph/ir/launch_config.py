@@ -149,7 +149,8 @@ class LaunchConfig:
     ))  # fmt: skip
     producer_sums: bool = field(default=False, metadata=_about(
         "sums", switch("producer"), _CUDA,
-        "row reductions (norms of keys) in the idle producer warps; with `producer`",
+        "row reductions (norms of keys) in the idle producer warps; with `producer`; an error "
+        "where a loop has such reductions and they cannot be there",
         default="in the warps that compute",
         cost="a whole warp group of producers, and a barrier for each tile", capability=90,
     ))  # fmt: skip
@@ -174,9 +175,10 @@ class LaunchConfig:
     ))  # fmt: skip
     layouts: LayoutMode | None = field(default=None, metadata=_about(
         "layouts", choice(LayoutMode), _CUDA,
-        "the choice of register layouts; `solver` and `naive` are for comparison",
+        "the choice of register layouts; `naive` is for comparison; `solver`, of stored plans of "
+        "earlier versions, is retired and means `rule`",
         default="`rule`",
-        cost="`solver`: seconds of search; `naive`: layout conversions",
+        cost="`naive`: layout conversions",
     ))  # fmt: skip
     barrier_schedule: bool = field(default=True, metadata=_about(
         "schedule", switch("off", value=False), _CUDA,
@@ -200,7 +202,7 @@ class LaunchConfig:
         # Most are at their defaults, and the search makes many.
         for name, default in _DEFAULTS:
             value = getattr(self, name)
-            if value is not default and value != default and not _OPTIONS[name].holds(value):
+            if value is not default and not _holds(_OPTIONS[name], default, value):
                 _refuse(name, value, ", ".join(_OPTIONS[name].text.values))
 
     @property
@@ -231,7 +233,7 @@ class LaunchConfig:
         evicted: list[str] = []
         for key, text in flags:
             name = _name(key)
-            if name in values or key.removeprefix(_EVICT) in evicted:
+            if name in values or (name == _EVICT_FIRST and key.removeprefix(_EVICT) in evicted):
                 raise InputError(f"the launch option '{key}' is given twice", repair="say it once")
             if name != _EVICT_FIRST:
                 values[name] = _read(name, text)
@@ -261,6 +263,10 @@ _DEFAULTS: tuple[tuple[str, object], ...] = tuple(
     (f.name, f.default) for f in fields(LaunchConfig) if f.metadata
 )
 _NAMES = {option.key: name for name, option in _OPTIONS.items()}
+
+
+def _holds(option: Option, default: object, value: object) -> bool:
+    return (type(value) is type(default) and value == default) or option.holds(value)
 
 
 def _name(key: str) -> str:

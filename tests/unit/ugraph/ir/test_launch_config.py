@@ -123,7 +123,8 @@ def test_a_text_that_is_no_value_is_refused(key: str, text: str) -> None:
     ("name", "value"),
     [
         ("overlap", "on"), ("overlap", True), ("producer_warps", 1), ("producer_warps", "warps"),
-        ("concatenated_n", 0), ("persistent_blocks", -1), ("persistent_blocks", 1.0),
+        ("concatenated_n", 0), ("concatenated_n", 1), ("persistent_blocks", False),
+        ("persistent_blocks", -1), ("persistent_blocks", 1.0),
         ("persistent_blocks", True), ("warp_grid", (3, 1, 1)), ("warp_grid", [1, 4, 1]),
         ("evict_first", "K"), ("evict_first", ("K", "K")), ("run_time_sizes", ("s,t",)),
         ("arch", OverlapMode.ON), ("num_warps", 0), ("num_warps", True), ("num_stages", (-1,)),
@@ -140,6 +141,11 @@ def test_a_key_given_twice_is_refused(key: str) -> None:
     flag = (key, TEXTS[key][0])
     with pytest.raises(InputError, match=f"'{key}' is given twice"):
         LaunchConfig.from_flags(4, (), [flag, flag])
+
+
+def test_a_tensor_may_be_called_as_an_option() -> None:
+    flags = (("arch", "sm_90a"), ("evict:arch", "evict_first"))
+    assert LaunchConfig.from_flags(4, (), flags[::-1]).flags == flags
 
 
 @pytest.mark.parametrize(
