@@ -25,6 +25,7 @@ from benchmarks.report.speedup_chart import speedup_chart
 from benchmarks.report.summary import BEST, best_peer, floor_share, geomean, key_of, peers_of, ratio
 from benchmarks.whole_models.table import whole_models_table
 from benchmarks.workloads.workloads import suites
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
 Row = Mapping[str, Any]
 
@@ -127,12 +128,12 @@ def _plan(kernel: Mapping[str, Any]) -> str:
     words += [f"loop {loop} {tile}" for loop, tile in kernel["loops"]]
     words.append(f"{kernel['num_warps']} warps")
     words += [f"{kernel['num_stages'][0]} stages"] if kernel["num_stages"] else []
-    flags = kernel["flags"]
-    words += ["swapped"] if flags.get("axes") else []
-    words += ["TMA"] if flags.get("copies") or flags.get("producer") else []
-    words += ["producer warps"] if flags.get("producer") else []
-    words += ["MMA overlap"] if flags.get("overlap") else []
-    words += ["PDL"] if flags.get("start") else []
+    config = LaunchConfig.from_flags(kernel["num_warps"], (), kernel["flags"].items())
+    words += ["swapped"] if config.reversed_axes else []
+    words += ["TMA"] if config.uses_tma else []
+    words += ["producer warps"] if config.producer_warps else []
+    words += ["MMA overlap"] if config.overlap else []
+    words += ["PDL"] if config.early_start else []
     return ", ".join(words)
 
 
