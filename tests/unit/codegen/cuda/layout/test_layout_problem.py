@@ -32,7 +32,6 @@ from mirage_py.codegen.cuda.layout.layout_modes import (
 from mirage_py.codegen.cuda.layout.staging import staged_loads
 from mirage_py.codegen.cuda.text.layout import Layout, covers
 from mirage_py.codegen.lowering.lowering import lowered
-from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.plan import Plan
 
@@ -106,12 +105,6 @@ def test_what_is_reduced_follows_from_its_operand(name, mode):
         assert layouts.own[number] == after(facts, number, layouts.own[source])
         if number in layouts.loops:
             assert layouts.loops[number] == layouts.own[source]
-
-
-def test_an_unknown_mode_is_refused():
-    facts, options, _, _ = ruled("softmax")
-    with pytest.raises(ScheduleError, match="layouts 'best'"):
-        decided_layouts(facts, options.with_flag("layouts", "best"))
 
 
 @pytest.mark.parametrize("name", PLANS)
