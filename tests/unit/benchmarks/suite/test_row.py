@@ -102,7 +102,7 @@ def test_a_win(monkeypatch: pytest.MonkeyPatch):
     assert (row["search_s"], row["verify_s"]) == (1.25, 0.5)
     assert list(row["peers_compile_s"]) == ["eager", "sdpa_flash"]
     assert (row["triton_us"], row["cuda_us"]) == (8.0, None)
-    assert row["plan"][0]["flags"] == {"n": "1"}
+    assert row["plan"][0]["flags"] == {"blocks": "1"}
     assert row["resources"][0]["registers"] == 32
     assert row["dropped"] == {"Y[0] = 1 instead of 2": 1}
     assert (row["candidates"], row["timed"]) == (3, 2)
