@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
-from mirage_py.ugraph.field import Field
+from mirage_py.ugraph.field import Field, FieldArray, FieldOps
+from mirage_py.ugraph.operators import operator
 
 Pair = tuple[int, int | None]
 _WORD = (1 << 64) - 1
@@ -187,3 +189,13 @@ def _split_mix(word: int) -> int:
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _WORD
     z = (z ^ z >> 27) * 0x94D049BB133111EB & _WORD
     return z ^ z >> 31
+
+
+class NamedOps(FieldOps):
+    """A trial with every elementwise operator as a method, by its name."""
+
+    def __getattr__(self, name: str) -> Callable[..., FieldArray]:
+        meaning = operator(name).over_field if not name.startswith("_") else None
+        if meaning is None:
+            raise AttributeError(name)
+        return partial(meaning, self)

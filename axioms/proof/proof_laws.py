@@ -11,6 +11,7 @@ from mirage_py.axioms.laws.notation import exp, where, x, y, z, zero
 from mirage_py.axioms.laws.registry import all_laws
 from mirage_py.axioms.terms.law import Law, NotSize
 from mirage_py.axioms.terms.term import COMPARISONS
+from mirage_py.ugraph.operators import named
 
 SELECTIONS = (
     Law(
@@ -52,7 +53,7 @@ CANCELLATIONS = (
 ONE_WAY = ("roots.multiply", "roots.divide", "division.by_quotient")
 
 # Operators that have no value for some numbers.
-PARTIAL = ("div", "log", "log1p", "pow", "rsqrt", "sqrt")
+PARTIAL = tuple(sorted(named(lambda o: o.is_partial)))
 
 # By law and direction, what stands in a branch that is not always taken, and is computed for all
 # numbers after the step: where(z != 0, y / z, 0) has a value for z = 0, (z != 0) * (y / z) none.

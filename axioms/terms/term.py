@@ -12,16 +12,14 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 
 from mirage_py.errors import InputError
+from mirage_py.ugraph.operators import named
 
 # A leaf's attribute: leaf and var, a name; const, decimal text; size, a dimension or one of its
 # axes. `var` stands for any term and occurs in laws only.
 LEAVES = ("leaf", "const", "size", "var")
 REDUCTIONS = ("sum", "max")
-UNARY = (
-    *("neg", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal_no_nan", "square"),
-    *("abs", "erf"),
-    *("relu", "sigmoid", "silu", "tanh", "gelu", "gelu_tanh"),
-)
+# Casts are transparent, and shifts are no part of programs.
+UNARY = named(lambda o: o.arity == 1 and o.over_field is not None and o.name != "cast")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 BINARY = ("add", "sub", "mul", "div", "pow", "maximum", "minimum", *COMPARISONS)
 TERNARY = ("where", "clamp")

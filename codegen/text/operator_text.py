@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from mirage_py.ugraph.operators import all_operators
+
 Emitter = Callable[..., str]
 
-COMMON: Mapping[str, Emitter] = {
-    "neg": lambda x: f"-{x}",
-    "square": lambda x: f"{x} * {x}",
-    # The shift of an exp is its operand; the name says that any value would do.
-    "shift": lambda x: x,
-    "add": lambda x, y: f"{x} + {y}",
-    "sub": lambda x, y: f"{x} - {y}",
-    "mul": lambda x, y: f"{x} * {y}",
-    "div": lambda x, y: f"{x} / {y}",
-    "lt": lambda x, y: f"{x} < {y}",
-    "le": lambda x, y: f"{x} <= {y}",
-    "gt": lambda x, y: f"{x} > {y}",
-    "ge": lambda x, y: f"{x} >= {y}",
-    "eq": lambda x, y: f"{x} == {y}",
-    "ne": lambda x, y: f"{x} != {y}",
-}
+
+def emitters(language: str) -> Mapping[str, Emitter]:
+    """The elementwise operators that are one expression in ``language``, triton or c."""
+    texts = {row.name: getattr(row, language) or row.text for row in all_operators()}
+    return {name: text.format for name, text in texts.items() if text}
 
 
 def number(text: str) -> float | None:

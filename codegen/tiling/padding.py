@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.ugraph.ir.ugraph import BlockGraph
+from mirage_py.ugraph.operators import named
 
 # f(0) = 0
-KEEPS_ZERO = (
-    "neg", "square", "sqrt", "abs", "relu", "silu", "tanh", "gelu", "gelu_tanh", "erf", "cast",
-    "reciprocal_no_nan", "log1p", "expm1",
-)  # fmt: skip
+KEEPS_ZERO = named(lambda o: o.keeps_zero)
 
 
 class Padding:

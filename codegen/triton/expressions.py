@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import log2
 
-from mirage_py.codegen.text.operator_text import COMMON, Emitter, number
+from mirage_py.codegen.text.operator_text import Emitter, emitters, number
 from mirage_py.errors import UnsupportedError
 
 # Terms of the series of expm1 below log(2) / 2: what it leaves out is below 2^-28 of the result.
@@ -103,36 +103,19 @@ def _sigmoid(x: str) -> str:
     return f"1.0 / (1.0 + {_exp(f'(-{x})')})"
 
 
-def _gelu_tanh(x: str) -> str:
-    # 0.5 (1 + tanh z) = sigmoid(2 z), z = sqrt(2 / pi) (x + 0.044715 x^3)
-    return f"{x} * tl.sigmoid(1.5957691216057308 * {x} * (1.0 + 0.044715 * {x} * {x}))"
-
-
-_UNARY: Mapping[str, Emitter] = {
+# What is more than one expression.
+_OWN: Mapping[str, Emitter] = {
     "exp": _exp_to_the_end,
     "expm1": _expm1,
-    "log": lambda x: f"tl.log({x})",
     "log1p": _log1p,
-    "sqrt": lambda x: f"tl.sqrt_rn({x})",
     "rsqrt": _rsqrt,
-    "reciprocal_no_nan": lambda x: f"tl.where({x} == 0.0, 0.0, 1.0 / {x})",
-    "abs": lambda x: f"tl.abs({x})",
-    "relu": lambda x: f"tl.maximum({x}, 0.0, propagate_nan=tl.PropagateNan.ALL)",
     "sigmoid": _sigmoid,
     "silu": lambda x: f"{x} * ({_sigmoid(x)})",
     "tanh": _tanh,
-    "gelu": lambda x: f"0.5 * {x} * (1.0 + tl.erf({x} * 0.7071067811865476))",
-    "gelu_tanh": _gelu_tanh,
     "erf": _erf,
-}
-_BINARY: Mapping[str, Emitter] = {
     "pow": _pow,
-    "maximum": lambda x, y: f"tl.maximum({x}, {y}, propagate_nan=tl.PropagateNan.ALL)",
-    "minimum": lambda x, y: f"tl.minimum({x}, {y}, propagate_nan=tl.PropagateNan.ALL)",
 }
-_TERNARY: Mapping[str, Emitter] = {"where": lambda c, x, y: f"tl.where({c}, {x}, {y})"}
-
-ELEMENTWISE: Mapping[str, Emitter] = {**COMMON, **_UNARY, **_BINARY, **_TERNARY}
+ELEMENTWISE: Mapping[str, Emitter] = {**emitters("triton"), **_OWN}
 
 
 def elementwise(op: str, operands: list[str]) -> str:

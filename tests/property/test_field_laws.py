@@ -7,17 +7,18 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from field_reference import NamedOps
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldArray, FieldOps
+from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldArray
 from mirage_py.ugraph.field.powers import rational_exponent, window_plan
 
-Term = Callable[[FieldOps, FieldArray, FieldArray, FieldArray], FieldArray]
+Term = Callable[[NamedOps, FieldArray, FieldArray, FieldArray], FieldArray]
 SHAPE = (4, 6)
 
 
-def c(ops: FieldOps, value: float | Fraction) -> FieldArray:
+def c(ops: NamedOps, value: float | Fraction) -> FieldArray:
     return ops.constant(value)
 
 
@@ -324,7 +325,7 @@ EXPONENTIAL_LAWS: dict[str, tuple[Term, Term]] = {
 }
 
 
-def softmax(ops: FieldOps, x: FieldArray) -> FieldArray:
+def softmax(ops: NamedOps, x: FieldArray) -> FieldArray:
     weights = ops.exp(x)
     return ops.div(weights, ops.sum(weights, 1, keepdims=True))
 
@@ -405,11 +406,11 @@ FALSE_LAWS: dict[str, tuple[Term, Term]] = {
     ),
 }
 
-ALL_OPS = st.builds(FieldOps, st.sampled_from(FIELDS), st.integers(0, 2**64 - 1))
+ALL_OPS = st.builds(NamedOps, st.sampled_from(FIELDS), st.integers(0, 2**64 - 1))
 
 
 @st.composite
-def operands(draw: st.DrawFn, ops: FieldOps, *, zero: bool, q_part: bool) -> FieldArray:
+def operands(draw: st.DrawFn, ops: NamedOps, *, zero: bool, q_part: bool) -> FieldArray:
     """Random elements, some of them exchanged for the residues where things change."""
     choice = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     edges = choice.choice([1, 2, -1, -2, 0] if zero else [1, 2, -1, -2], SHAPE)
@@ -455,7 +456,7 @@ def test_exponential_law(name: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("name", FALSE_LAWS)
 @given(seed=st.integers(0, 2**64 - 1), field=st.sampled_from(FIELDS))
 def test_false_law_fails(name: str, seed: int, field: object) -> None:
-    ops = FieldOps(field, seed)
+    ops = NamedOps(field, seed)
     x, y, z = (ops.random((40, 40), key) for key in "xyz")
     left, right = (side(ops, x, y, z) for side in FALSE_LAWS[name])
     # In the p part alone, so that an exponential on one side does not excuse a coincidence.
@@ -472,7 +473,7 @@ def test_root_of_the_square_is_the_absolute_value_modulo_p(data: st.DataObject) 
 
 @given(st.sampled_from(FIELDS), st.data())
 def test_rational_constants_are_a_ring_homomorphism(field: object, data: st.DataObject) -> None:
-    ops = FieldOps(field, 0)
+    ops = NamedOps(field, 0)
     a, b = (data.draw(st.fractions(max_denominator=10**6)) for _ in range(2))
     assert ops.equal(ops.add(ops.constant(a), ops.constant(b)), ops.constant(a + b))
     assert ops.equal(ops.mul(ops.constant(a), ops.constant(b)), ops.constant(a * b))
@@ -482,7 +483,7 @@ def test_rational_constants_are_a_ring_homomorphism(field: object, data: st.Data
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_float_constants_are_their_decimal_text(value: float) -> None:
-    ops = FieldOps(FIELDS[0], 0)
+    ops = NamedOps(FIELDS[0], 0)
     assert ops.equal(ops.constant(value), ops.constant(Fraction(str(value))))
 
 

@@ -10,6 +10,7 @@ from functools import reduce
 from mirage_py.ugraph.building import composites
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir.dtypes import ALL_DTYPES
+from mirage_py.ugraph.operators import ELEMENTWISE, named
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +70,9 @@ def _least(b: ProgramBuilder, x: int, dims: Sequence[str], _eps: float) -> int:
     return b.apply("neg", b.max(b.apply("neg", x), dims))
 
 
-_UNARY = (
-    "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "square", "abs", "silu", "gelu", "gelu_tanh",
-    "relu", "sigmoid", "tanh", "erf", "reciprocal_no_nan",
-)  # fmt: skip
+# Written with a sign or a type, or by the search alone.
+_OTHERWISE = ("neg", "cast", "shift")
+_UNARY = named(lambda o: o.kind == ELEMENTWISE and o.arity == 1 and o.name not in _OTHERWISE)
 
 # `cast` takes the name of a type, which is no value: lower.py builds it.
 CAST_USAGE = "cast(x, f16)"

@@ -22,19 +22,6 @@ from mirage_py.ugraph.ir.program import Output, Program
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 from mirage_py.verify.shifts.safe_exp import add_safe_shifts
 
-_CALLS = {
-    "neg": "-{}", "exp": "torch.exp({})", "expm1": "torch.expm1({})", "log": "torch.log({})",
-    "log1p": "torch.log1p({})", "sqrt": "torch.sqrt({})",
-    "rsqrt": "torch.rsqrt({})", "square": "torch.square({})", "abs": "torch.abs({})",
-    "relu": "torch.relu({})", "sigmoid": "torch.sigmoid({})", "silu": "F.silu({})",
-    "tanh": "torch.tanh({})", "gelu": "F.gelu({})",
-    "gelu_tanh": 'F.gelu({}, approximate="tanh")', "erf": "torch.erf({})", "shift": "{}",
-    "reciprocal_no_nan": "torch.where({0} == 0, 0.0, torch.reciprocal({0}))",
-    "add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "div": "{} / {}",
-    "pow": "torch.pow({}, {})", "lt": "{} < {}", "le": "{} <= {}", "gt": "{} > {}",
-    "ge": "{} >= {}", "eq": "{} == {}", "ne": "{} != {}", "maximum": "torch.maximum({}, {})",
-    "minimum": "torch.minimum({}, {})",
-}  # fmt: skip
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 # Half types overflow or lose too much here; written by hand these would be float32 too.
 _WIDENED = ("exp", "square", "pow")
@@ -189,7 +176,7 @@ class _Writer:
                 if bound.scalar is not None:
                     return _Value(f"{_atom(x.text)}.clamp({side}={bound.text})", x.dims, dtype)
         texts = [_atom(aligned(a.text, a.dims, node.dims)) for a in args]
-        return _Value(_CALLS[node.op].format(*texts), node.dims, dtype)
+        return _Value(operator(node.op).torch.format(*texts), node.dims, dtype)
 
     def _where(self, node: Node, args: Sequence[_Value]) -> _Value:
         args = [args[0], *self._of_one_type([*args[1:]])]

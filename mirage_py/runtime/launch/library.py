@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import UnsupportedError
+from mirage_py.ugraph.operators import named
 
 if TYPE_CHECKING:
     import torch
 
-# Elementwise operators -> name in torch; each takes ``out``.
-_TORCH_NAMES: Mapping[str, str] = {
-    "add": "add",
-    "sub": "sub",
-    "mul": "mul",
-    "div": "div",
-    "maximum": "maximum",
-    "minimum": "minimum",
-    "pow": "pow",
-    "neg": "neg",
-    "exp": "exp",
-    "expm1": "expm1",
-    "log": "log",
-    "log1p": "log1p",
-    "sqrt": "sqrt",
-    "rsqrt": "rsqrt",
-    "square": "square",
-    "abs": "abs",
-    "sigmoid": "sigmoid",
-    "tanh": "tanh",
-    "erf": "erf",
-}
+# Elementwise operators that torch computes under the same name; each takes ``out``.
+_NAMES = named(lambda o: o.has_out)
 
 
 def library_function(op: str) -> Callable[..., Any]:
@@ -40,13 +21,12 @@ def library_function(op: str) -> Callable[..., Any]:
 
     if op == "matmul":
         return _matmul
-    name = _TORCH_NAMES.get(op)
-    if name is None:
+    if op not in _NAMES:
         raise UnsupportedError(
             f"no library call for '{op}'",
-            repair=f"use one of {', '.join(('matmul', *_TORCH_NAMES))}",
+            repair=f"use one of {', '.join(('matmul', *_NAMES))}",
         )
-    function: Callable[..., Any] = getattr(torch, name)
+    function: Callable[..., Any] = getattr(torch, op)
     return function
 
 

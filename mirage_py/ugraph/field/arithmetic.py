@@ -16,8 +16,6 @@ from mirage_py.ugraph.field.ring import Real, exact_rational
 from mirage_py.ugraph.field.values import FieldArray
 
 _HALF: Final = Fraction(1, 2)
-_SQRT_2_OVER_PI: Final = 0.7978845608028654
-_GELU_CUBIC: Final = 0.044715
 
 
 class FieldOps(OrderedOps):
@@ -45,7 +43,7 @@ class FieldOps(OrderedOps):
         """
         exponents = a.q
         if exponents is None:
-            exponents = self._odd_keyed("exp", a).q
+            exponents = self.odd("exp", a).q
             assert exponents is not None
         return FieldArray(self._exponential(exponents), None)
 
@@ -87,46 +85,9 @@ class FieldOps(OrderedOps):
         """A keyed random function."""
         return self.keyed("log", a)
 
-    def log1p(self, a: FieldArray) -> FieldArray:
-        """``log(1 + a)``."""
-        return self.log(self.add(self.constant(1), a))
-
-    def expm1(self, a: FieldArray) -> FieldArray:
-        """``exp(a) - 1``."""
-        return self.sub(self.exp(a), self.constant(1))
-
-    def erf(self, a: FieldArray) -> FieldArray:
-        """A keyed random odd function: erf(-a) = -erf(a)."""
-        return self._odd_keyed("erf", a)
-
-    def sigmoid(self, a: FieldArray) -> FieldArray:
-        """``1 / (1 + exp(-a))``. Raises ``DivisionByZero``."""
-        return self.reciprocal(self.add(self.constant(1), self.exp(self.neg(a))))
-
-    def silu(self, a: FieldArray) -> FieldArray:
-        """``a * sigmoid(a)``. Raises ``DivisionByZero``."""
-        return self.mul(a, self.sigmoid(a))
-
-    def tanh(self, a: FieldArray) -> FieldArray:
-        """``2 sigmoid(2 a) - 1``. Raises ``DivisionByZero``."""
-        two = self.constant(2)
-        return self.sub(self.mul(two, self.sigmoid(self.mul(two, a))), self.constant(1))
-
-    def gelu(self, a: FieldArray) -> FieldArray:
-        """``a / 2 (1 + erf(a / sqrt(2)))``, so gelu(a) - gelu(-a) = a."""
-        reached = self.erf(self.mul(a, self.sqrt(self.constant(_HALF))))
-        return self.mul(self.mul(self.constant(_HALF), a), self.add(self.constant(1), reached))
-
-    def gelu_tanh(self, a: FieldArray) -> FieldArray:
-        """``a / 2 (1 + tanh(sqrt(2 / pi) (a + 0.044715 a^3)))``. Raises ``DivisionByZero``."""
-        cube = self.mul(a, self.square(a))
-        bent = self.add(a, self.mul(self.constant(_GELU_CUBIC), cube))
-        reached = self.tanh(self.mul(self.constant(_SQRT_2_OVER_PI), bent))
-        return self.mul(self.mul(self.constant(_HALF), a), self.add(self.constant(1), reached))
-
     def cast(self, a: FieldArray, to: str) -> FieldArray:
         """The value itself, or a keyed random odd function for a type whose rounding shows."""
-        return self._odd_keyed(f"cast {to}", a) if self.reading.is_opaque(to) else a
+        return self.odd(f"cast {to}", a) if self.reading.is_opaque(to) else a
 
     def keyed(self, name: str, *arguments: FieldArray) -> FieldArray:
         """A random function of the p parts, one for each name: for what has no field meaning.
@@ -142,7 +103,7 @@ class FieldOps(OrderedOps):
             p_part.astype(np.int64).reshape(shape), q_part.astype(np.int64).reshape(shape)
         )
 
-    def _odd_keyed(self, name: str, a: FieldArray) -> FieldArray:
+    def odd(self, name: str, a: FieldArray) -> FieldArray:
         """A keyed function f of one argument with f(-a) = -f(a) in both parts, and f(0) = 0."""
         p = self.field.p
         values = self.keyed(name, FieldArray(np.minimum(a.p, p - a.p), None))

@@ -10,8 +10,10 @@ from mirage_py.ugraph.operators.base import (
     LEAF,
     REDUCE,
     STATE,
+    Calls,
     Operator,
     all_operators,
+    named,
     operator,
 )
 
@@ -22,9 +24,11 @@ __all__ = [
     "LEAF",
     "REDUCE",
     "STATE",
+    "Calls",
     "Operator",
     "all_operators",
     "elementwise",
+    "named",
     "operator",
     "structural",
 ]

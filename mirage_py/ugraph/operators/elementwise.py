@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from mirage_py.ugraph.operators.base import ELEMENTWISE, FloatArray, Operator, register
 
-if TYPE_CHECKING:
-    from mirage_py.ugraph.field.values import FieldArray
+_SQRT_2_OVER_PI = 0.7978845608028654
+_GELU_CUBIC = 0.044715
 
 
 def _sigmoid(x: FloatArray) -> FloatArray:
@@ -47,64 +46,190 @@ def _as_float(x: object) -> FloatArray:
     return np.asarray(x, dtype=np.float64)
 
 
-_UNARY: tuple[tuple[str, float, Callable[..., Any], Callable[..., FieldArray]], ...] = (
-    # name, flops, over floats, over the field
-    ("neg", 1, lambda x: -x, lambda f, x: f.neg(x)),
-    ("exp", 4, np.exp, lambda f, x: f.exp(x)),
-    ("expm1", 6, np.expm1, lambda f, x: f.expm1(x)),
-    ("log", 4, np.log, lambda f, x: f.log(x)),
-    ("log1p", 6, np.log1p, lambda f, x: f.log1p(x)),
-    ("sqrt", 4, np.sqrt, lambda f, x: f.sqrt(x)),
-    ("rsqrt", 4, lambda x: 1.0 / np.sqrt(x), lambda f, x: f.rsqrt(x)),
-    ("reciprocal_no_nan", 5, _reciprocal_no_nan, lambda f, x: f.reciprocal_no_nan(x)),
-    ("square", 1, lambda x: x * x, lambda f, x: f.square(x)),
-    ("abs", 1, np.abs, lambda f, x: f.abs(x)),
-    ("relu", 1, lambda x: np.maximum(x, 0.0), lambda f, x: f.relu(x)),
-    ("sigmoid", 8, _sigmoid, lambda f, x: f.sigmoid(x)),
-    ("silu", 9, lambda x: x * _sigmoid(x), lambda f, x: f.silu(x)),
-    ("tanh", 10, np.tanh, lambda f, x: f.tanh(x)),
-    ("gelu", 20, _gelu, lambda f, x: f.gelu(x)),
-    ("gelu_tanh", 16, _gelu_tanh, lambda f, x: f.gelu_tanh(x)),
-    ("erf", 16, _erf, lambda f, x: f.erf(x)),
-)
+# What functions are through others, over any domain of numbers.
 
-_BINARY: tuple[tuple[str, str, bool, float, Callable[..., Any], Callable[..., FieldArray]], ...] = (
-    # name, symbol, commutative, flops, over floats, over the field
-    ("add", "+", True, 1, np.add, lambda f, x, y: f.add(x, y)),
-    ("sub", "-", False, 1, np.subtract, lambda f, x, y: f.sub(x, y)),
-    ("mul", "*", True, 1, np.multiply, lambda f, x, y: f.mul(x, y)),
-    ("div", "/", False, 4, np.divide, lambda f, x, y: f.div(x, y)),
-    ("pow", "^", False, 20, np.power, lambda f, x, y: f.pow(x, y)),
-    ("maximum", "", True, 1, np.maximum, lambda f, x, y: f.maximum(x, y)),
-    ("minimum", "", True, 1, np.minimum, lambda f, x, y: f.minimum(x, y)),
-    ("lt", "<", False, 1, lambda x, y: _as_float(x < y), lambda f, x, y: f.lt(x, y)),
-    ("le", "<=", False, 1, lambda x, y: _as_float(x <= y), lambda f, x, y: f.le(x, y)),
-    ("gt", ">", False, 1, lambda x, y: _as_float(x > y), lambda f, x, y: f.gt(x, y)),
-    ("ge", ">=", False, 1, lambda x, y: _as_float(x >= y), lambda f, x, y: f.ge(x, y)),
-    ("eq", "==", True, 1, lambda x, y: _as_float(x == y), lambda f, x, y: f.eq(x, y)),
-    ("ne", "!=", True, 1, lambda x, y: _as_float(x != y), lambda f, x, y: f.ne(x, y)),
-)
 
-for _name, _flops, _float, _field in _UNARY:
-    register(Operator(_name, ELEMENTWISE, 1, _flops, over_floats=_float, over_field=_field))
-for _name, _symbol, _commutes, _flops, _float, _field in _BINARY:
-    register(
+def _sigmoid_by_exp(f: Any, x: Any) -> Any:
+    return f.div(f.constant(1), f.add(f.constant(1), f.exp(f.neg(x))))
+
+
+def _silu_by_exp(f: Any, x: Any) -> Any:
+    return f.mul(x, _sigmoid_by_exp(f, x))
+
+
+def _tanh_by_exp(f: Any, x: Any) -> Any:
+    """``2 sigmoid(2 x) - 1``."""
+    two = f.constant(2)
+    return f.sub(f.mul(two, _sigmoid_by_exp(f, f.mul(two, x))), f.constant(1))
+
+
+def _log1p_by_log(f: Any, x: Any) -> Any:
+    return f.log(f.add(f.constant(1), x))
+
+
+def _expm1_by_exp(f: Any, x: Any) -> Any:
+    return f.sub(f.exp(x), f.constant(1))
+
+
+def _gelu_by(f: Any, x: Any, reached: Any) -> Any:
+    """``x / 2 (1 + reached)``."""
+    half = f.constant(0.5)
+    return f.mul(f.mul(half, x), f.add(f.constant(1), reached))
+
+
+def _gelu_by_erf(f: Any, x: Any) -> Any:
+    """``x / 2 (1 + erf(x / sqrt(2)))``, so gelu(x) - gelu(-x) = x."""
+    return _gelu_by(f, x, f.odd("erf", f.mul(x, f.sqrt(f.constant(0.5)))))
+
+
+def _gelu_by_tanh(f: Any, x: Any) -> Any:
+    """``x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))``."""
+    bent = f.add(x, f.mul(f.constant(_GELU_CUBIC), f.mul(x, f.square(x))))
+    return _gelu_by(f, x, _tanh_by_exp(f, f.mul(f.constant(_SQRT_2_OVER_PI), bent)))
+
+
+def _row(name: str, arity: int, flops: float, over_floats: Any, **traits: Any) -> Operator:
+    """Operators of a definition have their field meaning from it, others the field's own method."""
+    meaning = traits.pop("over_field", None) or traits.get("defined")
+    own = meaning or (lambda f, *operands: getattr(f, name)(*operands))
+    return register(
         Operator(
-            _name, ELEMENTWISE, 2, _flops, _symbol, _float, _field, commutative=_commutes
+            name, ELEMENTWISE, arity, flops, over_floats=over_floats, over_field=own, **traits
         )
     )  # fmt: skip
 
-WHERE = register(
-    Operator(
-        "where",
-        ELEMENTWISE,
-        3,
-        1,
-        over_floats=lambda c, x, y: _as_float(np.where(np.asarray(c) != 0, x, y)),
-        over_field=lambda f, c, x, y: f.where(c, x, y),
-    )
-)
+
+_row(
+    "neg", 1, 1, lambda x: -x, is_rational=True, ulps=0, keeps_zero=True, torch="-{}",
+    text="-{0}", has_out=True,
+)  # fmt: skip
+_row(
+    "exp", 1, 4, np.exp, is_exponential=True, rises=True, ulps=4, vanishes=True, is_logit=True,
+    straight="absolute", torch="torch.exp({})", c="expf({0})", has_out=True,
+)  # fmt: skip
+_row(
+    "expm1", 1, 6, np.expm1, defined=_expm1_by_exp, is_exponential=True, rises=True, ulps=4,
+    keeps_zero=True, is_logit=True, straight="absolute", torch="torch.expm1({})", c="expm1f({0})",
+    has_out=True,
+)  # fmt: skip
+_row(
+    "log", 1, 4, np.log, about="The natural logarithm.", is_keyed=True, is_fresh=True,
+    is_partial=True, least=0.0, rises=True, ulps=4, straight="relative", torch="torch.log({})",
+    triton="tl.log({0})", c="logf({0})", has_out=True, aten=("log.default",),
+)  # fmt: skip
+_row(
+    "log1p", 1, 6, np.log1p, about="log(1 + x).", defined=_log1p_by_log, is_keyed=True,
+    is_fresh=True, is_partial=True, least=-1.0, ulps=4, keeps_zero=True,
+    torch="torch.log1p({})", c="log1pf({0})", has_out=True, aten=("log1p.default",),
+)  # fmt: skip
+_row(
+    "sqrt", 1, 4, np.sqrt, about="The square root.", is_partial=True, least=0.0, ulps=4,
+    keeps_zero=True, straight="relative", torch="torch.sqrt({})", triton="tl.sqrt_rn({0})",
+    c="sqrtf({0})", has_out=True, aten=("sqrt.default",),
+)  # fmt: skip
+_row(
+    "rsqrt", 1, 4, lambda x: 1.0 / np.sqrt(x), about="1 / sqrt(x).",
+    over_field=lambda f, x: f.rsqrt(x), defined=lambda f, x: f.div(f.constant(1), f.sqrt(x)),
+    is_partial=True, least=0.0, ulps=4, straight="relative", torch="torch.rsqrt({})",
+    c="rsqrt_fast({0})", has_out=True, aten=("rsqrt.default",),
+)  # fmt: skip
+_row(
+    "reciprocal_no_nan", 1, 5, _reciprocal_no_nan, is_rational=True, ulps=4, keeps_zero=True,
+    divides="one", straight="relative", text="",
+    torch="torch.where({0} == 0, 0.0, torch.reciprocal({0}))",
+    triton="tl.where({0} == 0.0, 0.0, 1.0 / {0})", c="{0} == 0.0f ? 0.0f : 1.0f / {0}",
+)  # fmt: skip
+_row(
+    "square", 1, 1, lambda x: x * x, about="x * x.", is_rational=True, keeps_zero=True,
+    straight="relative", torch="torch.square({})", text="{0} * {0}", has_out=True,
+    aten=("square.default",),
+)  # fmt: skip
+_row(
+    "abs", 1, 1, np.abs, about="|x|.", is_ordered=True, ulps=0, keeps_zero=True,
+    torch="torch.abs({})", triton="tl.abs({0})", c="fabsf({0})", has_out=True,
+    aten=("abs.default",),
+)  # fmt: skip
+_row(
+    "erf", 1, 16, _erf, about="The error function.", over_field=lambda f, x: f.odd("erf", x),
+    parity="odd", is_keyed=True, is_fresh=True, rises=True, ulps=4, keeps_zero=True,
+    straight="absolute", torch="torch.erf({})", c="erff({0})", has_out=True, aten=("erf.default",),
+)  # fmt: skip
+_row(
+    "relu", 1, 1, lambda x: np.maximum(x, 0.0), about="max(x, 0).", is_ordered=True, ulps=0,
+    keeps_zero=True, vanishes=True, torch="torch.relu({})",
+    triton="tl.maximum({0}, 0.0, propagate_nan=tl.PropagateNan.ALL)", c="max_nan({0}, 0.0f)",
+    aten=("relu.default",),
+)  # fmt: skip
+_row(
+    "sigmoid", 1, 8, _sigmoid, about="1 / (1 + exp(-x)).", defined=_sigmoid_by_exp,
+    is_exponential=True, rises=True, ulps=4, divides="one", vanishes=True, is_logit=True,
+    straight="absolute", torch="torch.sigmoid({})", c="1.0f / (1.0f + expf(-{0}))", has_out=True,
+    aten=("sigmoid.default",),
+)  # fmt: skip
+_row(
+    "silu", 1, 9, lambda x: x * _sigmoid(x), about="x * sigmoid(x).", defined=_silu_by_exp,
+    is_exponential=True, steepest=1.3, ulps=4, divides="operand", keeps_zero=True, is_logit=True,
+    straight="absolute", torch="F.silu({})", c="{0} / (1.0f + expf(-{0}))", aten=("silu.default",),
+)  # fmt: skip
+_row(
+    "tanh", 1, 10, np.tanh, about="The hyperbolic tangent.", defined=_tanh_by_exp,
+    is_exponential=True, rises=True, ulps=4, keeps_zero=True, is_logit=True, straight="absolute",
+    torch="torch.tanh({})", c="tanhf({0})", has_out=True, aten=("tanh.default",),
+)  # fmt: skip
+_row(
+    "gelu", 1, 20, _gelu, over_field=_gelu_by_erf, is_keyed=True, steepest=1.3, ulps=4,
+    rounds="operand", keeps_zero=True, straight="absolute", torch="F.gelu({})",
+    triton="0.5 * {0} * (1.0 + tl.erf({0} * 0.7071067811865476))",
+    c="0.5f * {0} * (1.0f + erff({0} * 0.70710678f))",
+)  # fmt: skip
+_row(
+    # 0.5 (1 + tanh z) = sigmoid(2 z), z = sqrt(2 / pi) (x + 0.044715 x^3)
+    "gelu_tanh", 1, 16, _gelu_tanh, over_field=_gelu_by_tanh, is_exponential=True, steepest=1.3,
+    ulps=4, rounds="operand", keeps_zero=True, straight="absolute",
+    torch='F.gelu({}, approximate="tanh")',
+    triton="{0} * tl.sigmoid(1.5957691216057308 * {0} * (1.0 + 0.044715 * {0} * {0}))",
+    c="{0} / (1.0f + expf(-(1.5957691216057308f * {0} * (1.0f + 0.044715f * {0} * {0}))))",
+)  # fmt: skip
+
+
+def _infix(name: str, symbol: str, over_floats: Any, **traits: Any) -> Operator:
+    text = f"{{0}} {symbol} {{1}}"
+    flops = traits.pop("flops", 1)
+    return _row(name, 2, flops, over_floats, symbol=symbol, torch=text, text=text, **traits)
+
+
+_infix("add", "+", np.add, commutative=True, is_rational=True, has_out=True)
+_infix("sub", "-", np.subtract, is_rational=True, has_out=True)
+_infix("mul", "*", np.multiply, commutative=True, is_rational=True, has_out=True)
+_infix(
+    "div", "/", np.divide, flops=4, is_rational=True, is_partial=True, ulps=4, divides="operand",
+    straight="relative", has_out=True,
+)  # fmt: skip
+_row(
+    "pow", 2, 20, np.power, symbol="^", is_keyed=True, is_partial=True, ulps=4,
+    torch="torch.pow({}, {})", c="powf({0}, {1})", has_out=True,
+)  # fmt: skip
+_row(
+    "maximum", 2, 1, np.maximum, about="The larger of two.", commutative=True, is_ordered=True,
+    ulps=0, torch="torch.maximum({}, {})", c="max_nan({0}, {1})", has_out=True,
+    triton="tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", aten=("maximum.default",),
+)  # fmt: skip
+_row(
+    "minimum", 2, 1, np.minimum, about="The smaller of two.", commutative=True, is_ordered=True,
+    ulps=0, torch="torch.minimum({}, {})", c="-max_nan(-{0}, -{1})", has_out=True,
+    triton="tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", aten=("minimum.default",),
+)  # fmt: skip
+_COMPARED: dict[str, Any] = {"is_ordered": True, "is_fresh": True, "ulps": 0}
+_infix("lt", "<", lambda x, y: _as_float(x < y), **_COMPARED)
+_infix("le", "<=", lambda x, y: _as_float(x <= y), **_COMPARED)
+_infix("gt", ">", lambda x, y: _as_float(x > y), **_COMPARED)
+_infix("ge", ">=", lambda x, y: _as_float(x >= y), **_COMPARED)
+_infix("eq", "==", lambda x, y: _as_float(x == y), commutative=True, **_COMPARED)
+_infix("ne", "!=", lambda x, y: _as_float(x != y), commutative=True, **_COMPARED)
+
+WHERE = _row(
+    "where", 3, 1, lambda c, x, y: _as_float(np.where(np.asarray(c) != 0, x, y)), is_rational=True,
+    ulps=0, triton="tl.where({0}, {1}, {2})", c="{0} ? {1} : {2}",
+)  # fmt: skip
 # The attribute is the target type. The numerical check covers rounding; a field is exact.
-CAST = register(
-    Operator("cast", ELEMENTWISE, 1, 0, over_floats=lambda x: x, over_field=lambda f, x: x)
-)
+CAST = _row("cast", 1, 0, lambda x: x, over_field=lambda f, x: x, is_rational=True, keeps_zero=True)

@@ -39,7 +39,12 @@ MATMUL = register(Operator("matmul", CONTRACT, 2, 2, symbol="@"))
 # The operand, where it only shifts exponents: exp(z - m) / sum(exp(z - m)) is the same for every m.
 # Over a field it is a fresh random value for each tile, so only results that do not depend on it
 # pass. The random value has a key, which the interpreter knows and a row of a table does not.
-SHIFT = register(Operator("shift", ELEMENTWISE, 1, 0, over_floats=lambda x: x))
+SHIFT = register(
+    Operator(
+        "shift", ELEMENTWISE, 1, 0, over_floats=lambda x: x, is_rational=True, torch="{}",
+        text="{0}",
+    )
+)  # fmt: skip
 
 # Loop-carried state of a block graph.
 # attr: None

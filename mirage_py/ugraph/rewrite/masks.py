@@ -2,8 +2,8 @@
 
 A mask is written where(mask, x, -inf), and minus infinity has no value in a finite field. Its
 consumers turn it into a number again: exp(where(mask, x, -inf)) is exp(x) times the 0/1 mask, and
-so for sigmoid and relu. So masks move through sums, positive factors and casts to their consumer
-and become a factor there. A maximum over where(mask, x, -inf) stays: it is a running maximum that
+so for whatever vanishes there. So masks move through sums, positive factors and casts to their
+consumer and become a factor there. A maximum over where(mask, x, -inf) stays: it is a running maximum that
 the removal of free shifts takes away. Anything else that minus infinity reaches is refused.
 """
 
@@ -20,10 +20,10 @@ from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import REDUCING, Node
 from mirage_py.ugraph.ir.predicates import negation
 from mirage_py.ugraph.ir.program import Output, Program
-from mirage_py.ugraph.operators import ELEMENTWISE, operator
+from mirage_py.ugraph.operators import ELEMENTWISE, named, operator
 
 # Functions that are 0 at minus infinity.
-_VANISHING = ("exp", "sigmoid", "relu")
+_VANISHING = named(lambda o: o.vanishes)
 
 
 def lower_masks(program: Program) -> Program:
@@ -146,7 +146,7 @@ def _refusal(program: Program, value: str, place: str, node: int) -> Unsupported
         f"{value} reaches {place}",
         where=f"{program.name}, output {reached}",
         why="the finite field in which programs are compared has no infinity; where(mask, x, -inf) "
-        "is known only under exp, sigmoid, relu, softmax and max",
+        f"is known only under {', '.join(_VANISHING)}, softmax and max",
         repair=f"mask with a large number such as {sign}1e9, or mask the result: "
         "where(mask, f(x), 0)",
     )

@@ -16,6 +16,7 @@ from mirage_py.ugraph.ir.dtypes import BOOL
 from mirage_py.ugraph.ir.lossy_casts import observed_casts
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.ugraph.operators import named, operator
 
 T = TypeVar("T")
 
@@ -25,16 +26,16 @@ _MAX_DIVISIONS = 6
 
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 # Operators whose meaning is the keyed random order of the field (mirage_py.ugraph.field.order).
-ORDERED = ("max", "maximum", "minimum", "relu", "abs", *COMPARISONS)
+ORDERED = ("max", *named(lambda o: o.is_ordered))
 # Further operators that depend on the sign of their operand.
 _POWERS = ("sqrt", "rsqrt", "pow")
 # Operators that are keyed random functions.
-KEYED = ("log", "log1p", "erf", "gelu", "pow")
+KEYED = named(lambda o: o.is_keyed)
 # What is said of the operators below where they are keyed.
 OF_AN_EXPONENTIAL = "of an exponential"
 # Operators defined through exp: of a value without a q part they are keyed, and have no q part
 # either.
-EXPONENTIAL = ("exp", "expm1", "sigmoid", "silu", "tanh", "gelu_tanh")
+EXPONENTIAL = named(lambda o: o.is_exponential)
 
 
 def random_inputs(program: Program, ops: FieldOps) -> dict[str, FieldArray]:
@@ -115,7 +116,7 @@ def has_q_part(node: Node, operands: Sequence[bool], *, constant_power: bool) ->
 
     A random function of a residue modulo p has a q part again, and so has a truth value.
     """
-    if node.op in ("log", "log1p", "erf", *COMPARISONS):
+    if operator(node.op).is_fresh:
         return True
     if node.op in EXPONENTIAL or (node.op == "pow" and not constant_power):
         return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, prod
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +19,10 @@ from mirage_py.ugraph.field.reading import Reading
 from mirage_py.ugraph.field.ring import exact_rational
 from mirage_py.ugraph.interpret.buffers import Buffer, Index
 from mirage_py.ugraph.ir.node import Attr
+from mirage_py.ugraph.operators import Calls, operator
 
 # Pairs of operators that are one function with its arguments in the other order.
 MIRRORED = {"gt": "lt", "ge": "le"}
-_UNKNOWN = (
-    "log", "abs", "relu", "sqrt", "pow", "erf", "maximum", "minimum",
-    "lt", "le", "gt", "ge", "eq", "ne", "gelu", "gelu_tanh",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +65,14 @@ class DegreeMeaning:
         self._reading = reading
         self.arguments: dict[str, Arguments] = {}
         self.divisor_degrees = 0
+        self._calls = Calls(self.apply, self.const)
 
     def apply(self, op: str, attr: Attr, args: Sequence[Degrees]) -> Degrees:
         extents = np.broadcast_shapes(*(a.extents for a in args))
-        if op in _UNKNOWN:
+        row = operator(op)
+        if row.defined is not None:
+            return cast(Degrees, row.defined(self._calls, *args))
+        if not row.is_rational and op != "exp":
             found = self._unknown(MIRRORED.get(op, op), extents, args)
             return replace(found, shifts=1) if any(a.shifts for a in args) else found
         if op == "cast" and self._reading.is_opaque(str(attr)):
@@ -96,15 +98,6 @@ class DegreeMeaning:
             return _sum(args[2], _product(a, _sum(args[1], args[2])))
         if op == "exp":
             return self._exp(a)
-        if op == "rsqrt":
-            return self._quotient(Degrees(a.extents, 0), self._unknown("sqrt", a.extents, [a]))
-        if op == "log1p":
-            return self._unknown("log", a.extents, [_sum(a, Degrees((), 0))])
-        if op == "expm1":
-            return _sum(self._exp(a), Degrees((), 0))
-        if op in ("sigmoid", "silu", "tanh"):
-            sigmoid = self._quotient(Degrees(a.extents, 0), _sum(self._exp(a), Degrees((), 0)))
-            return _product(a, sigmoid) if op == "silu" else _sum(sigmoid, Degrees((), 0))
         return a  # neg, cast
 
     def power(self, x: Degrees, exponent: float) -> Degrees:

@@ -15,8 +15,9 @@ none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import isfinite
+from typing import cast
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from mirage_py.ugraph.field import residues as rs
 from mirage_py.ugraph.field.values import Residues
 from mirage_py.ugraph.interpret.meaning import FieldMeaning
 from mirage_py.ugraph.ir.node import Attr
+from mirage_py.ugraph.operators import Calls, operator
 
 # A pair of residues as one number.
 _PAIR = np.int64(1 << 31)
@@ -67,11 +69,12 @@ class UnknownFunctionMeaning(FieldMeaning):
         super().__init__(ops)
         self._functions = UnknownFunctions(ops.field.p, ops.seed)
         self._exponents = 0
+        self._calls = Calls(self.apply, self.const)
 
     def apply(self, op: str, attr: Attr, args: Sequence[FieldArray]) -> FieldArray:
         if op == "cast" and self.ops.reading.is_opaque(str(attr)):
             _refuse_shift(args[0], op)
-            return self.odd(f"cast {attr}", args[0])
+            return self.of_parity("odd", f"cast {attr}", args[0])
         if op in _SHIFTABLE:
             return self._linear(op, args)
         if op in _SELECTIONS and any(a.q is not None for a in args):
@@ -83,11 +86,12 @@ class UnknownFunctionMeaning(FieldMeaning):
         if op == "where":
             # The value of a comparison is a variable: what holds for all of them holds for 0 and 1.
             return _bare(self.ops.blend(*args))
-        if op in _EXPANDED:
-            return _EXPANDED[op](self, args[0])
-        if op in _UNKNOWN:
-            return self._unknown(op, args)
-        return _bare(super().apply(op, attr, args))
+        row = operator(op)
+        if row.defined is not None:
+            return cast(FieldArray, row.defined(self._calls, *args))
+        if row.is_rational:
+            return _bare(super().apply(op, attr, args))
+        return self.of_parity(row.parity, op, args[0]) if row.parity else self._unknown(op, args)
 
     def power(self, x: FieldArray, exponent: float) -> FieldArray:
         _refuse_shift(x, "pow")
@@ -160,10 +164,12 @@ class UnknownFunctionMeaning(FieldMeaning):
         drawn = self.ops.random(shape, key or f"exponent {self._exponents}")
         return FieldArray(np.zeros_like(drawn.p), drawn.q)
 
-    def odd(self, name: str, a: FieldArray) -> FieldArray:
-        """An unknown function f with f(-a) = -f(a)."""
+    def of_parity(self, parity: str, name: str, a: FieldArray) -> FieldArray:
+        """An unknown function f with f(-a) = -f(a), or f(-a) = f(a)."""
         p = self.ops.field.p
         value = self._functions(name, np.minimum(a.p, p - a.p))
+        if parity == "even":
+            return _value(value)
         return _value(rs.multiply(value, np.sign(p - 2 * a.p) * (a.p > 0), p))
 
 
@@ -172,42 +178,8 @@ _SHIFTABLE = ("add", "sub", "neg", "cast")
 # What these make of such a value is another one.
 _SELECTIONS = ("maximum", "minimum", "where")
 _COMMUTATIVE = ("maximum", "minimum", "eq", "ne")
-_UNKNOWN = (
-    "log", "abs", "relu", "sqrt", "pow", "maximum", "minimum",
-    "lt", "le", "gt", "ge", "eq", "ne", "gelu", "gelu_tanh",
-)  # fmt: skip
 # a > b is b < a.
 _MIRRORED = {"gt": ("lt", True), "ge": ("le", True)}
-
-
-def _sigmoid(m: UnknownFunctionMeaning, a: FieldArray) -> FieldArray:
-    ops = m.ops
-    return ops.reciprocal(ops.add(_bare(ops.constant(1)), m.apply("exp", None, [ops.neg(a)])))
-
-
-def _tanh(m: UnknownFunctionMeaning, a: FieldArray) -> FieldArray:
-    two = _bare(m.ops.constant(2))
-    return m.ops.sub(m.ops.mul(two, _sigmoid(m, m.ops.mul(two, a))), _bare(m.ops.constant(1)))
-
-
-def _log1p(m: UnknownFunctionMeaning, a: FieldArray) -> FieldArray:
-    return m.apply("log", None, [m.ops.add(_bare(m.ops.constant(1)), a)])
-
-
-def _expm1(m: UnknownFunctionMeaning, a: FieldArray) -> FieldArray:
-    return m.ops.sub(m.apply("exp", None, [a]), _bare(m.ops.constant(1)))
-
-
-# Operators that are defined through others.
-_EXPANDED: dict[str, Callable[[UnknownFunctionMeaning, FieldArray], FieldArray]] = {
-    "sigmoid": _sigmoid,
-    "silu": lambda m, a: m.ops.mul(a, _sigmoid(m, a)),
-    "tanh": _tanh,
-    "log1p": _log1p,
-    "expm1": _expm1,
-    "erf": lambda m, a: m.odd("erf", a),
-    "rsqrt": lambda m, a: m.ops.reciprocal(m.apply("sqrt", None, [a])),
-}
 
 
 def _value(p_part: Residues) -> FieldArray:

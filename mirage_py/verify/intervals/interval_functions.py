@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.dtypes import DType
-from mirage_py.ugraph.operators import operator
+from mirage_py.ugraph.operators import Operator, all_operators, operator
 from mirage_py.verify.evaluate.element_types import round_to
 from mirage_py.verify.intervals.intervals import (
     UNIT,
@@ -31,8 +31,6 @@ Function = Callable[[FloatArray], FloatArray]
 _ULPS = 8 * UNIT
 _LEAST = 1e-300
 _FEW_FACTORS = 100
-# No activation here is steeper.
-_STEEPEST = 1.3
 
 
 def apply(op: str, args: Sequence[Interval]) -> Interval:
@@ -150,10 +148,15 @@ def _sqrt(a: Interval) -> Interval:
     return _inside(root, a, a.mid + a.rad < 0, a.mid - a.rad < 0)
 
 
-def _log(a: Interval) -> Interval:
-    found = monotone(lambda x: np.log(np.maximum(x, 5e-324)), a)
-    found = Interval(found.mid, np.where((a.mid == 1) & (a.rad == 0), 0.0, found.rad))
-    return _inside(found, a, a.mid + a.rad <= 0, a.mid - a.rad <= 0)
+def _of_positive(row: Operator) -> Callable[[Interval], Interval]:
+    """A function that rises, of positive numbers, and is 0 at 1."""
+
+    def meaning(a: Interval) -> Interval:
+        found = monotone(lambda x: _floats(row, np.maximum(x, 5e-324)), a)
+        found = Interval(found.mid, np.where((a.mid == 1) & (a.rad == 0), 0.0, found.rad))
+        return _inside(found, a, a.mid + a.rad <= 0, a.mid - a.rad <= 0)
+
+    return meaning
 
 
 def _pow(a: Interval, b: Interval) -> Interval:
@@ -173,25 +176,33 @@ def _pow(a: Interval, b: Interval) -> Interval:
     return enclosed(np.where(unknown, 0.0, mid), np.where(unknown, np.inf, rad), (a, b))
 
 
-def _gentle(name: str) -> Callable[[Interval], Interval]:
-    """An activation that is not monotone, but nowhere steep."""
-    f = operator(name).over_floats
-    assert f is not None
+def _gentle(row: Operator) -> Callable[[Interval], Interval]:
+    """A function that is nowhere steeper than its row says."""
 
     def meaning(a: Interval) -> Interval:
-        mid = np.asarray(f(a.mid), dtype=np.float64)
-        found = _of_function(mid, _STEEPEST * a.rad, a)
+        found = _of_function(_floats(row, a.mid), (row.steepest or 0.0) * a.rad, a)
         return Interval(found.mid, found.rad + np.where(found.rad > 0, _ULPS * np.abs(a.mid), 0.0))
 
     return meaning
 
 
-def _bent(name: str) -> Callable[[Interval], Interval]:
+def _bent(row: Operator) -> Callable[[Interval], Interval]:
     """A function that is monotone and defined everywhere."""
-    f = operator(name).over_floats
-    assert f is not None
-    return lambda a: monotone(lambda x: np.asarray(f(x), dtype=np.float64), a)
+    return lambda a: monotone(lambda x: _floats(row, x), a)
 
+
+def _by_traits(row: Operator) -> Callable[[Interval], Interval]:
+    if not row.rises:
+        return _gentle(row)
+    return _of_positive(row) if row.is_partial else _bent(row)
+
+
+def _floats(row: Operator, x: FloatArray) -> FloatArray:
+    assert row.over_floats is not None
+    return np.asarray(row.over_floats(x), dtype=np.float64)
+
+
+_log = _of_positive(operator("log"))
 
 _COMPARISONS: Mapping[str, Callable[..., NDArray[np.bool_]]] = {
     "gt": lambda over, equal: over,
@@ -218,9 +229,7 @@ _MEANINGS: Mapping[str, Callable[..., Interval]] = {
     "sqrt": _sqrt,
     "rsqrt": lambda a: div(exact(np.ones((1,))), _sqrt(a)),
     "reciprocal_no_nan": lambda a: choice(a, div(exact(np.ones((1,))), a), exact(np.zeros((1,)))),
-    "log": _log,
     "log1p": lambda a: _log(add(a, exact(np.ones((1,))))),
     "pow": _pow,
-    **{name: _bent(name) for name in ("exp", "expm1", "sigmoid", "tanh", "erf")},
-    **{name: _gentle(name) for name in ("silu", "gelu", "gelu_tanh")},
+    **{o.name: _by_traits(o) for o in all_operators() if o.rises or o.steepest is not None},
 }

@@ -17,6 +17,7 @@ import numpy as np
 
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
+from mirage_py.ugraph.operators import named
 from mirage_py.verify.numerical_check.float_case import SPREAD
 
 # Operators that carry an operand's error on by a factor, each to that of its first and its second.
@@ -30,8 +31,8 @@ _LINEAR = {
 # the size relative to the operand: exp is off by a fifth of what is carried on, a quotient by half,
 # and four spreads leave more than that. So softmax, whose numerator and divisor err alike, keeps
 # the bound that it has where both are straight.
-_SMOOTH = ("exp", "expm1", "sigmoid", "silu", "tanh", "gelu", "gelu_tanh", "erf")
-_SCALE_FREE = ("log", "sqrt", "rsqrt", "square", "div", "reciprocal_no_nan")
+_SMOOTH = named(lambda o: o.straight == "absolute")
+_SCALE_FREE = named(lambda o: o.straight == "relative")
 _STRAIGHT = 1 / 12
 
 _FLOATS = FloatMeaning()

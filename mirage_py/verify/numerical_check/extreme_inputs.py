@@ -21,7 +21,7 @@ from mirage_py.ugraph.rewrite.rebuild import copied
 from mirage_py.verify.evaluate.element_types import round_to
 from mirage_py.verify.evaluate.labels import label_ranges
 from mirage_py.verify.evaluate.work import FLOAT_PRICES, program_work
-from mirage_py.verify.numerical_check.input_changes import Change, Changes, Probe
+from mirage_py.verify.numerical_check.input_changes import EXPONENTIALS, Change, Changes, Probe
 from mirage_py.verify.numerical_check.input_roles import additive_masks, inputs_below, subtractions
 
 Build = Callable[[Sequence[Tensor], Sequence[Tensor], float], Changes]
@@ -38,7 +38,6 @@ _LOGIT = 100.0
 _MOST_LOGIT_SCALE = 2.0**14
 _LARGEST_INTEGER = 2
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne", "maximum", "minimum")
-_EXPONENTIALS = ("exp", "expm1", "sigmoid", "silu", "tanh")
 # Element operations to evaluate the numbers that an input is moved close to.
 _MOST_WORK = 1e9
 
@@ -84,7 +83,7 @@ def small(floats: Sequence[Tensor], data: Sequence[Tensor]) -> Changes:
 
 def exponentiates(program: Program) -> bool:
     """Whether there are logits."""
-    return any(node.op in _EXPONENTIALS for node in program.nodes)
+    return any(node.op in EXPONENTIALS for node in program.nodes)
 
 
 def scaled_logits(probe: Probe, data: Sequence[Tensor]) -> Changes:

@@ -17,6 +17,7 @@ from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.ir.dtypes import F32, DType
 from mirage_py.ugraph.ir.node import Attr
 from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.ugraph.operators import named
 from mirage_py.verify.evaluate.element_types import round_to
 from mirage_py.verify.evaluate.windows import first_window
 from mirage_py.verify.shifts.safe_exp import add_safe_shifts
@@ -26,7 +27,7 @@ _LARGEST_CONSTANT = 2.0**100
 # What stands for minus infinity under a mask is no logit.
 _LARGEST_LOGIT = 2.0**48
 # Operators whose operand is a logit.
-_EXPONENTIALS = ("exp", "expm1", "sigmoid", "silu", "tanh")
+EXPONENTIALS = named(lambda o: o.is_logit)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +121,7 @@ class _PeakMeaning(FloatMeaning):
         return round_to(part, dtype) if change is None else change.made(part, dtype, index)
 
     def apply(self, op: str, attr: Attr, args: Sequence[FloatArray]) -> FloatArray:
-        if op in _EXPONENTIALS and args[0].size:
+        if op in EXPONENTIALS and args[0].size:
             logits = np.abs(args[0])
             real = logits[logits < _LARGEST_LOGIT]
             self.logits = max(self.logits, float(real.max(initial=0.0)))

@@ -29,25 +29,14 @@ from mirage_py.ugraph.interpret.buffers import Buffer, FloatArray, FloatBuffer, 
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.ir.dtypes import F32, DType
 from mirage_py.ugraph.ir.node import Attr
+from mirage_py.ugraph.operators import operator
 from mirage_py.verify.evaluate.element_types import smallest_normal, underflow_step
 from mirage_py.verify.numerical_check.carried_error import carried_error, joined
 
-# Operators that a GPU computes by an approximation of a few units in the last place.
-_APPROXIMATED = (
-    "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "div", "pow", "sigmoid", "silu", "tanh",
-    "gelu", "gelu_tanh", "erf", "reciprocal_no_nan",
-)  # fmt: skip
-_APPROXIMATE_ULPS = 4.0
-# Of those, the ones that divide: the reciprocal of more than 2^126 is flushed to 0 before it is
-# multiplied by the numerator.
-_DIVIDING = ("div", "sigmoid", "silu", "reciprocal_no_nan")
-_OF_ONE = ("sigmoid", "reciprocal_no_nan")
 # Products that a tensor core adds to its accumulator at a time, and cuts the sum off.
 _PRODUCTS_AT_A_TIME = 16
 # Inputs below so many of the smallest normal number count as imprecise.
 _EDGE = 64.0
-# Operators that only move or select values.
-_EXACT = ("neg", "abs", "relu", "maximum", "minimum", "where", "lt", "le", "gt", "ge", "eq", "ne")
 # Operators whose results are whole numbers because their operands are, in whatever order.
 _OF_WHOLE = ("add", "sub", "mul", "square", "cast")
 _LARGEST_WHOLE = 2.0**24
@@ -93,22 +82,23 @@ class RoundingMeaning:
     def apply(self, op: str, attr: Attr, args: Sequence[Rounded]) -> Rounded:
         values = [a.value for a in args]
         value = self._floats.apply(op, attr, values)
-        if all(a.error is None for a in args) and (op in _EXACT or _is_whole(op, value)):
+        row = operator(op)
+        if all(a.error is None for a in args) and (row.ulps == 0 or _is_whole(op, value)):
             # However it is computed. Truth values are numbers, and 1 - (1 - m) is one.
             return Rounded(value, is_input=_fits_halves(value))
-        roundoff = 0.0 if op in _EXACT else F32.unit_roundoff
-        if op in _APPROXIMATED:
-            roundoff *= _APPROXIMATE_ULPS
+        roundoff = row.ulps * F32.unit_roundoff
         if isinstance(attr, DType):
             roundoff = attr.unit_roundoff
         # 0.5 x (1 + erf) cancels for negative x, with tanh too: its error is a share of x, not of
         # the result.
-        scale = values[0] if op in ("gelu", "gelu_tanh") else value
+        scale = values[0] if row.rounds == "operand" else value
         error = _share(roundoff, scale)
         if op in ("add", "sub"):
             error = np.where(_absorbed(value, values), 0.0, error)
-        if op in _DIVIDING:
-            error = error + _flushed(np.asarray(1.0 if op in _OF_ONE else values[0]), value)
+        if row.divides:
+            # The reciprocal of more than 2^126 is flushed to 0 before it is multiplied.
+            by = values[0] if row.divides == "operand" else np.asarray(1.0)
+            error = error + _flushed(by, value)
         errors = [a.error for a in args]
         for place, own in enumerate(errors):
             if own is not None:
