@@ -3,8 +3,9 @@
 A mask is written where(mask, x, -inf), and minus infinity has no value in a finite field. Its
 consumers turn it into a number again: exp(where(mask, x, -inf)) is exp(x) times the 0/1 mask, and
 so for whatever vanishes there. So masks move through sums, positive factors and casts to their
-consumer and become a factor there. A maximum over where(mask, x, -inf) stays: it is a running maximum that
-the removal of free shifts takes away. Anything else that minus infinity reaches is refused.
+consumer and become a factor there. A maximum over where(mask, x, -inf) stays: it is a running
+maximum that the removal of free shifts takes away. Anything else that minus infinity reaches is
+refused.
 """
 
 from __future__ import annotations

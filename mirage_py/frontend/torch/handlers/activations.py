@@ -22,40 +22,10 @@ def expm1(t: Lowering, x: NamedArray) -> NamedArray:
     return t.apply("expm1", x)
 
 
-@handles("relu.default")
-def relu(t: Lowering, x: NamedArray) -> NamedArray:
-    """max(x, 0)."""
-    return t.apply("relu", x)
-
-
-@handles("sigmoid.default")
-def sigmoid(t: Lowering, x: NamedArray) -> NamedArray:
-    """1 / (1 + exp(-x))."""
-    return t.apply("sigmoid", x)
-
-
-@handles("silu.default")
-def silu(t: Lowering, x: NamedArray) -> NamedArray:
-    """x * sigmoid(x)."""
-    return t.apply("silu", x)
-
-
-@handles("tanh.default")
-def tanh(t: Lowering, x: NamedArray) -> NamedArray:
-    """The hyperbolic tangent."""
-    return t.apply("tanh", x)
-
-
 @handles("gelu.default")
 def gelu(t: Lowering, x: NamedArray, approximate: str = "none") -> NamedArray:
     """x times the normal distribution function, exact or by its tanh form."""
     return t.apply("gelu" if approximate == "none" else "gelu_tanh", x)
-
-
-@handles("erf.default")
-def erf(t: Lowering, x: NamedArray) -> NamedArray:
-    """The error function."""
-    return t.apply("erf", x)
 
 
 @handles("leaky_relu.default")

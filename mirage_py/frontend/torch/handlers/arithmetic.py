@@ -65,64 +65,16 @@ def pow_(t: Lowering, x: Operand, y: Operand) -> NamedArray:
     return t.apply("pow", x, y)
 
 
-@handles("square.default")
-def square(t: Lowering, x: Operand) -> NamedArray:
-    """x * x."""
-    return t.apply("square", x)
-
-
 @handles("neg.default")
 def neg(t: Lowering, x: Operand) -> NamedArray:
     """-x."""
     return t.apply("neg", x)
 
 
-@handles("abs.default")
-def abs_(t: Lowering, x: Operand) -> NamedArray:
-    """|x|."""
-    return t.apply("abs", x)
-
-
 @handles("reciprocal.default")
 def reciprocal(t: Lowering, x: Operand) -> NamedArray:
     """1 / x."""
     return t.apply("div", 1.0, x)
-
-
-@handles("sqrt.default")
-def sqrt(t: Lowering, x: Operand) -> NamedArray:
-    """The square root."""
-    return t.apply("sqrt", x)
-
-
-@handles("rsqrt.default")
-def rsqrt(t: Lowering, x: Operand) -> NamedArray:
-    """1 / sqrt(x)."""
-    return t.apply("rsqrt", x)
-
-
-@handles("log.default")
-def log(t: Lowering, x: Operand) -> NamedArray:
-    """The natural logarithm."""
-    return t.apply("log", x)
-
-
-@handles("log1p.default")
-def log1p(t: Lowering, x: Operand) -> NamedArray:
-    """log(1 + x)."""
-    return t.apply("log1p", x)
-
-
-@handles("maximum.default")
-def maximum(t: Lowering, x: Operand, y: Operand) -> NamedArray:
-    """The larger of two."""
-    return t.apply("maximum", x, y)
-
-
-@handles("minimum.default")
-def minimum(t: Lowering, x: Operand, y: Operand) -> NamedArray:
-    """The smaller of two."""
-    return t.apply("minimum", x, y)
 
 
 @handles("clamp.default", "clamp.Tensor", "clip.default", "clip.Tensor", "hardtanh.default")
