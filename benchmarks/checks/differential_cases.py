@@ -25,7 +25,7 @@ from mirage_py.ugraph.ir.node import Access, Attr, Node
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section, UGraph
-from mirage_py.ugraph.operators import ELEMENTWISE, all_operators
+from mirage_py.ugraph.operators import ELEMENTWISE, all_operators, named
 from mirage_py.verify.evaluate.element_types import round_to
 
 FLOATS = (F16, BF16, F32)
@@ -114,7 +114,7 @@ def one_kernel(program: Program, tiles: Tiles, options: LaunchConfig | None = No
 
 _UNARY = tuple(o.name for o in all_operators() if o.kind == ELEMENTWISE and o.arity == 1)
 _BINARY = tuple(o.name for o in all_operators() if o.kind == ELEMENTWISE and o.arity == 2)
-_POSITIVE = ("log", "log1p", "sqrt", "rsqrt", "pow")
+_POSITIVE = ("pow", *named(lambda o: o.least > -np.inf))
 
 
 def unary(dtype: DType, m: int, n: int, tiles: Tiles) -> Case:

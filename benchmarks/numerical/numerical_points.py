@@ -28,7 +28,10 @@ from mirage_py.verify.shifts.safe_exp import add_safe_shifts
 _POINTS = 64
 _TILES = {"m": 4}
 # The point around which a row lies, and how far away it goes.
-_CENTRES = (0.5, 1.0, -0.5, -1.0, 2.0, -3.0, 10.0, -10.0)
+_CENTRES = (
+    *(0.5, 1.0, -0.5, -1.0, 2.0, -3.0, 10.0, -10.0),
+    *dict.fromkeys(point for operator in all_operators() for point in operator.points),
+)
 _LEFT_OUT = ("cast", "shift", "lt", "le", "gt", "ge", "eq", "ne", "where")
 
 

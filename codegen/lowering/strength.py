@@ -4,11 +4,16 @@ Each rewrite keeps the value up to rounding in float32:
 
     x / sqrt(u)  ->  x * rsqrt(u)
     x / y        ->  x * (1 / y)     where y has fewer dimensions than x: one division a row
+
+An operator whose row says what kernels compute it by becomes that.
 """
 
 from __future__ import annotations
 
+from typing import cast
+
 from mirage_py.ugraph.ir.ugraph import BlockGraph
+from mirage_py.ugraph.operators import Calls, operator
 from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block, without_unread
 
 
@@ -28,6 +33,13 @@ class _Inverses:
     def rule(self, new: NewNodes, number: int) -> int:
         """What a node becomes."""
         node = self.block.nodes[number]
+        by_others = operator(node.op).lowered
+        if by_others is not None:
+            calls = Calls(
+                lambda op, _, args: new.add(op, args, None, node.dims),
+                lambda value: new.add("const", (), float(value)),
+            )
+            return cast(int, by_others(calls, *(new.place[a] for a in node.args)))
         if node.op != "div" or not self._pays(*node.args):
             return new.copy(number)
         key = (node.args[1], self.block.section_of[number])

@@ -98,11 +98,13 @@ class Operator:
     points: tuple[float, ...] = ()
 
     # Text, with {0} and {1} for the operands: PyTorch, then kernels, ``text`` where both languages
-    # write it alike. Empty where it is not one expression: an emitter writes it.
+    # write it alike. Empty where it is not one expression: a back end has an emitter, or kernels
+    # compute it by other operators, which ``lowered(calls, *operands)`` applies.
     torch: str = ""
     text: str = ""
     triton: str = ""
     c: str = ""
+    lowered: Callable[..., Any] | None = None
     # torch's function of this name computes it on whole tensors, into ``out``.
     has_out: bool = False
     # ATen operators that are this and nothing else.

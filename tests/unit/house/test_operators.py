@@ -51,7 +51,7 @@ def program_of(operator: Operator) -> Program:
 @pytest.mark.parametrize("operator", UNTYPED, ids=lambda o: o.name)
 def test_every_back_end_emits_it(back_end: str, operator: Operator):
     emitted = importlib.import_module(f"mirage_py.codegen.{BACK_ENDS[back_end]}").ELEMENTWISE
-    assert operator.name in emitted
+    assert operator.name in emitted or operator.lowered is not None
 
 
 @pytest.mark.parametrize("operator", UNTYPED, ids=lambda o: o.name)
