@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 import pytest
+from field_reference import NamedOps
 
 from mirage_py.axioms.terms.term import (
     REDUCTIONS,
@@ -18,10 +19,10 @@ from mirage_py.axioms.terms.term import (
     size,
     subterms,
 )
-from mirage_py.ugraph.field import FieldArray, FieldOps
+from mirage_py.ugraph.field import FieldArray
 
 
-def apply_field(ops: FieldOps, term: Term, args: list[FieldArray]) -> FieldArray:
+def apply_field(ops: NamedOps, term: Term, args: list[FieldArray]) -> FieldArray:
     """An elementwise operator; a constant exponent is known to the field as a number."""
     if term.op == "pow" and term.args[1].op == "const":
         return ops.pow_const(args[0], Fraction(term.args[1].attr))
@@ -29,7 +30,7 @@ def apply_field(ops: FieldOps, term: Term, args: list[FieldArray]) -> FieldArray
 
 
 def value_of(
-    ops: FieldOps, term: Term, names: Mapping[str, FieldArray], extents: Mapping[str, int]
+    ops: NamedOps, term: Term, names: Mapping[str, FieldArray], extents: Mapping[str, int]
 ) -> FieldArray:
     """``names`` gives leaves and variables; arrays have an axis per extent, of 1 where absent."""
     axes = list(extents)
@@ -53,7 +54,7 @@ def value_of(
     return done[term]
 
 
-def reduce_field(ops: FieldOps, op: str, x: FieldArray, axis: int, extent: int) -> FieldArray:
+def reduce_field(ops: NamedOps, op: str, x: FieldArray, axis: int, extent: int) -> FieldArray:
     # A term that does not depend on the axis is summed as often as the axis is long.
     shape = list(x.shape)
     shape[axis] = extent

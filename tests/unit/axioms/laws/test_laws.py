@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from field_reference import NamedOps
 
 from mirage_py.axioms.laws.notation import exp, largest, sqrt, total, where, x, y, z
 from mirage_py.axioms.laws.registry import all_laws, laws_in_force
@@ -22,7 +23,7 @@ from mirage_py.axioms.terms.law import (
     term_variables,
 )
 from mirage_py.axioms.terms.term import Term, apply
-from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldArray, FieldOps
+from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldArray
 
 Evaluate = Callable[..., FieldArray]
 DRAWS = 40
@@ -49,7 +50,7 @@ def holds_in_draw(law: Law, evaluate: Evaluate, draw: int, violated: Independent
             taken.append(violated.axis)
         shapes[name] = [extents[a] if a in taken else 1 for a in axes]
     for attempt in range(20):
-        ops = FieldOps(FIELDS[draw % len(FIELDS)], seed=1000 * draw + attempt)
+        ops = NamedOps(FIELDS[draw % len(FIELDS)], seed=1000 * draw + attempt)
         values = {name: ops.random(shape, f"{name} {attempt}") for name, shape in shapes.items()}
         tie(values, law, rng)
         try:

@@ -8,6 +8,7 @@ from naive import naive_plan
 
 from mirage_py.frontend.spec import parse
 from mirage_py.ugraph.field import DivisionByZero, Field, FieldArray, FieldOps
+from mirage_py.ugraph.field.reading import Reading
 from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.verify.field_test import error_bound as eb
 from mirage_py.verify.field_test.field_test import field_test
@@ -216,6 +217,28 @@ def test_constants_are_variables():
     assert bound_of(product, "Y[n, k] = 21 * X[n, k] + U[n, k]")[0] is not None
     total = "Y[n, k] = 7 * X[n, k] + 11 * X[n, k] + U[n, k]"
     assert bound_of(total, "Y[n, k] = 18 * X[n, k] + U[n, k]")[0] is None
+
+
+def test_constants_of_a_definition_are_variables_too():
+    """tanh(x) is 2 / (1 + exp(-2 x)) - 1 with a 2 that is drawn as any other constant is."""
+    by_name, spelled = (
+        "Y[n, k] = tanh(X[n, k]) + U[n, k]",
+        "Y[n, k] = 2 * (1 / (1 + exp(-(2 * X[n, k])))) - 1 + U[n, k]",
+    )
+    meanings = [DegreeMeaning(Reading(generic=True)) for _ in range(2)]
+    found = [
+        evaluate_program(
+            program := parse(HEAD + text),
+            {t.name: Degrees(t.shape, 1) for t in program.inputs},
+            meaning,
+        )
+        for text, meaning in zip((by_name, spelled), meanings, strict=True)
+    ]
+    # 2 is the square of a random root.
+    assert meanings[0].arguments == meanings[1].arguments == {"exp": Arguments(12, 3, 0)}
+    assert found[0] == found[1]
+    assert meanings[0].divisor_degrees == meanings[1].divisor_degrees
+    assert bound_of(by_name, by_name)[0] == bound_of(spelled, by_name)[0] is not None
 
 
 def test_the_bound_is_of_the_pair_and_not_of_the_seed():
