@@ -29,9 +29,10 @@ setup: $(READY) ## create .venv and install the project in it, editable, with it
 demo: $(READY) ## the main job on one example; its output goes to demo-out/
 	@$(BIN)/mirage-py superoptimize examples/rmsnorm_matmul.math -o demo-out
 
-# One thread for each test process: more would only fight over the cores. Bytecode is kept, whatever the environment says
-# of it: a hundred processes import torch, and without it each compiles what it imports (5 s in place of 1.6 s).
-TESTED := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) pytest -q -n $(JOBS)
+# One thread for each test process: more would only fight over the cores. Neighbours stay in one process, as they share
+# what they search and compile. Bytecode is kept, whatever the environment says of it: a hundred processes import torch,
+# and without it each compiles what it imports (5 s in place of 1.6 s).
+TESTED := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) pytest -q -n $(JOBS) --dist worksteal
 
 test: $(READY) ## all tests but those that need a GPU
 	@$(TESTED) -m "not gpu"

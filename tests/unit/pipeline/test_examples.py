@@ -25,6 +25,7 @@ from mirage_py.targets import A100, B200, H200, Target
 from mirage_py.targets import target as target_named
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.verify.field_test.field_test import field_test
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -47,13 +48,16 @@ def program_of(name: str) -> Program:
 
 
 @functools.cache
-def ranked(name: str, target: str) -> list[Instance]:
-    program = program_of(name)
-    found = search(program)
+def fused(name: str) -> list[UGraph]:
+    """The families of one kernel, whatever the model says of several."""
+    found = search(program_of(name))
     assert found.exhausted
-    # The fused kernel, whatever the model says of several.
-    fused = [stabilize(f.ugraph) for f in found.families if f.kind == ONE_KERNEL]
-    return rank(fused, target_named(target), 8)
+    return [stabilize(f.ugraph) for f in found.families if f.kind == ONE_KERNEL]
+
+
+@functools.cache
+def ranked(name: str, target: str) -> list[Instance]:
+    return rank(fused(name), target_named(target), 8)
 
 
 @pytest.mark.parametrize("name", NAMES)

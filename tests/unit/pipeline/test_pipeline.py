@@ -117,15 +117,16 @@ def test_every_stage_can_be_looked_at(tmp_path: Path, monkeypatch: pytest.Monkey
 REPEAT = """
 import sys
 from mirage_py.frontend.spec import parse
-from mirage_py.pipeline.pipeline import optimize
+from mirage_py.pipeline.pipeline import Request, rank_plans
+from mirage_py.targets import H200
 from mirage_py.ugraph.text.json_form import dump_text
-result = optimize(parse(sys.argv[1], name="p"), target="h200", effort="none", seed=5)
-sys.stdout.write(dump_text(result.plan))
+ranking = rank_plans(parse(sys.argv[1], name="p"), H200, Request("h200", effort="none", seed=5))
+sys.stdout.writelines(dump_text(instance.plan) for instance in ranking.ranked)
 """
 
 
-def test_a_seed_gives_one_plan():
-    """In two processes, with other hashes of strings."""
+def test_a_seed_gives_the_same_plans_in_the_same_order():
+    """In two processes, with other hashes of strings, up to where the first that runs is taken."""
     plans = [
         subprocess.run(
             [sys.executable, "-c", REPEAT, SPECS["softmax"]],
@@ -141,7 +142,7 @@ def test_a_seed_gives_one_plan():
         for number in (1, 2)
     ]
     assert plans[0] == plans[1]
-    assert '"kind": "plan"' in plans[0]
+    assert plans[0].count('"kind": "plan"') > 1
 
 
 def test_progress_names_the_stages():

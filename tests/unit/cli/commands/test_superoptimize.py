@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +12,7 @@ import pytest
 from document_schema import SCHEMA_1, faults
 
 import mirage_py
+from mirage_py.cli.shell.run import run
 from mirage_py.errors import CompileError
 from mirage_py.pipeline import pipeline
 from mirage_py.result import Candidate, Timing
@@ -118,25 +116,22 @@ def example_inputs():
 """
 
 
-def test_stdout_holds_the_document_alone(tmp_path: Path):
-    """In a process of its own, where file descriptor 1 is what the user's shell reads."""
+def test_stdout_holds_the_document_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    """What file descriptor 1 gets, which is what the user's shell reads."""
     (tmp_path / "noisy.py").write_text(NOISY)
-    command = ["superoptimize", "noisy.py:f", "--effort", "none", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "mirage_py", *command],
-        cwd=tmp_path,
-        env={**os.environ, "FORCE_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    code = run(["superoptimize", "noisy.py:f", "--effort", "none", "--json"])
+    out, err = capfd.readouterr()
+    assert code == 0, err
+    document = json.loads(out)
     assert faults(document) == []
     assert document["artifact"] == "f.mirage"
     assert (tmp_path / "f.mirage" / "report.json").exists()
     for noise in ("printed at import", "file descriptor", "from a child", "printed while traced"):
-        assert noise in done.stderr
+        assert noise in err
 
 
 def _replaced(monkeypatch: pytest.MonkeyPatch, result) -> None:
