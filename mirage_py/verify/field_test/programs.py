@@ -26,7 +26,7 @@ from mirage_py.verify.evaluate.difference import first_difference
 from mirage_py.verify.evaluate.trial import random_inputs, redrawn
 from mirage_py.verify.evaluate.work import MAX_TRIAL_WORK, program_work
 from mirage_py.verify.field_test.whole_numbers import require_whole_numbers
-from mirage_py.verify.intervals.real_test import real_comparison
+from mirage_py.verify.intervals.real_test import may_have_draws, real_comparison
 from mirage_py.verify.pieces.elements import OutputPair
 from mirage_py.verify.pieces.piece_test import PieceTest, piece_test
 from mirage_py.verify.sizes.joint_sizes import joint_small_sizes
@@ -161,12 +161,17 @@ class _Pair:
         self.fault: UnsupportedError | None = None
 
     def real_difference(self, seed: int) -> Difference | None:
-        """Where they differ over the real numbers, on structured inputs at small sizes."""
-        small = self._small(seed)
-        found = real_comparison(*small, self._names, seed=seed).mismatch
-        if found is None:
-            return None
-        return Difference(found.output, found.index, 0, _sizes_text(small[0]), found.reason)
+        """Where they differ over the real numbers, on structured inputs: at small sizes, and at
+        their own where these are not large. A count of truths is 5 in a row of 5 or more.
+        """
+        pairs = [self._small(seed)]
+        if all(may_have_draws(p) for p in (self._left, self._right)):
+            pairs.append((self._left, self._right))
+        for left, right in pairs:
+            found = real_comparison(left, right, self._names, seed=seed).mismatch
+            if found is not None:
+                return Difference(found.output, found.index, 0, _sizes_text(left), found.reason)
+        return None
 
     def _small(self, seed: int) -> tuple[Program, Program]:
         sizes = joint_small_sizes(self._left, self._right, self._names, seed)

@@ -22,12 +22,12 @@ from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.verify.evaluate.difference import Mismatch
 from mirage_py.verify.evaluate.trial import opaque_casts
 from mirage_py.verify.evaluate.work import peak_elements
-from mirage_py.verify.intervals.interval_meaning import IntervalMeaning
-from mirage_py.verify.intervals.intervals import Interval
-from mirage_py.verify.intervals.structured_inputs import structured_inputs
+from mirage_py.verify.intervals.exact_meaning import ExactMeaning
+from mirage_py.verify.intervals.exact_values import Exact
+from mirage_py.verify.intervals.structured_inputs import exact_inputs
 
 MAX_DRAWS = 160
-MIN_DRAWS = 12
+MIN_DRAWS = 24
 # Numbers of one array that all draws together may have.
 _MAX_NUMBERS = 1 << 16
 # A constant that was folded in float64 is off by less, and a field sees what is smaller.
@@ -49,8 +49,8 @@ def real_test(program: Program, ugraph: UGraph, *, seed: int) -> RealEvidence:
     Both have the same small sizes, and tiles that are numbers.
     """
     draws = _draws(program)
-    inputs = structured_inputs(program, draws, seed)
-    meaning = IntervalMeaning(opaque_casts(program))
+    inputs = exact_inputs([program], draws, seed)
+    meaning = ExactMeaning(opaque_casts(program))
     expected = evaluate_program(program, inputs, meaning)
     try:
         found = evaluate_ugraph(ugraph, inputs, meaning)
@@ -67,11 +67,16 @@ def real_comparison(
     and equal there.
     """
     draws = min(_draws(left), _draws(right))
-    inputs = structured_inputs(left, draws, seed)
-    meaning = IntervalMeaning(opaque_casts(left, right))
+    inputs = exact_inputs([left, right], draws, seed)
+    meaning = ExactMeaning(opaque_casts(left, right))
     ours = evaluate_program(left, inputs, meaning)
     theirs = evaluate_program(right, inputs, meaning)
     return _compared(draws, ours, theirs, names, both_ways=True)
+
+
+def may_have_draws(program: Program) -> bool:
+    """Whether a program is small enough for more than the fewest draws."""
+    return MIN_DRAWS * peak_elements(program) <= _MAX_NUMBERS
 
 
 def _draws(program: Program) -> int:
@@ -80,15 +85,15 @@ def _draws(program: Program) -> int:
 
 def _compared(
     draws: int,
-    expected: Mapping[str, Interval],
-    found: Mapping[str, Interval],
+    expected: Mapping[str, Exact],
+    found: Mapping[str, Exact],
     names: list[tuple[str, str]],
     *,
     both_ways: bool,
 ) -> RealEvidence:
     compared = 0
     for one, other in names:
-        want, have = expected[one], found[other]
+        want, have = expected[one].interval, found[other].interval
         lost = want.known() & have.undefined()
         if both_ways:
             lost = lost | (have.known() & want.undefined())

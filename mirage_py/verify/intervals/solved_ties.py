@@ -2,7 +2,8 @@
 
 A guard of x / n is false where n is 0: for n = sum(w - 2) that takes numbers whose sum is exactly
 right. So one element of an input is moved by the amount that makes both sides equal, taking the
-difference for a linear function of it. Where it is not linear, these are inputs like any others.
+difference for a polynomial of degree 2 in it. Where it is none, these are inputs like any others.
+The amount is an exact number also where no float is: what adds up to 1e-4 is a tie with 1e-4.
 """
 
 from __future__ import annotations
@@ -13,66 +14,98 @@ from dataclasses import dataclass
 import numpy as np
 
 from mirage_py.ugraph.interpret import evaluate_nodes
-from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program
-from mirage_py.verify.intervals.interval_meaning import IntervalMeaning
-from mirage_py.verify.intervals.intervals import Interval, exact
+from mirage_py.verify.evaluate.trial import COMPARISONS
+from mirage_py.verify.intervals.exact_meaning import ExactMeaning, algebraic_root
+from mirage_py.verify.intervals.exact_values import Exact
 
-_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-# Numbers of few bits, so that sums of them are exact.
-_BITS, _LARGEST = 2.0**20, 2.0**10
+_LARGEST = 2.0**10
 
 
 @dataclass(frozen=True, slots=True)
 class _Move:
     """Of one draw: the comparison, and where its difference is looked at; the input, and which of
-    its elements are moved, one for each place of that difference.
+    its elements are moved, one for each place of that difference, whose axes have that order there.
     """
 
     compared: Node
     at: tuple[slice | int, ...]
     tensor: str
     elements: tuple[slice | int, ...]
+    order: tuple[int, ...]
 
 
 def with_ties(
-    program: Program, inputs: Mapping[str, FloatArray], draws: Sequence[int], seed: int
-) -> dict[str, FloatArray]:
-    """The inputs, whose last axis counts draws, with a tie in each of ``draws`` where there can be.
+    programs: Sequence[Program], inputs: Mapping[str, Exact], draws: Sequence[int], seed: int
+) -> dict[str, Exact]:
+    """The inputs, whose last axis counts draws, with a tie in each of ``draws`` where there can be:
+    of each of the programs in turn.
 
-    Both sides of comparisons are evaluated twice, on all draws at once.
+    Both sides of comparisons are evaluated three times, on all draws at once.
     """
     found = {name: x.copy() for name, x in inputs.items()}
-    moves = _moves(program, draws, seed)
-    if not moves:
-        return found
-    wanted = tuple(dict.fromkeys(a for m in moves.values() for a in m.compared.args))
-    moved = {name: x.copy() for name, x in inputs.items()}
-    for number, move in moves.items():
-        moved[move.tensor][*move.elements, number] += 1.0
-    sides = [
-        evaluate_nodes(program, {n: exact(x) for n, x in arrays.items()}, _REALS, wanted=wanted)
-        for arrays in (found, moved)
-    ]
-    for number, move in moves.items():
-        before, after = (_difference(s, move, number) for s in sides)
-        with np.errstate(all="ignore"):
-            step = -before / (after - before)
-            is_short = (np.abs(step) <= _LARGEST) & (np.rint(step * _BITS) == step * _BITS)
-        found[move.tensor][*move.elements, number] += np.where(is_short, step, 0.0)
+    for turn, program in enumerate(programs):
+        _solve(program, found, draws[turn :: len(programs)], seed)
     return found
 
 
-_REALS = IntervalMeaning()
+def _solve(program: Program, found: Mapping[str, Exact], draws: Sequence[int], seed: int) -> None:
+    moves = _moves(program, draws, seed)
+    if not moves:
+        return
+    compared = [program.nodes[a] for m in moves.values() for a in m.compared.args]
+    wanted = [a for m in moves.values() for a in m.compared.args]
+    wanted += [n.args[0] for n in compared if n.op == "sqrt"]
+    sides: list[Mapping[int, Exact]] = []
+    for distance in (0.0, 1.0, -1.0):
+        moved = {name: x.copy() for name, x in found.items()} if distance else found
+        for number, move in moves.items() if distance else ():
+            places = (*move.elements, slice(number, number + 1))
+            old = moved[move.tensor][places]
+            moved[move.tensor].put(places, _apply("add", old, _REALS.const(distance)))
+        sides.append(evaluate_nodes(program, moved, _REALS, wanted=wanted))
+    for number, move in moves.items():
+        step = _root(*(_difference(program, side, move, number) for side in sides))
+        places = (*move.elements, slice(number, number + 1))
+        old = found[move.tensor][places]
+        new = _apply("add", old, _REALS.transpose(step, move.order))
+        # A step that has no value is none.
+        fits = (np.abs(new.interval.mid - old.interval.mid) <= _LARGEST) & new.interval.known()
+        found[move.tensor].put(places, _apply("where", _REALS.mask(fits[..., 0]), new, old))
 
 
-def _difference(values: Mapping[int, Interval], move: _Move, number: int) -> FloatArray:
-    left, right = (values[a].mid for a in move.compared.args)
-    with np.errstate(all="ignore"):
-        difference = left - right
-    draw = number if difference.shape[-1] > 1 else 0
-    return np.asarray(difference[*move.at, draw])
+def _root(here: Exact, above: Exact, below: Exact) -> Exact:
+    """A zero of the polynomial of degree 1 or 2 with these values at 0, 1 and -1."""
+    half = _REALS.const(0.5)
+    slope = _apply("mul", half, _apply("sub", above, below))
+    bend = _apply("sub", _apply("mul", half, _apply("add", above, below)), here)
+    straight = _apply("neg", _apply("div", here, slope))
+    product = _apply("mul", _REALS.const(4.0), _apply("mul", bend, here))
+    spread = algebraic_root(_apply("sub", _apply("square", slope), product))
+    bent = _apply("div", _apply("mul", half, _apply("sub", spread, slope)), bend)
+    return _apply("where", bend, bent, straight)
+
+
+_REALS = ExactMeaning()
+
+
+def _apply(op: str, *args: Exact) -> Exact:
+    return _REALS.apply(op, None, args)
+
+
+def _difference(program: Program, values: Mapping[int, Exact], move: _Move, number: int) -> Exact:
+    """Of both sides, or of their squares where one is a root."""
+    sides = [values[a] for a in move.compared.args]
+    roots = [program.nodes[a] for a in move.compared.args]
+    if any(n.op == "sqrt" for n in roots):
+        sides = [
+            values[n.args[0]] if n.op == "sqrt" else _apply("square", x)
+            for n, x in zip(roots, sides, strict=True)
+        ]
+    difference = _apply("sub", *sides)
+    draw = number if difference.interval.mid.shape[-1] > 1 else 0
+    return difference[*move.at, slice(draw, draw + 1)]
 
 
 def _moves(program: Program, draws: Sequence[int], seed: int) -> dict[int, _Move]:
@@ -80,7 +113,7 @@ def _moves(program: Program, draws: Sequence[int], seed: int) -> dict[int, _Move
     pairs = [
         (node, load)
         for node in program.nodes
-        if node.op in _COMPARISONS
+        if node.op in COMPARISONS
         for load in _loads_below(program, node)
     ]
     moves: dict[int, _Move] = {}
@@ -88,33 +121,37 @@ def _moves(program: Program, draws: Sequence[int], seed: int) -> dict[int, _Move
         node, load = pairs[turn % len(pairs)]
         draw = np.random.default_rng([seed, number, 1])
         place = {d: int(draw.integers(size)) for d, size in program.sizes.items()}
-        shared = [d for d in load.dims if d in node.dims]
+        shared = [d for d in program.sizes if d in load.dims and d in node.dims]
+        index = load.access.index
+        if not _is_plain(load):
+            shared = []
         at = tuple(
             slice(None) if d in shared else place[d] if d in node.dims else 0 for d in program.sizes
         )
-        names = [e.dims()[0] for e in load.access.index]
-        elements = tuple(slice(None) if d in shared else place[d] for d in names)
-        moves[number] = _Move(node, at, load.access.tensor, elements)
+        elements = tuple(slice(None) if str(e) in shared else e.evaluate(place) for e in index)
+        extents = program.tensors[load.access.tensor].shape
+        order = tuple(shared.index(str(e)) for e in index if str(e) in shared)
+        ends = zip(elements, extents, strict=True)
+        if all(isinstance(e, slice) or 0 <= e < n for e, n in ends):
+            moves[number] = _Move(node, at, load.access.tensor, elements, order)
     return moves
 
 
 def _loads_below(program: Program, node: Node) -> list[Node]:
-    """The loads of numbers that a node is made of, those that read a tensor as it lies."""
+    """The loads of numbers that a node is made of."""
     found: dict[int, Node] = {}
     todo, seen = list(node.args), set(node.args)
     while todo:
         position = todo.pop()
         below = program.nodes[position]
-        if below.op == "load" and _is_plain(program, below):
+        if below.op == "load" and program.tensors[below.access.tensor].dtype.is_float:
             found[position] = below
         todo += [a for a in below.args if a not in seen]
         seen.update(below.args)
     return [found[n] for n in sorted(found)]
 
 
-def _is_plain(program: Program, load: Node) -> bool:
-    """Whether each axis is read by a dimension of the program's order."""
-    index = load.access.index
-    order = [list(program.sizes).index(e.name) for e in index if e.is_dim]
-    is_ordered = len(order) == len(index) and order == sorted(set(order))
-    return is_ordered and program.tensors[load.access.tensor].dtype.is_float
+def _is_plain(load: Node) -> bool:
+    """Whether each axis is read by a dimension of its own."""
+    names = [e.name for e in load.access.index if e.is_dim]
+    return len(dict.fromkeys(names)) == len(load.access.index)

@@ -3,15 +3,16 @@
 Of random numbers no two are equal and none is 0, so that `>` and `>=`, a guarded division and one
 without its guard, cannot be told apart on them. Each draw gives every input a style; in the first
 draws all inputs have the same one, and so are equal to each other, in the others each has its own.
-The style "levels" lifts whole lines above all limits of the program, or below. All numbers have few
-bits: what is computed from them is often exact, and ties stay ties. In every second of the others a
-comparison of the program is made a tie (mirage_py.verify.intervals.solved_ties).
+The style "levels" lifts whole lines above all limits of the program, or below; "limits" has one
+number of the program in each line, or any number of truths. Most numbers have few bits: what is
+computed from them is often exact. In every second of the others a comparison of the program is made
+a tie (mirage_py.verify.intervals.solved_ties).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
+from math import isfinite, sqrt
 
 import numpy as np
 
@@ -20,12 +21,13 @@ from mirage_py.ugraph.ir.dtypes import BOOL
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.verify.evaluate.labels import label_ranges
-from mirage_py.verify.intervals.intervals import UNIT, Interval
+from mirage_py.verify.intervals.exact_values import Exact, of_decimals
+from mirage_py.verify.intervals.intervals import Interval
 from mirage_py.verify.intervals.solved_ties import with_ties
 
 STYLES = (
     "zero", "one", "signs", "counts", "constants", "small", "distinct", "positive", "lines",
-    "near one", "levels",
+    "near one", "levels", "limits",
 )  # fmt: skip
 # Of the draws in which each input has its own style: with ties only, one maximum hides another.
 _DISTINCT_SHARE = 0.4
@@ -39,9 +41,15 @@ _NEAR = (2.0**-30, 2.0**-44)
 
 def structured_inputs(program: Program, draws: int, seed: int) -> dict[str, Interval]:
     """Every input by name; the last axis counts the draws."""
+    return {name: x.interval for name, x in exact_inputs([program], draws, seed).items()}
+
+
+def exact_inputs(programs: Sequence[Program], draws: int, seed: int) -> dict[str, Exact]:
+    """Those of programs that have the same ones, with the numbers and ties that each needs."""
+    program = programs[0]
     columns: dict[str, list[FloatArray]] = {t.name: [] for t in program.inputs}
     ranges = label_ranges(program)
-    pool = _pool(program)
+    pool = np.array(list(dict.fromkeys(x for p in programs for x in _pool(p))))
     for number in range(draws):
         draw = np.random.default_rng([seed, number])
         shared = STYLES[number] if number < len(STYLES) else None
@@ -56,9 +64,8 @@ def structured_inputs(program: Program, draws: int, seed: int) -> dict[str, Inte
             else:
                 values = _numbers(tensor, style, pool, draw)
             columns[tensor.name].append(values)
-    drawn = {name: np.stack(values, axis=-1) for name, values in columns.items()}
-    solved = with_ties(program, drawn, range(len(STYLES) + 1, draws, 2), seed)
-    return {name: _interval(values) for name, values in solved.items()}
+    drawn = {name: of_decimals(np.stack(values, axis=-1)) for name, values in columns.items()}
+    return with_ties(programs, drawn, range(len(STYLES) + 1, draws, 2), seed)
 
 
 def _pool(program: Program) -> FloatArray:
@@ -67,7 +74,9 @@ def _pool(program: Program) -> FloatArray:
     for node in program.nodes:
         if isinstance(node.attr, float) and isfinite(node.attr) and abs(node.attr) < 1e6:
             near = (node.attr, node.attr + 1, node.attr - 1) if _is_compared(program, node) else ()
-            found.update(dict.fromkeys((node.attr, -node.attr, *near)))
+            # What is squared before it is compared.
+            root = (sqrt(abs(node.attr)),) if near else ()
+            found.update(dict.fromkeys((node.attr, -node.attr, *near, *root)))
     return np.array(list(found))
 
 
@@ -75,12 +84,6 @@ def _is_compared(program: Program, constant: Node) -> bool:
     ends = ("lt", "le", "gt", "ge", "eq", "ne", "maximum", "minimum")
     used = [n for n in program.nodes if n.op in ends]
     return any(program.nodes[a] is constant for n in used for a in n.args)
-
-
-def _interval(values: FloatArray) -> Interval:
-    """What is a constant of the program is the number that its decimal text means."""
-    few = np.rint(values * 2.0**46) == values * 2.0**46
-    return Interval(values, np.where(few, 0.0, UNIT * np.abs(values)))
 
 
 def _numbers(tensor: Tensor, style: str, pool: FloatArray, draw: np.random.Generator) -> FloatArray:
@@ -105,6 +108,8 @@ def _numbers(tensor: Tensor, style: str, pool: FloatArray, draw: np.random.Gener
         values = draw.integers(-4, 5, size=shape) / 4.0 * _lines(shape, draw)
     elif style == "levels":
         values = draw.integers(0, 9, size=shape) / 4.0 + _levels(shape, pool, draw)
+    elif style == "limits":
+        values = draw.choice(pool, size=shape) * _lonely(shape, draw)
     else:
         values = 1.0 + draw.integers(-2, 3, size=shape) * draw.choice(_NEAR)
     return values if tensor.dtype.is_float else np.rint(values)
@@ -114,6 +119,8 @@ def _truths(tensor: Tensor, style: str, draw: np.random.Generator) -> FloatArray
     shape = tensor.shape
     if style in ("zero", "one"):
         return np.full(shape, 0.0 if style == "zero" else 1.0)
+    if style == "limits":
+        return _some(shape, draw)
     chosen = draw.integers(0, 4, size=shape) > (0 if style in ("positive", "near one") else 1)
     kept = _lines(shape, draw) if style in ("lines", "counts", "signs") else np.ones(shape)
     return np.where(chosen, kept, 0.0)
@@ -146,6 +153,26 @@ def _levels(shape: Sequence[int], pool: FloatArray, draw: np.random.Generator) -
         along[axis] = shape[axis]
     levels = draw.permutation([beyond, 0.0, -beyond - 2.0])
     return draw.permutation(np.resize(levels, int(np.prod(along)))).reshape(along)
+
+
+def _lonely(shape: Sequence[int], draw: np.random.Generator) -> FloatArray:
+    """1 at one place of each line of an axis, and 0 elsewhere: its sum is that number."""
+    return np.where(_ranks(shape, draw)[0] == 0, 1.0, 0.0)
+
+
+def _some(shape: Sequence[int], draw: np.random.Generator) -> FloatArray:
+    """1 at any number of places of each line of an axis."""
+    ranks, along = _ranks(shape, draw)
+    return np.where(ranks < draw.integers(0, ranks.max() + 2, size=along), 1.0, 0.0)
+
+
+def _ranks(shape: Sequence[int], draw: np.random.Generator) -> tuple[FloatArray, tuple[int, ...]]:
+    """A permutation along each line of some axis, and the shape with extent 1 there."""
+    if not shape:
+        return np.zeros(()), ()
+    axis = int(draw.integers(len(shape)))
+    ranks = draw.random(tuple(shape)).argsort(axis=axis).astype(np.float64)
+    return ranks, (*shape[:axis], 1, *shape[axis + 1 :])
 
 
 def _lines(shape: Sequence[int], draw: np.random.Generator) -> FloatArray:
