@@ -11,7 +11,7 @@ from mirage_py.codegen.lowering.precision import TypedBlock
 from mirage_py.codegen.tiling.padding import Padding
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.ugraph.ir.dtypes import BOOL, F32
-from mirage_py.ugraph.ir.node import STORES
+from mirage_py.ugraph.ir.node import REDUCING, STORES
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 
@@ -199,6 +199,12 @@ class BlockAnalysis:
 
     def _multiplies(self, number: int) -> bool:
         return number in self.dots or number in self.fused_by
+
+    def is_in_thread_graph(self, number: int) -> bool:
+        """Whether a node is one of a chain: no load or store, no product, no accumulator."""
+        op = self.block.nodes[number].op
+        is_other = op == "load" or op in REDUCING or op.startswith("accum")
+        return number in self.emitted and not self._multiplies(number) and not is_other
 
     # -- chains of products ----------------------------------------------------------------------
 

@@ -9,21 +9,23 @@ warp group). Beside a single consumer group it is one only if its idle warps hav
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 _REGISTERS = 65536
 _MOST_REGISTERS = 240
 _GRANULE = 8
 _GROUP_THREADS = 128
 
 
+@dataclass(frozen=True, slots=True)
 class WarpRoles:
     """The threads of a block, for ``num_warps`` that compute; ``has_work``: all warps of a group
     that fetches have something to do.
     """
 
-    def __init__(self, num_warps: int, has_producer: object, has_work: object = False) -> None:
-        self.num_warps = num_warps
-        self.has_producer = bool(has_producer)
-        self.has_work = bool(has_work)
+    num_warps: int
+    has_producer: bool = False
+    has_work: bool = False
 
     @property
     def groups(self) -> int:

@@ -7,18 +7,16 @@ each gets a barrier of its own as soon as it is available, for comparison.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from mirage_py.codegen.cuda.exchange.exchange import Exchange
 from mirage_py.codegen.cuda.exchange.partial_results import Parts
 from mirage_py.codegen.cuda.pipeline.pipeline import Pipeline
 from mirage_py.codegen.cuda.schedule.operand_layouts import operand_layout
-from mirage_py.codegen.cuda.schedule.section_order import section_phases
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.emission import Emission
-from mirage_py.ugraph.ir.node import STORES
 
 # A node, and a layout in which it is wanted.
 OperandLayout = tuple[int, Layout]
@@ -27,25 +25,14 @@ OperandLayout = tuple[int, Layout]
 class Barriers:
     """Collects what waits for a barrier while the text of a phase is written."""
 
-    def __init__(
-        self, emission: Emission, exchange: Exchange, pipeline: Pipeline, staged: Collection[int]
-    ) -> None:
+    def __init__(self, emission: Emission, exchange: Exchange, pipeline: Pipeline) -> None:
         self.out = emission
         self.facts = emission.facts
         self.exchange = exchange
         self.pipeline = pipeline
-        self.staged = staged
+        self.staged = emission.plan.staged
         self.is_off = not emission.options.barrier_schedule
         self._waiting: list[tuple[int, Parts]] = []
-
-    def phases(self, nodes: Sequence[int]) -> Sequence[Sequence[int]]:
-        """The emitted nodes and stores of a section, by phase."""
-        facts = self.facts
-        if self.is_off:
-            stores = (n for n in nodes if facts.block.nodes[n].op in STORES)
-            chosen = {*facts.emitted, *stores}
-            return ([n for n in nodes if n in chosen],)
-        return section_phases(facts, self.out.layouts, self.staged, nodes)
 
     def finish(self, sums: Sequence[tuple[int, Parts]]) -> None:
         """Nodes whose values are in parts: what lanes have is added up now, what warps have at the

@@ -9,16 +9,14 @@ the whole kernel, so no other barrier is needed, and none at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.analysis.cluster_plan import ClusterPlan
-from mirage_py.codegen.cuda.layout.shared_tile import PIECE_BYTES, TILE_ALIGNMENT_BYTES, SharedTile
-from mirage_py.codegen.cuda.layout.staging import Staged
+from mirage_py.codegen.cuda.layout.shared_tile import PIECE_BYTES, TILE_ALIGNMENT_BYTES
 from mirage_py.codegen.cuda.pipeline.pipeline import Pipeline
 from mirage_py.codegen.cuda.text.c_text import added
-from mirage_py.codegen.cuda.text.layout import Bit, Layout, bits_of
+from mirage_py.codegen.cuda.text.layout import Bit, Layout
 from mirage_py.codegen.cuda.text.linear_text import is_only_copy, register_part, thread_part
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.copies import Copies
@@ -32,22 +30,6 @@ _MOST_FLOATS = 4
 _TO = "to"
 
 
-def received_loads(facts: BlockAnalysis, cut: ClusterPlan) -> dict[int, Staged]:
-    """What arrives, as tiles in shared memory: along the dimension of the stores, or along the last
-    one, with what comes from one block all together.
-    """
-    found = {}
-    for load in cut.sources:
-        extents = facts.extents(load)
-        parts = [d for d in extents if d in facts.block.cluster_dims]
-        others = [d for d in extents if d not in parts]
-        inner = cut.inner(parts, others)
-        rows = (*parts, *others)
-        rest = bits_of(tuple(d for d in rows if d != inner), extents)
-        found[load] = Staged(load, SharedTile(bits_of((inner,), extents), rest, 4), 1)
-    return found
-
-
 class ClusterExchange:
     """Writes what a kernel has to do for its cluster."""
 
@@ -56,7 +38,6 @@ class ClusterExchange:
         emission: Emission,
         copies: Copies,
         pipeline: Pipeline,
-        received: Mapping[int, Staged],
         value_of: Callable[[int], Value],
     ) -> None:
         self.out = emission
@@ -65,7 +46,7 @@ class ClusterExchange:
         self.pipeline = pipeline
         assert self.facts.cut is not None
         self.cut: ClusterPlan = self.facts.cut
-        self.received = received
+        self.received = emission.plan.received
         self.value_of = value_of
         self._buffers: dict[int, str] = {}
         self._rank = ""

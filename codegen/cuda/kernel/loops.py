@@ -33,12 +33,12 @@ class LoopEmitter:
         for state in states:
             emitters.accumulators.initialise(state)
         tile = self.tiling.padded(dim, number)
-        first, stop = loop_bounds(self.tiling, number, emitters.live[number], out.starts)
+        first, stop = loop_bounds(self.tiling, number, emitters.plan.live[number], out.starts)
         variable = out.fresh(f"{dim}_start")
         with out.memory.loop(may_be_empty=not always_iterates(self.tiling, number)):
             emitters.pipeline.begin_loop(number, dim, (first, stop, tile), section.nodes)
             self._hoist(section.nodes)
-            if emitters.live[number]:
+            if emitters.plan.live[number]:
                 self._await_tiles(section.nodes)
             out.has_exchanged = False
             is_pipelined = emitters.mma_pipelining.begin(number)
@@ -73,7 +73,7 @@ class LoopEmitter:
             out.starts[dim] = variable
             emitters.mma_pipelining.begin_iteration(variable, bounds)
             emitters.pipeline.begin_iteration(number)
-            self.text.emit(emitters.barriers.phases(self.block.sections[number].nodes))
+            self.text.emit(emitters.plan.phases[number])
             emitters.matmul.wgmma.settle()
             emitters.mma_pipelining.end_iteration(f"{variable} > {atom(bounds[0])}")
             emitters.pipeline.end_iteration(number, out.has_exchanged)
@@ -92,7 +92,7 @@ class LoopEmitter:
                 wanted = [
                     (n, layout)
                     for n, layout in plan.sides(self.facts)
-                    if not emitters.matmul.wgmma.reads_from_tile(product, n)
+                    if not emitters.plan.operands.is_tile(product, n)
                 ]
             else:
                 layout = (

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from mirage_py.codegen.cuda.analysis.loop_elision import elide_loops
 from mirage_py.codegen.cuda.kernel.kernel import KernelEmitter
 from mirage_py.codegen.cuda.memory.memory_plan import MemoryPlan
+from mirage_py.codegen.cuda.plan.kernel_plan import KernelPlan, plan_kernel
 from mirage_py.codegen.cuda.text.c_text import LINE, wrapped
 from mirage_py.codegen.cuda.text.prelude import all_names, names_used, prelude_text
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
@@ -156,17 +157,20 @@ def _fitting(
     stages = options.num_stages
     while True:
         asked = replace(options, num_stages=stages)
-        emitter = KernelEmitter(ugraph.program, typed, ugraph.tensors, asked, in_base_two, order)
-        _refuse_cluster(emitter, options)
-        _refuse_wide(emitter)
-        emitter.emit()
-        try:
-            return emitter, emitter.out.memory.plan(limit_bytes)
-        except ScheduleError:
-            deepest = max(emitter.depths.values(), default=1)
-            if deepest <= 1:
-                raise
-            stages = tuple(min(s, deepest - 1) for s in stages)
+        plan = plan_kernel(ugraph.program, typed, ugraph.tensors, asked, in_base_two, order)
+        _refuse_cluster(plan)
+        _refuse_wide(plan)
+        deepest = max(plan.depths.values(), default=1)
+        if plan.ring_bytes <= limit_bytes or deepest <= 1:
+            emitter = KernelEmitter(plan)
+            emitter.emit()
+            try:
+                return emitter, emitter.out.memory.plan(limit_bytes)
+            except ScheduleError:
+                # What threads exchange takes memory beside the stages, known once it is written.
+                if deepest <= 1:
+                    raise
+        stages = tuple(min(s, deepest - 1) for s in stages)
 
 
 def _refuse(block: BlockGraph, options: LaunchConfig) -> None:
@@ -176,8 +180,8 @@ def _refuse(block: BlockGraph, options: LaunchConfig) -> None:
         )
 
 
-def _refuse_cluster(emitter: KernelEmitter, options: LaunchConfig) -> None:
-    blocks, block = emitter.cluster_blocks, emitter.block
+def _refuse_cluster(plan: KernelPlan) -> None:
+    blocks, block, options = plan.cluster_blocks, plan.facts.block, plan.options
     if blocks == 1:
         return
     shared = ", ".join(block.cluster_dims)
@@ -197,9 +201,9 @@ def _refuse_cluster(emitter: KernelEmitter, options: LaunchConfig) -> None:
         )
 
 
-def _refuse_wide(emitter: KernelEmitter) -> None:
+def _refuse_wide(plan: KernelPlan) -> None:
     """Every loop over registers is written out: beyond this compilers take minutes, and spill."""
-    layouts = emitter.out.layouts
+    layouts = plan.layouts
     widest = max(
         (layout.register_count for layout in (*layouts.own.values(), *layouts.loops.values())),
         default=1,
@@ -207,7 +211,7 @@ def _refuse_wide(emitter: KernelEmitter) -> None:
     if widest > _MOST_ELEMENTS:
         raise ScheduleError(
             f"{widest} elements of a tile in each thread",
-            where=emitter.block.name,
+            where=plan.facts.block.name,
             why=f"a thread has registers for {_MOST_ELEMENTS} at the very most",
             repair="take smaller tiles or more warps",
         )
@@ -225,14 +229,15 @@ def _kernel(
     options: LaunchConfig,
 ) -> CudaKernel:
     written = {n.access.tensor for _, n in block.stores()}
-    pointers = tuple(ugraph.tensors[p] for p in emitter.pointers)
-    roles = emitter.pipeline.roles
+    plan = emitter.plan
+    pointers = tuple(ugraph.tensors[p] for p in plan.pointers)
+    roles = plan.pipeline.roles
     head = emitter.out.head
     if memory.total_bytes:
         head = ["extern __shared__ __align__(1024) unsigned char shared_memory[];", *head]
         head += emitter.out.memory.declarations(memory)
     signature = _signature(
-        block.name, roles.bounds, emitter.cluster_blocks, emitter.parameters(written)
+        block.name, roles.bounds, plan.cluster_blocks, emitter.parameters(written)
     )
     used = "\n".join([*head, *emitter.out.body()])
     warp = _UNIFORM_WARP if "wgmma_m64" in used else "threadIdx.x >> 5"
@@ -250,13 +255,13 @@ def _kernel(
         body=body,
         pointers=pointers,
         tensor_maps=emitter.pipeline.maps,
-        grid=emitter.grid,
-        cluster=emitter.cluster_blocks,
+        grid=plan.grid,
+        cluster=plan.cluster_blocks,
         threads=roles.threads,
         smem_bytes=memory.total_bytes,
         capability=_CAPABILITY[_arch(block, options)],
         options=options,
-        uses_pdl=emitter.order.uses_pdl,
+        uses_pdl=plan.order.uses_pdl,
     )
 
 

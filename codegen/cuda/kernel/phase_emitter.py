@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 
 from mirage_py.codegen.cuda.exchange.partial_results import Parts
 from mirage_py.codegen.cuda.kernel.emitters import Emitters
-from mirage_py.codegen.cuda.schedule.chained_accumulation import accumulation_chains
 from mirage_py.codegen.cuda.softmax.accumulators import of_one_warp
 from mirage_py.codegen.cuda.softmax.optimistic import Guess
 from mirage_py.codegen.cuda.text.value import Value
@@ -15,15 +14,17 @@ from mirage_py.ugraph.ir.node import REDUCING, STORES
 
 
 class PhaseEmitter:
-    """Writes nodes. Without ``has_threads`` every elementwise result goes through shared memory."""
+    """Writes nodes. Without thread graphs every elementwise result goes through shared memory, for
+    comparison.
+    """
 
-    def __init__(self, emitters: Emitters, has_threads: bool) -> None:
+    def __init__(self, emitters: Emitters) -> None:
         self.emitters = emitters
         self.facts = emitters.facts
         self.block = emitters.facts.block
         self.out = emitters.out
-        self.has_threads = has_threads
-        self.chains = accumulation_chains(self.facts, self.out.layouts)
+        self.has_threads = emitters.out.options.thread_graphs
+        self.chains = emitters.plan.chains
 
     def emit(self, phases: Sequence[Sequence[int]]) -> None:
         """The text of a section's nodes, phase by phase."""
@@ -182,7 +183,7 @@ class PhaseEmitter:
         elif number in self.facts.fused_by:
             self._fused(number, self.facts.fused_by[number])
         elif node.op == "load":
-            is_due = number not in emitters.staged and not out.held(number)
+            is_due = number not in emitters.plan.staged and not out.held(number)
             if is_due and self.facts.reads_in_registers(number):
                 out.hold(number, emitters.copies.loaded(number, out.layouts.own[number]))
         else:

@@ -27,9 +27,9 @@ class StraightLineEmitter:
         self.out = emitters.out
         self.text = text
 
-    def emit(self, nodes: Sequence[int]) -> None:
-        """The text of a section's nodes."""
-        phases = self.emitters.barriers.phases(nodes)
+    def emit(self, section: int) -> None:
+        """The text of a section."""
+        phases = self.emitters.plan.phases[section]
         order = [n for p in phases for n in p]
         self._issue(order)
         self._load_ahead(order)
@@ -55,7 +55,7 @@ class StraightLineEmitter:
         """Loads to registers that are not there yet, as far as they are few."""
         words = 0
         for n in nodes:
-            is_due = self.block.nodes[n].op == "load" and n not in self.emitters.staged
+            is_due = self.block.nodes[n].op == "load" and n not in self.emitters.plan.staged
             if is_due and not self.out.held(n) and self.facts.reads_in_registers(n):
                 words += self.out.layouts.own[n].register_count
                 if words <= _WORDS_AHEAD:
@@ -72,7 +72,7 @@ class StraightLineEmitter:
             if s.loop is None and (cut is None or number not in cut.exchanges)
         ]  # fmt: skip
         loads = self._order_of_use([n for s in straight for n in s.nodes])
-        size_bytes = sum(self.emitters.staged[n].tile.size_bytes for n in loads)
+        size_bytes = sum(self.emitters.plan.staged[n].tile.size_bytes for n in loads)
         if not loads or size_bytes > _BYTES_FOR_LATER:
             return
         before = dict(out.starts)
@@ -112,16 +112,16 @@ class StraightLineEmitter:
                 if self.block.nodes[n].op == "load":
                     self.text.single(n)
         with cluster.meeting(number):
-            self.emit(nodes)
+            self.emit(number)
 
     def _order_of_use(self, nodes: Sequence[int]) -> list[int]:
         """Staged loads among nodes, those that are needed first in front; those that only later
         sections read at the end.
         """
-        emitters = self.emitters
+        plan = self.emitters.plan
         loads: dict[int, None] = {}
         for number in nodes:
             used = self.facts.inputs(number) if self.block.nodes[number].op != "load" else ()
-            loads.update((n, None) for n in used if n in emitters.staged and n in nodes)
-        loads.update((n, None) for n in nodes if n in emitters.staged)
-        return [n for n in loads if n not in emitters.received]
+            loads.update((n, None) for n in used if n in plan.staged and n in nodes)
+        loads.update((n, None) for n in nodes if n in plan.staged)
+        return [n for n in loads if n not in plan.received]

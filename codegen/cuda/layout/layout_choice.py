@@ -28,7 +28,7 @@ _MOST_TOGETHER = 4
 _MOST_SHARED = 128
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Layouts:
     """``own``: the layout of every value; ``parts``: that of accumulators in their loop, and of
     products before their parts are added up; ``loops``: over what a reduction goes. ``own_shifts``:

@@ -52,6 +52,24 @@ def staged_loads(facts: BlockAnalysis, depths: dict[int, int]) -> dict[int, Stag
     return found
 
 
+def received_loads(facts: BlockAnalysis) -> dict[int, Staged]:
+    """What other blocks of the cluster send, as tiles in shared memory: along the dimension of the
+    stores, or along the last one, with what comes from one block all together.
+    """
+    found: dict[int, Staged] = {}
+    if (cut := facts.cut) is None:
+        return found
+    for load in cut.sources:
+        extents = facts.extents(load)
+        parts = [d for d in extents if d in facts.block.cluster_dims]
+        others = [d for d in extents if d not in parts]
+        inner = cut.inner(parts, others)
+        rows = (*parts, *others)
+        rest = bits_of(tuple(d for d in rows if d != inner), extents)
+        found[load] = Staged(load, SharedTile(bits_of((inner,), extents), rest, 4), 1)
+    return found
+
+
 def _staged(facts: BlockAnalysis, load: int) -> Staged:
     node = facts.block.nodes[load]
     tensor = facts.tensors[node.access.tensor]

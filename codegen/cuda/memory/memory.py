@@ -19,9 +19,9 @@ class SharedMemory:
     Where it ``is_reused``, buffers that are never in use together share memory.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_reused: bool) -> None:
         self.phase = 0
-        self.is_reused = True
+        self.is_reused = is_reused
         self._sizes: dict[str, tuple[int, int, str]] = {}
         self._lives: dict[str, list[int]] = {}
         self._loops: list[list[str]] = []

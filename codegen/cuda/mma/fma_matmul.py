@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from mirage_py.codegen.cuda.layout.mma_partitioning import MmaPartition
 from mirage_py.codegen.cuda.layout.shared_tile import TILE_ALIGNMENT_BYTES, SharedTile
-from mirage_py.codegen.cuda.layout.staging import Staged
 from mirage_py.codegen.cuda.text.c_text import weighted
 from mirage_py.codegen.cuda.text.layout import Layout, bits_of
 from mirage_py.codegen.cuda.text.linear_text import is_only_copy
@@ -25,12 +24,10 @@ _UNROLLED = 4
 class FmaMatmul:
     """Writes products of which each thread has a few rows and columns of the result."""
 
-    def __init__(
-        self, emission: Emission, copies: Copies, staged: dict[int, Staged], tile_at: TileAt
-    ) -> None:
+    def __init__(self, emission: Emission, copies: Copies, tile_at: TileAt) -> None:
         self.out = emission
         self.copies = copies
-        self.staged = staged
+        self.staged = emission.plan.staged
         self.tile_at = tile_at
 
     def multiply(

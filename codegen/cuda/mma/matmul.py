@@ -7,9 +7,7 @@ from collections.abc import Callable
 from mirage_py.codegen.cuda.exchange.exchange import Exchange
 from mirage_py.codegen.cuda.layout.fragments import FMA, TF32
 from mirage_py.codegen.cuda.layout.mma_partitioning import MmaPartition
-from mirage_py.codegen.cuda.layout.staging import Staged
 from mirage_py.codegen.cuda.mma.fma_matmul import FmaMatmul, TileAt
-from mirage_py.codegen.cuda.mma.register_operands import RegisterOperands
 from mirage_py.codegen.cuda.mma.wgmma import WgmmaEmitter
 from mirage_py.codegen.cuda.text.c_text import weighted
 from mirage_py.codegen.cuda.text.layout import Layout
@@ -30,19 +28,18 @@ class MatmulEmitter:
         copies: Copies,
         exchange: Exchange,
         wgmma: WgmmaEmitter,
-        staged: dict[int, Staged],
         tile_at: TileAt,
         need: Callable[[Key, Layout], Value],
     ) -> None:
         self.out = emission
+        self.plan = emission.plan
         self.copies = copies
         self.exchange = exchange
-        self.staged = staged
+        self.staged = emission.plan.staged
         self.tile_at = tile_at
         self.need = need
-        self.fma = FmaMatmul(emission, copies, staged, tile_at)
+        self.fma = FmaMatmul(emission, copies, tile_at)
         self.wgmma = wgmma
-        self.register_operands = RegisterOperands(emission, wgmma)
 
     def prepare(self, number: int) -> None:
         """Bring operands that are not multiplied from shared memory into registers."""
@@ -55,7 +52,7 @@ class MatmulEmitter:
 
     def _from_tile(self, product: int, operand: int, layout: Layout) -> bool:
         if self.out.layouts.mmas[product].uses_wgmma:
-            return self.wgmma.reads_from_tile(product, operand)
+            return self.plan.operands.is_tile(product, operand)
         held = any(v.layout == layout for v in self.out.held(operand))
         return operand in self.staged and not held and not self._is_shared(operand, layout)
 
@@ -75,12 +72,20 @@ class MatmulEmitter:
         if not plan.uses_wgmma:
             return False
         (operand, _), _ = plan.sides(self.out.facts)
-        from_tile = self.wgmma.reads_from_tile(number, operand)
         left = None
-        if not from_tile:
-            left = self.register_operands.in_iteration(number, self.left_value(number))
+        if not self.plan.operands.is_tile(number, operand):
+            left = self.left_value(number)
+            if number in self.plan.overwritten:
+                left = self._copied(left)
         self.wgmma.multiply(number, key, left, result, adds)
         return True
+
+    def _copied(self, left: Value) -> Value:
+        """A left operand in registers that an iteration has for itself."""
+        value = Value(self.out.fresh(f"{left.name}_now"), left.layout, left.dtype, is_packed=True)
+        self.out.line(value.declaration())
+        self.out.line(f"hand_over({value.name}, {left.name});")
+        return value
 
     def left_value(self, number: int) -> Value:
         """The left operand in registers, as a product of warp groups takes it."""

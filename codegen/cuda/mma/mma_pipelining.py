@@ -2,9 +2,8 @@
 first matmul and the code that reads it run.
 
 FlashAttention-3 (Shah et al., 2024, section 3.2) does so within a warp group: the scores of the
-next tile are in flight together with P V of this one. The launch option ``overlap`` requests it. It
-needs a loop fed by TMA with at least two stages, one wgmma whose result others read, and others
-that take what was computed from it in registers into their accumulators.
+next tile are in flight together with P V of this one. The launch option ``overlap`` requests it;
+``plan/overlap.py`` says which loops can have it.
 
 With ``overlap on`` a late matmul is awaited where its accumulator is rescaled, and its next operand
 is copied, since it still reads the current one. ptxas moves that wait up within the iteration,
@@ -18,8 +17,6 @@ one after the other: while one uses the tensor cores, another computes exponenti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from mirage_py.codegen.cuda.mma.matmul import MatmulEmitter
 from mirage_py.codegen.cuda.mma.ping_pong import PingPong
 from mirage_py.codegen.cuda.pipeline.pipeline import Pipeline
@@ -27,10 +24,8 @@ from mirage_py.codegen.cuda.pipeline.tma_pipeline import TmaPipeline
 from mirage_py.codegen.cuda.softmax.accumulators import Accumulators
 from mirage_py.codegen.cuda.softmax.elementwise import ThreadGraphs
 from mirage_py.codegen.cuda.text.c_text import added
-from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.emission import Emission
-from mirage_py.codegen.tiling.unmasked_tiles import always_iterates
 from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.launch_choices import OverlapMode
 
@@ -53,12 +48,8 @@ class MmaPipelining:
         self.states = accumulators
         self.graphs = graphs
         self.ping_pong = PingPong(emission)
-        mode = emission.options.overlap
-        self._is_on = mode is not None
         # Whether late products are waited for at the head of the next iteration.
-        self._is_cross_iteration = mode is OverlapMode.ACROSS
-        # 168 registers a thread are the most that leave room for two blocks of five warps.
-        matmul.wgmma.spares_registers = self._is_cross_iteration
+        self._is_cross_iteration = emission.options.overlap is OverlapMode.ACROSS
         # Accumulators whose products are late in the loop that is being written, each with the
         # operand of the iteration before.
         self._before: dict[int, Value] = {}
@@ -69,76 +60,9 @@ class MmaPipelining:
         self._early = -1
         self._is_first = False
 
-    def accumulators(self, section: int) -> tuple[int, list[int]]:
-        """The product that is early, and the accumulators whose products can be late; none if the
-        loop is as it is.
-        """
-        facts, layouts = self.facts, self.out.layouts
-        pipeline = self.pipeline
-        if not self._is_on or not isinstance(pipeline, TmaPipeline):
-            return -1, []
-        if section not in pipeline.loops or pipeline.depths[section] < 2:
-            return -1, []
-        if not always_iterates(facts.tiling, section):
-            return -1, []
-        nodes = facts.block.sections[section].nodes
-        here = [n for n in nodes if n in layouts.mmas]
-        early = [n for n in here if n not in facts.fused]
-        late = [n for n in here if n in facts.fused]
-        if len(early) != 1 or not all(layouts.mmas[n].uses_wgmma for n in here):
-            return -1, []
-        for product in late:
-            plan = layouts.mmas[product]
-            left = facts.root(plan.left)
-            is_made = facts.section(left) == section and facts.block.nodes[left].op != "load"
-            is_read = any(facts.fused[product] in facts.inputs(n) for n in nodes)
-            if not is_made or is_read or not plan.dtype.is_half:
-                return -1, []
-            if self._is_cross_iteration and not self._stays_in_floats(
-                left, late, plan.fragments.left
-            ):
-                return -1, []
-        return early[0], [facts.fused[n] for n in late]
-
-    def _stays_in_floats(self, operand: int, products: Sequence[int], target: Layout) -> bool:
-        """Whether an operand is computed in thread graphs where its products want it, and read by
-        these alone.
-        """
-        facts = self.facts
-        if not self.graphs.computes(operand) or not facts.dtypes[operand].is_half:
-            return False
-        own = self.out.layouts.own[operand]
-        readers = [n for n in range(len(facts.block.nodes)) if operand in facts.inputs(n)]
-        are_late = all(n in products or facts.fused_by.get(n) in products for n in readers)
-        return are_late and bool(own.registers) and own.has_same_threads(target)
-
-    def _chain(self, section: int) -> tuple[int, ...]:
-        """The accumulators of a loop that only adds products of tiles up: those of an iteration may
-        be under way in the next one.
-        """
-        facts, layouts, pipeline = self.facts, self.out.layouts, self.pipeline
-        if not self._is_on or not isinstance(pipeline, TmaPipeline):
-            return ()
-        if section not in pipeline.loops or pipeline.depths[section] < 2:
-            return ()
-        nodes = facts.block.sections[section].nodes
-        states = [facts.fused.get(n, -1) for n in nodes if n in layouts.mmas]
-        for state in states:
-            if state < 0 or facts.block.nodes[state].op != "accum_sum":
-                return ()
-            product = facts.fused_by[state]
-            plan = layouts.mmas[product]
-            left = facts.root(plan.left)
-            from_tiles = self.matmul.wgmma.reads_from_tile(product, left)
-            is_read = any(state in facts.inputs(n) for n in nodes if n in facts.emitted)
-            if not plan.uses_wgmma or not from_tiles or is_read:
-                return ()
-        return tuple(states)
-
     def begin_work_tiles(self) -> None:
         """In front of all places of a block that stays."""
-        loops = (n for n, s in enumerate(self.facts.block.sections) if s.loop is not None)
-        self.ping_pong.begin_work_tiles(any(self.accumulators(n)[1] for n in loops))
+        self.ping_pong.begin_work_tiles(any(o.late for o in self.out.plan.overlap.values()))
 
     def end_work_tiles(self) -> None:
         """Behind all places."""
@@ -148,7 +72,8 @@ class MmaPipelining:
         """In front of the loop: registers for what an iteration leaves to the next one. Says
         whether the first iteration differs from the others.
         """
-        self._early, late = self.accumulators(section)
+        overlap = self.out.plan.overlap[section]
+        self._early, late, self._chained = overlap.early, overlap.late, overlap.chained
         keys: dict[tuple[str, int, int], None] = {}
         for number in late:
             plan = self.out.layouts.mmas[self.facts.fused_by[number]]
@@ -167,8 +92,7 @@ class MmaPipelining:
         self._scales = tuple(keys)
         for _, peak, _ in keys:
             self.states.declare_scales(peak)
-        self._chained = () if late else self._chain(section)
-        self.matmul.wgmma.late = (*late, *self._chained)
+        self.matmul.wgmma.late = overlap.under_way
         self._is_first = bool(late)
         if isinstance(self.pipeline, TmaPipeline):
             self.pipeline.lags = bool(self.matmul.wgmma.late)

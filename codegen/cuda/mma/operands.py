@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from mirage_py.codegen.cuda.exchange.barriers import Barriers
 from mirage_py.codegen.cuda.exchange.exchange import Exchange
-from mirage_py.codegen.cuda.layout.staging import Staged
 from mirage_py.codegen.cuda.mma.wgmma import WgmmaEmitter
 from mirage_py.codegen.cuda.pipeline.pipeline import Pipeline
 from mirage_py.codegen.cuda.text.layout import Layout
@@ -27,7 +24,6 @@ class Operands:
         pipeline: Pipeline,
         barriers: Barriers,
         wgmma: WgmmaEmitter,
-        staged: Mapping[int, Staged],
     ) -> None:
         self.out = emission
         self.facts = emission.facts
@@ -36,7 +32,7 @@ class Operands:
         self.pipeline = pipeline
         self.barriers = barriers
         self.wgmma = wgmma
-        self.staged = staged
+        self.staged = emission.plan.staged
 
     def need(self, key: Key, target: Layout) -> Value:
         """A value in registers of a layout, or of one with the same elements in each thread."""

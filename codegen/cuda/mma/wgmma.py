@@ -24,9 +24,6 @@ from mirage_py.codegen.cuda.text.prelude import wgmma_function
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.emission import Emission
 
-# Words of a left operand in registers; larger ones are read from shared memory again and again.
-_MOST_WORDS = 32
-
 
 @dataclass(frozen=True, slots=True)
 class _InFlight:
@@ -49,35 +46,6 @@ class WgmmaEmitter:
         self._waiting: dict[ConcatenatedMma, list[tuple[int, Value]]] = {}
         # Whose sums are under way from one phase to the next, on purpose.
         self.late: Collection[int] = ()
-        # Whether left operands stay out of registers where they have tiles.
-        self.spares_registers = False
-
-    def left_matrix(self, product: int, plan: MmaPartition) -> Matrix | None:
-        """The left operand where it is read from shared memory; None: from registers."""
-        facts, left = self.facts, self.facts.root(plan.left)
-        found = matrix_of(facts, left, plan.fragments.shape.rows, plan.fragments.shape.inner)
-        is_here = facts.section(left) == facts.section(product)
-        words = plan.fragments.left.register_count // 2
-        most = 0 if self.spares_registers else _MOST_WORDS
-        return found if is_here or words > most else None
-
-    def reads_from_tile(self, product: int, operand: int) -> bool:
-        """Whether a product of warp groups reads an operand from shared memory."""
-        plan = self.out.layouts.mmas[product]
-        if not plan.uses_wgmma:
-            return False
-        if operand == self.facts.root(plan.right):
-            return True
-        return self.left_matrix(product, plan) is not None
-
-    def tiles_read(self) -> tuple[int, ...]:
-        """Loads whose tiles descriptors point to."""
-        found: dict[int, None] = {}
-        for product, plan in self.out.layouts.mmas.items():
-            for operand, _ in plan.sides(self.facts):
-                if self.reads_from_tile(product, operand):
-                    found[operand] = None
-        return tuple(found)
 
     # -- the product -----------------------------------------------------------------------------
 
@@ -87,7 +55,7 @@ class WgmmaEmitter:
         """Begin the product at ``number``, whose sums ``key`` holds: ``left`` in registers (None:
         from its tile) by its right operand's tile. What ``result`` held before counts if ``adds``.
         """
-        out, concatenated = self.out, self.out.concatenated.get(number)
+        out, concatenated = self.out, self.out.plan.pipeline.concatenated.get(number)
         begun = [(key, result)]
         if concatenated is not None:
             begun = [*self._waiting.pop(concatenated, ()), *begun]
@@ -103,7 +71,7 @@ class WgmmaEmitter:
         assert b is not None
         a = None
         if left is None:
-            a = self.left_matrix(number, plan)
+            a = out.plan.operands.lefts[number]
             assert a is not None
             tiles.insert(0, self.facts.root(plan.left))
         for tile in (*tiles, *(concatenated.loads if concatenated is not None else ())):

@@ -10,7 +10,7 @@ round-robin, or, where masks make them unequal, by a table made at compile time
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mirage_py.codegen.cuda.pipeline.tile_scheduler import schedule_tiles
@@ -22,14 +22,12 @@ _MOST_IN_TABLE = 4096
 
 
 class WorkTiles:
-    """Writes the loop over the places of a block, of ``blocks`` in all. ``uneven`` are the
-    dimensions along which places have loops of different lengths.
-    """
+    """Writes the loop over the places of a block."""
 
-    def __init__(self, emission: Emission, blocks: int, uneven: Collection[str]) -> None:
+    def __init__(self, emission: Emission) -> None:
         self.out = emission
-        self.blocks = blocks
-        self.uneven = uneven
+        self.blocks = emission.plan.grid
+        self.uneven = emission.plan.uneven
         # The number of the round, as text.
         self.round = ""
         self._all = emission.facts.tiling.grid_blocks

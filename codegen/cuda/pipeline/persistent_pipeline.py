@@ -8,51 +8,32 @@ that reads them, so that those of the next work tile arrive while this one's res
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from mirage_py.codegen.cuda.layout.staging import Staged
 from mirage_py.codegen.cuda.pipeline.persistent_kernel import WorkTiles
-from mirage_py.codegen.cuda.pipeline.tma import tma_box
 from mirage_py.codegen.cuda.pipeline.tma_pipeline import TmaPipeline
 from mirage_py.codegen.cuda.text.c_text import added
 from mirage_py.codegen.cuda.writer.copies import Copies
 from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.cuda.writer.grid_positions import unsplit_positions
 from mirage_py.codegen.cuda.writer.stage_text import advance_stage
-from mirage_py.codegen.tiling.unmasked_tiles import UnmaskedRange
 
 
 class PersistentPipeline(TmaPipeline):
     """Tiles by the copy engine, from one place of the grid to the next."""
 
-    def __init__(
-        self,
-        emission: Emission,
-        copies: Copies,
-        staged: Mapping[int, Staged],
-        depths: Mapping[int, int],
-        live: Sequence[UnmaskedRange],
-        work_tiles: WorkTiles,
-    ) -> None:
-        super().__init__(emission, copies, staged, depths, live, asks_for_producer=True)
-        self.work_tiles = work_tiles
+    def __init__(self, emission: Emission, copies: Copies) -> None:
+        super().__init__(emission, copies)
+        self.work_tiles = WorkTiles(emission)
         # Tiles of straight code that the engine fetches: their buffers, and the last section that
         # reads one of them.
-        self._inputs = dict.fromkeys(self._straight(), "")
+        self._inputs = dict.fromkeys(self.plan.pipeline.inputs, "")
         self._last_reader = max(map(self._last_section, self._inputs), default=-1)
         self._inputs_full = self._inputs_empty = ""
         self._is_awaited = False
         # The stage of each loop and its parity, in the warps that compute.
         self._turns: dict[int, tuple[str, str]] = {}
-
-    def _straight(self) -> list[int]:
-        """Loads in front of the first loop that the engine can fetch."""
-        facts = self.out.facts
-        loads = [n for s in facts.block.sections[: min(self.loops)] for n in s.nodes]
-        found = [n for n in loads if n in self.staged and tma_box(facts, self.staged[n])]
-        self._describe(found)
-        return found
 
     def _last_section(self, load: int) -> int:
         facts = self.out.facts

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 
-from mirage_py.codegen.cuda.analysis.warp_roles import WarpRoles
 from mirage_py.codegen.cuda.layout.shared_tile import TILE_ALIGNMENT_BYTES
 from mirage_py.codegen.cuda.layout.staging import Staged
 from mirage_py.codegen.cuda.text.c_text import added
@@ -16,17 +15,12 @@ from mirage_py.codegen.cuda.writer.emission import Emission
 class Pipeline:
     """Copies by cp.async: groups of straight code, rings of buffers of loops."""
 
-    def __init__(
-        self,
-        emission: Emission,
-        copies: Copies,
-        staged: Mapping[int, Staged],
-        depths: Mapping[int, int],
-    ) -> None:
+    def __init__(self, emission: Emission, copies: Copies) -> None:
         self.out = emission
+        self.plan = emission.plan
         self.copies = copies
-        self.staged = staged
-        self.depths = depths
+        self.staged = emission.plan.staged
+        self.depths = emission.plan.depths
         # Tiles of straight code: the buffer of each, and how many groups had been committed then.
         self._buffers: dict[int, str] = {}
         self._group_of: dict[int, int] = {}
@@ -37,9 +31,7 @@ class Pipeline:
         self._loop: tuple[str, str, str, int] = ("", "0", "0", 1)
         self._has_all = False
         self._rings: dict[int, str] = {}
-        self.roles = WarpRoles(emission.options.num_warps, False)
-        # Loads that products of warp groups read by descriptors.
-        self.described: Collection[int] = ()
+        self.roles = emission.plan.pipeline.roles
 
     def begin_kernel(self) -> None:
         """What comes first in the kernel."""
@@ -97,7 +89,7 @@ class Pipeline:
 
     def _publish(self, loads: Sequence[int]) -> None:
         """What this thread has copied comes before what tensor cores read by themselves."""
-        if any(n in self.described for n in loads):
+        if any(n in self.plan.operands.tiles for n in loads):
             self.out.line("fence_async_shared();")
 
     def _buffer(self, staged: Staged, count: int) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 
 from mirage_py.codegen.cuda.analysis.row_reductions import LITERALS, WARPS, RowReduction
 from mirage_py.codegen.cuda.layout.shared_tile import PIECE_BYTES
-from mirage_py.codegen.cuda.layout.staging import Staged
 from mirage_py.codegen.cuda.text.c_text import added, float_text
 from mirage_py.codegen.cuda.text.expressions import elementwise
 from mirage_py.codegen.cuda.writer.emission import Emission
@@ -21,18 +20,9 @@ _HALVES = 8
 class RowReductionEmitter:
     """Writes what the warps that do not fetch do with a tile."""
 
-    def __init__(self, emission: Emission, staged: Mapping[int, Staged]) -> None:
+    def __init__(self, emission: Emission) -> None:
         self.out = emission
-        self.staged = staged
-
-    def can_write(self, row: RowReduction) -> bool:
-        """Whether rows lie in shared memory as the text reads them, and results row by row."""
-        source, made = self.staged.get(row.source), self.staged.get(row.load)
-        if source is None or made is None:
-            return False
-        is_along = {b[0] for b in source.tile.columns} == set(row.nodes[row.total].reduced)
-        wide = source.tile.row_bytes >= PIECE_BYTES
-        return is_along and wide and made.tile.columns == source.tile.rows and not made.tile.rows
+        self.staged = emission.plan.staged
 
     def write(self, row: RowReduction, source: str, made: str, thread: str, inside: str) -> None:
         """For all rows of the tile at ``source``: results to ``made``; zeros where not ``inside``

@@ -8,17 +8,13 @@ which release each stage by a second mbarrier and need no block barrier for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.analysis.row_reductions import WARPS
-from mirage_py.codegen.cuda.analysis.warp_roles import WarpRoles
-from mirage_py.codegen.cuda.layout.staging import Staged
 from mirage_py.codegen.cuda.pipeline.pipeline import Pipeline
 from mirage_py.codegen.cuda.pipeline.row_reduction_emitter import RowReductionEmitter
-from mirage_py.codegen.cuda.pipeline.tma import TmaLoads, tma_box
-from mirage_py.codegen.cuda.schedule.concatenated_n import concatenated_mmas
+from mirage_py.codegen.cuda.pipeline.tma import TmaLoads
 from mirage_py.codegen.cuda.text.c_text import added
 from mirage_py.codegen.cuda.writer.copies import Copies
 from mirage_py.codegen.cuda.writer.cuda_kernel import TensorMap
@@ -26,7 +22,6 @@ from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.cuda.writer.loop_text import loop_bounds
 from mirage_py.codegen.cuda.writer.stage_text import advance_stage, stage_ago
 from mirage_py.codegen.text.operator_text import atom
-from mirage_py.codegen.tiling.unmasked_tiles import UnmaskedRange
 
 _BARRIER_BYTES = 8
 
@@ -34,30 +29,11 @@ _BARRIER_BYTES = 8
 class TmaPipeline(Pipeline):
     """Tiles of loops by the copy engine, where it can fetch all of a loop's; the rest as before."""
 
-    def __init__(
-        self,
-        emission: Emission,
-        copies: Copies,
-        staged: Mapping[int, Staged],
-        depths: Mapping[int, int],
-        live: Sequence[UnmaskedRange],
-        asks_for_producer: bool,
-    ) -> None:
-        super().__init__(emission, copies, staged, depths)
+    def __init__(self, emission: Emission, copies: Copies) -> None:
+        super().__init__(emission, copies)
         self.tma = TmaLoads(emission)
-        self.live = live
-        # The loads of each loop that the engine serves.
-        self.loops = tma_loops(emission.facts, staged)
-        # Where a load's tile lies: bytes from stage to stage, and from the begin of a stage.
-        self._slots = {n: (s.tile.size_bytes, 0) for n, s in staged.items()}
-        for section, loads in self.loops.items():
-            self._describe(loads)
-            if emission.options.concatenated_n:
-                self._concatenate(section)
-        has_producer = asks_for_producer and can_have_producer(emission.facts, staged)
-        self.roles = WarpRoles(emission.options.num_warps, has_producer, emission.row_reductions)
-        if self.roles.has_producer:
-            emission.barrier_call = self.roles.barrier_call
+        self.loops = emission.plan.pipeline.loops
+        self._slots = emission.plan.pipeline.slots
         self._bounds: dict[int, tuple[str, str, int]] = {}
         self._all_rings: dict[int, str] = {}
         self._full: dict[int, str] = {}
@@ -65,7 +41,7 @@ class TmaPipeline(Pipeline):
         # Barriers of sums that the warps that fetch make, and those waited for in this iteration.
         self._made: dict[int, str] = {}
         self._awaited: set[int] = set()
-        self.row_text = RowReductionEmitter(emission, staged)
+        self.row_text = RowReductionEmitter(emission)
         self._fetch: dict[int, str] = {}
         self._parity = ""
         self._section = -1
@@ -77,32 +53,14 @@ class TmaPipeline(Pipeline):
         """Parameters of the kernel, behind its pointers."""
         return tuple(self.tma.maps.values())
 
-    def _concatenate(self, section: int) -> None:
-        """Give the tiles of products that are one instruction places side by side."""
-        out = self.out
-        for concatenated in concatenated_mmas(out.facts, out.layouts, self.staged, section):
-            sizes = [self.staged[n].tile.size_bytes for n in concatenated.loads]
-            for place, load in enumerate(concatenated.loads):
-                self._slots[load] = sum(sizes), sum(sizes[:place])
-            out.concatenated.update(dict.fromkeys(concatenated.matmuls, concatenated))
-
     def _fetched(self, loads: Sequence[int]) -> list[int]:
         """Those that come from memory."""
-        return [n for n in loads if n not in self.out.row_reductions]
-
-    def _describe(self, loads: Sequence[int]) -> None:
-        """Tell the engine of the tensors of loads."""
-        for load in self._fetched(loads):
-            box = tma_box(self.out.facts, self.staged[load])
-            assert box is not None
-            self.tma.describe(self.staged[load], box)
+        return [n for n in loads if n not in self.plan.row_reductions]
 
     # -- the kernel's head -----------------------------------------------------------------------
 
     def begin_kernel(self) -> None:
         """Make the barriers, and fetch the first tiles of the first loop."""
-        if not self.loops:
-            return
         out, roles = self.out, self.roles
         for section in self.loops:
             depth = self.depths[section]
@@ -151,7 +109,7 @@ class TmaPipeline(Pipeline):
         for other in facts.program.dim_names:
             if other not in out.block_names and other != dim:
                 out.starts[other] = "0"
-        first, stop = loop_bounds(facts.tiling, section, self.live[section], out.starts)
+        first, stop = loop_bounds(facts.tiling, section, self.plan.live[section], out.starts)
         self._bounds[section] = (first, stop, facts.tiling.padded(dim, section))
         loads = self.loops[section]
         self._make_rings(loads, depth)
@@ -169,7 +127,7 @@ class TmaPipeline(Pipeline):
 
     def _make_rings(self, loads: Sequence[int], depth: int) -> None:
         """Shared memory for all stages of each load; the first of those side by side has it all."""
-        sharing = [j.loads for j in dict.fromkeys(self.out.concatenated.values())]
+        sharing = [j.loads for j in dict.fromkeys(self.plan.pipeline.concatenated.values())]
         for load in loads:
             group = next((g for g in sharing if load in g), (load,))
             if load not in self._all_rings:
@@ -226,7 +184,7 @@ class TmaPipeline(Pipeline):
         head = f"for ({out.index_type} {start} = {first}; {start} < {stop}; {start} += {tile})"
         with out.indented(head):
             out.line(f"mbarrier_wait({self._full[section]} + {stage}, {parity});")
-            for load, row in self.out.row_reductions.items():
+            for load, row in self.plan.row_reductions.items():
                 if load in self.loops[section]:
                     thread = f"(int)threadIdx.x - {32 * (out.options.num_warps + 1)}"
                     has_tail = facts.tiling.has_tail(dim, section)
@@ -239,7 +197,7 @@ class TmaPipeline(Pipeline):
 
     def tile_at(self, load: int) -> str:
         """What points to a tile; where the warps that fetch make it, behind a wait for them."""
-        if load in self.out.row_reductions and load not in self._awaited:
+        if load in self.plan.row_reductions and load not in self._awaited:
             self._awaited.add(load)
             made = self._made[self._section]
             self.out.line(f"mbarrier_wait({made} + {self._stage}, {self._parity});")
@@ -364,21 +322,3 @@ class TmaPipeline(Pipeline):
                 out.barrier("what threads have exchanged is read")
         advance_stage(out, self._stage, self._parity, self.depths[section])
         self._now = {}
-
-
-def tma_loops(facts: BlockAnalysis, staged: Mapping[int, Staged]) -> dict[int, list[int]]:
-    """The loads of each section with a loop all of whose tiles the engine can fetch."""
-    found = {}
-    for number, section in enumerate(facts.block.sections):
-        loads = [n for n in section.nodes if n in staged]
-        are_served = all(tma_box(facts, staged[n]) for n in loads)
-        if section.loop is not None and loads and are_served:
-            found[number] = loads
-    return found
-
-
-def can_have_producer(facts: BlockAnalysis, staged: Mapping[int, Staged]) -> bool:
-    """Whether a warp of its own can fetch all that loops read."""
-    loops = (s for s in facts.block.sections if s.loop is not None)
-    reading = [s for s in loops if any(n in staged for n in s.nodes)]
-    return bool(reading) and len(tma_loops(facts, staged)) == len(reading)

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.layout_choice import Layouts
-from mirage_py.codegen.cuda.schedule.chained_accumulation import accumulation_chains
+from mirage_py.codegen.cuda.schedule.chained_accumulation import AccumulationChains
 from mirage_py.codegen.cuda.schedule.operand_layouts import crosses_warps, operand_layout
 from mirage_py.codegen.cuda.schedule.schedule import Item, plan_schedule
 from mirage_py.ugraph.ir.node import STORES
@@ -17,6 +17,7 @@ def section_phases(
     layouts: Layouts,
     staged: Container[int],
     nodes: Sequence[int],
+    chains: AccumulationChains,
 ) -> tuple[tuple[int, ...], ...]:
     """The emitted nodes and stores among ``nodes``, by phase. A barrier between two phases serves
     all sums that cross warps and all values that change their layout.
@@ -26,7 +27,7 @@ def section_phases(
     """
     order = [n for n in nodes if n in facts.emitted or facts.block.nodes[n].op in STORES]
     place = {n: number for number, n in enumerate(order)}
-    begun = accumulation_chains(facts, layouts).first
+    begun = chains.first
     items = []
     for n in order:
         read = [*facts.inputs(n), *([begun[n]] if n in begun else [])]

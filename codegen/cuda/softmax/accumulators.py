@@ -41,7 +41,7 @@ class Accumulators:
             lowest = self.facts.shifts.start(number)
             start = float_text(lowest if node.attr == "shift" else float("-inf"))
         state = Value(out.names[number], self._state_layout(number), F32)
-        concatenated = out.concatenated.get(self.facts.fused_by.get(number, -1))
+        concatenated = out.plan.pipeline.concatenated.get(self.facts.fused_by.get(number, -1))
         if concatenated is not None:
             self._declare_concatenated(state, number, concatenated)
         elif start == "0.0f" or state.words == 1:

@@ -37,13 +37,6 @@ class ThreadGraphs:
         # Nodes whose values go, as floats that are not rounded yet, to registers that others have.
         self.given: dict[int, Value] = {}
 
-    def computes(self, number: int) -> bool:
-        """Whether a node is one of a chain: no load or store, no product, no accumulator."""
-        node, facts = self.facts.block.nodes[number], self.facts
-        is_product = number in self.out.layouts.mmas or number in facts.fused_by
-        is_other = node.op == "load" or self._is_state(number) or self._reduces(number)
-        return number in facts.emitted and not is_product and not is_other
-
     def loop_layout(self, number: int) -> Layout:
         """Over which registers the text of a node goes."""
         layouts = self.out.layouts

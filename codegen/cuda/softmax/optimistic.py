@@ -69,7 +69,7 @@ class Optimistic:
             if chain[:1] and chain[0] in group:
                 others = [n for n in group if n not in chain]
                 crosses = crosses_warps(facts, self.out.layouts, chain[0])
-                if not crosses and all(map(self.graphs.computes, others)):
+                if not crosses and all(map(facts.is_in_thread_graph, others)):
                     return tuple(n for n in chain if n in facts.emitted)
         return ()
 

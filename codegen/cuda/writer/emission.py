@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
-from mirage_py.codegen.cuda.analysis.row_reductions import RowReduction
-from mirage_py.codegen.cuda.layout.layout_choice import Layouts
 from mirage_py.codegen.cuda.memory.memory import SharedMemory
-from mirage_py.codegen.cuda.schedule.concatenated_n import ConcatenatedMma
+from mirage_py.codegen.cuda.plan.kernel_plan import KernelPlan
 from mirage_py.codegen.cuda.text.c_text import LINE, added, wrapped
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.cuda.text.linear_text import Places, register_part, thread_part
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.text.names import value_stem
 from mirage_py.codegen.text.operator_text import atom
-from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
 # What a value belongs to: a node, or a factor that follows from one.
 Key = int | tuple[str, int, int]
@@ -25,14 +21,13 @@ Key = int | tuple[str, int, int]
 class Emission:
     """Lines, names and positions that all parts of the emitter share."""
 
-    def __init__(
-        self, facts: BlockAnalysis, layouts: Layouts, options: LaunchConfig, is_wide: bool
-    ) -> None:
-        self.facts = facts
-        self.layouts = layouts
-        self.options = options
-        self.index_type = "long long" if is_wide else "int"
-        self.memory = SharedMemory()
+    def __init__(self, plan: KernelPlan) -> None:
+        self.plan = plan
+        self.facts = facts = plan.facts
+        self.layouts = plan.layouts
+        self.options = options = plan.options
+        self.index_type = plan.index_type
+        self.memory = SharedMemory(options.memory_reuse)
         # Bits of the warp's number.
         self.warp_bits = (options.num_warps - 1).bit_length()
         # A block's place on each grid axis of several blocks.
@@ -47,14 +42,8 @@ class Emission:
         self.names = self._value_names()
         self._taken: set[str] = set()
         self._scopes: list[dict[Key, list[Value]]] = [{}]
-        # Loads whose tiles the warps that fetch make of others.
-        self.row_reductions: Mapping[int, RowReduction] = {}
-        # How the threads that compute meet.
-        self.barrier_call = "__syncthreads();"
         # Whether threads have exchanged data in the loop that is being written.
         self.has_exchanged = False
-        # Products that are one instruction, by each of them.
-        self.concatenated: dict[int, ConcatenatedMma] = {}
         # Masks that hold all over the tiles of the loop that is being written.
         self.held_masks: Collection[int] = ()
 
@@ -194,7 +183,7 @@ class Emission:
 
     def barrier(self, reason: str = "") -> None:
         """All threads of the block meet."""
-        self.line(f"{self.barrier_call}{f'  // {reason}' if reason else ''}")
+        self.line(f"{self.plan.pipeline.roles.barrier_call}{f'  // {reason}' if reason else ''}")
         self.memory.phase += 1
 
 

@@ -1,0 +1,171 @@
+"""The pipeline plan: which loads come by TMA, where their tiles lie in a stage, the warp roles, and
+whether blocks are persistent.
+
+TMA fetches a box: here a panel of a tile, of at most 128 bytes a row, which it writes with the
+swizzle of ``SharedTile``. Outside of the tensor it reads zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
+from mirage_py.codegen.cuda.analysis.row_reductions import RowReduction
+from mirage_py.codegen.cuda.analysis.warp_roles import WarpRoles
+from mirage_py.codegen.cuda.layout.layout_choice import Layouts
+from mirage_py.codegen.cuda.layout.shared_tile import PIECE_BYTES
+from mirage_py.codegen.cuda.layout.staging import Staged
+from mirage_py.codegen.cuda.schedule.concatenated_n import ConcatenatedMma, concatenated_mmas
+from mirage_py.codegen.tiling.descriptors import is_step, live_axes
+from mirage_py.ugraph.ir.launch_choices import Arch
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+
+_MOST_AXES = 5
+_MOST_POINTS = 256
+_MOST_PANELS = 16
+_GRANULE_BYTES = 16
+# Of what it writes to shared memory.
+_ALIGNMENT_BYTES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A tile as the engine sees it: ``axes`` of the tensor, the contiguous one first, the points
+    along each, and how many such panels make the tile.
+    """
+
+    axes: tuple[int, ...]
+    points: tuple[int, ...]
+    panels: int
+
+
+def tma_box(facts: BlockAnalysis, staged: Staged) -> Box | None:
+    """How the engine fetches a tile; None where it cannot."""
+    load, tile = staged.load, staged.tile
+    node, section = facts.block.nodes[load], facts.section(load)
+    tensor, index = facts.tensors[node.access.tensor], node.access.index
+    live = live_axes(node, facts.tiling, section)
+    dims = [d for e in index for d in facts.tiling.live(e.dims(), section)]
+    if sorted(dims) != sorted(live.values()) or not all(
+        is_step(index[a], d) for a, d in live.items()
+    ):
+        return None
+    axis_of = {d: a for a, d in live.items()}
+    rows = tuple(axis_of[d] for d in dict.fromkeys(b[0] for b in tile.rows))
+    shown = (axis_of[tile.dim], *rows)
+    others = tuple(a for a, e in enumerate(tensor.shape) if a not in shown and e > 1)
+    axes = (*shown, *others)
+    width = tile.row_bytes // tile.element_bytes
+    panels = (1 << len(tile.columns)) // width
+    points = (width, *(facts.extent(load, live[a]) for a in rows), *(1 for _ in others))
+    strides = tensor.element_strides
+    steps = [strides[a] * tile.element_bytes for a in axes[1:]]
+    fits = len(axes) <= _MOST_AXES and max(points) <= _MOST_POINTS and panels <= _MOST_PANELS
+    aligned = strides[axes[0]] == 1 and all(s > 0 and s % _GRANULE_BYTES == 0 for s in steps)
+    # Past the end of the tensor the engine gives zeros, as a masked copy does.
+    inside = all(
+        index[a].is_dim and facts.program.sizes[d] == tensor.shape[a]
+        for a, d in live.items()
+        if facts.tiling.has_tail(d, section)
+    )
+    panel_bytes = tile.row_bytes << len(tile.rows)
+    whole = tile.row_bytes % _GRANULE_BYTES == 0 and panel_bytes % _ALIGNMENT_BYTES == 0
+    return Box(axes, points, panels) if fits and aligned and inside and whole else None
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinePlan:
+    """``loops``: the loads of each section with a loop all of whose tiles come by TMA; ``inputs``:
+    those of the straight-line code in front of them, in a persistent kernel; ``boxes``: how TMA
+    fetches each. ``slots``: bytes from stage to stage of a load's tile, and from the begin of a
+    stage. ``concatenated``: matmuls that are one instruction, by each of them.
+    ``persistent_blocks``: 0 where each block has one work tile.
+    """
+
+    roles: WarpRoles
+    loops: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    inputs: tuple[int, ...] = ()
+    boxes: Mapping[int, Box] = field(default_factory=dict)
+    slots: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    concatenated: Mapping[int, ConcatenatedMma] = field(default_factory=dict)
+    persistent_blocks: int = 0
+
+
+def plan_pipeline(
+    facts: BlockAnalysis,
+    layouts: Layouts,
+    staged: Mapping[int, Staged],
+    options: LaunchConfig,
+    computed: Collection[int],
+) -> PipelinePlan:
+    """Tiles by cp.async, or by TMA where the options ask for it. ``computed`` are the loads whose
+    tiles producer warps compute.
+    """
+    loops = {}
+    if options.uses_tma and options.arch is Arch.SM_90A:
+        loops = _tma_loops(facts, staged)
+    if not loops:
+        return PipelinePlan(WarpRoles(options.num_warps))
+    has_producer = _may_have_producer(facts, staged, options, len(loops))
+    blocks = options.persistent_blocks
+    is_less = 0 < blocks < facts.tiling.grid_blocks
+    persistent = has_producer and is_less and not facts.block.cluster_dims and not computed
+    inputs = _inputs(facts, staged, min(loops)) if persistent else ()
+    fetched = [n for loads in (*loops.values(), inputs) for n in loads if n not in computed]
+    boxes = {n: box for n in fetched if (box := tma_box(facts, staged[n])) is not None}
+    slots = {n: (s.tile.size_bytes, 0) for n, s in staged.items()}
+    concatenated: dict[int, ConcatenatedMma] = {}
+    for section in loops if options.concatenated_n else ():
+        for mma in concatenated_mmas(facts, layouts, staged, section):
+            sizes = [staged[n].tile.size_bytes for n in mma.loads]
+            slots |= {n: (sum(sizes), sum(sizes[:i])) for i, n in enumerate(mma.loads)}
+            concatenated |= dict.fromkeys(mma.matmuls, mma)
+    return PipelinePlan(
+        WarpRoles(options.num_warps, has_producer, bool(computed)),
+        loops,
+        inputs,
+        boxes,
+        slots,
+        concatenated,
+        blocks if persistent else 0,
+    )
+
+
+def _tma_loops(facts: BlockAnalysis, staged: Mapping[int, Staged]) -> dict[int, tuple[int, ...]]:
+    found = {}
+    for number, section in enumerate(facts.block.sections):
+        loads = tuple(n for n in section.nodes if n in staged)
+        are_served = all(tma_box(facts, staged[n]) for n in loads)
+        if section.loop is not None and loads and are_served:
+            found[number] = loads
+    return found
+
+
+def _may_have_producer(
+    facts: BlockAnalysis, staged: Mapping[int, Staged], options: LaunchConfig, served: int
+) -> bool:
+    """Whether a warp of its own is asked for and can fetch all that loops read."""
+    loops = [(n, s) for n, s in enumerate(facts.block.sections) if s.loop is not None]
+    reading = [s for _, s in loops if any(n in staged for n in s.nodes)]
+    # A warp that fetches cannot come to a cluster barrier before it has fetched everything.
+    barriers = {facts.section(n): None for n in facts.sources}
+    is_last = len(barriers) == 1 and min(barriers) > max(n for n, _ in loops)
+    may_meet = is_last or not facts.block.cluster_dims
+    return options.producer_warps and may_meet and len(reading) == served
+
+
+def _inputs(facts: BlockAnalysis, staged: Mapping[int, Staged], first: int) -> tuple[int, ...]:
+    """Loads in front of the first loop that TMA can fetch."""
+    loads = [n for s in facts.block.sections[:first] for n in s.nodes]
+    return tuple(n for n in loads if n in staged and tma_box(facts, staged[n]))
+
+
+def can_reduce_rows(row: RowReduction, staged: Mapping[int, Staged]) -> bool:
+    """Whether rows lie in shared memory as producer warps read them, and results row by row."""
+    source, made = staged.get(row.source), staged.get(row.load)
+    if source is None or made is None:
+        return False
+    is_along = {b[0] for b in source.tile.columns} == set(row.nodes[row.total].reduced)
+    wide = source.tile.row_bytes >= PIECE_BYTES
+    return is_along and wide and made.tile.columns == source.tile.rows and not made.tile.rows
