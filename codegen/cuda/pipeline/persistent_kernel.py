@@ -5,7 +5,7 @@ Otherwise a starting block initialises its barriers and waits for its first tile
 runs on the SM, if it takes all of the memory. With the launch option ``blocks N`` the grid has N
 blocks, and the producer warps run ahead from one work tile to the next. Work tiles are assigned
 round-robin, or, where masks make them unequal, by a table made at compile time
-(``tile_scheduler.py``).
+(``plan/tile_scheduler.py``).
 """
 
 from __future__ import annotations
@@ -13,12 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mirage_py.codegen.cuda.pipeline.tile_scheduler import schedule_tiles
 from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.cuda.writer.grid_positions import grid_positions
-
-# Places of the largest table.
-_MOST_IN_TABLE = 4096
 
 
 class WorkTiles:
@@ -35,9 +31,9 @@ class WorkTiles:
 
     def begin(self) -> None:
         """At the head of the kernel: who takes what, where that is no simple rule."""
-        if not self.uneven or self._all > _MOST_IN_TABLE:
+        dealt = self.out.plan.work_tiles
+        if not dealt:
             return
-        dealt = schedule_tiles(self.out.facts.tiling, self.uneven, self.blocks)
         rounds = range(max(map(len, dealt)) + 1)
         numbers = [own[r] if r < len(own) else self._all for r in rounds for own in dealt]
         self._table = self.out.fresh("places")

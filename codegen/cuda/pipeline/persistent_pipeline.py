@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from mirage_py.codegen.cuda.pipeline.persistent_kernel import WorkTiles
 from mirage_py.codegen.cuda.pipeline.tma_pipeline import TmaPipeline
-from mirage_py.codegen.cuda.text.c_text import added
+from mirage_py.codegen.cuda.plan.pipeline_plan import INPUTS
 from mirage_py.codegen.cuda.writer.copies import Copies
 from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.cuda.writer.grid_positions import unsplit_positions
@@ -30,7 +30,6 @@ class PersistentPipeline(TmaPipeline):
         # reads one of them.
         self._inputs = dict.fromkeys(self.plan.pipeline.inputs, "")
         self._last_reader = max(map(self._last_section, self._inputs), default=-1)
-        self._inputs_full = self._inputs_empty = ""
         self._is_awaited = False
         # The stage of each loop and its parity, in the warps that compute.
         self._turns: dict[int, tuple[str, str]] = {}
@@ -46,27 +45,11 @@ class PersistentPipeline(TmaPipeline):
         """Make the barriers; then all that the warps do that fetch."""
         out, roles = self.out, self.roles
         self.work_tiles.begin()
-        counts: list[tuple[str, int, int]] = []
-        for section in self.loops:
-            depth = self.depths[section]
-            self._full[section] = self._barriers("tiles_full", depth)
-            self._empty[section] = self._barriers("tiles_empty", depth)
-            counts.append((self._full[section], depth, 1))
-            counts.append((self._empty[section], depth, out.options.num_warps))
-        if self._inputs:
-            self._inputs_full = self._barriers("inputs_full", 1)
-            self._inputs_empty = self._barriers("inputs_empty", 1)
-            counts.append((self._inputs_full, 1, 1))
-            counts.append((self._inputs_empty, 1, out.options.num_warps))
-            for load in self._inputs:
-                self._inputs[load] = self._buffer(self.staged[load], 1)
+        self._make_mbarriers()
+        for load in self._inputs:
+            self._inputs[load] = self._buffer(self.staged[load], 1)
         with out.indented(f"if ({roles.is_issuer})"):
-            for tensor_map in self.maps:
-                out.line(f"tma_prefetch(&{tensor_map.name});")
-            for name, depth, count in counts:
-                with out.unrolled("i", depth) as i:
-                    out.line(f"mbarrier_init({added(name, i)}, {count});")
-            out.line("mbarrier_fence_init();")
+            self._initialise([[one] for one in self.plan.mbarriers])
         out.line("__syncthreads();  // the barriers are made")
         out.memory.phase += 1
         with out.indented(f"if (warp >= {out.options.num_warps})"):
@@ -114,11 +97,11 @@ class PersistentPipeline(TmaPipeline):
         out = self.out
         for number in {out.facts.section(n): None for n in self._inputs}:
             unsplit_positions(out, number)
-        out.line(f"mbarrier_wait({self._inputs_empty}, {self.work_tiles.round} & 1 ^ 1);")
+        out.line(f"mbarrier_wait({self._empty[INPUTS]}, {self.work_tiles.round} & 1 ^ 1);")
         total = sum(self.staged[n].tile.size_bytes for n in self._inputs)
-        out.line(f"mbarrier_expect({self._inputs_full}, {total});")
+        out.line(f"mbarrier_expect({self._full[INPUTS]}, {total});")
         for load, buffer in self._inputs.items():
-            self.tma.fetch(self.staged[load], buffer, self._inputs_full)
+            self.tma.fetch(self.staged[load], buffer, self._full[INPUTS])
 
     # -- places ----------------------------------------------------------------------------------
 
@@ -133,7 +116,6 @@ class PersistentPipeline(TmaPipeline):
                 self._give_inputs_back()
             known = {*self._all_rings.values(), *self._inputs.values()}
             known |= {*self._full.values(), *self._empty.values()}
-            known |= {self._inputs_full, self._inputs_empty}
             if any(name not in known for name in out.memory.names):
                 out.barrier("what threads have written to shared memory is read")
 
@@ -142,14 +124,7 @@ class PersistentPipeline(TmaPipeline):
 
     def _give_inputs_back(self) -> None:
         self.out.line("__syncwarp();")
-        self.out.line(f"if (lane == 0) mbarrier_arrive({self._inputs_empty});")
-
-    def end_kernel(self) -> None:
-        """The barriers are in use until here."""
-        super().end_kernel()
-        for name in (self._inputs_full, self._inputs_empty):
-            if name:
-                self.out.memory.use(name)
+        self.out.line(f"if (lane == 0) mbarrier_arrive({self._empty[INPUTS]});")
 
     # -- straight code ---------------------------------------------------------------------------
 
@@ -163,7 +138,7 @@ class PersistentPipeline(TmaPipeline):
     def wait_for(self, loads: Sequence[int]) -> bool:
         """Wait for tiles of straight code; whether the caller has to write a barrier."""
         if not self._is_awaited and any(n in self._inputs for n in loads):
-            self.out.line(f"mbarrier_wait({self._inputs_full}, {self.work_tiles.round} & 1);")
+            self.out.line(f"mbarrier_wait({self._full[INPUTS]}, {self.work_tiles.round} & 1);")
             self._is_awaited = True
         return super().wait_for(loads)
 

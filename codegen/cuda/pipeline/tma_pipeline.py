@@ -8,13 +8,13 @@ which release each stage by a second mbarrier and need no block barrier for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from mirage_py.codegen.cuda.analysis.row_reductions import WARPS
 from mirage_py.codegen.cuda.pipeline.pipeline import Pipeline
 from mirage_py.codegen.cuda.pipeline.row_reduction_emitter import RowReductionEmitter
 from mirage_py.codegen.cuda.pipeline.tma import TmaLoads
+from mirage_py.codegen.cuda.plan.pipeline_plan import Mbarrier, Signal
 from mirage_py.codegen.cuda.text.c_text import added
 from mirage_py.codegen.cuda.writer.copies import Copies
 from mirage_py.codegen.cuda.writer.cuda_kernel import TensorMap
@@ -36,10 +36,10 @@ class TmaPipeline(Pipeline):
         self._slots = emission.plan.pipeline.slots
         self._bounds: dict[int, tuple[str, str, int]] = {}
         self._all_rings: dict[int, str] = {}
-        self._full: dict[int, str] = {}
-        self._empty: dict[int, str] = {}
-        # Barriers of sums that the warps that fetch make, and those waited for in this iteration.
-        self._made: dict[int, str] = {}
+        # Names of mbarriers, by section.
+        self._mbarriers: dict[Signal, dict[int, str]] = {signal: {} for signal in Signal}
+        self._full, self._empty, self._made = self._mbarriers.values()
+        # Sums that the warps that fetch make, and that were waited for in this iteration.
         self._awaited: set[int] = set()
         self.row_text = RowReductionEmitter(emission)
         self._fetch: dict[int, str] = {}
@@ -62,29 +62,13 @@ class TmaPipeline(Pipeline):
     def begin_kernel(self) -> None:
         """Make the barriers, and fetch the first tiles of the first loop."""
         out, roles = self.out, self.roles
-        for section in self.loops:
-            depth = self.depths[section]
-            self._full[section] = self._barriers("tiles_full", depth)
-            if roles.has_producer:
-                self._empty[section] = self._barriers("tiles_empty", depth)
-            if len(self._fetched(self.loops[section])) < len(self.loops[section]):
-                self._made[section] = self._barriers("sums_made", depth)
+        self._make_mbarriers()
         first = next(iter(self.loops))
         for section in self.loops if roles.has_producer else (first,):
             self._prepare(section)
         with out.indented(f"if ({roles.is_issuer})"):
-            for tensor_map in self.maps:
-                out.line(f"tma_prefetch(&{tensor_map.name});")
-            for section in self.loops:
-                counts = [(self._full[section], 1)]
-                if roles.has_producer:
-                    counts.append((self._empty[section], out.options.num_warps))
-                if section in self._made:
-                    counts.append((self._made[section], WARPS))
-                with out.unrolled("i", self.depths[section]) as i:
-                    for name, count in counts:
-                        out.line(f"mbarrier_init({added(name, i)}, {count});")
-            out.line("mbarrier_fence_init();")
+            mbarriers = self.plan.mbarriers
+            self._initialise([[m for m in mbarriers if m.section == n] for n in self.loops])
             self._fetch_first(first)
         out.line("__syncthreads();  // the barriers are made")
         out.memory.phase += 1
@@ -96,9 +80,23 @@ class TmaPipeline(Pipeline):
         for name in (*self._full.values(), *self._empty.values(), *self._made.values()):
             self.out.memory.use(name)
 
-    def _barriers(self, stem: str, depth: int) -> str:
-        size = _BARRIER_BYTES * depth
-        return self.out.memory.new(self.out.fresh(stem), size, _BARRIER_BYTES, "unsigned long long")
+    def _make_mbarriers(self) -> None:
+        for one in self.plan.mbarriers:
+            name, size = self.out.fresh(one.stem), _BARRIER_BYTES * one.stages
+            made = self.out.memory.new(name, size, _BARRIER_BYTES, "unsigned long long")
+            self._mbarriers[one.signal][one.section] = made
+
+    def _initialise(self, groups: Iterable[Sequence[Mbarrier]]) -> None:
+        """Tensor maps and mbarriers, those of a group in one loop over their stages."""
+        out = self.out
+        for tensor_map in self.maps:
+            out.line(f"tma_prefetch(&{tensor_map.name});")
+        for group in groups:
+            with out.unrolled("i", group[0].stages) as i:
+                for one in group:
+                    name = self._mbarriers[one.signal][one.section]
+                    out.line(f"mbarrier_init({added(name, i)}, {one.arrivals});")
+        out.line("mbarrier_fence_init();")
 
     def _prepare(self, section: int) -> None:
         """The rings of a loop, and a function that fetches the tiles of one iteration."""

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.analysis.row_reductions import (
+    WARPS,
     RowReduction,
     RowReductions,
     with_row_reductions,
@@ -23,7 +24,15 @@ from mirage_py.codegen.cuda.plan.operand_sources import (
     overwritten_operands,
 )
 from mirage_py.codegen.cuda.plan.overlap import LoopOverlap, plan_overlap
-from mirage_py.codegen.cuda.plan.pipeline_plan import PipelinePlan, can_reduce_rows, plan_pipeline
+from mirage_py.codegen.cuda.plan.pipeline_plan import (
+    INPUTS,
+    Mbarrier,
+    PipelinePlan,
+    Signal,
+    can_reduce_rows,
+    plan_pipeline,
+)
+from mirage_py.codegen.cuda.plan.tile_scheduler import schedule_tiles
 from mirage_py.codegen.cuda.schedule.chained_accumulation import (
     AccumulationChains,
     accumulation_chains,
@@ -39,6 +48,9 @@ from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import ACCESSES, STORES
 from mirage_py.ugraph.ir.program import Program, Tensor
+
+# Work tiles of the largest table.
+_MOST_IN_TABLE = 4096
 
 
 @dataclass(frozen=True)
@@ -88,6 +100,29 @@ class KernelPlan:
     def uneven(self) -> Collection[str]:
         """Dimensions along which blocks have loops of different lengths."""
         return {d: None for found in self.live for d in found.dims()}.keys()
+
+    @cached_property
+    def mbarriers(self) -> tuple[Mbarrier, ...]:
+        """Those of TMA: of each loop, then of the tiles in front of the first."""
+        warps, found = self.options.num_warps, []
+        served = {n: (loads, self.depths[n]) for n, loads in self.pipeline.loops.items()}
+        inputs = {INPUTS: (self.pipeline.inputs, 1)} if self.pipeline.inputs else {}
+        for section, (loads, stages) in (served | inputs).items():
+            found.append(Mbarrier(Signal.FULL, section, stages, 1))
+            if self.pipeline.roles.has_producer:
+                found.append(Mbarrier(Signal.EMPTY, section, stages, warps))
+            if any(n in self.row_reductions for n in loads):
+                found.append(Mbarrier(Signal.MADE, section, stages, WARPS))
+        return tuple(found)
+
+    @cached_property
+    def work_tiles(self) -> Sequence[Sequence[int]]:
+        """Of each block of a persistent kernel the work tiles that it takes; empty: one in so many
+        as there are blocks.
+        """
+        tiling, blocks = self.facts.tiling, self.pipeline.persistent_blocks
+        is_table = blocks and self.uneven and tiling.grid_blocks <= _MOST_IN_TABLE
+        return schedule_tiles(tiling, self.uneven, blocks) if is_table else ()
 
     @property
     def ring_bytes(self) -> int:

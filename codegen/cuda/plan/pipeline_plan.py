@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.analysis.row_reductions import RowReduction
@@ -72,6 +73,34 @@ def tma_box(facts: BlockAnalysis, staged: Staged) -> Box | None:
     panel_bytes = tile.row_bytes << len(tile.rows)
     whole = tile.row_bytes % _GRANULE_BYTES == 0 and panel_bytes % _ALIGNMENT_BYTES == 0
     return Box(axes, points, panels) if fits and aligned and inside and whole else None
+
+
+class Signal(Enum):
+    """What an mbarrier tells: a stage has arrived, was read, or was reduced by producer warps."""
+
+    FULL = "full"
+    EMPTY = "empty"
+    MADE = "made"
+
+
+# In place of a section: tiles of straight-line code.
+INPUTS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Mbarrier:
+    """An mbarrier for each stage of a section's tiles, whose phase ends with so many arrivals."""
+
+    signal: Signal
+    section: int
+    stages: int
+    arrivals: int
+
+    @property
+    def stem(self) -> str:
+        """How its name begins."""
+        of = "sums" if self.signal is Signal.MADE else "tiles"
+        return f"{'inputs' if self.section == INPUTS else of}_{self.signal.value}"
 
 
 @dataclass(frozen=True, slots=True)

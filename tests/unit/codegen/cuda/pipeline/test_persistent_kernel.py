@@ -9,7 +9,7 @@ import pytest
 from cuda_plans import cuda_plan, error_of, for_cuda, kernel_of
 from plans import attention_plan, attention_reference, rms_plan, rms_reference
 
-from mirage_py.codegen.cuda.pipeline.tile_scheduler import schedule_tiles
+from mirage_py.codegen.cuda.plan.tile_scheduler import schedule_tiles
 from mirage_py.codegen.lowering.lowering import lowered
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.runtime.cpu.cpu_build import cpp_compiler
