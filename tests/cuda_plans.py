@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from plans import random_inputs, relative_error
 from several_kernels import over
 
-from mirage_py.codegen.cuda.kernel.module import emit_cuda
+from mirage_py.codegen.cuda.kernel.module import emit_cuda, kernel_plans
+from mirage_py.codegen.cuda.plan.kernel_plan import KernelPlan
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.cpu.cuda_emulation import run_emulated
@@ -45,6 +46,12 @@ def kernel_of(plan: Plan) -> CudaKernel:
     """Its only kernel."""
     (kernel,) = emit_cuda(plan)
     return kernel
+
+
+def planned(plan: Plan) -> KernelPlan:
+    """What its only kernel's text follows."""
+    (found,) = kernel_plans(plan)
+    return found
 
 
 def rounded_inputs(program: Program) -> dict[str, NDArray[np.float64]]:

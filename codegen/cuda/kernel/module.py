@@ -37,6 +37,7 @@ from mirage_py.ugraph.text.printing import format_block
 _SMEM_BYTES = {Arch.SM_80: 163 * 1024, Arch.SM_90A: 227 * 1024}
 # Elements of one tile that a thread may have.
 _MOST_ELEMENTS = 1024
+_Emitted = tuple[KernelPlan, CudaKernel]
 _CAPABILITY = {Arch.SM_80: 80, Arch.SM_90A: 90}
 # The first architecture with clusters, and the largest cluster that it can run.
 _CLUSTER_ARCH = Arch.SM_90A
@@ -64,7 +65,7 @@ def emit_block_graphs(plan: Plan) -> tuple[CudaKernel, ...]:
     """Every block graph of the plan, in launch order; library calls are left out."""
     names = emitted_names(plan.ugraph, _vocabulary())
     if names.keep_all:
-        return _of_named(plan)
+        return tuple(kernel for _, kernel in _of_named(plan))
     old = {new: old for old, new in names.tensors.items()}
     tensors = plan.ugraph.tensors
     return tuple(
@@ -74,10 +75,16 @@ def emit_block_graphs(plan: Plan) -> tuple[CudaKernel, ...]:
             tensor_maps=tuple(replace(m, tensor=old[m.tensor]) for m in kernel.tensor_maps),
             options=options,
         )
-        for kernel, options in zip(
+        for (_, kernel), options in zip(
             _of_named(renamed_plan(plan, names)), _of_blocks(plan), strict=True
         )
     )
+
+
+def kernel_plans(plan: Plan) -> tuple[KernelPlan, ...]:
+    """What the text of every block graph follows, in launch order; names are those of the text."""
+    named = renamed_plan(plan, emitted_names(plan.ugraph, _vocabulary()))
+    return tuple(found for found, _ in _of_named(named))
 
 
 @functools.cache
@@ -90,7 +97,7 @@ def _of_blocks(plan: Plan) -> tuple[LaunchConfig, ...]:
     return tuple(options for kernel, options in rows if isinstance(kernel, BlockGraph))
 
 
-def _of_named(plan: Plan) -> tuple[CudaKernel, ...]:
+def _of_named(plan: Plan) -> tuple[_Emitted, ...]:
     """The same for a plan whose names the text can have."""
     ugraph = plan.ugraph
     if dims := run_time_dims(plan):
@@ -123,13 +130,14 @@ class _Asked:
 
 def _emitted(
     ugraph: UGraph, asked: Sequence[_Asked], straight: Sequence[_Asked]
-) -> tuple[CudaKernel, ...]:
+) -> tuple[_Emitted, ...]:
     """The kernels in their ``straight`` form, which is not in their comments."""
     found = lowered(ugraph, [a.block for a in straight])
     kernels = []
     for whole, form, typed in zip(asked, straight, found.blocks, strict=True):
         emitter, memory = _fitting(ugraph, typed, form.options, found.in_base_two, form.order)
-        kernels.append(_kernel(ugraph, whole.block, emitter, memory, whole.options))
+        kernel = _kernel(ugraph, whole.block, emitter, memory, whole.options)
+        kernels.append((emitter.plan, kernel))
     return tuple(kernels)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from cuda_plans import cuda_plan, kernel_of
+from cuda_plans import cuda_plan, kernel_of, planned
 
 from mirage_py.runtime.cpu.cpu_build import cpp_compiler
 from mirage_py.runtime.cpu.cuda_emulation import check_emulated
@@ -42,10 +42,15 @@ kernel products {
 """
 
 
-def instructions(**flags: str) -> list[str]:
-    """What multiplies in one step, with the columns of each."""
-    body = kernel_of(cuda_plan(PRODUCTS, KERNEL, 2, **FLAGS | flags)).body
-    return re.findall(r"wgmma_m64n(\d+)k16", body)
+def instructions(**flags: str) -> list[tuple[int, ...]]:
+    """What multiplies in one step: the columns of each matmul in it."""
+    plan = planned(cuda_plan(PRODUCTS, KERNEL, 2, **FLAGS | flags))
+    joined = plan.pipeline.concatenated
+    alone = [
+        (8 * mma.fragments.column_tiles,) for n, mma in plan.layouts.mmas.items()
+        if n not in joined and mma.uses_wgmma
+    ]  # fmt: skip
+    return sorted([*alone, *{m.columns for m in joined.values()}])
 
 
 @needs_compiler
@@ -70,17 +75,22 @@ def test_agrees_with_float64(flags: dict[str, str]) -> None:
 
 
 def test_operands_of_equal_panels_are_one() -> None:
-    assert sorted(instructions()) == ["16", "64"]
-    assert sorted(instructions(joins="off")) == ["16", "32", "32"]
+    assert instructions() == [(16,), (32, 32)]
+    assert instructions(joins="off") == [(16,), (32,), (32,)]
+    body = kernel_of(cuda_plan(PRODUCTS, KERNEL, 2, **FLAGS)).body
+    assert sorted(re.findall(r"wgmma_m64n(\d+)k16", body)) == ["16", "64"]
 
 
 def test_loops_without_the_copy_engine_have_them_apart() -> None:
-    assert sorted(instructions(producer="")) == ["16", "32", "32"]
+    assert instructions(producer="") == [(16,), (32,), (32,)]
 
 
 def test_tiles_of_one_instruction_lie_side_by_side() -> None:
-    body = kernel_of(cuda_plan(PRODUCTS, KERNEL, 2, **FLAGS)).body
-    assert "u_tiles + stage * 4096, &U_map" in body
+    plan = cuda_plan(PRODUCTS, KERNEL, 2, **FLAGS)
+    found, body = planned(plan), kernel_of(plan).body
+    tensors = {n: found.facts.block.nodes[n].access.tensor for n in found.pipeline.boxes}
+    slots = {tensor: found.pipeline.slots[n] for n, tensor in tensors.items()}
+    assert slots == {"X": (4096, 0), "U": (4096, 0), "V": (1024, 0), "W": (4096, 2048)}
     assert "u_tiles + stage * 4096 + 2048, &W_map" in body
     # Waits count products.
     assert body.count("wgmma_commit();") == 3

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cuda_plans import cuda_plan, for_cuda, kernel_of
+from cuda_plans import cuda_plan, for_cuda, kernel_of, planned
 from plans import attention_plan, relative_error
 
-from mirage_py.codegen.cuda.mma.register_operands import RegisterOperands
+from mirage_py.codegen.cuda.plan import kernel_plan
 from mirage_py.errors import CompileError
 from mirage_py.runtime.compile.compile_cuda import CudaSource, machine_code
 from mirage_py.runtime.compile.compiled_facts import cuda_tools
@@ -83,7 +83,7 @@ def test_queries_with_as_many_registers_as_exponentials_are_copied_in_each_itera
     ids=["twice as many", "no branch", "late products", "read from shared memory"],
 )
 def test_others_stay_where_they_are(flags):
-    assert COPY not in kernel_of(attention(**flags)).body
+    assert planned(attention(**flags)).overwritten == ()
 
 
 BRANCHES = {
@@ -94,7 +94,9 @@ BRANCHES = {
 
 @pytest.mark.parametrize("way", BRANCHES)
 def test_what_branches_too(way):
-    assert COPY in kernel_of(BRANCHES[way]).body
+    plan = planned(BRANCHES[way])
+    (first, _) = plan.layouts.mmas
+    assert plan.overwritten == (first,)
 
 
 STRAIGHT = ("relu", "exp", "expm1", "log", "tanh", "erf", "gelu", "rsqrt")
@@ -102,7 +104,7 @@ STRAIGHT = ("relu", "exp", "expm1", "log", "tanh", "erf", "gelu", "rsqrt")
 
 @pytest.mark.parametrize("weight", STRAIGHT)
 def test_what_does_not_branch(weight):
-    assert COPY not in kernel_of(weighted(weight)).body
+    assert planned(weighted(weight)).overwritten == ()
 
 
 @pytest.mark.skipif(cpp_compiler() is None, reason="no C++ compiler")
@@ -141,6 +143,6 @@ def test_ptxas_keeps_them_apart(monkeypatch, tmp_path: Path, plan: Plan):
 @pytest.mark.skipif(not cuda_tools("nvdisasm"), reason="no nvdisasm")
 def test_without_the_copy_it_is_refused(monkeypatch, tmp_path: Path):
     monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(RegisterOperands, "_is_overwritten", lambda *_: False)
+    monkeypatch.setattr(kernel_plan, "overwritten_operands", lambda *_: ())
     with pytest.raises(CompileError, match="same registers"):
         machine_code(CudaSource.of(kernel_of(BRANCHES["norms of keys"])), 90)
