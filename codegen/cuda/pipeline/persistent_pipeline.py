@@ -17,7 +17,6 @@ from mirage_py.codegen.cuda.plan.pipeline_plan import INPUTS
 from mirage_py.codegen.cuda.writer.copies import Copies
 from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.cuda.writer.grid_positions import unsplit_positions
-from mirage_py.codegen.cuda.writer.stage_text import advance_stage
 
 
 class PersistentPipeline(TmaPipeline):
@@ -31,8 +30,6 @@ class PersistentPipeline(TmaPipeline):
         self._inputs = dict.fromkeys(self.plan.pipeline.inputs, "")
         self._last_reader = max(map(self._last_section, self._inputs), default=-1)
         self._is_awaited = False
-        # The stage of each loop and its parity, in the warps that compute.
-        self._turns: dict[int, tuple[str, str]] = {}
 
     def _last_section(self, load: int) -> int:
         facts = self.out.facts
@@ -52,46 +49,21 @@ class PersistentPipeline(TmaPipeline):
             self._initialise([[one] for one in self.plan.mbarriers])
         out.line("__syncthreads();  // the barriers are made")
         out.memory.phase += 1
-        with out.indented(f"if (warp >= {out.options.num_warps})"):
-            if roles.registers is not None:
-                out.line(f"registers_decrease<{roles.registers[0]}>();")
-            with out.indented(f"if ({roles.is_issuer})"):
-                self._fetch_all()
-            out.line("return;")
-        if roles.registers is not None:
-            out.line(f"registers_increase<{roles.registers[1]}>();")
-        for section in self.loops:
-            self._turns[section] = self._begin("stage", "parity", 0)
-
-    def _begin(self, stage: str, parity: str, first: int) -> tuple[str, str]:
-        """Variables for a stage and its barriers' parity."""
-        out = self.out
-        stage, parity = out.fresh(stage), out.fresh(parity)
-        out.line(f"int {stage} = 0;")
-        out.line(f"unsigned {parity} = {first};")
-        return stage, parity
+        with self._in_producer(), out.indented(f"if ({roles.is_issuer})"):
+            self._fetch_all()
+        self._turns = {n: self._begin("stage", "parity") for n in self.loops}
 
     def _fetch_all(self) -> None:
         """The tiles of all places. A barrier's phase before its first has parity 1, and has ended:
         stages are free to begin with.
         """
-        out = self.out
         turns = {n: self._begin("next_stage", "next_parity", 1) for n in self.loops}
         with self.work_tiles.each():
             if self._inputs:
                 self._fetch_inputs()
-            for section in self.loops:
-                unsplit_positions(out, section)
+            for section, turn in turns.items():
                 self._prepare(section)
-                first, stop, tile = self._bounds[section]
-                stage, parity = turns[section]
-                start = out.fresh("next_start")
-                out.line("#pragma unroll 1")
-                head = f"{out.index_type} {start} = {first}; {start} < {stop}; {start} += {tile}"
-                with out.indented(f"for ({head})"):
-                    out.line(f"mbarrier_wait({self._empty[section]} + {stage}, {parity});")
-                    out.line(f"{self._fetch[section]}({start}, {stage});")
-                    advance_stage(out, stage, parity, self.depths[section])
+                self._fetch_rest(section, 0, turn)
 
     def _fetch_inputs(self) -> None:
         out = self.out
@@ -112,15 +84,12 @@ class PersistentPipeline(TmaPipeline):
         with self.work_tiles.each():
             self._is_awaited = False
             yield
-            if self._inputs and not self._gives_back_behind(self._last_reader):
+            if self._inputs and self._last_reader not in self.loops:
                 self._give_inputs_back()
             known = {*self._all_rings.values(), *self._inputs.values()}
             known |= {*self._full.values(), *self._empty.values()}
             if any(name not in known for name in out.memory.names):
                 out.barrier("what threads have written to shared memory is read")
-
-    def _gives_back_behind(self, section: int) -> bool:
-        return section in self.loops
 
     def _give_inputs_back(self) -> None:
         self.out.line("__syncwarp();")
@@ -144,28 +113,11 @@ class PersistentPipeline(TmaPipeline):
 
     # -- loops -----------------------------------------------------------------------------------
 
-    def begin_loop(
-        self, section: int, dim: str, bounds: tuple[str, str, int], nodes: Sequence[int]
-    ) -> None:
-        """In front of a loop: all its tiles are the business of others, where it has some."""
-        if section not in self.loops:
-            super().begin_loop(section, dim, bounds, nodes)
-            return
-        self._section = section
-        self.lags = False
-        self._now = {}
-        self._rings = {n: self._all_rings[n] for n in self.loops[section]}
-        for ring in self._rings.values():
-            self.out.memory.use(ring)
-        self._stage, self._parity = self._turns[section]
-
     def give_rest_back(self, count: int, condition: str = "") -> None:
         """Stages of the last iterations are filled again for the next place."""
         self.give_back(count, condition)
 
     def end_loop(self, section: int) -> None:
         """Behind the last iteration of a loop, whose early products are there."""
-        if section not in self.loops:
-            super().end_loop(section)
-        elif self._inputs and section == self._last_reader:
+        if self._inputs and section == self._last_reader and section in self.loops:
             self._give_inputs_back()

@@ -19,6 +19,7 @@ from mirage_py.codegen.cuda.text.c_text import added
 from mirage_py.codegen.cuda.writer.copies import Copies
 from mirage_py.codegen.cuda.writer.cuda_kernel import TensorMap
 from mirage_py.codegen.cuda.writer.emission import Emission
+from mirage_py.codegen.cuda.writer.grid_positions import unsplit_positions
 from mirage_py.codegen.cuda.writer.loop_text import loop_bounds
 from mirage_py.codegen.cuda.writer.stage_text import advance_stage, stage_ago
 from mirage_py.codegen.text.operator_text import atom
@@ -43,6 +44,8 @@ class TmaPipeline(Pipeline):
         self._awaited: set[int] = set()
         self.row_text = RowReductionEmitter(emission)
         self._fetch: dict[int, str] = {}
+        # The stage and parity of loops that go on where they were at the work tile before.
+        self._turns: dict[int, tuple[str, str]] = {}
         self._parity = ""
         self._section = -1
         # Whether products read a stage an iteration late.
@@ -104,9 +107,7 @@ class TmaPipeline(Pipeline):
         facts = out.facts
         dim = facts.block.sections[section].loop
         assert dim is not None
-        for other in facts.program.dim_names:
-            if other not in out.block_names and other != dim:
-                out.starts[other] = "0"
+        unsplit_positions(out, section)
         first, stop = loop_bounds(facts.tiling, section, self.plan.live[section], out.starts)
         self._bounds[section] = (first, stop, facts.tiling.padded(dim, section))
         loads = self.loops[section]
@@ -144,17 +145,27 @@ class TmaPipeline(Pipeline):
             place = added(first, "0" if ahead == "0" else f"{ahead} * {tile}")
             out.line(f"if ({place} < {stop}) {self._fetch[section]}({place}, {ahead});")
 
-    def _produce(self, first_loop: int) -> None:
-        """All that the producer does; the others go on behind it."""
-        out, roles = self.out, self.roles
+    @contextmanager
+    def _in_producer(self) -> Iterator[None]:
+        """What is written inside is all that producer warps do; the others go on behind it."""
+        out, registers = self.out, self.roles.registers
         with out.indented(f"if (warp >= {out.options.num_warps})"):
-            if roles.registers is not None:
-                out.line(f"registers_decrease<{roles.registers[0]}>();")
-            with out.indented(f"if ({roles.is_issuer})"):
+            if registers is not None:
+                out.line(f"registers_decrease<{registers[0]}>();")
+            yield
+            out.line("return;")
+        if registers is not None:
+            out.line(f"registers_increase<{registers[1]}>();")
+
+    def _produce(self, first_loop: int) -> None:
+        out = self.out
+        with self._in_producer():
+            with out.indented(f"if ({self.roles.is_issuer})"):
                 for section in self.loops:
                     if section != first_loop:
                         self._fetch_first(section)
-                    self._fetch_rest(section)
+                    skipped = self.depths[section] * self._bounds[section][2]
+                    self._fetch_rest(section, skipped, self._begin("next_stage", "next_parity"))
             if self._made:
                 with out.indented(f"if (warp > {out.options.num_warps})"):
                     for section in self._made:
@@ -165,22 +176,32 @@ class TmaPipeline(Pipeline):
                 out.line("cluster_wait();")
                 out.line("cluster_arrive();")
                 out.line("cluster_wait();")
-            out.line("return;")
-        if roles.registers is not None:
-            out.line(f"registers_increase<{roles.registers[1]}>();")
+
+    def _begin(self, stage: str, parity: str, first: int = 0) -> tuple[str, str]:
+        """Variables for a stage and its barriers' parity."""
+        out = self.out
+        stage, parity = out.fresh(stage), out.fresh(parity)
+        out.line(f"int {stage} = 0;")
+        out.line(f"unsigned {parity} = {first};")
+        return stage, parity
+
+    @contextmanager
+    def _tiles_of(self, section: int, stem: str, skipped: int = 0) -> Iterator[str]:
+        """A loop of producer warps over all positions of a section's but those that are skipped."""
+        first, stop, tile = self._bounds[section]
+        start = self.out.fresh(stem)
+        self.out.line("#pragma unroll 1")
+        begin = f"{self.out.index_type} {start} = {added(first, str(skipped))}"
+        with self.out.indented(f"for ({begin}; {start} < {stop}; {start} += {tile})"):
+            yield start
 
     def _reduce_rows(self, section: int) -> None:
         """What the warps that do not fetch make of each tile of a loop."""
         out, facts = self.out, self.out.facts
-        first, stop, tile = self._bounds[section]
         dim = facts.block.sections[section].loop
         assert dim is not None
-        stage, parity, start = (out.fresh(n) for n in ("sums_stage", "sums_parity", "sums_start"))
-        out.line(f"int {stage} = 0;")
-        out.line(f"unsigned {parity} = 0;")
-        out.line("#pragma unroll 1")
-        head = f"for ({out.index_type} {start} = {first}; {start} < {stop}; {start} += {tile})"
-        with out.indented(head):
+        stage, parity = self._begin("sums_stage", "sums_parity")
+        with self._tiles_of(section, "sums_start") as start:
             out.line(f"mbarrier_wait({self._full[section]} + {stage}, {parity});")
             for load, row in self.plan.row_reductions.items():
                 if load in self.loops[section]:
@@ -201,19 +222,13 @@ class TmaPipeline(Pipeline):
             self.out.line(f"mbarrier_wait({made} + {self._stage}, {self._parity});")
         return super().tile_at(load)
 
-    def _fetch_rest(self, section: int) -> None:
-        out, depth = self.out, self.depths[section]
-        first, stop, tile = self._bounds[section]
-        stage, parity, start = (out.fresh(n) for n in ("next_stage", "next_parity", "next_start"))
-        out.line(f"int {stage} = 0;")
-        out.line(f"unsigned {parity} = 0;")
-        out.line("#pragma unroll 1")
-        begin = added(first, str(depth * tile))
-        head = f"for ({out.index_type} {start} = {begin}; {start} < {stop}; {start} += {tile})"
-        with out.indented(head):
+    def _fetch_rest(self, section: int, skipped: int, turn: tuple[str, str]) -> None:
+        """Tiles from a position on, each as soon as its stage is free."""
+        out, (stage, parity) = self.out, turn
+        with self._tiles_of(section, "next_start", skipped) as start:
             out.line(f"mbarrier_wait({self._empty[section]} + {stage}, {parity});")
             out.line(f"{self._fetch[section]}({start}, {stage});")
-            advance_stage(out, stage, parity, depth)
+            advance_stage(out, stage, parity, self.depths[section])
 
     def give_rest_back(self, count: int, condition: str = "") -> None:
         """Behind a loop: the stage of so many iterations ago, which is not filled again where the
@@ -242,9 +257,8 @@ class TmaPipeline(Pipeline):
         self._rings = {n: self._all_rings[n] for n in self.loops[section]}
         for ring in self._rings.values():
             out.memory.use(ring)
-        self._stage, self._parity = out.fresh("stage"), out.fresh("parity")
-        out.line(f"int {self._stage} = 0;")
-        out.line(f"unsigned {self._parity} = 0;")
+        turn = self._turns.get(section)
+        self._stage, self._parity = turn or self._begin("stage", "parity")
 
     def begin_iteration(self, section: int) -> None:
         """At the head of an iteration: its tiles have arrived, others are on their way."""

@@ -131,18 +131,21 @@ def plan_pipeline(
     """Tiles by cp.async, or by TMA where the options ask for it. ``computed`` are the loads whose
     tiles producer warps compute.
     """
-    loops = {}
+    loops: dict[int, tuple[int, ...]] = {}
+    boxes: dict[int, Box] = {}
     if options.uses_tma and options.arch is Arch.SM_90A:
-        loops = _tma_loops(facts, staged)
+        boxes = {n: box for n, s in staged.items() if (box := tma_box(facts, s)) is not None}
+        loops = _tma_loops(facts, staged, boxes)
     if not loops:
         return PipelinePlan(WarpRoles(options.num_warps))
     has_producer = _may_have_producer(facts, staged, options, len(loops))
     blocks = options.persistent_blocks
     is_less = 0 < blocks < facts.tiling.grid_blocks
     persistent = has_producer and is_less and not facts.block.cluster_dims and not computed
-    inputs = _inputs(facts, staged, min(loops)) if persistent else ()
+    # What straight-line code in front of the first loop reads.
+    early = [n for s in facts.block.sections[: min(loops)] for n in s.nodes]
+    inputs = tuple(n for n in early if n in boxes) if persistent else ()
     fetched = [n for loads in (*loops.values(), inputs) for n in loads if n not in computed]
-    boxes = {n: box for n in fetched if (box := tma_box(facts, staged[n])) is not None}
     slots = {n: (s.tile.size_bytes, 0) for n, s in staged.items()}
     concatenated: dict[int, ConcatenatedMma] = {}
     for section in loops if options.concatenated_n else ():
@@ -154,19 +157,20 @@ def plan_pipeline(
         WarpRoles(options.num_warps, has_producer, bool(computed)),
         loops,
         inputs,
-        boxes,
+        {n: boxes[n] for n in fetched},
         slots,
         concatenated,
         blocks if persistent else 0,
     )
 
 
-def _tma_loops(facts: BlockAnalysis, staged: Mapping[int, Staged]) -> dict[int, tuple[int, ...]]:
+def _tma_loops(
+    facts: BlockAnalysis, staged: Mapping[int, Staged], boxes: Mapping[int, Box]
+) -> dict[int, tuple[int, ...]]:
     found = {}
     for number, section in enumerate(facts.block.sections):
         loads = tuple(n for n in section.nodes if n in staged)
-        are_served = all(tma_box(facts, staged[n]) for n in loads)
-        if section.loop is not None and loads and are_served:
+        if section.loop is not None and loads and all(n in boxes for n in loads):
             found[number] = loads
     return found
 
@@ -182,12 +186,6 @@ def _may_have_producer(
     is_last = len(barriers) == 1 and min(barriers) > max(n for n, _ in loops)
     may_meet = is_last or not facts.block.cluster_dims
     return options.producer_warps and may_meet and len(reading) == served
-
-
-def _inputs(facts: BlockAnalysis, staged: Mapping[int, Staged], first: int) -> tuple[int, ...]:
-    """Loads in front of the first loop that TMA can fetch."""
-    loads = [n for s in facts.block.sections[:first] for n in s.nodes]
-    return tuple(n for n in loads if n in staged and tma_box(facts, staged[n]))
 
 
 def can_reduce_rows(row: RowReduction, staged: Mapping[int, Staged]) -> bool:
