@@ -8,9 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cuda_plans import for_cuda, kernel_of
+from cuda_plans import for_cuda, kernel_of, planned
 from plans import attention_plan, rms_plan
 
+from mirage_py.codegen.cuda.analysis.warp_roles import WarpRoles
 from mirage_py.runtime.cpu.cuda_emulation import check_emulated
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
@@ -97,9 +98,9 @@ def test_agrees_with_float64(name: str) -> None:
 
 
 def test_warps_alone_where_rows_are_few_or_asked_for():
-    assert "wgmma" not in kernel_of(for_hopper(attention_plan(1, 32, 64, 64, (32, 64)))).body
-    assert "wgmma" not in kernel_of(for_hopper(ATTENTION, products="mma")).body
-    assert "wgmma" not in kernel_of(for_hopper(ATTENTION, arch="sm_80")).body
+    few = for_hopper(attention_plan(1, 32, 64, 64, (32, 64)))
+    for plan in (few, for_hopper(ATTENTION, products="mma"), for_hopper(ATTENTION, arch="sm_80")):
+        assert [m.uses_wgmma for m in planned(plan).layouts.mmas.values()] == [False, False]
 
 
 def test_what_cp_async_brought_is_published_before_tensor_cores_read_it():
@@ -108,8 +109,12 @@ def test_what_cp_async_brought_is_published_before_tensor_cores_read_it():
 
 
 def test_boxes_of_the_copy_engine():
+    plan = planned(CASES["copy engine"])
+    boxes = {plan.facts.block.nodes[n].access.tensor: n for n in plan.pipeline.boxes}
+    assert set(boxes) == {"K", "V"}
+    assert plan.pipeline.boxes[boxes["K"]].points[:2] == (64, 64)
+    assert plan.staged[boxes["K"]].tile.swizzle_bytes == 128
     maps = {m.tensor: m for m in kernel_of(CASES["copy engine"]).tensor_maps}
-    assert set(maps) == {"K", "V"}
     assert maps["K"].box[:2] == (64, 64)
     assert maps["K"].swizzle_bytes == 128
 
@@ -124,10 +129,22 @@ def test_a_producer_and_who_meets():
     assert four.threads == 160
     behind = four.body[four.body.index("return;") :]
     assert "__syncthreads" not in behind
+    assert planned(CASES["two groups"]).pipeline.roles == WarpRoles(8, has_producer=True)
     eight = kernel_of(CASES["two groups"])
     assert eight.threads == 384
     assert "registers_decrease<40>" in eight.body
     assert "__launch_bounds__(384, 1)" in eight.body
+
+
+def test_registers_of_warp_roles() -> None:
+    """An SM has 65,536, which it gives in eights."""
+    assert WarpRoles(4, has_producer=True).registers is None
+    assert WarpRoles(4, True, has_work=True).registers == (40, 216)
+    assert WarpRoles(8, has_producer=True).registers == (40, 232)
+    assert WarpRoles(12, has_producer=True).registers == (24, 160)
+    assert WarpRoles(12).registers is None
+    assert [WarpRoles(8, p).threads for p in (False, True)] == [256, 384]
+    assert WarpRoles(4, True).threads == 160
 
 
 def test_the_text_of_an_overlapped_kernel(golden) -> None:  # type: ignore[no-untyped-def]

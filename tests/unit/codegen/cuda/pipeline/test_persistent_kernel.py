@@ -6,9 +6,10 @@ import re
 
 import numpy as np
 import pytest
-from cuda_plans import cuda_plan, error_of, for_cuda, kernel_of
+from cuda_plans import cuda_plan, error_of, for_cuda, kernel_of, planned
 from plans import attention_plan, attention_reference, rms_plan, rms_reference
 
+from mirage_py.codegen.cuda.plan.pipeline_plan import INPUTS, Signal
 from mirage_py.codegen.cuda.plan.tile_scheduler import schedule_tiles
 from mirage_py.codegen.lowering.lowering import lowered
 from mirage_py.codegen.tiling.tiles import Tiling
@@ -126,8 +127,10 @@ def test_a_product(overlap):
 
 
 def test_places_with_unequal_work_are_dealt_out_longest_first():
-    kernel = kernel_of(cuda_plan(CAUSAL, KERNEL, 3, blocks="3", **FLAGS))
-    assert kernel.grid == 3
+    plan = cuda_plan(CAUSAL, KERNEL, 3, blocks="3", **FLAGS)
+    assert planned(plan).grid == 3
+    assert planned(plan).work_tiles == [[3, 1, 0], [7, 5, 4], [2, 6]]
+    kernel = kernel_of(plan)
     text = re.search(r"places\[\] = \{([^}]*)\}", kernel.body)[1]
     # Four tiles of queries for each head: the last ones first, both heads side by side; each place
     # goes to the block that is free first, 8 is none.
@@ -168,15 +171,21 @@ def test_an_axis_of_one_tile_is_none_of_the_grid():
 
 
 def test_places_with_equal_work_are_taken_in_turn():
+    assert planned(staying(3)).work_tiles == ()
     body = kernel_of(staying(3)).body
     assert "for (int place = (int)blockIdx.x; place < 4; place += 3, ++round)" in body
 
 
 def test_queries_of_the_next_place_are_fetched_while_results_are_stored():
+    plan = planned(staying(3, overlap="across"))
+    (query,) = plan.pipeline.inputs
+    assert plan.facts.block.nodes[query].access.tensor == "Q"
+    signals = [(m.signal, m.stages, m.arrivals) for m in plan.mbarriers if m.section == INPUTS]
+    assert signals == [(Signal.FULL, 1, 1), (Signal.EMPTY, 1, 4)]
+    assert {*plan.staged} == {*plan.pipeline.boxes}  # nothing by cp.async
     body = kernel_of(staying(3, overlap="across")).body
     behind = body[body.index("mbarrier_arrive(inputs_empty)") :]
     assert "The products of the last iteration." in behind
-    assert "cp_async" not in body
 
 
 def test_turns_go_on_from_place_to_place():
