@@ -7,8 +7,8 @@ import pytest
 from cuda_plans import error_of, for_cuda
 from oracles.layout_solver.layout_solver import solved_layouts
 
-from mirage_py.codegen.cuda.kernel import kernel
 from mirage_py.codegen.cuda.kernel.module import emit_cuda
+from mirage_py.codegen.cuda.plan import kernel_plan
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.text.text_form import parse_ugraph
@@ -38,7 +38,7 @@ def test_equal_results_without_races(name, switch):
 
 @pytest.mark.parametrize("name", PLANS)
 def test_equal_results_in_layouts_of_least_cost(name, monkeypatch):
-    monkeypatch.setattr(kernel, "decided_layouts", solved_layouts)
+    monkeypatch.setattr(kernel_plan, "decided_layouts", solved_layouts)
     make, reference = PLANS[name]
     assert error_of(switched(make(), "", ""), reference) < 4e-3
 
