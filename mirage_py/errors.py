@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mirage_py.reasons import Code
+from mirage_py.reasons import Code, Reason, reason
 
 # Messages quote what they were given. Of a name of 10^5 letters the beginning tells enough.
 MAX_PART_CHARACTERS = 2000
@@ -68,6 +68,13 @@ def _rebuild(kind: type[MirageError], state: dict[str, object]) -> MirageError:
     error.__dict__.update(state)
     Exception.__init__(error, error.render())
     return error
+
+
+def why_failed(error: Exception) -> Reason:
+    """An error as the reason why something else serves: its code, and what happened."""
+    if isinstance(error, MirageError):
+        return reason(error.code, f"{error.what} ({error.why})" if error.why else error.what)
+    return reason(Code.FAILED, f"{type(error).__name__}: {error}")
 
 
 class InputError(MirageError):

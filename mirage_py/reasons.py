@@ -1,17 +1,31 @@
-"""Reasons: why there is less than there could be. A reason is a code with data, made where the fact
-arises; its sentence is made here, and so is the code of a sentence that a report or journal holds.
+"""Reasons: why a search ended, why a candidate was dropped, what serves a program and why. A reason
+is a code with data, made where the fact arises; its sentence is made here.
 """
 
 from __future__ import annotations
 
-import re
-from enum import StrEnum
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Mapping
+from enum import Enum, StrEnum, auto
+from typing import Any, NamedTuple
 
 
-class Code(StrEnum):
-    """What happened. The value is the sentence, with ``{}`` for each item of the data."""
+class Code(Enum):
+    """What happened, with its sentence: ``{}`` for each item of the data. ``auto()`` is for what is
+    said in words of its own, by an error, say: they are the data.
+    """
+
+    sentence: str
+
+    @staticmethod
+    def _generate_next_value_(*_: object) -> str:
+        return "{}"
+
+    def __new__(cls, sentence: str) -> Code:
+        """By number, as two codes may have the same sentence."""
+        made = object.__new__(cls)
+        made._value_ = len(cls.__members__)
+        made.sentence = sentence
+        return made
 
     # Why a search found less than there could be.
     POOL_OUTGREW = "the pool outgrew {} tensors ({})"
@@ -21,12 +35,13 @@ class Code(StrEnum):
     OUT_OF_TIME = "stopped before the space was gone through"
     REFUTED = "refuted ({}): {}"
     NO_CONFIGURATION = "no configuration reaches all outputs"
-    # Why a program cannot be searched.
-    DIVIDES_BY_ZERO = "{} divides by zero in each of {} draws"
-    NO_FIELD_VALUE = "the constant {} has no value in a finite field{}"
-    NO_FIELD_OPERATOR = "'{}' is not an elementwise operator over a field{}"
-    BLOCK_OPERATOR = "'{}' in a program{}"
-    TOO_MANY_AXES = "a program of {} axes{}"
+    UNSAFE_FAMILIES = "{} dropped: {}"
+    # Why a program cannot be searched, in the words of the error.
+    DIVIDES_BY_ZERO = auto()
+    NO_FIELD_VALUE = auto()
+    NO_FIELD_OPERATOR = auto()
+    BLOCK_OPERATOR = auto()
+    TOO_MANY_AXES = auto()
     # The rule that turned a tensor away.
     GRID = "grid: a block sees only its own part of the dimension"
     PURE = "intermediate: no reduction in it, so its reader computes it"
@@ -40,8 +55,44 @@ class Code(StrEnum):
     ROUNDING = "rounding: another way to the same value keeps digits that this one loses"
     NO_TILE = "shape: no tile of the dimension to reduce"
     ZERO_DIVISION = "zero division: a divisor is zero in every draw"
-    # The words of an error, or a sentence of a version with other codes.
-    OTHER = "{}"
+    # Why a kernel of ours serves a program, or none does.
+    KERNEL = auto()
+    BEST = "{} beside {}"
+    ORIGINAL_FASTER = "the original program is faster than every candidate"
+    NONE_FASTER = "nothing was found that is faster: {}"
+    NO_CANDIDATE_PASSED = "no candidate ran and gave the right result"
+    NO_UGRAPH = "no fused µGraph was found: {}"
+    NONE_FITS = "no family fits {}"
+    NONE_VERIFIED = "no family passed verification"
+    NO_PLAN_OF_A_PART = "{} has no plan"
+    PARTS_SLOWER = "the original program is faster than the parts in sequence"
+    WRONG_AT_SIZES = "kernels for many sizes do not pass: {}"
+    REFERENCE = "its program in plain PyTorch"
+    FAILED = auto()
+    FAILED_BEFORE = "at an earlier start: {}"
+    MET_INSIDE_CUDA_GRAPH = "met for the first time inside a CUDA graph"
+    MAX_SIZES = "beyond the first {} sets of sizes (max_sizes)"
+    MAX_REGIONS = "beyond the first {} regions (max_regions)"
+    # Why an operator of a graph is in no region.
+    NO_HANDLER = auto()
+    EMPTY_TENSOR = "it makes an empty tensor"
+    COMPLEX_NUMBERS = "complex numbers are not supported"
+    RESULT_TYPE = "its result is of {}, and data are real numbers"
+    OPERAND_TYPE = "it reads data of {}"
+    GROWING_CACHE = (
+        "it copies what is there already into a longer tensor, as a cache that grows does"
+    )
+    GRADIENT_OF_ATTENTION = "the gradient wants what only torch's own attention leaves behind"
+    SAVES_NOTHING = "a kernel of ours would save nothing"
+    # Why a call falls back to the function itself, in the words of the error.
+    INSIDE_CUDA_GRAPH = auto()
+    UNSTEADY = auto()
+    UNHASHABLE = auto()
+    REQUIRES_GRAD = auto()
+    SEVERAL_DEVICES = auto()
+    NOT_ON_A_GPU = auto()
+    # The words of an error that has no code, or what another version said.
+    OTHER = auto()
 
 
 class Reason(NamedTuple):
@@ -52,8 +103,18 @@ class Reason(NamedTuple):
     where: str = ""
 
     def __str__(self) -> str:
-        sentence = self.code.value.format(*self.data)
+        sentence = self.code.sentence.format(*self.data)
         return f"{self.where}: {sentence}" if self.where else sentence
+
+    @property
+    def name(self) -> str:
+        """Its code in reports."""
+        return self.code.name.lower()
+
+    def document(self) -> dict[str, Any]:
+        """As JSON, for ``read_reason``."""
+        where = {"where": self.where} if self.where else {}
+        return {"code": self.name, "data": list(self.data), **where}
 
 
 def reason(code: Code, *data: object) -> Reason:
@@ -61,19 +122,35 @@ def reason(code: Code, *data: object) -> Reason:
     return Reason(code, tuple(map(str, data)))
 
 
-@lru_cache(maxsize=1024)
-def read_reason(sentence: str) -> Reason:
-    """The reason that a stored sentence tells: ``str`` gives the sentence back."""
-    return next(found for code in Code if (found := worded(code, sentence)) is not None)
+def read_reason(held: Mapping[str, Any]) -> Reason:
+    """What ``Reason.document`` gave. Raises KeyError for a code that there is not."""
+    where = str(held.get("where", ""))
+    return Reason(Code[held["code"].upper()], tuple(map(str, held["data"])), where)
 
 
-def worded(code: Code, sentence: str) -> Reason | None:
-    """The reason of this code that has the sentence, if there is one."""
-    found = _form(code).fullmatch(sentence)
-    return Reason(code, found.groups()[1:], found[1] or "") if found else None
+def why_original(report: Mapping[str, Any]) -> Reason:
+    """Why the result of a report is the original program; older reports do not say."""
+    held = report.get("served")
+    return Reason(Code.ORIGINAL_FASTER) if held is None else read_reason(held)
 
 
-@lru_cache(maxsize=len(Code))
-def _form(code: Code) -> re.Pattern[str]:
-    data = "(.*?)".join(map(re.escape, code.value.split("{}")))
-    return re.compile(rf"(?:([^\n]*?): )??{data}", re.DOTALL)
+class Server(StrEnum):
+    """What runs when a program is called."""
+
+    OURS = "mirage_py"
+    TORCH_COMPILE = "torch.compile"
+    EAGER = "eager"
+
+
+class Served(NamedTuple):
+    """What serves a program, and why that and nothing else."""
+
+    by: Server
+    why: Reason
+
+    def __str__(self) -> str:
+        return f"{self.by}: {self.why}"
+
+    def document(self) -> dict[str, Any]:
+        """As JSON, with the sentence of the reason."""
+        return {"by": self.by, "why": str(self.why), **self.why.document()}

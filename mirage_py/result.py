@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from mirage_py.errors import InputError
+from mirage_py.reasons import Code, Reason, Served, Server, reason
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.text.tiles_text import tiles_of
+
+# What a time is called by where it is from.
+SOURCES = {"model": "predicted", "measured": "measured"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,9 @@ class Timing:
     name: str
     time_us: float
     source: str
+
+    def __str__(self) -> str:
+        return f"{self.time_us:.2f} us {SOURCES[self.source]} ({self.name})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,7 @@ class SearchSummary:
     ``ranked``      plans of verified families that the cost model compared
     ``rings``       the rings searched, each with whether it was gone through or what cut it
     ``reasons``     why there is less than could be; ``limits`` the bounds that were in force
+    ``codes``       of each reason and of each rule the code, for who reads them (``reasons.Code``)
     ``gap``         best time over the roofline bound, minus 1; ``limited_by`` what the cost model
                     says that the best waits for
     """
@@ -86,6 +94,7 @@ class SearchSummary:
     tested: int = 0
     ranked: int = 0
     limited_by: str = ""
+    codes: Mapping[str, str] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         """The part ``search`` of the JSON document."""
@@ -111,6 +120,7 @@ class SearchSummary:
             "reasons": list(self.reasons),
             "limits": dict(self.limits),
             "limited_by": self.limited_by,
+            "codes": dict(self.codes),
         }
 
 
@@ -151,7 +161,8 @@ class Result:
     """The best plan found and everything known about it.
 
     ``plan`` is None when no generated kernel beats what the user had: then the original program is
-    the answer, and ``best`` is its timing. ``interrupted`` by Ctrl-C: then it is the best so far.
+    the answer, and ``best`` is its timing; ``why_not`` says why. ``interrupted`` by Ctrl-C: then it
+    is the best so far.
     ``cached``: it was found before, and nothing was searched or timed for it now.
     """
 
@@ -169,6 +180,14 @@ class Result:
     artifact: Path | None = None
     interrupted: bool = False
     cached: bool = False
+    why_not: Reason = field(default=Reason(Code.ORIGINAL_FASTER))
+
+    @property
+    def served(self) -> Served:
+        """What serves the program, and why: kernels of the plan, or eager PyTorch."""
+        if self.plan is None:
+            return Served(Server.EAGER, self.why_not)
+        return Served(Server.OURS, reason(Code.BEST, self.best, self.baseline))
 
     @property
     def speedup(self) -> float:
@@ -218,7 +237,11 @@ class Result:
         from mirage_py.runtime.store.plan_text import explanation
 
         return "\n".join(
-            [str(self.program.name), *explanation(self.program, self.plan, self.document())]
+            [
+                str(self.program.name),
+                f"served by: {self.served}",
+                *explanation(self.program, self.plan, self.document()),
+            ]
         )
 
     def document(self) -> dict[str, Any]:
@@ -235,6 +258,7 @@ class Result:
             },
             "target": self.target,
             "backend": self.backend,
+            "served": self.served.document(),
             "baseline": {
                 "name": self.baseline.name,
                 "time_us": round(self.baseline.time_us, 3),

@@ -20,6 +20,7 @@ SCHEMA_1: dict[str, Any] = {
     },
     "target": str,
     "backend": str,
+    "served": {"by": str, "why": str, "code": str, "data": list},
     "baseline": {"name": str, "time_us": NUMBER, "source": str},
     "best": {
         "ugraph": MAYBE_TEXT,
@@ -66,6 +67,7 @@ SCHEMA_1: dict[str, Any] = {
         "reasons": list,
         "limits": dict,
         "limited_by": str,
+        "codes": dict,
     },
     "candidates": list,
     "interrupted": bool,

@@ -147,7 +147,7 @@ def _found(results: Sequence[SearchResult]) -> dict[str, Any]:
         "merged": counters.merged,
         "pruned": named(counters.pruned),
         "exhausted": all(result.exhausted for result in results),
-        "reasons": [str(r) for r in reasons if r not in cut],
+        "reasons": [r.document() for r in reasons if r not in cut],
         "extractions_cut": len(cut),
     }
 

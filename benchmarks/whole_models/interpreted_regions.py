@@ -11,7 +11,8 @@ import torch
 from mirage_py.dynamo.compile.compiler import GraphCompiler
 from mirage_py.dynamo.regions.region_program import RegionProgram
 from mirage_py.dynamo.serve.options import backend_options
-from mirage_py.dynamo.serve.region_call import Kernel, Served
+from mirage_py.dynamo.serve.region_call import Kernel, Service
+from mirage_py.reasons import Code, Server, reason
 
 
 def backend(options: Mapping[str, Any], budget_s: float) -> Callable[..., Any]:
@@ -23,7 +24,7 @@ def backend(options: Mapping[str, Any], budget_s: float) -> Callable[..., Any]:
 
     chosen = backend_options(None, options)
 
-    def serve(region: RegionProgram, own: Kernel) -> Served:
+    def serve(region: RegionProgram, own: Kernel) -> Service:
         del own
         return interpreted(region, budget_s)
 
@@ -38,7 +39,7 @@ def backend(options: Mapping[str, Any], budget_s: float) -> Callable[..., Any]:
     return compiled
 
 
-def interpreted(region: RegionProgram, budget_s: float) -> Served:
+def interpreted(region: RegionProgram, budget_s: float) -> Service:
     """The plan that the model ranks first, kernel by kernel in Triton's interpreter."""
     from mirage_py.pipeline import pipeline
     from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
@@ -49,7 +50,7 @@ def interpreted(region: RegionProgram, budget_s: float) -> Served:
     )
     plan = result.plan
     if plan is None:
-        return Served(None, "nothing was found")
+        return Service(None, reason(Code.NONE_FASTER, "there is none"))
     outputs = [o.tensor for o in program.outputs]
 
     def run(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -62,4 +63,5 @@ def interpreted(region: RegionProgram, budget_s: float) -> Served:
             for t, dtype in zip(outputs, types, strict=True)
         )
 
-    return Served(run, f"{len(plan.ugraph.kernels)} kernels, interpreted")
+    why = reason(Code.KERNEL, f"{len(plan.ugraph.kernels)} kernels, interpreted")
+    return Service(run, why, Server.OURS)

@@ -35,13 +35,14 @@ from typing import Any
 import torch
 
 from benchmarks.report.provenance import commit
+from mirage_py.dynamo.serve.region_call import Service
 
 PADDINGS = ("left", "right", "packed")
 # Logits of random weights are of size 1: float32 rounds at 1e-7, a bfloat16 kernel at 4e-3.
 _TOLERANCE = {torch.float32: 2e-4, torch.bfloat16: 6e-2}
 _ROWS, _LENGTH = 3, 16
-# Words of the backend's log for a region, and of its warning for one whose kernel does not run.
-_SERVED, _LEFT, _BROKEN = "served by", "left alone:", "its kernel failed"
+# Words of the backend's warning of a region whose kernel does not run.
+_BROKEN = "its kernel failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,10 +245,10 @@ class _Served(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Look at one line of the backend's log."""
-        text = record.getMessage()
-        self.regions += _SERVED in text
-        if _LEFT in text:
-            self.reasons.append(text.partition(_LEFT)[2].strip()[:200])
+        service: Service | None = getattr(record, "service", None)
+        if service is not None and service.kernel is None:
+            self.reasons.append(str(service.why)[:200])
+        self.regions += service is not None and service.kernel is not None
 
 
 def rows_of(name: str, way: Way) -> Iterator[Row]:

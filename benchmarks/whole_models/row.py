@@ -97,7 +97,7 @@ def _faults(second: Json, errors: Mapping[str, float]) -> list[str]:
 
 
 def _is_region(line: str) -> bool:
-    return "; served by " in line or "; left alone: " in line
+    return "; served by " in line or "; left to " in line
 
 
 def _times_of(line: str) -> int:

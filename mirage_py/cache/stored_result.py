@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mirage_py.reasons import why_original
 from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
 from mirage_py.runtime.store.artifact import Artifact
 from mirage_py.ugraph.ir.plan import Plan
@@ -40,6 +41,7 @@ def _result(program: Program, plan: Plan | None, report: Json) -> Result:
         candidates=tuple(map(_candidate, report["candidates"])),
         notes=tuple(map(str, report["notes"])),
         cached=True,
+        why_not=why_original(report),
     )
 
 

@@ -4,41 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from mirage_py.errors import InputError
-from mirage_py.frontend.torch.trace import TracedCall
+from mirage_py.frontend.entries import Entry
+from mirage_py.reasons import Code, Reason, Served, Server, reason
 from mirage_py.runtime.sized.sized_launch import runner_of
-from mirage_py.runtime.store.artifact import Artifact
+from mirage_py.runtime.store.artifact import Artifact, OriginalProgram
 from mirage_py.runtime.store.plan_text import artifact_of, explanation
 from mirage_py.runtime.store.saved import save_artifact
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.text.tiles_text import tiles_of
-
-
-class Served(Protocol):
-    """What serves a signature."""
-
-    @property
-    def signature(self) -> str:
-        """The call as text."""
-
-    @property
-    def served_by(self) -> str:
-        """A description of the kernel, or why there is none."""
-
-    @property
-    def kernel(self) -> Callable[..., Any] | None:
-        """The kernel, if there is one."""
-
-    @property
-    def traced(self) -> TracedCall | None:
-        """The program, if the function could be traced."""
-
-    @property
-    def source(self) -> str:
-        """Where it came from, in a word."""
 
 
 class Pinned:
@@ -61,45 +38,53 @@ class Pinned:
         if artifact is None:
             return None
         if artifact.plan is None:
-            return artifact.runner()
+            return OriginalProgram(artifact.runner(), artifact.report)
         runner: Any = runner_of(artifact.plan)
         runner.source = "loaded"
         return runner  # type: ignore[no-any-return]
 
 
-def described(kernel: Callable[..., Any]) -> str:
-    """A kernel in a line: its tiles, where it has a plan."""
+def what_serves(kernel: Callable[..., Any], itself: Callable[..., Any]) -> Served:
+    """What runs for a kernel that an optimizer gave for a function: the tiles of ours, or why it is
+    the function ``itself`` or a program in PyTorch.
+    """
+    if isinstance(kernel, OriginalProgram):
+        return kernel.served
+    if kernel is itself:
+        return Served(Server.EAGER, Reason(Code.ORIGINAL_FASTER))
     plan = getattr(kernel, "plan", None)
-    return tiles_of(plan) if isinstance(plan, Plan) else "an optimised kernel"
+    tiles = tiles_of(plan) if isinstance(plan, Plan) else "an optimised kernel"
+    words = getattr(kernel, "description", None) or tiles
+    return Served(Server.OURS, reason(Code.KERNEL, words))
 
 
-def operands_of(name: str, served: Served) -> tuple[Program, Plan | None]:
+def operands_of(name: str, entry: Entry) -> tuple[Program, Plan | None]:
     """The program of a signature and the plan that serves it, None where a function does.
 
     Raises InputError where there is no program.
     """
-    if served.traced is None:
+    if entry.traced is None:
         raise InputError(
-            f"{name}({served.signature}) has no kernel",
-            why=served.served_by,
+            f"{name}({entry.signature}) has no kernel",
+            why=str(entry.served.why),
             repair="call it with arguments that a kernel can serve",
         )
-    return served.traced.program, getattr(served.kernel, "plan", None)
+    return entry.traced.program, getattr(entry.kernel, "plan", None)
 
 
-def save_entry(folder: Path | str, name: str, served: Served, report: Mapping[str, Any]) -> None:
+def save_entry(folder: Path | str, name: str, entry: Entry, report: Mapping[str, Any]) -> None:
     """Write what serves a signature as an artifact. Raises InputError as ``operands_of`` does."""
-    program, plan = operands_of(name, served)
+    program, plan = operands_of(name, entry)
     save_artifact(folder, program=program, plan=plan, report=report)
 
 
-def explained(name: str, served: Served, report: Mapping[str, Any]) -> str:
+def explained(name: str, entry: Entry, report: Mapping[str, Any]) -> str:
     """What serves a signature and why, with the line that gives the same plan again."""
-    head = [f"{name}({served.signature})", f"served by: {served.served_by} ({served.source})"]
-    if served.traced is None:
+    head = [f"{name}({entry.signature})", f"served by: {entry.served} ({entry.source})"]
+    if entry.traced is None:
         return "\n".join(head)
-    validity = getattr(served.kernel, "validity", None)
+    validity = getattr(entry.kernel, "validity", None)
     if validity is not None:
         head.append(f"right for: {validity}")
-    plan: Plan | None = getattr(served.kernel, "plan", None)
-    return "\n".join([*head, *explanation(served.traced.program, plan, report)])
+    plan: Plan | None = getattr(entry.kernel, "plan", None)
+    return "\n".join([*head, *explanation(entry.traced.program, plan, report)])

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from mirage_py.frontend.searches import Kernel
 from mirage_py.frontend.torch.guards.call_key import tensor_key
 from mirage_py.frontend.torch.trace import TracedCall
+from mirage_py.reasons import Served, Server
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What serves a signature: a kernel, or the function itself and the reason."""
+    """What serves a signature, and why; ``kernel`` is None where it is the function itself."""
 
     signature: str
-    served_by: str
+    served: Served
     kernel: Kernel | None = None
     traced: TracedCall | None = None
     captured: tuple[Hashable, ...] = ()
@@ -23,13 +24,13 @@ class Entry:
     @property
     def source(self) -> str:
         """Where it came from, in a word."""
-        if self.kernel is None or not hasattr(self.kernel, "plan"):
+        if self.served.by is not Server.OURS:
             return "fallback"
         return str(getattr(self.kernel, "source", "searched"))
 
     def __str__(self) -> str:
         source = getattr(self.kernel, "source", "")
-        return f"({self.signature}) -> {self.served_by}{f' ({source})' if source else ''}"
+        return f"({self.signature}) -> {self.served}{f' ({source})' if source else ''}"
 
 
 def is_current(entry: Entry) -> bool:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
-from mirage_py.errors import MirageError, UnsupportedError
+from mirage_py.errors import UnsupportedError, why_failed
 from mirage_py.frontend import refused_calls
 from mirage_py.frontend.dynamic_axes import (
     DynamicAxis,
@@ -22,6 +22,7 @@ from mirage_py.frontend.preparation import Preparation
 from mirage_py.frontend.sized_calls import SizedGroup
 from mirage_py.frontend.torch.guards.call_key import Call, call_key
 from mirage_py.frontend.warnings import MirageWarning
+from mirage_py.reasons import Served, Server
 from mirage_py.shapes.dispatch import Row
 from mirage_py.shapes.policy import STATIC
 from mirage_py.shapes.predicate import SizePredicate
@@ -103,8 +104,7 @@ class EntryTables:
             return known
         self._past.pop(key, None)
         signature = self._reader.describe(call)
-        what = error.what if isinstance(error, MirageError) else f"{type(error).__name__}: {error}"
-        entry = Entry(signature, f"the function itself: {what}")
+        entry = Entry(signature, Served(Server.EAGER, why_failed(error)))
         self._entries[key] = entry
         message = f"{self._name}({signature}) falls back to eager: {error}"
         warnings.warn(message, MirageWarning, stacklevel=refused_calls.callers_level())
@@ -115,7 +115,8 @@ class EntryTables:
         for group in list(self._groups.values()):
             for row in group.table:
                 if row.entry is entry:
-                    row.entry, row.served_by, row.source = refused, refused.served_by, "fallback"
+                    row.entry, row.served_by = refused, str(refused.served)
+                    row.source = refused.source
 
     def __str__(self) -> str:
         if not self._entries and not self._groups:
@@ -210,7 +211,7 @@ class EntryTables:
                 entry, predicate = self._preparation.for_sizes(call, axes, sizes)
         except Exception as error:  # noqa: BLE001  as in _prepared
             entry = self.refused(call, (_SIZES_REFUSED, key), error)
-        return Row(predicate, entry, entry.served_by, entry.source)
+        return Row(predicate, entry, str(entry.served), entry.source)
 
 
 def _is_of_sizes(key: Hashable) -> bool:

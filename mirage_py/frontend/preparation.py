@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from mirage_py.frontend.cached_kernels import Pinned, described
+from mirage_py.frontend.cached_kernels import Pinned, what_serves
 from mirage_py.frontend.dynamic_axes import DynamicAxis
 from mirage_py.frontend.entries import Entry
 from mirage_py.frontend.refused_calls import check_servable
@@ -23,6 +23,7 @@ from mirage_py.frontend.searches import (
 from mirage_py.frontend.sized_calls import sized_program
 from mirage_py.frontend.torch.guards.call_key import Call, CallReader, tensor_key
 from mirage_py.frontend.torch.trace import TracedCall, trace_call
+from mirage_py.reasons import Served
 from mirage_py.shapes.predicate import SizePredicate
 
 
@@ -63,10 +64,12 @@ class Preparation:
         assert self._optimizer is not None
         traced = self._traced(call)
         inputs = traced.inputs(call.leaves)
+        itself = self._reference(call, traced)
         kernel: Kernel | None = self.pinned.kernel_for(traced.program)
         if kernel is None:
-            kernel = self._optimizer(traced.program, inputs, self._reference(call, traced))
-        return _entry(self.reader.describe(call), kernel, traced, call)
+            kernel = self._optimizer(traced.program, inputs, itself)
+        served = what_serves(kernel, itself)
+        return _entry(self.reader.describe(call), served, kernel, traced, call)
 
     def for_sizes(
         self, call: Call, axes: Sequence[DynamicAxis], sizes: Mapping[str, int]
@@ -74,11 +77,13 @@ class Preparation:
         """What serves calls of many sizes, and which sizes those are."""
         assert self._sized_optimizer is not None
         found = sized_program(call, axes, sizes, self.options.policy, self._traced)
+        itself = self._reference(found.call, found.traced)
         kernel: Kernel | None = self.pinned.kernel_for(found.traced.program)
         if kernel is None:
-            reference = self._reference(found.call, found.traced)
-            kernel = self._sized_optimizer(found.traced.program, tuple(found.dims), reference)
-        entry = _entry(self.reader.describe(call, axes), kernel, found.traced, found.call)
+            kernel = self._sized_optimizer(found.traced.program, tuple(found.dims), itself)
+        served = what_serves(kernel, itself)
+        signature = self.reader.describe(call, axes)
+        entry = _entry(signature, served, kernel, found.traced, found.call)
         return entry, found.validity(getattr(kernel, "validity", None))
 
     def report(self, entry: Entry) -> Mapping[str, Any]:
@@ -105,8 +110,7 @@ class Preparation:
         return reference
 
 
-def _entry(signature: str, kernel: Kernel, traced: TracedCall, call: Call) -> Entry:
+def _entry(signature: str, served: Served, kernel: Kernel, traced: TracedCall, call: Call) -> Entry:
     inputs = traced.inputs(call.leaves)
-    served_by = getattr(kernel, "description", None) or described(kernel)
     captured = tuple(tensor_key(t) for t in inputs[len(traced.arguments) :])
-    return Entry(signature, served_by, kernel, traced, captured)
+    return Entry(signature, served, kernel, traced, captured)

@@ -10,6 +10,7 @@ from types import FrameType
 import torch
 
 from mirage_py.errors import UnsupportedError
+from mirage_py.reasons import Code
 
 _OWN_FILES = str(Path(__file__).parent)
 
@@ -25,6 +26,7 @@ def in_cuda_graph() -> UnsupportedError:
         "this signature is met for the first time inside a CUDA graph",
         why="nothing is searched, compiled or timed during capture",
         repair="call it once before capture, or call .prepare(...) with the same arguments",
+        code=Code.INSIDE_CUDA_GRAPH,
     )
 
 
@@ -34,6 +36,7 @@ def unsteady() -> UnsupportedError:
         "what the function reads from elsewhere keeps changing",
         why="numbers, flags and fields of objects are part of a kernel: each state needs its own",
         repair="pass what changes as a tensor argument",
+        code=Code.UNSTEADY,
     )
 
 
@@ -43,6 +46,7 @@ def unhashable(error: TypeError) -> UnsupportedError:
         f"an argument cannot be part of a signature: {error}",
         why="kernels are cached by the values of all arguments that are not tensors",
         repair="pass plain values: numbers, strings, tuples of them",
+        code=Code.UNHASHABLE,
     )
 
 
@@ -53,6 +57,7 @@ def check_servable(tensors: Sequence[torch.Tensor], *, needs_gpu: bool) -> None:
             "an argument requires grad",
             why="kernels compute forward only, and the gradient would be lost",
             repair="call it under torch.no_grad() where no gradient is needed",
+            code=Code.REQUIRES_GRAD,
         )
     devices = list(dict.fromkeys(t.device for t in tensors))
     if len(devices) > 1:
@@ -60,12 +65,14 @@ def check_servable(tensors: Sequence[torch.Tensor], *, needs_gpu: bool) -> None:
             f"the arguments are on several devices: {', '.join(map(str, devices))}",
             why="a kernel runs on one",
             repair=f"move all of them to {devices[0]}",
+            code=Code.SEVERAL_DEVICES,
         )
     if needs_gpu and devices and devices[0].type != "cuda":
         raise UnsupportedError(
             f"the arguments are on {devices[0]}",
             why="kernels run on an NVIDIA GPU",
             repair="move the arguments to one, or search without one: mirage-py superoptimize",
+            code=Code.NOT_ON_A_GPU,
         )
 
 

@@ -86,7 +86,7 @@ def default_optimizer(options: CallOptions) -> Optimizer:
     def prepare(program: Program, inputs: tuple[torch.Tensor, ...], fallback: Kernel) -> Kernel:
         known = options.cache and is_cached(question_of(program, asked))
         kernel: Kernel = optimize(program, inputs, fallback)
-        if kernel is not fallback:
+        if getattr(kernel, "plan", None) is not None:
             kernel.source = "cached" if known else "searched"  # type: ignore[attr-defined]
         return kernel
 

@@ -36,7 +36,6 @@ from mirage_py.settings import Settings
 from mirage_py.targets import Target
 from mirage_py.targets import target as target_named
 from mirage_py.ugraph.ir.dtypes import F64
-from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.masks import lower_masks
@@ -290,7 +289,7 @@ def optimizer_for(
     """A function from a traced program to a callable, for the decorator.
 
     A result is looked up in the cache first; the second process searches, compiles and times
-    nothing. Where no kernel beats the function, the function itself is returned.
+    nothing. Where no kernel beats the function, it is an ``OriginalProgram`` of the function.
     """
 
     def prepare(
@@ -299,18 +298,18 @@ def optimizer_for(
         del example_inputs  # shapes, types and strides are the program's
         from mirage_py.cache.cached_results import cached_artifact, keep
         from mirage_py.runtime.launch.launch import PlanRunner
+        from mirage_py.runtime.store.artifact import OriginalProgram
 
         question = question_of(program, request)
         with_cache = cache and not Settings.from_env().no_cache
         known = cached_artifact(question) if with_cache else None
-        plan: Plan | None
         if known is not None:
-            plan = known.plan
+            plan, report = known.plan, known.report
         else:
             result = run(program, replace(request, baselines={"eager": fallback}))
-            plan = result.plan
+            plan, report = result.plan, result.document()
             if with_cache:
                 keep(question, result)
-        return PlanRunner(plan) if plan is not None else fallback
+        return PlanRunner(plan) if plan is not None else OriginalProgram(fallback, report)
 
     return prepare

@@ -15,9 +15,11 @@ from mirage_py.cache.cached_results import Question, trusted_entry
 from mirage_py.errors import UnsupportedError
 from mirage_py.pipeline.pipeline import question_of, run
 from mirage_py.pipeline.selection.request import AUTO, Request
+from mirage_py.reasons import Code, reason
 from mirage_py.result import Result
 from mirage_py.runtime.sized.sized_check import check_sizes, run_on_gpu
 from mirage_py.runtime.sized.sized_launch import SizedRunner
+from mirage_py.runtime.store.artifact import OriginalProgram
 from mirage_py.runtime.store.cache import ResultCache, cache_key
 from mirage_py.settings import Settings
 from mirage_py.ugraph.checks.run_time_sizes import why_fixed, with_run_time_sizes
@@ -33,7 +35,7 @@ def sized_optimizer_for(request: Request, *, cache: bool = True) -> SizedOptimiz
     """A function from a program and its run-time dimensions to a kernel for many sizes.
 
     A result is looked up in the cache first. Where no kernel with such sizes beats the function,
-    the function itself is returned.
+    it is an ``OriginalProgram`` of the function.
     """
     if request.backend == AUTO:
         request = replace(request, backend="triton")
@@ -51,7 +53,10 @@ def sized_optimizer_for(request: Request, *, cache: bool = True) -> SizedOptimiz
         result = run(program, replace(request, baselines={"eager": fallback}))
         plan = sized_plan(result, dims)
         if plan is not None and question.measured:
-            plan = plan if check_sizes(plan, run_on_gpu, seed=request.seed).passed else None
+            checked = check_sizes(plan, run_on_gpu, seed=request.seed)
+            if not checked.passed:
+                why_not = reason(Code.WRONG_AT_SIZES, checked.reason)
+                plan, result = None, replace(result, why_not=why_not)
         report = replace(result, plan=plan).document()
         if store is not None:
             store.put(question.target, key, program=program, plan=plan, report=report)
@@ -109,7 +114,7 @@ def _runner(
     plan: Plan | None, report: Any, source: str, fallback: Callable[..., Any]
 ) -> Callable[..., Any]:
     if plan is None:
-        return fallback
+        return OriginalProgram(fallback, report)
     runner = SizedRunner(plan)
     runner.source, runner.report = source, report
     return runner

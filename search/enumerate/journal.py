@@ -28,7 +28,7 @@ from mirage_py.search.enumerate.outcome_json import (
 )
 from mirage_py.search.extract.task import Outcome
 
-_SCHEMA = 2
+_SCHEMA = 3
 # The journal of a search of hours has some megabytes.
 _MOST_BYTES = 1 << 30
 

@@ -58,7 +58,7 @@ def outcome_to_json(outcome: Outcome) -> Json:
     return {
         "found": families_to_json(outcome.families.values()),
         "counts": outcome.counter.to_json(),
-        "reasons": [str(r) for r in outcome.reasons],
+        "reasons": [r.document() for r in outcome.reasons],
         "refuted": outcome.refuted,
         "exhausted": outcome.exhausted,
         "stopped": outcome.stopped,
@@ -77,7 +77,7 @@ def outcome_from_json(data: Json, source: str = "JSON", *, validated: bool = Fal
         for family in families_from_json(data["found"], source, validated=validated):
             outcome.add(family)
         outcome.counter.add_json(data["counts"])
-        outcome.reasons = [read_reason(str(r)) for r in data["reasons"]]
+        outcome.reasons = [read_reason(r) for r in data["reasons"]]
         outcome.refuted = int(data["refuted"])
         outcome.exhausted = bool(data["exhausted"])
         outcome.stopped = bool(data["stopped"])

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from mirage_py.errors import MirageError
-from mirage_py.reasons import Code, reason, worded
+from mirage_py.reasons import Code, reason
 from mirage_py.search.enumerate.jobs import Job, Setting, Stop, run
 from mirage_py.search.extract.task import Outcome
 from mirage_py.ugraph.field import DivisionByZero
@@ -52,5 +52,5 @@ def run_safely(setting: Setting, job: Job, stop: Stop) -> Outcome:
         outcome, code = Outcome(), Code.DIVIDES_BY_ZERO
         if isinstance(error, MirageError):
             code = error.code
-        outcome.give_up(worded(code, str(error)) or reason(Code.OTHER, error))
+        outcome.give_up(reason(code, error))
         return outcome

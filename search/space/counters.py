@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mirage_py.reasons import Reason, read_reason
 
 T = TypeVar("T")
+
+_COUNTS = ("candidates", "evaluations", "tensors", "merged", "configurations", "hits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,9 @@ class SearchCounters:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """The counts as JSON data, with the rules by name."""
-        return asdict(self) | {"pruned": named(self.pruned), "examples": named(self.examples)}
+        """The counts as JSON data; each rule with its count and example."""
+        rules = [[r.document(), count, self.examples[r]] for r, count in self.pruned.items()]
+        return {**{name: getattr(self, name) for name in _COUNTS}, "pruned": rules}
 
 
 class Counter:
@@ -82,10 +85,11 @@ class Counter:
     def add_json(self, data: Mapping[str, Any]) -> None:
         """Add what ``to_json`` gave."""
         other = Counter()
-        for name in ("candidates", "evaluations", "tensors", "merged", "configurations", "hits"):
+        for name in _COUNTS:
             setattr(other, name, int(data[name]))
-        other._pruned = {read_reason(rule): int(n) for rule, n in data["pruned"].items()}
-        other._examples = {rule: str(data["examples"][str(rule)]) for rule in other._pruned}
+        for held, count, example in data["pruned"]:
+            rule = read_reason(held)
+            other._pruned[rule], other._examples[rule] = int(count), str(example)
         self.add(other)
 
     def freeze(self) -> SearchCounters:

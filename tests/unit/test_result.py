@@ -9,6 +9,7 @@ from plans import rms_plan
 
 import mirage_py
 from mirage_py.errors import InputError
+from mirage_py.reasons import Code, Server, reason, why_original
 from mirage_py.result import Result, SearchSummary, Timing
 from mirage_py.runtime.launch.launch import PlanRunner
 
@@ -52,3 +53,15 @@ def test_an_explanation():
     assert "search: 10 candidates, all of the space" in text
     assert text.endswith(f'@mirage_py.superoptimize(plan="{RESULT.plan_text()}")')
     assert "superoptimize(plan" not in FALLBACK.explain()
+
+
+def test_what_serves_it_is_a_fact():
+    assert RESULT.served == (
+        Server.OURS,
+        reason(Code.BEST, "5.00 us predicted (plan 1)", "20.00 us predicted (eager)"),
+    )
+    nothing = replace(FALLBACK, why_not=reason(Code.NONE_FITS, "h200"))
+    assert nothing.served == (Server.EAGER, reason(Code.NONE_FITS, "h200"))
+    assert why_original(nothing.document()) == reason(Code.NONE_FITS, "h200")
+    assert "served by: eager: no family fits h200" in nothing.explain()
+    assert why_original({}).code is Code.ORIGINAL_FASTER  # of a report that does not say

@@ -12,11 +12,11 @@ from typing import Any
 from mirage_py.cli.format.kernel_format import count_text, size_text
 from mirage_py.cli.format.quantities import age_text
 from mirage_py.errors import FormatError, InputError
+from mirage_py.result import SOURCES
 from mirage_py.runtime.store.cache import Entry
 from mirage_py.runtime.store.manifest import read_checked, read_manifest
 
 KEY_WIDTH = 12
-_SOURCES = {"model": "predicted", "measured": "measured"}
 _HEAD = ("key", "program", "target", "time", "speedup", "kernels", "size", "used")
 
 
@@ -31,7 +31,7 @@ class Cached:
     def time(self) -> str:
         """The time of the best, and where it comes from."""
         best = self.report.get("best")
-        return f"{best['time_us']:.2f} us {_SOURCES[best['source']]}" if best else "damaged"
+        return f"{best['time_us']:.2f} us {SOURCES[best['source']]}" if best else "damaged"
 
     @property
     def speedup(self) -> str:
@@ -72,7 +72,7 @@ def cached(entry: Entry) -> Cached:
         best = report["best"]
         known = (
             all(isinstance(best[k], int | float) for k in ("time_us", "speedup", "kernels"))
-            and best["source"] in _SOURCES
+            and best["source"] in SOURCES
         )
     except (FormatError, ValueError, KeyError, TypeError, RecursionError):
         return Cached(entry, {})

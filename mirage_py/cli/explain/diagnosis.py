@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from mirage_py.cli.explain.funnel import code_of
 from mirage_py.cli.format.kernel_format import count_text, size_text
-from mirage_py.reasons import Code, read_reason
+from mirage_py.reasons import Code
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
@@ -243,12 +244,12 @@ def _largest_tile(ugraph: UGraph) -> tuple[int, tuple[str, ...]]:
 def _of_reasons(search: Mapping[str, Any], limits: Mapping[str, int]) -> Iterator[Diagnosis]:
     reasons = [str(reason) for reason in search.get("reasons", [])]
     for cause in REASONS:
-        own = [reason for reason in reasons if read_reason(reason).code is cause.code]
+        own = [reason for reason in reasons if code_of(search, reason) is cause.code]
         if own:
             yield _filled(cause, limits, len(own), own[0])
     explained = (Code.NO_CONFIGURATION, *(cause.code for cause in REASONS))
     for reason in reasons:
-        if read_reason(reason).code not in explained:
+        if code_of(search, reason) not in explained:
             yield Diagnosis(reason.splitlines()[0], "\n".join(reason.splitlines()[1:]), "")
 
 
@@ -256,7 +257,7 @@ def _of_rules(search: Mapping[str, Any], limits: Mapping[str, int]) -> Iterator[
     examples = search.get("examples", {})
     for cause in RULES:
         for rule, count in search["pruned"].items():
-            if read_reason(rule).code is cause.code and _repair(cause, limits):
+            if code_of(search, rule) is cause.code and _repair(cause, limits):
                 example = examples.get(rule, "")
                 yield _filled(cause, limits, count, f"for instance {example}" if example else "")
 

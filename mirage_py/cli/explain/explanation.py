@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.axioms.proof.steps import read_proof
@@ -26,6 +26,7 @@ from mirage_py.cli.format.kernel_format import (
 from mirage_py.cli.format.reach_format import format_reach, is_certificate
 from mirage_py.cli.format.roofline_format import format_roofline
 from mirage_py.errors import FormatError
+from mirage_py.result import SOURCES
 from mirage_py.targets import target as target_named
 from mirage_py.ugraph.text.tiles_text import tiles_of
 
@@ -65,6 +66,7 @@ class Explanation:
 
     subject: str
     headline: str
+    served: Mapping[str, Any] = field(default_factory=dict)
     winner: UGraphDescription | None = None
     evidence: tuple[str, ...] = ()
     derivation: tuple[str, ...] = ()
@@ -107,6 +109,7 @@ def of_artifact(subject: str, artifact: Artifact) -> Explanation:
     return Explanation(
         subject=subject,
         headline=_headline(report, original=artifact.plan is None),
+        served=report.get("served", {}),
         winner=describe_plan(artifact.plan) if artifact.plan else None,
         evidence=format_evidence(report["verification"], _proof_sentence(artifact, proof)),
         derivation=format_derivation(proof) if proof else (),
@@ -165,12 +168,12 @@ def of_ugraph(subject: str, ugraph: UGraph) -> Explanation:
     """A µGraph alone: what its kernels do."""
     headline = f"{ugraph.program.name}: a µGraph without a report"
     note = "`mirage-py verify` checks a µGraph against its program"
-    return Explanation(subject, headline, describe_ugraph(ugraph), notes=(note,))
+    return Explanation(subject, headline, winner=describe_ugraph(ugraph), notes=(note,))
 
 
 def _headline(report: Mapping[str, Any], *, original: bool) -> str:
     baseline, best = report["baseline"], report["best"]
-    said = {"model": "predicted", "measured": "measured"}[best["source"]]
+    said = SOURCES[best["source"]]
     name = f"{report['program']['name']} on {report['target']}"
     against = f"{baseline['name']} ({baseline['time_us']:.2f} us)"
     if original:

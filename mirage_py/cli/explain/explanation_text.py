@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -11,9 +12,9 @@ from mirage_py.cli.explain.diagnosis import Diagnosis
 from mirage_py.cli.explain.explanation import Dropped, Explanation, Tried
 from mirage_py.cli.explain.funnel import Row
 from mirage_py.cli.format.kernel_format import KernelDescription, UGraphDescription
+from mirage_py.result import SOURCES
 
 _WIDTH = 100
-_SOURCES = {"model": "predicted", "measured": "measured"}
 
 
 def explanation_text(explanation: Explanation) -> str:
@@ -21,6 +22,7 @@ def explanation_text(explanation: Explanation) -> str:
     e = explanation
     lines = [click.style(e.headline, bold=True)]
     sections = (
+        ("What serves it", _served(e.served)),
         ("What it does", _winner(e.winner)),
         ("Why it is equal", _sentences(e.evidence)),
         ("The derivation", _derivation(e.derivation)),
@@ -61,6 +63,11 @@ def _derivation(lines: Sequence[str]) -> Iterator[str]:
         yield from _wrapped(line.lstrip(), indent, indent + 2)
 
 
+def _served(served: Mapping[str, Any]) -> Iterator[str]:
+    if served:
+        yield from _wrapped(f"{served['by']}: {served['why']}", 2, 4)
+
+
 def _winner(winner: UGraphDescription | None) -> Iterator[str]:
     if winner is None:
         return
@@ -96,7 +103,7 @@ def _search(rows: Sequence[Row], rings: Sequence[tuple[str, str]]) -> Iterator[s
 
 def _tried(plans: Sequence[Tried]) -> Iterator[str]:
     for plan in plans:
-        said = f"{plan.time_us:>9.2f} us {_SOURCES[plan.source]}  {plan.kind}: {plan.tiles}"
+        said = f"{plan.time_us:>9.2f} us {SOURCES[plan.source]}  {plan.kind}: {plan.tiles}"
         yield from _wrapped(said, 0, 13)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mirage_py.cli.format.kernel_format import count_text
-from mirage_py.reasons import Code, read_reason
+from mirage_py.reasons import Code
 
 # What each rule of the search means.
 RULES = {
@@ -64,9 +64,10 @@ class Row:
     example: str = ""
 
 
-def meaning_of(rule: str) -> str:
-    """What a rule means, in one sentence; empty for a rule that this version does not know."""
-    return RULES.get(read_reason(rule).code, "")
+def code_of(search: Mapping[str, Any], sentence: str) -> Code:
+    """The code of a rule or reason of a report's part ``search``; OTHER where it has none."""
+    name = search.get("codes", {}).get(sentence, "other")
+    return Code.__members__.get(name.upper(), Code.OTHER)
 
 
 def funnel(search: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
@@ -82,7 +83,8 @@ def _closures(search: Mapping[str, Any]) -> Iterator[Row]:
     pruned = sorted(search["pruned"].items(), key=lambda item: (-item[1], item[0]))
     for rule, count in pruned:
         share = count / total if total else 0.0
-        yield Row(count, f"pruned by {rule}", share, meaning_of(rule), examples.get(rule, ""))
+        meaning = RULES.get(code_of(search, rule), "")
+        yield Row(count, f"pruned by {rule}", share, meaning, examples.get(rule, ""))
     yield Row(int(search.get("evaluations", 0)), "evaluated on random inputs over a finite field")
     yield Row(int(search.get("merged", 0)), "merged: another way to make a tensor that was known")
     yield Row(int(search.get("tensors", 0)), "tensors kept, each with every way to make it")

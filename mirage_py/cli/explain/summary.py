@@ -8,13 +8,12 @@ from pathlib import Path
 from mirage_py.cli.explain.funnel import kinds_text
 from mirage_py.cli.format.kernel_format import count_text
 from mirage_py.cli.format.reach_format import format_reach, is_certificate
-from mirage_py.result import Evidence, Result, SearchSummary, Timing
+from mirage_py.result import SOURCES, Evidence, Result, SearchSummary
 from mirage_py.search.tilings.kinds import describe
 from mirage_py.ugraph.text.text_form import format_ugraph
 from mirage_py.verify.numerical_check.check_strength import sets_text
 from mirage_py.verify.numerical_check.float_case import SetFinding
 
-_WORDS = {"model": "predicted", "measured": "measured"}
 _LABEL_WIDTH = 10
 
 
@@ -39,11 +38,11 @@ def _facts(result: Result, files: Sequence[Path]) -> Iterator[tuple[str, str]]:
     if result.ugraph is not None:
         names = ", ".join(kernel.name for kernel in result.ugraph.kernels)
         yield "kernels", f"{describe(result.ugraph)} ({names})"
-    yield result.backend, ", ".join(map(str, files)) or "none: the original program is the result"
-    yield "baseline", _time(result.baseline)
+    yield result.backend, ", ".join(map(str, files)) or f"none: {result.served}"
+    yield "baseline", str(result.baseline)
     floor = f"roofline bound {result.search.lower_bound_us:.2f} us, gap {result.search.gap:.0%}"
-    yield "best", f"{_time(result.best)}; {floor}"
-    yield "speedup", f"{result.speedup:.2f}x {_WORDS[result.best.source]} on {result.target}"
+    yield "best", f"{result.best}; {floor}"
+    yield "speedup", f"{result.speedup:.2f}x {SOURCES[result.best.source]} on {result.target}"
     if result.cached:
         yield "cache", "from the cache: nothing was searched now (--no-cache searches anew)"
     for note in result.notes:
@@ -84,7 +83,3 @@ def _found(search: SearchSummary) -> str:
     families = count_text(sum(search.kinds.values()), "family", "families")
     found = f"found {families}{kinds_text(search.kinds)}"
     return f"{found}; {search.valid} verified; {search.ranked} plans ranked"
-
-
-def _time(timing: Timing) -> str:
-    return f"{timing.time_us:.2f} us {_WORDS[timing.source]} ({timing.name})"

@@ -25,11 +25,12 @@ from mirage_py.dynamo.serve.cuda_graphs import captured
 from mirage_py.dynamo.serve.fallback import BoxedCall, eager_fallback
 from mirage_py.dynamo.serve.log import report
 from mirage_py.dynamo.serve.options import BackendOptions
-from mirage_py.dynamo.serve.region_call import Entry, RegionCall, Served, Server, layouts_of
+from mirage_py.dynamo.serve.region_call import Entry, RegionCall, RegionServer, Service, layouts_of
 from mirage_py.dynamo.serve.region_op import register
 from mirage_py.dynamo.serve.servers import server_for
 from mirage_py.errors import LostGpuError
 from mirage_py.frontend.warnings import MirageWarning
+from mirage_py.reasons import Code, reason
 from mirage_py.targets import Target
 
 
@@ -53,7 +54,7 @@ class GraphCompiler:
 
     options: BackendOptions
     target: Target
-    server: Server | None = None
+    server: RegionServer | None = None
     calls: dict[str, RegionCall] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
 
@@ -137,8 +138,8 @@ class GraphCompiler:
         entries = {}
         for key in sorted(gains, key=lambda k: -gains[k]):
             if key not in self.calls and len(self.calls) == self.options.max_regions:
-                words = f"beyond the first {self.options.max_regions} regions (max_regions)"
-                entries[key] = Entry("", Served(None, words))
+                why = reason(Code.MAX_REGIONS, self.options.max_regions)
+                entries[key] = Entry("", Service(None, why))
                 continue
             entries[key] = self._entry(by_key[key])
         return entries

@@ -16,6 +16,7 @@ from torch.fx import Node
 from mirage_py.frontend.torch.handlers import HANDLERS
 from mirage_py.frontend.torch.lower.lowering import program_dtype
 from mirage_py.frontend.torch.lower.refusals import refusal
+from mirage_py.reasons import Code, Reason, reason
 
 # Kinds. Nodes of the first three cost nothing and belong wherever they are needed.
 SYMBOL = "symbol"  # a size: an integer, not a tensor
@@ -54,7 +55,7 @@ class Facts:
     """
 
     kind: str
-    reason: str = ""
+    reason: Reason | None = None
     bytes: int = 0
     flops: float = 0.0
     weight: int = 1
@@ -145,10 +146,9 @@ def _facts(node: Node, known: Mapping[Node, Facts], float64: bool) -> Facts:
         return Facts(LEFT if whole.kind == LEFT else VIEW, whole.reason, _bytes(node))
     row = HANDLERS.get(str(node.target))
     if row is None:
-        return Facts(LEFT, refusal(str(node.target)).why, _bytes(node))
-    reason = _cannot_be_taken(node, known, float64)
-    if reason:
-        return Facts(LEFT, reason, _bytes(node))
+        return Facts(LEFT, reason(Code.NO_HANDLER, refusal(str(node.target)).why), _bytes(node))
+    if (why := _cannot_be_taken(node, known, float64)) is not None:
+        return Facts(LEFT, why, _bytes(node))
     tensors = [n for n in node.all_input_nodes if tensors_of(n)]
     if all(known[n].kind == CONSTANT for n in tensors):
         return Facts(CONSTANT)
@@ -159,20 +159,20 @@ def _facts(node: Node, known: Mapping[Node, Facts], float64: bool) -> Facts:
     if row.family == "contractions":
         # A sum of one element: Inductor fuses it like any other multiplication.
         if base_name(node) in _PLAIN_PRODUCTS and _inner(node) == 1:
-            return Facts(POINTWISE, "", size, 0.0, weight)
-        return Facts(PRODUCT, "", size, _product_flops(node), weight)
+            return Facts(POINTWISE, None, size, 0.0, weight)
+        return Facts(PRODUCT, None, size, _product_flops(node), weight)
     if row.family == "attention":
-        return Facts(ATTENTION, "", size, _attention_flops(node), _ATTENTION_WEIGHT)
+        return Facts(ATTENTION, None, size, _attention_flops(node), _ATTENTION_WEIGHT)
     is_reduction = row.family in ("reductions", "normalisations")
-    return Facts(REDUCTION if is_reduction else POINTWISE, "", size, 0.0, weight)
+    return Facts(REDUCTION if is_reduction else POINTWISE, None, size, 0.0, weight)
 
 
 def _bytes(node: Node) -> int:
     return sum(map(bytes_of, tensors_of(node)))
 
 
-def _cannot_be_taken(node: Node, known: Mapping[Node, Facts], float64: bool) -> str:
-    """Why the node cannot be in a region although there is a handler; empty where it can."""
+def _cannot_be_taken(node: Node, known: Mapping[Node, Facts], float64: bool) -> Reason | None:
+    """Why the node cannot be in a region although there is a handler; None where it can."""
     operands = [n for n in node.all_input_nodes if tensors_of(n)]
     constant = all(known[n].kind == CONSTANT for n in operands)
     # Of several results those that nobody reads do not matter.
@@ -180,26 +180,25 @@ def _cannot_be_taken(node: Node, known: Mapping[Node, Facts], float64: bool) -> 
     results = [n for n in parts if n.users] or [node]
     for tensor in (t for n in results for t in tensors_of(n)):
         if 0 in shape_of(tensor):
-            return "it makes an empty tensor"
+            return Reason(Code.EMPTY_TENSOR)
         kind = tensor.dtype
         if kind.is_complex:
-            return "complex numbers are not supported"
+            return Reason(Code.COMPLEX_NUMBERS)
         allowed = program_dtype(kind) is not None or (float64 and kind is torch.float64)
         if not allowed and not constant:
-            return f"its result is of {str(kind).removeprefix('torch.')}, and data are real numbers"
+            return reason(Code.RESULT_TYPE, str(kind).removeprefix("torch."))
     for n in operands:
         for tensor in tensors_of(n):
             allowed = program_dtype(tensor.dtype) is not None or (
                 float64 and tensor.dtype is torch.float64
             )
             if not allowed and known[n].kind != CONSTANT:
-                kind_name = str(tensor.dtype).removeprefix("torch.")
-                return f"it reads data of {kind_name}"
+                return reason(Code.OPERAND_TYPE, str(tensor.dtype).removeprefix("torch."))
     if base_name(node) in _JOINING and any(_comes_from_outside(n, known) for n in operands):
-        return "it copies what is there already into a longer tensor, as a cache that grows does"
+        return Reason(Code.GROWING_CACHE)
     if HANDLERS[str(node.target)].family == "attention":
         return _attention_reason(node, results)
-    return ""
+    return None
 
 
 def _comes_from_outside(node: Node, known: Mapping[Node, Facts]) -> bool:
@@ -208,11 +207,11 @@ def _comes_from_outside(node: Node, known: Mapping[Node, Facts]) -> bool:
     return known[node].kind == LEFT
 
 
-def _attention_reason(node: Node, results: Sequence[Node]) -> str:
+def _attention_reason(node: Node, results: Sequence[Node]) -> Reason | None:
     wanted = [n.args[1] for n in results if n is not node and n.users]
     if any(number != 0 for number in wanted):
-        return "the gradient wants what only torch's own attention leaves behind"
-    return ""
+        return Reason(Code.GRADIENT_OF_ATTENTION)
+    return None
 
 
 def _product_flops(node: Node) -> float:

@@ -31,6 +31,7 @@ from mirage_py.dynamo.regions.nodes import (
     is_taken,
     sums_rows,
 )
+from mirage_py.reasons import Code, Reason
 from mirage_py.targets import Target
 
 # Operators of a program that the search goes through whole: pipeline/partition/limits.py has the
@@ -258,14 +259,14 @@ class _Run:
         return plain and shape[-1] <= NARROW
 
 
-def left_alone(cut: Cut) -> Sequence[tuple[str, int, str]]:
+def left_alone(cut: Cut) -> Sequence[tuple[str, int, Reason]]:
     """The operators outside regions: name, how many, why; the most frequent first."""
     inside = {n: None for r in cut.regions for n in r.nodes}
-    counts: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, Reason], int] = {}
     for node in cut.order:
         if node not in inside and node.target is not operator.getitem:
             facts = cut.facts[node]
-            why = facts.reason or "a kernel of ours would save nothing"
+            why = facts.reason or Reason(Code.SAVES_NOTHING)
             key = str(node.target), why
             counts[key] = counts.get(key, 0) + 1
     rows = [(name, count, why) for (name, why), count in counts.items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from torch.fx import Node
@@ -11,6 +12,7 @@ from torch.fx import Node
 from mirage_py.dynamo.regions.nodes import base_name, shape_of, tensors_of
 from mirage_py.dynamo.regions.regions import Cut, Region, left_alone
 from mirage_py.dynamo.serve.region_call import Entry
+from mirage_py.reasons import Server
 
 log = logging.getLogger("mirage_py.dynamo")
 # So many kinds of operators outside of regions are named.
@@ -29,18 +31,26 @@ def region_line(region: Region, times: int) -> str:
 
 
 def report(graph: str, cut: Cut, rows: Sequence[tuple[Region, int, Entry]], rest: str) -> list[str]:
-    """The lines for a graph; ``rows``: distinct regions, how often each occurs, what serves it."""
+    """The lines for a graph; ``rows``: distinct regions, how often each occurs, what serves it.
+
+    The record of a region's line has its ``service``, too.
+    """
+    left_by = Server.TORCH_COMPILE if rest == "inductor" else Server.EAGER
     lines = []
     for region, times, entry in rows:
-        verb = "served by" if entry.served.kernel is not None else "left alone:"
-        lines.append(f"{graph}: {region_line(region, times)}; {verb} {entry.served.words}")
+        service, verb = entry.served, "served by"
+        if service.kernel is None:
+            service, verb = replace(service, by=left_by), "left to"
+        lines.append(f"{graph}: {region_line(region, times)}; {verb} {service}")
+        log.info("%s", lines[-1], extra={"service": service})
+    regions = len(lines)
     alone = left_alone(cut)
     for name, count, why in alone[:_KINDS]:
         lines.append(f"{graph}: {count} x {name} left to {rest}: {why}")
     others = sum(count for _, count, _ in alone[_KINDS:])
     if others:
         lines.append(f"{graph}: {others} operators of other kinds left to {rest}")
-    for line in lines:
+    for line in lines[regions:]:
         log.info("%s", line)
     return lines
 

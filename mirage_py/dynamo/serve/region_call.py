@@ -12,8 +12,9 @@ from torch.fx import GraphModule
 
 from mirage_py.dynamo.regions.nodes import extent
 from mirage_py.dynamo.regions.region_program import RegionProgram, TensorLayout, region_program
-from mirage_py.errors import InputError, LostGpuError, UnsupportedError
+from mirage_py.errors import LostGpuError, why_failed
 from mirage_py.frontend.warnings import MirageWarning
+from mirage_py.reasons import Code, Reason, Served, Server, reason
 
 Value = torch.Tensor | int
 # From a program's inputs to its outputs, a tuple for several.
@@ -21,15 +22,19 @@ Kernel = Callable[..., "torch.Tensor | tuple[torch.Tensor, ...]"]
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """What serves a program: ``kernel``, which ``words`` describe; or nothing, and they say why."""
+class Service:
+    """A ``kernel`` that serves a program, or None for the region's own operators, and why."""
 
     kernel: Kernel | None
-    words: str
+    why: Reason
+    by: Server = Server.EAGER
+
+    def __str__(self) -> str:
+        return str(Served(self.by, self.why))
 
 
 # (the program, the region's own code as a Kernel) -> what serves it.
-Server = Callable[[RegionProgram, Kernel], Served]
+RegionServer = Callable[[RegionProgram, Kernel], Service]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class Entry:
     """One row of a region's dispatch table: what serves inputs of some sizes and layouts."""
 
     signature: str
-    served: Served
+    served: Service
     program: RegionProgram | None = None
 
 
@@ -53,7 +58,7 @@ class RegionCall:
     """
 
     def __init__(
-        self, key: str, module: GraphModule, server: Server, max_sizes: int | None = None
+        self, key: str, module: GraphModule, server: RegionServer, max_sizes: int | None = None
     ) -> None:
         self.key = key
         self.module = module
@@ -91,22 +96,22 @@ class RegionCall:
             known = self._entries.get(key)
             if known is None and _is_capturing():
                 # Only this time, so that a later call prepares it.
-                return Entry("", Served(None, "met for the first time inside a CUDA graph"))
+                return Entry("", Service(None, Reason(Code.MET_INSIDE_CUDA_GRAPH)))
             if known is None and len(self._entries) == self._max_sizes:
                 self._say_full()
-                return Entry("", Served(None, self._beyond))
+                return Entry("", self._beyond)
             if known is None:
                 known = self._entries[key] = self._made(layouts)
             return known
 
     def dispatch_table(self) -> str:
         """One line for each set of sizes met so far, and what serves it."""
-        lines = [f"({e.signature}) -> {e.served.words}" for e in self._entries.values()]
+        lines = [f"({e.signature}) -> {e.served}" for e in self._entries.values()]
         return "\n".join([*lines, f"others -> {self._beyond}"] if self._is_full else lines)
 
     @property
-    def _beyond(self) -> str:
-        return f"its own operators: beyond the first {self._max_sizes} sets of sizes (max_sizes)"
+    def _beyond(self) -> Service:
+        return Service(None, reason(Code.MAX_SIZES, self._max_sizes))
 
     def _say_full(self) -> None:
         if not self._is_full:
@@ -127,7 +132,7 @@ class RegionCall:
             raise
         # The rest can run it, whatever went wrong in making it faster.
         except Exception as error:  # noqa: BLE001
-            return Entry(signature, Served(None, why_failed(error)))
+            return Entry(signature, Service(None, why_failed(error)))
         return Entry(signature, served, program)
 
     def _reference(self, program: RegionProgram, layouts: Sequence[TensorLayout | int]) -> Kernel:
@@ -141,13 +146,6 @@ class RegionCall:
             return written[0] if len(written) == 1 else written
 
         return reference
-
-
-def why_failed(error: Exception) -> str:
-    """The reason why nothing serves a region."""
-    if isinstance(error, (UnsupportedError, InputError)):
-        return f"{error.what} ({error.why})" if error.why else error.what
-    return f"{type(error).__name__}: {error}"
 
 
 def layouts_of(values: Sequence[object]) -> list[TensorLayout | int]:

@@ -13,19 +13,21 @@ from mirage_py.dynamo.regions.region_program import RegionProgram
 from mirage_py.dynamo.serve.fallback import compiled_graph
 from mirage_py.dynamo.serve.measured_format import format_measured
 from mirage_py.dynamo.serve.options import BackendOptions
-from mirage_py.dynamo.serve.region_call import Kernel, Served, Server, why_failed
+from mirage_py.dynamo.serve.region_call import Kernel, RegionServer, Service
+from mirage_py.errors import why_failed
+from mirage_py.reasons import Code, Reason, Server, reason
 from mirage_py.ugraph.ir.program import Tensor
 
 
-def server_for(options: BackendOptions, device: str) -> Server:
+def server_for(options: BackendOptions, device: str) -> RegionServer:
     """The server for regions on a kind of device."""
     return optimizing(options) if device == "cuda" else reference
 
 
-def optimizing(options: BackendOptions) -> Server:
+def optimizing(options: BackendOptions) -> RegionServer:
     """Search, verify, measure; or look up what was found before, in this process or another."""
 
-    def serve(region: RegionProgram, own: Kernel) -> Served:
+    def serve(region: RegionProgram, own: Kernel) -> Service:
         # Here and not above: the search is loaded when the first kernel is wanted.
         from mirage_py.cache.cached_results import cached_artifact, keep
         from mirage_py.dynamo.serve.failures import cache_failure, cached_failure
@@ -41,7 +43,7 @@ def optimizing(options: BackendOptions) -> Server:
         if known is not None:
             plan, report = known.plan, known.report
         elif with_cache and (why := cached_failure(question)):
-            return Served(None, f"at an earlier start: {why}")
+            return Service(None, reason(Code.FAILED_BEFORE, why))
         else:
             if question.measured:
                 keep_compile_workers()  # beside the search, and for the next region
@@ -52,16 +54,17 @@ def optimizing(options: BackendOptions) -> Server:
                 result = pipeline.run(region.program, request)
             except Exception as error:
                 if with_cache:
-                    cache_failure(question, error, why_failed(error))
+                    cache_failure(question, error, str(why_failed(error)))
                 raise
             plan, report = result.plan, result.document()
             if with_cache:
                 keep(question, result)
         measured = format_measured(report)
         if plan is None:
-            return Served(None, f"nothing was found that is faster: {measured}")
+            return Service(None, reason(Code.NONE_FASTER, measured))
         count = len(plan.ugraph.kernels)
-        return Served(PlanRunner(plan), f"{count} kernels of {plan.backend}: {measured}")
+        words = f"{count} kernels of {plan.backend}: {measured}"
+        return Service(PlanRunner(plan), reason(Code.KERNEL, words), Server.OURS)
 
     return serve
 
@@ -111,7 +114,7 @@ def _fake(tensor: Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.element_strides, dtype=dtype, device=device)
 
 
-def reference(region: RegionProgram, own: Kernel) -> Served:
+def reference(region: RegionProgram, own: Kernel) -> Service:
     """The program as plain PyTorch: what a kernel would compute, for tests on a CPU."""
     del own
     from mirage_py.runtime.eager.eager import torch_function
@@ -123,4 +126,4 @@ def reference(region: RegionProgram, own: Kernel) -> Served:
         row_major = torch.contiguous_format
         return tuple(r.clone(memory_format=row_major) for r in _tupled(function(*inputs)))
 
-    return Served(run, "its program in plain PyTorch")
+    return Service(run, Reason(Code.REFERENCE))

@@ -70,4 +70,8 @@ def joint_summary(
         unsafe=sum(s.unsafe for s in found),
         tested=sum(s.tested for s in found),
         ranked=sum(s.ranked for s in found),
+        codes={
+            **{rule: code for s in found for rule, code in s.codes.items()},
+            **{f"{name}: {r}": s.codes[r] for name, s in parts for r in s.reasons if r in s.codes},
+        },
     )

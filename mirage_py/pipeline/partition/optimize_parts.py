@@ -14,6 +14,7 @@ from mirage_py.pipeline.partition.partition import Partition
 from mirage_py.pipeline.selection.request import AUTO, Request
 from mirage_py.pipeline.selection.selection import Ranking
 from mirage_py.pipeline.selection.time_budget import TimeBudget
+from mirage_py.reasons import Code, reason
 from mirage_py.result import Candidate, Evidence, Result, Timing
 from mirage_py.runtime.base.emission import BACKENDS
 from mirage_py.search.model.baseline_model import eager_model_us
@@ -85,11 +86,12 @@ def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: Part
     """
     started = time.monotonic()
     chosen: list[_Chosen] = []
-    notes = [whole.reason]
+    notes, why_not = [whole.reason], reason(Code.PARTS_SLOWER)
     for number, part in enumerate(whole.parts):
         chosen.append(_choose(part, rank, job.of_part(whole, number), job))
         if not chosen[-1].picked:
-            notes.append(f"the original program is the result: {part.name} has no plan")
+            why_not = reason(Code.NO_PLAN_OF_A_PART, part.name)
+            notes.append(f"the original program is the result: {why_not}")
             notes += [f"{part.name}: {chosen[-1].why}"] if chosen[-1].why else []
             break
     composites = []
@@ -110,7 +112,8 @@ def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: Part
         notes.append("parts split dimensions: the composite is not testable at other sizes")
     deadline = TimeBudget(job.request.budget, started).end
     finish = _measured if job.measure and not job.request.should_stop() else _modelled
-    return finish(program, whole, chosen, composites, tuple(notes), job, deadline)
+    result = finish(program, whole, chosen, composites, tuple(notes), job, deadline)
+    return replace(result, why_not=why_not)
 
 
 def _composites(whole: Partition, chosen: Sequence[_Chosen]) -> tuple[Plan, ...]:
@@ -204,7 +207,7 @@ def _measured(
         should_stop=job.request.should_stop,
     )
     if composites and report.best.plan is None:
-        notes = (*notes, "the original program is faster than the parts in sequence")
+        notes = (*notes, str(reason(Code.PARTS_SLOWER)))
     result = _result(
         program,
         whole,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mirage_py.axioms.proof.prove import prove
 from mirage_py.errors import UnsupportedError, VerificationError
 from mirage_py.pipeline.selection.request import Request
+from mirage_py.reasons import Code, Reason, reason
 from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
 from mirage_py.search.enumerate.search import RingReport, SearchLimits, SearchResult
 from mirage_py.search.model.baseline_model import eager_model_us
@@ -113,8 +114,7 @@ class Ranking:
                 notes = (*done.notes, note)
                 return self._result(baseline, timing, instance.plan, evidence, candidates, notes)
             dropped.append(Candidate(instance.plan, timing, False, fault, instance.name))
-        nothing = (self._why_nothing(dropped),)
-        return self._result(baseline, baseline, None, None, dropped, nothing)
+        return self._result(baseline, baseline, None, None, dropped)
 
     def _checked_on_cpu(self, plan: Plan, done: CpuCheck) -> tuple[Evidence | None, str]:
         """The evidence for a plan that ran on the CPU, or what is wrong with it."""
@@ -182,7 +182,6 @@ class Ranking:
         ]
         plan = report.best.plan
         evidence = None
-        notes: tuple[str, ...] = (self._why_nothing(candidates),)
         if plan is not None:
             evidence = replace(
                 found.evidence(plan),
@@ -191,8 +190,7 @@ class Ranking:
                 float_source=float_source(report.best, self.target.name),
                 float_sets=plain(report.best.sets),
             )
-            notes = ()
-        result = self._result(baseline, best, plan, evidence, candidates, notes)
+        result = self._result(baseline, best, plan, evidence, candidates)
         return replace(result, notes=(*result.notes, *report.notes), interrupted=report.interrupted)
 
     def summary(self, best_us: float, limited_by: str = "") -> SearchSummary:
@@ -202,6 +200,7 @@ class Ranking:
         counters = self.found.counters
         floor_us = lower_bound_us(self.program, self.target)
         kinds = Counter(family.kind for family in self.found.families)
+        reasons = (*self.found.reasons, *_dropped(self.faults))
         return SearchSummary(
             seconds=self.found.seconds,
             candidates=counters.candidates,
@@ -211,7 +210,7 @@ class Ranking:
             gap=best_us / floor_us - 1.0,
             lower_bound_us=floor_us,
             examples=named(counters.examples),
-            reasons=(*map(str, self.found.reasons), *_dropped(self.faults)),
+            reasons=tuple(map(str, reasons)),
             limits=_numbers(self.limits),
             rings=tuple(map(_ring, self.found.rings)),
             evaluations=counters.evaluations,
@@ -224,6 +223,7 @@ class Ranking:
             tested=len({i.family.digest for i in self.ranked}),
             ranked=len(self.instances),
             limited_by=limited_by,
+            codes={str(r): r.name for r in (*counters.pruned, *reasons)},
         )
 
     def evidence(
@@ -273,16 +273,14 @@ class Ranking:
             reason = f"{item.evidence.bound_reason}; with other parts than the plan's: {error.what}"
             return replace(item.evidence, bound_reason=reason)
 
-    def _why_nothing(self, candidates: Sequence[Candidate]) -> str:
+    def _why_nothing(self, candidates: Sequence[Candidate]) -> Reason:
         if candidates and not any(c.passed for c in candidates):
-            return "no candidate ran and gave the right result"
+            return reason(Code.NO_CANDIDATE_PASSED)
         if not self.found.families:
-            return "no fused µGraph was found: " + "; ".join(map(str, self.found.reasons))
+            return reason(Code.NO_UGRAPH, "; ".join(map(str, self.found.reasons)))
         if not self.ranked:
-            return f"no family fits {self.target.name}"
-        if not self.verified:
-            return "no family passed verification"
-        return "the original program is faster than every candidate"
+            return reason(Code.NONE_FITS, self.target.name)
+        return reason(Code.ORIGINAL_FASTER if self.verified else Code.NONE_VERIFIED)
 
     def _result(
         self,
@@ -291,8 +289,9 @@ class Ranking:
         plan: Plan | None,
         evidence: Evidence | None,
         candidates: Sequence[Candidate],
-        notes: tuple[str, ...],
+        notes: tuple[str, ...] = (),
     ) -> Result:
+        why_not = self._why_nothing(candidates)
         first = self.instances[0].plan.backend if self.instances else "triton"
         instance = next((i for i in self.instances if i.plan == plan), None)
         return Result(
@@ -306,7 +305,8 @@ class Ranking:
             search=self.summary(best.time_us, instance.estimate.bound if instance else ""),
             families=tuple(v.family for v in self.verified.values()),
             candidates=tuple(candidates),
-            notes=(*self.notes, *notes),
+            notes=(*self.notes, *notes, *([str(why_not)] if plan is None else ())),
+            why_not=why_not,
         )
 
 
@@ -356,10 +356,11 @@ def _numbers(limits: SearchLimits) -> dict[str, int]:
     return {name: value for name, value in values.items() if isinstance(value, int)}
 
 
-def _dropped(faults: Sequence[str]) -> Iterator[str]:
+def _dropped(faults: Sequence[str]) -> Iterator[Reason]:
     """How many families were dropped for each reason."""
     for fault, count in sorted(Counter(faults).items()):
-        yield f"{count} {'family' if count == 1 else 'families'} dropped: {fault}"
+        families = f"{count} {'family' if count == 1 else 'families'}"
+        yield reason(Code.UNSAFE_FAMILIES, families, fault)
 
 
 def _ring(report: RingReport) -> str:

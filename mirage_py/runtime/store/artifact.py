@@ -26,6 +26,7 @@ from typing import Any
 from mirage_py import __version__
 from mirage_py.arguments import path_of
 from mirage_py.errors import FormatError, MirageError
+from mirage_py.reasons import Served, Server, why_original
 from mirage_py.runtime.base.emission import emit_kernels, source_suffix
 from mirage_py.runtime.eager.eager import torch_function
 from mirage_py.runtime.sized.sized_launch import runner_of
@@ -58,6 +59,19 @@ class Artifact:
         if self.plan is None:
             return torch_function(self.program)
         return runner_of(self.plan)
+
+
+class OriginalProgram:
+    """The original program as the kernel of a result that has none: ``function``, and why."""
+
+    def __init__(self, function: Callable[..., Any], report: Mapping[str, Any]) -> None:
+        self.report = report
+        self.served = Served(Server.EAGER, why_original(report))
+        self._function = function
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Call the function."""
+        return self._function(*inputs)
 
 
 def artifact_files(

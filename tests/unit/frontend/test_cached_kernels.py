@@ -60,7 +60,7 @@ def test_explain_ends_with_a_line_that_gives_the_same_plan():
     text = served(Searches()).explain(X, W)
     for part in (
         "layer(x: f32[20, 8] on cpu, w: f32[8, 4] on cpu)",
-        "served by: grid m by 16 (searched)",
+        "served by: mirage_py: grid m by 16 (searched)",
         "time: 3.0 us (measured), eager 9.5 us",
         "proved, and equal in 4 trials",
         "12 candidates, all of the space",

@@ -14,6 +14,7 @@ from torch import nn
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction, superoptimize
 from mirage_py.frontend.warnings import MirageWarning
+from mirage_py.reasons import Code, Reason, Server
 
 X = torch.randn(4, 6)
 W = torch.randn(6, 3)
@@ -100,11 +101,35 @@ def test_the_dispatch_table_says_what_serves_what(optimised):
     with pytest.warns(MirageWarning):
         fn(X.double(), W.double())
     doubles = "x: float64[4, 6] on cpu, w: float64[6, 3] on cpu, scale: 2.0"
-    assert fn.dispatch_table().splitlines() == [
+    with pytest.warns(MirageWarning):
+        entry = fn.entry(X.requires_grad_(), W)
+    X.requires_grad_(False)
+    assert (entry.served.by, entry.served.why.code) == (Server.EAGER, Code.REQUIRES_GRAD)
+    assert fn.dispatch_table().splitlines()[:3] == [
         "layer:",
-        "  (x: f32[4, 6] on cpu, w: f32[6, 3] on cpu, scale: 2.0) -> kernel 1",
-        f"  ({doubles}) -> the function itself: input 'x' is of torch.float64",
+        "  (x: f32[4, 6] on cpu, w: f32[6, 3] on cpu, scale: 2.0) -> mirage_py: kernel 1",
+        f"  ({doubles}) -> eager: input 'x' is of torch.float64 (kernels accumulate in float32)",
     ]
+
+
+def test_a_function_that_nothing_beats_is_no_optimised_kernel():
+    fn = SuperoptimizedFunction(layer, None, lambda _program, _inputs, itself: itself)
+    torch.testing.assert_close(fn(X, W), layer(X, W))
+    entry = fn.entry(X, W)
+    assert entry.served == (Server.EAGER, Reason(Code.ORIGINAL_FASTER))
+    assert entry.source == "fallback"
+    assert "-> eager: the original program is faster" in fn.dispatch_table()
+    assert "served by: eager: the original program is faster" in fn.explain(X, W)
+
+
+def test_what_an_artifact_without_kernels_gives_is_eager(optimised, interpreter, tmp_path):
+    itself = SuperoptimizedFunction(layer, None, lambda _program, _inputs, itself: itself)
+    itself.save(tmp_path / "out", X, W)
+    fn = optimised(layer)
+    fn.load(tmp_path / "out")
+    torch.testing.assert_close(fn(X, W), layer(X, W))
+    assert interpreter.programs == []
+    assert fn.entry(X, W).served.by is Server.EAGER
 
 
 def test_unsupported_functions_run_as_they_are_with_one_warning(optimised, interpreter):
@@ -194,7 +219,7 @@ def test_a_kernel_that_fails_costs_a_warning():
     with pytest.warns(MirageWarning, match="illegal access"):
         torch.testing.assert_close(fn(X, W), layer(X, W))
     fn(X, W)
-    assert "the function itself: RuntimeError: illegal access" in fn.dispatch_table()
+    assert "-> eager: RuntimeError: illegal access" in fn.dispatch_table()
 
 
 @pytest.mark.parametrize(

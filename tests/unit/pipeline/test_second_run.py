@@ -6,12 +6,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from plans import two_kernel_plan
 
 from mirage_py.pipeline import pipeline
+from mirage_py.reasons import Code, Served, Server, reason
+from mirage_py.runtime.store.artifact import OriginalProgram
 from mirage_py.ugraph.text.json_form import dump_text
 
 PLAN = two_kernel_plan()
@@ -46,6 +49,22 @@ class Found:
 
     def document(self) -> dict[str, Any]:
         return {}
+
+
+def test_where_nothing_is_faster_it_says_why_now_and_from_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
+    served = Served(Server.EAGER, reason(Code.NONE_FITS, "h200"))
+    found = SimpleNamespace(plan=None, document=lambda: {"served": served.document()})
+    monkeypatch.setattr(pipeline, "run", lambda *_, **__: found)
+    prepare = pipeline.optimizer_for(pipeline.Request("h200"))
+    for _ in range(2):
+        kernel = prepare(PLAN.ugraph.program, [], lambda x: x)
+        assert isinstance(kernel, OriginalProgram)
+        assert kernel.served == served
+        assert kernel(7) == 7
+        monkeypatch.setattr(pipeline, "run", lambda *_, **__: pytest.fail("searched"))
 
 
 def test_the_second_process_searches_compiles_and_times_nothing(

@@ -20,11 +20,11 @@ from benchmarks.whole_models.zoo import WHOLE_MODELS, built
 NONE = {"searches": 0, "compiles": 0, "timings": 0}
 SERVED = (
     "inference: region x2 [mul mm] -> bfloat16[1, 8]: modelled 1.0 us, outside 2.0 us; "
-    "served by 1 kernels of triton"
+    "served by mirage_py: 1 kernels of triton"
 )
 ALONE = (
     "inference: region [mul mm] -> bfloat16[1, 9]: modelled 1.0 us, outside 2.0 us; "
-    "left alone: nothing was found that is faster"
+    "left to torch.compile: nothing was found that is faster"
 )
 BENCHMARKED = "with regions 80.1 us, by torch.compile 100.2 us (benchmarked): regions are used"
 LOG = [

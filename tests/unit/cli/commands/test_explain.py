@@ -187,6 +187,7 @@ def test_a_search_that_was_cut_says_so(artifact):
         **artifact.report["search"],
         "rings": ["factored: cut"],
         "reasons": ["the pool outgrew 3000 tensors (no loop)"],
+        "codes": {"the pool outgrew 3000 tensors (no loop)": "pool_outgrew"},
     }
     text = _explained(artifact, search=search)
     assert "ring  factored: cut" in text

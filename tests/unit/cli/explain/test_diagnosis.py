@@ -17,7 +17,7 @@ from mirage_py.errors import InputError
 from mirage_py.frontend.spec import parse
 from mirage_py.pipeline.pipeline import rank_plans
 from mirage_py.pipeline.selection.request import Request
-from mirage_py.reasons import Code
+from mirage_py.reasons import Code, Reason, reason
 from mirage_py.search.enumerate.search import SearchLimits, search
 from mirage_py.search.space.counters import named
 from mirage_py.targets import target
@@ -107,6 +107,7 @@ def _of(program: Program, **limits: int) -> Mapping[str, Any]:
         "pruned": named(found.counters.pruned),
         "examples": named(found.counters.examples),
         "reasons": [*map(str, found.reasons)],
+        "codes": {str(r): r.name for r in (*found.reasons, *found.counters.pruned)},
         "hits": found.counters.hits,
         "limits": {**LIMITS, **limits},
     }
@@ -158,15 +159,21 @@ def test_real_reasons_have_a_diagnosis(make, limits: dict[str, int], what: str):
     assert diagnoses[0].repair
 
 
-def _sentence(code: Code) -> str:
-    return code.value.replace("{}", "7")
+def _codes(*reasons: Reason) -> dict[str, str]:
+    return {str(r): r.name for r in reasons}
+
+
+def _seven(code: Code) -> Reason:
+    return reason(code, *[7] * code.sentence.count("{}"))
 
 
 def test_a_reason_is_told_once_with_how_often_it_was_met():
+    reasons = [reason(Code.POOL_OUTGREW, 9, where) for where in ("no loop", "loop")]
     found = {
         "pruned": {},
         "hits": 1,
-        "reasons": ["the pool outgrew 9 tensors (no loop)", "the pool outgrew 9 tensors (loop)"],
+        "reasons": [*map(str, reasons)],
+        "codes": _codes(*reasons),
         "limits": {**LIMITS, "max_tensors": 9},
     }
     (diagnosis,) = diagnose(found)
@@ -177,9 +184,9 @@ def test_a_reason_is_told_once_with_how_often_it_was_met():
 
 @pytest.mark.parametrize("cause", REASONS, ids=lambda cause: cause.code.name)
 def test_texts_fill_in(cause):
-    found = diagnose(
-        {"pruned": {}, "reasons": [_sentence(cause.code)], "hits": 1, "limits": LIMITS}
-    )
+    said = _seven(cause.code)
+    search = {"pruned": {}, "reasons": [str(said)], "codes": _codes(said), "hits": 1}
+    found = diagnose({**search, "limits": LIMITS})
     assert [d.what for d in found] == [cause.what]
     assert "{" not in found[0].why + found[0].repair
 
@@ -195,8 +202,9 @@ def test_an_unknown_reason_is_passed_on():
 @pytest.mark.parametrize("cause", RULES, ids=lambda cause: cause.code.name)
 def test_texts_of_rules_fill_in(cause):
     limits = {**LIMITS, "max_kernels": 1}
-    pruned = {_sentence(cause.code): 2}
-    found = diagnose({"pruned": pruned, "reasons": [], "hits": 0, "limits": limits})
+    rule = _seven(cause.code)
+    search = {"pruned": {str(rule): 2}, "reasons": [], "codes": _codes(rule), "hits": 0}
+    found = diagnose({**search, "limits": limits})
     assert [d.what for d in found] == [cause.what]
     assert "{" not in found[0].why + found[0].repair
 
@@ -209,8 +217,9 @@ def test_nothing_at_all_still_says_something():
 
 def test_a_second_kernel_is_suggested_where_there_was_one():
     found = {
-        "pruned": {"grid: a block sees only its own part of the dimension": 3},
+        "pruned": {str(Reason(Code.GRID)): 3},
         "examples": {},
+        "codes": _codes(Reason(Code.GRID)),
         "reasons": [],
         "hits": 0,
     }

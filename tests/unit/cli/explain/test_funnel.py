@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import mirage_py.search
-from mirage_py.cli.explain.funnel import RULES, funnel, meaning_of, rings
-from mirage_py.reasons import Code
+from mirage_py.cli.explain.funnel import RULES, funnel, rings
+from mirage_py.reasons import Code, reason
 
 SEARCH = {
     "seconds": 0.5,
@@ -18,6 +18,7 @@ SEARCH = {
     "exhausted": True,
     "pruned": {"max_loops: more than 3 loops in a row": 20, "made up": 40},
     "examples": {"made up": "exp(X[b])"},
+    "codes": {"max_loops: more than 3 loops in a row": "max_loops"},
     "evaluations": 140,
     "merged": 30,
     "tensors": 110,
@@ -96,6 +97,8 @@ def test_every_rule_of_the_search_is_explained():
     assert set(rules) == set(RULES)
 
 
-@pytest.mark.parametrize("code", RULES)
-def test_a_rule_is_explained_from_its_name(code: Code):
-    assert meaning_of(code.value.replace("{}", "3")) == RULES[code]
+@pytest.mark.parametrize("code", RULES, ids=lambda code: code.name)
+def test_a_rule_is_explained_from_its_code(code: Code):
+    rule = reason(code, *[3] * code.sentence.count("{}"))
+    search = {**SEARCH, "pruned": {str(rule): 1}, "codes": {str(rule): rule.name}}
+    assert funnel(search, ())[1].meaning == RULES[code]

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from mirage_py.errors import InputError
+from mirage_py.reasons import Code, reason
 
 Compiled = Callable[..., Any]
 Lines = Callable[[str], list[str]]
@@ -194,13 +195,14 @@ def test_random_numbers_stay_outside(compiled: Compiled):
 
 def test_a_kernel_that_fails_is_one_warning(compiled: Compiled, monkeypatch: pytest.MonkeyPatch):
     from mirage_py.dynamo.compile import compiler
-    from mirage_py.dynamo.serve.region_call import Served
+    from mirage_py.dynamo.serve.region_call import Service
     from mirage_py.frontend.warnings import MirageWarning
 
     def fails(*inputs: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("out of registers")
 
-    monkeypatch.setattr(compiler, "server_for", lambda *_: lambda *_: Served(fails, "a kernel"))
+    service = Service(fails, reason(Code.KERNEL, "a kernel"))
+    monkeypatch.setattr(compiler, "server_for", lambda *_: lambda *_: service)
     fast, inputs = compiled(block), arguments()
     with pytest.warns(MirageWarning, match="out of registers"):
         torch.testing.assert_close(fast(*inputs), block(*inputs))
@@ -219,7 +221,7 @@ def test_a_region_that_cannot_be_made_is_left_alone(
     monkeypatch.setattr(region_call, "region_program", refuses)
     inputs = arguments()
     torch.testing.assert_close(compiled(block)(*inputs), block(*inputs))
-    assert any("left alone: no such thing (it is a test)" in line for line in lines("region"))
+    assert any("left to eager: no such thing (it is a test)" in line for line in lines("region"))
 
 
 def test_a_lost_gpu_is_told_of(compiled: Compiled, monkeypatch: pytest.MonkeyPatch):

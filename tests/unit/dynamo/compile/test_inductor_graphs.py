@@ -95,7 +95,7 @@ def by_torch(fn: Any) -> Any:
 def test_unserved_inference_is_torchs_own(compiled: Compiled, generated: Any, lines: Lines):
     inputs = step_inputs()
     mine = generated(compiled(step, rest="inductor", max_regions=0), *inputs)
-    assert lines("left alone: beyond the first 0 regions") != []
+    assert lines("left to torch.compile: beyond the first 0 regions") != []
     assert mine == generated(by_torch(step), *inputs)
     assert len(mine) == 1
 
@@ -137,13 +137,15 @@ def test_a_region_in_the_backward_graph_alone(
 ):
     from mirage_py.dynamo.compile import compiler
     from mirage_py.dynamo.serve import servers
-    from mirage_py.dynamo.serve.region_call import Served
+    from mirage_py.dynamo.serve.region_call import Service
+    from mirage_py.reasons import Code, reason
 
     asked = []
 
-    def not_the_first(region: Any, own: Any) -> Served:
+    def not_the_first(region: Any, own: Any) -> Service:
         asked.append(region)
-        return servers.reference(region, own) if len(asked) > 1 else Served(None, "the first")
+        first = Service(None, reason(Code.OTHER, "the first"))
+        return servers.reference(region, own) if len(asked) > 1 else first
 
     monkeypatch.setattr(compiler, "server_for", lambda *_: not_the_first)
     inputs = torch.randn(5, 64, requires_grad=True), torch.randn(64, 64, requires_grad=True)

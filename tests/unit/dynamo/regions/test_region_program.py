@@ -17,10 +17,11 @@ from mirage_py.dynamo.regions.region_program import (
     region_program,
 )
 from mirage_py.dynamo.regions.regions import cut
-from mirage_py.dynamo.serve.region_call import RegionCall, Served, layouts_of
+from mirage_py.dynamo.serve.region_call import RegionCall, Service, layouts_of
 from mirage_py.dynamo.serve.servers import reference
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.warnings import MirageWarning
+from mirage_py.reasons import Code, Reason, Served, Server
 from mirage_py.targets import target
 
 Trace = Callable[..., torch.fx.GraphModule]
@@ -90,7 +91,7 @@ def growing(traced: Trace, **how: Any) -> tuple[RegionCall, list[RegionProgram]]
     """A region of so many rows as it is called with, and the programs that it has been served."""
     made: list[RegionProgram] = []
 
-    def server(program: RegionProgram, own: Any) -> Served:
+    def server(program: RegionProgram, own: Any) -> Service:
         made.append(program)
         return reference(program, own)
 
@@ -109,8 +110,8 @@ def test_each_size_has_an_entry_made_once(traced: Trace):
     takes_rows(call, 3, 5, 3)
     assert [p.program.inputs[0].shape for p in made] == [(3, 4), (5, 4)]
     assert call.dispatch_table().splitlines() == [
-        "(float32[3, 4]) -> its program in plain PyTorch",
-        "(float32[5, 4]) -> its program in plain PyTorch",
+        "(float32[3, 4]) -> eager: its program in plain PyTorch",
+        "(float32[5, 4]) -> eager: its program in plain PyTorch",
     ]
 
 
@@ -121,15 +122,16 @@ def test_beyond_max_sizes_it_falls_back_to_eager(traced: Trace):
         takes_rows(call, 6)
     takes_rows(call, 7, 6, 3)  # said once
     assert len(made) == 2
-    assert call.dispatch_table().splitlines()[2].startswith("others -> its own operators")
+    beyond = Served(Server.EAGER, Reason(Code.MAX_SIZES, ("2",)))
+    assert call.dispatch_table().splitlines()[2] == f"others -> {beyond}"
 
 
 def test_a_kernel_gets_the_regions_own_operators_as_its_baseline(traced: Trace):
     baselines = []
 
-    def server(program: RegionProgram, own: Any) -> Served:
+    def server(program: RegionProgram, own: Any) -> Service:
         baselines.append(own)
-        return Served(None, "slower")
+        return Service(None, Reason(Code.NONE_FASTER, ("slower",)))
 
     x, y = torch.randn(3, 4), torch.randn(4, 3)
     module = tupled(traced(lambda x, y: (x + y.T).transpose(0, 1) * 2, x, y))
@@ -137,7 +139,8 @@ def test_a_kernel_gets_the_regions_own_operators_as_its_baseline(traced: Trace):
     (result,) = call(x, y)
     torch.testing.assert_close(result, (x + y.T).T * 2)
     assert baselines[0](x, y).is_contiguous()
-    assert call.prepare([TensorLayout.of(x), TensorLayout.of(y)]).served.words == "slower"
+    entry = call.prepare([TensorLayout.of(x), TensorLayout.of(y)])
+    assert (entry.served.by, entry.served.why.code) == (Server.EAGER, Code.NONE_FASTER)
 
 
 def test_values_inside_are_not_rounded(traced: Trace):

@@ -56,12 +56,12 @@ def test_a_failure_is_remembered_with_its_reason(
 ):
     starts = Starts(traced, error)
     monkeypatch.setattr(pipeline, "run", starts.run)
-    assert f"left alone: {words}" in starts.start()
-    assert f"left alone: at an earlier start: {words}" in starts.start()
+    assert f"left to torch.compile: {words}" in starts.start()
+    assert f"left to torch.compile: at an earlier start: {words}" in starts.start()
     assert starts.searches == 1
     # Other sources may do better.
     monkeypatch.setattr(failures, "_sources_digest", lambda: "changed")
-    assert f"left alone: {words}" in starts.start()
+    assert f"left to torch.compile: {words}" in starts.start()
     assert starts.searches == 2
 
 

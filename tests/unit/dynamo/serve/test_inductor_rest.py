@@ -43,13 +43,14 @@ def test_a_kernel_has_to_beat_inductor_without_dynamos_lock(
     from torch._dynamo import convert_frame
 
     from mirage_py.dynamo.serve import servers
-    from mirage_py.dynamo.serve.region_call import RegionCall, Served
+    from mirage_py.dynamo.serve.region_call import RegionCall, Service
+    from mirage_py.reasons import Code, reason
 
     seen: dict[str, Any] = {}
 
-    def server(region: Any, own: Any) -> Served:
+    def server(region: Any, own: Any) -> Service:
         seen.update(servers.baselines(region, own, "quick"))
-        return Served(None, "slower")
+        return Service(None, reason(Code.OTHER, "slower"))
 
     # Interpreted and not compiled, so that no C++ is waited for: the way there is what counts.
     monkeypatch.setattr(

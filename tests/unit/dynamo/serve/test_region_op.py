@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from mirage_py.dynamo.serve.region_call import RegionCall, Served
+from mirage_py.dynamo.serve.region_call import RegionCall, Service
 from mirage_py.dynamo.serve.region_op import region_operator, register
+from mirage_py.reasons import Code, reason
 
 
 def call(traced: Callable[..., Any]) -> RegionCall:
     module = traced(lambda x: (x.relu() + 1,), torch.randn(3))
-    return RegionCall("the same content", module, lambda *_: Served(None, "as it is"))
+    nothing = Service(None, reason(Code.OTHER, "as it is"))
+    return RegionCall("the same content", module, lambda *_: nothing)
 
 
 @pytest.mark.parametrize("newer_goes", [True, False])

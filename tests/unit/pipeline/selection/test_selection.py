@@ -14,6 +14,7 @@ from mirage_py.pipeline.pipeline import normalise, save, verify_families
 from mirage_py.pipeline.selection import selection
 from mirage_py.pipeline.selection.request import Request
 from mirage_py.pipeline.selection.selection import Ranking
+from mirage_py.reasons import Code, Reason, Server
 from mirage_py.runtime.store.artifact import load_artifact
 from mirage_py.runtime.tune import baselines as baselines_module
 from mirage_py.runtime.tune import tuner
@@ -215,3 +216,4 @@ def test_where_none_compiles_it_is_not_said_that_eager_is_faster(monkeypatch):
     result = ranking("library_prologue").modelled()
     assert result.plan is None
     assert result.notes == ("no candidate ran and gave the right result",)
+    assert result.served == (Server.EAGER, Reason(Code.NO_CANDIDATE_PASSED))
