@@ -55,6 +55,28 @@ class Code(Enum):
     ROUNDING = "rounding: another way to the same value keeps digits that this one loses"
     NO_TILE = "shape: no tile of the dimension to reduce"
     ZERO_DIVISION = "zero division: a divisor is zero in every draw"
+    # Why a candidate was dropped: code, resources, time.
+    NOT_EMITTED = "it cannot be emitted: {}"
+    NO_SCHEDULE = auto()
+    NOT_COMPILED = auto()
+    WRONG_MACHINE_CODE = auto()
+    TIMED_OUT = auto()
+    CRASHED = auto()
+    NOT_BEGUN = auto()
+    SHARED_MEMORY = "{} takes {} bytes of shared memory, {} has {}"
+    QUARANTINED = "it is not launched: {}"
+    NOT_TIMED = "it does not run: {}"
+    # Why a candidate was dropped: its results.
+    NOT_RUN = auto()
+    WRONG_SHAPE = "{} has shape {}, not {}"
+    NOT_FINITE = "{} is not finite"
+    FINITE = "{} is finite"
+    TOO_FAR = "{}, more than {} away, and so are {} others of {}"
+    WORSE_THAN_EAGER = "{} has a relative error of {}, more than twice the {} of eager PyTorch"
+    WRITES_TO_INPUT = "it writes to its input {}"
+    RACE = "two launches on the same inputs differ by {}: a race"
+    UNCHECKED = "not checked against float64: {}"
+    NOT_EQUAL = auto()
     # Why a kernel of ours serves a program, or none does.
     KERNEL = auto()
     BEST = "{} beside {}"
@@ -105,6 +127,10 @@ class Reason(NamedTuple):
     def __str__(self) -> str:
         sentence = self.code.sentence.format(*self.data)
         return f"{self.where}: {sentence}" if self.where else sentence
+
+    def at(self, where: str) -> Reason:
+        """The same, and where or when it was found."""
+        return self._replace(where=f"{where}: {self.where}" if self.where else where)
 
     @property
     def name(self) -> str:

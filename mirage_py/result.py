@@ -135,7 +135,7 @@ class Candidate:
     plan: Plan | None
     timing: Timing
     passed: bool = True
-    reason: str = ""
+    reason: Reason | None = None
     kind: str = ""
     tiles: str = ""
     backend: str = ""
@@ -152,7 +152,8 @@ class Candidate:
             "time_us": None if time_us is None else round(time_us, 3),
             "source": self.timing.source,
             "passed": self.passed,
-            "reason": self.reason,
+            "reason": str(self.reason or ""),
+            **(self.reason.document() if self.reason else {}),
         }
 
 

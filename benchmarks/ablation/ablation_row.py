@@ -10,6 +10,7 @@ from benchmarks.ablation.ablation_variants import Json, Variant, first_line, str
 from benchmarks.suite.plan_format import described, digest
 from benchmarks.workloads.workload import Workload
 from mirage_py.errors import CompileError, MirageError
+from mirage_py.reasons import Code, reason
 from mirage_py.runtime.base.emission import emit_kernels
 from mirage_py.runtime.compile.ahead_of_time import memory_fault
 from mirage_py.runtime.compile.compile_pool import CompileOutcome
@@ -42,7 +43,7 @@ def emitted_only(plans: Sequence[Plan]) -> list[CompileOutcome]:
         try:
             emit_kernels(plan)
         except MirageError as error:
-            outcomes.append(CompileOutcome(reason=str(error)))
+            outcomes.append(CompileOutcome(reason=reason(Code.NO_SCHEDULE, error)))
         else:
             outcomes.append(CompileOutcome())
     return outcomes
@@ -99,7 +100,7 @@ def _chosen(
             (evidence,) = bench.rest([able[n]])
             if evidence.passed:
                 return able[n]
-            reasons.append(first_line(evidence.reason))
+            reasons.append(first_line(str(evidence.reason)))
     raise CompileError(
         f"none of {len(plans)} CUDA plans runs", why="; ".join(reasons[:3]) or "there are none"
     )
@@ -126,7 +127,7 @@ def _measure(found: Sequence[Variant], lines: Sequence[Json], bench: Bench) -> N
     able = [n for n in able if not lines[n]["fault"]]
     for n, evidence in zip(able, bench.rest([found[n].plan for n in able]), strict=True):
         lines[n] |= {"error": _finite(evidence.max_rel_error), "bound": _finite(evidence.bound)}
-        lines[n]["fault"] = "" if evidence.passed else first_line(evidence.reason)
+        lines[n]["fault"] = "" if evidence.passed else first_line(str(evidence.reason))
     able = [n for n in able if not lines[n]["fault"]]
     times = bench.race([found[n].plan for n in able])
     for n, time in zip(able, times, strict=True):
@@ -152,7 +153,7 @@ def _trial_fault(trial: Trial) -> str:
     if trial.evidence is None:
         return "it was not tried"
     if not trial.evidence.passed:
-        return first_line(trial.evidence.reason)
+        return first_line(str(trial.evidence.reason))
     if trial.time is not None and not trial.time.ran:
         return first_line(trial.time.failure)
     return ""
@@ -160,5 +161,5 @@ def _trial_fault(trial: Trial) -> str:
 
 def _fault(outcome: CompileOutcome, target: Target) -> str:
     if not outcome.compiled:
-        return first_line(outcome.reason)
-    return next((f for facts in outcome.facts if (f := memory_fault(facts, target))), "")
+        return first_line(str(outcome.reason))
+    return next((str(f) for facts in outcome.facts if (f := memory_fault(facts, target))), "")

@@ -76,7 +76,7 @@ def judge(case: Case, run: Run) -> list[Judged]:
         with np.errstate(invalid="ignore"):
             ratios = np.abs(values - known.expected)[known.compared] / known.allowed[known.compared]
         worst = float(np.nan_to_num(ratios, nan=math.inf).max()) if ratios.size else 0.0
-        fault = known.judge(values, None).reason
+        fault = str(known.judge(values, None).reason or "")
         found.append(Judged(case, known.name, worst, fault))
     return found
 

@@ -105,8 +105,8 @@ def report(
 def fault(outcome: CompileOutcome, target: Target) -> str:
     """Why a plan does not run on a target; empty if nothing is known against it."""
     if not outcome.compiled:
-        return outcome.reason.strip().splitlines()[0][:200]
-    return next((f for facts in outcome.facts if (f := memory_fault(facts, target))), "")
+        return str(outcome.reason).strip().splitlines()[0][:200]
+    return next((str(f) for facts in outcome.facts if (f := memory_fault(facts, target))), "")
 
 
 def _line(key: str, target: Target, line: Json, reason: str, outcome: CompileOutcome) -> Json:

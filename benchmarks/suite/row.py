@@ -173,7 +173,7 @@ def _rival(measured: Measured) -> Json:
         "error": measured.max_rel_error if measured.timed else None,
         "agrees": _agrees(measured) if measured.timed else None,
     }
-    for name, text in (("reason", measured.reason), ("note", measured.note)):
+    for name, text in (("reason", str(measured.reason or "")), ("note", measured.note)):
         if text:
             found[name] = text.strip().splitlines()[0][:300]
     return found
@@ -218,7 +218,7 @@ def _measurements(workload: Workload, searched: Searched, report: TuneReport) ->
                 "p20_us": _round(m.p20_us),
                 "p80_us": _round(m.p80_us),
                 "passed": m.passed,
-                "reason": m.reason.strip().split("\n", 1)[0][:300],
+                "reason": str(m.reason or "").strip().split("\n", 1)[0][:300],
                 "error": m.max_rel_error if math.isfinite(m.max_rel_error) else None,
                 "resources": resources(m),
                 "plan": to_json(m.plan),
@@ -232,7 +232,7 @@ def _dropped(report: TuneReport) -> dict[str, int]:
     counts: dict[str, int] = {}
     for measured in report.measured:
         if measured.plan is not None and not measured.passed:
-            reason = measured.reason.strip().split("\n", 1)[0][:80]
+            reason = str(measured.reason or "").strip().split("\n", 1)[0][:80]
             counts[reason] = counts.get(reason, 0) + 1
     return counts
 

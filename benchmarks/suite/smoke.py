@@ -88,7 +88,7 @@ def smoke_row(workload: Workload, searched: Searched) -> tuple[Json, list[Json]]
         "tune_s": None,
         "row_s": round(time.perf_counter() - started, 1),
         "candidates": len(searched.candidates),
-        "notes": [text for text in (cpu_check.fault, *cpu_check.notes) if text],
+        "notes": [str(text) for text in (cpu_check.fault, *cpu_check.notes) if text],
         "kind": describe(best.plan.ugraph),
         "plan": described(best.plan),
         "digest": digest(best.plan),

@@ -84,7 +84,7 @@ def _evidence(
     done = check_on_cpu(program, plan, target, seed=seed)
     if done.fault:
         raise VerificationError(
-            "its kernels do not compute the program", where=program.name, why=done.fault
+            "its kernels do not compute the program", where=program.name, why=str(done.fault)
         )
     evidence = Evidence(
         trials=field.trials,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mirage_py.reasons import why_original
+from mirage_py.reasons import read_reason, why_original
 from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
 from mirage_py.runtime.store.artifact import Artifact
 from mirage_py.ugraph.ir.plan import Plan
@@ -84,5 +84,6 @@ def _candidate(held: Json) -> Candidate:
         None,
         timing,
         bool(held["passed"]),
-        *(str(held[name]) for name in ("reason", "kind", "tiles", "backend")),
+        read_reason(held) if "code" in held else None,
+        *(str(held[name]) for name in ("kind", "tiles", "backend")),
     )

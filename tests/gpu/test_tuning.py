@@ -8,6 +8,7 @@ import pytest
 import torch
 from plans import rms_plan, rms_program
 
+from mirage_py.reasons import Code
 from mirage_py.runtime.env.doctor import environment_report
 from mirage_py.runtime.env.environment import detect_target, gpu
 from mirage_py.runtime.tune.baselines import baselines
@@ -53,7 +54,7 @@ def test_a_tuning():
     assert first.passed, first.reason
     assert second.passed, second.reason
     assert not wrong.passed
-    assert "instead of" in wrong.reason
+    assert wrong.reason.code is Code.TOO_FAR
     assert not greedy.passed
     assert eager.name == "eager"
     assert compiled.name == "compile"
@@ -71,7 +72,7 @@ def test_a_tuning():
     # The context is sound after all that.
     assert torch.ones(3, device="cuda").sum().item() == 3.0
     for m in report.measured:
-        row = f"{m.name:28s} {m.time_us:8.2f} us  {m.max_rel_error:.1e}  {m.reason[:80]}"
+        row = f"{m.name:28s} {m.time_us:8.2f} us  {m.max_rel_error:.1e}  {str(m.reason or '')[:80]}"
         print(row)  # noqa: T201
 
 
@@ -96,7 +97,7 @@ def test_a_budget_is_kept():
     # Each worker compiles two plans however late it is.
     report = tune(program, plans, given, target=target, budget_s=0.01, compile_workers=1)
     assert report.best.timed
-    assert any("budget" in m.reason for m in report.measured)
+    assert any(m.reason and m.reason.code is Code.NOT_BEGUN for m in report.measured)
 
 
 def test_the_machine_is_in_order():

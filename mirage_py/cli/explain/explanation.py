@@ -53,11 +53,14 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Candidates dropped for one reason; ``first`` is the kind and tiles of the first of them."""
+    """Candidates dropped for reasons of one ``code``; ``reason`` is that of the first of them, of
+    this kind and tiles.
+    """
 
     reason: str
     count: int
     first: str
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,13 +245,13 @@ def _best_by_kind(ranking: Ranking) -> Iterator[Tried]:
 
 def _dropped(candidates: Sequence[Mapping[str, Any]]) -> tuple[Dropped, ...]:
     """By reason, the most frequent first."""
-    by_reason: dict[str, list[Mapping[str, Any]]] = {}
+    by_code: dict[str, list[Mapping[str, Any]]] = {}
     for candidate in candidates:
         if not candidate["passed"]:
-            first_line = candidate["reason"].strip().partition("\n")[0]
-            by_reason.setdefault(first_line or "no reason is known", []).append(candidate)
-    found = [
-        Dropped(reason, len(own), f"{own[0]['kind']}; {own[0]['tiles']}".strip("; "))
-        for reason, own in by_reason.items()
-    ]
+            by_code.setdefault(candidate.get("code", ""), []).append(candidate)
+    found = []
+    for code, own in by_code.items():
+        first = f"{own[0]['kind']}; {own[0]['tiles']}".strip("; ")
+        sentence = own[0]["reason"].strip().partition("\n")[0] or "no reason is known"
+        found.append(Dropped(sentence, len(own), first, code))
     return tuple(sorted(found, key=lambda d: -d.count))

@@ -32,8 +32,10 @@ def _words(report: Mapping[str, Any]) -> str:
     both = f"{ours}, {baseline['name']} {float(baseline['time_us']):.1f} us"
     if baseline["source"] != "measured":
         return f"{both} by the cost model"
-    dropped = Counter(_short(c["reason"]) for c in candidates if not c["passed"])
-    reasons = [f"{count} x {why}" for why, count in dropped.most_common(_REASONS)]
+    dropped = [c for c in candidates if not c["passed"]]
+    first = {c.get("code", ""): _short(c["reason"]) for c in reversed(dropped)}
+    counts = Counter(c.get("code", "") for c in dropped).most_common(_REASONS)
+    reasons = [f"{count} x {first[code]}" for code, count in counts]
     return "; ".join(
         [both, f"{len(timed)} of {len(candidates)} plans timed", *reasons, *report["notes"]]
     )

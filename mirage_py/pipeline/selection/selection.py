@@ -116,16 +116,16 @@ class Ranking:
             dropped.append(Candidate(instance.plan, timing, False, fault, instance.name))
         return self._result(baseline, baseline, None, None, dropped)
 
-    def _checked_on_cpu(self, plan: Plan, done: CpuCheck) -> tuple[Evidence | None, str]:
+    def _checked_on_cpu(self, plan: Plan, done: CpuCheck) -> tuple[Evidence | None, Reason | None]:
         """The evidence for a plan that ran on the CPU, or what is wrong with it."""
         if done.fault:
             return None, done.fault
         judged = done.evidence
         try:
             found = self.evidence(plan, judged.max_rel_error, judged.bound, done.source)
-            return replace(found, float_sets=plain(judged.sets)), ""
+            return replace(found, float_sets=plain(judged.sets)), None
         except VerificationError as error:
-            return None, str(error)
+            return None, reason(Code.NOT_EQUAL, error)
 
     def _next_best(self, rank: int) -> list[Candidate]:
         """The plan at a place of the ranking, and the predictions for those after it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import CompileError
+from mirage_py.reasons import Code, Reason, reason
 from mirage_py.runtime.base.emission import EmittedKernel, emit_kernels
 from mirage_py.runtime.compile.compile import compile_kernel
 from mirage_py.runtime.compile.compile_cuda import CudaSource, compile_cuda
@@ -12,21 +13,21 @@ from mirage_py.targets import Target
 from mirage_py.ugraph.ir.plan import Plan
 
 
-def compile_fault(plan: Plan, target: Target) -> str:
-    """Why a kernel of the plan would not run on the target, empty if nothing is known against it.
+def compile_fault(plan: Plan, target: Target) -> Reason | None:
+    """Why a kernel of the plan would not run on the target, None if nothing is known against it.
 
     Raises ScheduleError where the plan's back end cannot express a block graph.
     """
     if plan.backend == "triton" and interprets():
-        return ""  # TRITON_INTERPRET is set: kernels are no code for a compiler
+        return None  # TRITON_INTERPRET is set: kernels are no code for a compiler
     for kernel in emit_kernels(plan):
         try:
             facts = compiled(kernel, target.capability)
         except CompileError as error:
-            return str(error).splitlines()[0]
+            return reason(error.code, str(error).splitlines()[0])
         if fault := memory_fault(facts, target):
             return fault
-    return ""
+    return None
 
 
 def compiled(kernel: EmittedKernel, capability: int) -> CompiledFacts:
@@ -43,11 +44,9 @@ def interprets() -> bool:
     return bool(knobs.runtime.interpret)
 
 
-def memory_fault(facts: CompiledFacts, target: Target) -> str:
-    """What of a block does not fit; empty if all does."""
-    if facts.smem_bytes <= target.smem_per_block_bytes:
-        return ""
-    return (
-        f"{facts.name} takes {facts.smem_bytes} bytes of shared memory, "
-        f"{target.name} has {target.smem_per_block_bytes}"
-    )
+def memory_fault(facts: CompiledFacts, target: Target) -> Reason | None:
+    """What of a block does not fit; None if all does."""
+    taken, there = facts.smem_bytes, target.smem_per_block_bytes
+    if taken <= there:
+        return None
+    return reason(Code.SHARED_MEMORY, facts.name, taken, target.name, there)

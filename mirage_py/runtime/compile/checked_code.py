@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 
 from mirage_py.errors import CompileError
+from mirage_py.reasons import Code
 from mirage_py.runtime.base.atomic import write_text
 from mirage_py.runtime.base.private_folder import private_folder
 from mirage_py.runtime.compile.compiled_facts import CHECKS, check_registers
@@ -33,6 +34,7 @@ def check_once(cubin: bytes, ttgir: str, where: str) -> None:
             where=where,
             why="the tile has a stage too few: what comes out depends on who is first",
             repair="other tiles avoid it, or a loop without stages",
+            code=Code.WRONG_MACHINE_CODE,
         )
     # Without a cache it is looked at once more in the next process.
     with contextlib.suppress(OSError):

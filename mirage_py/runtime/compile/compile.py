@@ -9,6 +9,7 @@ from typing import Any
 
 from mirage_py.codegen.triton.module import TritonKernel, parameter_type
 from mirage_py.errors import CompileError
+from mirage_py.reasons import Code
 from mirage_py.runtime.base.modules import load_module
 from mirage_py.runtime.compile.checked_code import check_once
 from mirage_py.runtime.compile.compiled_facts import CompiledFacts, resources
@@ -108,6 +109,7 @@ def compiled_handle(kernel: KernelSource, capability: int) -> Any:
         raise CompileError(
             f"triton does not compile it: {_last_lines(error)}",
             where=f"{kernel.name} for sm_{capability}",
+            code=Code.NOT_COMPILED,
         ) from error
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
 from mirage_py.errors import CompileError
+from mirage_py.reasons import Code
 from mirage_py.runtime.base.atomic import write_bytes, write_text
 from mirage_py.runtime.base.private_folder import private_folder
 from mirage_py.runtime.compile.compiled_facts import (
@@ -93,6 +94,7 @@ def machine_code(kernel: CudaSource, capability: int) -> MachineCode:
             f"it uses instructions of {arch_of(kernel.capability)}",
             where=where,
             repair="choose a plan for this GPU",
+            code=Code.NOT_COMPILED,
         )
     compiler = cuda_compiler()
     path = _path(kernel, capability, compiler)

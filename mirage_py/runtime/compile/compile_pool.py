@@ -9,6 +9,7 @@ from types import TracebackType
 
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import MirageError
+from mirage_py.reasons import Code, Reason, reason
 from mirage_py.runtime.base.emission import EmittedKernel, emit_kernels
 from mirage_py.runtime.compile.compile import KernelSource
 from mirage_py.runtime.compile.compile_cuda import CudaSource
@@ -36,12 +37,12 @@ class CompileOutcome:
     """Facts of each kernel of a plan in order, or the reason why there are none."""
 
     facts: tuple[CompiledFacts, ...] = ()
-    reason: str = ""
+    reason: Reason | None = None
 
     @property
     def compiled(self) -> bool:
         """Whether every kernel compiled."""
-        return not self.reason
+        return self.reason is None
 
 
 class CompilePool:
@@ -88,8 +89,8 @@ class CompilePool:
         while begun < len(plans):
             late = deadline is not None and time.monotonic() > deadline
             if stop() or (begun and late):
-                reason = INTERRUPTED if stop() else OUT_OF_TIME
-                work.give_up(range(begun, len(plans)), reason)
+                why = reason(Code.NOT_BEGUN, INTERRUPTED if stop() else OUT_OF_TIME)
+                work.give_up(range(begun, len(plans)), why)
                 break
             ending = min(begun + count, len(plans))
             kernels = work.emit(plans, range(begun, ending))
@@ -144,12 +145,12 @@ class _Work:
             try:
                 sources = [_source(k) for k in emit_kernels(plans[number])]
             except MirageError as error:
-                self._settle(number, CompileOutcome(reason=str(error)))
+                self._settle(number, CompileOutcome(reason=reason(Code.NO_SCHEDULE, error)))
                 continue
             except Exception as error:  # noqa: BLE001
                 # A fault of the emitter costs the plan, and not all that is measured beside it.
-                reason = f"it cannot be emitted: {type(error).__name__}: {error}"
-                self._settle(number, CompileOutcome(reason=reason))
+                why = reason(Code.NOT_EMITTED, f"{type(error).__name__}: {error}")
+                self._settle(number, CompileOutcome(reason=why))
                 continue
             self._kernels_of[number] = tuple(
                 self._numbers.setdefault(s, len(self._numbers)) for s in sources
@@ -157,10 +158,10 @@ class _Work:
             self._settle_if_done(number)
         return range(known, len(self._numbers))
 
-    def give_up(self, numbers: range, reason: str) -> None:
+    def give_up(self, numbers: range, why: Reason) -> None:
         """These plans are not begun."""
         for number in numbers:
-            self._settle(number, CompileOutcome(reason=reason))
+            self._settle(number, CompileOutcome(reason=why))
 
     @property
     def kernels(self) -> tuple[Source, ...]:
@@ -178,9 +179,9 @@ class _Work:
         kernels = self._kernels_of[number]
         if all(k in self._done for k in kernels):
             found = [self._done[k] for k in kernels]
-            reason = next((o.reason for o in found if o.reason), "")
-            facts = () if reason else tuple(f for o in found for f in o.facts)
-            self._settle(number, CompileOutcome(facts, reason))
+            why = next((o.reason for o in found if o.reason), None)
+            facts = () if why else tuple(f for o in found for f in o.facts)
+            self._settle(number, CompileOutcome(facts, why))
 
     def _settle(self, number: int, outcome: CompileOutcome) -> None:
         self.outcomes[number] = outcome
@@ -217,5 +218,5 @@ def _task(kernel: Source, capability: int) -> Task:
 
 def _outcome(reply: Reply) -> CompileOutcome:
     if not reply.done:
-        return CompileOutcome(reason=reply.reason or reply.kind)
+        return CompileOutcome(reason=reply.why)
     return CompileOutcome(tuple(CompiledFacts(**facts) for facts in reply.value))

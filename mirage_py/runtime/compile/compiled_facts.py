@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mirage_py.errors import CompileError
+from mirage_py.reasons import Code
 from mirage_py.runtime.base.private_folder import scratch_folder
 from mirage_py.runtime.sass.machine_code import unwritten_in
 from mirage_py.runtime.sass.sass import disassembled, is_readable
@@ -115,6 +116,7 @@ def check_registers(cubin: bytes, where: str) -> None:
                     where=where,
                     why="a fault of the assembler: the launch would fail, or give something else",
                     repair="other tiles or warps avoid it, or another version of the compiler",
+                    code=Code.WRONG_MACHINE_CODE,
                 )
         return
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mirage_py.errors import CompileError
+from mirage_py.reasons import Code
 from mirage_py.runtime.base.private_folder import scratch_folder
 
 # What both take. No --use_fast_math: the emitter writes approximations where it means them.
@@ -197,7 +198,8 @@ def _refused(compiler: CudaCompiler, log: str, name: str, arch: str) -> CompileE
     errors = [line for line in lines if "error" in line or "fatal" in line]
     said = errors[:_LINES] if errors else lines[-_LINES:]
     words = " | ".join(said) or "nothing"
-    return CompileError(f"{compiler} does not compile it: {words}", where=f"{name} for {arch}")
+    what = f"{compiler} does not compile it: {words}"
+    return CompileError(what, where=f"{name} for {arch}", code=Code.NOT_COMPILED)
 
 
 def _first_line(error: Exception) -> str:

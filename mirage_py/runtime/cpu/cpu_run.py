@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mirage_py.errors import CompileError, MirageError, ScheduleError
+from mirage_py.reasons import Code, Reason, reason
 from mirage_py.runtime.compile import ahead_of_time
 from mirage_py.runtime.cpu.cpu_build import cpp_compiler
 from mirage_py.targets import Target
@@ -18,13 +19,13 @@ _NOTHING = FloatEvidence(0.0, 0.0, None, True)
 
 @dataclass(frozen=True, slots=True)
 class CpuCheck:
-    """``fault`` is what speaks against the plan, empty if nothing does. ``evidence`` is of the run,
+    """``fault`` is what speaks against the plan, None if nothing does. ``evidence`` is of the run,
     ``source`` where it was; ``notes`` say what could not be done here.
     """
 
     evidence: FloatEvidence
     source: str
-    fault: str = ""
+    fault: Reason | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -47,13 +48,13 @@ def check_on_cpu(
         return _compiled(found, plan, target, progress)
     except ScheduleError as error:
         # The back end cannot express the plan, as it does not fit a block, say.
-        return CpuCheck(_NOTHING, "not run", str(error))
+        return CpuCheck(_NOTHING, "not run", reason(Code.NO_SCHEDULE, error))
     except MirageError:
         raise
     except Exception as error:  # noqa: BLE001
         # A fault of the emitter costs the plan: the next one may do.
-        reason = f"it cannot be emitted: {type(error).__name__}: {error}"
-        return CpuCheck(_NOTHING, "not run", reason)
+        why = reason(Code.NOT_EMITTED, f"{type(error).__name__}: {error}")
+        return CpuCheck(_NOTHING, "not run", why)
 
 
 def _compiled(
@@ -65,7 +66,7 @@ def _compiled(
     notes = found.notes
     if plan.backend == "cuda" and (without := _no_compiler()):
         notes = (*notes, f"not compiled for {target.name}: {without}")
-        return CpuCheck(found.evidence, found.source, "", notes)
+        return CpuCheck(found.evidence, found.source, None, notes)
     progress(f"compiling for {target.name}")
     fault = ahead_of_time.compile_fault(plan, target)
     return CpuCheck(found.evidence, found.source, fault, notes)

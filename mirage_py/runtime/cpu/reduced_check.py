@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from mirage_py.errors import CompileError
+from mirage_py.reasons import Code, reason
 from mirage_py.runtime.cpu.reduced import reduced
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.plan import Plan
@@ -32,7 +33,7 @@ def check_reduced(program: Program, plan: Plan, run: Run, *, seed: int) -> Float
         try:
             got = run(small_plan, inputs.arrays)
         except CompileError as error:
-            return failed(f"{inputs.name}: {error}")
+            return failed(reason(Code.NOT_RUN, error).at(inputs.name))
         found.append(of_set(inputs.name, judge(small, reference(small, inputs.arrays), got)))
         if not found[-1].passed:
             break

@@ -11,6 +11,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from mirage_py import __version__
+from mirage_py.reasons import Code, Reason, reason
 from mirage_py.runtime.base.cached_text import cache_text, cached_text
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.text.json_form import dump_text
@@ -23,12 +24,12 @@ def put_away(plan: Plan, words: str) -> None:
     cache_text(_KIND, _content(plan), words)
 
 
-def why_not(plan: Plan) -> str:
-    """Why a plan is not to be launched; empty where it may be."""
+def why_not(plan: Plan) -> Reason | None:
+    """Why a plan is not to be launched; None where it may be."""
     words = cached_text(_KIND, _content(plan))
     if words is None:
-        return ""
-    return f"it is not launched: {words or 'it broke the GPU context of a process'}"
+        return None
+    return reason(Code.QUARANTINED, words or "it broke the GPU context of a process")
 
 
 def _content(plan: Plan) -> tuple[str, ...]:

@@ -210,4 +210,4 @@ def _trial(reply: Reply) -> Trial:
 def _evidence(reply: Reply) -> FloatEvidence:
     if reply.done:
         return evidence_of(reply.value["evidence"])
-    return failed(f"it did not run: {reply.reason}")
+    return failed(reply.why.at("it did not run"))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import FormatError, UnsupportedError
+from mirage_py.reasons import Code, reason
 from mirage_py.runtime.eager.eager import torch_function
 from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.runtime.numerical_check.input_store import InputStore, to_arrays
@@ -19,7 +20,7 @@ from mirage_py.runtime.timing.timing import Timed, time_interleaved
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.text.json_form import load_text
-from mirage_py.verify.numerical_check.check_strength import joined, of_set
+from mirage_py.verify.numerical_check.check_strength import joined, of_set, plain_evidence
 from mirage_py.verify.numerical_check.input_sets import drawn_sets
 from mirage_py.verify.numerical_check.numerical_check import FloatEvidence, reference
 
@@ -73,7 +74,7 @@ def check_plan(task: Mapping[str, Any]) -> dict[str, Any]:
     torch.cuda.set_device(device)
     runner = PlanRunner(plan)
     evidence = _worst(store, runner, task["sets"], device)
-    reply: dict[str, Any] = {"evidence": asdict(evidence)}
+    reply: dict[str, Any] = {"evidence": plain_evidence(evidence)}
     if evidence.passed and "reps" in task:
         sets = _rotated(store.folder, store.program, int(task["l2_bytes"]), device)
         reply["time"] = asdict(_timed(runner, sets, int(task["reps"])))
@@ -106,8 +107,8 @@ def _judged(
         if not torch.equal(x, kept):
             _inputs.cache_clear()
             _rotated.cache_clear()
-            reason = f"it writes to its input {tensor.name}"
-            return replace(found, passed=False, reason=reason)
+            why = reason(Code.WRITES_TO_INPUT, tensor.name)
+            return replace(found, passed=False, reason=why)
     if not found.passed:
         return found
     return _repeated(found, runner, inputs, outputs)
@@ -122,8 +123,8 @@ def _repeated(
     """The finding after more launches: without atomics they must all give the same bits."""
     spread = spread_of(runner.plan, outputs, lambda: runner.run_poisoned(*inputs))
     if spread and not adds_atomically(runner.plan):
-        reason = f"two launches on the same inputs differ by {spread:.2g}: a race"
-        return replace(found, passed=False, reason=reason, spread=spread)
+        why = reason(Code.RACE, f"{spread:.2g}")
+        return replace(found, passed=False, reason=why, spread=spread)
     return replace(found, spread=spread)
 
 

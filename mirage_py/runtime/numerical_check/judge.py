@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mirage_py.reasons import Reason
 from mirage_py.runtime.numerical_check.input_store import InputStore, to_arrays
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.program import Program, Tensor
@@ -60,7 +61,7 @@ class DeviceCase(Case):
         self.scale = self._norm(self.expected)
         self.bound = self._relative(self.allowed)
 
-    def finding(self, output: torch.Tensor) -> tuple[float, float, str]:
+    def finding(self, output: torch.Tensor) -> tuple[float, float, Reason | None]:
         """The relative error of an output, the largest share of what is allowed, and what is wrong
         with the first element that is not as it must be.
         """
@@ -71,7 +72,7 @@ class DeviceCase(Case):
         distance = torch.where(finite, (values - self.expected).abs(), torch.inf)
         far = self.compared & (distance > self.allowed)
         wrong = self.overflows & finite & (values.abs() < self.tensor.dtype.max_finite)
-        fault = ""
+        fault = None
         if bool((far | wrong).any()):
             lost = far & ~finite
             if bool(lost.any()):

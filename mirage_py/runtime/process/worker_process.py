@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from mirage_py.errors import CompileError
+from mirage_py.reasons import Code, Reason, reason
 
 Task = Mapping[str, Any]
 
@@ -47,6 +48,14 @@ from mirage_py.runtime.worker_main.worker import main
 main(int(sys.argv[1]), json.loads(sys.argv[3]))
 """
 
+# Of a task that was not done, by the kind of the reply.
+_CODES = {
+    "error": Code.FAILED,
+    "timeout": Code.TIMED_OUT,
+    "crash": Code.CRASHED,
+    "skipped": Code.NOT_BEGUN,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -60,6 +69,12 @@ class Reply:
     value: Any = None
     reason: str = ""
     seconds: float = 0.0
+    code: Code | None = None
+
+    @property
+    def why(self) -> Reason:
+        """Why there is no answer."""
+        return reason(self.code or _CODES[self.kind], self.reason or self.kind)
 
     @property
     def done(self) -> bool:
@@ -115,7 +130,8 @@ class WorkerProcess:
         if answer.get("spoiled"):
             self.kill(process)
         if "error" in answer:
-            return Reply("error", reason=str(answer["error"]), seconds=seconds)
+            code = Code[answer["code"]] if "code" in answer else None
+            return Reply("error", None, str(answer["error"]), seconds, code)
         return Reply("done", answer["value"], seconds=seconds)
 
     def kill(self, only: subprocess.Popen[bytes] | None = None) -> None:

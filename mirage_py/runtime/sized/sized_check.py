@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mirage_py.codegen.tiling.valid_sizes import largest_sizes
 from mirage_py.errors import CompileError
+from mirage_py.reasons import Code, reason
 from mirage_py.runtime.base.layouts import write_once
 from mirage_py.ugraph.checks.run_time_sizes import at_sizes, run_time_dims
 from mirage_py.ugraph.interpret.buffers import FloatArray
@@ -58,7 +59,7 @@ def check_sizes(
             try:
                 got = run(plan, inputs.arrays, size)
             except CompileError as error:
-                return failed(f"{inputs.name} at {at}: {error}")
+                return failed(reason(Code.NOT_RUN, error).at(f"{inputs.name} at {at}"))
             found = judge(program, reference(program, inputs.arrays), got)
             parts.append(of_set(f"{inputs.name} at {at}", found))
             if not found.passed:

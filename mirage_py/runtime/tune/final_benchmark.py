@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import LostGpuError, MirageError
+from mirage_py.reasons import Code, reason
 from mirage_py.runtime.base.gpu_context import require_gpu
 from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.runtime.launch.quarantine import put_away
@@ -101,8 +102,8 @@ class FinalBenchmark:
             except Exception as error:
                 require_gpu(candidate.name, error)
                 raise
-        if not candidate.alive:
-            candidate.reason = f"after timing: {candidate.reason}"
+        if candidate.reason is not None:
+            candidate.reason = candidate.reason.at("after timing")
         return candidate.alive
 
     def _finalists(self, candidates: Sequence[Candidate], count: int) -> list[Candidate]:
@@ -165,7 +166,7 @@ class FinalBenchmark:
             try:
                 self._runners[candidate.name] = PlanRunner(candidate.plan)
             except MirageError as error:
-                candidate.reason = str(error)
+                candidate.reason = reason(Code.NOT_RUN, error)
                 return None
         return self._runners[candidate.name]
 
@@ -183,7 +184,7 @@ class FinalBenchmark:
             except Exception as error:  # noqa: BLE001
                 # A baseline is the user's code: whatever it raises is why it is not timed.
                 require_gpu(candidate.name, error)
-                candidate.reason = f"it does not run: {type(error).__name__}: {error}"
+                candidate.reason = reason(Code.NOT_TIMED, f"{type(error).__name__}: {error}")
 
 
 def _on_sets(function: Callable[..., Any], sets: Sequence[InputSet]) -> Entry:

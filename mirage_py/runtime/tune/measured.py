@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from mirage_py.reasons import Code, Reason, reason
 from mirage_py.runtime.compile.compiled_facts import CompiledFacts
 from mirage_py.runtime.timing.timing import Timed
 from mirage_py.ugraph.ir.plan import Plan
@@ -32,7 +33,7 @@ class Measured:
     p20_us: float = inf
     p80_us: float = inf
     passed: bool = True
-    reason: str = ""
+    reason: Reason | None = None
     note: str = ""
     max_rel_error: float = 0.0
     bound: float = 0.0
@@ -85,7 +86,7 @@ class Candidate:
         self.evidence: FloatEvidence | None = None
         self.spread = 0.0
         self.time: Timed | None = None
-        self.reason = ""
+        self.reason: Reason | None = None
         self.note = ""
         # Right on every input set, so that it may win.
         self.proven = False
@@ -93,7 +94,7 @@ class Candidate:
     @property
     def alive(self) -> bool:
         """Whether it has not been dropped."""
-        return not self.reason
+        return self.reason is None
 
     @property
     def backend(self) -> str:
@@ -126,7 +127,7 @@ class Candidate:
         self.time = time
         self.note = time.note
         if time.failure:
-            self.reason = f"it does not run: {time.failure}"
+            self.reason = reason(Code.NOT_TIMED, time.failure)
 
     def measured(self) -> Measured:
         """The finding."""

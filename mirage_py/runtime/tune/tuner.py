@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import CompileError, InputError, VerificationError
+from mirage_py.reasons import Code, reason
 from mirage_py.runtime.compile.ahead_of_time import memory_fault
 from mirage_py.runtime.compile.compile_pool import CompileOutcome, CompilePool
 from mirage_py.runtime.launch.quarantine import why_not
@@ -266,7 +267,7 @@ class _Tuner:
         try:
             self.vouch(candidate.plan)
         except VerificationError as error:
-            candidate.reason = str(error)
+            candidate.reason = reason(Code.NOT_EQUAL, error)
             what = str(error).splitlines()[0]
             self.notes.append(f"the fastest, {candidate.name}, was refused: {what}")
         return candidate.alive

@@ -2,8 +2,9 @@
 
 Started by ``worker_process`` in a session and process group of its own. A task names its
 ``service`` and carries what that needs; the reply is ``{"value": ...}`` or ``{"error": text}``,
-``spoiled`` where the process is of no more use, and carries the number of its task. Nothing is
-pickled, and whatever a kernel's source or a compiler prints goes to the error stream.
+with the ``code`` of an error that has one, ``spoiled`` where the process is of no more use, and
+carries the number of its task. Nothing is pickled, and whatever a kernel's source or a compiler
+prints goes to the error stream.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mirage_py.errors import MirageError
+from mirage_py.reasons import Code
 from mirage_py.runtime.base.gpu_context import gpu_is_lost
 
 Task = Mapping[str, Any]
@@ -116,7 +118,8 @@ def _answer(task: Task) -> dict[str, Any]:
         return {"error": "it ran out of memory", "spoiled": True}
     except MirageError as error:
         # Launches say in words of ours, too, that the GPU is lost.
-        return {"error": str(error), "spoiled": gpu_is_lost()}
+        own = {"code": error.code.name} if error.code is not Code.OTHER else {}
+        return {"error": str(error), "spoiled": gpu_is_lost(), **own}
     except Exception as error:  # noqa: BLE001
         # One candidate's failure is an answer like any other; the parent decides what it costs.
         return {"error": f"{type(error).__name__}: {error}", "spoiled": gpu_is_lost()}

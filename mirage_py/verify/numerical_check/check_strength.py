@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from math import inf
 from typing import Any
 
+from mirage_py.reasons import Code, Reason, read_reason, reason
 from mirage_py.verify.numerical_check.float_case import FloatEvidence, SetFinding
 
 # The results of zeros are zeros, of a wrong kernel too.
@@ -40,8 +41,8 @@ def of_set(name: str, found: FloatEvidence) -> FloatEvidence:
         nonfinite=found.nonfinite,
         excess=found.excess,
     )
-    reason = f"{name} inputs: {found.reason}" if found.reason else ""
-    return replace(found, reason=reason, sets=(finding,))
+    fault = found.reason.at(f"{name} inputs") if found.reason else None
+    return replace(found, reason=fault, sets=(finding,))
 
 
 def joined(parts: Sequence[FloatEvidence]) -> FloatEvidence:
@@ -63,15 +64,13 @@ def required(found: FloatEvidence) -> FloatEvidence:
     return replace(found, passed=False, reason=why_unchecked(found.sets))
 
 
-def why_unchecked(sets: Sequence[SetFinding]) -> str:
+def why_unchecked(sets: Sequence[SetFinding]) -> Reason:
     """What to say where all sets are weak."""
     best = max(sets, key=lambda s: s.telling / max(1, s.evaluated), default=None)
     if best is None:
-        return "not checked against float64: there was no set of inputs"
-    return (
-        "not checked against float64: rounding may be more than most results on every set of "
-        f"inputs; at best {set_words(best)}"
-    )
+        return reason(Code.UNCHECKED, "there was no set of inputs")
+    every = "rounding may be more than most results on every set of inputs"
+    return reason(Code.UNCHECKED, f"{every}; at best {set_words(best)}")
 
 
 def set_words(found: SetFinding) -> str:
@@ -104,12 +103,19 @@ def plain(sets: Sequence[SetFinding]) -> tuple[dict[str, Any], ...]:
     return tuple(asdict(s) for s in sets)
 
 
+def plain_evidence(found: FloatEvidence) -> dict[str, Any]:
+    """Evidence as plain values, for ``evidence_of``."""
+    fault = found.reason.document() if found.reason else None
+    return {**asdict(replace(found, reason=None)), "reason": fault}
+
+
 def evidence_of(held: Mapping[str, Any]) -> FloatEvidence:
-    """Evidence read back from plain values, as ``dataclasses.asdict`` gives them."""
+    """What ``plain_evidence`` gave."""
     sets = tuple(SetFinding(**s) for s in held["sets"])
-    return FloatEvidence(**{**held, "sets": sets})
+    fault = read_reason(held["reason"]) if held["reason"] else None
+    return FloatEvidence(**{**held, "sets": sets, "reason": fault})
 
 
-def failed(reason: str) -> FloatEvidence:
+def failed(why: Reason) -> FloatEvidence:
     """The evidence of a plan that gave no results."""
-    return FloatEvidence(inf, 0.0, None, False, reason)
+    return FloatEvidence(inf, 0.0, None, False, why)

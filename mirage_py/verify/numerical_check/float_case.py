@@ -8,6 +8,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from mirage_py.reasons import Code, Reason, reason
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.verify.evaluate.element_types import underflow_step
@@ -65,7 +66,7 @@ class FloatEvidence:
     bound: float
     eager_rel_error: float | None
     passed: bool
-    reason: str = ""
+    reason: Reason | None = None
     nonfinite: int = 0
     compared: int = 0
     spread: float | None = None
@@ -109,20 +110,19 @@ class Case:
         return 2 * self.said >= self.checked
 
     def evidence(
-        self, error: float, excess: float, eager_error: float | None, fault: str
+        self, error: float, excess: float, eager_error: float | None, fault: Reason | None
     ) -> FloatEvidence:
         """From an error, the largest share of what is allowed, eager's error, and what else is
         wrong.
         """
-        reason = fault
         if eager_error is not None:
-            reason = reason or self._eager_fault(error, eager_error)
+            fault = fault or self._eager_fault(error, eager_error)
         return FloatEvidence(
             max_rel_error=error,
             bound=self.bound,
             eager_rel_error=eager_error,
-            passed=not reason,
-            reason=reason,
+            passed=fault is None,
+            reason=fault,
             nonfinite=self.nonfinite,
             compared=self.checked,
             elements=self.size,
@@ -131,33 +131,28 @@ class Case:
             excess=excess,
         )
 
-    def not_finite(self, found: Element) -> str:
+    def not_finite(self, found: Element) -> Reason:
         """What is wrong where a finite value is expected."""
-        return f"{self._at(found)} is not finite"
+        return reason(Code.NOT_FINITE, self._at(found))
 
-    def finite(self, found: Element) -> str:
+    def finite(self, found: Element) -> Reason:
         """What is wrong where none is."""
-        return f"{self._at(found)} is finite"
+        return reason(Code.FINITE, self._at(found))
 
-    def far(self, found: Element, count: int, size: int) -> str:
+    def far(self, found: Element, count: int, size: int) -> Reason:
         """What is wrong with the first of ``count`` elements, of ``size``, that are too far off."""
-        return (
-            f"{self._at(found)}, more than {found.allowed:.3g} away, "
-            f"and so are {count - 1} others of {size}"
-        )
+        return reason(Code.TOO_FAR, self._at(found), f"{found.allowed:.3g}", count - 1, size)
 
     def _at(self, found: Element) -> str:
         element = f"{self.tensor.name}[{', '.join(map(str, found.place))}]"
         return f"{element} = {found.value:.6g} instead of {found.expected:.6g}"
 
-    def _eager_fault(self, error: float, eager: float) -> str:
+    def _eager_fault(self, error: float, eager: float) -> Reason | None:
         floor = _EAGER_FLOOR_ROUNDOFFS * self.tensor.dtype.unit_roundoff
         if error <= max(_EAGER_FACTOR * eager, floor):
-            return ""
-        return (
-            f"{self.tensor.name} has a relative error of {error:.3g}, more than twice "
-            f"the {eager:.3g} of eager PyTorch"
-        )
+            return None
+        name = self.tensor.name
+        return reason(Code.WORSE_THAN_EAGER, name, f"{error:.3g}", f"{eager:.3g}")
 
 
 class OutputCase(Case):
@@ -195,11 +190,11 @@ class OutputCase(Case):
     def judge(self, got: FloatArray, eager: FloatArray | None) -> FloatEvidence:
         """Compare what a kernel gave, and hold its error against eager's if there is any."""
         values = np.asarray(got, np.float64)
-        reason = self._fault(values)
+        fault = self._fault(values)
         if values.shape != self.expected.shape:
-            return FloatEvidence(inf, 0.0, None, False, reason)
+            return FloatEvidence(inf, 0.0, None, False, fault)
         of_eager = None if eager is None else self.error(eager)
-        return self.evidence(self.error(values), self._excess(values), of_eager, reason)
+        return self.evidence(self.error(values), self._excess(values), of_eager, fault)
 
     def error(self, values: FloatArray) -> float:
         """The relative error of values of the right shape."""
@@ -228,10 +223,10 @@ class OutputCase(Case):
             norm = float(np.linalg.norm(part))
         return norm / self.scale if self.scale else inf
 
-    def _fault(self, values: FloatArray) -> str:
+    def _fault(self, values: FloatArray) -> Reason | None:
         name = self.tensor.name
         if values.shape != self.expected.shape:
-            return f"{name} has shape {list(values.shape)}, not {list(self.expected.shape)}"
+            return reason(Code.WRONG_SHAPE, name, [*values.shape], [*self.expected.shape])
         finite = np.isfinite(values)
         lost = self.compared & ~finite
         if lost.any():
@@ -242,7 +237,7 @@ class OutputCase(Case):
         far = self.compared & (self._distance(values) > self.allowed)
         if far.any():
             return self.far(self._first(far, values), int(far.sum()), far.size)
-        return ""
+        return None
 
     def _first(self, which: NDArray[np.bool_], values: FloatArray) -> Element:
         """The first element where it is true."""

@@ -25,7 +25,7 @@ from mirage_py.verify.numerical_check.numerical_check import FloatEvidence
 KEY = "smoke_gqa-b1"
 TRITON = attention_plan()
 PLANS = [replace(attention_plan(tiles=(16, t)), backend="cuda") for t in (32, 64)]
-EVIDENCE = FloatEvidence(1e-3, 1e-2, None, True, "")
+EVIDENCE = FloatEvidence(1e-3, 1e-2, None, True)
 
 
 @pytest.fixture

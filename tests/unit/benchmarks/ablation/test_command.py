@@ -16,6 +16,7 @@ from benchmarks.ablation.ablation_variants import FULL, structure, variants
 from benchmarks.suite import families
 from benchmarks.workloads.suites import named
 from mirage_py.errors import CompileError
+from mirage_py.reasons import Code, reason
 from mirage_py.runtime.compile.compile_cuda import CudaSource, compile_cuda
 from mirage_py.runtime.compile.cuda_compiler import cuda_compiler
 from mirage_py.runtime.numerical_check.check_pool import Trial
@@ -91,7 +92,8 @@ def test_registers_are_those_of_the_compiler():
 
 
 def trial(us: float, *, passed: bool = True) -> Trial:
-    evidence = FloatEvidence(1e-3, 1e-2, None, passed, "" if passed else "too far off\nby far")
+    why = None if passed else reason(Code.NOT_RUN, "too far off\nby far")
+    evidence = FloatEvidence(1e-3, 1e-2, None, passed, why)
     return Trial(evidence, Timed(us, us, us, 9) if passed else None)
 
 

@@ -12,6 +12,7 @@ from plans import rms_plan
 from benchmarks.report.ahead import fastest_plans, for_target, report, table, with_winners_first
 from mirage_py.codegen.cuda.kernel.module import emit_cuda
 from mirage_py.errors import InputError
+from mirage_py.reasons import Code, reason
 from mirage_py.runtime.compile.compile_pool import CompileOutcome
 from mirage_py.runtime.compile.compiled_facts import CompiledFacts
 from mirage_py.targets import target
@@ -42,7 +43,7 @@ class Pool:
     @staticmethod
     def outcome(number, capability):
         if number == 2:
-            return CompileOutcome(reason="no such instruction\nat all")
+            return CompileOutcome(reason=reason(Code.NOT_COMPILED, "no such instruction\nat all"))
         facts = CompiledFacts("k", capability, number * 200_000, 40, 0, 1000, 0.1)
         return CompileOutcome((facts,))
 

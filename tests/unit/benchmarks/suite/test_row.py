@@ -15,6 +15,7 @@ from benchmarks.suite.families import Candidate, Searched, read, write
 from benchmarks.suite.row import Setting, measure_row
 from benchmarks.workloads.workload import Workload
 from mirage_py.pipeline.selection.backends import for_cuda
+from mirage_py.reasons import Code, reason
 from mirage_py.runtime.compile.compiled_facts import CompiledFacts
 from mirage_py.runtime.tune.measured import Measured, TuneReport
 from mirage_py.targets import H200
@@ -90,7 +91,9 @@ class Stage:
 
 
 def test_a_win(monkeypatch: pytest.MonkeyPatch):
-    wrong = plan(2, inf, passed=False, reason="Y[0] = 1 instead of 2\nand more")
+    wrong = plan(
+        2, inf, passed=False, reason=reason(Code.NOT_RUN, "Y[0] = 1 instead of 2\nand more")
+    )
     stage = Stage(
         monkeypatch,
         [plan(0, 12.0), plan(1, 8.0), wrong, peer("eager", 20.0), peer("sdpa_flash", 9.0)],
@@ -149,7 +152,7 @@ def test_a_peer_that_is_wrong_is_marked(monkeypatch: pytest.MonkeyPatch):
             plan(0, 5.0),
             peer("eager", 20.0),
             peer("flex", 9.0, max_rel_error=0.5),
-            peer("sdpa_flash", inf, passed=False, reason="it does not run: no such\nlayout"),
+            peer("sdpa_flash", inf, passed=False, reason=reason(Code.NOT_TIMED, "no such\nlayout")),
         ],
     )
     row, _ = stage.row()

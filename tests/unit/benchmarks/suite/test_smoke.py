@@ -14,6 +14,7 @@ from benchmarks.report.record import MEASUREMENTS
 from benchmarks.suite.families import search_workload
 from benchmarks.suite.smoke import NOTHING, smoke_row
 from benchmarks.workloads.suites import SMOKE, named
+from mirage_py.reasons import Code, reason
 from mirage_py.targets import H200
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.text.json_form import from_json
@@ -54,10 +55,10 @@ def test_a_kernel_that_is_wrong_has_no_error_to_show(monkeypatch: pytest.MonkeyP
     from mirage_py.runtime.cpu.cpu_run import CpuCheck
     from mirage_py.verify.numerical_check.numerical_check import FloatEvidence
 
-    wrong = FloatEvidence(0.5, 1e-2, None, False, "Y[0, 0] = 1 instead of 2")
-    cpu_check = CpuCheck(wrong, "interpreter", "k takes 300000 bytes", ("a note",))
+    wrong = FloatEvidence(0.5, 1e-2, None, False, reason(Code.NOT_FINITE, "Y[0]"))
+    cpu_check = CpuCheck(wrong, "interpreter", wrong.reason, ("a note",))
     monkeypatch.setattr(smoke, "check_on_cpu", lambda *_, **__: cpu_check)
     workload = named(SMOKE)[0]
     row, _ = smoke_row(workload, search_workload(workload, H200, "none"))
     assert row["max_rel_error"] is None
-    assert row["notes"] == ["k takes 300000 bytes", "a note"]
+    assert row["notes"] == ["Y[0] is not finite", "a note"]

@@ -21,7 +21,9 @@ ROW = "B = 4, N = 4194304\nX[B, N] : f16\nY[b] = sum[n](X[b, n])\n"
 LIMITS = ("--limit", "max_tensors=1", "--limit", "max_kernels=1")
 
 
-def _candidate(name: str, time_us: float | None, *, reason: str = "") -> dict[str, object]:
+def _candidate(
+    name: str, time_us: float | None, *, reason: str = "", code: str = ""
+) -> dict[str, object]:
     return {
         "name": name,
         "kind": "one kernel",
@@ -30,6 +32,7 @@ def _candidate(name: str, time_us: float | None, *, reason: str = "") -> dict[st
         "source": "measured",
         "passed": not reason,
         "reason": reason,
+        "code": code,
     }
 
 
@@ -167,9 +170,9 @@ def test_measured_candidates_are_told(artifact):
         _candidate("plan 1", 2.0),
         _candidate("plan 2", 2.5),
         _candidate("plan 3", None),
-        _candidate("plan 4", None, reason="it does not compile\n  why: ..."),
-        _candidate("plan 5", 1.0, reason="wrong on huge inputs"),
-        _candidate("plan 6", None, reason="it does not compile\n  why: other"),
+        _candidate("plan 4", None, reason="k does not compile\n  why: ...", code="not_compiled"),
+        _candidate("plan 5", 1.0, reason="wrong on huge inputs", code="too_far"),
+        _candidate("plan 6", None, reason="l does not", code="not_compiled"),
     ]
     text = _explained(artifact, best=best, candidates=candidates)
     assert "2.00 us measured" in text
@@ -177,7 +180,7 @@ def test_measured_candidates_are_told(artifact):
     assert "2.50 us measured  one kernel: tiles of plan 2" in after
     assert "tiles of plan 1" not in after
     dropped = [line.strip() for line in text.partition("Dropped")[2].splitlines()[1:]]
-    assert dropped[0] == "2  it does not compile (first: one kernel; tiles of plan 4)"
+    assert dropped[0] == "2  k does not compile (first: one kernel; tiles of plan 4)"
     assert "wrong on huge inputs" in dropped[1]
     assert "6  compiled and checked against float64" in text
 

@@ -15,6 +15,7 @@ import mirage_py
 from mirage_py.cli.shell.run import run
 from mirage_py.errors import CompileError
 from mirage_py.pipeline import pipeline
+from mirage_py.reasons import Code, reason
 from mirage_py.result import Candidate, Timing
 from mirage_py.ugraph.text.json_form import load_text
 
@@ -164,7 +165,8 @@ def test_a_result_that_is_the_original_program(cli, softmax_spec, tmp_path, resu
 
 
 def test_no_candidate_launched(cli, softmax_spec, tmp_path, result, monkeypatch):
-    failed = Candidate(result.plan, Timing("k", 0.0, "measured"), False, "it does not compile")
+    why = reason(Code.NOT_COMPILED, "it does not compile")
+    failed = Candidate(result.plan, Timing("k", 0.0, "measured"), False, why)
     nothing = replace(
         result, best=result.baseline, plan=None, evidence=None, candidates=(failed, failed)
     )

@@ -7,8 +7,8 @@ from typing import Any
 from mirage_py.dynamo.serve.measured_format import format_measured
 
 
-def candidate(time_us: float | None, reason: str = "") -> dict[str, Any]:
-    return {"time_us": time_us, "passed": not reason, "reason": reason}
+def candidate(time_us: float | None, reason: str = "", code: str = "") -> dict[str, Any]:
+    return {"time_us": time_us, "passed": not reason, "reason": reason, "code": code}
 
 
 def report(*candidates: dict[str, Any], source: str = "measured") -> dict[str, Any]:
@@ -18,9 +18,8 @@ def report(*candidates: dict[str, Any], source: str = "measured") -> dict[str, A
 
 def test_the_best_of_ours_stands_beside_the_best_of_theirs():
     wrong = "large inputs: Y[0] = 1 instead of 2"
-    words = format_measured(
-        report(candidate(13.26), candidate(None), candidate(11.0, wrong), candidate(9.0, wrong))
-    )
+    dropped = candidate(11.0, wrong, "too_far"), candidate(9.0, "Y[7] = 3, not 4", "too_far")
+    words = format_measured(report(candidate(13.26), candidate(None), *dropped))
     assert words == (f"ours 13.3 us, compile 12.0 us; 1 of 4 plans timed; 2 x {wrong}; a note")
 
 

@@ -12,6 +12,7 @@ import mirage_py
 from mirage_py.errors import CompileError, InputError
 from mirage_py.pipeline import pipeline
 from mirage_py.pipeline.selection.backends import for_cuda, limits_for, usable
+from mirage_py.reasons import Code, reason
 from mirage_py.runtime.compile import cuda_compiler
 from mirage_py.runtime.cpu import cpu_run
 from mirage_py.runtime.cpu.cpu_run import check_on_cpu
@@ -97,7 +98,7 @@ def test_what_cannot_be_done_here_is_said(no_compiler: None, monkeypatch: pytest
     plan = for_cuda(rms_plan(), H200)
     monkeypatch.setattr(cpu_run, "cpp_compiler", lambda: None)
     found = check_on_cpu(plan.ugraph.program, plan, H200, seed=1)
-    assert found.fault == ""
+    assert found.fault is None
     assert found.source == "not run"
     assert "no C++ compiler" in found.notes[0]
     assert found.notes[1] == "not compiled for h200: there is no compiler"
@@ -111,15 +112,15 @@ def test_a_plan_that_the_back_end_cannot_express_is_dropped(monkeypatch: pytest.
     plan = for_cuda(replace(opened, ugraph=ugraph), H200)
     monkeypatch.setattr(cpu_run, "cpp_compiler", lambda: None)
     monkeypatch.setattr(cuda_compiler, "cuda_compiler", lambda: "one")
-    assert check_on_cpu(plan.ugraph.program, plan, H200, seed=1).fault
+    assert check_on_cpu(plan.ugraph.program, plan, H200, seed=1).fault.code is Code.NO_SCHEDULE
 
 
 def test_a_wrong_result_is_a_fault(monkeypatch: pytest.MonkeyPatch):
     from mirage_py.runtime.cpu import cuda_emulation
 
-    wrong = FloatEvidence(0.5, 1e-3, None, False, "Y[0, 0] is wrong")
+    wrong = FloatEvidence(0.5, 1e-3, None, False, reason(Code.NOT_FINITE, "Y[0, 0]"))
     monkeypatch.setattr(cuda_emulation, "check_emulated", lambda *_, **__: wrong)
     monkeypatch.setattr(cpu_run, "cpp_compiler", lambda: "g++")
     plan = for_cuda(rms_plan(), H200)
     found = check_on_cpu(plan.ugraph.program, plan, H200, seed=1)
-    assert (found.fault, found.evidence) == ("Y[0, 0] is wrong", wrong)
+    assert (found.fault, found.evidence) == (wrong.reason, wrong)

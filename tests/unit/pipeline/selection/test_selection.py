@@ -89,7 +89,8 @@ def test_a_plan_that_a_sample_refuses_is_replaced(one_is_wrong: Plan) -> None:
     assert result.evidence is not None
     refused = result.candidates[0]
     assert (refused.plan, refused.passed) == (one_is_wrong, False)
-    assert "Y[3]" in refused.reason
+    assert refused.reason.code is Code.NOT_EQUAL
+    assert "Y[3]" in str(refused.reason)
 
 
 def test_so_is_a_winner_on_a_gpu(one_is_wrong: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,18 +202,21 @@ def test_what_does_not_compile_for_the_target_is_dropped(monkeypatch):
 
     found = ranking("library_prologue")
     refused = found.instances[0].plan
+    no = Reason(Code.NOT_COMPILED, ("no",))
     monkeypatch.setattr(
-        ahead_of_time, "compile_fault", lambda plan, _: "no" if plan == refused else ""
+        ahead_of_time, "compile_fault", lambda plan, _: no if plan == refused else None
     )
     result = found.modelled()
     assert result.plan == found.instances[1].plan
-    assert (result.candidates[0].passed, result.candidates[0].reason) == (False, "no")
+    assert (result.candidates[0].passed, result.candidates[0].reason) == (False, no)
 
 
 def test_where_none_compiles_it_is_not_said_that_eager_is_faster(monkeypatch):
     from mirage_py.runtime.compile import ahead_of_time
 
-    monkeypatch.setattr(ahead_of_time, "compile_fault", lambda *_: "no")
+    monkeypatch.setattr(
+        ahead_of_time, "compile_fault", lambda *_: Reason(Code.NOT_COMPILED, ("no",))
+    )
     result = ranking("library_prologue").modelled()
     assert result.plan is None
     assert result.notes == ("no candidate ran and gave the right result",)

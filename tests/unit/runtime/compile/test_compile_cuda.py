@@ -11,6 +11,7 @@ import pytest
 from cuda_kernels import KERNELS, doubling_plan, emitting, kernel
 
 from mirage_py.errors import CompileError
+from mirage_py.reasons import Code, reason
 from mirage_py.runtime.compile import compile_cuda, cuda_compiler
 from mirage_py.runtime.compile.ahead_of_time import compile_fault
 from mirage_py.runtime.compile.compile_cuda import CudaSource, arch_of, machine_code, takes
@@ -167,9 +168,10 @@ def test_workers_compile_what_this_process_then_reads(
     with CompilePool(1, timeout_s=60.0) as pool:
         outcomes = pool.compile([doubling_plan(8), doubling_plan(16)], 90)
         (refused,) = pool.compile([doubling_plan(16)], 80)
-    assert [o.reason for o in outcomes] == ["", ""]
+    assert [o.reason for o in outcomes] == [None, None]
     assert [f.name for o in outcomes for f in o.facts] == ["doubling", "doubling"]
-    assert "instructions of sm_90a" in refused.reason
+    assert refused.reason.code is Code.NOT_COMPILED
+    assert "instructions of sm_90a" in str(refused.reason)
     monkeypatch.setattr(CudaCompiler, "compile", None)
     assert machine_code(source(), 90).cubin[:4] == b"\x7fELF"
 
@@ -190,7 +192,7 @@ def test_a_fault_of_the_emitter_costs_its_plan_alone(
     with CompilePool(1) as pool:
         first, second = pool.compile([doubling_plan(8), doubling_plan(16)], 90)
     assert first.compiled
-    assert second.reason == "it cannot be emitted: IndexError: list index out of range"
+    assert second.reason == reason(Code.NOT_EMITTED, "IndexError: list index out of range")
     found = check_on_cpu(PLAN.ugraph.program, doubling_plan(16), target("h200"), seed=1)
     assert found.fault == second.reason
 
@@ -199,10 +201,11 @@ def test_a_plan_for_a_target_that_is_not_here(
     compiler: CudaCompiler, monkeypatch: pytest.MonkeyPatch
 ):
     emitting(monkeypatch, lambda _: "copied")
-    assert compile_fault(PLAN, target("h100")) == ""
-    assert "sm_90a" in compile_fault(PLAN, target("a100"))
+    assert compile_fault(PLAN, target("h100")) is None
+    assert compile_fault(PLAN, target("a100")).code is Code.NOT_COMPILED
     small = replace(target("h100"), smem_per_block_bytes=1024)
-    assert "1152" in compile_fault(PLAN, small)
+    assert compile_fault(PLAN, small).code is Code.SHARED_MEMORY
+    assert "1152" in compile_fault(PLAN, small).data
 
 
 def test_without_a_compiler_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch):

@@ -15,6 +15,7 @@ import several_kernels
 from plans import attention_plan, rms_plan, two_kernel_plan
 
 from mirage_py.errors import CompileError
+from mirage_py.reasons import Code, reason
 from mirage_py.runtime.base.emission import emit_kernels
 from mirage_py.runtime.compile import compile_pool
 from mirage_py.runtime.compile.compile import KernelSource, compile_kernel
@@ -130,7 +131,8 @@ def test_plans_compile_in_order_and_the_parent_hits_the_cache():
     with CompilePool(2, timeout_s=60.0) as pool:
         outcomes = pool.compile(plans, 90)
     assert [o.compiled for o in outcomes] == [True, False, True, True]
-    assert "tile" in outcomes[1].reason
+    assert outcomes[1].reason.code is Code.NO_SCHEDULE
+    assert "tile" in str(outcomes[1].reason)
     names = [[f.name for f in o.facts] for o in outcomes]
     assert names == [["rms_kernel"], [], ["attention_kernel"], ["row_sums", "divide"]]
     (kernel,) = emit_kernels(plans[0])
@@ -171,7 +173,7 @@ def test_a_kernel_that_plans_share_is_compiled_once(monkeypatch: pytest.MonkeyPa
     assert [[f.name for f in o.facts] for o in outcomes] == [
         ["row_sums", "divide"], [], ["row_sums", "divide"], [],
     ]  # fmt: skip
-    assert [o.reason for o in outcomes] == ["", "", "", "it hung"]
+    assert [o.reason for o in outcomes] == [None, None, None, reason(Code.TIMED_OUT, "it hung")]
     assert sorted(done) == [0, 1, 2, 3]
 
 
@@ -212,7 +214,7 @@ def test_the_first_plans_are_compiled_before_others_are_emitted(
     assert rounds.emitted == compiled
     assert rounds.sizes == [2, 4, 3][: len(rounds.sizes)]
     assert done == list(range(9))
-    assert {o.reason for o in outcomes[compiled:]} <= {OUT_OF_TIME}
+    assert {o.reason for o in outcomes[compiled:]} <= {reason(Code.NOT_BEGUN, OUT_OF_TIME)}
 
 
 def test_a_kernel_of_an_earlier_round_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch):

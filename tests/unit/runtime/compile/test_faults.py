@@ -230,7 +230,7 @@ def test_a_plan_whose_kernel_breaks_the_compiler_says_so(monkeypatch: pytest.Mon
     with CompilePool(1, timeout_s=60.0) as pool:
         (outcome,) = pool.compile([good], 90)
     assert not outcome.compiled
-    assert "SIGSEGV" in outcome.reason
+    assert "SIGSEGV" in str(outcome.reason)
 
 
 def test_who_comes_late_ends_nobody_else():

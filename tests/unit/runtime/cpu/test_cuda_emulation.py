@@ -15,6 +15,7 @@ from plans import (
 
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
 from mirage_py.errors import CompileError, InputError
+from mirage_py.reasons import Code
 from mirage_py.runtime.base.emission import ZeroFill
 from mirage_py.runtime.cpu import cpu_build, cuda_emulation
 from mirage_py.runtime.cpu.cpu_build import cpp_compiler
@@ -163,4 +164,5 @@ def test_a_plan_that_does_not_run_has_not_passed(monkeypatch):
     monkeypatch.setattr(cuda_emulation, "TIMEOUT_S", 1e-4)
     evidence = check_emulated(plan.ugraph.program, plan, seed=1)
     assert not evidence.passed
-    assert "does not end" in evidence.reason
+    assert evidence.reason.code is Code.NOT_RUN
+    assert "does not end" in str(evidence.reason)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from plans import two_kernel_plan
 
+from mirage_py.reasons import Code, Reason
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.runtime.numerical_check import check_service, repeats, rotation
 from mirage_py.runtime.numerical_check.check_pool import Trial, _trial
@@ -105,7 +106,7 @@ def test_a_wrong_plan_is_not_timed(
     trial = asked(task, reps=3, l2_bytes=1 << 20)
     assert trial.evidence is not None
     assert not trial.evidence.passed
-    assert trial.evidence.reason.startswith("random inputs: Y[")
+    assert str(trial.evidence.reason).startswith("random inputs: Y[")
     assert trial.time is None
     assert timed_on == []
 
@@ -116,7 +117,7 @@ def test_a_plan_that_writes_to_its_input(
     monkeypatch.setattr(Runner, "writes_input", True)
     trial = asked(task, reps=3, l2_bytes=1 << 20)
     assert trial.evidence is not None
-    assert trial.evidence.reason == "random inputs: it writes to its input X"
+    assert trial.evidence.reason == Reason(Code.WRITES_TO_INPUT, ("X",), "random inputs")
     monkeypatch.setattr(Runner, "writes_input", False)
     # The next candidate gets the inputs as they were.
     assert asked(task).evidence == asked(task).evidence
@@ -129,7 +130,9 @@ def test_what_was_skipped_or_crashed() -> None:
     assert _trial(Reply("skipped", reason="late")) == Trial(skipped=True)
     crashed = _trial(Reply("crash", reason="its process ended by SIGSEGV"))
     assert crashed.evidence is not None
-    assert crashed.evidence.reason == "it did not run: its process ended by SIGSEGV"
+    assert crashed.evidence.reason == Reason(
+        Code.CRASHED, ("its process ended by SIGSEGV",), "it did not run"
+    )
     assert crashed.time is None
 
 
@@ -157,7 +160,7 @@ def test_two_launches_that_differ_are_a_race(
     found = asked(task, reps=3, l2_bytes=1 << 20)
     assert found.evidence is not None
     assert not found.evidence.passed
-    assert found.evidence.reason.startswith("random inputs: two launches on the same inputs differ")
+    assert found.evidence.reason.code is Code.RACE
     assert found.time is None
 
 

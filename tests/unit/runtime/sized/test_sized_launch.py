@@ -158,4 +158,4 @@ def test_the_check_sees_a_kernel_that_is_right_at_one_size_alone():
 
     found = check_sizes(plan, blind, seed=1, sizes=sizes)
     assert not found.passed
-    assert "at q = 5, s = 37" in found.reason
+    assert "at q = 5, s = 37" in found.reason.where

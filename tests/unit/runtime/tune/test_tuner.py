@@ -13,6 +13,7 @@ import torch
 from plans import scale_program, two_kernel_plan
 
 from mirage_py.errors import CompileError, InputError, LostGpuError, VerificationError
+from mirage_py.reasons import Code, reason
 from mirage_py.runtime.compile.compile_pool import CompileOutcome
 from mirage_py.runtime.compile.compiled_facts import CompiledFacts
 from mirage_py.runtime.numerical_check.check_pool import Trial
@@ -29,7 +30,7 @@ from mirage_py.verify.numerical_check.numerical_check import FloatEvidence
 PLAN = two_kernel_plan()
 PROGRAM = PLAN.ugraph.program
 RIGHT = FloatEvidence(1e-4, 1e-2, 2e-4, True)
-WRONG = FloatEvidence(0.5, 1e-2, 2e-4, False, "Y[0, 0] = 1 instead of 2")
+WRONG = FloatEvidence(0.5, 1e-2, 2e-4, False, reason(Code.NOT_FINITE, "Y[0, 0]"))
 
 
 class Store:
@@ -203,8 +204,8 @@ def test_a_winner_that_is_another_program_is_replaced(monkeypatch: pytest.Monkey
     report = scene.run(3, top_k=3, vouch=vouch)
     assert winner(report) == "plan 0"
     assert asked == [1, 2, 0]
-    reasons = [(m.passed, m.reason.splitlines()[:1]) for m in report.measured[:3]]
-    assert reasons == [(True, []), (False, ["Y[3] differs"]), (False, ["Y[3] differs"])]
+    reasons = [(m.passed, m.reason and m.reason.code) for m in report.measured[:3]]
+    assert reasons == [(True, None), (False, Code.NOT_EQUAL), (False, Code.NOT_EQUAL)]
     refused = [note for note in report.notes if "refused" in note]
     assert len(refused) == 2
     assert "plan 1" in refused[0]
@@ -231,7 +232,7 @@ def test_who_broke_the_gpu_is_not_launched_again(monkeypatch: pytest.MonkeyPatch
     # That process is done for. The next one leaves it out, and says why.
     report = scene.run(2)
     assert winner(report) == "plan 0"
-    assert report.measured[1].reason == "it is not launched: it broke: an illegal access"
+    assert report.measured[1].reason == reason(Code.QUARANTINED, "it broke: an illegal access")
     assert scene.check.asked[-2:] == [("first", [0]), ("remaining", [0])]
 
 
@@ -386,7 +387,7 @@ def test_wrong_plans_never_win(monkeypatch: pytest.MonkeyPatch):
     report = scene.run(3, top_k=3)
     assert winner(report) == "plan 2"
     reasons = [m.reason for m in report.measured[:3]]
-    assert reasons == [WRONG.reason, WRONG.reason, ""]
+    assert reasons == [WRONG.reason, WRONG.reason, None]
     assert [m.passed for m in report.measured[:3]] == [False, False, True]
 
 
@@ -395,7 +396,7 @@ def test_the_winner_is_checked_after_timing(monkeypatch: pytest.MonkeyPatch):
     scene.check.store.verdicts = {"after 0": WRONG}
     report = scene.run(2)
     assert winner(report) == "plan 1"
-    assert report.measured[0].reason == f"after timing: {WRONG.reason}"
+    assert report.measured[0].reason == WRONG.reason.at("after timing")
 
 
 def test_a_plan_that_was_not_checked_on_everything_never_wins(monkeypatch: pytest.MonkeyPatch):
@@ -408,11 +409,13 @@ def test_a_plan_that_was_not_checked_on_everything_never_wins(monkeypatch: pytes
 def test_what_does_not_compile_or_fit_is_dropped(monkeypatch: pytest.MonkeyPatch):
     scene = Scene(monkeypatch, {**BASE, "plan 2": 9.0})
     large = CompiledFacts("k", 90, 300_000, 32, 0, 5000, 0.1)
-    scene.outcomes = {0: CompileOutcome(reason="it hung"), 1: CompileOutcome((large,))}
+    hung = reason(Code.TIMED_OUT, "it hung")
+    scene.outcomes = {0: CompileOutcome(reason=hung), 1: CompileOutcome((large,))}
     report = scene.run(3)
     assert winner(report) == "plan 2"
-    assert report.measured[0].reason == "it hung"
-    assert "300000 bytes of shared memory" in report.measured[1].reason
+    assert report.measured[0].reason == hung
+    assert report.measured[1].reason.code is Code.SHARED_MEMORY
+    assert "300000" in report.measured[1].reason.data
 
 
 def test_slow_plans_keep_the_time_of_the_first_round(monkeypatch: pytest.MonkeyPatch):
@@ -436,7 +439,7 @@ def test_a_plan_that_fails_while_timed_is_dropped(monkeypatch: pytest.MonkeyPatc
     scene = Scene(monkeypatch, {**BASE, "plan 0": 1e9, "plan 1": 9.0})
     report = scene.run(2)
     assert winner(report) == "plan 1"
-    assert report.measured[0].reason == "it does not run: boom"
+    assert report.measured[0].reason == reason(Code.NOT_TIMED, "boom")
 
 
 def test_nothing_left_says_so(monkeypatch: pytest.MonkeyPatch):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from mirage_py.frontend.spec import parse
+from mirage_py.reasons import Code
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir.dtypes import BF16, BOOL
 from mirage_py.verify.numerical_check.check_strength import (
@@ -15,8 +17,10 @@ from mirage_py.verify.numerical_check.check_strength import (
     is_strong,
     joined,
     of_set,
+    plain_evidence,
     required,
     set_words,
+    why_unchecked,
 )
 from mirage_py.verify.numerical_check.numerical_check import input_sets, judge, reference
 
@@ -62,7 +66,7 @@ def test_a_masked_softmax_that_is_wrong_is_refused(name):
     found = checked(masked_softmax(), kernel)
     if name != "outliers":  # one of 32 has all the weight
         assert not found.passed
-        assert found.reason.startswith(f"{name} inputs: Y")
+        assert str(found.reason).startswith(f"{name} inputs: Y")
 
 
 # A sum of a thousand numbers of 1e6, less nearly the same: rounding may be more than it is.
@@ -75,8 +79,8 @@ def test_a_plan_with_no_set_that_says_anything_has_not_passed():
     found = required(checked(parse(VAGUE)))
     assert all(not is_strong(s) for s in found.sets)
     assert not found.passed
-    assert found.reason.startswith("not checked against float64: rounding may be more than most")
-    assert "rounding may move by more" in found.reason
+    assert found.reason.code is Code.UNCHECKED
+    assert "rounding may move by more" in str(found.reason)
 
 
 def test_one_set_that_says_something_is_enough():
@@ -112,4 +116,6 @@ def test_words_say_what_was_not_compared_and_why():
 
 def test_evidence_goes_through_plain_values():
     found = checked(masked_softmax())
-    assert evidence_of(asdict(found)) == found
+    wrong = replace(found, passed=False, reason=why_unchecked(found.sets))
+    for evidence in (found, wrong):
+        assert evidence_of(json.loads(json.dumps(plain_evidence(evidence)))) == evidence
