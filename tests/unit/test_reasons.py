@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
+import mirage_py
 from mirage_py.reasons import Code, Reason, Served, Server, read_reason, reason
 
 
@@ -32,6 +35,18 @@ def test_a_sentence_of_a_search():
 
 def test_braces_in_what_an_error_says_are_its_own():
     assert str(reason(Code.OTHER, "the moon is full: {0}\nwhy")) == "the moon is full: {0}\nwhy"
+
+
+def test_an_error_has_a_code_that_takes_its_words():
+    package = Path(mirage_py.__file__).parent
+    sources = [
+        path.read_text(encoding="utf-8")
+        for folder in (package, *(p.resolve() for p in package.iterdir() if p.is_symlink()))
+        for path in sorted(folder.rglob("*.py"))
+    ]
+    named = [name for text in sources for name in re.findall(r"\bcode=Code\.(\w+)", text)]
+    assert len(named) >= 10
+    assert {Code[name].sentence for name in named} == {"{}"}
 
 
 def test_a_code_that_there_is_not():

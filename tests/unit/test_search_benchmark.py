@@ -11,6 +11,7 @@ import pytest
 from benchmarks.search import command, search_page, search_published
 from benchmarks.search.search_cell import Request, measure
 from benchmarks.search.search_plot import Line, line_chart
+from mirage_py.reasons import Code, reason
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "benchmarks/results/search.json"
@@ -98,10 +99,11 @@ def test_the_page_says_what_bound_was_hit():
     def through(**more):
         return search_page._gone_through(cell(exhausted=False, **more))
 
-    assert through(reasons=["saturation stopped at the bound on nodes (whole)"]) == "no: nodes"
-    outgrew = "the pool outgrew 3000 tensors (no loop)"
+    nodes = reason(Code.BOUND_ON_NODES, "whole").document()
+    assert through(reasons=[nodes]) == "no: nodes"
+    outgrew = reason(Code.POOL_OUTGREW, 3000, "no loop").document()
     assert through(reasons=[outgrew, outgrew]) == "no: 3000 tensors"
-    assert through(reasons=["stopped before the space was gone through"]) == "no: time"
+    assert through(reasons=[reason(Code.OUT_OF_TIME).document()]) == "no: time"
     assert search_page._gone_through({"status": "killed", "wall_s": 9.0}) == "no: time"
 
 

@@ -29,8 +29,8 @@ def test_counters_say_what_was_pruned_with_an_example():
     assert counters.candidates > counters.tensors > 0
     assert counters.evaluations > 0
     assert counters.configurations == counters.hits == 2
-    rules = [rule.code.partition(":")[0] for rule in counters.pruned]
-    assert rules == ["materialisation", "phase"]
+    rules = [rule.code for rule in counters.pruned]
+    assert rules == [Code.MATERIALISATION, Code.REDUCED_TILE]
     assert "mul(X[b, d], W[d, n]) (no loop)" in str(counters)
 
 
@@ -85,7 +85,7 @@ def test_an_infinite_constant_gives_a_reason():
     result = search(s.b.build())
     assert result.families == ()
     assert result.reasons[0].code is Code.NO_FIELD_VALUE
-    assert result.reasons[0].data[0] == "-inf"
+    assert "-inf" in str(result.reasons[0])
 
 
 def test_an_operator_of_block_graphs_gives_a_reason():
@@ -94,7 +94,7 @@ def test_an_operator_of_block_graphs_gives_a_reason():
     result = search(replace(program, nodes=nodes))
     assert result.families == ()
     assert result.reasons[0].code is Code.BLOCK_OPERATOR
-    assert result.reasons[0].data[0] == "accum_sum"
+    assert "accum_sum" in str(result.reasons[0])
 
 
 def test_a_copy_is_a_kernel():
