@@ -55,6 +55,21 @@ class Code(Enum):
     ROUNDING = "rounding: another way to the same value keeps digits that this one loses"
     NO_TILE = "shape: no tile of the dimension to reduce"
     ZERO_DIVISION = "zero division: a divisor is zero in every draw"
+    # What a bound on the error of the field test rests on, or why there is none.
+    SCHWARTZ_ZIPPEL = (
+        "Schwartz-Zippel for {} trials at the small sizes, per trial {} / q, whatever functions "
+        "exp, sqrt and the like are"
+    )
+    BOUND_ABOVE_ONE = "the bound that is proven is above 1"
+    SELECTS_BY_NO_TRUTH_VALUE = "no bound is proven: a selection is by what is no truth value"
+    EQUAL_BY_LAWS = (
+        "no bound is proven: the µGraph is equal by laws of {}, which the trials check and the "
+        "proof does not know"
+    )
+    NO_BOUND = "no bound is proven: {}"
+    DIFFERENT = "the two differ"
+    PART_BY_PART = "part by part; {}"
+    OTHER_PARTS = "{}; with other parts than the plan's: {}"
     # Why a candidate was dropped: code, resources, time.
     NOT_EMITTED = "it cannot be emitted: {}"
     NO_SCHEDULE = auto()

@@ -38,7 +38,7 @@ class Evidence:
     trials: int
     primes: tuple[int, ...]
     error_bound: float | None
-    bound_reason: str
+    bound_reason: Reason
     proved: bool
     max_rel_error: float
     float_bound: float
@@ -279,9 +279,10 @@ class Result:
                 "trials": evidence.trials if evidence else 0,
                 "primes": list(evidence.primes) if evidence else [],
                 "error_bound": evidence.error_bound if evidence else None,
-                "bound_reason": evidence.bound_reason
+                "bound_reason": str(evidence.bound_reason)
                 if evidence
                 else "the original program is the result",
+                "bound": evidence.bound_reason.document() if evidence else None,
                 "proved": evidence.proved if evidence else True,
                 "proof": evidence.proof if evidence else None,
                 "max_rel_error": evidence.max_rel_error if evidence else 0.0,

@@ -35,6 +35,7 @@ SCHEMA_1: dict[str, Any] = {
         "primes": list,
         "error_bound": MAYBE_NUMBER,
         "bound_reason": str,
+        "bound": MAYBE_OBJECT,
         "proved": bool,
         "proof": MAYBE_OBJECT,
         "max_rel_error": NUMBER,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mirage_py.reasons import read_reason, why_original
+from mirage_py.reasons import Code, read_reason, reason, why_original
 from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
 from mirage_py.runtime.store.artifact import Artifact
 from mirage_py.ugraph.ir.plan import Plan
@@ -50,12 +50,12 @@ def _timing(held: Json) -> Timing:
 
 
 def _evidence(held: Json) -> Evidence:
-    bound = held["error_bound"]
+    bound, said = held["error_bound"], reason(Code.OTHER, held["bound_reason"])  # once: no code
     return Evidence(
         trials=int(held["trials"]),
         primes=tuple(map(int, held["primes"])),
         error_bound=None if bound is None else float(bound),
-        bound_reason=str(held["bound_reason"]),
+        bound_reason=read_reason(held["bound"]) if "bound" in held else said,
         proved=bool(held["proved"]),
         max_rel_error=float(held["max_rel_error"]),
         float_bound=float(held["float_bound"]),

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mirage_py.reasons import Code, reason
 from mirage_py.result import Evidence, SearchSummary
 from mirage_py.verify.numerical_check.check_strength import plain
 from mirage_py.verify.numerical_check.float_case import SetFinding
@@ -14,13 +15,13 @@ from mirage_py.verify.numerical_check.float_case import SetFinding
 def joint_evidence(parts: Sequence[Evidence]) -> Evidence:
     """That of all parts: as weak as the weakest. Probabilities of a mistake add up."""
     bounds = [e.error_bound for e in parts if e.error_bound is not None]
-    reasons = dict.fromkeys(e.bound_reason for e in parts if e.bound_reason)
+    reasons = dict.fromkeys(str(e.bound_reason) for e in parts)
     worst = max(parts, key=lambda e: e.max_rel_error / e.float_bound if e.float_bound else 0.0)
     return Evidence(
         trials=min(e.trials for e in parts),
         primes=parts[0].primes,
         error_bound=sum(bounds) if len(bounds) == len(parts) else None,
-        bound_reason="; ".join(["part by part", *reasons]),
+        bound_reason=reason(Code.PART_BY_PART, "; ".join(reasons)),
         proved=all(e.proved for e in parts),
         max_rel_error=worst.max_rel_error,
         float_bound=worst.float_bound,

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from mirage_py.errors import UnsupportedError
+from mirage_py.reasons import read_reason
 from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
@@ -99,7 +100,8 @@ def judge_family(task: Mapping[str, Any]) -> dict[str, Any]:
     assert isinstance(family, UGraph)
     try:
         # Where the two differ is for the eyes of whoever asks again.
-        return asdict(replace(tests.run(family), mismatch=None))
+        found = replace(tests.run(family), mismatch=None)
+        return {**asdict(found), "bound_reason": found.bound_reason.document()}
     except UnsupportedError as error:
         return {"refused": {"what": error.what, "where": error.where, "why": error.why}}
 
@@ -122,6 +124,7 @@ def _finding(value: Mapping[str, Any]) -> Finding:
             "primes": tuple(value["primes"]),
             "small_extents": tuple(value["small_extents"]),
             "keyed": tuple(value["keyed"]),
+            "bound_reason": read_reason(value["bound_reason"]),
             "functions": _function_use(functions) if functions else None,
         }
     )

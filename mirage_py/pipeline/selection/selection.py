@@ -270,8 +270,8 @@ class Ranking:
         try:
             return tests.run(at_splits(item.family, parts)).require()
         except UnsupportedError as error:
-            reason = f"{item.evidence.bound_reason}; with other parts than the plan's: {error.what}"
-            return replace(item.evidence, bound_reason=reason)
+            why = reason(Code.OTHER_PARTS, item.evidence.bound_reason, error.what)
+            return replace(item.evidence, bound_reason=why)
 
     def _why_nothing(self, candidates: Sequence[Candidate]) -> Reason:
         if candidates and not any(c.passed for c in candidates):

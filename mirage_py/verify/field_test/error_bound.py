@@ -33,6 +33,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mirage_py.errors import UnsupportedError, ValidationError
+from mirage_py.reasons import Code, Reason, reason
 from mirage_py.ugraph.field import FIELDS, Field, FieldArray, FieldOps
 from mirage_py.ugraph.field.reading import Reading
 from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
@@ -54,7 +55,7 @@ class ErrorBound:
     """``probability`` that a wrong µGraph passes, or None; ``reason`` says why, either way."""
 
     probability: float | None
-    reason: str
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def error_bound(program: Program, ugraph: UGraph, *, trials: int, seed: int) -> 
     It is about program and µGraph at these sizes, over the field.
     """
     if not _selects_by_truth(program, ugraph):
-        return ErrorBound(None, "no bound is proven: a selection is by what is no truth value")
+        return ErrorBound(None, Reason(Code.SELECTS_BY_NO_TRUTH_VALUE))
     reading = replace(reading_of(program), positive=False, generic=True)
     for trial in range(trials):
         field, first = FIELDS[trial % len(FIELDS)], (seed + trial) * MAX_DRAWS
@@ -77,7 +78,7 @@ def error_bound(program: Program, ugraph: UGraph, *, trials: int, seed: int) -> 
         try:
             agrees = first_defined(program, draws, lambda ops: _agree(program, ugraph, ops))
         except UnsupportedError as error:
-            return ErrorBound(None, f"no bound is proven: {error.what}")
+            return ErrorBound(None, reason(Code.NO_BOUND, error.what))
         if not agrees:
             return ErrorBound(None, _lawful_reason(program))
     degrees = _degrees(program, ugraph, reading)
@@ -85,12 +86,8 @@ def error_bound(program: Program, ugraph: UGraph, *, trials: int, seed: int) -> 
     for trial in range(trials):
         probability *= _missed(degrees, FIELDS[trial % len(FIELDS)])
     if probability >= 1.0:
-        return ErrorBound(None, "the bound that is proven is above 1")
-    return ErrorBound(
-        probability,
-        f"Schwartz-Zippel for {trials} trials at the small sizes, per trial {degrees.missed} / q, "
-        "whatever functions exp, sqrt and the like are",
-    )
+        return ErrorBound(None, Reason(Code.BOUND_ABOVE_ONE))
+    return ErrorBound(probability, reason(Code.SCHWARTZ_ZIPPEL, trials, degrees.missed))
 
 
 def _agree(program: Program, ugraph: UGraph, ops: FieldOps) -> bool:
@@ -134,14 +131,11 @@ def _is_truth(
     return node.op in ("mask", *COMPARISONS)
 
 
-def _lawful_reason(program: Program) -> str:
+def _lawful_reason(program: Program) -> Reason:
     known = ", ".join(op for op in _LAWFUL if any(n.op == op for n in program.nodes))
     if any(t.dtype == BOOL for t in program.inputs):
         known = ", ".join(filter(None, (known, "truth values")))
-    return (
-        f"no bound is proven: the µGraph is equal by laws of {known or 'its operators'}, which the "
-        "trials check and the proof does not know"
-    )
+    return reason(Code.EQUAL_BY_LAWS, known or "its operators")
 
 
 def _degrees(program: Program, ugraph: UGraph, reading: Reading = Reading()) -> _Trial:  # noqa: B008

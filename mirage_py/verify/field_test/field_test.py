@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from mirage_py.errors import UnsupportedError, ValidationError, VerificationError
+from mirage_py.reasons import Code, Reason
 from mirage_py.ugraph.checks.validate import validate_ugraph
 from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldOps
 from mirage_py.ugraph.interpret import evaluate_program
@@ -35,6 +36,7 @@ from mirage_py.verify.sizes.small_sizes import FINE_AXES, instantiate_small, sma
 from mirage_py.verify.sizes.tied_dims import tied_dims
 
 _DRAWS_FOR_BOUND = 12
+_DIFFERENT = Reason(Code.DIFFERENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class FieldEvidence:
     trials: int
     primes: tuple[int, ...]
     error_bound: float | None
-    bound_reason: str
+    bound_reason: Reason
     small_extents: tuple[Mapping[str, int], ...]
     seed: int
     keyed: tuple[str, ...] = ()
@@ -100,7 +102,7 @@ def field_test(
     fault = _interface_fault(program, ugraph) or ugraph_loss(ugraph)
     if fault:
         return FieldEvidence(
-            False, 0, primes, None, "the two differ", (dict(program.sizes),), seed, keyed,
+            False, 0, primes, None, _DIFFERENT, (dict(program.sizes),), seed, keyed,
             Mismatch("", (), fault),
         )  # fmt: skip
     if program.dims != ugraph.program.dims:
@@ -108,7 +110,7 @@ def field_test(
         if not between.equal:
             mismatch = Mismatch("", (), between.reason or str(between.difference))
             return FieldEvidence(
-                False, between.trials, primes, None, "the two differ", (dict(program.sizes),), seed,
+                False, between.trials, primes, None, _DIFFERENT, (dict(program.sizes),), seed,
                 keyed, mismatch,
             )  # fmt: skip
         program = ugraph.program
@@ -127,7 +129,7 @@ def field_test(
             mismatch_here, structured = real.mismatch, real.compared
         if mismatch_here is not None:
             return FieldEvidence(
-                False, trial + 1, primes, None, "the two differ", tuple(used), seed, keyed,
+                False, trial + 1, primes, None, _DIFFERENT, tuple(used), seed, keyed,
                 mismatch_here,
             )  # fmt: skip
     # Without its free shifts, so that one µGraph has one bound however its program is spelled.

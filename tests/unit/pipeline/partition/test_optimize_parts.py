@@ -19,6 +19,7 @@ from mirage_py.pipeline.pipeline import normalise, optimize, rank_plans, save
 from mirage_py.pipeline.selection.backends import for_cuda
 from mirage_py.pipeline.selection.request import Request
 from mirage_py.pipeline.selection.selection import Ranking
+from mirage_py.reasons import Code
 from mirage_py.result import Evidence, Result
 from mirage_py.runtime.cpu.triton_interpreter import check_interpreted
 from mirage_py.runtime.store.artifact import load_artifact
@@ -77,7 +78,7 @@ def test_the_plans_of_the_parts_are_one_plan(modelled: Result, whole: Partition)
     assert modelled.best.time_us < modelled.baseline.time_us
     assert modelled.evidence is not None
     assert modelled.evidence.samples >= 2
-    assert modelled.evidence.bound_reason.startswith("part by part")
+    assert modelled.evidence.bound_reason.code is Code.PART_BY_PART
     assert modelled.search.ranked > 1
     assert any(ring.startswith("small_part1, ") for ring in modelled.search.rings)
 
