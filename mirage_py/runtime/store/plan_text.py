@@ -20,6 +20,7 @@ from mirage_py.arguments import check_type
 from mirage_py.errors import FormatError
 from mirage_py.runtime.base.emission import emit_steps
 from mirage_py.runtime.store.artifact import Artifact, load_artifact
+from mirage_py.runtime.store.artifact_check import checked
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.rewrite.masks import lower_masks
@@ -46,16 +47,20 @@ def is_plan_text(text: str) -> bool:
     return text.lstrip().startswith(PREFIX)
 
 
-def artifact_of(text_or_folder: str | Path, *, trials: int = 4, seed: int = 0) -> Artifact:
+def artifact_of(
+    text_or_folder: str | Path, *, check: bool = True, trials: int = 4, seed: int = 0
+) -> Artifact:
     """The artifact of a folder, or of a line that ``plan_text`` made.
 
-    Raises FormatError for anything else, and VerificationError where the plan of a line is found
-    not to compute its program, in ``trials`` trials over finite fields.
+    Raises FormatError for anything else, and VerificationError for a plan that is found not to
+    compute its program. A line is always tested, in ``trials`` trials over finite fields; a folder
+    with ``check``, once, if it was not saved by this user here.
     """
     check_type("text_or_folder", text_or_folder, (str, Path))
     text = str(text_or_folder)
     if not is_plan_text(text):
-        return load_artifact(text)
+        found = load_artifact(text)
+        return checked(found) if check else found
     program, plan = _unpacked(text.strip())
     field_test(lower_masks(program), plan.ugraph, trials=trials, seed=seed).require()
     try:
@@ -67,12 +72,14 @@ def artifact_of(text_or_folder: str | Path, *, trials: int = 4, seed: int = 0) -
     return Artifact(program, plan, {})
 
 
-def kernel_from(text_or_folder: str | Path) -> Callable[..., Any]:
+def kernel_from(text_or_folder: str | Path, *, check: bool = True) -> Callable[..., Any]:
     """The kernel of a plan's text or of an artifact's folder, ready to call on torch tensors.
 
-    Raises as ``artifact_of`` does.
+    ``check`` is that of ``load``: a folder that was not saved by this user here is compared with
+    its program first, once. A text is tested in any case. Raises FormatError for what is neither,
+    VerificationError for a plan that computes another function.
     """
-    return artifact_of(text_or_folder).runner()
+    return artifact_of(text_or_folder, check=check).runner()
 
 
 def explanation(program: Program, plan: Plan | None, report: Mapping[str, Any]) -> list[str]:

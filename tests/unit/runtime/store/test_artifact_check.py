@@ -11,9 +11,11 @@ import pytest
 import samples
 
 from mirage_py.errors import VerificationError
+from mirage_py.frontend.cached_kernels import Pinned
 from mirage_py.runtime.base.atomic import write_folder
 from mirage_py.runtime.store.artifact import artifact_files, load_artifact
 from mirage_py.runtime.store.artifact_check import checked
+from mirage_py.runtime.store.plan_text import kernel_from
 from mirage_py.runtime.store.saved import load, save_artifact
 from mirage_py.runtime.store.seals import is_sealed
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
@@ -78,6 +80,24 @@ def test_another_function_is_refused(name: str, old: str, new: str, tmp_path: Pa
     assert not is_sealed(load_artifact(folder))
     assert callable(load(folder, check=False))
     assert not is_sealed(load_artifact(folder))
+
+
+@pytest.mark.parametrize(("name", "old", "new"), WRONG)
+def test_every_way_to_a_folder_refuses_it(name: str, old: str, new: str, tmp_path: Path):
+    report = {"schema": 1, "verification": {"proved": True}}
+    folder = from_elsewhere(tmp_path / "a", exchanged(plan_of(name), old, new), report)
+    with pytest.raises(VerificationError, match="do not pass for its program"):
+        kernel_from(folder)
+    with pytest.raises(VerificationError, match="do not pass for its program"):
+        Pinned().add(str(folder))
+    assert not is_sealed(load_artifact(folder))
+    assert callable(kernel_from(folder, check=False))
+
+
+def test_a_right_folder_gives_a_kernel_and_is_remembered(tmp_path: Path):
+    folder = from_elsewhere(tmp_path / "a", plan_of("softmax"), {"schema": 1})
+    assert callable(kernel_from(folder))
+    assert is_sealed(load_artifact(folder))
 
 
 def test_the_seal_of_one_is_not_that_of_another(tmp_path: Path):
