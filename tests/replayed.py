@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mirage_py.axioms.certificate import checker
 from mirage_py.axioms.certificate.steps import Replay
-from mirage_py.axioms.certificate.terms import RefusedError, Terms
+from mirage_py.axioms.certificate.terms import RefusedError, Terms, dim
 from mirage_py.axioms.proof.goal import Goal
 from mirage_py.axioms.proof.steps import Proof
 from mirage_py.axioms.terms.term import Term, subterms
@@ -36,7 +36,7 @@ def goal_fault(goal: Goal, proof: Proof) -> str:
 
     claims = [(c.output, number(c.program), number(c.ugraph)) for c in goal.claims]
     try:
-        Replay(terms, goal.axes, goal.cut, leaf).check(claims, proof.document())
+        Replay(terms, {dim(a) for a in goal.axes}, leaf).check(claims, proof.document())
     except RefusedError as error:
         return checker.told(str(error))
     except (LookupError, TypeError, ValueError) as error:

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from mirage_py.axioms.certificate.blocks import Graph
+from mirage_py.axioms.certificate.graphs import Graph, Memory
 from mirage_py.axioms.certificate.indices import Form, access, leaf_of
-from mirage_py.axioms.certificate.memory import Memory
 from mirage_py.axioms.certificate.shifts import without_shifts
 from mirage_py.axioms.certificate.steps import Json, Replay
 from mirage_py.axioms.certificate.terms import RefusedError, demand
 
+VERSION = 2
 # What data of another form ends in.
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError)
-_ILL_FORMED = (*_UNREADABLE, SyntaxError, TypeError, ValueError)
+ILL_FORMED = (RefusedError, *_UNREADABLE, SyntaxError, TypeError, ValueError)
 
 
 def fault_of(program: Json, ugraph: Json, certificate: Json) -> str:
@@ -27,7 +27,7 @@ def fault_of(program: Json, ugraph: Json, certificate: Json) -> str:
         check = Check(program, ugraph, certificate)
         demand(certificate["needs"] == check.needs, "it needs something else of sizes and tiles")
         check.replay.check(check.claims, certificate)
-    except (RefusedError, *_ILL_FORMED) as error:
+    except ILL_FORMED as error:
         known = isinstance(error, RefusedError)
         return told(str(error) if known else f"it cannot be read: {type(error).__name__}: {error}")
     return ""
@@ -38,104 +38,74 @@ def told(fault: str) -> str:
     return (fault if fault.isprintable() else ascii(fault)[1:-1])[:150]
 
 
-def needs_of(program: Json, ugraph: Json, certificate: Json) -> list[str]:
-    """What a certificate has to say of sizes; nothing where there is nothing to prove."""
-    try:
-        return Check(program, ugraph, certificate).needs
-    except (RefusedError, *_ILL_FORMED):
-        return []
-
-
 class Check:
     """What there is to show: ``claims`` of terms that are equal where ``needs`` hold."""
 
     def __init__(self, program: Json, ugraph: Json, certificate: Json) -> None:
-        own, dims, cut = ugraph["program"], certificate["dims"], certificate["cut"]
+        version, dims = certificate["version"], certificate["dims"]
+        demand(type(version) is int and version == VERSION, "a version that is not known")
+        own, kernels, calls = ugraph["program"], ugraph["kernels"], certificate["calls"]
         asked, sizes = _sizes(program), _sizes(own)
-        same = [(g["inputs"], [o["tensor"] for o in g["outputs"]]) for g in (program, own)]
-        fits = same[0] == same[1] and {*dims} <= {*asked} and {*cut} <= {*sizes}
+        ends, others = ([g["inputs"], [o["tensor"] for o in g["outputs"]]] for g in (program, own))
+        fits = ends == others and {*dims} <= {*asked}
         demand(fits, "the µGraph is of another program")
-        self.memory = memory = Memory(cut, sizes)
-        names = {d: self._parts(d, asked[d], dims.get(d, [d])) for d in asked}
-        inputs = [{**t, "kind": "input"} for t in same[0][0]]
-        tensors = [*inputs, *({**t, "kind": ""} for t in (*same[0][1], *ugraph["intermediates"]))]
-        memory.tensors = {t["name"]: t for t in tensors}
-        kernels = [k["name"] for k in ugraph["kernels"]]
-        twice = len(memory.tensors) < len(tensors) or len({*kernels}) < len(kernels)
+        tensors = [t for group in (*ends, ugraph["intermediates"]) for t in group]
+        known = {t["name"]: {**t, "is_input": t in ends[0]} for t in tensors}
+        twice = len(known) < len(tensors) or len({k["name"] for k in kernels}) < len(kernels)
         shared = any("strides" in t for t in ugraph["intermediates"])
         demand(not (twice or shared), "two tensors or kernels of one name, or at one place")
+        self.memory = memory = Memory(known, sizes, certificate["tiles"])
+        self.needs, self.claims = memory.needs, list[tuple[str, int, int]]()
+        names = {d: self._parts(d, asked[d], dims.get(d, [d])) for d in asked}
         nodes = program["nodes"]
         memory.loads = [leaf_of("load", n["attr"], names)[0] for n in nodes if n["op"] == "load"]
         whole = {**program, "grid": [], "sections": [{"nodes": [*range(len(nodes))]}]}
-        made, blocks = Graph(memory, whole, names).made, list[Json]()
-        for kernel in ugraph["kernels"]:
+        made = Graph(memory, whole, names).made
+        demand({*calls} == {k["result"] for k in kernels if k["kind"] != "block"}, "other calls")
+        for kernel in kernels:
             if kernel["kind"] != "block":
-                self._call(kernel, *certificate["calls"][kernel["result"]])
+                memory.call(kernel, *calls[kernel["result"]])
                 continue
-            blocks.append(kernel)
             for name, (forms, term, _) in Graph(memory, kernel, memory.names).written.items():
                 memory.keep(name, forms, term)
-        self.claims: list[tuple[str, int, int]] = []
         for o in program["outputs"]:
             name, (forms, last) = o["tensor"]["name"], memory.stored[o["tensor"]["name"]]
-            here = access(f"[{', '.join(o['index'])}]", names)[1]
+            here = access("store", f"[{', '.join(o['index'])}]", names)[1]
             demand(forms == here, f"output {name} lies elsewhere")
-            last = without_shifts(memory.terms, last, [d for d in sizes if d not in cut])
+            last = without_shifts(memory.terms, last)
             self.claims.append((name, made[o["node"]], last))
-        for d in cut:
-            tiles = [tile for over, tile in memory.tiles if over == d]
+        demand([loop for *_, loop in memory.tiles] == memory.alike, "loops that there are not")
+        for d in sizes:
+            tiles = [tile for over, tile, _ in memory.tiles if over == d]
             alike = len(tiles) < 2 or (None not in tiles and len({*tiles}) == 1)
             demand(alike, f"loops cut {d} into different tiles")
-            memory.needs += [f"the tiles of all loops over {d} are equal"] if len(tiles) > 1 else []
-        clusters = [(a["dim"], b["name"]) for b in blocks for a in b["grid"] if a.get("cluster")]
-        memory.needs += [f"ceil(|{d}| / tile) <= 16 in the grid of {name}" for d, name in clusters]
-        self.needs, axes = [*dict.fromkeys(memory.needs)], memory.axes([*sizes])
-        rows = memory.terms.rows
-        over = {
-            rows[n].attr
-            for _, *ends in self.claims
-            for n in memory.terms.below(*ends)
-            if rows[n].op in ("sum", "max")
-        }
-        demand(over <= {*axes}, "it depends on tiles of a dimension that is not cut")
-        self.replay = Replay(memory.terms, axes, cut, self._leaf)
+            self.needs += [f"the tiles of all loops over {d} are equal"] if len(tiles) > 1 else []
+        clusters = [
+            (a["dim"], k["name"]) for k in kernels for a in k.get("grid", []) if a.get("cluster")
+        ]
+        self.needs += [f"ceil(|{d}| / tile) <= 16 in the grid of {name}" for d, name in clusters]
+        self.needs[:] = dict.fromkeys(self.needs)
+        self.replay = Replay(memory.terms, sizes, self._leaf)
 
     def _leaf(self, text: str) -> int:
         """A leaf of a certificate: the text of a load, or of an index or mask behind a word."""
         op, _, rest = text.partition(" ")
-        is_load = op not in ("index", "mask")
-        name, dims = leaf_of(
-            "load" if is_load else op, text if is_load else rest, self.memory.names
-        )
-        self.memory.terms.leaf_axes[name] = self.memory.axes(dims)
+        op, rest = (op, rest) if op in ("index", "mask") else ("load", text)
+        name, dims = leaf_of(op, rest, self.memory.names)
+        self.memory.terms.leaf_axes[name] = dims
         return self.memory.terms.make("leaf", (), name)
 
     def _parts(self, d: str, size: int, new: Sequence[str]) -> Form:
         """(p, s) -> p S + s is a bijection of [0, P) x [0, S) and [0, P S)."""
-        sizes, needs = self.memory.sizes, self.memory.needs
+        sizes = self.memory.sizes
         fits = len({*new}) == len(new) in (1, 2) and size == prod(sizes[x] for x in new)
         demand(fits, f"dimension {d} is not made of {new}")
         if len(new) == 1:
-            needs += [f"|{d}| = |{new[0]}|"] if new[0] != d else []
+            self.needs += [f"|{d}| = |{new[0]}|"] if new[0] != d else []
             return {new[0]: 1}
         self.memory.outer[new[1]] = new[0]
-        needs.append(f"|{d}| is a multiple of |{new[0]}|")
+        self.needs.append(f"|{d}| is a multiple of |{new[0]}|")
         return {new[0]: sizes[new[1]], new[1]: 1}
-
-    def _call(self, call: Json, *texts: str) -> None:
-        """The matmul A[.., m, k] B[.., k, n] of whole tensors; ``texts`` name their axes."""
-        memory, terms = self.memory, self.memory.terms
-        (a, left), (b, right) = (access(text, memory.names) for text in texts)
-        x, y = (memory.leaf("load", text, memory.names) for text in texts)
-        memory.covered(a, left), memory.covered(b, right)
-        front = max(left[:-2], right[:-2], key=len)
-        axes = [*front, left[-2], right[-1]]
-        atoms = [atom for form in (*axes, left[-1]) for atom in form]
-        fits = [a, b] == call["args"] and call["op"] == "matmul" and left[-1] == right[-2]
-        behind = all(own == front[len(front) - len(own) :] for own in (left[:-2], right[:-2]))
-        demand(fits and behind and len({*atoms}) == len(atoms), f"the call {call['name']}")
-        of = terms.reduce("sum", memory.axes([*left[-1]]), terms.make("mul", (x, y)))
-        memory.keep(call["result"], axes, of)
 
 
 def _sizes(graph: Json) -> dict[str, int]:

@@ -7,35 +7,28 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mirage_py.axioms.certificate.terms import demand
+from mirage_py.axioms.certificate.terms import RefusedError, demand
 
-# Multiples of atoms, which are dimensions, quotients and remainders; the atom "" is 1.
+# Multiples of atoms: dimensions, and other operators on forms by their text; the atom "" is 1.
 Form = dict[str, int]
 Names = Mapping[str, Form]
-_OPS = {ast.Lt: "<", ast.LtE: "<=", ast.Eq: "==", ast.NotEq: "!="}
-_FROM_OTHER_SIDE = {ast.Gt: ast.Lt, ast.GtE: ast.LtE}
-_JOINS = {ast.BitAnd: "&", ast.BitOr: "|", ast.FloorDiv: "//", ast.Mod: "%"}
+_JOINS = {"BitAnd": "&", "BitOr": "|", "FloorDiv": "//", "Mod": "%"}
+_OPS = {**_JOINS, "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">=", "Eq": "==", "NotEq": "!="}
 _LONGEST = 20_000
 
 
-def access(text: str, names: Names) -> tuple[str, list[Form]]:
-    """The tensor and the form of each index. ``names`` are what dimensions stand for."""
-    tensor, _, rest = text.partition("[")
-    demand(rest.endswith("]"), f"{text} is no access")
-    items = _parsed(f"({rest[:-1]},)").elts if rest[:-1].strip() else []
-    return tensor, [_form(item, names) for item in items]
+def access(op: str, text: str, names: Names) -> tuple[str, list[Form]]:
+    """The tensor and the form of each index; of an index or a mask "" and its own form."""
+    tensor, _, rest = text.partition("[") if op in ("load", "store") else ("", "", f"{text}]")
+    demand(rest.endswith("]") and len(rest) <= _LONGEST, "an access without indices, or too long")
+    items: Any = ast.parse(f"[{rest.strip()}", mode="eval").body
+    return tensor, [_form(item, names) for item in items.elts]
 
 
 def leaf_of(op: str, text: str, names: Names) -> tuple[str, list[str]]:
     """One name for what is the same at every point, and the dimensions of it."""
-    tensor, what = "", ""
-    if op == "load":
-        tensor, forms = access(text, names)
-        what = ", ".join(map(_text, forms))
-    elif op == "index":
-        what = _text(_form(_parsed(text), names))
-    elif op == "mask":
-        what = _condition(_parsed(text), names)
+    tensor, forms = access(op, text, names)
+    what = ", ".join(map(_text, forms))
     return f"{op} {tensor}[{what}]", [*dict.fromkeys(re.findall(r"[^\W\d]\w*", what))]
 
 
@@ -61,23 +54,28 @@ def needs_of_stores(
 
 
 def _form(node: Any, names: Names) -> Form:
-    """The multiples of an expression."""
-    if isinstance(node, ast.Name):
-        return names[node.id]
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return {"": node.value} if node.value else {}
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return _sum({}, _form(node.operand, names), -1)
-    demand(isinstance(node, ast.BinOp), "an index that is no sum of multiples")
-    left, right = _form(node.left, names), _form(node.right, names)
-    if isinstance(node.op, ast.Add | ast.Sub):
-        return _sum(left, right, 1 if isinstance(node.op, ast.Add) else -1)
-    by = right.get("", 0)
-    if isinstance(node.op, ast.Mult) and {*right} <= {""}:
-        return _sum({}, left, by)
-    fits = isinstance(node.op, ast.FloorDiv | ast.Mod) and {*right} == {""} and by > 0
+    match node:
+        case ast.Name(name):
+            return names[name]
+        case ast.Constant(k) if type(k) is int:
+            return {"": k} if k else {}
+        case ast.UnaryOp(ast.USub(), x):
+            return _sum({}, _form(x, names), -1)
+        case ast.UnaryOp(ast.Invert(), x):
+            return {f"~({_text(_form(x, names))})": 1}
+        case ast.BinOp(x, op, y) | ast.Compare(x, [op], [y]):
+            left, right = _form(x, names), _form(y, names)
+        case _:
+            raise RefusedError("an index or a mask that is none")
+    if isinstance(op, ast.Add | ast.Sub):
+        return _sum(left, right, 1 if isinstance(op, ast.Add) else -1)
+    fits = type(op).__name__ in _OPS
+    if isinstance(op, ast.Mult | ast.FloorDiv | ast.Mod):
+        fits = {*right} <= {""} and (isinstance(op, ast.Mult) or right.get("", 0) > 0)
     demand(fits, "an index times or by what is no number")
-    return {f"({_text(left)}) {_JOINS[type(node.op)]} {by}": 1}
+    if isinstance(op, ast.Mult):
+        return _sum({}, left, right.get("", 0))
+    return {f"({_text(left)}) {_OPS[type(op).__name__]} ({_text(right)})": 1}
 
 
 def _sum(left: Form, right: Form, times: int) -> Form:
@@ -88,21 +86,3 @@ def _sum(left: Form, right: Form, times: int) -> Form:
 def _text(form: Form) -> str:
     """One text for each form."""
     return " + ".join(f"{k}*{atom}" if atom else str(k) for atom, k in sorted(form.items()))
-
-
-def _condition(node: Any, names: Names) -> str:
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-        return f"~({_condition(node.operand, names)})"
-    if isinstance(node, ast.BinOp):
-        left, right = _condition(node.left, names), _condition(node.right, names)
-        return f"({left}) {_JOINS[type(node.op)]} ({right})"
-    demand(isinstance(node, ast.Compare) and len(node.ops) == 1, "a mask that compares no indices")
-    sides, op = [_form(side, names) for side in (node.left, *node.comparators)], type(node.ops[0])
-    if op in _FROM_OTHER_SIDE:
-        sides, op = sides[::-1], _FROM_OTHER_SIDE[op]
-    return f"0 {_OPS[op]} {_text(_sum(sides[1], sides[0], -1))}"
-
-
-def _parsed(text: str) -> Any:
-    demand(len(text) <= _LONGEST, "an index expression that is too long")
-    return ast.parse(text.strip(), mode="eval").body

@@ -50,7 +50,9 @@ class _Finder:
             (self.graph.add_term(c.program), self.graph.add_term(c.ugraph)) for c in goal.claims
         ]
         for left, right in goal.facts:
-            self.graph.merge(self.graph.add_term(left), self.graph.add_term(right), Reason(EXTENTS))
+            axes = (("i", left.attr), ("j", f"{left.attr}.l"), ("k", f"{left.attr}.t"))
+            ends = self.graph.add_term(left), self.graph.add_term(right)
+            self.graph.merge(*ends, Reason(EXTENTS, (), axes))
         self.graph.rebuild()
 
     @property
@@ -92,7 +94,7 @@ class _Explanation:
             axes = dict(edge.reason.axes)
             steps.append(Step(edge.reason.law, edge.forward, at, bound, axes, now, after))
             now = after
-        return Derivation(claim.output, claim.program, claim.ugraph, _without_detours(steps))
+        return Derivation(claim.output, claim.program, claim.ugraph, without_detours(steps))
 
     def _laws(
         self, start: int, end: int, at: tuple[int, ...]
@@ -115,8 +117,8 @@ class _Explanation:
         return self.terms[number]
 
 
-def _without_detours(steps: Iterable[Step]) -> tuple[Step, ...]:
-    """What comes back to an expression that was there before is left out."""
+def without_detours(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """The same steps: what comes back to an expression that was there before is left out."""
     kept: list[Step] = []
     place: dict[Term, int] = {}
     for step in steps:

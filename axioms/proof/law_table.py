@@ -12,8 +12,39 @@ from typing import Any
 
 from mirage_py.axioms.proof.proof_laws import DIVISORS, ONE_WAY, PARTIAL, UNGUARDED, laws_of_proofs
 from mirage_py.axioms.proof.shifts import RULES, SAME_SCALE
+from mirage_py.axioms.proof.steps import EXTENTS
 from mirage_py.axioms.terms.law import Law, axis_variables, term_variables
 from mirage_py.axioms.terms.term import ARITY, LEAVES, REDUCTIONS, Term, subterms
+
+_BLANK: dict[str, Any] = {
+    "free": [],
+    "sizes": [],
+    "one_way": False,
+    "unguarded": [[], []],
+    "divisor": [],
+    "axes": ["i", "j", "k"],
+    "tiles": ["i", "j", "k"],
+}
+# A dimension i is its iterations j and the tile k that each of them sees.
+_TILES = (
+    *(
+        {
+            "name": f"tiles.{op}",
+            "left": [op, "i", ["var", "x"]],
+            "right": [op, "j", [op, "k", ["var", "x"]]],
+            **_BLANK,
+            "terms": ["x"],
+        }
+        for op in REDUCTIONS
+    ),
+    {
+        "name": EXTENTS,
+        "left": ["size", "i"],
+        "right": ["sum", "j", ["size", "k"]],
+        **_BLANK,
+        "terms": [],
+    },
+)
 
 TABLE = Path(__file__).parents[1] / "certificate" / "trusted.json"
 
@@ -23,7 +54,7 @@ def trusted() -> dict[str, Any]:
     of shifts, and every law that a derivation may name.
     """
     operators = {op: n for op, n in ARITY.items() if op not in (*LEAVES, *REDUCTIONS)}
-    laws = [_row(law) for law in laws_of_proofs()]
+    laws = [*map(_row, laws_of_proofs()), *_TILES]
     shifts = {rule: [[str(k) for k in powers], how] for rule, (powers, how) in RULES.items()}
     return {
         "operators": operators,
@@ -59,6 +90,7 @@ def _row(law: Law) -> dict[str, Any]:
         "divisor": [DIVISORS[law.name]] if law.name in DIVISORS else [],
         "terms": list(term_variables(law)),
         "axes": list(axis_variables(law)),
+        "tiles": [],
     }
 
 

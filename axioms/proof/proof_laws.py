@@ -7,7 +7,7 @@ two-pass with the one-pass variance, sum((x - m)^2) = sum(x^2) - m sum(x), where
 
 from __future__ import annotations
 
-from mirage_py.axioms.laws.notation import exp, where, x, y, z, zero
+from mirage_py.axioms.laws.notation import exp, one, where, x, y, z, zero
 from mirage_py.axioms.laws.registry import all_laws
 from mirage_py.axioms.terms.law import Law, NotSize
 from mirage_py.axioms.terms.term import COMPARISONS
@@ -48,6 +48,8 @@ CANCELLATIONS = (
     ),
 )
 
+TIDYING = (Law("exponentials.of_zero", exp(zero), one, why="what is left of a shift that is 0"),)
+
 # Read backwards they take roots of factors that may be negative where the product is not, or divide
 # by what may be 0.
 ONE_WAY = ("roots.multiply", "roots.divide", "division.by_quotient")
@@ -67,7 +69,7 @@ UNGUARDED = {
 # Read backwards these divide by a variable that a branch that is not always taken divided by.
 DIVISORS = {"masks.divide": "z"}
 
-PROOF_LAWS = (*SELECTIONS, *CANCELLATIONS)
+PROOF_LAWS = (*SELECTIONS, *CANCELLATIONS, *TIDYING)
 
 
 def laws_of_proofs() -> tuple[Law, ...]:

@@ -6,8 +6,8 @@ The form has one table of terms, operands before the terms that use them:
      "outputs": [{"output": "Y", "first": 12, "last": 31, "steps": [
         {"law": "sums.multiply", "forward": true, "at": [0, 1],
          "with": {"i": "d", "x": 3, "y": 4}, "before": 12, "after": 15}, ...]}],
-     "dims": {"d": ["d_part", "d"]}, "cut": ["e"], "calls": {"T": ["X[b, d]", "W[d, e]"]},
-     "needs": ["|d| is a multiple of |d_part|"]}
+     "dims": {"d": ["d_part", "d"]}, "tiles": ["k0/1"], "calls": {"T": ["X[b, d]", "W[d, e]"]},
+     "needs": ["|d| is a multiple of |d_part|"], "version": 2}
 
 ``at`` is the way from the root to what is rewritten: 0 for the first operand, 1 for the second.
 """
@@ -21,8 +21,10 @@ from typing import Any
 from mirage_py.axioms.terms.term import Term, subterms
 from mirage_py.errors import FormatError, MirageError
 
-# The name of the step from the size of a dimension to the product of its axes'.
-EXTENTS = "extents.of_axes"
+# The form's version; the checker has its own.
+VERSION = 2
+# The law from the size of a dimension to the sum of its tiles'.
+EXTENTS = "tiles.size"
 # Characters of what is wrong with a document that a message shows: the text is from outside.
 _SHOWN = 200
 # Characters of a name: a load's is its whole text, with all index expressions.
@@ -55,13 +57,14 @@ class Derivation:
 @dataclass(frozen=True, slots=True)
 class Proof:
     """A derivation for each output. ``dims`` says what the µGraph has in place of dimensions of the
-    program, ``cut`` which have axes "d.l" and "d.t", ``calls`` how the operands of library calls
-    are read, and ``needs`` what sizes and tiles have to be like, besides at least 1.
+    program, ``tiles`` which loops ("k0/1": kernel and section) have one pair of axes "d.l" and
+    "d.t" and so equal tiles, ``calls`` how the operands of library calls are read, and ``needs``
+    what sizes and tiles have to be like, besides at least 1.
     """
 
     derivations: tuple[Derivation, ...]
     dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    cut: Sequence[str] = ()
+    tiles: Sequence[str] = ()
     calls: Mapping[str, Sequence[str]] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
 
@@ -105,9 +108,10 @@ class Proof:
                 for d in self.derivations
             ],
             "dims": {d: list(new) for d, new in self.dims.items()},
-            "cut": list(self.cut),
+            "tiles": list(self.tiles),
             "calls": {result: list(texts) for result, texts in self.calls.items()},
             "needs": list(self.needs),
+            "version": VERSION,
         }
 
 
@@ -130,15 +134,25 @@ def with_term_at(term: Term, at: tuple[int, ...], new: Term) -> Term:
     return new
 
 
+def is_older(document: Mapping[str, Any]) -> bool:
+    """Whether a stored derivation has a form of earlier versions: it is not read, but found anew.
+
+    Those had no version. One of a version that is not known is no older one: it is refused.
+    """
+    return "outputs" in document and "version" not in document
+
+
 def read_proof(document: Any) -> Proof:
-    """The proof of a JSON form. Raises FormatError for what has another form."""
+    """The proof of a JSON form. Raises FormatError for what has another form, or version."""
     try:
+        if type(document["version"]) is not int or document["version"] != VERSION:
+            raise ValueError(f"its version is not {VERSION}")
         table: list[Term] = []
         for op, attr, *args in document["terms"]:
             table.append(Term(_text(op), _text(attr), tuple(table[_place(a, table)] for a in args)))
         outputs = [_derivation(output, table) for output in document["outputs"]]
         dims, calls = _texts(document.get("dims", {})), _texts(document.get("calls", {}))
-        cut, needs = (tuple(map(_text, document.get(key, ()))) for key in ("cut", "needs"))
+        tiles, needs = (tuple(map(_text, document.get(key, ()))) for key in ("tiles", "needs"))
     # Numbers in decimal text have errors of their own, of arithmetic.
     except (
         *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
@@ -150,7 +164,7 @@ def read_proof(document: Any) -> Proof:
             why=ascii(f"{type(error).__name__}: {error}")[1:-1][:_SHOWN],
             repair="make the artifact again with `mirage-py superoptimize ... -o DIR`",
         ) from None
-    return Proof(tuple(outputs), dims, cut, calls, needs)
+    return Proof(tuple(outputs), dims, tiles, calls, needs)
 
 
 def _derivation(output: Mapping[str, Any], table: list[Term]) -> Derivation:

@@ -7,6 +7,8 @@ loops with different tiles compute different things, but would be one term.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mirage_py.ugraph.ir.node import REDUCING
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Section, UGraph
 
@@ -23,6 +25,17 @@ def are_cut_alike(ugraph: UGraph, d: str) -> bool:
         if section.loop == d and not _adds_up_tiles(block, section)
     ]
     return len(tiles) < 2 or (None not in tiles and len(dict.fromkeys(tiles)) == 1)
+
+
+def loops_with_tiles(ugraph: UGraph, dims: Sequence[str]) -> tuple[str, ...]:
+    """The loops over some dimensions whose tiles matter, as "kernel/section"."""
+    return tuple(
+        f"{block.name}/{number}"
+        for block in ugraph.kernels
+        if isinstance(block, BlockGraph)
+        for number, section in enumerate(block.sections)
+        if section.loop in dims and not _adds_up_tiles(block, section)
+    )
 
 
 def _adds_up_tiles(block: BlockGraph, section: Section) -> bool:

@@ -90,11 +90,16 @@ def winners(
             yield key, {"kind": describe(plan.ugraph), "found": True, **found}
 
 
-def examples(keys: Sequence[str], target: Target) -> Iterator[tuple[str, Json]]:
+def examples(
+    keys: Sequence[str], target: Target, folder: Path | None
+) -> Iterator[tuple[str, Json]]:
     """The examples at their own sizes."""
     for name in NAMES:
         if not keys or name in keys:
-            searched = search_workload(Workload(name, name, 1, {}), target)
+            if folder is not None:
+                searched = read(folder / f"{name}.json")
+            else:
+                searched = search_workload(Workload(name, name, 1, {}), target)
             best = searched.plans[0].ugraph
             yield name, {"kind": describe(best), **proof_row(searched.program, best)}
 
@@ -151,7 +156,7 @@ def main(arguments: Sequence[str]) -> None:
     target = target_named(chosen.target)
     rows: dict[str, Json] = {}
     for found in (
-        examples(chosen.keys, target),
+        examples(chosen.keys, target, chosen.families),
         winners(chosen.suite, chosen.keys, target, chosen.families),
     ):
         for key, row in found:

@@ -148,10 +148,10 @@ def wrong_needs(certificate: Json) -> Iterator[Json]:
 
 
 def wrong_axes(certificate: Json) -> Iterator[Json]:
-    """Of another dimension tiles and iterations are apart, or calls read something else."""
+    """Other loops have the same tiles, or calls read something else."""
     for other in (["nowhere"], None, 7, [["b"]]):
-        yield {**certificate, "cut": other}
-    yield {k: v for k, v in certificate.items() if k != "cut"}
+        yield {**certificate, "tiles": other}
+    yield {k: v for k, v in certificate.items() if k != "tiles"}
     for result, texts in certificate["calls"].items():
         for other in (texts[::-1], texts[:1], ["nowhere[b]", texts[1]], None):
             yield {**certificate, "calls": {result: other}}

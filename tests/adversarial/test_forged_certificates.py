@@ -130,8 +130,8 @@ FORGERIES: dict[str, tuple[str, Callable[[Forgery], Any]]] = {
     "two dimensions made one": (SPLIT, lambda f: put(f.certificate["dims"], "e", ["d"])),
     "a dimension of nothing": (SPLIT, lambda f: put(f.certificate["dims"], "q", ["h"])),
     "needs left out": (SPLIT, lambda f: put(f.certificate, "needs", [])),
-    "a tile that is not cut": (SPLIT, lambda f: put(f.certificate, "cut", ["s_part", "q"])),
-    "tiles and iterations apart": (SPLIT, lambda f: put(f.certificate, "cut", ["s"])),
+    "tiles of what is no loop": (SPLIT, lambda f: put(f.certificate, "tiles", ["program_first/0"])),
+    "tiles of a dimension": (SPLIT, lambda f: put(f.certificate, "tiles", ["s"])),
     "a call that reads otherwise": (CALL, lambda f: f.certificate.update(
         calls={k: v[::-1] for k, v in f.certificate["calls"].items()})),
     "a call that is not named": (CALL, lambda f: put(f.certificate, "calls", {})),
@@ -240,4 +240,4 @@ def test_a_file_that_is_cut_off_is_refused():
 def test_the_checker_is_small():
     """Its lines, comments and all. 500 are wanted; what it has must not grow."""
     modules = sorted(Path(checker.__file__).parent.glob("*.py"))
-    assert sum(len(m.read_text(encoding="utf-8").splitlines()) for m in modules) <= 750
+    assert sum(len(m.read_text(encoding="utf-8").splitlines()) for m in modules) <= 700

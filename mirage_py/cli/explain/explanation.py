@@ -115,7 +115,7 @@ def of_artifact(subject: str, artifact: Artifact) -> Explanation:
         served=report.get("served", {}),
         winner=describe_plan(artifact.plan) if artifact.plan else None,
         evidence=format_evidence(report["verification"], _proof_sentence(artifact, proof)),
-        derivation=format_derivation(proof) if proof else (),
+        derivation=format_derivation(proof) if is_certificate(proof) else (),
         proof=proof,
         seconds=search["seconds"],
         funnel=funnel(search, report["candidates"]),
@@ -131,7 +131,10 @@ def of_artifact(subject: str, artifact: Artifact) -> Explanation:
 def _proof_sentence(artifact: Artifact, proof: Mapping[str, Any] | None) -> str:
     if proof is None or artifact.plan is None or not is_certificate(proof):
         if artifact.report["verification"].get("proved"):
-            return "The laws prove it part by part; the derivations of the parts were not kept."
+            return (
+                "The laws proved it; the derivation has an older form or was not kept: "
+                "`mirage-py verify` finds it anew."
+            )
         return "There is no proof by the laws: the trials speak alone."
     start, fault = replayed(artifact.program, artifact.plan.ugraph, proof)
     if fault:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mirage_py.axioms.proof.steps import is_older
+
 
 def is_certificate(proof: Mapping[str, Any] | None) -> bool:
-    """Whether a stored proof speaks of sizes and tiles; those of older versions do not."""
-    return proof is not None and ("needs" in proof or "outputs" not in proof)
+    """Whether a stored proof is there and not in the form of an older version, to be found anew."""
+    return proof is not None and not is_older(proof)
 
 
 def format_reach(proof: Mapping[str, Any]) -> str:

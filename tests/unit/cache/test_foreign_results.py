@@ -74,6 +74,33 @@ def broken_proof(found: Artifact) -> Artifact:
     return replace(found, report=report)
 
 
+def with_version(found: Artifact, version: int | None) -> Artifact:
+    report = copy.deepcopy(dict(found.report))
+    report["verification"]["proof"].pop("version")
+    if version is not None:
+        report["verification"]["proof"]["version"] = version
+    return replace(found, report=report)
+
+
+def later_proof(found: Artifact) -> Artifact:
+    return with_version(found, 3)
+
+
+def test_a_derivation_of_an_older_form_is_found_anew(result: Result):
+    stored = Artifact(result.program, result.plan, forged(result))
+    older = with_version(stored, None)
+    older.report["verification"]["proof"]["outputs"][0]["steps"] = ["not read"]
+    found = verified_here(older, "h200").report["verification"]
+    assert found["proved"] is True
+    assert found["proof"] == stored.report["verification"]["proof"]
+
+
+def test_an_older_form_is_no_proof_of_what_is_wrong(result: Result):
+    older = with_version(Artifact(result.program, result.plan, forged(result)), None)
+    with pytest.raises(MirageError):
+        verified_here(damaged(older), "h200")
+
+
 def test_the_report_is_made_anew(result: Result):
     found = verified_here(Artifact(result.program, result.plan, forged(result)), "h200")
     report = found.report
@@ -96,7 +123,7 @@ def test_a_claim_without_a_derivation_is_no_proof(result: Result):
     assert found.report["verification"]["proved"] is False
 
 
-@pytest.mark.parametrize("harm", [damaged, other_proof, broken_proof])
+@pytest.mark.parametrize("harm", [damaged, other_proof, broken_proof, later_proof])
 def test_what_is_wrong_is_refused(result: Result, harm: Callable[[Artifact], Artifact]):
     with pytest.raises(MirageError):
         verified_here(harm(Artifact(result.program, result.plan, forged(result))), "h200")

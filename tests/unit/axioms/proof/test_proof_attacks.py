@@ -233,7 +233,8 @@ def test_what_a_tile_has_depends_on_the_iteration():
     inner, outer = Term("sum", "d.l", (TILE,)), Term("sum", "d.t", (Term("sum", "d.l", (X,)),))
     goal, proof = one_step("sums.commute", inner, outer, x=X, i="d.l", j="d.t")
     assert "how long a tile is" in goal_fault(goal, proof)
-    goal, proof = one_step(EXTENTS, size("d"), size("d.l") * size("d.t"))
+    tiles = {"i": "d", "j": "d.l", "k": "d.t"}
+    goal, proof = one_step(EXTENTS, size("d"), size("d.l") * size("d.t"), **tiles)
     assert "something else comes out" in goal_fault(goal, proof)
 
 

@@ -7,7 +7,7 @@ from replayed import goal_fault
 from unit.axioms.proof.test_proof_attacks import AXES, LEAVES, X, Z, one_step
 
 from mirage_py.axioms.proof.goal import Claim, Goal
-from mirage_py.axioms.proof.steps import Derivation, Proof, read_proof
+from mirage_py.axioms.proof.steps import VERSION, Derivation, Proof, read_proof
 from mirage_py.axioms.terms.term import Term, size, subterms
 from mirage_py.cli.format.derivation_format import format_derivation
 from mirage_py.errors import FormatError
@@ -41,7 +41,9 @@ def nested(depth: int) -> object:
 )
 def test_a_harmful_term_is_named_in_a_short_message(term: object):
     with pytest.raises(FormatError, match="is no derivation") as error:
-        read_proof({"terms": [["leaf", "X"], term, ["neg", "", 7]], "outputs": []})
+        read_proof(
+            {"terms": [["leaf", "X"], term, ["neg", "", 7]], "outputs": [], "version": VERSION}
+        )
     assert len(error.value.why) <= 200
     assert error.value.why.isprintable()
 
@@ -67,7 +69,11 @@ def test_a_step_that_cannot_be_shown_is_not_read(change: dict[str, object]):
     step = {"law": "maxima.idempotent", "forward": True, "at": [0], "with": {}}
     step |= {"before": 1, "after": 1}
     terms = [["leaf", "X"], ["neg", "", 0]]
-    whole = {"terms": terms, "outputs": [{"output": "Y", "first": 1, "last": 1, "steps": [step]}]}
+    whole = {
+        "terms": terms,
+        "outputs": [{"output": "Y", "first": 1, "last": 1, "steps": [step]}],
+        "version": VERSION,
+    }
     assert format_derivation(whole)
     step |= change
     with pytest.raises(FormatError, match="is no derivation"):
@@ -93,10 +99,10 @@ def test_deep_terms_and_shared_ones_are_replayed():
     step = {"law": "maxima.idempotent", "forward": False, "at": [0] * 3, "with": {"x": 40_001}}
     steps = [{**step, "before": 40_000, "after": 40_001}]
     output = {"output": "Y", "first": 40_000, "last": 40_001, "steps": steps}
-    proof = read_proof({"terms": terms, "outputs": [output]})
+    proof = read_proof({"terms": terms, "outputs": [output], "version": VERSION})
     goal = Goal((Claim("Y", proof.derivations[0].first, X),), AXES, LEAVES)
     assert goal_fault(goal, proof)
-    again = read_proof({"terms": terms, "outputs": [output]})
+    again = read_proof({"terms": terms, "outputs": [output], "version": VERSION})
     assert again == proof
     assert len(list(subterms(again.derivations[0].first, proof.derivations[0].first))) == 20_001
 
