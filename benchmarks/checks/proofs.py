@@ -150,10 +150,14 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--suite", type=Path, default=SUITE)
     parser.add_argument("--target", default="h200")
     parser.add_argument(
-        "--families", type=Path, help="what benchmarks.suite.families wrote, with --backend auto"
+        "--families",
+        type=Path,
+        help="what benchmarks.suite.families wrote, with --backend auto; and of the examples",
     )
+    parser.add_argument("--searched-at", default="", help="the commit that these were made by")
     chosen = parser.parse_args(arguments)
     target = target_named(chosen.target)
+    read_plans = {"plans_searched_at": chosen.searched_at} if chosen.families else {}
     rows: dict[str, Json] = {}
     for found in (
         examples(chosen.keys, target, chosen.families),
@@ -166,6 +170,7 @@ def main(arguments: Sequence[str]) -> None:
                 "schema": 1,
                 "command": "python -m benchmarks.checks.proofs",
                 "commit": commit(),
+                **read_plans,
                 "rows": rows,
             }
             chosen.results.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
