@@ -116,6 +116,9 @@ class Reference:
         twice = self.exp(self.add(a, a))
         return self.div(self.sub(twice, self.number(1)), self.add(twice, self.number(1)))
 
+    def softplus(self, a: Pair) -> Pair:
+        return self.log1p(self.exp(a))
+
     def gelu(self, a: Pair) -> Pair:
         reached = self.erf(self.mul(a, self.sqrt(self.number(Fraction(1, 2)))))
         return self.mul(self.div(a, self.number(2)), self.add(self.number(1), reached))

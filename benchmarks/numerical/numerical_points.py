@@ -136,7 +136,6 @@ def torch_functions() -> dict[str, Callable[..., Any]]:
         "elu": F.elu,
         "selu": F.selu,
         "celu": partial(F.celu, alpha=2.0),
-        "softplus": F.softplus,
         "softplus of beta": partial(F.softplus, beta=3.0, threshold=10.0),
         "logsigmoid": F.logsigmoid,
         "F.silu": F.silu,

@@ -40,7 +40,6 @@ _TAKEN_APART = (
     "addcmul",
     "addcdiv",
     "lerp",
-    "softplus",
     "mse_loss",
     "mse_loss_backward",
     "huber_loss",

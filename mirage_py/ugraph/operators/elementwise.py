@@ -190,6 +190,12 @@ _row(
     triton="{0} * tl.sigmoid(1.5957691216057308 * {0} * (1.0 + 0.044715 * {0} * {0}))",
     c="{0} / (1.0f + expf(-(1.5957691216057308f * {0} * (1.0f + 0.044715f * {0} * {0}))))",
 )  # fmt: skip
+_row(
+    "softplus", 1, 16, lambda x: np.logaddexp(0.0, x), is_keyed=True, is_exponential=True,
+    is_fresh=True, rises=True, ulps=4, vanishes=True, is_logit=True, torch="F.softplus({})",
+    defined=lambda f, x: f.log(f.add(f.constant(1), f.exp(x))), points=(20.0,),
+    lowered=lambda f, x: f.add(f.maximum(x, f.constant(0)), f.log1p(f.exp(f.neg(f.abs(x))))),
+)  # fmt: skip
 
 
 def _infix(name: str, symbol: str, over_floats: Any, **traits: Any) -> Operator:

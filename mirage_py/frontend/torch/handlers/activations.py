@@ -7,6 +7,9 @@ from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.ugraph.building.masked_exp import exponential, split
 from mirage_py.ugraph.building.views import NamedArray
 
+# From here on softplus(x) and x are the same float32.
+_SAME_ABOVE = 20.0
+
 
 @handles("exp.default")
 def exp(t: Lowering, x: NamedArray) -> NamedArray:
@@ -32,6 +35,19 @@ def gelu(t: Lowering, x: NamedArray, approximate: str = "none") -> NamedArray:
 def leaky_relu(t: Lowering, x: NamedArray, negative_slope: float = 0.01) -> NamedArray:
     """x above 0, a fraction of it below."""
     return t.apply("where", t.apply("gt", x, 0.0), x, t.apply("mul", x, negative_slope))
+
+
+@handles("softplus.default")
+def softplus(t: Lowering, x: NamedArray, beta: float = 1.0, threshold: float = 20.0) -> NamedArray:
+    """log(1 + exp(beta * x)) / beta, and x where beta * x is above the threshold."""
+    if beta == 0:
+        raise t.refuse("softplus with beta = 0 divides by it", repair="use another beta")
+    scaled = x if beta == 1 else t.apply("mul", x, beta)
+    soft = t.apply("softplus", scaled)
+    soft = soft if beta == 1 else t.apply("div", soft, beta)
+    if threshold >= _SAME_ABOVE:
+        return soft
+    return t.apply("where", t.apply("gt", scaled, threshold), x, soft)
 
 
 @handles("elu.default")

@@ -67,6 +67,7 @@ def of_activations(x: Tensor):
 def of_decomposed_activations(x: Tensor):
     return (
         *(F.leaky_relu(x, 0.1), F.softplus(x), F.hardswish(x), F.mish(x), F.logsigmoid(x)),
+        *(F.softplus(x, 2.0), F.softplus(x, 3.0, 1.5), F.softplus(x, -2.0, 0.5)),
         *(F.glu(x[..., :6]), F.elu(x), F.selu(x), F.celu(x, 2.0)),
     )
 
