@@ -119,6 +119,12 @@ class Reference:
     def softplus(self, a: Pair) -> Pair:
         return self.log1p(self.exp(a))
 
+    def mish(self, a: Pair) -> Pair:
+        """tanh(log(y)) = 1 - 2 / (y^2 + 1), with y = 1 + exp(a)."""
+        y = self.add(self.number(1), self.exp(a))
+        over = self.div(self.number(2), self.add(self.mul(y, y), self.number(1)))
+        return self.mul(a, self.sub(self.number(1), over))
+
     def gelu(self, a: Pair) -> Pair:
         reached = self.erf(self.mul(a, self.sqrt(self.number(Fraction(1, 2)))))
         return self.mul(self.div(a, self.number(2)), self.add(self.number(1), reached))

@@ -46,7 +46,6 @@ _TAKEN_APART = (
     "smooth_l1_loss",
     "hardswish",
     "hardsigmoid",
-    "mish",
     "frobenius_norm",
     "norm",
     "glu",

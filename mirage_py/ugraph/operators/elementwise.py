@@ -88,6 +88,22 @@ def _gelu_by_tanh(f: Any, x: Any) -> Any:
     return _gelu_by(f, x, _tanh_by_exp(f, f.mul(f.constant(_SQRT_2_OVER_PI), bent)))
 
 
+def _mish_by_exp(f: Any, x: Any) -> Any:
+    """``x n / (n + 2)``, where n = e (e + 2) and e = exp(x)."""
+    e = f.exp(x)
+    n = f.mul(e, f.add(e, f.constant(2)))
+    return f.mul(x, f.div(n, f.add(n, f.constant(2))))
+
+
+def _mish_in_range(f: Any, x: Any) -> Any:
+    """The same through e = exp(-|x|): for positive x, numerator and divisor over exp(2 x)."""
+    e, zero, one, two = f.exp(f.neg(f.abs(x))), f.constant(0), f.constant(1), f.constant(2)
+    rises = f.gt(x, zero)
+    n = f.where(rises, f.add(one, f.mul(two, e)), f.mul(e, f.add(e, two)))
+    more = f.where(rises, f.mul(two, f.square(e)), two)
+    return f.mul(x, f.div(n, f.add(n, more)))
+
+
 def _row(name: str, arity: int, flops: float, over_floats: Any, **traits: Any) -> Operator:
     """Operators of a definition have their field meaning from it, others the field's own method."""
     meaning = traits.pop("over_field", None) or traits.get("defined")
@@ -195,6 +211,12 @@ _row(
     is_fresh=True, rises=True, ulps=4, vanishes=True, is_logit=True, torch="F.softplus({})",
     defined=lambda f, x: f.log(f.add(f.constant(1), f.exp(x))), points=(20.0,),
     lowered=lambda f, x: f.add(f.maximum(x, f.constant(0)), f.log1p(f.exp(f.neg(f.abs(x))))),
+)  # fmt: skip
+_row(
+    "mish", 1, 18, lambda x: x * np.tanh(np.logaddexp(0.0, x)), defined=_mish_by_exp,
+    about="x * tanh(softplus(x)).", is_exponential=True, steepest=1.1, ulps=4, keeps_zero=True,
+    is_logit=True, straight="absolute", lowered=_mish_in_range, torch="F.mish({})",
+    aten=("mish.default",),
 )  # fmt: skip
 
 
