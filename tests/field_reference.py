@@ -164,6 +164,11 @@ class Reference:
     def minimum(self, a: Pair, b: Pair) -> Pair:
         return self.chosen(self.rank(a) <= self.rank(b), a, b)
 
+    def hardswish(self, a: Pair) -> Pair:
+        six = self.number(6)
+        raised = self.maximum(self.add(a, self.number(3)), self.number(0))
+        return self.div(self.mul(a, self.minimum(raised, six)), six)
+
     def lt(self, a: Pair, b: Pair) -> Pair:
         return self.number(self.rank(a) < self.rank(b))
 

@@ -139,7 +139,6 @@ def torch_functions() -> dict[str, Callable[..., Any]]:
         "softplus of beta": partial(F.softplus, beta=3.0, threshold=10.0),
         "logsigmoid": F.logsigmoid,
         "F.silu": F.silu,
-        "hardswish": F.hardswish,
         "hardsigmoid": F.hardsigmoid,
         "leaky_relu": F.leaky_relu,
         "relu6": F.relu6,

@@ -380,6 +380,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "gelu_tanh": lambda x: x * _sigmoid(2.0 * math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)),
     "softplus": lambda x: np.log(1.0 + np.exp(x)),
     "mish": lambda x: x * np.tanh(np.log(1.0 + np.exp(x))),
+    "hardswish": lambda x: np.select([x <= -3, x >= 3], [0.0 * x, x], (x * x + 3 * x) / 6),
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power,
     "maximum": np.maximum, "minimum": np.minimum, "shift": lambda x: x,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,

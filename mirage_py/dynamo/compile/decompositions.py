@@ -44,7 +44,6 @@ _TAKEN_APART = (
     "mse_loss_backward",
     "huber_loss",
     "smooth_l1_loss",
-    "hardswish",
     "hardsigmoid",
     "frobenius_norm",
     "norm",

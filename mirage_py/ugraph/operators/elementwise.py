@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,11 @@ def _mish_in_range(f: Any, x: Any) -> Any:
     n = f.where(rises, f.add(one, f.mul(two, e)), f.mul(e, f.add(e, two)))
     more = f.where(rises, f.mul(two, f.square(e)), two)
     return f.mul(x, f.div(n, f.add(n, more)))
+
+
+def _hardswish(f: Any, x: Any) -> Any:
+    raised = f.maximum(f.add(x, f.constant(3)), f.constant(0))
+    return f.mul(x, f.mul(f.minimum(raised, f.constant(6)), f.constant(Fraction(1, 6))))
 
 
 def _row(name: str, arity: int, flops: float, over_floats: Any, **traits: Any) -> Operator:
@@ -217,6 +223,11 @@ _row(
     about="x * tanh(softplus(x)).", is_exponential=True, steepest=1.1, ulps=4, keeps_zero=True,
     is_logit=True, straight="absolute", lowered=_mish_in_range, torch="F.mish({})",
     aten=("mish.default",),
+)  # fmt: skip
+_row(
+    "hardswish", 1, 5, lambda x: x * (np.clip(x + 3.0, 0.0, 6.0) / 6.0), defined=_hardswish,
+    about="x * clamp(x + 3, 0, 6) / 6.", is_ordered=True, steepest=1.5, ulps=4, keeps_zero=True,
+    lowered=_hardswish, points=(3.0, -3.0), torch="F.hardswish({})", aten=("hardswish.default",),
 )  # fmt: skip
 
 
