@@ -105,7 +105,9 @@ class FieldOps(OrderedOps):
 
     def odd(self, name: str, a: FieldArray) -> FieldArray:
         """A keyed function f of one argument with f(-a) = -f(a) in both parts, and f(0) = 0."""
-        p = self.field.p
-        values = self.keyed(name, FieldArray(np.minimum(a.p, p - a.p), None))
-        side = np.sign(p - 2 * a.p) * (a.p > 0)
-        return self._each(lambda part, m: residues.multiply(part, side, m), values)
+        side = np.sign(self.field.p - 2 * a.p) * (a.p > 0)
+        return self._each(lambda part, m: residues.multiply(part, side, m), self.even(name, a))
+
+    def even(self, name: str, a: FieldArray) -> FieldArray:
+        """A keyed function f of one argument with f(-a) = f(a)."""
+        return self.keyed(name, FieldArray(np.minimum(a.p, self.field.p - a.p), None))

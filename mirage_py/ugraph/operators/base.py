@@ -75,11 +75,13 @@ class Operator:
     parity: str = ""
 
     # As a function of real numbers. No value for some numbers (partial), none at ``least`` or
-    # below; rises throughout; else no steeper than ``steepest``, if that is given.
+    # below; rises throughout; else no steeper than ``steepest``, and the same again after
+    # ``period``, if those are given.
     is_partial: bool = False
     least: float = -inf
     rises: bool = False
     steepest: float | None = None
+    period: float | None = None
     # f(0) = 0, in kernels too; f(-infinity) = 0.
     keeps_zero: bool = False
     vanishes: bool = False

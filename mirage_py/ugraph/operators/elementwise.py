@@ -111,14 +111,22 @@ def _hardswish(f: Any, x: Any) -> Any:
 
 
 def _row(name: str, arity: int, flops: float, over_floats: Any, **traits: Any) -> Operator:
-    """Operators of a definition have their field meaning from it, others the field's own method."""
-    meaning = traits.pop("over_field", None) or traits.get("defined")
-    own = meaning or (lambda f, *operands: getattr(f, name)(*operands))
+    """Operators of a definition have their field meaning from it, those of a parity are random
+    functions with it, for others the field has a method.
+    """
+    parity = traits.get("parity")
+    if parity:
+        traits |= {"is_keyed": True, "is_fresh": True}
+
+    def of_field(f: Any, *operands: Any) -> Any:
+        return getattr(f, parity)(name, *operands) if parity else getattr(f, name)(*operands)
+
+    meaning = traits.pop("over_field", None) or traits.get("defined") or of_field
     return register(
         Operator(
-            name, ELEMENTWISE, arity, flops, over_floats=over_floats, over_field=own, **traits
+            name, ELEMENTWISE, arity, flops, over_floats=over_floats, over_field=meaning, **traits
         )
-    )  # fmt: skip
+    )
 
 
 _row(
@@ -172,9 +180,9 @@ _row(
     aten=("abs.default",),
 )  # fmt: skip
 _row(
-    "erf", 1, 16, _erf, about="The error function.", over_field=lambda f, x: f.odd("erf", x),
-    parity="odd", is_keyed=True, is_fresh=True, rises=True, ulps=4, keeps_zero=True,
-    straight="absolute", torch="torch.erf({})", c="erff({0})", has_out=True, aten=("erf.default",),
+    "erf", 1, 16, _erf, about="The error function.", parity="odd", rises=True, ulps=4,
+    keeps_zero=True, straight="absolute", torch="torch.erf({})", c="erff({0})", has_out=True,
+    aten=("erf.default",),
 )  # fmt: skip
 _row(
     "relu", 1, 1, lambda x: np.maximum(x, 0.0), about="max(x, 0).", is_ordered=True, ulps=0,

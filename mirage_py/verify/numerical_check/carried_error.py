@@ -17,7 +17,7 @@ import numpy as np
 
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
-from mirage_py.ugraph.operators import named
+from mirage_py.ugraph.operators import named, operator
 from mirage_py.verify.numerical_check.float_case import SPREAD
 
 # Operators that carry an operand's error on by a factor, each to that of its first and its second.
@@ -58,7 +58,12 @@ def carried_error(
     if _is_straight(op, values[place], error):
         return near
     far = _moved(op, values, place, SPREAD * error, value)
-    return np.fmax(near, np.divide(far, SPREAD, out=far), out=near)
+    found = np.fmax(near, np.divide(far, SPREAD, out=far), out=near)
+    row = operator(op)
+    if row.period is None:
+        return found
+    # An end that lies further away says nothing of what is between.
+    return np.where(SPREAD * error > row.period / 4, (row.steepest or 1.0) * error, found)
 
 
 def joined(a: FloatArray, b: FloatArray) -> FloatArray:

@@ -157,6 +157,15 @@ def test_what_it_says_of_real_numbers_is_true(row: Operator):
         dense = np.sort(np.concatenate([x, np.linspace(-30, 30, 60_001)]))
         rise = np.abs(np.diff(floats(row, dense)))
         assert (rise <= row.steepest * np.diff(dense) + 1e-14 * np.abs(dense[1:])).all()
+    if row.period is not None:
+        some = np.linspace(-30, 30, 6_001)
+        assert np.abs(floats(row, some + row.period) - floats(row, some)).max() < 1e-13
+        moved = some[:, None] + np.linspace(-row.period, row.period, 101)
+        apart = np.abs(floats(row, moved) - floats(row, some)[:, None]).max(axis=1)
+        off = np.full_like(some, row.period / SPREADS)
+        carried = RoundingMeaning(0.0).apply(row.name, None, [Rounded(some, off)]).error
+        assert carried is not None
+        assert (SPREADS * carried >= apart).all()
     assert row.parity in ("", "odd", "even")
     if row.parity:
         np.testing.assert_array_equal(floats(row, -x), -y if row.parity == "odd" else y)
