@@ -5,7 +5,7 @@ miscompiled by ptxas 12.8 and 13.0. If a loop computes the operand of another wg
 registers, and a branch lies between the two, both get the same registers: from the second iteration
 on the first wgmma silently reads what was computed for the second. Such a branch comes from the
 vote of the launch option ``rescaling``, the spin wait for row reductions of producer warps, and the
-slow paths of division, root, power and log1p. So the operand is copied to other registers in each
+slow paths of operators such as division. So the operand is copied to other registers in each
 iteration; ptxas keeps those apart. On an H200 that costs less than reading the operand from shared
 memory again, by ``ldmatrix`` or by a descriptor.
 
@@ -20,16 +20,13 @@ from dataclasses import dataclass
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.layout_choice import Layouts
 from mirage_py.codegen.cuda.layout.wgmma_partitioning import Matrix, matrix_of
-from mirage_py.codegen.cuda.text.expressions import elementwise
 from mirage_py.ugraph.ir.launch_choices import OverlapMode
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
-from mirage_py.ugraph.operators import ELEMENTWISE, operator
+from mirage_py.ugraph.operators import named
 
 # Words of a left operand in registers; larger ones are read from shared memory again and again.
 _MOST_WORDS = 32
-# What ptxas branches for, in the text of an operator. It makes straight code of expf, expm1f, logf,
-# tanhf and erff.
-_BRANCHING = (" / ", "sqrtf(", "powf(", "log1pf(")
+_BRANCHING = named(lambda o: o.branches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +115,7 @@ def branching_loops(
     """
 
     def branches(n: int) -> bool:
-        node = facts.block.nodes[n]
-        if options.rescaling or n in computed:
-            return True
-        if operator(node.op).kind != ELEMENTWISE or node.op == "cast":
-            return False
-        text = elementwise(node.op, [f"x{i}" for i in range(len(node.args))])
-        return any(part in text for part in _BRANCHING)
+        return bool(options.rescaling) or n in computed or facts.block.nodes[n].op in _BRANCHING
 
     return tuple(
         number for number, section in enumerate(facts.block.sections)

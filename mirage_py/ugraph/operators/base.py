@@ -106,6 +106,8 @@ class Operator:
     text: str = ""
     triton: str = ""
     c: str = ""
+    # ptxas makes branches of its text in C.
+    branches: bool = False
     lowered: Callable[..., Any] | None = None
     # torch's function of this name computes it on whole tensors, into ``out``.
     has_out: bool = False

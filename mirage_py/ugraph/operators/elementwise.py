@@ -150,12 +150,12 @@ _row(
 _row(
     "log1p", 1, 6, np.log1p, about="log(1 + x).", defined=_log1p_by_log, is_keyed=True,
     is_fresh=True, is_partial=True, least=-1.0, ulps=4, keeps_zero=True,
-    torch="torch.log1p({})", c="log1pf({0})", has_out=True, aten=("log1p.default",),
+    torch="torch.log1p({})", c="log1pf({0})", has_out=True, aten=("log1p.default",), branches=True,
 )  # fmt: skip
 _row(
     "sqrt", 1, 4, np.sqrt, about="The square root.", is_partial=True, least=0.0, ulps=4,
     keeps_zero=True, straight="relative", torch="torch.sqrt({})", triton="tl.sqrt_rn({0})",
-    c="sqrtf({0})", has_out=True, aten=("sqrt.default",),
+    c="sqrtf({0})", has_out=True, aten=("sqrt.default",), branches=True,
 )  # fmt: skip
 _row(
     "rsqrt", 1, 4, lambda x: 1.0 / np.sqrt(x), about="1 / sqrt(x).",
@@ -168,6 +168,7 @@ _row(
     divides="one", straight="relative", text="",
     torch="torch.where({0} == 0, 0.0, torch.reciprocal({0}))",
     triton="tl.where({0} == 0.0, 0.0, 1.0 / {0})", c="{0} == 0.0f ? 0.0f : 1.0f / {0}",
+    branches=True,
 )  # fmt: skip
 _row(
     "square", 1, 1, lambda x: x * x, about="x * x.", is_rational=True, keeps_zero=True,
@@ -194,12 +195,13 @@ _row(
     "sigmoid", 1, 8, _sigmoid, about="1 / (1 + exp(-x)).", defined=_sigmoid_by_exp,
     is_exponential=True, rises=True, ulps=4, divides="one", vanishes=True, is_logit=True,
     straight="absolute", torch="torch.sigmoid({})", c="1.0f / (1.0f + expf(-{0}))", has_out=True,
-    aten=("sigmoid.default",),
+    aten=("sigmoid.default",), branches=True,
 )  # fmt: skip
 _row(
     "silu", 1, 9, lambda x: x * _sigmoid(x), about="x * sigmoid(x).", defined=_silu_by_exp,
     is_exponential=True, steepest=1.3, ulps=4, divides="operand", keeps_zero=True, is_logit=True,
     straight="absolute", torch="F.silu({})", c="{0} / (1.0f + expf(-{0}))", aten=("silu.default",),
+    branches=True,
 )  # fmt: skip
 _row(
     "tanh", 1, 10, np.tanh, about="The hyperbolic tangent.", defined=_tanh_by_exp,
@@ -219,6 +221,7 @@ _row(
     torch='F.gelu({}, approximate="tanh")',
     triton="{0} * tl.sigmoid(1.5957691216057308 * {0} * (1.0 + 0.044715 * {0} * {0}))",
     c="{0} / (1.0f + expf(-(1.5957691216057308f * {0} * (1.0f + 0.044715f * {0} * {0}))))",
+    branches=True,
 )  # fmt: skip
 _row(
     "softplus", 1, 16, lambda x: np.logaddexp(0.0, x), is_keyed=True, is_exponential=True,
@@ -250,11 +253,11 @@ _infix("sub", "-", np.subtract, is_rational=True, has_out=True)
 _infix("mul", "*", np.multiply, commutative=True, is_rational=True, has_out=True)
 _infix(
     "div", "/", np.divide, flops=4, is_rational=True, is_partial=True, ulps=4, divides="operand",
-    straight="relative", has_out=True,
+    straight="relative", has_out=True, branches=True,
 )  # fmt: skip
 _row(
     "pow", 2, 20, np.power, symbol="^", is_keyed=True, is_partial=True, ulps=4,
-    torch="torch.pow({}, {})", c="powf({0}, {1})", has_out=True,
+    torch="torch.pow({}, {})", c="powf({0}, {1})", has_out=True, branches=True,
 )  # fmt: skip
 _row(
     "maximum", 2, 1, np.maximum, about="The larger of two.", commutative=True, is_ordered=True,
