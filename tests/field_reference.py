@@ -88,6 +88,9 @@ class Reference:
     def erf(self, a: Pair) -> Pair:
         return self.odd("erf", a)
 
+    def sin(self, a: Pair) -> Pair:
+        return self.odd("sin", a)
+
     def pow(self, a: Pair, b: Pair) -> Pair:
         return self.exp(self.mul(b, self.log(a)))
 

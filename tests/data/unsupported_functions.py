@@ -51,7 +51,7 @@ def turned(x):
 
 
 def waves(x):
-    return torch.sin(x)  # here
+    return torch.tan(x)  # here
 
 
 def inverted(x):

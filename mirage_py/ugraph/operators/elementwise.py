@@ -240,6 +240,11 @@ _row(
     about="x * clamp(x + 3, 0, 6) / 6.", is_ordered=True, steepest=1.5, ulps=4, keeps_zero=True,
     lowered=_hardswish, points=(3.0, -3.0), torch="F.hardswish({})", aten=("hardswish.default",),
 )  # fmt: skip
+_row(
+    "sin", 1, 20, np.sin, about="The sine.", parity="odd", steepest=1.0, period=2 * np.pi, ulps=4,
+    keeps_zero=True, torch="torch.sin({})", triton="tl.sin({0})", c="sinf({0})", has_out=True,
+    points=(np.pi, 1e4), branches=True, aten=("sin.default",),
+)  # fmt: skip
 
 
 def _infix(name: str, symbol: str, over_floats: Any, **traits: Any) -> Operator:

@@ -49,8 +49,8 @@ _LINEAR_ALGEBRA = Refusal(
     "leave this step to torch, outside the function",
 )
 _PERIODIC = Refusal(
-    "trigonometric functions are not among the operators of a program",
-    "compute the table outside once, and pass it as an argument",
+    "this trigonometric function is not among the operators of a program",
+    "write it with sin and cos, or compute the table outside and pass it as an argument",
 )
 _REVERSED = Refusal(
     "an axis is read forwards only",
@@ -83,7 +83,7 @@ REFUSALS: dict[str, Refusal] = {
     **dict.fromkeys(("fft_fft", "fft_rfft", "fft_ifft", "stft"), _COMPLEX),
     **dict.fromkeys(("inverse", "linalg_inv", "linalg_solve", "cholesky"), _LINEAR_ALGEBRA),
     **dict.fromkeys(("linalg_qr", "linalg_svd", "linalg_eigh", "linalg_det"), _LINEAR_ALGEBRA),
-    **dict.fromkeys(("sin", "cos", "tan", "atan2"), _PERIODIC),
+    **dict.fromkeys(("cos", "tan", "atan2"), _PERIODIC),
     **dict.fromkeys(("flip", "roll", "rot90"), _REVERSED),
     **dict.fromkeys(("batch_norm", "native_batch_norm", "instance_norm"), _TRAINS),
     "prod": _PRODUCTS,

@@ -96,8 +96,8 @@ def a_product(x):
     return x.prod(-1)  # here
 
 
-def a_sine(x):
-    return x.sin()  # here
+def a_tangent(x):
+    return x.tan()  # here
 
 
 def a_flip(x):
