@@ -91,6 +91,9 @@ class Reference:
     def sin(self, a: Pair) -> Pair:
         return self.odd("sin", a)
 
+    def cos(self, a: Pair) -> Pair:
+        return self.keyed("cos", min(a[0], self.p - a[0]))
+
     def pow(self, a: Pair, b: Pair) -> Pair:
         return self.exp(self.mul(b, self.log(a)))
 

@@ -381,7 +381,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "softplus": lambda x: np.log(1.0 + np.exp(x)),
     "mish": lambda x: x * np.tanh(np.log(1.0 + np.exp(x))),
     "hardswish": lambda x: np.select([x <= -3, x >= 3], [0.0 * x, x], (x * x + 3 * x) / 6),
-    "sin": np.sin,
+    "sin": np.sin, "cos": np.cos,
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power,
     "maximum": np.maximum, "minimum": np.minimum, "shift": lambda x: x,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,

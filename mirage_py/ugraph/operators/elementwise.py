@@ -245,6 +245,11 @@ _row(
     keeps_zero=True, torch="torch.sin({})", triton="tl.sin({0})", c="sinf({0})", has_out=True,
     points=(np.pi, 1e4), branches=True, aten=("sin.default",),
 )  # fmt: skip
+_row(
+    "cos", 1, 20, np.cos, about="The cosine.", parity="even", steepest=1.0, period=2 * np.pi,
+    ulps=4, torch="torch.cos({})", triton="tl.cos({0})", c="cosf({0})", has_out=True,
+    branches=True, aten=("cos.default",),
+)  # fmt: skip
 
 
 def _infix(name: str, symbol: str, over_floats: Any, **traits: Any) -> Operator:

@@ -83,7 +83,7 @@ REFUSALS: dict[str, Refusal] = {
     **dict.fromkeys(("fft_fft", "fft_rfft", "fft_ifft", "stft"), _COMPLEX),
     **dict.fromkeys(("inverse", "linalg_inv", "linalg_solve", "cholesky"), _LINEAR_ALGEBRA),
     **dict.fromkeys(("linalg_qr", "linalg_svd", "linalg_eigh", "linalg_det"), _LINEAR_ALGEBRA),
-    **dict.fromkeys(("cos", "tan", "atan2"), _PERIODIC),
+    **dict.fromkeys(("tan", "atan2"), _PERIODIC),
     **dict.fromkeys(("flip", "roll", "rot90"), _REVERSED),
     **dict.fromkeys(("batch_norm", "native_batch_norm", "instance_norm"), _TRAINS),
     "prod": _PRODUCTS,

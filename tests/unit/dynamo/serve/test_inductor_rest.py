@@ -20,7 +20,7 @@ def test_forward_and_backward_around_regions(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
 
     def fn(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        return F.silu(F.rms_norm(x.cos(), (64,)) @ w)
+        return F.silu(F.rms_norm(x.atan(), (64,)) @ w)
 
     mine = torch.randn(5, 64, requires_grad=True), torch.randn(64, 64, requires_grad=True)
     theirs = [x.detach().clone().requires_grad_() for x in mine]
@@ -34,7 +34,7 @@ def test_forward_and_backward_around_regions(
         torch.testing.assert_close(x.grad, y.grad, atol=1e-4, rtol=1e-4)
     assert lines("served by") != []
     assert lines("Inductor does not take") == []
-    assert any("left to inductor" in line for line in lines("cos"))
+    assert any("left to inductor" in line for line in lines("atan"))
 
 
 def test_a_kernel_has_to_beat_inductor_without_dynamos_lock(
