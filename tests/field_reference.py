@@ -79,6 +79,9 @@ class Reference:
     def log(self, a: Pair) -> Pair:
         return self.keyed("log", a[0])
 
+    def log2(self, a: Pair) -> Pair:
+        return self.div(self.log(a), self.log(self.number(2)))
+
     def log1p(self, a: Pair) -> Pair:
         return self.log(self.add(a, self.number(1)))
 

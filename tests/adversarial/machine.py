@@ -372,6 +372,7 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "neg": np.negative, "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p,
+    "log2": np.log2,
     "sqrt": np.sqrt, "square": np.square,
     "reciprocal_no_nan": lambda x: np.where(x == 0, 0.0, np.divide(1.0, x)),
     "rsqrt": lambda x: 1.0 / np.sqrt(x), "abs": np.abs, "relu": lambda x: np.maximum(x, 0.0),

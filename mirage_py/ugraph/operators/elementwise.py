@@ -148,6 +148,12 @@ _row(
     triton="tl.log({0})", c="logf({0})", has_out=True, aten=("log.default",),
 )  # fmt: skip
 _row(
+    "log2", 1, 4, np.log2, about="The logarithm to base 2.", is_keyed=True, is_fresh=True,
+    defined=lambda f, x: f.div(f.log(x), f.log(f.constant(2))), is_partial=True, least=0.0,
+    rises=True, ulps=4, straight="relative", torch="torch.log2({})", triton="tl.log2({0})",
+    c="log2f({0})", has_out=True, aten=("log2.default",),
+)  # fmt: skip
+_row(
     "log1p", 1, 6, np.log1p, about="log(1 + x).", defined=_log1p_by_log, is_keyed=True,
     is_fresh=True, is_partial=True, least=-1.0, ulps=4, keeps_zero=True,
     torch="torch.log1p({})", c="log1pf({0})", has_out=True, aten=("log1p.default",), branches=True,
