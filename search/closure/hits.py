@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 from mirage_py.axioms.terms.term import COMPARISONS
@@ -25,6 +26,8 @@ _SHARED = 7919.0
 def draw(program: Program, space: Space, field: Field, seed: int) -> tuple[Values, tuple[int, ...]]:
     """Random inputs on which the program has a value, and the values of its outputs.
 
+    A program that divides by zero in each of them, as where(relu(x) > 0, y / relu(x), 0) does, has
+    a random element for 1 / 0, and a value if that does not change it.
     Raises DivisionByZero if none of a number of draws gives one.
     """
     ordered = [n.attr for n in program.nodes if n.op == "const" and isinstance(n.attr, float)]
@@ -32,22 +35,39 @@ def draw(program: Program, space: Space, field: Field, seed: int) -> tuple[Value
     ties = (*ordered, _SHARED) if any(n.op in _WITH_TIES for n in program.nodes) else ()
     # max(x, 2) followed by min(.., 5) is constant in a draw whose order has 5 before 2. Of many
     # constants no draw has the real order: then any will do.
-    for is_ordered in (True, False) if compares else (False,):
-        for attempt in range(DRAWS):
+    orders = (True, False) if compares else (False,)
+    # Draws in which a comparison says the same of all elements, of guards that all are true, come
+    # last: half of the attempts are made before, with 1 / 0 as well.
+    for is_ordered, varied, fills in product(orders, (True, False), ("", "1 / 0")):
+        for attempt in range(DRAWS // 2) if varied else range(DRAWS // 2, DRAWS):
             # Each trial may divide by zero, by relu(x) say every second one: in the end few are
             # tried.
             trials = max(1, space.trials >> max(0, attempt - DRAWS // 2))
-            values = Values(replace(space, trials=trials), field, seed * DRAWS + attempt, ties)
+            made = partial(
+                Values, replace(space, trials=trials), field, seed * DRAWS + attempt, ties
+            )
+            values = made(fills)
             if is_ordered and not values.orders_truly(ordered):
                 continue
             try:
                 nodes = evaluate(program, values)
             except DivisionByZero:
                 continue
-            if attempt < DRAWS // 2 and not _varied(program, values, nodes):
+            if varied and not _varied(program, values, nodes):
                 continue
-            return values, tuple(nodes[output.node] for output in program.outputs)
+            targets = tuple(nodes[output.node] for output in program.outputs)
+            if not fills or _is_the_same(program, values, targets, made(f"{fills} again")):
+                return values, targets
     raise DivisionByZero(f"{program.name} divides by zero in each of {DRAWS} draws")
+
+
+def _is_the_same(program: Program, values: Values, targets: Sequence[int], others: Values) -> bool:
+    """Whether the outputs have the same values in a draw in which only 1 / 0 is another element."""
+    nodes = evaluate(program, others)
+    return all(
+        values.arrays[t].fingerprint() == others.arrays[nodes[o.node]].fingerprint()
+        for t, o in zip(targets, program.outputs, strict=True)
+    )
 
 
 def _varied(program: Program, values: Values, nodes: Sequence[int]) -> bool:

@@ -20,7 +20,8 @@ _Key = tuple[str, tuple[int, ...], tuple[int, ...]]
 
 
 class Values:
-    """The store for one draw of random inputs. Operations raise DivisionByZero (draw again).
+    """The store for one draw of random inputs. Operations raise DivisionByZero (draw again), or
+    with ``fills`` have random elements there.
 
     ``ties`` are numbers that one element in eight of every tensor has: what a comparison says of
     equal numbers shows there, and > is not >=.
@@ -30,12 +31,19 @@ class Values:
     has a reciprocal, and where(n > 0, s / n, 0) would be s / n.
     """
 
-    def __init__(self, space: Space, field: Field, seed: int, ties: Sequence[float] = ()) -> None:
+    def __init__(
+        self,
+        space: Space,
+        field: Field,
+        seed: int,
+        ties: Sequence[float] = (),
+        fills: str = "",
+    ) -> None:
         self.space = space
         self.ties = tuple(ties)
         self.arrays: list[FieldArray] = []
         self.evaluations = 0
-        self._ops = FieldOps(field, seed)
+        self._ops = FieldOps(field, seed, fills=fills)
         self._meaning = FieldMeaning(self._ops)
         self._numbers: dict[bytes, int] = {}
         self._done: dict[_Key, int] = {}

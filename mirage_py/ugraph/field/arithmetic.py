@@ -23,7 +23,8 @@ class FieldOps(OrderedOps):
 
     ``seed`` picks the base of the exponential, the order and the keyed functions, and with a key
     the random inputs. All methods are pure and broadcast; ``DivisionByZero`` asks the caller for
-    other inputs.
+    other inputs. With ``fills`` there is none: 1 / 0 is a random element, in each call another one,
+    and ``zero_divisors`` counts these calls. What does not change with it is not divided by zero.
 
     Source: Mirage (OSDI 2025), section on probabilistic equivalence verification, Theorems 2 and 3.
     """
@@ -69,13 +70,17 @@ class FieldOps(OrderedOps):
         r = exact_rational(exponent)
         if r < 0 and r.denominator == 1:
             return self.reciprocal(self.pow_const(a, -r))
-        if r < 0 and not (a.p.all() and (a.q is None or a.q.all())):
-            raise residues.DivisionByZero(f"zero to the power {r}")
         exponents = {m: rational_exponent(r, m) for m in self._moduli}
         known = {m: k for m, k in exponents.items() if k is not None}
         if len(known) < len(exponents):
             return self.pow(a, self.constant(r))
-        return self._each(lambda part, m: residues.power(part, known[m], m), a)
+
+        def raised(base: FieldArray) -> FieldArray:
+            if r < 0 and not (base.p.all() and (base.q is None or base.q.all())):
+                raise residues.DivisionByZero(f"zero to the power {r}")
+            return self._each(lambda part, m: residues.power(part, known[m], m), base)
+
+        return self._beside_zeros(raised, a) if r < 0 else raised(a)
 
     def pow(self, a: FieldArray, b: FieldArray) -> FieldArray:
         """``exp(b log(a))``, and so keyed: a^b a^c = a^(b + c), but a^2 is not a * a. No q part."""

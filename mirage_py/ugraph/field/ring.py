@@ -28,10 +28,18 @@ class RingOps:
     stands for constants and casts.
     """
 
-    def __init__(self, field: Field, seed: int, reading: Reading = Reading()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        field: Field,
+        seed: int,
+        reading: Reading = Reading(),  # noqa: B008
+        fills: str = "",
+    ) -> None:
         self.field = field
         self.seed = seed
         self.reading = reading
+        self.zero_divisors = 0
+        self._fills = fills
         self._moduli = (field.p, field.q)
         self._constants: dict[Fraction, FieldArray] = {}
 
@@ -52,7 +60,7 @@ class RingOps:
 
     def reciprocal(self, a: FieldArray) -> FieldArray:
         """``1 / a``. Raises ``DivisionByZero`` where an element is zero modulo p or modulo q."""
-        return self._each(residues.inverse, a)
+        return self._beside_zeros(lambda whole: self._each(residues.inverse, whole), a)
 
     def reciprocal_no_nan(self, a: FieldArray) -> FieldArray:
         """``1 / a``, and 0 for 0: the power m - 2, by Fermat."""
@@ -125,6 +133,22 @@ class RingOps:
     def _generator(self, use: str, key: str) -> np.random.Generator:
         words = [self.seed % (1 << 64), self.field.p, *use.encode(), 0, *key.encode()]
         return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))
+
+    def _beside_zeros(
+        self, function: Callable[[FieldArray], FieldArray], a: FieldArray
+    ) -> FieldArray:
+        """A function that has no value for 0: where zeros are filled, random elements there, which
+        are other ones in every call.
+        """
+        zero = a.p == 0 if a.q is None else (a.p == 0) | (a.q == 0)
+        if not self._fills or not zero.any():
+            return function(a)
+        self.zero_divisors += 1
+        found = function(self._each(lambda part, m: np.where(zero, 1, part), a))
+        drawn = self.random(a.shape, f"{self._fills} {self.zero_divisors}")
+        if found.q is None or drawn.q is None:
+            return FieldArray(np.where(zero, drawn.p, found.p), None)
+        return FieldArray(np.where(zero, drawn.p, found.p), np.where(zero, drawn.q, found.q))
 
     def _each(self, function: Callable[[Residues, int], Residues], a: FieldArray) -> FieldArray:
         p_part = function(a.p, self.field.p)

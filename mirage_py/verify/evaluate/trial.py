@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 MAX_DRAWS = 64
 # A divisor of a right program is zero by chance once in a million draws or less.
-_MAX_DIVISIONS = 6
+MAX_DIVISIONS = 6
 
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 # Operators whose meaning is the keyed random order of the field (mirage_py.ugraph.field.order).
@@ -61,13 +61,16 @@ def redrawn(
     attempt: Callable[[FieldOps], T],
     *,
     other: Program | None = None,
+    filled: bool = False,
 ) -> T:
     """``attempt`` with the first draw that divides by no zero and orders the constants truly.
 
     Where the program compares, a draw whose order contradicts the order of its constants may not
     depend on an input at all (see ``FieldOps.orders_truly``). If no draw fits, the order is let go.
-    The draw reads constants and casts as the program, or the ``other`` one, needs it.
-    Raises UnsupportedError if every draw divides by zero.
+    The draw reads constants and casts as the program, or the ``other`` one, needs it. If every draw
+    divides by zero, as where(relu(x) > 0, y / relu(x), 0) does, then 1 / 0 is a random element in
+    some more, with ``filled`` in all: ``attempt`` has to evaluate the program by ``defined``.
+    Raises UnsupportedError if the program divides by zero in these too.
     """
     constants: list[float] = []
     if any(n.op in ORDERED for n in program.nodes):
@@ -77,14 +80,30 @@ def redrawn(
     draws = [FieldOps(field, seed * MAX_DRAWS + number, reading) for number in range(MAX_DRAWS)]
     # Lazily: the first draw nearly always fits.
     fitting = (ops for ops in draws if not constants or ops.orders_truly(constants))
-    return first_defined(program, chain(fitting, draws), attempt)
+    first = () if filled else islice(chain(fitting, draws), MAX_DIVISIONS)
+    others = (FieldOps(field, ops.seed, reading, fills="1 / 0") for ops in draws[:MAX_DIVISIONS])
+    return first_defined(program, chain(first, others), attempt)
+
+
+def defined(
+    ops: FieldOps, evaluate: Callable[[], T], arrays: Callable[[T], Sequence[FieldArray]]
+) -> T:
+    """What ``evaluate`` gives: where it divides by zeros, twice, and DivisionByZero if the values
+    of the two are not the same.
+    """
+    found = evaluate()
+    if ops.zero_divisors:
+        pairs = zip(arrays(found), arrays(evaluate()), strict=True)
+        if not all(ops.equal(one, other) for one, other in pairs):
+            raise DivisionByZero("a result depends on what 1 / 0 is")
+    return found
 
 
 def first_defined(
     program: Program, draws: Iterable[FieldOps], attempt: Callable[[FieldOps], T]
 ) -> T:
     """``attempt`` with the first of a few draws that divides by no zero, or UnsupportedError."""
-    for ops in islice(draws, _MAX_DIVISIONS):
+    for ops in draws:
         try:
             return attempt(ops)
         except DivisionByZero:

@@ -42,7 +42,13 @@ from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.ugraph.operators import ELEMENTWISE, named
-from mirage_py.verify.evaluate.trial import COMPARISONS, MAX_DRAWS, first_defined, reading_of
+from mirage_py.verify.evaluate.trial import (
+    COMPARISONS,
+    MAX_DIVISIONS,
+    MAX_DRAWS,
+    first_defined,
+    reading_of,
+)
 from mirage_py.verify.field_test.polynomial_degree import DegreeMeaning, Degrees
 from mirage_py.verify.field_test.unknown_functions import UnknownFunctionMeaning
 
@@ -74,7 +80,7 @@ def error_bound(program: Program, ugraph: UGraph, *, trials: int, seed: int) -> 
     reading = replace(reading_of(program), positive=False, generic=True)
     for trial in range(trials):
         field, first = FIELDS[trial % len(FIELDS)], (seed + trial) * MAX_DRAWS
-        draws = (FieldOps(field, first + number, reading) for number in range(MAX_DRAWS))
+        draws = (FieldOps(field, first + number, reading) for number in range(MAX_DIVISIONS))
         try:
             agrees = first_defined(program, draws, lambda ops: _agree(program, ugraph, ops))
         except UnsupportedError as error:

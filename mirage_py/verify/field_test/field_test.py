@@ -20,7 +20,7 @@ from mirage_py.ugraph.ir.node import Access
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.verify.evaluate.difference import Mismatch, first_difference
-from mirage_py.verify.evaluate.trial import keyed_operators, random_inputs, redrawn
+from mirage_py.verify.evaluate.trial import defined, keyed_operators, random_inputs, redrawn
 from mirage_py.verify.evaluate.work import MAX_TRIAL_WORK, program_work
 from mirage_py.verify.field_test.error_bound import error_bound
 from mirage_py.verify.field_test.meanings import FunctionUse, function_use
@@ -254,7 +254,11 @@ class _Comparison:
         """Where the two differ first, if they do."""
         meaning = FieldMeaning(ops)
         inputs = random_inputs(self._program, ops)
-        expected = evaluate_program(self._program, inputs, meaning)
+        expected = defined(
+            ops,
+            lambda: evaluate_program(self._program, inputs, meaning),
+            lambda values: list(values.values()),
+        )
         try:
             validate_ugraph(self._ugraph)
             found = evaluate_shifted(self._ugraph, inputs, meaning)

@@ -23,7 +23,7 @@ from mirage_py.ugraph.interpret.meaning import FieldMeaning
 from mirage_py.ugraph.ir.program import Output, Program, Tensor
 from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.verify.evaluate.difference import first_difference
-from mirage_py.verify.evaluate.trial import random_inputs, redrawn
+from mirage_py.verify.evaluate.trial import defined, random_inputs, redrawn
 from mirage_py.verify.evaluate.work import MAX_TRIAL_WORK, program_work
 from mirage_py.verify.field_test.whole_numbers import require_whole_numbers
 from mirage_py.verify.intervals.real_test import may_have_draws, real_comparison
@@ -86,11 +86,10 @@ def compare_programs(
         return Comparison(False, 0, 0, primes, mismatch)
     pair = _Pair(left, right)
     done, small = pair.first_small_difference(trials, seed)
-    if done and small is None:
-        # Numbers, not sizes: no constant is an excuse for these.
-        wrong = pair.real_difference(seed)
-        if wrong is not None:
-            return Comparison(False, done, 0, primes, wrong.said, wrong)
+    # Numbers, not sizes: no constant is an excuse for these.
+    wrong = pair.real_difference(seed, small=small is None) if done else None
+    if wrong is not None:
+        return Comparison(False, done, 0, primes, wrong.said, wrong)
     tested = pair.piece_test(seed)
     full = None
     taken, skipped = 0, tested.skipped
@@ -98,7 +97,9 @@ def compare_programs(
         full = Difference(*tested.difference, _sizes_text(left))
     else:
         count = _DECIDING_SAMPLES if small else samples
-        taken, full, left_out = pair.first_sampled_difference(count, seed)
+        taken, full, left_out = pair.first_sampled_difference(
+            count, seed, deciding=small is not None
+        )
         skipped += left_out
     if not (done or taken or full):
         raise pair.fault or UnsupportedError(
@@ -109,7 +110,7 @@ def compare_programs(
         )
     reason = ""
     if full is None and small is not None:
-        if not taken or skipped:
+        if not taken or skipped or not (_has_constants(left) or _has_constants(right)):
             full = small
         else:
             reason = "equal at these sizes, but not at others: a constant stands for a size"
@@ -137,6 +138,16 @@ def interface_mismatch(left: Program, right: Program) -> str:
     return ""
 
 
+def _has_constants(program: Program) -> bool:
+    """Whether anything but 0 and 1 could stand for a size: a number, or part of an index."""
+    numbers = [n.attr for n in program.nodes if n.op == "const"]
+    indexed = any(n.op in ("mask", "index", "size") for n in program.nodes)
+    read = [e for n in program.nodes if n.op == "load" for e in n.access.index]
+    written = [e for o in program.outputs for e in o.index]
+    is_plain = all(e.is_dim for e in (*read, *written))
+    return indexed or not is_plain or any(c not in (0.0, 1.0, -1.0) for c in numbers)
+
+
 def _type(tensor: Tensor) -> str:
     return f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
 
@@ -160,11 +171,11 @@ class _Pair:
         # Why a trial at small sizes had no value.
         self.fault: UnsupportedError | None = None
 
-    def real_difference(self, seed: int) -> Difference | None:
-        """Where they differ over the real numbers, on structured inputs: at small sizes, and at
+    def real_difference(self, seed: int, *, small: bool) -> Difference | None:
+        """Where they differ over the real numbers, on structured inputs: at ``small`` sizes, and at
         their own where these are not large. A count of truths is 5 in a row of 5 or more.
         """
-        pairs = [self._small(seed)]
+        pairs = [self._small(seed)] if small else []
         if all(may_have_draws(p) for p in (self._left, self._right)):
             pairs.append((self._left, self._right))
         for left, right in pairs:
@@ -201,15 +212,20 @@ class _Pair:
         return done, None
 
     def first_sampled_difference(
-        self, count: int, seed: int
+        self, count: int, seed: int, *, deciding: bool
     ) -> tuple[int, Difference | None, tuple[str, ...]]:
         """How many random elements of each output were compared, the first that differs, and what
-        was left out.
+        was left out. Those that are ``deciding`` may not avoid zeros behind a guard.
         """
         taken = 0
         skipped: dict[str, None] = {}
         for one, other in self._outputs:
-            pair = OutputPair((self._left, one), (self._right, other), count * MAX_TRIAL_WORK)
+            pair = OutputPair(
+                (self._left, one),
+                (self._right, other),
+                count * MAX_TRIAL_WORK,
+                filled=deciding,
+            )
             for number in range(count):
                 draw = np.random.default_rng([seed, number])
                 element = tuple(int(draw.integers(extent)) for extent in one.tensor.shape)
@@ -238,7 +254,11 @@ def _whole_difference(
     def both(ops: FieldOps) -> Difference | None:
         inputs = random_inputs(left, ops)
         meaning = FieldMeaning(ops)
-        ours = evaluate_program(left, inputs, meaning)
+        ours = defined(
+            ops,
+            lambda: evaluate_program(left, inputs, meaning),
+            lambda values: list(values.values()),
+        )
         theirs = evaluate_program(right, inputs, meaning)
         for one, other in names:
             element = first_difference(ours[one], theirs[other], ops)

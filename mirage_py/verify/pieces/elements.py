@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mirage_py.errors import UnsupportedError
-from mirage_py.ugraph.field import FIELDS, FieldOps
+from mirage_py.ugraph.field import FIELDS, FieldArray, FieldOps
 from mirage_py.ugraph.interpret import evaluate_at
+from mirage_py.ugraph.interpret.program import Sample
 from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.program import Output, Program
 from mirage_py.verify.evaluate.difference import first_difference
 from mirage_py.verify.evaluate.lazy_inputs import LazyMeaning, lazy_inputs
-from mirage_py.verify.evaluate.trial import redrawn
+from mirage_py.verify.evaluate.trial import defined, redrawn
 from mirage_py.verify.evaluate.work import MAX_TRIAL_WORK, peak_elements, program_work
 from mirage_py.verify.sizes.affine import affine, is_mixed_radix
 
@@ -45,15 +47,22 @@ class Compared:
 class OutputPair:
     """One output of two programs, which write it to tensors of one shape.
 
-    ``max_work`` is for all comparisons together, in element operations.
+    ``max_work`` is for all comparisons together, in element operations. ``filled``: draws may have
+    divisors that are 0 (see ``redrawn``).
     """
 
     def __init__(
-        self, left: tuple[Program, Output], right: tuple[Program, Output], max_work: float
+        self,
+        left: tuple[Program, Output],
+        right: tuple[Program, Output],
+        max_work: float,
+        *,
+        filled: bool = False,
     ) -> None:
         self._programs = tuple(replace(p, outputs=(o,)) for p, o in (left, right))
         self._shape = left[1].tensor.shape
         self._left_work = max_work
+        self._filled = filled
 
     def compare(self, elements: Sequence[Element], trial: int, seed: int) -> Compared:
         """Both at these elements, and at others that are evaluated along with them."""
@@ -98,7 +107,9 @@ class OutputPair:
             inputs, meaning = lazy_inputs(left), LazyMeaning(ops)
             places, values = [], []
             for program, where in zip(self._programs, points, strict=True):
-                (sample,) = evaluate_at(program, inputs, meaning, where or {}).values()
+                found = partial(evaluate_at, program, inputs, meaning, where or {})
+                samples = defined(ops, found, _values) if program is left else found()
+                (sample,) = samples.values()
                 places.append(_positions(sample.elements, self._shape))
                 values.append(sample.values.reshape((-1,)))
             both, *picked = np.intersect1d(places[0], places[1], return_indices=True)
@@ -109,7 +120,11 @@ class OutputPair:
             return len(both), tuple(map(int, np.unravel_index(both[place[0]], self._shape)))
 
         field, right = FIELDS[trial % len(FIELDS)], self._programs[1]
-        return redrawn(left, field, seed + trial, attempt, other=right)
+        return redrawn(left, field, seed + trial, attempt, other=right, filled=self._filled)
+
+
+def _values(samples: Mapping[str, Sample[FieldArray]]) -> list[FieldArray]:
+    return [s.values for s in samples.values()]
 
 
 def _positions(elements: Sequence[NDArray[np.int64]], shape: Element) -> NDArray[np.int64]:

@@ -21,7 +21,7 @@ from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.verify.evaluate.difference import Mismatch, first_difference
 from mirage_py.verify.evaluate.lazy_inputs import LazyMeaning, lazy_inputs
-from mirage_py.verify.evaluate.trial import ORDERED, redrawn
+from mirage_py.verify.evaluate.trial import ORDERED, defined, redrawn
 from mirage_py.verify.pieces.block_pieces import BlockPiece, block_pieces
 from mirage_py.verify.samples.block_samples import (
     LAID_OUT,
@@ -196,7 +196,11 @@ class _Comparison:
         """How many elements were compared, and the first that differs."""
         meaning = LazyMeaning(ops)
         inputs = lazy_inputs(self._ugraph.program)
-        expected = evaluate_at(self._sample.program, inputs, meaning, self._sample.points)
+        expected = defined(
+            ops,
+            lambda: evaluate_at(self._sample.program, inputs, meaning, self._sample.points),
+            lambda samples: [s.values for s in samples.values()],
+        )
         try:
             found = self._outputs(inputs, meaning)
         except ValidationError as error:
