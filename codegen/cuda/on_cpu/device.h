@@ -1,6 +1,10 @@
 // What an emitted kernel sees on a CPU: the language of CUDA, and the functions of ../prelude.
 #pragma once
+// Reading the C++ form of <math.h> was half of compiling a kernel. Emitted text says expf, not exp:
+// the C form is enough.
+#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS
 #include <math.h>
+#undef _GLIBCXX_INCLUDE_NEXT_C_HEADERS
 
 #include "numbers.h"
 #include "vectors.h"

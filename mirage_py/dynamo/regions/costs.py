@@ -7,7 +7,7 @@ are better left to a library; what a region is worth in truth is measured when i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from torch.fx import Node
@@ -55,6 +55,8 @@ class Costs:
     fuses: bool
     min_gain: float
     tunes: bool = False
+    # Of each element, where the fallback does not fuse: runs overlap.
+    _alone_us: dict[int, float] = field(default_factory=dict, compare=False)
 
     def region_us(self, start: int, end: int) -> float:
         """The elements from one place to another in one kernel."""
@@ -82,8 +84,13 @@ class Costs:
         if members[0].facts.kind in (PRODUCT, ATTENTION):
             return self._library_us(start)
         if not self.fuses:
-            return sum(self._plain_us(n, n + 1, 1) for n in range(start, end))
+            return sum(map(self._alone, range(start, end)))
         return self._plain_us(start, end, self.flow.pieces(start, end))
+
+    def _alone(self, place: int) -> float:
+        if place not in self._alone_us:
+            self._alone_us[place] = self._plain_us(place, place + 1, 1)
+        return self._alone_us[place]
 
     def _plain_us(self, start: int, end: int, kernels: int) -> float:
         moved = self.flow.border_bytes(start, end)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -104,7 +105,12 @@ def bytes_of(tensor: torch.Tensor) -> int:
 
 def base_name(node: Node) -> str:
     """``aten.mm.default`` -> ``mm``."""
-    parts = str(node.target).split(".")
+    return _base_name(node.target)
+
+
+@cache
+def _base_name(target: object) -> str:
+    parts = str(target).split(".")
     return parts[1] if len(parts) > 2 else parts[0]
 
 
