@@ -21,7 +21,7 @@ MAX_DIFF_LINES = 80
 # to test on shared cores, hence no deadline.
 hypothesis.settings.register_profile(
     "ci",
-    max_examples=50,
+    max_examples=25,
     deadline=None,
     derandomize=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from dynamo_models import MODELS, batch
+from nightly import NIGHTLY
 
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
@@ -17,6 +18,8 @@ Compiled = Callable[..., Any]
 Lines = Callable[[str], list[str]]
 
 STEPS = 20
+# LoRA has a Llama inside; the norms of Qwen's queries and keys, which Gemma has too, are at night.
+TRAINED = MODELS if NIGHTLY else ("gemma3", "mixtral", "lora", "vit")
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +52,7 @@ def test_logits_are_those_of_eager(compiled: Compiled, lines: Lines, name: str):
     assert [line for line in lines("left to") if "nothing was found" not in line] == []
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", TRAINED)
 def test_training_follows_eager(compiled: Compiled, lines: Lines, name: str):
     losses = {}
     inputs = batch(name)

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from nightly import NIGHTLY
 from unit.frontend.spec.large_references import REFERENCES
 
 from mirage_py.axioms.saturation.saturate import saturate
@@ -37,7 +38,9 @@ def table_of(terms: Abstraction, **options: object):
 def test_rings_are_exhausted_whole_and_split(name: str, ring: Ring, most: int):
     program = program_of(name)
     even = [dim for dim in reduced_dims(program) if program.sizes[dim] % 2 == 0]
-    splits = [abstract(split_dim(program, dim, 2), (outer_dim(dim),)) for dim in even]
+    # The expanded ring of each split at night.
+    chosen = even if ring == "factored" or NIGHTLY else even[:1]
+    splits = [abstract(split_dim(program, dim, 2), (outer_dim(dim),)) for dim in chosen]
     for terms in (abstract(program), *splits):
         table = table_of(terms, ring=ring)
         assert table.saturated

@@ -50,7 +50,7 @@ class HastyPool(WorkerPool):
 
 @pytest.fixture(scope="module")
 def pool():
-    with HastyPool(2, timeout_s=300.0, memory_bytes=4 << 30) as pool:
+    with HastyPool(1, timeout_s=300.0, memory_bytes=4 << 30) as pool:
         yield pool
 
 
@@ -86,7 +86,7 @@ def test_tasks_after_the_deadline_are_skipped(pool: WorkerPool):
 def test_tasks_after_a_stop_are_skipped():
     done: list[int] = []
     tasks = [task("def ("), task(GOOD)]
-    with WorkerPool(1, timeout_s=60.0) as pool:
+    with WorkerPool(1, timeout_s=300.0) as pool:
         first, second = pool.map(
             tasks, on_reply=lambda n, _: done.append(n), stop=lambda: bool(done)
         )
@@ -118,7 +118,7 @@ def test_workers_that_cannot_start_are_an_error(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         "mirage_py.runtime.process.worker_process._BOOT", "raise SystemExit('no luck')"
     )
-    with WorkerPool(2, timeout_s=5.0) as pool:
+    with WorkerPool(2, timeout_s=300.0) as pool:
         with pytest.raises(CompileError, match="does not start") as raised:
             pool.map([task(GOOD)] * 3)
         assert "no luck" in str(raised.value)
@@ -128,7 +128,7 @@ def test_plans_compile_in_order_and_the_parent_hits_the_cache():
     plans = [rms_plan(5, 64, 32), attention_plan(1, 16, 64), two_kernel_plan(9, 40)]
     open_tiles = UGraph(plans[0].ugraph.program, (_without_tiles(plans[0]),))
     plans.insert(1, Plan(open_tiles, plans[0].options))
-    with CompilePool(2, timeout_s=60.0) as pool:
+    with CompilePool(1, timeout_s=300.0) as pool:
         outcomes = pool.compile(plans, 90)
     assert [o.compiled for o in outcomes] == [True, False, True, True]
     assert outcomes[1].reason.code is Code.NO_SCHEDULE

@@ -126,12 +126,14 @@ def test_entries_and_pruning(cache: ResultCache):
 
 
 HAMMER = """
-import os, random, sys, time, traceback
+import itertools, os, random, sys, time, traceback
 from pathlib import Path
 from plans import two_kernel_plan
 from mirage_py.runtime.store.cache import ResultCache
 from mirage_py.runtime.store.cache_transfer import export_entries, import_entries
 root = Path(sys.argv[1])
+TURNS = {"write": 60, "read": 120, "damage": 120}
+TURNS |= dict.fromkeys(("prune", "export", "import"), 10)
 plan = two_kernel_plan(9, 40)
 program = plan.ugraph.program
 
@@ -141,10 +143,13 @@ def work(number, role):
     # Even keys hold the plan, odd ones the original program; each process has keys of its own too.
     keys = [0, 1, 2 + 2 * number, 3 + 2 * number]
     done = 0
-    end = time.monotonic() + 1.5
-    for turn in range(1_000_000):
-        if time.monotonic() > end:
-            return done
+    for turn in itertools.count():
+        # Writers go on until something was exported.
+        if turn >= TURNS[role] and (done or role not in ("write", "export")):
+            if role == "export":
+                (root / "exported").touch()
+            if role != "write" or (root / "exported").exists():
+                return done
         place = rng.choice(keys)
         key = "%064x" % place
         if role == "write" and rng.random() < 0.5:

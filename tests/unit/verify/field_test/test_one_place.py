@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import pytest
 from naive import naive_plan
+from nightly import NIGHTLY
 from one_place import ATTENTION, COLUMNS, DIFFERENT, EQUAL, SUMMED, VALUES, masks, values
 
 from mirage_py.frontend.spec import parse
@@ -15,7 +15,6 @@ from mirage_py.verify.field_test.programs import compare_programs
 from mirage_py.verify.samples.sampled_test import sampled_test
 from mirage_py.verify.shifts.shift_free import without_infinities
 
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 SEEDS = 20 if NIGHTLY else 4
 
 

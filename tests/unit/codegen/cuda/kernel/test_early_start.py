@@ -73,7 +73,6 @@ def test_no_load_is_of_the_kind_that_moves_up_in_front_of_the_wait(tmp_path):
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
     )
     assert done.returncode == 0, done.stderr
     loads = re.findall(r"\bld\.(?!param|shared)[a-z.]*", (tmp_path / "kernel.ptx").read_text())

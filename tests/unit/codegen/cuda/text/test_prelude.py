@@ -128,7 +128,7 @@ def test_nvcc_takes_every_function(architecture, tmp_path):
     file.write_text(prelude.prelude_text(prelude.names_used(text)) + text)
     code = f"arch=compute_{architecture},code=sm_{architecture}"
     command = [NVCC, f"-gencode={code}", "-cubin", "-o", str(tmp_path / "every.cubin"), str(file)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
