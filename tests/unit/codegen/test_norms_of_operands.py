@@ -33,7 +33,7 @@ kernel scores {
 
 def plan_of(flags: tuple[tuple[str, str], ...] = ()) -> Plan:
     graph = several_kernels.over(parse(SCORES), SCORES_KERNEL)
-    return Plan(graph, (LaunchConfig(4, (), flags),))
+    return Plan(graph, (LaunchConfig.from_flags(4, (), flags),))
 
 
 def test_columns_are_summed_as_rows() -> None:
