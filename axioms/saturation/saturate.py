@@ -20,9 +20,8 @@ from mirage_py.axioms.saturation.language import (
 )
 from mirage_py.axioms.terms import class_table
 from mirage_py.axioms.terms.class_table import Bound, ClassTable
-from mirage_py.axioms.terms.extents import extent_facts
 from mirage_py.axioms.terms.law import RINGS, Ring
-from mirage_py.axioms.terms.term import REDUCTIONS, Term, subterms
+from mirage_py.axioms.terms.term import REDUCTIONS, Term, size, subterms
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.reasons import Code
 
@@ -193,3 +192,19 @@ def _check(
     for axis, where in used.items():
         if axis not in axes:
             raise InputError(f"axis '{axis}' of {where} is not among the axes {tuple(axes)}")
+
+
+def extent_facts(roots: Sequence[Term], axes: Sequence[str]) -> tuple[tuple[Term, Term], ...]:
+    """Equal pairs for the dimensions whose size the roots use. Axis "k.t" belongs to "k".
+
+    The law of sizes: the size of a dimension is the product of the sizes of its axes.
+    """
+    facts: list[tuple[Term, Term]] = []
+    for term in subterms(*roots):
+        parts = [size(axis) for axis in axes if axis.rpartition(".")[0] == term.attr]
+        if term.op == "size" and parts:
+            product = parts[0]
+            for part in parts[1:]:
+                product = product * part
+            facts.append((term, product))
+    return tuple(facts)

@@ -15,6 +15,10 @@ import torch
 from torch.fx import GraphModule
 
 from mirage_py.dynamo.serve.options import BackendOptions, backend_options
+from mirage_py.targets import Target
+from mirage_py.targets import target as target_named
+
+_DEFAULT = "h200"
 
 log = logging.getLogger("mirage_py.dynamo")
 
@@ -53,7 +57,6 @@ def _compiled(
     module: GraphModule, inputs: Sequence[Any], options: BackendOptions
 ) -> Callable[..., Any]:
     from mirage_py.dynamo.compile.compiler import GraphCompiler
-    from mirage_py.dynamo.serve.graph_target import graph_target
 
     compiler = GraphCompiler(options, graph_target(options.target))
     if options.rest == "inductor":
@@ -94,3 +97,15 @@ def _reset() -> None:
 
 # torch._dynamo.reset() calls it: the memory of CUDA graphs is given back.
 mirage_py.reset = _reset  # type: ignore[attr-defined]
+
+
+def graph_target(name: str) -> Target:
+    """The target of that name; for ``auto`` this machine's GPU, or an H200 where there is none.
+
+    Raises InputError for a name that there is not.
+    """
+    if name != "auto":
+        return target_named(name)
+    from mirage_py.runtime.env.environment import detect_target
+
+    return detect_target() or target_named(_DEFAULT)

@@ -18,10 +18,12 @@ from mirage_py.search.model.footprint import (
     is_warp_group_dot,
     shared_memory,
 )
-from mirage_py.search.model.warps import joined_warps, warp_tile
 from mirage_py.search.tilings.tiled_kernel import SectionWork, TiledKernel
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
+
+_ROWS = 16
+_COLUMNS = 8
 
 _HALF_BYTES = 2
 # An SM has four quarters, each with tensor cores and plain cores of its own.
@@ -162,3 +164,40 @@ def _section_load(
         # Rows of mma.sync that lie side by side in memory are no asynchronous copy either.
         stalls=bool(plain and turn < 0) or not all(is_pipelined(b, warps) for b in work.loads),
     )
+
+
+def plain_warps(rows: int, columns: int, num_warps: int) -> tuple[int, int]:
+    """Warps along rows and columns of a single matmul.
+
+    By default a matmul is halved along the side with more instruction tiles left per warp (Triton
+    3.6, ``warpsPerTileV2``). Matmuls of one section that share operands get the same warps: along
+    the rows or along the columns, whichever the last of them in the text has more of. The emitter
+    puts the one with the longest sides last.
+    """
+    down = across = 1
+    left_down, left_across = max(1, rows // _ROWS), max(1, columns // _COLUMNS)
+    while down * across < num_warps:
+        if left_down >= left_across:
+            down *= 2
+            # With too many warps some do the same.
+            left_down = max(1, left_down // 2)
+        else:
+            across *= 2
+            left_across //= 2
+    return down, across
+
+
+def joined_warps(sides: Sequence[tuple[int, int]], num_warps: int) -> list[tuple[int, int]]:
+    """Warps of the matmuls of a section, by their rows and columns."""
+    if not sides:
+        return []
+    if len(set(sides)) > 1:
+        rows, columns = max(sides, key=lambda side: (min(side), max(side)))
+        shared = (num_warps, 1) if rows >= columns else (1, num_warps)
+        return [shared for _ in sides]
+    return [plain_warps(rows, columns, num_warps) for rows, columns in sides]
+
+
+def warp_tile(rows: int, columns: int, warps: tuple[int, int]) -> tuple[float, float]:
+    """What one warp computes: never less than an instruction, so warps may do the same."""
+    return max(_ROWS, rows / warps[0]), max(_COLUMNS, columns / warps[1])

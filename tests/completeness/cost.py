@@ -78,7 +78,7 @@ class _Tally:
             self.count[row.kind] += 1
             if step.op == "div":
                 # One reciprocal for each element of the divisor, where that lives, then products:
-                # what emitters make of it (codegen/lowering/strength.py).
+                # what emitters make of it (codegen/lowering/lowering.py).
                 divisor = kinds[1]
                 self.flops += self._points(divisor.dims, divisor.looped) * row.flops
                 self.flops += self._points(over, loop)

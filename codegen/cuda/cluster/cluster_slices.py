@@ -8,14 +8,14 @@ run there with the cluster's dimensions unsplit, as a kernel of their own would.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
 
 from mirage_py.codegen.cuda.analysis.cluster_plan import ClusterPlan, ClusterTiling
-from mirage_py.codegen.cuda.cluster.cluster_shifts import in_base_two
 from mirage_py.codegen.cuda.text.contiguity import ALIGNMENT_BYTES, run_length
+from mirage_py.codegen.lowering.base_two_shifts import BaseTwoShifts, is_shift
 from mirage_py.codegen.lowering.precision import TypedBlock
 from mirage_py.codegen.tiling.tiles import MIN_DOT_EXTENT, Tiling, next_power_of_two
 from mirage_py.errors import ScheduleError
@@ -283,3 +283,19 @@ class Slices:
         dims += [first] if first in node.dims else []
         shape = tuple(self.program.sizes[d] for d in dims)
         return Tensor(name, shape, F32), Access(name, tuple(ix.dim(d) for d in dims))
+
+
+def in_base_two(typed: TypedBlock, sources: Mapping[int, int]) -> frozenset[str]:
+    """Which of the tensors of what arrives hold shifts in base 2: the senders have them so, and
+    the readers take them so.
+    """
+    block = typed.block
+    loads = {block.nodes[n].access.tensor: (n, s) for n, s in sources.items()}
+    chosen: Collection[str] = {t for t, (_, s) in loads.items() if is_shift(block.nodes[s])}
+    while chosen:
+        found = BaseTwoShifts(block, typed.dtypes, chosen)
+        kept = {t for t in chosen if found.agrees(t) and loads[t][1] in found.shifts}
+        if kept == chosen:
+            break
+        chosen = kept
+    return frozenset(chosen)

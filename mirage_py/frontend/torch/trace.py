@@ -10,12 +10,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 from mirage_py.arguments import check_callable
-from mirage_py.errors import InputError
+from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.frontend.torch.capture import source
-from mirage_py.frontend.torch.capture.capture import capture
+from mirage_py.frontend.torch.capture.capture import Capture, capture
 from mirage_py.frontend.torch.guards.calls import Signature
 from mirage_py.frontend.torch.guards.origins import Origin, find_origin
-from mirage_py.frontend.torch.guards.side_effects import changes_state, check_results
+from mirage_py.frontend.torch.guards.plain_values import is_plain
 from mirage_py.frontend.torch.guards.state import State
 from mirage_py.frontend.torch.handlers import HANDLERS
 from mirage_py.frontend.torch.lower.inputs import check_input, declare_inputs, drop_unread, literal
@@ -199,3 +199,29 @@ def _stays_whole(operator: str) -> bool:
 
 def _name_of(fn: Callable[..., Any]) -> str:
     return str(getattr(fn, "__name__", type(fn).__name__))
+
+
+def changes_state(what: str, where: str) -> UnsupportedError:
+    """The error of a function that leaves something behind; ``what`` it changes."""
+    return UnsupportedError(
+        f"the function changes {what}",
+        where=where,
+        why="a kernel computes results and changes nothing; it was put back as it was",
+        repair="return the new value, and keep it outside",
+    )
+
+
+def check_results(captured: Capture, state: State, where: str) -> None:
+    """UnsupportedError where a result is an object: each call would return one and the same, and
+    the tensors in it would be without data.
+    """
+    known = [id(value) for holder in state.holders for value in holder.content]
+    for leaf in captured.results:
+        if isinstance(leaf, torch.fx.Node) or is_plain(leaf) or id(leaf) in known:
+            continue
+        raise UnsupportedError(
+            f"a result is of type {type(leaf).__name__}",
+            where=where,
+            why="what a call computes and returns are tensors, in tuples, lists and dicts",
+            repair="return the tensors, and make the object of them outside",
+        )

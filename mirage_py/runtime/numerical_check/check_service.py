@@ -14,11 +14,11 @@ from mirage_py.runtime.eager.eager import torch_function
 from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.runtime.numerical_check.input_store import InputStore, to_arrays
 from mirage_py.runtime.numerical_check.judge import judge_there
-from mirage_py.runtime.numerical_check.repeats import adds_atomically, spread_of
 from mirage_py.runtime.numerical_check.rotation import InputSet, rotated_inputs
 from mirage_py.runtime.timing.timing import Timed, time_interleaved
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import BlockGraph
 from mirage_py.ugraph.text.json_form import load_text
 from mirage_py.verify.numerical_check.check_strength import joined, of_set, plain_evidence
 from mirage_py.verify.numerical_check.input_sets import drawn_sets
@@ -26,6 +26,11 @@ from mirage_py.verify.numerical_check.numerical_check import FloatEvidence, refe
 
 if TYPE_CHECKING:
     import torch
+
+    Outputs = Sequence[torch.Tensor]
+
+# Launches after the first. Of additions in any order a few show how far the results spread.
+_AGAIN, _AGAIN_ATOMIC = 1, 4
 
 
 def prepare(task: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
@@ -175,3 +180,46 @@ def _eager(program: Program) -> Callable[..., Any] | None:
         return torch_function(program)
     except UnsupportedError:
         return None
+
+
+def adds_atomically(plan: Plan) -> bool:
+    """Whether some kernel's blocks add to one tensor.
+
+    Blocks of one launch write to different places and each sums in one order, so two results that
+    differ are a race. Atomic additions come in the order that the GPU chooses: there results differ
+    by roundings, and how far they do is measured.
+    """
+    return any(k.added_tensors for k in plan.ugraph.kernels if isinstance(k, BlockGraph))
+
+
+def spread_of(plan: Plan, first: Outputs, launch: Callable[[], Outputs]) -> float:
+    """How far the results of further launches are from those of the ``first``: the norm of the
+    difference over that of the result, of the worst output and launch; 0 where all bits are equal.
+    """
+    times = _AGAIN_ATOMIC if adds_atomically(plan) else _AGAIN
+    return max(
+        _distance(one, other)
+        for _ in range(times)
+        for one, other in zip(first, launch(), strict=True)
+    )
+
+
+def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    import torch
+
+    if torch.equal(_bits(one), _bits(other)):
+        return 0.0
+    a, b = one.double(), other.double()
+    if not torch.equal(torch.isfinite(a), torch.isfinite(b)):
+        return float("inf")
+    finite = torch.isfinite(a)
+    moved = float(torch.linalg.vector_norm(torch.where(finite, a - b, 0.0)))
+    scale = float(torch.linalg.vector_norm(torch.where(finite, a, 0.0)))
+    # 0 and -0, or two kinds of NaN, are no distance apart but not the same either.
+    return max(moved / scale if scale else float("inf") if moved else 0.0, 2.0**-149)
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return tensor.contiguous().reshape(-1).view(torch.uint8)

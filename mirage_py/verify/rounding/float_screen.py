@@ -26,14 +26,14 @@ from numpy.typing import NDArray
 from mirage_py.errors import MirageError
 from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
 from mirage_py.ugraph.interpret.buffers import FloatArray
-from mirage_py.ugraph.ir.dtypes import BOOL
+from mirage_py.ugraph.ir.dtypes import BOOL, DType
+from mirage_py.ugraph.ir.node import Attr
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, UGraph
 from mirage_py.verify.evaluate.element_types import round_to, underflow_step
 from mirage_py.verify.evaluate.work import program_work
 from mirage_py.verify.intervals.structured_inputs import STYLES, structured_inputs
 from mirage_py.verify.rounding.kernel_meaning import KernelMeaning, common_half
-from mirage_py.verify.rounding.random_rounding import RandomRounding
 from mirage_py.verify.rounding.rounding_inputs import rounding_inputs
 from mirage_py.verify.shifts.safe_exp import add_safe_shifts
 from mirage_py.verify.sizes.conditions import Conditions
@@ -209,3 +209,47 @@ def _filled(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel:
     )
     grid = tuple(replace(a, tile=sizes[a.dim]) for a in kernel.grid)
     return replace(kernel, grid=grid, sections=sections)
+
+
+class RandomRounding(KernelMeaning):
+    """What is exact stays so; any other result is one of its two neighbours, a new choice each time
+    that it is computed. One value that is read twice is the same twice, one that is computed twice
+    is not: kernels may add up in different orders, and compilers fuse a product into a sum here and
+    not there.
+
+    Source: J. Vignes, A stochastic arithmetic for reliable scientific computation, Mathematics and
+    Computers in Simulation 35 (1993).
+    """
+
+    def __init__(self, sets: int, operands: DType | None, seed: int) -> None:
+        super().__init__(np.float32, sets, operands)
+        self._double = KernelMeaning(np.float64, sets, operands)
+        self._draw = np.random.default_rng(seed)
+
+    def apply(self, op: str, attr: Attr, args: Sequence[FloatArray]) -> FloatArray:
+        single = super().apply(op, attr, args)
+        if op == "cast" or single.dtype == np.bool_:
+            return single
+        return self._either(single, self._double.apply(op, attr, args))
+
+    def power(self, x: FloatArray, exponent: float) -> FloatArray:
+        return self._either(super().power(x, exponent), self._double.power(x, exponent))
+
+    def sum(self, x: FloatArray, axes: Sequence[int]) -> FloatArray:
+        return self._either(super().sum(x, axes), self._double.sum(x, axes))
+
+    def contract(self, a: FloatArray, b: FloatArray, axes: Sequence[int]) -> FloatArray:
+        return self._either(super().contract(a, b, axes), self._double.contract(a, b, axes))
+
+    def rescale(self, old: FloatArray, new: FloatArray, degree: int) -> FloatArray:
+        single = super().rescale(old, new, degree)
+        return self._either(single, self._double.rescale(old, new, degree))
+
+    def _either(self, single: FloatArray, exact: FloatArray) -> FloatArray:
+        """A neighbour of ``exact``; or ``single``, where a sum lost digits on the way to it."""
+        with np.errstate(all="ignore"):
+            nearest = np.asarray(exact, np.float32)
+            towards = np.where(exact > nearest, np.float32(np.inf), np.float32(-np.inf))
+            other = np.where(nearest == exact, single, np.nextafter(nearest, towards))
+            chosen = np.isfinite(nearest) & (self._draw.random(nearest.shape) < 0.5)
+        return np.asarray(np.where(chosen, other, nearest), np.float32)

@@ -13,7 +13,7 @@ from plans import two_kernel_plan
 
 from mirage_py.reasons import Code, Reason
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
-from mirage_py.runtime.numerical_check import check_service, repeats, rotation
+from mirage_py.runtime.numerical_check import check_service, rotation
 from mirage_py.runtime.numerical_check.check_pool import Trial, _trial
 from mirage_py.runtime.numerical_check.check_service import check_plan, prepare
 from mirage_py.runtime.process.worker_process import Reply
@@ -168,7 +168,7 @@ def test_the_spread_of_atomic_additions_is_told(
     task: dict[str, Any], timed_on: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check_service, "PlanRunner", Restless)
-    for module in (check_service, repeats):
+    for module in (check_service, check_service):
         monkeypatch.setattr(module, "adds_atomically", lambda _: True)
     found = asked(task)
     assert found.evidence is not None
@@ -200,4 +200,4 @@ def test_equal_results_have_no_spread(task: dict[str, Any], timed_on: list[int])
 )
 def test_how_far_two_results_are_apart(one, other, far):
     a, b = (torch.tensor(x) for x in (one, other))
-    assert repeats.spread_of(PLAN, [a], lambda: [b]) == far
+    assert check_service.spread_of(PLAN, [a], lambda: [b]) == far

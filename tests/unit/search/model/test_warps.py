@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirage_py.search.model.warps import joined_warps, plain_warps, warp_tile
+from mirage_py.search.model.kernel_load import joined_warps, plain_warps, warp_tile
 
 
 @pytest.mark.parametrize(

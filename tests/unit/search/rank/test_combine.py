@@ -6,7 +6,7 @@ from itertools import product
 
 from mirage_py.search.model.cost_model import Estimate
 from mirage_py.search.model.footprint import Footprint
-from mirage_py.search.rank.combine import combinations_of
+from mirage_py.search.rank.instantiate import combinations_of
 from mirage_py.search.rank.kernel_choices import KernelChoice
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.ugraph import LibraryCall

@@ -12,7 +12,7 @@ from mirage_py.ugraph.ir.threads import check_threads, steps_of, thread_graphs, 
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 from mirage_py.ugraph.text.mermaid import format_mermaid
-from mirage_py.ugraph.text.outline import outline
+from mirage_py.ugraph.text.svg import outline
 
 
 @pytest.mark.parametrize(

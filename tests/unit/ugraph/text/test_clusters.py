@@ -20,8 +20,7 @@ from mirage_py.ugraph.ir.ugraph import GridAxis, UGraph
 from mirage_py.ugraph.rewrite.split_dim import split_dim
 from mirage_py.ugraph.text.json_form import dump_text, from_json, load_text, to_json
 from mirage_py.ugraph.text.mermaid import format_mermaid
-from mirage_py.ugraph.text.outline import outline
-from mirage_py.ugraph.text.svg import format_svg
+from mirage_py.ugraph.text.svg import format_svg, outline
 from mirage_py.ugraph.text.text_form import format_ugraph, parse_ugraph
 from mirage_py.ugraph.text.tiles_text import tiles_of
 

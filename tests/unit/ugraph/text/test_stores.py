@@ -18,7 +18,7 @@ from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.text.json_form import dump_text, load_text
 from mirage_py.ugraph.text.mermaid import format_mermaid
-from mirage_py.ugraph.text.outline import outline
+from mirage_py.ugraph.text.svg import outline
 from mirage_py.ugraph.text.text_form import format_ugraph, parse_ugraph
 
 GATED, ADDED = "residual_gated", "split_matmul_added"
