@@ -39,19 +39,6 @@ class TritonKernel:
 
 
 def emit_triton(plan: Plan) -> tuple[TritonKernel, ...]:
-    """Every kernel of the plan, in launch order.
-
-    Raises ScheduleError where the plan has open tiles or a kernel that is not a block graph.
-    """
-    for kernel in plan.ugraph.kernels:
-        if not isinstance(kernel, BlockGraph):
-            raise ScheduleError(
-                f"kernel '{kernel.name}' is a library call", why="Triton emits block graphs only"
-            )
-    return emit_block_graphs(plan)
-
-
-def emit_block_graphs(plan: Plan) -> tuple[TritonKernel, ...]:
     """Every block graph of the plan, in launch order; library calls are left out.
 
     Raises ScheduleError where the plan has open tiles or clusters.

@@ -48,20 +48,6 @@ _UNIFORM_WARP = "__shfl_sync(0xffffffffu, (int)threadIdx.x >> 5, 0)"
 
 
 def emit_cuda(plan: Plan) -> tuple[CudaKernel, ...]:
-    """Every kernel of the plan, in launch order.
-
-    Raises ScheduleError where the plan has open tiles, a kernel that is not a block graph, or one
-    that this back end cannot express.
-    """
-    for kernel in plan.ugraph.kernels:
-        if not isinstance(kernel, BlockGraph):
-            raise ScheduleError(
-                f"kernel '{kernel.name}' is a library call", why="CUDA emits block graphs only"
-            )
-    return emit_block_graphs(plan)
-
-
-def emit_block_graphs(plan: Plan) -> tuple[CudaKernel, ...]:
     """Every block graph of the plan, in launch order; library calls are left out."""
     names = emitted_names(plan.ugraph, _vocabulary())
     if names.keep_all:

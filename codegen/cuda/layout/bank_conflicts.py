@@ -40,20 +40,3 @@ def wavefronts(
 def conflicts(address: Callable[[int], int], width_bytes: int, lanes: int = WARP) -> int:
     """Trips of the group of lanes that takes most of them: 1 where there is no conflict."""
     return max(wavefronts(address, width_bytes, lanes))
-
-
-def ldmatrix_conflicts(row_address: Callable[[int], int], matrices: int = 4) -> int:
-    """The same for ``ldmatrix`` (and ``stmatrix``): lane ``8 m + r`` names the 16 bytes that are
-    row ``r`` of matrix ``m``.
-    """
-    return conflicts(row_address, 16, lanes=8 * matrices)
-
-
-def swizzled(offset_bytes: int, swizzle_bytes: int) -> int:
-    """Where the swizzles of sm_90's copy engine, and of ours, put a byte of a tile: the number of
-    its 16-byte piece is combined by exclusive or with bits of its 128-byte line's number.
-
-    ``swizzle_bytes`` is 128, 64, 32, or 0 for none: rows of that many bytes.
-    """
-    pieces = max(1, swizzle_bytes // 16)
-    return offset_bytes ^ (((offset_bytes >> 7) & (pieces - 1)) << 4)

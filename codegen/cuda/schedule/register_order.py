@@ -61,14 +61,6 @@ def ordered(values: Sequence[Value], done: Sequence[int], waiting: Sequence[int]
     return list(min(states[0], given, key=_key).order)
 
 
-def peak_registers(values: Sequence[Value], order: Sequence[int]) -> int:
-    """The most registers that live at a time when all is done in ``order``."""
-    state = _State(0, 0, (), 0)
-    for v in order:
-        state = _after(values, state, v, dict.fromkeys(state.order))
-    return state.peak
-
-
 def _key(state: _State) -> tuple[int, int, tuple[int, ...]]:
     return (state.peak, state.area, state.order)
 

@@ -62,26 +62,6 @@ def plan_schedule(items: Sequence[Item]) -> tuple[Phase, ...]:
     return tuple(Phase(tuple(p)) for p in phases)
 
 
-def program_order(items: Sequence[Item]) -> tuple[Phase, ...]:
-    """The items as they stand, with a barrier after each that another needs through shared memory.
-
-    What the schedule is worth is measured against it. Items stand behind what they need.
-    """
-    needed = dict.fromkeys(n for item in items for n in item.needs_through_shared)
-    phases: list[list[int]] = [[]]
-    for n, item in enumerate(items):
-        assert all(a < n for a in item.needs), item
-        phases[-1].append(n)
-        if n in needed:
-            phases.append([])
-    return tuple(Phase(tuple(p)) for p in phases if p)
-
-
-def phase_of(phases: Sequence[Phase]) -> dict[int, int]:
-    """For each item the number of its phase: the steps in which lives of buffers count."""
-    return {n: number for number, phase in enumerate(phases) for n in phase.items}
-
-
 def values_of(items: Sequence[Item]) -> list[Value]:
     """For each item the registers of its value, what it goes behind, and who reads it there."""
     readers: list[list[int]] = [[] for _ in items]

@@ -64,11 +64,6 @@ class Layout:
         threads = self.lanes == other.lanes and self.warps == other.warps
         return threads and sorted(self.registers) == sorted(other.registers)
 
-    def lane_bits_of(self, dims: Iterable[str]) -> tuple[int, ...]:
-        """Numbers of the lane bits that stand for positions along ``dims``."""
-        wanted = tuple(dims)
-        return tuple(n for n, b in enumerate(self.lanes) if b is not None and b[0] in wanted)
-
     def warp_bits_of(self, dims: Iterable[str]) -> tuple[int, ...]:
         """Numbers of the warp bits that stand for positions along ``dims``."""
         wanted = tuple(dims)

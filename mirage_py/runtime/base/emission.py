@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
-from mirage_py.codegen.triton.module import TritonKernel, emit_block_graphs
+from mirage_py.codegen.triton.module import TritonKernel, emit_triton
 from mirage_py.errors import InputError
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import LibraryCall
@@ -60,10 +60,10 @@ def source_suffix(kernel: EmittedKernel) -> str:
 
 def _emitted(plan: Plan) -> Sequence[EmittedKernel]:
     if plan.backend == "triton":
-        return emit_block_graphs(plan)
+        return emit_triton(plan)
     if plan.backend == "cuda":
         # Whoever runs Triton kernels alone needs none of it.
         from mirage_py.codegen.cuda.kernel import module
 
-        return module.emit_block_graphs(plan)
+        return module.emit_cuda(plan)
     raise InputError(f"no runtime for back end '{plan.backend}'", repair="use triton or cuda")

@@ -20,7 +20,6 @@ from mirage_py.runtime.code_check.execute import RANK_SHIFT
 from mirage_py.runtime.code_check.shadow import UNDER_WAY, Shadow
 
 _OFFSET = (1 << RANK_SHIFT) - 1
-_ALL_LANES = 0xFFFFFFFF
 _MOST_FAULTS = 12
 _BITS = 1 << np.arange(32, dtype=np.uint32)
 

@@ -29,9 +29,6 @@ PRIME_Q2: Final = 1_072_670_759
 GENERATOR: Final = 271_828_182 * 271_828_182 % PRIME_P
 GENERATOR2: Final = 314_159_265 * 314_159_265 % PRIME_P2
 
-LARGEST_SQUARE_PRIME: Final = 19
-"""Every prime up to this one is a square modulo all four primes."""
-
 
 @dataclass(frozen=True, slots=True)
 class Field:

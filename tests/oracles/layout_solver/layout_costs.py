@@ -63,7 +63,10 @@ def exchange_cost(layout: Layout, dims: Iterable[str]) -> int:
     """To combine the parts of threads: over lanes by shuffles, over warps through shared memory."""
     gone = tuple(dims)
     results = 1 << sum(b[0] not in gone for b in layout.registers)
-    lanes, warps = len(layout.lane_bits_of(gone)), len(layout.warp_bits_of(gone))
+    lanes, warps = (
+        sum(b is not None and b[0] in gone for b in layout.lanes),
+        len(layout.warp_bits_of(gone)),
+    )
     cost = lanes * results * (WAVEFRONT + 1)
     if warps:
         cost += BARRIER + WAVEFRONT * results * (1 + (1 << warps))

@@ -99,7 +99,6 @@ _PURE = KNOWN | {
     *("copysign", "activemask", "match", "redux", "isspacep", "slct", "getctarank", "elect"),
     *("vadd", "vmax", "vmin", "dp4a", "mul24", "mad24"),
 }
-_SPECIAL = "%"
 
 
 def names_in(operand: object) -> Iterator[str]:

@@ -23,7 +23,6 @@ class _Unknown:
 
 
 UNKNOWN = _Unknown()
-_WORD = 0xFFFFFFFF
 _LONG = 1 << 64
 
 

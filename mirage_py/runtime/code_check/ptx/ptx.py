@@ -76,7 +76,6 @@ _SYMBOL = re.compile(
 )
 _LABEL = re.compile(r"\s*([\w$]+)\s*:(?!:)")
 _LINES_OF_THEIR_OWN = (".loc", ".file", ".section")
-_NAME = re.compile(r"[A-Za-z_$%][\w$.%]*")
 
 
 def parse(text: str, name: str = "") -> Entry:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from law_table import TABLE, table_text, trusted
+
 from mirage_py.axioms.certificate.terms import TRUSTED
-from mirage_py.axioms.proof.law_table import TABLE, table_text, trusted
 
 
 def test_the_checker_trusts_the_laws_and_no_others():
-    """``python -m mirage_py.axioms.proof.law_table`` writes the table anew."""
+    """``python tests/law_table.py`` writes the table anew."""
     assert TRUSTED == trusted()
     assert TABLE.read_text(encoding="utf-8") == table_text()
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from mirage_py.ugraph.field import FIELDS, Field
-from mirage_py.ugraph.field.primes import LARGEST_SQUARE_PRIME
 
 # Miller-Rabin with these bases is a proof for every number below 3,215,031,751 (Jaeschke 1993).
 PROVING_BASES = (2, 3, 5, 7)
@@ -50,7 +49,7 @@ class TestField:
         assert min(field.generator, field.p - field.generator) > 2**16
 
     def test_small_primes_are_squares(self, field: Field) -> None:
-        small = [n for n in range(2, LARGEST_SQUARE_PRIME + 1) if is_prime(n)]
+        small = [n for n in range(2, 20) if is_prime(n)]
         assert [n for n in small if not is_square(n, field.p)] == []
         assert [n for n in small if not is_square(n, field.q)] == []
 

@@ -9,7 +9,7 @@ import clusters
 import pytest
 import several_kernels
 
-from mirage_py.codegen.cuda.kernel.module import emit_block_graphs
+from mirage_py.codegen.cuda.kernel.module import emit_cuda
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.text.json_form import from_json
 
@@ -33,7 +33,7 @@ PLANS = {
 
 @pytest.mark.parametrize("name", PLANS)
 def test_a_block_meets_behind_each_wait(name: str):
-    behind = [line for kernel in emit_block_graphs(PLANS[name]) for line in barriers(kernel.body)]
+    behind = [line for kernel in emit_cuda(PLANS[name]) for line in barriers(kernel.body)]
     assert behind
     assert all(line.startswith(("__syncthreads", "named_barrier")) for line in behind)
 

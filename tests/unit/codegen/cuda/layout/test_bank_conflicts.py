@@ -1,13 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from oracles.swizzle import swizzled
 
-from mirage_py.codegen.cuda.layout.bank_conflicts import (
-    conflicts,
-    ldmatrix_conflicts,
-    swizzled,
-    wavefronts,
-)
+from mirage_py.codegen.cuda.layout.bank_conflicts import conflicts, wavefronts
 
 SWIZZLES = (32, 64, 128)
 
@@ -21,17 +17,22 @@ def ldmatrix_rows(column_bytes, swizzle_bytes, row_bytes):
     return lambda lane: byte_of(lane, column_bytes, swizzle_bytes, row_bytes)
 
 
+def conflicts_of_ldmatrix(row_address):
+    """Lane ``8 m + r`` names the 16 bytes that are row ``r`` of matrix ``m``."""
+    return conflicts(row_address, 16, lanes=32)
+
+
 @pytest.mark.parametrize("width", SWIZZLES)
 def test_ldmatrix_has_no_conflicts_in_swizzled_rows(width):
     for column in range(0, width, 16):
-        assert ldmatrix_conflicts(ldmatrix_rows(column, width, width)) == 1
+        assert conflicts_of_ldmatrix(ldmatrix_rows(column, width, width)) == 1
 
 
 @pytest.mark.parametrize(("row_bytes", "expected"), [(32, 2), (64, 4), (128, 8), (256, 8)])
 def test_ldmatrix_has_conflicts_in_plain_rows(row_bytes, expected):
-    assert ldmatrix_conflicts(ldmatrix_rows(0, 0, row_bytes)) == expected
+    assert conflicts_of_ldmatrix(ldmatrix_rows(0, 0, row_bytes)) == expected
     # A row that is 16 bytes longer lies elsewhere: the other way without conflicts.
-    assert ldmatrix_conflicts(ldmatrix_rows(0, 0, row_bytes + 16)) == 1
+    assert conflicts_of_ldmatrix(ldmatrix_rows(0, 0, row_bytes + 16)) == 1
 
 
 @pytest.mark.parametrize("width", [0, *SWIZZLES])

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from oracles.swizzle import swizzled
 
-from mirage_py.codegen.cuda.layout.bank_conflicts import swizzled
 from mirage_py.codegen.cuda.layout.layout_conversion import (
     _linear_wavefronts,
     conversion_tile,

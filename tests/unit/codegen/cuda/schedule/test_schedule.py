@@ -6,14 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirage_py.codegen.cuda.schedule.register_order import ordered, peak_registers
+from mirage_py.codegen.cuda.schedule.register_order import ordered
 from mirage_py.codegen.cuda.schedule.schedule import (
     Item,
     Phase,
     barrier_depths,
-    phase_of,
     plan_schedule,
-    program_order,
     topological_order,
     values_of,
 )
@@ -40,6 +38,36 @@ def longest_way(items):
         return max((down(a) + (a in item.needs_through_shared) for a in item.needs), default=0)
 
     return max(map(down, range(len(items))), default=0)
+
+
+def phase_of(phases):
+    return {n: number for number, phase in enumerate(phases) for n in phase.items}
+
+
+def program_order(items):
+    """The items as they stand, with a barrier after each that another needs through shared memory:
+    what the schedule is worth is measured against it.
+    """
+    needed = dict.fromkeys(n for item in items for n in item.needs_through_shared)
+    phases = [[]]
+    for n in range(len(items)):
+        phases[-1].append(n)
+        if n in needed:
+            phases.append([])
+    return tuple(Phase(tuple(p)) for p in phases if p)
+
+
+def peak_registers(values, order):
+    """The most registers that live at a time: a value from its computation to its last reader."""
+    place = {v: n for n, v in enumerate(order)}
+    ends = {v: max([place[v], *(place[r] for r in values[v].readers)]) for v in order}
+    return max(
+        (
+            sum(values[v].registers for v in order if place[v] <= n <= ends[v])
+            for n in range(len(order))
+        ),
+        default=0,
+    )
 
 
 def check(items, phases):

@@ -1,6 +1,6 @@
 """The law table: the laws as data, in the form that the checker of certificates reads.
 
-``python -m mirage_py.axioms.proof.law_table`` writes the checker's table anew. A test compares the
+``python tests/law_table.py`` writes the checker's table anew. A test compares the
 two, so that neither changes without the other.
 """
 
@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from mirage_py.axioms.proof import proof_laws
 from mirage_py.axioms.proof.proof_laws import DIVISORS, ONE_WAY, PARTIAL, UNGUARDED, laws_of_proofs
 from mirage_py.axioms.proof.shifts import RULES, SAME_SCALE
 from mirage_py.axioms.proof.steps import EXTENTS
@@ -46,7 +47,7 @@ _TILES = (
     },
 )
 
-TABLE = Path(__file__).parents[1] / "certificate" / "trusted.json"
+TABLE = Path(proof_laws.__file__).parents[1] / "certificate" / "trusted.json"
 
 
 def trusted() -> dict[str, Any]:
