@@ -17,7 +17,7 @@ from mirage_py.runtime.compile.compile_pool import CompilePool
 from mirage_py.runtime.env.environment import detect_target
 from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.runtime.numerical_check.check_pool import NumericalCheck
-from mirage_py.runtime.numerical_check.rotation import InputSet, rotated_inputs
+from mirage_py.runtime.numerical_check.input_store import InputSet, rotated_inputs
 from mirage_py.runtime.timing.timing import Entry, Timed, time_interleaved
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program

@@ -91,7 +91,7 @@ def point_cases(
 
 
 def _operators(dtype: DType, is_asked: Callable[[str], bool]) -> Iterator[PointCase]:
-    from mirage_py.runtime.eager.eager import torch_function
+    from mirage_py.runtime.eager.eager_source import torch_function
 
     x = points(dtype)
     # Beside each point another one; close to it; in another row.

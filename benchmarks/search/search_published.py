@@ -2,8 +2,8 @@
 
 Mirage: "A Multi-Level Superoptimizer for Tensor Programs", OSDI 2025, the ablation of its search on
 RMSNorm. Its count of block operators includes the loads of a block and takes a sum of squares, its
-mean and root over all iterations as one; ours counts computing operators alone (search/
-operator_count.py). So equal bounds do not mean equal spaces.
+mean and root over all iterations as one; ours counts computing operators alone (search/closure/
+pool.py). So equal bounds do not mean equal spaces.
 """
 
 from __future__ import annotations

@@ -32,9 +32,10 @@ from mirage_py.verify.field_test.field_test import field_test
 from mirage_py.verify.samples.sampled_test import sampled_test
 
 NOTE = "from elsewhere and verified here; times are predictions of the cost model"
+_SEED = 0
 
 
-def verified_here(found: Artifact, target: str, *, trials: int = 4, seed: int = 0) -> Artifact:
+def verified_here(found: Artifact, target: str) -> Artifact:
     """The same result with a report of what was checked now.
 
     Raises VerificationError, or another MirageError that says why it cannot be verified.
@@ -44,7 +45,7 @@ def verified_here(found: Artifact, target: str, *, trials: int = 4, seed: int = 
     best, evidence = baseline, None
     notes: tuple[str, ...] = (NOTE,)
     if found.plan is not None:
-        evidence, more = _evidence(program, found.plan, found.report, chosen, trials, seed)
+        evidence, more = _evidence(program, found.plan, found.report, chosen)
         name = " + ".join(kernel.name for kernel in found.plan.ugraph.kernels)
         time_us = PlanModel(found.plan, chosen).predicted().time_us
         if not isfinite(time_us):
@@ -69,20 +70,15 @@ def verified_here(found: Artifact, target: str, *, trials: int = 4, seed: int = 
 
 
 def _evidence(
-    program: Program,
-    plan: Plan,
-    report: Mapping[str, Any],
-    target: Target,
-    trials: int,
-    seed: int,
+    program: Program, plan: Plan, report: Mapping[str, Any], target: Target
 ) -> tuple[Evidence, tuple[str, ...]]:
     """What is known of a plan now, and notes of what could not be done here."""
     ugraph = plan.ugraph
     normal = lower_masks(program)
-    field = field_test(normal, ugraph, trials=trials, seed=seed).require()
-    sampled = sampled_test(normal, ugraph, seed=seed).require()
+    field = field_test(normal, ugraph, seed=_SEED).require()
+    sampled = sampled_test(normal, ugraph, seed=_SEED).require()
     proof = _replayed(program, plan, report)
-    done = check_on_cpu(program, plan, target, seed=seed)
+    done = check_on_cpu(program, plan, target, seed=_SEED)
     if done.fault:
         raise VerificationError(
             "its kernels do not compute the program", where=program.name, why=str(done.fault)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from mirage_py.runtime.eager.eager import torch_function
+from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.ugraph.checks.run_time_sizes import program_at_sizes, run_time_dims, source_of
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program, Tensor

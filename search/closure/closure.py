@@ -16,8 +16,7 @@ from itertools import product
 
 from mirage_py.axioms.terms.class_table import ClassTable, Row
 from mirage_py.reasons import Code, Reason, reason
-from mirage_py.search.closure.operator_count import OperatorCount
-from mirage_py.search.closure.pool import Alternative, Merging, Pool
+from mirage_py.search.closure.pool import Alternative, Merging, OperatorCount, Pool
 from mirage_py.search.closure.rules import RefusedError, joint_loop, joint_stage, may_be_built
 from mirage_py.search.space.abstraction import loop_axis, tile_axis
 from mirage_py.search.space.counters import Counter

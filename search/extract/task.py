@@ -36,7 +36,7 @@ class SearchLimits:
     ``epilogue``       the same for a kernel that ends the program and reads another's intermediates
     ``prologue``       the same for a kernel that leaves intermediates to another
     ``makers``         configurations in which the same intermediates are made
-    ``max_operators``  of one kernel up to a tensor, as operator_count.py counts them
+    ``max_operators``  of one kernel up to a tensor, as closure/pool.py counts them
     ``pruning``        "none": every combination that loops and shapes allow is taken, not only
                        those that have a class; without ``max_operators`` there is no end to them
     ``merging``        "structure": equal values that are computed in different ways are not merged

@@ -99,11 +99,11 @@ class BlockWork:
         return operator(op).flops / (rate / self.target.sms)
 
 
-def waves(program: Program, gridded: Sequence[str], target: Target = H200) -> float:
+def waves(program: Program, gridded: Sequence[str]) -> float:
     """Blocks to an SM, of a kernel with nominal tiles over these dimensions. It compares kernels of
     which one has many small blocks and the other a few large ones.
     """
     blocks = 1
     for d in gridded:
         blocks *= -(-program.sizes[d] // NOMINAL_TILE)
-    return blocks / target.sms
+    return blocks / H200.sms

@@ -20,8 +20,7 @@ from mirage_py.codegen.cuda.writer.copies import Copies
 from mirage_py.codegen.cuda.writer.cuda_kernel import TensorMap
 from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.cuda.writer.grid_positions import unsplit_positions
-from mirage_py.codegen.cuda.writer.loop_text import loop_bounds
-from mirage_py.codegen.cuda.writer.stage_text import advance_stage, stage_ago
+from mirage_py.codegen.cuda.writer.loop_text import advance_stage, loop_bounds, stage_ago
 from mirage_py.codegen.text.operator_text import atom
 
 _BARRIER_BYTES = 8

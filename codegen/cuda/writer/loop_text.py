@@ -1,9 +1,10 @@
-"""The bounds of a loop, as C text."""
+"""The bounds of a loop and the stages of its ring buffers, as C text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.tiling.mask_bounds import Bound
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.codegen.tiling.unmasked_tiles import UnmaskedRange
@@ -48,3 +49,20 @@ def _text(bound: Bound, tiling: Tiling, starts: Mapping[str, str]) -> str:
     if parts and offset:
         text += f" + {offset}" if offset > 0 else f" - {-offset}"
     return text if bound.divisor == 1 else f"({text}) / {bound.divisor}"
+
+
+def advance_stage(out: Emission, stage: str, parity: str, depth: int) -> None:
+    """Go on to the next of ``depth`` stages; its barriers' parity changes with each round."""
+    if depth == 1:
+        out.line(f"{parity} ^= 1;")
+    else:
+        with out.indented(f"if (++{stage} == {depth})"):
+            out.line(f"{stage} = 0;")
+            out.line(f"{parity} ^= 1;")
+
+
+def stage_ago(stage: str, count: int, depth: int) -> str:
+    """The number of the stage of ``count`` iterations ago, of ``depth`` stages."""
+    if depth <= count:
+        return stage if depth == count else "0"
+    return f"{stage} < {count} ? {stage} + {depth - count} : {stage} - {count}"

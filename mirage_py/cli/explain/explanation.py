@@ -16,15 +16,18 @@ from mirage_py.cli.explain.diagnosis import (
 )
 from mirage_py.cli.explain.funnel import Row, funnel, rings
 from mirage_py.cli.format.derivation_format import format_derivation, proof_summary, replayed
-from mirage_py.cli.format.evidence_format import format_evidence
+from mirage_py.cli.format.evidence_format import (
+    format_evidence,
+    format_reach,
+    format_roofline,
+    is_certificate,
+)
 from mirage_py.cli.format.kernel_format import (
     UGraphDescription,
     count_text,
     describe_plan,
     describe_ugraph,
 )
-from mirage_py.cli.format.reach_format import format_reach, is_certificate
-from mirage_py.cli.format.roofline_format import format_roofline
 from mirage_py.errors import FormatError
 from mirage_py.result import SOURCES
 from mirage_py.targets import target as target_named

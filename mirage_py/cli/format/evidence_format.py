@@ -1,14 +1,28 @@
-"""The evidence that a result is right, in plain sentences; see docs/explanation/verification.md."""
+"""The evidence that a result is right, and its gap to the roofline bound, in plain sentences; see
+docs/explanation/verification.md.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mirage_py.axioms.proof.steps import is_older
 from mirage_py.cli.format.function_format import format_functions
-from mirage_py.cli.format.kernel_format import count_text
+from mirage_py.cli.format.kernel_format import count_text, size_text
+from mirage_py.targets import Target
+from mirage_py.ugraph.ir.program import Program
 from mirage_py.verify.numerical_check.check_strength import set_words, sets_text
 from mirage_py.verify.numerical_check.float_case import SetFinding
+
+# What the cost model calls a limit.
+LIMITS = {
+    "memory": "the bytes that have to cross the memory bus",
+    "cache": "reading its operands from the L2 again in every block",
+    "tensor cores": "the tensor cores",
+    "plain cores": "elementwise work and reductions on the plain cores",
+    "latency": "latency: one block's chain of loads, products and barriers, with too few beside it",
+}
 
 
 def format_evidence(verification: Mapping[str, Any], proof: str) -> tuple[str, ...]:
@@ -64,3 +78,41 @@ def _format_code(code: Mapping[str, Any]) -> str:
         f"By the compiled text of {name}, its {code['blocks']} blocks stay inside of their tensors "
         f"and write each output once; nothing races ({code['events']} events in order)."
     )
+
+
+def is_certificate(proof: Mapping[str, Any] | None) -> bool:
+    """Whether a stored proof is there and not in the form of an older version, to be found anew."""
+    return proof is not None and not is_older(proof)
+
+
+def format_reach(proof: Mapping[str, Any]) -> str:
+    """All sizes and tiles, or what they have to be like: needs are equations between them."""
+    needs = proof["needs"]
+    where = f" where {' and '.join(needs)}" if needs else ""
+    return f"for all sizes (tiles included){where}"
+
+
+def format_roofline(report: Mapping[str, Any], program: Program, target: Target) -> Iterator[str]:
+    """Sentences from a report: the bound, what sets it, the gap and what limits the best plan."""
+    search, best = report["search"], report["best"]
+    floor_us = search["lower_bound_us"]
+    yield f"No plan needs less than {floor_us:.2f} us: {_floor(program, target, floor_us)}."
+    if best is None or best["time_us"] is None:
+        return
+    said = {"model": "predicted to take", "measured": "measured at"}[best["source"]]
+    yield f"The best is {said} {best['time_us']:.2f} us, {search['gap']:.0%} more."
+    limit = search.get("limited_by", "")
+    if limit:
+        yield f"By the cost model it waits for {LIMITS.get(limit, limit)}."
+
+
+def _floor(program: Program, target: Target, floor_us: float) -> str:
+    """What sets the roofline bound."""
+    moved = sum(tensor.bytes for tensor in program.tensors.values())
+    memory_us = moved / target.dram_bytes_per_us
+    if floor_us <= target.launch_us * 1.001:
+        return "a launch takes as long"
+    if memory_us >= 0.999 * floor_us:
+        rate = target.dram_bytes_per_us / 1e6
+        return f"{size_text(moved)} of inputs and outputs at {rate:.2f} TB/s"
+    return "its products at the full rate of the tensor cores"

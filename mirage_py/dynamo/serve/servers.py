@@ -117,7 +117,7 @@ def _fake(tensor: Tensor) -> torch.Tensor:
 def reference(region: RegionProgram, own: Kernel) -> Service:
     """The program as plain PyTorch: what a kernel would compute, for tests on a CPU."""
     del own
-    from mirage_py.runtime.eager.eager import torch_function
+    from mirage_py.runtime.eager.eager_source import torch_function
 
     function = torch_function(region.program)
 

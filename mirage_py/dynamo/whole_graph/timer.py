@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from mirage_py.runtime.base.gpu_context import require_gpu
-from mirage_py.runtime.timing.capture import captured
+from mirage_py.runtime.timing.timing import captured
 
 _ROUNDS, _FEWEST_ROUNDS = 15, 5
 # Timed calls of a candidate in a round, if they are short; one before them is not timed, so that

@@ -1,4 +1,4 @@
-"""Filling tensors whose elements may share memory: an expanded one has one value along an axis."""
+"""Filling of tensors: where elements share memory, and with a value that no right result has."""
 
 from __future__ import annotations
 
@@ -17,3 +17,12 @@ def write_once(target: torch.Tensor, values: torch.Tensor) -> None:
         if extent > 1 and stride == 0:
             target, values = target.narrow(axis, 0, 1), values.narrow(axis, 0, 1)
     target.copy_(values)
+
+
+def poison(dtype: torch.dtype) -> float:
+    """NaN, or the smallest integer, which no right result has; 0 for booleans."""
+    import torch
+
+    if dtype.is_floating_point:
+        return float("nan")
+    return 0.0 if dtype == torch.bool else float(torch.iinfo(dtype).min)

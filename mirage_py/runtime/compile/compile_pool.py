@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from types import TracebackType
 
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import MirageError
@@ -15,12 +14,7 @@ from mirage_py.runtime.compile.compile import KernelSource
 from mirage_py.runtime.compile.compile_cuda import CudaSource
 from mirage_py.runtime.compile.compiled_facts import CompiledFacts
 from mirage_py.runtime.process.warm_workers import WARM
-from mirage_py.runtime.process.worker_pool import (
-    DEFAULT_MEMORY_BYTES,
-    INTERRUPTED,
-    OUT_OF_TIME,
-    WorkerPool,
-)
+from mirage_py.runtime.process.worker_pool import INTERRUPTED, OUT_OF_TIME, WorkerPool
 from mirage_py.runtime.process.worker_process import Reply, Task
 from mirage_py.settings import DEFAULT_COMPILE_TIMEOUT_S, Settings
 from mirage_py.ugraph.ir.plan import Plan
@@ -53,19 +47,11 @@ class CompilePool:
     process.
     """
 
-    def __init__(
-        self,
-        workers: int | None = None,
-        *,
-        timeout_s: float | None = None,
-        memory_bytes: int = DEFAULT_MEMORY_BYTES,
-    ) -> None:
+    def __init__(self, workers: int | None = None, *, timeout_s: float | None = None) -> None:
         settings = Settings.from_env()
         self._count = workers or settings.workers
         self._timeout_s = timeout_s or settings.compile_timeout_s
-        self._is_usual = memory_bytes == DEFAULT_MEMORY_BYTES
-        kept = WARM.take(self._count) if self._is_usual else None
-        self._pool = kept or _workers(self._count, memory_bytes)
+        self._pool = WARM.take(self._count) or _workers(self._count)
 
     def compile(
         self,
@@ -111,20 +97,12 @@ class CompilePool:
 
     def close(self) -> None:
         """Stop the workers, or leave them warm for the next pool."""
-        if self._is_usual:
-            WARM.give(self._count, self._pool)
-        else:
-            self._pool.close()
+        WARM.give(self._count, self._pool)
 
     def __enter__(self) -> CompilePool:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
 
@@ -193,16 +171,15 @@ def keep_compile_workers() -> None:
     none has been made for a minute.
     """
     count = Settings.from_env().workers
-    WARM.keep(count, lambda: _workers(count, DEFAULT_MEMORY_BYTES))
+    WARM.keep(count, lambda: _workers(count))
 
 
-def _workers(count: int, memory_bytes: int) -> WorkerPool:
+def _workers(count: int) -> WorkerPool:
     return WorkerPool(
         count,
         timeout_s=DEFAULT_COMPILE_TIMEOUT_S,
         # Compiling needs no GPU: no worker may take memory on one.
         environment={"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "0"},
-        memory_bytes=memory_bytes,
         imports=("triton",),
     )
 

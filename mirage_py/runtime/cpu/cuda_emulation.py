@@ -18,12 +18,10 @@ import numpy as np
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
 from mirage_py.errors import CompileError, InputError
 from mirage_py.runtime.base.emission import Step, ZeroFill, emit_steps
-from mirage_py.runtime.base.layouts import write_once
-from mirage_py.runtime.base.poison import poison
+from mirage_py.runtime.base.layouts import poison, write_once
 from mirage_py.runtime.base.private_folder import scratch_folder
-from mirage_py.runtime.cpu.array_check import checked_array
 from mirage_py.runtime.cpu.cpu_build import executable, with_lines
-from mirage_py.runtime.cpu.reduced_check import check_reduced
+from mirage_py.runtime.cpu.reduced_check import check_reduced, checked_array
 from mirage_py.runtime.launch.library import library_function
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.plan import Plan
@@ -48,16 +46,14 @@ class _Memory:
     is_input: bool
 
 
-def run_emulated(
-    plan: Plan, arrays: Mapping[str, FloatArray], *, finds_races: bool = True
-) -> dict[str, FloatArray]:
+def run_emulated(plan: Plan, arrays: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
     """Run a CUDA plan's kernels on the CPU: inputs by name to outputs by name, in float64.
 
     Inputs are rounded to their element types first. Outputs and intermediates hold NaN before the
-    first kernel, so what no block writes is NaN after the last one. With ``finds_races`` accesses
-    of shared memory that no barrier orders are errors. Raises InputError for inputs of the wrong
-    shape and where there is no C++ compiler, ScheduleError where CUDA cannot express the plan, and
-    CompileError when a kernel fails.
+    first kernel, so what no block writes is NaN after the last one. Accesses of shared memory
+    that no barrier orders are errors. Raises InputError for inputs of the wrong shape and where
+    there is no C++ compiler, ScheduleError where CUDA cannot express the plan, and CompileError
+    when a kernel fails.
     """
     if plan.backend != "cuda":
         raise InputError(
@@ -66,9 +62,7 @@ def run_emulated(
         )
     graph = plan.ugraph
     others = graph.tensors.values()
-    return run_kernels(
-        graph.program, emit_steps(plan), arrays, tensors=others, finds_races=finds_races
-    )
+    return run_kernels(graph.program, emit_steps(plan), arrays, tensors=others)
 
 
 def run_kernels(

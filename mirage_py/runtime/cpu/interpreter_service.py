@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mirage_py.errors import CompileError
-from mirage_py.runtime.base.layouts import write_once
+from mirage_py.runtime.base.layouts import poison, write_once
 from mirage_py.runtime.base.modules import load_module
-from mirage_py.runtime.base.poison import poison
 from mirage_py.runtime.launch.library import library_function
 
 if TYPE_CHECKING:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from mirage_py.errors import CompileError
+import numpy as np
+
+from mirage_py.errors import CompileError, InputError
 from mirage_py.reasons import Code, reason
 from mirage_py.runtime.cpu.reduced import reduced
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.plan import Plan
-from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.verify.numerical_check.check_strength import failed, joined, of_set, required
 from mirage_py.verify.numerical_check.numerical_check import (
     FloatEvidence,
@@ -38,3 +40,17 @@ def check_reduced(program: Program, plan: Plan, run: Run, *, seed: int) -> Float
         if not found[-1].passed:
             break
     return required(joined(found))
+
+
+def checked_array(tensor: Tensor, arrays: Mapping[str, FloatArray]) -> FloatArray:
+    """The array of an input, in float64 and in order. Raises InputError."""
+    array = arrays.get(tensor.name)
+    if array is None:
+        raise InputError(f"input '{tensor.name}' is missing", repair=f"pass {tensor}")
+    if array.shape != tensor.shape:
+        raise InputError(
+            f"input '{tensor.name}' has shape {list(array.shape)}",
+            why=f"the kernels were made for {list(tensor.shape)}",
+        )
+    # An array without axes must stay one: np.ascontiguousarray gives it an axis.
+    return np.asarray(array, dtype=np.float64, order="C")

@@ -20,8 +20,7 @@ from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.errors import CompileError, InputError
 from mirage_py.runtime.base.emission import Step, ZeroFill, emit_steps
 from mirage_py.runtime.base.private_folder import scratch_folder
-from mirage_py.runtime.cpu.array_check import checked_array
-from mirage_py.runtime.cpu.reduced_check import check_reduced
+from mirage_py.runtime.cpu.reduced_check import check_reduced, checked_array
 from mirage_py.runtime.process.worker_pool import WorkerPool
 from mirage_py.ugraph.checks.run_time_sizes import at_sizes
 from mirage_py.ugraph.ir.plan import Plan

@@ -7,12 +7,14 @@ norms through PyTorch's own functions, the rest in the types that PyTorch's prom
 from __future__ import annotations
 
 import keyword
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, prod
+from typing import Any
 
 from mirage_py.codegen.text.writer import CodeWriter, in_docstring
 from mirage_py.errors import UnsupportedError
+from mirage_py.runtime.base.modules import load_module
 from mirage_py.runtime.eager.eager_patterns import Attention, Norm, Patterns, Softmax
 from mirage_py.runtime.eager.eager_views import Views, aligned, permuted
 from mirage_py.ugraph.ir.dtypes import BOOL, F32, F64, DType
@@ -392,3 +394,13 @@ def _atom(text: str) -> str:
         if depth == 0 and (character in " ~" or (character == "-" and position == 0)):
             return f"({text})"
     return text
+
+
+def torch_function(program: Program) -> Callable[..., Any]:
+    """A function of the inputs in order that returns the output, or a tuple of several.
+
+    It runs on any device and is differentiable and traceable; the source is ``eager_source``'s.
+    Raises UnsupportedError for an operator that has no PyTorch form.
+    """
+    function: Callable[..., Any] = load_module(eager_source(program), "eager").run
+    return function

@@ -18,8 +18,6 @@ class GpuInfo:
     capability: int
     sms: int
     l2_bytes: int
-    memory_bytes: int
-    torch_version: str
     cuda_version: str
 
 
@@ -41,8 +39,6 @@ def gpu() -> GpuInfo | None:
         capability=10 * found.major + found.minor,
         sms=found.multi_processor_count,
         l2_bytes=int(found.L2_cache_size),
-        memory_bytes=found.total_memory,
-        torch_version=torch.__version__,
         cuda_version=torch.version.cuda,
     )
 

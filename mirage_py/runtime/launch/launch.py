@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mirage_py.codegen.cuda.writer.cuda_kernel import CudaKernel
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.runtime.base.emission import Step, emit_steps
-from mirage_py.runtime.base.poison import poison
+from mirage_py.runtime.base.layouts import poison
 from mirage_py.runtime.launch.actions import Action, run_all, torch_action
 from mirage_py.runtime.launch.cached_calls import CachedCalls
 from mirage_py.runtime.launch.input_check import (

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import CompileError
@@ -103,7 +102,6 @@ class NumericalCheck:
         reps: int,
         deadline: float | None = None,
         stop: Callable[[], bool] = lambda: False,
-        on_trial: Callable[[int], None] = lambda _number: None,
     ) -> list[Trial]:
         """Judge on the first input sets, random ones among them, and time what passes with a cold
         L2 and ``reps`` replays.
@@ -118,7 +116,6 @@ class NumericalCheck:
         timing = {"l2_bytes": l2_bytes, "reps": reps}
         replies = self._pool.map(
             self._tasks(plans, self._first, timing),
-            on_reply=lambda number, _: on_trial(number),
             deadline=deadline,
             stop=stop,
         )
@@ -144,12 +141,7 @@ class NumericalCheck:
     def __enter__(self) -> NumericalCheck:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _wait(self, names: Sequence[str]) -> None:

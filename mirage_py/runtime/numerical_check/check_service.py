@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import FormatError, UnsupportedError
 from mirage_py.reasons import Code, reason
-from mirage_py.runtime.eager.eager import torch_function
+from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.launch.launch import PlanRunner
-from mirage_py.runtime.numerical_check.input_store import InputStore, to_arrays
+from mirage_py.runtime.numerical_check.input_store import (
+    InputSet,
+    InputStore,
+    rotated_inputs,
+    to_arrays,
+)
 from mirage_py.runtime.numerical_check.judge import judge_there
-from mirage_py.runtime.numerical_check.rotation import InputSet, rotated_inputs
 from mirage_py.runtime.timing.timing import Timed, time_interleaved
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program

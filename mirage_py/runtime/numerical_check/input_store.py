@@ -1,4 +1,6 @@
-"""Inputs and references of a numerical check on disk, where a new worker finds them."""
+"""Inputs and references of a numerical check on disk, where a new worker finds them; copies for
+timing in rotation.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage_py.runtime.base.layouts import write_once
+from mirage_py.runtime.timing.timing import rotation_sets
 from mirage_py.ugraph.ir.dtypes import F16, F64
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.verify.numerical_check.float_case import FloatEvidence, OutputCase
@@ -19,6 +22,8 @@ from mirage_py.verify.numerical_check.numerical_check import Reference, cases, w
 
 if TYPE_CHECKING:
     import torch
+
+InputSet = tuple["torch.Tensor", ...]
 
 FloatArray = NDArray[np.float64]
 # The set that is timed on.
@@ -131,3 +136,12 @@ def _expected(
 def _span(tensor: Tensor) -> int:
     pairs = zip(tensor.shape, tensor.element_strides, strict=True)
     return 1 + sum((extent - 1) * stride for extent, stride in pairs)
+
+
+def rotated_inputs(store: InputStore, l2_bytes: int, device: torch.device) -> list[InputSet]:
+    """The random inputs of a store, as often as it takes."""
+    inputs = store.program.inputs
+    first = store.inputs(RANDOM, device)
+    copies = rotation_sets(sum(t.bytes for t in inputs), l2_bytes) - 1
+    pairs = list(zip(inputs, first, strict=True))
+    return [first, *(tuple(laid_out(t, x) for t, x in pairs) for _ in range(copies))]

@@ -9,9 +9,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 
-from mirage_py.runtime.process.standby import Standby
+from mirage_py.errors import CompileError
 from mirage_py.runtime.process.worker_process import Reply, Task, WorkerProcess
 
 DEFAULT_MEMORY_BYTES = 8 << 30
@@ -130,12 +129,7 @@ class WorkerPool:
     def __enter__(self) -> WorkerPool:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
 
@@ -144,3 +138,61 @@ def _why_not(deadline: float | None, stop: Callable[[], bool]) -> str:
     if deadline is not None and time.monotonic() > deadline:
         return OUT_OF_TIME
     return INTERRUPTED if stop() else ""
+
+
+class Standby:
+    """A worker that has started and done ``task``, and waits for another one to break."""
+
+    def __init__(self, worker: WorkerProcess, task: Task, timeout_s: float) -> None:
+        self._worker = worker
+        self._task = task
+        self._timeout_s = timeout_s
+        self._thread: threading.Thread | None = None
+        self._one_at_a_time = threading.Lock()
+        self._closed = False
+
+    def begin(self) -> None:
+        """Have it ready soon, unless it is or will be."""
+        if self._thread is not None:
+            return
+        with self._one_at_a_time:
+            self._closed = False
+            if self._thread is None:
+                self._prepare()
+
+    def instead_of(self, broken: WorkerProcess) -> WorkerProcess:
+        """The worker that waited, as soon as it is ready; ``broken`` is made the next to wait."""
+        with self._one_at_a_time:
+            if self._closed:
+                return broken
+            if self._thread is not None:
+                self._thread.join()
+            if self._closed:
+                return broken
+            if not self._worker.is_running:
+                self._worker.kill()  # or its death would count against the next task
+            taken, self._worker = self._worker, broken
+            self._prepare()
+            return taken
+
+    def close(self) -> None:
+        """Stop it."""
+        self._closed = True
+        # It may be just about to start.
+        while (thread := self._thread) is not None and thread.is_alive():
+            self._worker.kill()
+            thread.join(timeout=0.1)
+        with self._one_at_a_time:
+            self._worker.kill()
+            self._thread = None
+
+    def _prepare(self) -> None:
+        self._thread = threading.Thread(target=self._run, args=(self._worker,), daemon=True)
+        self._thread.start()
+
+    def _run(self, worker: WorkerProcess) -> None:
+        if not worker.is_running:
+            worker.kill()
+        # One that does not start says so again when it is asked.
+        with contextlib.suppress(CompileError):
+            worker.ask(self._task, self._timeout_s)

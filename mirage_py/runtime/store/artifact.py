@@ -28,7 +28,7 @@ from mirage_py.arguments import path_of
 from mirage_py.errors import FormatError, MirageError
 from mirage_py.reasons import Served, Server, why_original
 from mirage_py.runtime.base.emission import emit_kernels, source_suffix
-from mirage_py.runtime.eager.eager import torch_function
+from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.sized.sized_launch import runner_of
 from mirage_py.runtime.store.manifest import (
     NAME,

@@ -1,12 +1,21 @@
-"""The baselines: the user's function itself, and the same by torch.compile."""
+"""The baselines: the user's function itself, and the same by torch.compile; their warm-up beside
+other work.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from mirage_py.runtime.eager.eager import torch_function
+from mirage_py.runtime.eager.eager_source import torch_function
+from mirage_py.runtime.numerical_check.input_store import laid_out
 from mirage_py.ugraph.ir.program import Program
+
+if TYPE_CHECKING:
+    import torch
 
 Baseline = Callable[..., Any]
 
@@ -31,3 +40,53 @@ def baselines(
             eager, dynamic=False, mode="max-autotune-no-cudagraphs"
         )
     return found
+
+
+class WarmUp:
+    """Calls each function once on zeros, in a thread, beginning at once.
+
+    A function that chooses its kernels by timing them needs the GPU for itself: call ``wait``
+    before anything else is timed. What a function raises is left to its next call. The inputs live
+    as long as this object, because a function may keep what it made of one under its address.
+    """
+
+    def __init__(
+        self, program: Program, functions: Mapping[str, Callable[..., Any]], device: torch.device
+    ) -> None:
+        self.seconds: dict[str, float] = {}
+        self._inputs = _zeros(program, device)
+        self._functions = dict(functions)
+        self._device = device
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def wait(self) -> float:
+        """Return when each was called: the seconds that the calls took together."""
+        self._thread.join()
+        return sum(self.seconds.values())
+
+    def _run(self) -> None:
+        import torch
+
+        on_gpu = self._device.type == "cuda"
+        if on_gpu:
+            torch.cuda.set_device(self._device)  # each thread has its own
+        # So has it this mode, and a compiled function belongs to the mode it was compiled in.
+        with torch.no_grad():
+            for name, function in self._functions.items():
+                start = time.monotonic()
+                with contextlib.suppress(Exception):
+                    function(*self._inputs)
+                    if on_gpu:
+                        torch.cuda.synchronize(self._device)
+                self.seconds[name] = time.monotonic() - start
+
+
+def _zeros(program: Program, device: torch.device) -> tuple[torch.Tensor, ...]:
+    """Inputs in the layouts that are timed; zeros are right for indices too."""
+    import torch
+
+    return tuple(
+        laid_out(t, torch.zeros(t.shape, dtype=getattr(torch, t.dtype.torch_name), device=device))
+        for t in program.inputs
+    )

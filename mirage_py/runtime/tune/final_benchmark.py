@@ -18,11 +18,9 @@ from mirage_py.runtime.base.gpu_context import require_gpu
 from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.runtime.launch.quarantine import put_away
 from mirage_py.runtime.numerical_check.check_pool import NumericalCheck
-from mirage_py.runtime.numerical_check.input_store import RANDOM
-from mirage_py.runtime.numerical_check.rotation import InputSet
+from mirage_py.runtime.numerical_check.input_store import RANDOM, InputSet
 from mirage_py.runtime.timing.timing import Entry, time_interleaved
 from mirage_py.runtime.tune.measured import Candidate, fastest, leading
-from mirage_py.runtime.tune.stages import Stages
 
 if TYPE_CHECKING:
     import torch
@@ -189,3 +187,23 @@ class FinalBenchmark:
 
 def _on_sets(function: Callable[..., Any], sets: Sequence[InputSet]) -> Entry:
     return lambda number: function(*sets[number])
+
+
+class Stages:
+    """Seconds by the name of the stage; waiting for references is a stage of its own."""
+
+    def __init__(self, check: NumericalCheck) -> None:
+        self.seconds: dict[str, float] = {}
+        self._check = check
+
+    @contextlib.contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add what the block takes, without what it waits for references."""
+        start, waited = time.monotonic(), self._check.waited_s
+        try:
+            yield
+        finally:
+            waited = self._check.waited_s - waited
+            spent = time.monotonic() - start - waited
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent
+            self.seconds["references"] = self.seconds.get("references", 0.0) + waited

@@ -18,8 +18,9 @@ from mirage_py.runtime.compile.ahead_of_time import memory_fault
 from mirage_py.runtime.compile.compile_pool import CompileOutcome, CompilePool
 from mirage_py.runtime.launch.quarantine import why_not
 from mirage_py.runtime.numerical_check.check_pool import NumericalCheck
-from mirage_py.runtime.numerical_check.rotation import rotated_inputs
-from mirage_py.runtime.tune.final_benchmark import FinalBenchmark
+from mirage_py.runtime.numerical_check.input_store import rotated_inputs
+from mirage_py.runtime.tune.baselines import WarmUp
+from mirage_py.runtime.tune.final_benchmark import FinalBenchmark, Stages
 from mirage_py.runtime.tune.measured import (
     MARGIN,
     Candidate,
@@ -28,8 +29,6 @@ from mirage_py.runtime.tune.measured import (
     fastest,
     leading,
 )
-from mirage_py.runtime.tune.stages import Stages
-from mirage_py.runtime.tune.warm_up import WarmUp
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
@@ -65,7 +64,6 @@ def tune(
     seed: int = 0,
     budget_s: float | None = None,
     compile_workers: int | None = None,
-    top_k: int = _TOP_K,
     neighbours: Neighbours = lambda _: (),
     climbing_rounds: int = CLIMBING_ROUNDS["quick"],
     max_work: float = MAX_REFERENCE_WORK,
@@ -113,7 +111,7 @@ def tune(
             tuner.try_all(target.l2_bytes, tried_by)
             tuner.hill_climb(neighbours, climbing_rounds, pool, target, tried_by)
         with torch.no_grad():
-            tuner.run_final_benchmark(target.l2_bytes, top_k)
+            tuner.run_final_benchmark(target.l2_bytes, _TOP_K)
             return tuner.report()
 
 

@@ -15,7 +15,7 @@ from mirage_py.frontend.spec import parse
 from mirage_py.pipeline.pipeline import rank_plans
 from mirage_py.pipeline.selection.request import Request
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
-from mirage_py.runtime.eager.eager import torch_function
+from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.targets import target
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir.dtypes import BF16, BOOL, F16, F32

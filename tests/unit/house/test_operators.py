@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from mirage_py.frontend.spec.functions import function_names
-from mirage_py.runtime.eager.eager import torch_function
+from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.interpret.meaning import FloatMeaning

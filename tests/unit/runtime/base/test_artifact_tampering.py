@@ -22,8 +22,7 @@ from mirage_py.errors import FormatError, MirageError, ValidationError
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.base.atomic import write_folder
 from mirage_py.runtime.base.emission import emit_kernels
-from mirage_py.runtime.eager.eager import torch_function
-from mirage_py.runtime.eager.eager_source import eager_source
+from mirage_py.runtime.eager.eager_source import eager_source, torch_function
 from mirage_py.runtime.store.artifact import artifact_files, load_artifact
 from mirage_py.runtime.store.manifest import NAME, manifest_text
 from mirage_py.runtime.store.saved import save_artifact

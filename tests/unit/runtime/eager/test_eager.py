@@ -11,8 +11,7 @@ from plans import random_inputs, relative_error, rms_program, scale_program
 
 import mirage_py
 from mirage_py.frontend.torch.trace import trace
-from mirage_py.runtime.eager.eager import torch_function
-from mirage_py.runtime.eager.eager_source import eager_source
+from mirage_py.runtime.eager.eager_source import eager_source, torch_function
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.interpret.meaning import FloatMeaning

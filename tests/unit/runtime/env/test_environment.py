@@ -11,7 +11,7 @@ from mirage_py.runtime.env.doctor import environment_report
 from mirage_py.runtime.env.environment import GpuInfo, target_of
 from mirage_py.targets import H200
 
-SEEN = GpuInfo("NVIDIA H200", 90, 132, 60 << 20, 150 << 30, "2.11.0", "13.0")
+SEEN = GpuInfo("NVIDIA H200", 90, 132, 60 << 20, "13.0")
 
 
 @pytest.mark.parametrize(

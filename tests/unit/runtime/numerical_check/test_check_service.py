@@ -13,7 +13,7 @@ from plans import two_kernel_plan
 
 from mirage_py.reasons import Code, Reason
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
-from mirage_py.runtime.numerical_check import check_service, rotation
+from mirage_py.runtime.numerical_check import check_service, input_store
 from mirage_py.runtime.numerical_check.check_pool import Trial, _trial
 from mirage_py.runtime.numerical_check.check_service import check_plan, prepare
 from mirage_py.runtime.process.worker_process import Reply
@@ -72,7 +72,7 @@ def timed_on(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
     monkeypatch.setattr(check_service, "PlanRunner", Runner)
     monkeypatch.setattr(check_service, "time_interleaved", clock)
-    monkeypatch.setattr(rotation, "rotation_sets", lambda *_: 3)
+    monkeypatch.setattr(input_store, "rotation_sets", lambda *_: 3)
     return sets
 
 

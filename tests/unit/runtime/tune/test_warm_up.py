@@ -8,7 +8,7 @@ import torch
 from plans import scale_program
 
 from mirage_py.runtime.numerical_check.input_store import laid_out
-from mirage_py.runtime.tune.warm_up import WarmUp
+from mirage_py.runtime.tune.baselines import WarmUp
 
 
 def test_each_is_called_once_without_gradients():

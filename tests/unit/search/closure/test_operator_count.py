@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mirage_py.search.closure.operator_count import OperatorCount
-from mirage_py.search.closure.pool import Alternative
+from mirage_py.search.closure.pool import Alternative, OperatorCount
 
 LOAD = Alternative("load")
 

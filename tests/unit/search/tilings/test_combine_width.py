@@ -7,9 +7,9 @@ from dataclasses import replace
 import several_kernels
 
 from mirage_py.codegen.tiling.tiles import Tiling
+from mirage_py.search.rank.kernel_choices import sharing_us
 from mirage_py.search.rank.neighbours import neighbours
 from mirage_py.search.space.splits import split_dims
-from mirage_py.search.tilings.combine_width import sharing_us
 from mirage_py.search.tilings.roles import grid_tiles, roles_of
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.targets import H200
