@@ -148,7 +148,7 @@ def _named(choice: KernelChoice, name: str) -> KernelChoice:
     return replace(choice, kernel=replace(choice.kernel, name=name))
 
 
-def sharing_us(kernel: TiledKernel, options: LaunchOptions, splits: Sequence[str]) -> float:
+def sharing_us(kernel: TiledKernel, options: LaunchConfig, splits: Sequence[str]) -> float:
     """Time that the model leaves out, for a kernel that sums over ``splits`` without a matmul; 0
     for any other.
 

@@ -16,7 +16,7 @@ from mirage_py.frontend.torch import trace
 from mirage_py.runtime.cpu.cpu_build import cpp_compiler
 from mirage_py.runtime.cpu.cuda_emulation import run_emulated
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
-from mirage_py.runtime.eager.eager import torch_function
+from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.field import FIELDS, FieldArray, FieldOps
 from mirage_py.ugraph.interpret.meaning import FieldMeaning, FloatMeaning
