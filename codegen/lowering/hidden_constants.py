@@ -141,7 +141,7 @@ class _Flow:
         return self._numbers[condition] in self._factors.around(exponential)
 
     def _keeps_order(self, node: Node, number: int) -> bool:
-        """Whether what is lower before is lower behind, and minus infinity stays."""
+        """Whether what is lower before is lower after it, and minus infinity stays."""
         if node.op == "where":
             return node.args[0] != number
         if node.op not in ("mul", "div"):

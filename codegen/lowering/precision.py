@@ -28,7 +28,7 @@ class TypedBlock:
 def insert_casts(program: Program, block: BlockGraph, tensors: dict[str, Tensor]) -> TypedBlock:
     """Insert cast nodes right after the values they round, once for each type asked for.
 
-    An accumulator's value is final only after its loop: its casts go in front of its readers.
+    An accumulator's value is final only after its loop: its casts go before its readers.
     """
     return _Caster(program, block, tensors).run()
 

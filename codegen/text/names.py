@@ -26,7 +26,7 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
 from mirage_py.ugraph.operators import all_operators
 
 _ORDINARY = re.compile(r"[A-Za-z](?:_?[A-Za-z0-9])*_?")
-# What emitters put behind the name of a dimension, and behind that of a tensor.
+# What emitters put after the name of a dimension, and after that of a tensor.
 _ENDINGS = {
     "dim": (
         *("at", "block", "blocks", "first", "in", "low", "next", "size", "slice", "start"),

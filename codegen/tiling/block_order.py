@@ -69,7 +69,7 @@ def block_numbers(
 def _longest_first(
     axes: Sequence[tuple[str, int]], uneven: Collection[str], names: Mapping[str, str]
 ) -> dict[str, str]:
-    """The ``uneven`` axes from their ends, slower than groups of eight places along the others;
+    """The ``uneven`` axes from their ends, slower than groups of eight blocks along the others;
     slower than all of these where they do not fall into such groups, or have names.
     """
     even = [axis for axis in axes if axis[0] not in uneven]

@@ -19,7 +19,7 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 # The first compute capability that has it.
 COPY_ENGINE = 90
-# Of the copy engine: axes of a tensor, points of a tile along each, and bytes that rows and the
+# Of TMA: axes of a tensor, points of a tile along each, and bytes that rows and the
 # steps between them are multiples of.
 _MOST_AXES = 5
 _MOST_POINTS = 256

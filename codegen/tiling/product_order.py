@@ -15,7 +15,7 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph
 def text_order(block: BlockGraph, tiling: Tiling, section: int) -> tuple[int, ...]:
     """The section's nodes in an order in which they can be computed.
 
-    It is their own where no narrow product stands behind a wider one that it does not need.
+    It is their own where no narrow matmul stands after a wider one that it does not need.
     """
     nodes = block.sections[section].nodes
     products = [n for n in nodes if block.nodes[n].op == "matmul" and tiling.is_dot(n)]

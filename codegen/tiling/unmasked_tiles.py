@@ -127,7 +127,7 @@ def always_iterates(tiling: Tiling, section: int) -> bool:
 def _tiles(
     tiling: Tiling, loop: str, tile: int, found: UnmaskedRange, numbers: Mapping[str, int]
 ) -> tuple[int, int]:
-    """The first tile that a block visits and the one behind the last."""
+    """The first tile that a block visits and the one after the last."""
     ends = {}
     for dim in found.dims():
         extent = tiling.padded(dim, 0) if dim in numbers else tiling.program.sizes[dim]

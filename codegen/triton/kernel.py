@@ -44,7 +44,7 @@ from mirage_py.ugraph.operators import ELEMENTWISE, operator
 @dataclass(frozen=True)
 class KernelText:
     """``pointers`` are the tensors the kernel takes, in the order of its parameters; ``tiles`` has
-    the tile of each that it takes as a tensor descriptor. Behind the pointers come the ``scalars``;
+    the tile of each that it takes as a tensor descriptor. After the pointers come the ``scalars``;
     the grid then has ``grid`` blocks at the sizes of the plan, and in general the product of what
     ``axes`` need: each is a dimension with its tile.
     """
@@ -157,7 +157,7 @@ class KernelEmitter:
         )
 
     def _let_next_start(self, number: int, section: int) -> None:
-        """In front of the last stores. Earlier, blocks that only wait would take the place of
+        """Before the last stores. Earlier, blocks that only wait would take the place of
         blocks that work.
         """
         is_last = section == len(self.block.sections) - 1
@@ -166,7 +166,7 @@ class KernelEmitter:
             self._is_trigger_due = False
 
     def _wait_for(self, nodes: Sequence[int]) -> None:
-        """A kernel that starts early waits for the one before it in front of the first of these
+        """A kernel that starts early waits for the previous one before the first of these
         that touches what other kernels write.
         """
         inputs = {t.name for t in self.program.inputs}

@@ -115,5 +115,5 @@ def stride_name(tensor: str, axis: int) -> str:
 
 
 def descriptor_name(tensor: str) -> str:
-    """The parameter that describes a tensor to the copy engine."""
+    """The parameter that describes a tensor to TMA."""
     return f"{tensor}_desc"

@@ -142,7 +142,7 @@ def starting_early(
 ) -> tuple[LaunchConfig, ...]:
     """The options of all kernels, with no gap between two block graphs where the target can do
     without: the second one is placed on the GPU while the first one runs, and waits there. In CUDA
-    the first one does so behind what lies in front of the plan.
+    the first one does so after what runs before the plan.
     """
     if target.capability < DEPENDENT_LAUNCH:
         return options

@@ -125,7 +125,7 @@ class BlockAnalysis:
 
     @cached_property
     def dots(self) -> tuple[int, ...]:
-        """Products of tiles that are large enough for tensor cores."""
+        """Matmuls of tiles that are large enough for tensor cores."""
         nodes = enumerate(self.block.nodes)
         return tuple(
             n for n, node in nodes
@@ -134,7 +134,7 @@ class BlockAnalysis:
 
     @cached_property
     def fused(self) -> dict[int, int]:
-        """Products on tensor cores that nothing but an accumulator of their section reads."""
+        """Matmuls on tensor cores that nothing but an accumulator of their section reads."""
         return {
             n: self.users[n][0]
             for n in self.dots
@@ -143,7 +143,7 @@ class BlockAnalysis:
 
     @cached_property
     def fused_by(self) -> dict[int, int]:
-        """The same the other way round: {accumulator: product}."""
+        """The same the other way round: {accumulator: matmul}."""
         return {accumulator: product for product, accumulator in self.fused.items()}
 
     @cached_property
@@ -193,7 +193,7 @@ class BlockAnalysis:
         return tuple(a for a in roots if not self.is_literal(a) and not self.is_position(a))
 
     def reads_in_registers(self, load: int) -> bool:
-        """Whether something but a product on tensor cores reads a load."""
+        """Whether something but a matmul on tensor cores reads a load."""
         readers = [*self.emitted, *(n for n, _ in self.block.stores())]
         return any(load in self.inputs(n) for n in readers if not self._multiplies(n))
 
@@ -201,15 +201,15 @@ class BlockAnalysis:
         return number in self.dots or number in self.fused_by
 
     def is_in_thread_graph(self, number: int) -> bool:
-        """Whether a node is one of a chain: no load or store, no product, no accumulator."""
+        """Whether a node is one of a chain: no load or store, no matmul, no accumulator."""
         op = self.block.nodes[number].op
         is_other = op == "load" or op in REDUCING or op.startswith("accum")
         return number in self.emitted and not self._multiplies(number) and not is_other
 
-    # -- chains of products ----------------------------------------------------------------------
+    # -- chains of matmuls -----------------------------------------------------------------------
 
     def comes_from_dot(self, number: int) -> bool:
-        """Whether it is elementwise in the result of a product on tensor cores, of its shape."""
+        """Whether it is elementwise in the result of a matmul on tensor cores, of its shape."""
         if number in self.dots:
             return True
         if operator(self.block.nodes[number].op).kind != ELEMENTWISE:
@@ -220,7 +220,7 @@ class BlockAnalysis:
         )
 
     def contracted_by_next(self, product: int) -> tuple[str, ...]:
-        """The dimensions over which another product sums what is elementwise in this one."""
+        """The dimensions over which another matmul sums what is elementwise in this one."""
         for number in self.dots:
             for argument in self.block.nodes[number].args:
                 if self._is_made_of(argument, product):
@@ -236,5 +236,5 @@ class BlockAnalysis:
         return any(self._is_made_of(a, product) for a in same)
 
     def sums_at_end(self, product: int) -> bool:
-        """Whether a product lies outside of loops."""
+        """Whether a matmul lies outside of loops."""
         return self.block.sections[self.section(product)].loop is None

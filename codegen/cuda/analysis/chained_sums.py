@@ -10,7 +10,7 @@ from mirage_py.ugraph.ir.dtypes import F32
 
 def chained_pair(facts: BlockAnalysis, number: int) -> tuple[int, int] | None:
     """For an addition of two sums that nothing else reads, outside of loops: the sums that come
-    first, a product or an accumulator of products, and the product that goes on with them.
+    first, a matmul or an accumulator of matmuls, and the matmul that goes on with them.
     """
     node = facts.block.nodes[number]
     if node.op != "add" or facts.dtypes[number] != F32 or not facts.sums_at_end(number):
@@ -18,7 +18,7 @@ def chained_pair(facts: BlockAnalysis, number: int) -> tuple[int, int] | None:
     first, last = node.args
     if first == last or not all(_is_sum(facts, a, number) for a in node.args):
         return None
-    # The later one goes on: a product of what a third one made.
+    # The later one goes on: a matmul of what a third one made.
     if (_goes_on(facts, first, number), _makes_operand(facts, first)) > (
         _goes_on(facts, last, number),
         _makes_operand(facts, last),
@@ -28,7 +28,7 @@ def chained_pair(facts: BlockAnalysis, number: int) -> tuple[int, int] | None:
 
 
 def chain_start(facts: BlockAnalysis, product: int) -> int | None:
-    """What began the sums with which a product goes on."""
+    """What began the sums with which a matmul goes on."""
     for user in facts.users[product]:
         pair = chained_pair(facts, user)
         if pair is not None and pair[1] == product:

@@ -29,7 +29,7 @@ class ClusterTiling(Tiling):
     extents: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def has_tail(self, dim: str, section: int) -> bool:
-        """Whether some slice reaches past the dimension's end, or lies behind it."""
+        """Whether some slice reaches past the dimension's end, or lies past it."""
         if section in self.exchanges and dim in self.extents:
             whole = self.extents[dim][1]
             return whole > 0 and self.program.sizes[dim] % whole != 0
@@ -89,5 +89,5 @@ class ClusterPlan:
 
     @property
     def sharers(self) -> int:
-        """Blocks that go on behind a meeting."""
+        """Blocks that go on after a cluster barrier."""
         return self.blocks if self.slices is None else prod(n for _, n in self.slices)

@@ -65,7 +65,7 @@ class WarpRoles:
 
     @property
     def is_issuer(self) -> str:
-        """C condition of the thread that talks to the copy engine."""
+        """C condition of the thread that issues TMA loads."""
         return f"threadIdx.x == {32 * self.num_warps if self.has_producer else 0}"
 
     @property

@@ -22,7 +22,7 @@ def cluster_plan(
     """The meetings of a block graph; None where it reduces nothing over a cluster of several
     blocks.
 
-    Raises ScheduleError where such a reduction stands in a loop, or is a product.
+    Raises ScheduleError where such a reduction stands in a loop, or is a matmul.
     """
     tiling = Tiling(program, typed.block)
     dims = tuple(d for d, _ in tiling.cluster_axes)

@@ -79,10 +79,10 @@ class Slices:
             f"%{number} {self.nodes[number].op} over a cluster", where=self.block.name, why=why
         )
 
-    # -- what lies behind the cut ----------------------------------------------------------------
+    # -- what lies after the cut ----------------------------------------------------------------
 
     def is_possible(self) -> bool:
-        """Whether what lies behind the cut has nothing to do with a block's own positions along the
+        """Whether what lies after the cut has nothing to do with a block's own positions along the
         cluster's dimensions, and with loops.
         """
         after = sorted(self.last)
@@ -119,7 +119,7 @@ class Slices:
         return elementwise and all(self._is_free(a) for a in node.args)
 
     def _operands(self) -> list[int]:
-        """What nodes behind the cut read from in front of it, and have to be given."""
+        """What nodes after the cut read from before it, and have to be given."""
         read = (a for n in sorted(self.last) for a in self.nodes[n].args if a not in self.last)
         return [a for a in dict.fromkeys(read) if not self._is_copied(a) and not self._is_unread(a)]
 
@@ -161,7 +161,7 @@ class Slices:
                 yield dict(zip(dims, chosen, strict=True))
 
     def _extent(self, dim: str) -> int:
-        """Points of a tile behind the last loop, along one not of the cluster."""
+        """Points of a tile after the last loop, along one not of the cluster."""
         return max(self.tiling.padded(dim, self.block.section_of[n]) for n in self.last)
 
     def _received(self, sent: Sequence[int], slices: Mapping[str, int]) -> float:
@@ -264,7 +264,7 @@ class Slices:
         return tuple(sections), tuple(nodes), tuple(dtypes), sources
 
     def _copied(self) -> list[int]:
-        """Loads in front of the cut that nodes behind it read, with their casts."""
+        """Loads before the cut that nodes after it read, with their casts."""
         found: set[int] = set()
         pending = [a for n in self.last for a in self.nodes[n].args if a not in self.last]
         while pending:

@@ -44,7 +44,7 @@ def quad_shuffles(own: Layout, row: Sequence[Bit]) -> tuple[QuadShuffle, ...]:
 
 
 def shuffled(own: Layout, shuffles: Sequence[QuadShuffle]) -> Layout:
-    """The layout behind the swaps."""
+    """The layout after the swaps."""
     registers, lanes = list(own.registers), list(own.lanes)
     for shuffle in shuffles:
         given, taken = registers[shuffle.register], lanes[shuffle.lane]
@@ -54,7 +54,7 @@ def shuffled(own: Layout, shuffles: Sequence[QuadShuffle]) -> Layout:
 
 
 def emit_shuffles(out: Emission, value: Value, shuffles: Sequence[QuadShuffle]) -> Value:
-    """The value of packed halves behind the swaps, in registers of its own."""
+    """The value of packed halves after the swaps, in registers of its own."""
     found = Value(
         out.fresh(f"{value.name}_swapped"), shuffled(value.layout, shuffles), value.dtype, True
     )

@@ -95,7 +95,7 @@ class Barriers:
         if sums or conversions:
             copied = self.pipeline.wait_for(tiles)
             pairs = [(value, layout) for _, value, layout in conversions]
-            # What others have copied is there only behind the block's barrier.
+            # What others have copied is there only after the block's barrier.
             wholes, converted = self.exchange.exchanged(
                 [p for _, p in sums], pairs, needs_block_barrier=copied
             )
@@ -109,7 +109,7 @@ class Barriers:
 def _also(
     number: int, parts: Parts, operand_layouts: Sequence[OperandLayout]
 ) -> tuple[Layout, ...]:
-    """Layouts besides its own in which a sum is wanted: it is read again, and not turned."""
+    """Layouts besides its own in which a sum is wanted: it is read again, and not converted."""
     found: list[Layout] = []
     for n, layout in operand_layouts:
         if n == number and not any(f.has_same_threads(layout) for f in (parts.whole, *found)):

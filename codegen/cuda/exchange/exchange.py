@@ -45,7 +45,7 @@ class LayoutConversion:
 
 
 class Exchange:
-    """Writes the ways through shared memory: sums and turns behind one barrier."""
+    """Writes the ways through shared memory: sums and layout conversions after one barrier."""
 
     def __init__(self, emission: Emission) -> None:
         self.out = emission
@@ -57,7 +57,7 @@ class Exchange:
 
     def finished(self, parts: Sequence[Parts]) -> list[Value]:
         """The whole values: over lanes by shuffles, over warps through shared memory, all of them
-        behind one barrier.
+        after one barrier.
         """
         return [values[0] for values in self.finished_in_all(parts)]
 

@@ -79,7 +79,7 @@ class PartialResultEmitter:
         return linear_places(tuple(bits)), 1 << len(bits), warps
 
     def _is_padding(self, bit: Bit) -> bool:
-        """Whether a position with this bit is behind the end of a dimension that nobody sums over:
+        """Whether a position with this bit is past the end of a dimension that nobody sums over:
         what a thread has there may be anything, as nobody stores it.
         """
         dim, power = bit
@@ -108,7 +108,7 @@ class PartialResultEmitter:
         return buffer
 
     def read(self, parts: Parts, buffer: str) -> Value:
-        """The whole value in its layout, of the parts in a buffer; behind a barrier."""
+        """The whole value in its layout, of the parts in a buffer; after a barrier."""
         places, elements, warps = self._places(parts)
         name = self.out.fresh(f"{parts.value.name}_whole")
         whole = Value(name, parts.whole, parts.value.dtype)
@@ -126,7 +126,7 @@ class PartialResultEmitter:
 
     def _add_in_fours(self, word: str, buffer: str, count: int) -> None:
         """One number of each warp: four at a time, so that a chain of additions is a fourth as
-        long. ptxas then also keeps loads in front of it together (6 to 12 % of two norms).
+        long. ptxas then also keeps loads before it together (6 to 12 % of two norms).
         """
         out = self.out
         fours = out.fresh("fours")

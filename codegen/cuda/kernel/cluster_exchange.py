@@ -121,7 +121,7 @@ class ClusterExchange:
 
     @property
     def all_have_slices(self) -> bool:
-        """Whether no block is idle behind a meeting."""
+        """Whether no block is idle after a cluster barrier."""
         return not self._has_slice()
 
     def _has_slice(self) -> list[str]:

@@ -35,7 +35,7 @@ class KernelEmitter:
         text = PhaseEmitter(self.emitters)
         straight, loops = StraightLineEmitter(self.emitters, text), LoopEmitter(self.emitters, text)
         if self.plan.order.triggers_next:
-            # The GPU places the next kernel's blocks behind all of this one's, where there is room.
+            # The GPU places the next kernel's blocks after all of this one's, where there is room.
             self.out.line("next_kernel_may_start();")
         if isinstance(self.pipeline, PersistentPipeline):
             self._emit_persistent(self.pipeline, straight, loops)

@@ -79,7 +79,7 @@ class LoopEmitter:
             emitters.pipeline.end_iteration(number, out.has_exchanged)
 
     def _hoist(self, nodes: Sequence[int]) -> None:
-        """What a loop reads of earlier sections is brought into its layouts in front of it."""
+        """What a loop reads of earlier sections is brought into its layouts before it."""
         emitters = self.emitters
         made = set(nodes)
         wants: list[tuple[int, Layout]] = []

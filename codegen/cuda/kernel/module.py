@@ -128,7 +128,7 @@ def _emitted(
 
 
 def _with_loops_elided(program: Program, asked: _Asked) -> _Asked:
-    """Without loops of one iteration, where the copy engine is not asked for: it serves loops."""
+    """Without loops of one iteration, where TMA is not asked for: it serves loops."""
     options = asked.options
     if options.uses_tma:
         return asked

@@ -212,7 +212,7 @@ class PhaseEmitter:
         emitters.barriers.finish([(number, Parts(value, "sum", facts.live(number), whole))])
 
     def _fused(self, number: int, product: int) -> None:
-        """A product that is added to its accumulator, which may be rescaled first."""
+        """A matmul that is added to its accumulator, which may be rescaled first."""
         emitters = self.emitters
         if emitters.mma_pipelining.is_late(number):
             emitters.mma_pipelining.late(number)

@@ -10,7 +10,7 @@ from mirage_py.codegen.cuda.kernel.emitters import Emitters
 from mirage_py.codegen.cuda.kernel.phase_emitter import PhaseEmitter
 from mirage_py.codegen.cuda.writer.grid_positions import unsplit_positions
 
-# Registers of a thread that may hold what is needed behind the first wait only.
+# Registers of a thread that may hold what is needed after the first wait only.
 _WORDS_AHEAD = 64
 
 # Tiles that wait in shared memory until loops have ended.
@@ -62,7 +62,7 @@ class StraightLineEmitter:
                     yield n
 
     def issue_for_later(self, loop: int) -> None:
-        """Small tiles that sections behind a loop read come while it works; large ones would take
+        """Small tiles that sections after a loop read come while it works; large ones would take
         the memory of its stages.
         """
         out, cut = self.out, self.facts.cut
@@ -82,8 +82,8 @@ class StraightLineEmitter:
         out.starts |= before
 
     def issue_first(self, roles: WarpRoles) -> None:
-        """What the code in front of the first loop reads is asked for before the copy engine is
-        asked for all stages of that loop, behind which it would wait: by the clock of an H200
+        """What the code before the first loop reads is asked for before TMA is
+        asked for all stages of that loop, after which it would wait: by the clock of an H200
         queries came 1 us after the first keys.
         """
         (first, *_), out = self.block.sections, self.out

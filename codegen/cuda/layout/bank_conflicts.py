@@ -18,7 +18,7 @@ WARP = 32
 def wavefronts(
     address: Callable[[int], int], width_bytes: int, lanes: int = WARP
 ) -> tuple[int, ...]:
-    """For each group of lanes that goes together the trips that it takes; all 1 without conflicts.
+    """For each group of lanes that goes together its wavefronts; all 1 without conflicts.
 
     ``address(lane)`` is the byte that a lane's access of ``width_bytes`` (at most 16, a power of
     two) begins at, a multiple of its width.
@@ -38,5 +38,5 @@ def wavefronts(
 
 
 def conflicts(address: Callable[[int], int], width_bytes: int, lanes: int = WARP) -> int:
-    """Trips of the group of lanes that takes most of them: 1 where there is no conflict."""
+    """Wavefronts of the group of lanes that takes most of them: 1 where there is no conflict."""
     return max(wavefronts(address, width_bytes, lanes))

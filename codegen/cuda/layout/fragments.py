@@ -11,7 +11,7 @@ Bits = tuple[Bit, ...]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Bits of a product's rows (M), columns (N) and inner positions (K), the lowest first."""
+    """Bits of a matmul's rows (M), columns (N) and inner positions (K), the lowest first."""
 
     rows: Bits
     columns: Bits
@@ -20,7 +20,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """The layouts of a product's operands and result. ``warps`` names the bit of a position that
+    """The layouts of a matmul's operands and result. ``warps`` names the bit of a position that
     each bit of the warp's number stands for; where that is an inner one, the result is in parts.
 
     Registers of ``left`` for halves are K 0 (the packed pair), M 3, K 3, then further steps of K,
@@ -71,7 +71,7 @@ FMA = Kind("fma", 2, 3, 2)
 
 
 def fragments(kind: Kind, shape: Shape, warps: tuple[Bit | None, ...]) -> Fragments:
-    """The layouts of a product; for the kinds on tensor cores those of the PTX manual.
+    """The layouts of a matmul; for the kinds on tensor cores those of the PTX manual.
 
     Without tensor cores 8 lanes lie along the columns and 4 along the rows, and a thread takes four
     inner positions at once.

@@ -24,14 +24,14 @@ from mirage_py.ugraph.operators import ELEMENTWISE, operator
 # Neighbours of what arrives from other blocks that a thread reads at once: 16 bytes.
 _MOST_TOGETHER = 4
 
-# Elements of an operand that a thread keeps for a product and for others.
+# Elements of an operand that a thread keeps for a matmul and for others.
 _MOST_SHARED = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Layouts:
     """``own``: the layout of every value; ``parts``: that of accumulators in their loop, and of
-    products before their parts are added up; ``loops``: over what a reduction goes. ``own_shifts``:
+    matmuls before their parts are added up; ``loops``: over what a reduction goes. ``own_shifts``:
     the running maxima of which each warp has its own, and the maximum that each takes.
     """
 
@@ -69,7 +69,7 @@ class _Choice:
                 self._close()
         return self.found
 
-    # -- products --------------------------------------------------------------------------------
+    # -- matmuls ---------------------------------------------------------------------------------
 
     def _product(self, number: int) -> None:
         found, facts = self.found, self.facts
@@ -89,7 +89,7 @@ class _Choice:
                 found.own[operand] = layout
 
     def _operand_warps(self, number: int) -> tuple[Bit | None, ...] | None:
-        """The warps of an operand that comes from another product: the result of a chain."""
+        """The warps of an operand that comes from another matmul: the result of a chain."""
         for argument in self.facts.block.nodes[number].args:
             layout = self.found.own.get(self.facts.root(argument))
             if layout is not None and self.facts.comes_from_dot(argument):
@@ -97,8 +97,8 @@ class _Choice:
         return None
 
     def _first_sums(self, number: int) -> MmaPartition | None:
-        """The plan of the product to whose sums this one is added, where it is less work to turn
-        the operand that a third product made than to turn sums.
+        """The plan of the matmul to whose sums this one is added, where it is less work to turn
+        the operand that a third matmul made than to turn sums.
         """
         facts, found = self.facts, self.found
         begun = chain_start(facts, number)
@@ -183,7 +183,7 @@ class _Choice:
         return sorted(read, key=lambda n: (-facts.elements(n), n))
 
     def _multiplied(self, load: int) -> Layout | None:
-        """The layout in which a product takes a load, if it may serve other readers too: each warp
+        """The layout in which a matmul takes a load, if it may serve other readers too: each warp
         has its own share, and all of it fits in a thread's registers.
         """
         for plan in self.found.mmas.values():

@@ -16,7 +16,7 @@ from mirage_py.codegen.cuda.text.layout import Bit, Layout
 def conversion_tile(
     given: Layout, target: Layout, element_bytes: int, in_pairs: bool, has_stmatrix: bool = False
 ) -> SharedTile | None:
-    """The tile by which a value is turned; None for the order of lanes.
+    """The tile by which a layout is converted; None for the order of lanes.
 
     ``in_pairs``: values are pairs of halves, and stay so where a pair lies along the tile's rows;
     ``has_stmatrix``: they may be stored as matrices.
@@ -33,7 +33,7 @@ def conversion_tile(
 
 
 def conversion_wavefronts(given: Layout, target: Layout, element_bytes: int, in_pairs: bool) -> int:
-    """Trips to shared memory that a warp needs to turn a value in the better form."""
+    """Wavefronts that a warp needs to convert a layout in the better form."""
     by_lanes = _linear_wavefronts(given, target, element_bytes, in_pairs)
     tile = _tile(target, element_bytes)
     return (
@@ -44,7 +44,7 @@ def conversion_wavefronts(given: Layout, target: Layout, element_bytes: int, in_
 
 
 def stmatrix_store(tile: SharedTile, given: Layout, in_pairs: bool) -> StMatrix | None:
-    """How a value goes to the tile as matrices, where it can and that takes no more trips."""
+    """How a value goes to the tile as matrices, where it can and that takes no more wavefronts."""
     store = stmatrix(tile, given) if in_pairs else None
     if store is None:
         return None

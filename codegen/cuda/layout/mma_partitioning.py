@@ -52,8 +52,8 @@ def partition_mma(
     given: tuple[Bit | None, ...] | None,
     first: MmaPartition | None = None,
 ) -> MmaPartition:
-    """The plan of the product at ``number``; ``given`` are the warps of an operand that another
-    product made, which stays where it is if it can, ``first`` is the plan of the product with whose
+    """The plan of the matmul at ``number``; ``given`` are the warps of an operand that another
+    matmul made, which stays where it is if it can, ``first`` is the plan of the matmul with whose
     sums this one goes on.
     """
     node, roles = facts.block.nodes[number], facts.tiling.roles(number)
@@ -86,7 +86,7 @@ def partition_mma(
 
 
 def mma_kind(facts: BlockAnalysis, number: int, options: LaunchConfig) -> Kind:
-    """By which instructions a product goes: float32 to tensor cores only if asked for."""
+    """By which instructions a matmul goes: float32 to tensor cores only if asked for."""
     if facts.dtypes[facts.block.nodes[number].args[0]].is_half:
         return HALF
     return TF32 if options.precision is Precision.TF32 else FMA

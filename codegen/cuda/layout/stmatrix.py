@@ -46,7 +46,7 @@ def stmatrix(tile: SharedTile, layout: Layout) -> StMatrix | None:
 
 
 def stmatrix_wavefronts(tile: SharedTile, store: StMatrix) -> int:
-    """Trips to shared memory that a warp needs to store all that it has."""
+    """Wavefronts that a warp needs to store all that it has."""
     places, flips = tile.places(), tile.swizzle_places()
     low = PIECE_BYTES.bit_length() - 1
 

@@ -62,11 +62,11 @@ def group_warps(
     given: Sequence[Bit | None] | None,
     may_be_in_parts: bool,
 ) -> tuple[Bit | None, ...] | None:
-    """What each bit of the warp's number stands for if the product goes by warp groups; None if it
+    """What each bit of the warp's number stands for if the matmul goes by warp groups; None if it
     does not: the option ``products`` or the architecture is against it, it has fewer than 64 rows,
     or its right operand is not in shared memory as wgmma reads it.
 
-    ``operands`` are the left and the right one, ``given`` the warps of the one that another product
+    ``operands`` are the left and the right one, ``given`` the warps of the one that another matmul
     made.
     """
     count = (options.num_warps - 1).bit_length()

@@ -22,7 +22,7 @@ _UNROLLED = 4
 
 
 class FmaMatmul:
-    """Writes products of which each thread has a few rows and columns of the result."""
+    """Writes matmuls of which each thread has a few rows and columns of the result."""
 
     def __init__(self, emission: Emission, copies: Copies, tile_at: TileAt) -> None:
         self.out = emission
@@ -33,7 +33,7 @@ class FmaMatmul:
     def multiply(
         self, plan: MmaPartition, need: Callable[[Key, Layout], Value], result: Value
     ) -> None:
-        """Add the product to ``result``."""
+        """Add the matmul to ``result``."""
         out, fragments = self.out, plan.fragments
         tiles: list[tuple[SharedTile, DType, str]] = []
         for operand, _ in plan.sides(out.facts):

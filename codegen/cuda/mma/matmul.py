@@ -15,7 +15,7 @@ from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.copies import Copies
 from mirage_py.codegen.cuda.writer.emission import Emission, Key
 
-# Elements of an operand of several products that a thread keeps for all of them.
+# Elements of an operand of several matmuls that a thread keeps for all of them.
 _MOST_SHARED = 64
 
 
@@ -65,8 +65,8 @@ class MatmulEmitter:
         return len(takers) > 1 and layout.register_count <= _MOST_SHARED
 
     def begin(self, number: int, key: int, result: Value, adds: bool) -> bool:
-        """Begin a product of warp groups, which adds to ``result`` or sets it, and whose sums the
-        node ``key`` holds; False where the product goes otherwise.
+        """Begin a warpgroup matmul, which adds to ``result`` or sets it, and whose sums the
+        node ``key`` holds; False where the matmul goes otherwise.
         """
         plan = self.out.layouts.mmas[number]
         if not plan.uses_wgmma:
@@ -88,13 +88,13 @@ class MatmulEmitter:
         return value
 
     def left_value(self, number: int) -> Value:
-        """The left operand in registers, as a product of warp groups takes it."""
+        """The left operand in registers, as a warpgroup matmul takes it."""
         plan = self.out.layouts.mmas[number]
         (operand, layout), _ = plan.sides(self.out.facts)
         return self._in_order(plan, self.need(operand, layout), layout)
 
     def multiply(self, number: int, result: Value) -> None:
-        """Add the product to ``result``, which has its layout in parts."""
+        """Add the matmul to ``result``, which has its layout in parts."""
         out = self.out
         plan = out.layouts.mmas[number]
         fragments = plan.fragments

@@ -31,7 +31,7 @@ from mirage_py.ugraph.ir.launch_choices import OverlapMode
 
 
 class MmaPipelining:
-    """Products that are begun an iteration late."""
+    """Matmuls that are begun an iteration late."""
 
     def __init__(
         self,
@@ -48,28 +48,28 @@ class MmaPipelining:
         self.states = accumulators
         self.graphs = graphs
         self.ping_pong = PingPong(emission)
-        # Whether late products are waited for at the head of the next iteration.
+        # Whether late matmuls are waited for at the head of the next iteration.
         self._is_cross_iteration = emission.options.overlap is OverlapMode.ACROSS
-        # Accumulators whose products are late in the loop that is being written, each with the
+        # Accumulators whose matmuls are late in the loop that is being written, each with the
         # operand of the iteration before.
         self._before: dict[int, Value] = {}
         # Factors of these accumulators.
         self._scales: tuple[tuple[str, int, int], ...] = ()
-        # Accumulators of a loop that only adds products of tiles up.
+        # Accumulators of a loop that only adds matmuls of tiles up.
         self._chained: tuple[int, ...] = ()
         self._early = -1
         self._is_first = False
 
     def begin_work_tiles(self) -> None:
-        """In front of all places of a block that stays."""
+        """Before all work tiles of a persistent block."""
         self.ping_pong.begin_work_tiles(any(o.late for o in self.out.plan.overlap.values()))
 
     def end_work_tiles(self) -> None:
-        """Behind all places."""
+        """After all work tiles."""
         self.ping_pong.end_work_tiles()
 
     def begin(self, section: int) -> bool:
-        """In front of the loop: registers for what an iteration leaves to the next one. Says
+        """Before the loop: registers for what an iteration leaves to the next one. Says
         whether the first iteration differs from the others.
         """
         overlap = self.out.plan.overlap[section]
@@ -100,7 +100,7 @@ class MmaPipelining:
         return bool(late)
 
     def begin_iteration(self, variable: str, bounds: tuple[str, int]) -> None:
-        """At the head of an iteration, in front of its tiles: the late products that the iteration
+        """At the head of an iteration, before its tiles: the late matmuls that the iteration
         before has begun are there, and what it has made of its own is packed for the next ones.
         ``bounds``: the loop's first position, and the step to the next.
         """
@@ -129,7 +129,7 @@ class MmaPipelining:
                 self.out.line(f"{kept.word(r)} = pack_{kept.dtype.name}({low}, {high});")
 
     def end_iteration(self, has_one_before: str) -> None:
-        """Products of tiles alone: those of the iteration before are there."""
+        """Matmuls of tiles alone: those of the iteration before are there."""
         if self._chained:
             assert isinstance(self.pipeline, TmaPipeline)
             self.out.line(f"wgmma_wait<{len(self._chained)}>();")
@@ -145,11 +145,11 @@ class MmaPipelining:
         self._is_first = False
 
     def is_late(self, accumulator: int) -> bool:
-        """Whether the product of an accumulator is begun an iteration late."""
+        """Whether the matmul of an accumulator is begun an iteration late."""
         return accumulator in self._before
 
     def late(self, accumulator: int) -> None:
-        """The place of a late product in its iteration. The one of the iteration before is there,
+        """The place of a late matmul in its iteration. The one of the iteration before is there,
         its accumulator is rescaled, and what this iteration has made is kept for the next one.
         """
         if self._is_cross_iteration:
@@ -168,19 +168,19 @@ class MmaPipelining:
         self.out.line(f"hand_over({self._before[accumulator].name}, {left.name});")
 
     def before_early(self, product: int) -> None:
-        """In front of the early product: it is this warp group's turn."""
+        """Before the early matmul: it is this warp group's turn."""
         if product == self._early:
             self.ping_pong.wait()
 
     def after_early(self, product: int) -> None:
-        """The early product was begun: now those of the iteration before."""
+        """The early matmul was begun: now those of the iteration before."""
         if product == self._early:
             if not self._is_first:
                 self._multiply()
             self.ping_pong.pass_on()
 
     def finish(self, has_two: str) -> None:
-        """Behind the loop: the products of the last iteration. ``has_two`` is the C condition of
+        """After the loop: the matmuls of the last iteration. ``has_two`` is the C condition of
         two iterations or more.
         """
         if self._before:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from mirage_py.codegen.cuda.writer.emission import Emission
 
-# Barriers of the groups, behind the block's own (0) and that of the warps that compute (1).
+# Barriers of the groups, after the block's own (0) and that of the warps that compute (1).
 _FIRST_BARRIER = 2
 _GROUP_WARPS = 4
 # At each barrier one group waits for another.
@@ -29,7 +29,7 @@ class PingPong:
         self._go_on = False
 
     def begin_work_tiles(self, is_pipelined: bool) -> None:
-        """In front of all places of a block that stays: what one group still has to do at a place
+        """Before all work tiles of a persistent block: what one group still has to do at one
         keeps no other one from beginning at the next.
         """
         self._go_on = is_pipelined and self._is_asked
@@ -37,23 +37,23 @@ class PingPong:
             self._give_first()
 
     def end_work_tiles(self) -> None:
-        """Behind all places."""
+        """After all work tiles."""
         if self._go_on:
             self._take_last()
 
     def begin(self, is_pipelined: bool) -> None:
-        """In front of a loop: the first turn is the first group's."""
+        """Before a loop: the first turn is the first group's."""
         self._is_on = is_pipelined and self._is_asked
         if self._is_on and not self._go_on:
             self._give_first()
 
     def wait(self) -> None:
-        """In front of products: until the group before has begun its own."""
+        """Before matmuls: until the group before has begun its own."""
         if self._is_on:
             self.out.line(f"named_barrier({_FIRST_BARRIER} + (warp >> 2), {_THREADS});")
 
     def pass_on(self) -> None:
-        """Behind them: the next group's turn."""
+        """After them: the next group's turn."""
         if self._is_on:
             following = f"((warp >> 2) + 1) % {self._groups}"
             if self._groups == 2:
@@ -61,7 +61,7 @@ class PingPong:
             self.out.line(f"named_arrive({_FIRST_BARRIER} + {following}, {_THREADS});")
 
     def end(self) -> None:
-        """Behind the loop: the first group takes the turn that nobody needs, so that the barrier is
+        """After the loop: the first group takes the turn that nobody needs, so that the barrier is
         as it was.
         """
         if self._is_on and not self._go_on:

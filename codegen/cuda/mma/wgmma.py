@@ -27,7 +27,7 @@ from mirage_py.codegen.cuda.writer.emission import Emission
 
 @dataclass(frozen=True, slots=True)
 class _InFlight:
-    """A product that was begun: who holds its sums, and the tiles that it reads."""
+    """A matmul that was begun: who holds its sums, and the tiles that it reads."""
 
     key: int
     result: Value
@@ -35,24 +35,24 @@ class _InFlight:
 
 
 class WgmmaEmitter:
-    """Writes products of warp groups, and the waits for them."""
+    """Writes warpgroup matmuls, and the waits for them."""
 
     def __init__(self, emission: Emission, tile_at: Callable[[int], str]) -> None:
         self.out = emission
         self.facts = emission.facts
         self.tile_at = tile_at
         self._in_flight: list[_InFlight] = []
-        # Products whose instruction is written with the last one of them: who holds the sums.
+        # Matmuls whose instruction is written with the last one of them: who holds the sums.
         self._waiting: dict[ConcatenatedMma, list[tuple[int, Value]]] = {}
         # Whose sums are under way from one phase to the next, on purpose.
         self.late: Collection[int] = ()
 
-    # -- the product -----------------------------------------------------------------------------
+    # -- the matmul ------------------------------------------------------------------------------
 
     def multiply(
         self, number: int, key: int, left: Value | None, result: Value, adds: bool
     ) -> None:
-        """Begin the product at ``number``, whose sums ``key`` holds: ``left`` in registers (None:
+        """Begin the matmul at ``number``, whose sums ``key`` holds: ``left`` in registers (None:
         from its tile) by its right operand's tile. What ``result`` held before counts if ``adds``.
         """
         out, concatenated = self.out, self.out.plan.pipeline.concatenated.get(number)
@@ -75,7 +75,7 @@ class WgmmaEmitter:
             assert a is not None
             tiles.insert(0, self.facts.root(plan.left))
         for tile in (*tiles, *(concatenated.loads if concatenated is not None else ())):
-            self.tile_at(tile)  # any of them may end a phase: names come behind all waits
+            self.tile_at(tile)  # any of them may end a phase: names come after all waits
         texts = [
             self._descriptor(t, m, fragments.result.warps)
             for t, m in zip(tiles, (b,) if a is None else (a, b), strict=True)
@@ -109,7 +109,7 @@ class WgmmaEmitter:
             flag = "true" if adds else ("false" if k == "0" else f"{k} > 0")
             out.line(f"{name}({sums_text}, {', '.join(first)}, {second}, {flag});")
         for holder, sums_of_one in begun:
-            # Waits count products: behind several in one instruction there are empty groups.
+            # Waits count matmuls: after several in one instruction there are empty groups.
             out.line("wgmma_commit();")
             self._in_flight.append(_InFlight(holder, sums_of_one, tuple(tiles)))
 

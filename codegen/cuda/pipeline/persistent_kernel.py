@@ -45,7 +45,7 @@ class WorkTiles:
 
     @contextmanager
     def each(self) -> Iterator[None]:
-        """What is written inside is done for each place, with its positions."""
+        """What is written inside is done for each work tile, with its positions."""
         out = self.out
         self.round, place = out.fresh("round"), out.fresh("place")
         step = f"{place} += {self.blocks}"

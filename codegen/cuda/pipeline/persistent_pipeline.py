@@ -20,7 +20,7 @@ from mirage_py.codegen.cuda.writer.grid_positions import unsplit_positions
 
 
 class PersistentPipeline(TmaPipeline):
-    """Tiles by the copy engine, from one place of the grid to the next."""
+    """Tiles by TMA, from one work tile to the next."""
 
     def __init__(self, emission: Emission, copies: Copies) -> None:
         super().__init__(emission, copies)
@@ -54,7 +54,7 @@ class PersistentPipeline(TmaPipeline):
         self._turns = {n: self._begin("stage", "parity") for n in self.loops}
 
     def _fetch_all(self) -> None:
-        """The tiles of all places. A barrier's phase before its first has parity 1, and has ended:
+        """What all work tiles read. A barrier's phase before its first has parity 1, and has ended:
         stages are free to begin with.
         """
         turns = {n: self._begin("next_stage", "next_parity", 1) for n in self.loops}
@@ -75,11 +75,11 @@ class PersistentPipeline(TmaPipeline):
         for load, buffer in self._inputs.items():
             self.tma.fetch(self.staged[load], buffer, self._full[INPUTS])
 
-    # -- places ----------------------------------------------------------------------------------
+    # -- work tiles -----------------------------------------------------------------------------
 
     @contextmanager
     def each_work_tile(self) -> Iterator[None]:
-        """What is written inside is what those that compute do at each place."""
+        """What is written inside is what the consumer warps do at each work tile."""
         out = self.out
         with self.work_tiles.each():
             self._is_awaited = False
@@ -114,10 +114,10 @@ class PersistentPipeline(TmaPipeline):
     # -- loops -----------------------------------------------------------------------------------
 
     def give_rest_back(self, count: int, condition: str = "") -> None:
-        """Stages of the last iterations are filled again for the next place."""
+        """Stages of the last iterations are filled again for the next work tile."""
         self.give_back(count, condition)
 
     def end_loop(self, section: int) -> None:
-        """Behind the last iteration of a loop, whose early products are there."""
+        """After the last iteration of a loop, whose early matmuls are done."""
         if self._inputs and section == self._last_reader and section in self.loops:
             self._give_inputs_back()

@@ -65,7 +65,7 @@ class Pipeline:
         self._buffers[load] = buffer
 
     def tile_at(self, load: int) -> str:
-        """What points to a tile, behind a wait for it where it may still be on its way."""
+        """What points to a tile, after a wait for it where it may still be on its way."""
         if load in self._now:
             self.out.memory.use(self._rings[load])
             return self._now[load]
@@ -93,7 +93,7 @@ class Pipeline:
             self.out.line("fence_async_shared();")
 
     def _buffer(self, staged: Staged, count: int) -> str:
-        """Shared memory for a tile, or for several one behind the other."""
+        """Shared memory for a tile, or for several one after the other."""
         out, tile = self.out, staged.tile
         access = out.facts.block.nodes[staged.load].access
         shape = f"{1 << len(tile.rows)} x {1 << len(tile.columns)}"
@@ -114,7 +114,7 @@ class Pipeline:
     def begin_loop(
         self, section: int, dim: str, bounds: tuple[str, str, int], nodes: Sequence[int]
     ) -> None:
-        """In front of a loop: rings of buffers, and the copies that run ahead."""
+        """Before a loop: rings of buffers, and the copies that run ahead."""
         out, depth = self.out, self.depths[section]
         first, stop, tile = bounds
         loads = [n for n in nodes if n in self.staged]
@@ -199,7 +199,7 @@ class Pipeline:
             self._now[load] = name
 
     def end_loop(self, section: int) -> None:
-        """Behind the last iteration of a loop, whose early products are there."""
+        """After the last iteration of a loop, whose early matmuls are done."""
 
     def end_iteration(self, section: int, has_exchanged: bool) -> None:
         """At the end of an iteration."""

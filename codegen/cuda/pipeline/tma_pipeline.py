@@ -27,7 +27,7 @@ _BARRIER_BYTES = 8
 
 
 class TmaPipeline(Pipeline):
-    """Tiles of loops by the copy engine, where it can fetch all of a loop's; the rest as before."""
+    """Tiles of loops by TMA, where it can load all of a loop's; the rest as before."""
 
     def __init__(self, emission: Emission, copies: Copies) -> None:
         super().__init__(emission, copies)
@@ -47,12 +47,12 @@ class TmaPipeline(Pipeline):
         self._turns: dict[int, tuple[str, str]] = {}
         self._parity = ""
         self._section = -1
-        # Whether products read a stage an iteration late.
+        # Whether matmuls read a stage an iteration late.
         self.lags = False
 
     @property
     def maps(self) -> tuple[TensorMap, ...]:
-        """Parameters of the kernel, behind its pointers."""
+        """Parameters of the kernel, after its pointers."""
         return tuple(self.tma.maps.values())
 
     def _fetched(self, loads: Sequence[int]) -> list[int]:
@@ -146,7 +146,7 @@ class TmaPipeline(Pipeline):
 
     @contextmanager
     def _in_producer(self) -> Iterator[None]:
-        """What is written inside is all that producer warps do; the others go on behind it."""
+        """What is written inside is all that producer warps do; the others go on after it."""
         out, registers = self.out, self.roles.registers
         with out.indented(f"if (warp >= {out.options.num_warps})"):
             if registers is not None:
@@ -170,7 +170,7 @@ class TmaPipeline(Pipeline):
                     for section in self._made:
                         self._reduce_rows(section)
             if out.facts.block.cluster_dims:
-                # Blocks meet once, behind the loops, and a barrier of theirs waits for all threads.
+                # There is one cluster barrier, after the loops, and it waits for all threads.
                 out.line("__syncwarp();")
                 out.line("cluster_wait();")
                 out.line("cluster_arrive();")
@@ -214,7 +214,7 @@ class TmaPipeline(Pipeline):
             advance_stage(out, stage, parity, self.depths[section])
 
     def tile_at(self, load: int) -> str:
-        """What points to a tile; where the warps that fetch make it, behind a wait for them."""
+        """What points to a tile; where the producer warps make it, after a wait for them."""
         if load in self.plan.row_reductions and load not in self._awaited:
             self._awaited.add(load)
             made = self._made[self._section]
@@ -230,7 +230,7 @@ class TmaPipeline(Pipeline):
             advance_stage(out, stage, parity, self.depths[section])
 
     def give_rest_back(self, count: int, condition: str = "") -> None:
-        """Behind a loop: the stage of so many iterations ago, which is not filled again where the
+        """After a loop: the stage of so many iterations ago, which is not filled again where the
         block ends with the kernel.
         """
 
@@ -239,7 +239,7 @@ class TmaPipeline(Pipeline):
     def begin_loop(
         self, section: int, dim: str, bounds: tuple[str, str, int], nodes: Sequence[int]
     ) -> None:
-        """In front of a loop: its first tiles are on their way."""
+        """Before a loop: its first tiles are on their way."""
         if section not in self.loops:
             super().begin_loop(section, dim, bounds, nodes)
             return

@@ -103,7 +103,7 @@ class KernelPlan:
 
     @cached_property
     def mbarriers(self) -> tuple[Mbarrier, ...]:
-        """Those of TMA: of each loop, then of the tiles in front of the first."""
+        """Those of TMA: of each loop, then of the tiles before the first."""
         warps, found = self.options.num_warps, []
         served = {n: (loads, self.depths[n]) for n, loads in self.pipeline.loops.items()}
         inputs = {INPUTS: (self.pipeline.inputs, 1)} if self.pipeline.inputs else {}

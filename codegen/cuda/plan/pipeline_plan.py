@@ -106,7 +106,7 @@ class Mbarrier:
 @dataclass(frozen=True, slots=True)
 class PipelinePlan:
     """``loops``: the loads of each section with a loop all of whose tiles come by TMA; ``inputs``:
-    those of the straight-line code in front of them, in a persistent kernel; ``boxes``: how TMA
+    those of the straight-line code before them, in a persistent kernel; ``boxes``: how TMA
     fetches each. ``slots``: bytes from stage to stage of a load's tile, and from the begin of a
     stage. ``concatenated``: matmuls that are one instruction, by each of them.
     ``persistent_blocks``: 0 where each block has one work tile.
@@ -142,7 +142,7 @@ def plan_pipeline(
     blocks = options.persistent_blocks
     is_less = 0 < blocks < facts.tiling.grid_blocks
     persistent = has_producer and is_less and not facts.block.cluster_dims and not computed
-    # What straight-line code in front of the first loop reads.
+    # What straight-line code before the first loop reads.
     early = [n for s in facts.block.sections[: min(loops)] for n in s.nodes]
     inputs = tuple(n for n in early if n in boxes) if persistent else ()
     fetched = [n for loads in (*loops.values(), inputs) for n in loads if n not in computed]

@@ -18,14 +18,14 @@ _GROUP = 8
 
 
 def schedule_tiles(tiling: Tiling, uneven: Collection[str], blocks: int) -> list[list[int]]:
-    """For each of ``blocks`` the numbers of its places in their order; the first axis of the grid
+    """For each of ``blocks`` the numbers of its work tiles in order; the first axis of the grid
     runs fastest.
     """
     return _assigned(_in_order(tiling, uneven), blocks)
 
 
 def _in_order(tiling: Tiling, uneven: Collection[str]) -> list[tuple[int, int]]:
-    """All places with their work, in the order in which they are dealt out."""
+    """All work tiles with their work, in the order in which they are assigned."""
     axes = tiling.axes
     # A section without a loop counts for an iteration.
     counts = [iterations(tiling, s) for s in range(len(tiling.block.sections))]

@@ -16,8 +16,8 @@ from mirage_py.codegen.cuda.layout.layout_choice import Layouts
 
 @dataclass(frozen=True, slots=True)
 class AccumulationChains:
-    """``first``: what began the sums with which each product goes on. ``by_addition``: the
-    additions that this leaves nothing to do, with their product.
+    """``first``: what began the sums with which each matmul goes on. ``by_addition``: the
+    additions that this leaves nothing to do, with their matmul.
     """
 
     first: dict[int, int]

@@ -70,7 +70,7 @@ def _concatenated(group: Sequence[tuple[int, int, int]]) -> ConcatenatedMma:
 
 
 def _adds_tiles(facts: BlockAnalysis, product: int, plan: MmaPartition, section: int) -> bool:
-    """Whether all that a product does is to add to an accumulator, 64 rows of a tile for each warp
+    """Whether all that a matmul does is to add to an accumulator, 64 rows of a tile for each warp
     group, with all columns of another tile that it alone reads.
     """
     state, shape = facts.fused.get(product), plan.fragments.shape
@@ -99,5 +99,5 @@ def _is_narrow_panel(tile: SharedTile) -> bool:
 
 
 def concatenated_sums(names: Sequence[str], concatenated: ConcatenatedMma) -> str:
-    """What the sums of all products are called; ``names`` are those of the nodes."""
+    """What the sums of all matmuls are called; ``names`` are those of the nodes."""
     return f"{names[concatenated.matmuls[0]]}_sums"

@@ -14,7 +14,7 @@ def operand_layout(
     facts: BlockAnalysis, layouts: Layouts, staged: Container[int], number: int, argument: int
 ) -> Layout | None:
     """The layout in which a node reads an operand, one of its ``inputs``; None for a tile that a
-    product reads from shared memory.
+    matmul reads from shared memory.
     """
     product = facts.fused_by.get(number, number)
     if product in layouts.mmas:

@@ -18,7 +18,7 @@ from mirage_py.errors import ScheduleError
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A node of the section. ``needs`` are positions of the items that it goes behind.
+    """A node of the section. ``needs`` are positions of the items that it goes after.
 
     Those of them in ``needs_through_shared`` lie beyond a barrier: they write shared memory that it
     reads, or read shared memory that it writes. The others it reads in registers; ``registers`` is
@@ -63,7 +63,7 @@ def plan_schedule(items: Sequence[Item]) -> tuple[Phase, ...]:
 
 
 def values_of(items: Sequence[Item]) -> list[Value]:
-    """For each item the registers of its value, what it goes behind, and who reads it there."""
+    """For each item the registers of its value, what it goes after, and who reads it there."""
     readers: list[list[int]] = [[] for _ in items]
     for n, item in enumerate(items):
         for a in dict.fromkeys(item.needs):
@@ -73,7 +73,7 @@ def values_of(items: Sequence[Item]) -> list[Value]:
 
 
 def topological_order(items: Sequence[Item]) -> list[int]:
-    """The items, each behind what it needs, else as they stand."""
+    """The items, each after what it needs, else as they stand."""
     order: list[int] = []
     done: dict[int, None] = {}
     while len(order) < len(items):

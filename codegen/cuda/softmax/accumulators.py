@@ -19,7 +19,7 @@ from mirage_py.ugraph.ir.dtypes import F32
 
 
 class Accumulators:
-    """Writes the begin of accumulators, and the end: parts of sums are added up behind the loop."""
+    """Writes the begin of accumulators, and the end: parts of sums are added up after the loop."""
 
     def __init__(
         self, emission: Emission, exchange: Exchange, pipeline: Pipeline, rescaling: Rescaling
@@ -53,7 +53,7 @@ class Accumulators:
         out.hold(number, state)
 
     def _declare_concatenated(self, state: Value, number: int, mma: ConcatenatedMma) -> None:
-        """Sums that are a part of those of an instruction for several products."""
+        """Sums that are a part of those of an instruction for several matmuls."""
         out = self.out
         states = [self.facts.fused[p] for p in mma.matmuls]
         name = concatenated_sums(out.names, mma)
@@ -66,7 +66,7 @@ class Accumulators:
         out.line(f"{kind.format(state.name)} = {part};")
 
     def finish(self, states: Sequence[int]) -> None:
-        """Add up the parts of sums behind their loop."""
+        """Add up the parts of sums after their loop."""
         out = self.out
         parts = []
         waiting = [n for n in states if n in out.layouts.parts]

@@ -52,7 +52,7 @@ class ThreadGraphs:
         sums: Mapping[int, Value] | None = None,
     ) -> dict[int, Value]:
         """The nodes of a group, all over the same registers; ``kept`` are those that are read
-        behind it. What reductions give is in parts yet. ``given``: registers for what is kept that
+        after it. What reductions give is in parts yet. ``given``: registers for what is kept that
         are declared already; ``sums``: those that take what is added to accumulators.
         """
         out = self.out

@@ -103,7 +103,7 @@ def wgmma_function(
 
 
 def wgmma_shapes(text: str) -> tuple[WgmmaShape, ...]:
-    """The products of warp groups that a kernel's text calls."""
+    """The warpgroup matmuls that a kernel's text calls."""
     return tuple(_shape(name) for name in dict.fromkeys(m[0] for m in _WGMMA.finditer(text)))
 
 

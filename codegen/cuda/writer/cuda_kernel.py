@@ -10,7 +10,7 @@ from mirage_py.ugraph.ir.program import Tensor
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """How the copy engine of sm_90 sees a tensor (``cuTensorMapEncodeTiled``).
+    """How TMA (sm_90) sees a tensor (``cuTensorMapEncodeTiled``).
 
     ``shape`` and ``box`` count elements, ``strides_bytes`` the bytes from one to the next; all have
     the contiguous axis first, which ``strides_bytes`` leaves out. ``swizzle_bytes`` is 0, 32, 64 or
@@ -33,7 +33,7 @@ class CudaKernel:
     Parameters are the addresses of ``pointers``, then ``tensor_maps`` by value. ``grid`` counts
     blocks, of which ``cluster`` neighbours form a thread-block cluster (1: none). ``smem_bytes`` is
     dynamic shared memory. ``capability`` is what the text is for: 80, or 90 for sm_90a.
-    ``uses_pdl``: the GPU may place its blocks before the kernel in front of it has ended.
+    ``uses_pdl``: the GPU may start its blocks before the previous kernel has ended.
     """
 
     name: str

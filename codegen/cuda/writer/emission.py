@@ -123,7 +123,7 @@ class Emission:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Values that are made inside are forgotten behind it."""
+        """Values that are made inside are forgotten after it."""
         self._scopes.append({})
         yield
         self._scopes.pop()

@@ -14,8 +14,8 @@ def grid_positions(
 ) -> None:
     """Names for the block's number and first position along each dimension of the grid. Blocks that
     differ along an ``uneven`` dimension have loops of different lengths. ``place`` is the number
-    of the block, or of one of the many places that it takes, in the order that the options ask for
-    if it ``is_ordered``.
+    of the block, or of one of its many work tiles, in the order that the options ask for if it
+    ``is_ordered``.
     """
     kind = out.index_type
     order = None if is_ordered else out.options.block_order

@@ -79,7 +79,7 @@ class ScalarEmitter:
         return float_text(value)
 
     def constant(self, number: int) -> str | None:
-        """The text of a number, also behind casts; None of what is none."""
+        """The text of a number, also after casts; None of what is none."""
         if self.facts.is_literal(number):
             return self.literal(number)
         node = self.facts.block.nodes[number]
