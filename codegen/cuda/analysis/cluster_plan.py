@@ -24,8 +24,8 @@ class ClusterTiling(Tiling):
     """
 
     exchanges: tuple[int, ...] = ()
-    # In a meeting: {dimension: (its extent, that of the tile which has the slices)}; no tile where
-    # positions count blocks, and all of them are inside.
+    # After a cluster barrier: {dimension: (its extent, that of the tile which has the slices)}; no
+    # tile where positions count blocks, and all of them are inside.
     extents: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def has_tail(self, dim: str, section: int) -> bool:
@@ -56,7 +56,7 @@ class ClusterPadding(Padding):
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """``typed`` has the meetings as sections; ``sources`` gives for each load of what arrives the
+    """``typed`` has cluster barriers as sections; ``sources`` gives for each load that arrives the
     node whose value is sent, ``tensors`` the made-up tensors of these loads, ``in_base_two`` those
     among them that hold shifts in base 2.
 

@@ -99,7 +99,7 @@ def has_row_reductions(block: BlockGraph) -> bool:
 
 def producer_nodes(block: BlockGraph) -> frozenset[int]:
     """The nodes that other warps than those that compute may evaluate; none in a cluster, whose
-    meetings make another block graph.
+    cluster barriers make another block graph.
     """
     found: dict[int, Node] = {}
     if block.cluster_dims:

@@ -19,8 +19,8 @@ from mirage_py.ugraph.ir.program import Program, Tensor
 def cluster_plan(
     program: Program, typed: TypedBlock, tensors: Mapping[str, Tensor]
 ) -> ClusterPlan | None:
-    """The meetings of a block graph; None where it reduces nothing over a cluster of several
-    blocks.
+    """The cluster barriers of a block graph; None where it reduces nothing over a cluster of
+    several blocks.
 
     Raises ScheduleError where such a reduction stands in a loop, or is a matmul.
     """

@@ -88,7 +88,7 @@ class _Totals:
         return ClusterPlan(typed, tiling, self.made, self.sources, frozenset(), None, "", blocks)
 
     def _in_steps(self, section: Section) -> None:
-        """A section with a meeting for all reductions that do not wait for one another."""
+        """A section with a cluster barrier for all reductions that do not wait for one another."""
         level: dict[int, int] = {}
         for n in section.nodes:
             before = max((level.get(a, 0) for a in self.block.nodes[n].args), default=0)

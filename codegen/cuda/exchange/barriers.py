@@ -36,7 +36,7 @@ class Barriers:
 
     def finish(self, sums: Sequence[tuple[int, Parts]]) -> None:
         """Nodes whose values are in parts: what lanes have is added up now, what warps have at the
-        next meeting.
+        next cluster barrier.
         """
         for number, parts in sums:
             shuffled = self.exchange.partial.over_lanes(parts)

@@ -91,7 +91,7 @@ class ClusterExchange:
 
     @contextmanager
     def positions(self) -> Iterator[None]:
-        """Inside positions are those of a meeting: of the block's slice, and of all blocks."""
+        """Inside positions are those after a barrier: of the block's slice, and of all blocks."""
         starts = self.out.starts
         before = dict(starts)
         starts |= self._slices
@@ -101,8 +101,8 @@ class ClusterExchange:
         starts |= before
 
     @contextmanager
-    def meeting(self, section: int) -> Iterator[None]:
-        """Sends and meets; inside is what the blocks do that have a slice of what has arrived."""
+    def synchronized(self, section: int) -> Iterator[None]:
+        """Sends and waits; inside is what the blocks do that have a slice of what has arrived."""
         out, block = self.out, self.facts.block
         loads = [n for n in block.sections[section].nodes if n in self.received]
         values = {n: self.value_of(self.cut.sources[n]) for n in loads}
@@ -125,7 +125,7 @@ class ClusterExchange:
         return not self._has_slice()
 
     def _has_slice(self) -> list[str]:
-        """Conditions on blocks that have something to do in the meeting."""
+        """Conditions on blocks that have something to do after the barrier."""
         cut = self.cut
         sizes = self.facts.program.sizes
         conditions = [f"{self._rank} < {cut.sharers}"] if cut.sharers < cut.blocks else []

@@ -18,7 +18,7 @@ _BYTES_FOR_LATER = 8 << 10
 
 
 class StraightLineEmitter:
-    """Writes sections without a loop, meetings of a cluster's blocks among them."""
+    """Writes sections without a loop, cluster barriers among them."""
 
     def __init__(self, emitters: Emitters, text: PhaseEmitter) -> None:
         self.emitters = emitters
@@ -99,19 +99,19 @@ class StraightLineEmitter:
                 self._issue(loads)
 
     def issue_ahead(self, cluster: ClusterExchange) -> None:
-        """Tiles that a meeting reads come while blocks work for it."""
+        """Tiles that the code after a cluster barrier reads come while blocks work for it."""
         with cluster.positions():
             for number in cluster.cut.exchanges:
                 self._issue(self.block.sections[number].nodes)
 
     def meet(self, cluster: ClusterExchange, number: int) -> None:
-        """A meeting of a cluster's blocks; what it loads to registers comes while they wait."""
+        """A cluster barrier; what it loads to registers comes while they wait."""
         nodes = self.block.sections[number].nodes
         with cluster.positions():
             for n in nodes if cluster.all_have_slices else ():
                 if self.block.nodes[n].op == "load":
                     self.text.single(n)
-        with cluster.meeting(number):
+        with cluster.synchronized(number):
             self.emit(number)
 
     def _order_of_use(self, nodes: Sequence[int]) -> list[int]:

@@ -61,7 +61,7 @@ def _access(o: Order, warp: int, e: Event, lanes: Any, block: int) -> None:
 
 def _number_of(o: Order, warp: int, e: Event) -> int:
     """Of the same store in all warps of a block: one line, as often, between the same barriers."""
-    count, _ = o.last_meeting(warp)
+    count, _ = o.last_barrier(warp)
     key = e.line, o.times[warp, e.line], count * len(o.blocks) + warp // o.warps
     return o.stores.setdefault(key, len(o.stores) + 1)
 

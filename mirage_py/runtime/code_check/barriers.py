@@ -44,7 +44,7 @@ class Phases:
 
 
 @dataclass(slots=True)
-class Meeting(Phases):
+class Barrier(Phases):
     """A named barrier, or that of a cluster: a phase ends when so many threads have arrived."""
 
     expected: int = 0

@@ -12,7 +12,7 @@ import numpy as np
 
 from mirage_py.errors import CompileError, InputError
 from mirage_py.runtime.base.emission import EmittedKernel, emit_kernels
-from mirage_py.runtime.code_check import accesses, effects, meetings
+from mirage_py.runtime.code_check import accesses, effects, synchronization
 from mirage_py.runtime.code_check.compile_ptx import compiled
 from mirage_py.runtime.code_check.events import Event, Fault, Launch, UnsupportedError
 from mirage_py.runtime.code_check.execute import EntryOfLaunch, WarpRun
@@ -26,7 +26,7 @@ from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 # What they register is in force now.
-REGISTERED = (accesses, effects, meetings)
+REGISTERED = (accesses, effects, synchronization)
 _MOST_BLOCKS = 1 << 15
 _DEEP = 20_000
 HOPPER = 90

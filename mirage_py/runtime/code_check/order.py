@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mirage_py.runtime.code_check import events as kinds
-from mirage_py.runtime.code_check.barriers import MBarrier, Meeting
+from mirage_py.runtime.code_check.barriers import Barrier, MBarrier
 from mirage_py.runtime.code_check.events import Event, Fault, Launch
 from mirage_py.runtime.code_check.execute import RANK_SHIFT
 from mirage_py.runtime.code_check.shadow import UNDER_WAY, Shadow
@@ -61,7 +61,7 @@ class Order:
         self.grain = 1 if small else 2
         self.stride = -(-shared_bytes // 16) * 16
         self.shadow = Shadow(self.stride * len(blocks) // self.grain, len(self.tick))
-        self.meetings: dict[tuple[int, int], Meeting] = {}
+        self.barriers: dict[tuple[int, int], Barrier] = {}
         self.mbarriers: dict[int, MBarrier] = {}
         self.copies: list[list[list[tuple[Any, Any]]]] = [[[]] for _ in self.tick]
         self.products: list[list[list[Any]]] = [[[]] for _ in self.tick]
@@ -221,17 +221,17 @@ class Order:
                     self._race(warp, e, at[n], "writes", line, "read")
                     break
 
-    def last_meeting(self, warp: int) -> tuple[int, Any]:
+    def last_barrier(self, warp: int) -> tuple[int, Any]:
         """How often all threads of the block have met, and what all of them know since."""
-        meeting = self.meetings.get((warp // self.warps, 0))
-        count = 0 if meeting is None else int(self.clock[warp * 32, meeting.component])
-        if meeting is None or not count or meeting.expected != self.threads:
+        barrier = self.barriers.get((warp // self.warps, 0))
+        count = 0 if barrier is None else int(self.clock[warp * 32, barrier.component])
+        if barrier is None or not count or barrier.expected != self.threads:
             return 0, np.zeros(self.clock.shape[1], np.int32)
-        return count, meeting.over[count - 1][0]
+        return count, barrier.over[count - 1][0]
 
     def settled(self, warp: int, at: Any) -> Any:
         """Whether all accesses so far were before that."""
-        s, known = self.shadow, self.last_meeting(warp)[1]
+        s, known = self.shadow, self.last_barrier(warp)[1]
         found = known[s.writer[at]] >= s.written[at]
         for other, ticks in s.readers(at):
             found &= ticks <= known[self.rows(other)].min()

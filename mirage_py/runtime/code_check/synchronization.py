@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mirage_py.runtime.code_check import events as kinds
-from mirage_py.runtime.code_check.barriers import MBarrier, Meeting
+from mirage_py.runtime.code_check.barriers import Barrier, MBarrier
 from mirage_py.runtime.code_check.events import Event, UnsupportedError, row_of
 from mirage_py.runtime.code_check.execute import RANK_SHIFT
 from mirage_py.runtime.code_check.order import BlockedError, Order, handles
@@ -50,44 +50,44 @@ def _bar(o: Order, warp: int, e: Event, lanes: Any, block: int) -> None:
         raise UnsupportedError(f"line {e.line}: lanes of a warp at several barriers")
     own = warp // o.warps
     key = own, int(numbers[0])
-    meeting = o.meetings.get(key)
-    if meeting is None:
+    barrier = o.barriers.get(key)
+    if barrier is None:
         size = o.clock.shape[1]
         empty = np.zeros(size, np.int32)
-        meeting = Meeting(o.components, empty, empty.copy(), expected=int(counts[0]))
-        o.meetings[key] = meeting
+        barrier = Barrier(o.components, empty, empty.copy(), expected=int(counts[0]))
+        o.barriers[key] = barrier
         o.components += 1
     if warp in o.waiting_since:
-        _pass(o, warp, meeting)
+        _pass(o, warp, barrier)
         return
     wanted = int(counts[0])
-    if meeting.arrived and meeting.expected != wanted:
-        text = f"barrier {key[1]} of {meeting.expected} and of {wanted} threads"
+    if barrier.arrived and barrier.expected != wanted:
+        text = f"barrier {key[1]} of {barrier.expected} and of {wanted} threads"
         o.say(kinds.BARRIER, e.line, text, warp)
-    meeting.expected = wanted
+    barrier.expected = wanted
     if wanted % 32:
         o.say(kinds.BARRIER, e.line, f"{wanted} threads are no whole warps", warp)
-    if (o.clock[rows, meeting.component] < meeting.phase).any():
+    if (o.clock[rows, barrier.component] < barrier.phase).any():
         text = f"barrier {key[1]}: a warp may arrive before the ones before it are through"
         o.say(kinds.PHASE, e.line, text, warp)
-    meeting.join(o.clock[rows], o.fenced[rows])
-    meeting.arrived += 32
-    phase = meeting.phase
-    if meeting.arrived >= wanted:
-        meeting.arrived = 0
-        meeting.end()
+    barrier.join(o.clock[rows], o.fenced[rows])
+    barrier.arrived += 32
+    phase = barrier.phase
+    if barrier.arrived >= wanted:
+        barrier.arrived = 0
+        barrier.end()
     if goes_on:
         o.step(warp)
         return
     o.waiting_since[warp] = phase
-    _pass(o, warp, meeting)
+    _pass(o, warp, barrier)
 
 
-def _pass(o: Order, warp: int, meeting: Meeting) -> None:
+def _pass(o: Order, warp: int, barrier: Barrier) -> None:
     phase = o.waiting_since[warp]
-    if meeting.phase <= phase:
-        raise BlockedError(f"{meeting.arrived} of {meeting.expected} threads are at the barrier")
-    clock, fenced = meeting.over[phase]
+    if barrier.phase <= phase:
+        raise BlockedError(f"{barrier.arrived} of {barrier.expected} threads are at the barrier")
+    clock, fenced = barrier.over[phase]
     _acquire(o, o.rows(warp), clock, fenced)
     del o.waiting_since[warp]
     o.step(warp)
@@ -100,44 +100,44 @@ def _acquire(o: Order, rows: Any, clock: Any, fenced: Any) -> None:
 
 @handles("cluster_arrive")
 def _cluster_arrive(o: Order, warp: int, e: Event, lanes: Any, block: int) -> None:
-    meeting = _cluster(o)
+    barrier = _cluster(o)
     rows = warp * 32 + np.flatnonzero(lanes)
     if e.data:
-        meeting.join(o.clock[rows], o.fenced[rows])
+        barrier.join(o.clock[rows], o.fenced[rows])
     for t in rows:
-        if o.cluster_phase[t] != meeting.phase:
+        if o.cluster_phase[t] != barrier.phase:
             o.say(kinds.BARRIER, e.line, "arrives twice at the barrier of the cluster", warp)
             break
         o.cluster_phase[t] += 1
-    meeting.arrived += len(rows)
-    if meeting.arrived + int(o.gone.sum()) >= o.total:
-        meeting.arrived = 0
-        meeting.end()
+    barrier.arrived += len(rows)
+    if barrier.arrived + int(o.gone.sum()) >= o.total:
+        barrier.arrived = 0
+        barrier.end()
     o.step(warp)
 
 
-def _cluster(o: Order) -> Meeting:
-    meeting = o.meetings.get((-1, 0))
-    if meeting is None:
+def _cluster(o: Order) -> Barrier:
+    barrier = o.barriers.get((-1, 0))
+    if barrier is None:
         empty = np.zeros(o.clock.shape[1], np.int32)
-        meeting = Meeting(o.components, empty, empty.copy(), expected=o.total)
-        o.meetings[-1, 0] = meeting
+        barrier = Barrier(o.components, empty, empty.copy(), expected=o.total)
+        o.barriers[-1, 0] = barrier
         o.components += 1
-    return meeting
+    return barrier
 
 
 @handles("cluster_wait")
 def _cluster_wait(o: Order, warp: int, e: Event, lanes: Any, block: int) -> None:
-    meeting = _cluster(o)
+    barrier = _cluster(o)
     rows = warp * 32 + np.flatnonzero(lanes)
     phases = {o.cluster_phase[t] for t in rows}
     if len(phases) > 1 or 0 in phases:
         o.say(kinds.BARRIER, e.line, "waits at the barrier of the cluster without arriving", warp)
         return
     phase = phases.pop() - 1
-    if meeting.phase <= phase:
-        raise BlockedError(f"{meeting.arrived} of {o.total} threads of the cluster have arrived")
-    clock, fenced = meeting.over[phase]
+    if barrier.phase <= phase:
+        raise BlockedError(f"{barrier.arrived} of {o.total} threads of the cluster have arrived")
+    clock, fenced = barrier.over[phase]
     _acquire(o, rows, clock, fenced)
     o.step(warp)
 
