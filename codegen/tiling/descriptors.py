@@ -50,7 +50,7 @@ def live_axes(node: Node, tiling: Tiling, section: int) -> dict[int, str]:
 
 
 def _tile(block: BlockGraph, tiling: Tiling, tensor: Tensor, number: int) -> tuple[int, ...]:
-    """The tile of one access as the engine could fetch it; empty if it cannot."""
+    """The tile of one access as TMA could load it; empty if it cannot."""
     node, section = block.nodes[number], block.section_of[number]
     users = [i for i, n in enumerate(block.nodes) if number in n.args]
     feeds = any(block.nodes[u].op == "matmul" and tiling.is_dot(u) for u in users)

@@ -21,7 +21,7 @@ from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 
-# Warps of the group that fetches which do not.
+# Warps of the producer group that do not load.
 WARPS = 3
 LITERALS = ("const", "size")
 

@@ -42,7 +42,7 @@ class WarpRoles:
 
     @property
     def registers(self) -> tuple[int, int] | None:
-        """What a thread that fetches and one that computes keep; None: all have the same."""
+        """Registers of a producer thread and of a consumer thread; None: all have the same."""
         if not self.has_producer or self.groups < (1 if self.has_work else 2):
             return None
         all_threads = _GROUP_THREADS * (self.groups + 1) * self.blocks

@@ -18,7 +18,7 @@ from mirage_py.codegen.cuda.writer.grid_positions import grid_positions
 
 
 class WorkTiles:
-    """Writes the loop over the places of a block."""
+    """Writes the loop over the work tiles of a block."""
 
     def __init__(self, emission: Emission) -> None:
         self.out = emission

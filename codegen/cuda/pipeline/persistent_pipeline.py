@@ -25,7 +25,7 @@ class PersistentPipeline(TmaPipeline):
     def __init__(self, emission: Emission, copies: Copies) -> None:
         super().__init__(emission, copies)
         self.work_tiles = WorkTiles(emission)
-        # Tiles of straight code that the engine fetches: their buffers, and the last section that
+        # Tiles of straight-line code that TMA loads: their buffers, and the last section that
         # reads one of them.
         self._inputs = dict.fromkeys(self.plan.pipeline.inputs, "")
         self._last_reader = max(map(self._last_section, self._inputs), default=-1)
@@ -39,7 +39,7 @@ class PersistentPipeline(TmaPipeline):
     # -- the kernel's head -----------------------------------------------------------------------
 
     def begin_kernel(self) -> None:
-        """Make the barriers; then all that the warps do that fetch."""
+        """Make the barriers; then all that the producer warps do."""
         out, roles = self.out, self.roles
         self.work_tiles.begin()
         self._make_mbarriers()

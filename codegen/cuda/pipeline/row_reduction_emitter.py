@@ -18,7 +18,7 @@ _HALVES = 8
 
 
 class RowReductionEmitter:
-    """Writes what the warps that do not fetch do with a tile."""
+    """Writes what the consumer warps do with a tile."""
 
     def __init__(self, emission: Emission) -> None:
         self.out = emission

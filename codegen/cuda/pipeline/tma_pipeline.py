@@ -39,7 +39,7 @@ class TmaPipeline(Pipeline):
         # Names of mbarriers, by section.
         self._mbarriers: dict[Signal, dict[int, str]] = {signal: {} for signal in Signal}
         self._full, self._empty, self._made = self._mbarriers.values()
-        # Sums that the warps that fetch make, and that were waited for in this iteration.
+        # Sums that the producer warps make, and that were waited for in this iteration.
         self._awaited: set[int] = set()
         self.row_text = RowReductionEmitter(emission)
         self._fetch: dict[int, str] = {}
@@ -195,7 +195,7 @@ class TmaPipeline(Pipeline):
             yield start
 
     def _reduce_rows(self, section: int) -> None:
-        """What the warps that do not fetch make of each tile of a loop."""
+        """What the consumer warps make of each tile of a loop."""
         out, facts = self.out, self.out.facts
         dim = facts.block.sections[section].loop
         assert dim is not None

@@ -220,7 +220,7 @@ def _refuse_row_reductions(
     rows: Mapping[int, RowReduction],
     pipeline: PipelinePlan,
 ) -> None:
-    """Sums for the warps that fetch, where there is no group of these, or they cannot."""
+    """Sums for the producer warps, where there is no group of these, or they cannot."""
     is_possible = (
         pipeline.roles.registers is not None
         and all(facts.section(n) in pipeline.loops for n in rows)

@@ -42,7 +42,7 @@ class Box:
 
 
 def tma_box(facts: BlockAnalysis, staged: Staged) -> Box | None:
-    """How the engine fetches a tile; None where it cannot."""
+    """How TMA loads a tile; None where it cannot."""
     load, tile = staged.load, staged.tile
     node, section = facts.block.nodes[load], facts.section(load)
     tensor, index = facts.tensors[node.access.tensor], node.access.index
@@ -178,10 +178,10 @@ def _tma_loops(
 def _may_have_producer(
     facts: BlockAnalysis, staged: Mapping[int, Staged], options: LaunchConfig, served: int
 ) -> bool:
-    """Whether a warp of its own is asked for and can fetch all that loops read."""
+    """Whether a producer warp is asked for and can load all that loops read."""
     loops = [(n, s) for n, s in enumerate(facts.block.sections) if s.loop is not None]
     reading = [s for _, s in loops if any(n in staged for n in s.nodes)]
-    # A warp that fetches cannot come to a cluster barrier before it has fetched everything.
+    # A producer warp cannot reach a cluster barrier before it has loaded everything.
     barriers = {facts.section(n): None for n in facts.sources}
     is_last = len(barriers) == 1 and min(barriers) > max(n for n, _ in loops)
     may_meet = is_last or not facts.block.cluster_dims
