@@ -120,7 +120,7 @@ def _of_search(
 
     if held.ugraph is not None:
         return of_ugraph(subject, held.ugraph)
-    from mirage_py.cli.input.number_options import read_limits
+    from mirage_py.cli.input.search_limits import read_limits
 
     bounds = read_limits(limits)
     # After the input was found right: this import takes longer than reading it.

@@ -123,7 +123,7 @@ def superoptimize(
         check_output(folder)
         # After the input was found right: this import takes longer than reading it.
         from mirage_py.cache.cached_results import cached_result, keep
-        from mirage_py.cli.input.number_options import read_limits
+        from mirage_py.cli.input.search_limits import read_limits
         from mirage_py.pipeline import pipeline
         from mirage_py.settings import Settings
 
