@@ -104,7 +104,7 @@ class Preparation:
             for place, tensor in zip(traced.arguments, inputs, strict=False):
                 leaves[place] = tensor
             arguments = self.reader.arguments(Call(tuple(leaves), call.structure))
-            outputs = traced.unpack(self.reader.signature.call(arguments))
+            outputs = traced.outputs_of(lambda: self.reader.signature.call(arguments))
             return outputs[0] if len(outputs) == 1 else outputs
 
         return reference

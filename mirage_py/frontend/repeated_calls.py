@@ -199,7 +199,7 @@ def _run_of(entry: Entry, inputs: Sequence[torch.Tensor]) -> Again:
 
 def _packer(traced: TracedCall) -> Callable[[Any], Any] | None:
     """What makes of a kernel's result what the function returns; None where they are the same."""
-    if traced.is_rearranged:
+    if traced.is_rearranged or traced.writes:
         return lambda result: traced.pack(result if isinstance(result, tuple) else (result,))
     count = len(traced.program.outputs)
     probe: Any = tuple(object() for _ in range(count))

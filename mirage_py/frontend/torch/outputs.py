@@ -21,14 +21,17 @@ def declare_outputs(
     arrays: Mapping[torch.fx.Node, Any],
     *,
     as_in_memory: bool,
-) -> tuple[tuple[int | tuple[Any], ...], tuple[ResultLayout, ...]]:
-    """Declare an output for each tensor returned; see TracedCall for what comes back.
+) -> tuple[tuple[int | tuple[Any], ...], tuple[ResultLayout, ...], tuple[int, ...]]:
+    """Declare an output for each tensor returned, or written; see TracedCall for what comes back:
+    results, layouts, and the numbers of the outputs that are written.
 
     ``as_in_memory``: with its axes in the order in which torch's result has them in memory. Then
     there is a layout for each output.
     """
     layouts: list[ResultLayout] = []
-    nodes = list(dict.fromkeys(r for r in captured.results if isinstance(r, torch.fx.Node)))
+    moved = [node for _, node in captured.moved]
+    found = (r for r in (*captured.results, *moved) if isinstance(r, torch.fx.Node))
+    nodes = list(dict.fromkeys(found))
     if not nodes:
         raise lowering.refuse(
             "the function returns no tensor",
@@ -48,7 +51,7 @@ def declare_outputs(
         _declare_output(lowering, node, name, array, devices)
     lowering.node = None
     results = (nodes.index(r) if isinstance(r, torch.fx.Node) else (r,) for r in captured.results)
-    return tuple(results), tuple(layouts)
+    return tuple(results), tuple(layouts), tuple(nodes.index(node) for node in moved)
 
 
 def _distinct_from(names: Sequence[str], taken: Mapping[str, object]) -> list[str]:

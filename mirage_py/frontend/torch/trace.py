@@ -39,6 +39,8 @@ class TracedCall:
     program's outputs back into what the function returns: an int is the number of an output, a
     one-element tuple holds any other value. ``state`` is what else the function can read.
     ``layouts`` are those of the outputs, if they are written as they lie in torch's memory.
+    ``moved`` are buffers that a call overwrites, each with the number of an output, and ``counted``
+    those that it adds a number to: the running statistics of batch norms.
     """
 
     program: Program
@@ -48,11 +50,18 @@ class TracedCall:
     structure: pytree.TreeSpec
     state: State
     layouts: tuple[ResultLayout, ...] = ()
+    moved: tuple[tuple[Origin, int], ...] = ()
+    counted: tuple[tuple[Origin, int], ...] = ()
 
     @property
     def is_rearranged(self) -> bool:
         """Whether a result is another view of what the program writes."""
         return not all(layout.is_row_major for layout in self.layouts)
+
+    @property
+    def writes(self) -> bool:
+        """Whether a call writes to buffers."""
+        return bool(self.moved or self.counted)
 
     def is_current(self) -> bool:
         """Whether all that the trace took as it was is still so."""
@@ -70,15 +79,33 @@ class TracedCall:
         if self.is_rearranged:
             pairs = zip(self.layouts, outputs, strict=True)
             outputs = [layout.arranged(written) for layout, written in pairs]
+        for origin, number in self.moved:
+            origin.fetch().copy_(outputs[number])
+        for origin, times in self.counted:
+            origin.fetch().add_(times)
         if self.results == (0,) and self.structure.is_leaf():
             return outputs[0]
         leaves = [outputs[r] if isinstance(r, int) else r[0] for r in self.results]
         return pytree.tree_unflatten(leaves, self.structure)
 
-    def unpack(self, returned: Any) -> tuple[torch.Tensor, ...]:
-        """The program's outputs, out of what the function returned."""
+    def outputs_of(self, call: Callable[[], Any]) -> tuple[torch.Tensor, ...]:
+        """The program's outputs, out of a call of the function; buffers are as before it."""
+        if not self.writes:
+            return self._unpacked(call(), {})
+        buffers = [origin.fetch() for origin, _ in (*self.moved, *self.counted)]
+        before = [buffer.clone() for buffer in buffers]
+        returned = call()
+        written = zip(self.moved, buffers, strict=False)
+        outputs = self._unpacked(returned, {n: buffer.clone() for (_, n), buffer in written})
+        for buffer, old in zip(buffers, before, strict=True):
+            buffer.copy_(old)
+        return outputs
+
+    def _unpacked(
+        self, returned: Any, written: Mapping[int, torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
         leaves = pytree.tree_leaves(returned)
-        first = dict(zip(self.results, leaves, strict=True))
+        first = {**written, **dict(zip(self.results, leaves, strict=True))}
         outputs = tuple(first[n] for n in range(len(self.program.outputs)))
         if not self.layouts:
             return outputs
@@ -178,7 +205,10 @@ def trace_call(
             origins[node.name] = origin
     inputs = declare_inputs(lowering, wanted, arrays)
     lower(lowering, captured.graph, arrays)
-    results, layouts = declare_outputs(lowering, captured, arrays, as_in_memory=as_in_memory)
+    results, layouts, moved = declare_outputs(
+        lowering, captured, arrays, as_in_memory=as_in_memory
+    )
+    places_of = [("", fn), *objects]
     drop_unread(builder, where)
     by_name = {inputs[node]: node for node in wanted}
     read = [by_name[tensor] for tensor in builder.inputs]
@@ -188,9 +218,24 @@ def trace_call(
         tuple(origins[n.name] for n in read if n.name in origins),
         results,
         captured.structure,
-        state.guard(with_numbers=has_literals),
+        state.guard(with_numbers=has_literals, written=[b for b, _ in captured.counted]),
         layouts,
+        tuple(
+            (_origin_of(buffer, places_of, where), number)
+            for (buffer, _), number in zip(captured.moved, moved, strict=True)
+        ),
+        tuple((_origin_of(b, places_of, where), times) for b, times in captured.counted),
     )
+
+
+def _origin_of(
+    buffer: torch.Tensor, places: Sequence[tuple[str, Any]], where: str
+) -> Origin:
+    """The way to a buffer that calls write; UnsupportedError where there is none."""
+    origin = find_origin(places, buffer)
+    if origin is None:
+        raise changes_state("a tensor that cannot be found again", where)
+    return origin
 
 
 def _stays_whole(operator: str) -> bool:

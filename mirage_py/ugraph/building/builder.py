@@ -35,6 +35,7 @@ class ProgramBuilder:
         self.nodes: list[Node] = []
         self.outputs: list[Output] = []
         self._known: dict[Node, int] = {}
+        self._stored: dict[int, None] = {}
 
     # -- dimensions and tensors ------------------------------------------------------------------
 
@@ -98,6 +99,34 @@ class ProgramBuilder:
                     repair="shift the index, or give the dimension the axis' extent",
                 )
         return self._node("load", (), Access(tensor, exprs), Access(tensor, exprs).dims())
+
+    def read(self, x: int, index: Sequence[IndexExpr]) -> int:
+        """A value that is in memory as a tensor, read at one index for each of its dimensions."""
+        dims = self.nodes[x].dims
+        exprs = tuple(ix.simplify(e, self.sizes) for e in index)
+        if exprs == tuple(map(ix.dim, dims)):
+            return x
+        for expr, d in zip(exprs, dims, strict=True):
+            low, high = expr.bounds(self.sizes)
+            if low < 0 or high >= self.sizes[d]:
+                raise InputError(
+                    f"index '{expr}' runs from {low} to {high}, outside dimension '{d}' of "
+                    f"{self.sizes[d]} points",
+                    where=self.name,
+                )
+        self._stored[x] = None
+        access = Access("", exprs)
+        return self._node("read", (x,), access, access.dims())
+
+    def stored(self, x: int) -> int:
+        """The same value; from now on it is a tensor in memory that other indices only read.
+
+        What is computed is computed once then, however often and wherever it is read. A load is
+        such a tensor already.
+        """
+        if self.nodes[x].op not in ("load", "read") and self.nodes[x].dims:
+            self._stored[x] = None
+        return x
 
     def const(self, value: float) -> int:
         """A scalar."""
@@ -205,6 +234,8 @@ class ProgramBuilder:
         relevant = {d: e for d, e in mapping.items() if d in old.dims and e != ix.dim(d)}
         if not relevant:
             return node
+        if node in self._stored:
+            return self.read(node, [relevant.get(d, ix.dim(d)) for d in old.dims])
         key = (node, tuple(sorted(relevant.items(), key=lambda item: item[0])))
         if key in memo:
             return memo[key]
@@ -219,6 +250,8 @@ class ProgramBuilder:
     ) -> int:
         if old.op == "load":
             return self.load(old.access.tensor, [e.substitute(mapping) for e in old.access.index])
+        if old.op == "read":
+            return self.read(old.args[0], [e.substitute(mapping) for e in old.access.index])
         if old.op == "index":
             assert isinstance(old.attr, IndexExpr)
             return self.index(old.attr.substitute(mapping))

@@ -71,7 +71,10 @@ def check_node(
         raise ValidationError(error.what, where=where, repair=error.repair) from None
     _check_operands(node, row, position, where)
     _check_attribute(node, sizes, where)
-    if isinstance(node.attr, Access):
+    if node.op == "read":
+        shape = tuple(sizes[d] for d in nodes[node.args[0]].dims)
+        check_access(node.access.index, Tensor(f"%{node.args[0]}", shape, F32), sizes, where)
+    elif isinstance(node.attr, Access):
         name = node.attr.tensor
         if name not in readable:
             verb = "written" if row.kind == EFFECT else "read"

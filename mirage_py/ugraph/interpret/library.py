@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from mirage_py.errors import ValidationError
+from mirage_py.ugraph.interpret.convolution import convolve
 from mirage_py.ugraph.interpret.meaning import Meaning
 from mirage_py.ugraph.ir.ugraph import LibraryCall
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
@@ -18,6 +19,10 @@ A = TypeVar("A")
 def library_shape(call: LibraryCall, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """Shape of the result: NumPy's rules for matmul (batched) and for elementwise operators."""
     where = f"library call {call.name} ({call.op})"
+    if call.convolution is not None:
+        if len(shapes) != 2 or call.op != "convolution":  # noqa: PLR2004
+            raise ValidationError(f"'{call.op}' of {len(shapes)} tensors", where=where)
+        return call.convolution.result_shape(*shapes)
     row = operator(call.op)
     if len(shapes) != row.arity or (row.kind != ELEMENTWISE and call.op != "matmul"):
         raise ValidationError(
@@ -41,6 +46,8 @@ def call_library(call: LibraryCall, tensors: Mapping[str, A], meaning: Meaning[A
     """The value of the call's result. Raises ValidationError for shapes that do not fit."""
     args = [tensors[name] for name in call.args]
     shape = library_shape(call, [meaning.shape(a) for a in args])
+    if call.convolution is not None:
+        return convolve(call.convolution, *args, meaning)
     if call.op != "matmul":
         return meaning.stretch(meaning.apply(call.op, None, args), shape)
     left, right = args

@@ -137,7 +137,9 @@ def _evaluate(
     for node in reversed(range(len(program.nodes))):
         for task in asked[node]:
             needs = () if node in overrides else program.nodes[node].args
-            operands[task] = [(a, _restricted(program, a, task[1])) for a in needs]
+            # What is read at other indices is needed whole.
+            along = () if program.nodes[node].op == "read" else task[1]
+            operands[task] = [(a, _restricted(program, a, along)) for a in needs]
             for need in operands[task]:
                 uses[need] += 1
                 asked[need[0]][need] = None

@@ -36,6 +36,8 @@ def node_step(
     """
     node = nodes[position]
     row = operator(node.op)
+    if node.op == "read":
+        return _read(nodes, node, sizes, meaning)
     if row.kind == LEAF:
         return _leaf(node, tensors, sizes, meaning)
     if node.op == "shift":
@@ -87,6 +89,15 @@ def _leaf(
     scalar = meaning.const(attr) if isinstance(attr, float) else meaning.size(sizes[str(attr)])
     value = meaning.reshape(scalar, (1,) * len(sizes))
     return lambda args, frame: value
+
+
+def _read(
+    nodes: Sequence[Node], node: Node, sizes: Mapping[str, int], meaning: Meaning[A]
+) -> Step[A]:
+    """The operand, whole, is a tensor with an axis for each of its dimensions."""
+    shape = [sizes[d] for d in nodes[node.args[0]].dims]
+    window: Window[A] = Window(node.access.index, tuple(sizes), meaning)
+    return lambda args, frame: window.read(meaning.reshape(args[0], shape), frame)
 
 
 def _numbers(expr: IndexExpr, frame: Frame, meaning: Meaning[A]) -> A:

@@ -25,7 +25,7 @@ class Access:
 
 # Operators that write a tensor, and all that have an Access for their attribute.
 STORES = ("store", "store_add")
-ACCESSES = ("load", *STORES)
+ACCESSES = ("load", "read", *STORES)
 # Operators that reduce over the dimensions of their attribute.
 REDUCING = ("sum", "max", "matmul")
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from mirage_py.ugraph.ir.convolution import Convolution
 from mirage_py.ugraph.ir.node import STORES, Node
 from mirage_py.ugraph.ir.program import Program, Tensor
 
@@ -141,12 +142,22 @@ class BlockGraph:
 
 @dataclass(frozen=True, slots=True)
 class LibraryCall:
-    """A kernel-graph node that a vendor library computes: ``op`` over tensors, to one tensor."""
+    """A kernel-graph node that a vendor library computes: ``op`` over tensors, to one tensor.
+
+    A ``convolution`` says what it is one of; other operators are known by their name.
+    """
 
     name: str
     op: str
     args: tuple[str, ...]
     result: str
+    convolution: Convolution | None = None
+
+    def __repr__(self) -> str:
+        # Digests of µGraphs without convolutions are older than convolutions.
+        more = f", convolution={str(self.convolution)!r}" if self.convolution else ""
+        parts = f"name={self.name!r}, op={self.op!r}, args={self.args!r}, result={self.result!r}"
+        return f"LibraryCall({parts}{more})"
 
     @property
     def digest(self) -> str:

@@ -20,6 +20,9 @@ from mirage_py.ugraph.operators.base import (
 
 # attr: Access. Every index stays inside the tensor; the validator checks its bounds.
 LOAD = register(Operator("load", LEAF, 0, 0, abstract="leaf"))
+# attr: Access without a tensor, one index for each dimension of the operand: the operand's value at
+# other indices. The operand is a tensor in memory between two parts; only programs have it.
+READ = register(Operator("read", LEAF, 1, 0))
 # attr: float
 CONST = register(Operator("const", LEAF, 0, 0))
 # attr: str. The extent of a dimension, as a number.

@@ -64,6 +64,8 @@ def _lowered(splitter: MaskSplitter, node: Node, args: Sequence[int]) -> int:
     builder = splitter.builder
     if node.op == "load":
         return builder.load(node.access.tensor, node.access.index)
+    if node.op == "read":
+        return builder.read(args[0], node.access.index)
     if node.op in ("const", "size", "index", "mask"):
         return _leaf(builder, node)
     if node.op in _VANISHING:

@@ -45,6 +45,8 @@ def copied(builder: ProgramBuilder, node: Node, args: Sequence[int]) -> int:
     attr = node.attr
     if node.op == "load":
         return builder.load(node.access.tensor, node.access.index)
+    if node.op == "read":
+        return builder.read(args[0], node.access.index)
     if node.op == "const":
         assert isinstance(attr, float)
         return builder.const(attr)

@@ -127,7 +127,8 @@ def _ugraph(ugraph: UGraph) -> Json:
 def _kernel(kernel: Kernel) -> Json:
     if isinstance(kernel, LibraryCall):
         call = {"name": kernel.name, "op": kernel.op, "args": list(kernel.args)}
-        return {"kind": "library", **call, "result": kernel.result}
+        more = {"convolution": str(kernel.convolution)} if kernel.convolution else {}
+        return {"kind": "library", **call, "result": kernel.result, **more}
     return {
         "kind": "block",
         "name": kernel.name,

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 
 from mirage_py.errors import FormatError, InputError, ValidationError
 from mirage_py.ugraph.checks.validate import validate_program, validate_ugraph
+from mirage_py.ugraph.ir.convolution import read_convolution
 from mirage_py.ugraph.ir.dtypes import DType, dtype
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import ACCESSES, Attr, Node
@@ -259,9 +260,11 @@ def _output(item: Item) -> Output:
 def _kernel(item: Item) -> Kernel:
     kind = item.take("kind").text()
     if kind == "library":
-        item.only(("kind", "name", "op", "args", "result"))
+        item.only(("kind", "name", "op", "args", "result"), ("convolution",))
         name, op, result = (item.take(key).text() for key in ("name", "op", "result"))
-        return LibraryCall(name, op, item.take("args").list_of(Item.text), result)
+        args = item.take("args").list_of(Item.text)
+        spec = item.maybe("convolution", lambda text: text.parsed(read_convolution))
+        return LibraryCall(name, op, args, result, spec)
     if kind != "block":
         item.fail(f"unknown kind of kernel '{kind}'", "use block or library")
     item.only(("kind", "name", "grid", "nodes", "sections", "threads"))

@@ -27,7 +27,9 @@ def format_ugraph(ugraph: UGraph) -> str:
     for kernel in ugraph.kernels:
         if isinstance(kernel, LibraryCall):
             args = ", ".join(kernel.args)
-            lines.append(f"library {kernel.name} = {kernel.op}({args}) -> {kernel.result}")
+            spec = f" {json.dumps(str(kernel.convolution))}" if kernel.convolution else ""
+            call = f"{kernel.op}({args}) -> {kernel.result}{spec}"
+            lines.append(f"library {kernel.name} = {call}")
         else:
             lines += _block_lines(kernel)
     return _lines(lines)
@@ -57,6 +59,8 @@ def format_node(node: Node) -> str:
     if operator(node.op).kind == EFFECT:
         return f"{node.op} {node.access} = %{node.args[0]}"
     args = ", ".join(f"%{a}" for a in node.args)
+    if node.op == "read":
+        return f"read {args}{node.access}"
     if operator(node.op).kind == LEAF:
         return f"{node.op} {format_number(node.attr) if node.op == 'const' else node.attr}"
     return f"{node.op}{_bracketed(node)} {args}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mirage_py.errors import FormatError, InputError, UnsupportedError
 from mirage_py.ugraph.ir.dims import node_dims
+from mirage_py.ugraph.ir.convolution import read_convolution
 from mirage_py.ugraph.ir.dtypes import DType, dtype
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import STORES, Access, Attr, Node
@@ -45,8 +46,9 @@ def read_ugraph_tree(tree: Item, source: str) -> UGraph:
         if _name(item) == "block":
             kernels.append(reader.block(item))
         elif _name(item) == "library":
-            name, op, args, result = _children(item)
-            kernels.append(LibraryCall(str(name), str(op), _names(args), str(result)))
+            name, op, args, result, *text = _children(item)
+            spec = read_convolution(json.loads(str(text[0])), source) if text else None
+            kernels.append(LibraryCall(str(name), str(op), _names(args), str(result), spec))
     return UGraph(program, tuple(kernels), tuple(reader.tensors["tensor"].values()))
 
 
@@ -250,6 +252,8 @@ class _Reader:
         parts = _children(value)
         if op == "load":
             return self.access(parts[0])
+        if op == "read":
+            return Access("", tuple(read_expression(e, self.source) for e in parts[1:]))
         if op == "const":
             return float(str(parts[0]))
         if op == "size":

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch.capture import source
+from mirage_py.frontend.torch.capture.running_statistics import RunningStatistics
 
 # Tracing changes state of the whole process (modes, meta data of nodes): one at a time.
 _TRACING = threading.RLock()
@@ -40,6 +41,7 @@ class Capture:
     ``arguments`` are the placeholders of the given tensors, in their order; ``constants`` those of
     tensors that the function took from elsewhere. ``results`` holds one entry per leaf of what
     the function returned, a graph node or a plain Python value; ``structure`` puts the leaves back.
+    ``moved`` are the buffers that a call writes, and with what; ``counted`` those it adds to.
     """
 
     graph: torch.fx.Graph
@@ -47,6 +49,8 @@ class Capture:
     constants: Mapping[torch.fx.Node, torch.Tensor]
     results: tuple[Any, ...]
     structure: pytree.TreeSpec
+    moved: tuple[tuple[torch.Tensor, torch.fx.Node], ...] = ()
+    counted: tuple[tuple[torch.Tensor, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -55,6 +59,7 @@ class _Returned:
 
     leaves: Sequence[Any] = ()
     structure: pytree.TreeSpec | None = None
+    statistics: RunningStatistics | None = None
 
 
 class _FunctionFailed(Exception):  # noqa: N818  it says what happened
@@ -72,13 +77,16 @@ class _Flat(torch.nn.Module):
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Call the function; tensors are returned, everything else is left behind."""
         try:
-            with source.SourceRecorder():
+            with source.SourceRecorder(), RunningStatistics() as statistics:
                 result = self._call(*tensors)
         # Any exception of the user's function, or of torch inside it.
         except Exception as error:
             raise _FunctionFailed from error
         self._returned.leaves, self._returned.structure = pytree.tree_flatten(result)
-        return tuple(leaf for leaf in self._returned.leaves if isinstance(leaf, torch.Tensor))
+        self._returned.statistics = statistics
+        moved = [value for _, value in statistics.moved.values()]
+        given = (leaf for leaf in self._returned.leaves if isinstance(leaf, torch.Tensor))
+        return (*given, *moved)
 
 
 def capture(
@@ -161,7 +169,9 @@ def _unpacked(program: torch.export.ExportedProgram, returned: _Returned, where:
     leaves = tuple(
         next(nodes) if isinstance(leaf, torch.Tensor) else leaf for leaf in returned.leaves
     )
+    statistics = returned.statistics
     assert returned.structure is not None
+    assert statistics is not None
     constants = {}
     for names in (
         signature.inputs_to_parameters,
@@ -178,6 +188,8 @@ def _unpacked(program: torch.export.ExportedProgram, returned: _Returned, where:
         constants,
         leaves,
         returned.structure,
+        tuple((buffer, next(nodes)) for buffer, _ in statistics.moved.values()),
+        tuple(statistics.counted.values()),
     )
 
 

@@ -129,11 +129,13 @@ class State:
                 with torch.no_grad():
                     tensor.copy_(kept)
 
-    def guard(self, *, with_numbers: bool) -> State:
+    def guard(self, *, with_numbers: bool, written: Sequence[torch.Tensor] = ()) -> State:
         """What has to stay for a trace to hold; ``with_numbers`` where it took the values of
-        tensors of one element.
+        tensors of one element, but for those that calls are known to write.
         """
-        watched = [t for t in self.tensors if with_numbers and t[1].numel() == 1]
+        own = [id(tensor) for tensor in written]
+        numbers = (t for t in self.tensors if with_numbers and t[1].numel() == 1)
+        watched = [t for t in numbers if id(t[1]) not in own]
         return State(self.holders, tuple((p, t, version, None) for p, t, version, _ in watched))
 
 

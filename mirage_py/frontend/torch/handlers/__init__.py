@@ -9,9 +9,11 @@ from mirage_py.frontend.torch.handlers import (
     casts,
     constants,
     contractions,
+    convolutions,
     elementwise,
     masks,
     normalisations,
+    pooling,
     reductions,
     shapes,
 )
@@ -28,9 +30,11 @@ __all__ = [
     "casts",
     "constants",
     "contractions",
+    "convolutions",
     "elementwise",
     "masks",
     "normalisations",
+    "pooling",
     "reductions",
     "shapes",
 ]

@@ -76,6 +76,102 @@ def layer_norm(
     return result if bias is None else t.apply("add", result, bias)
 
 
+@handles("batch_norm.default")
+def batch_norm(
+    t: Lowering,
+    x: NamedArray,
+    weight: NamedArray | None,
+    bias: NamedArray | None,
+    running_mean: NamedArray | None,
+    running_var: NamedArray | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> NamedArray:
+    """(x - mean) / sqrt(variance + eps) * weight + bias for each channel (axis 1), with the
+    statistics of the batch in training, else with the running ones.
+    """
+    del momentum, cudnn_enabled
+    rank = len(x.axes)
+    if training and running_mean is None:
+        dims = dims_of(x, [n for n in range(rank) if n != 1])
+        result = NamedArray(composites.layer_norm(t.builder, x.node, dims, eps), x.axes)
+    elif training or running_mean is None or running_var is None:
+        raise t.refuse(
+            "statistics that a traced batch norm writes",
+            why="they were not replaced by results while it was traced",
+            repair="call torch.nn.functional.batch_norm, or the module",
+        )
+    else:
+        centred = t.apply("sub", x, _by_channel(running_mean, rank))
+        spread = t.apply("sqrt", t.apply("add", running_var, eps))
+        result = t.apply("div", centred, _by_channel(spread, rank))
+    return _scaled_channels(t, result, weight, bias)
+
+
+@handles("_native_batch_norm_legit.no_stats")
+def batch_norm_of_batch(
+    t: Lowering,
+    x: NamedArray,
+    weight: NamedArray | None,
+    bias: NamedArray | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[NamedArray, None, None]:
+    """batch_norm as torch's decompositions leave it; the statistics are for a backward pass."""
+    result = batch_norm(t, x, weight, bias, None, None, training, momentum, eps, False)
+    return result, None, None
+
+
+@handles("_native_batch_norm_legit_no_training.default")
+def batch_norm_of_running(
+    t: Lowering,
+    x: NamedArray,
+    weight: NamedArray | None,
+    bias: NamedArray | None,
+    running_mean: NamedArray,
+    running_var: NamedArray,
+    momentum: float,
+    eps: float,
+) -> tuple[NamedArray, None, None]:
+    """batch_norm with running statistics, as torch's decompositions leave it."""
+    result = batch_norm(
+        t, x, weight, bias, running_mean, running_var, False, momentum, eps, False
+    )
+    return result, None, None
+
+
+@handles("instance_norm.default")
+def instance_norm(
+    t: Lowering,
+    x: NamedArray,
+    weight: NamedArray | None,
+    bias: NamedArray | None,
+    running_mean: NamedArray | None,
+    running_var: NamedArray | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> NamedArray:
+    """batch_norm with statistics of each sample and channel."""
+    if not use_input_stats:
+        return batch_norm(
+            t, x, weight, bias, running_mean, running_var, False, momentum, eps, cudnn_enabled
+        )
+    if running_mean is not None:
+        raise t.refuse(
+            "an instance norm that writes running statistics",
+            why="a program computes new tensors and changes none",
+            repair="pass track_running_stats=False",
+        )
+    dims = dims_of(x, range(2, len(x.axes)))
+    result = NamedArray(composites.layer_norm(t.builder, x.node, dims, eps), x.axes)
+    return _scaled_channels(t, result, weight, bias)
+
+
 @handles("group_norm.default")
 def group_norm(
     t: Lowering,
@@ -92,8 +188,19 @@ def group_norm(
     grouped = views.reshape(t.builder, x, (shape[0], num_groups, -1))
     node = composites.layer_norm(t.builder, grouped.node, dims_of(grouped, -1), eps)
     result = views.reshape(t.builder, NamedArray(node, grouped.axes), shape)
+    return _scaled_channels(t, result, weight, bias)
+
+
+def _scaled_channels(
+    t: Lowering, x: NamedArray, weight: NamedArray | None, bias: NamedArray | None
+) -> NamedArray:
+    """x * weight + bias, both one number for each channel."""
     for op, factor in (("mul", weight), ("add", bias)):
         if factor is not None:
-            channels = NamedArray(factor.node, (*factor.axes, *((),) * (len(shape) - 2)))
-            result = t.apply(op, result, channels)
-    return result
+            x = t.apply(op, x, _by_channel(factor, len(x.axes)))
+    return x
+
+
+def _by_channel(x: NamedArray, rank: int) -> NamedArray:
+    """One number for each channel, beside arrays of the rank."""
+    return NamedArray(x.node, (*x.axes, *((),) * (rank - 2)))

@@ -14,7 +14,7 @@ from mirage_py.ugraph.building import masked_exp, views
 from mirage_py.ugraph.building.views import NamedArray
 
 # Below every number, yet finite: what a masked maximum compares with.
-_LOWEST = torch.finfo(torch.float32).min
+LOWEST = torch.finfo(torch.float32).min
 
 Axes = Sequence[int] | int | None
 
@@ -175,7 +175,7 @@ def _maximum(t: Lowering, x: NamedArray, dims: Sequence[str]) -> int:
     """A masked value is compared as the lowest number: infinities would survive in the program."""
     masked = masked_exp.split(t.builder, x.node)
     node = masked.finite
-    lowest = t.builder.const(_LOWEST)
+    lowest = t.builder.const(LOWEST)
     if masked.predicate.dims():
         node = t.builder.apply("where", t.builder.mask(masked.predicate), node, lowest)
     for factor in masked.factors:

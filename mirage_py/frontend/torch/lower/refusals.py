@@ -70,10 +70,7 @@ REFUSALS: dict[str, Refusal] = {
     **dict.fromkeys(("index", "scatter", "scatter_add", "index_add", "index_put"), _GATHERS),
     **dict.fromkeys(("sort", "argsort", "topk", "kthvalue", "median", "mode"), _SELECTS),
     **dict.fromkeys(("argmax", "argmin", "unique_dim", "searchsorted", "bucketize"), _SELECTS),
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "conv_transpose1d"), _SLIDES),
-    **dict.fromkeys(("conv_transpose2d", "convolution", "unfold", "im2col"), _SLIDES),
-    **dict.fromkeys(("max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d"), _SLIDES),
-    **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "upsample_nearest2d"), _SLIDES),
+    **dict.fromkeys(("unfold", "im2col", "lp_pool2d", "fractional_max_pool2d"), _SLIDES),
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "logcumsumexp"), _SCANS),
     **dict.fromkeys(("rand", "randn", "rand_like", "randn_like", "randint"), _RANDOM),
     **dict.fromkeys(("bernoulli", "multinomial", "normal", "native_dropout"), _RANDOM),
@@ -85,7 +82,7 @@ REFUSALS: dict[str, Refusal] = {
     **dict.fromkeys(("linalg_qr", "linalg_svd", "linalg_eigh", "linalg_det"), _LINEAR_ALGEBRA),
     **dict.fromkeys(("tan", "atan2"), _PERIODIC),
     **dict.fromkeys(("flip", "roll", "rot90"), _REVERSED),
-    **dict.fromkeys(("batch_norm", "native_batch_norm", "instance_norm"), _TRAINS),
+    "native_batch_norm": _TRAINS,
     "prod": _PRODUCTS,
 }
 

@@ -1,0 +1,132 @@
+"""What a library convolution computes: the axes of its tensors, and how windows lie on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from mirage_py.errors import FormatError, ValidationError
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution of two tensors whose axes may be in any order.
+
+    An axis is written as its parts, major to minor: ``n`` samples, ``g`` groups, ``c`` channels of
+    the input in a group, ``o`` channels of the result in a group, ``0`` ``1`` ``2`` the axes that
+    windows slide along (of the weight: the positions in a window). PyTorch's conv2d has the axes
+    ``n gc 0 1, go c 0 1 -> n go 0 1``. A part that no axis has is of extent 1.
+
+    There are ``counts`` windows along each of these. At place o and position k a window reads the
+    element ``o * stride + k * dilation - padding``; where ``transposed``, the element i with
+    ``i * stride + k * dilation - padding == o``. Elements beyond the ends are 0.
+    """
+
+    axes: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+    groups: int
+    counts: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    transposed: bool = False
+
+    @property
+    def rank(self) -> int:
+        """How many axes windows slide along."""
+        return len(self.stride)
+
+    def extents(self, which: int, shape: Sequence[int]) -> dict[str, int]:
+        """The extent of each part of the axes of the input (0), the weight (1), the result (2)."""
+        axes = self.axes[which]
+        if len(axes) != len(shape):
+            raise ValidationError(f"{len(shape)} axes, not {len(axes)}", where="convolution")
+        found: dict[str, int] = {}
+        for parts, size in zip(axes, shape, strict=True):
+            known = self.groups if "g" in parts else 1
+            rest = parts.replace("g", "")
+            if size % known or len(rest) > 1 or (not rest and size != known):
+                raise ValidationError(f"an axis '{parts}' of {size} elements", where="convolution")
+            if "g" in parts:
+                found["g"] = known
+            if rest:
+                found[rest] = size // known
+        return found
+
+    def result_shape(
+        self, input_shape: Sequence[int], weight_shape: Sequence[int]
+    ) -> tuple[int, ...]:
+        """The shape of the result."""
+        of_input, of_weight = self.extents(0, input_shape), self.extents(1, weight_shape)
+        if of_input.get("c", 1) != of_weight.get("c", 1):
+            raise ValidationError("channels of input and weight differ", where="convolution")
+        known = {"n": of_input.get("n", 1), "g": self.groups, "o": of_weight.get("o", 1)}
+        known |= {str(n): count for n, count in enumerate(self.counts)}
+        return tuple(prod(known.get(p, 1) for p in parts) for parts in self.axes[2])
+
+    def __str__(self) -> str:
+        of_input, of_weight, of_result = (" ".join(p or "." for p in a) for a in self.axes)
+        numbers = [
+            f"{name} {' '.join(map(str, values))}"
+            for name, values in (
+                ("groups", (self.groups,)),
+                ("counts", self.counts),
+                ("stride", self.stride),
+                ("padding", self.padding),
+                ("dilation", self.dilation),
+            )
+        ]
+        kind = ["transposed"] if self.transposed else []
+        return "; ".join([f"{of_input}, {of_weight} -> {of_result}", *numbers, *kind])
+
+
+def read_convolution(text: str, source: str = "convolution") -> Convolution:
+    """What ``str`` of a convolution gives. Raises FormatError."""
+    try:
+        axes, groups, counts, stride, padding, dilation, *kind = text.split("; ")
+        operands, result = axes.split(" -> ")
+        of_input, of_weight = operands.split(", ")
+        named = {}
+        for part in (groups, counts, stride, padding, dilation):
+            name, *values = part.split(" ")
+            named[name] = tuple(map(int, values))
+        (count,) = named["groups"]
+        found = Convolution(
+            (_axes(of_input), _axes(of_weight), _axes(result)),
+            count,
+            named["counts"],
+            named["stride"],
+            named["padding"],
+            named["dilation"],
+            kind == ["transposed"],
+        )
+    except (ValueError, KeyError):
+        found = None
+    if found is None or str(found) != text or not _is_sound(found):
+        raise FormatError(
+            f"{text!r} is no convolution",
+            where=source,
+            repair="write it as `n gc 0 1, go c 0 1 -> n go 0 1; groups 1; counts 8 8; stride 1 1; "
+            "padding 0 0; dilation 1 1`",
+        )
+    return found
+
+
+def _axes(text: str) -> tuple[str, ...]:
+    return tuple(part.replace(".", "") for part in text.split())
+
+
+_PARTS = ("ngc012", "goc012", "ngo012")
+
+
+def _is_sound(found: Convolution) -> bool:
+    """Whether each part is at most once among the axes of a tensor, and numbers are in range."""
+    for axes, legal in zip(found.axes, _PARTS, strict=True):
+        letters = "".join(axes)
+        allowed = legal[:3] + "012"[: found.rank]
+        if len(set(letters)) < len(letters) or any(p not in allowed for p in letters):
+            return False
+    numbers = (found.counts, found.stride, found.padding, found.dilation)
+    same = all(len(n) == found.rank for n in numbers) and 1 <= found.rank <= 3  # noqa: PLR2004
+    positive = found.groups >= 1 and min(*found.counts, *found.stride, *found.dilation) >= 1
+    return same and positive
