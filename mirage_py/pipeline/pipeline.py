@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirage_py.arguments import check_type, path_of
 from mirage_py.errors import UnsupportedError
-from mirage_py.pipeline.partition.limits import fits
+from mirage_py.pipeline.partition.limits import fits, has_library_values
 from mirage_py.pipeline.partition.optimize_parts import PartJob, optimize_parts
 from mirage_py.pipeline.partition.partition import Partition, partition
 from mirage_py.pipeline.pools.search_pool import SearchPool
@@ -197,11 +197,12 @@ def partition_of(program: Program, *, seed: int = 0) -> Partition | None:
     """How a program is cut that is too large to be searched whole; None where it is searched whole,
     also because it cannot be cut.
     """
-    if fits(program):
+    by_library = has_library_values(program)
+    if fits(program) and not by_library:
         return None
     normal = normalise(program, seed=seed)
-    found = None if fits(normal) else partition(normal)
-    return found if found is not None and len(found.parts) > 1 else None
+    found = None if fits(normal) and not by_library else partition(normal)
+    return found if found is not None and (len(found.parts) > 1 or by_library) else None
 
 
 def normalise(program: Program, *, seed: int = 0) -> Program:

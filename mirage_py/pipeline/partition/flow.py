@@ -12,6 +12,7 @@ from mirage_py.pipeline.partition.values import Value, values_of
 from mirage_py.ugraph.ir.dtypes import F32, DType
 from mirage_py.ugraph.ir.program import Output, Program
 from mirage_py.ugraph.operators import LEAF, operator
+from mirage_py.ugraph.rewrite.convolutions import Product, convolution_at
 from mirage_py.ugraph.rewrite.degrees import shiftable_exps
 
 
@@ -39,19 +40,75 @@ class Flow:
         """For each value that is computed, in topological order: the computed values it reads.
 
         What no load goes into (masks, sizes, numbers made of these) counts as a leaf: every part
-        makes its own.
+        makes its own. So do windows of a tensor in memory, with their masks.
         """
+        nodes = self.program.nodes
+        found: dict[int, tuple[int, ...]] = {}
+        for number, place in self.first.items():
+            if self._computed[place]:
+                args = [n for a in nodes[place].args for n in self._sources(a)]
+                found[number] = tuple(dict.fromkeys(args))
+        return found
+
+    @cached_property
+    def _computed(self) -> tuple[bool, ...]:
         nodes = self.program.nodes
         reads: list[bool] = []
         for node in nodes:
             reads.append(node.op == "load" or any(reads[a] for a in node.args))
-        computed = [r and operator(n.op).kind != LEAF for r, n in zip(reads, nodes, strict=True)]
-        found: dict[int, tuple[int, ...]] = {}
-        for number, place in self.first.items():
-            if computed[place]:
-                args = [self.values[a].number for a in nodes[place].args if computed[a]]
-                found[number] = tuple(dict.fromkeys(args))
+        windows = dict.fromkeys(n for p in self.products.values() for n in p.inner)
+        kept = [o.node for o in self.program.outputs]
+        kept += [n.args[0] for n in nodes if n.op == "read"]
+        for node in kept:
+            windows.pop(node, None)
+        return tuple(
+            r and operator(n.op).kind != LEAF and at not in windows
+            for at, (r, n) in enumerate(zip(reads, nodes, strict=True))
+        )
+
+    def _sources(self, position: int) -> tuple[int, ...]:
+        """The computed values that a node stands for: itself, or what is behind a leaf."""
+        if self._computed[position]:
+            return (self.values[position].number,)
+        args = self.program.nodes[position].args
+        return tuple(dict.fromkeys(n for a in args for n in self._sources(a)))
+
+    @cached_property
+    def products(self) -> Mapping[int, Product]:
+        """The convolutions among the nodes, which a library computes."""
+        found = {}
+        for position in range(len(self.program.nodes)):
+            product = convolution_at(self.program, position)
+            if product is not None:
+                found[position] = product
         return found
+
+    @cached_property
+    def alone(self) -> Mapping[int, None]:
+        """Values that are a part each: a library computes them."""
+        return {self.values[position].number: None for position in self.products}
+
+    @cached_property
+    def behind_reads(self) -> Mapping[int, tuple[int, ...]]:
+        """For each computed value those that it reads at other indices: they are in memory."""
+        nodes = self.program.nodes
+        found: dict[int, tuple[int, ...]] = {}
+        for number in self.needs:
+            read: dict[int, None] = {}
+            todo = list(nodes[self.first[number]].args)
+            while todo:
+                at = todo.pop()
+                if nodes[at].op == "read" and self._is_window(at):
+                    read.update(dict.fromkeys(self._sources(at)))
+                elif not self._computed[at]:
+                    todo += nodes[at].args
+            found[number] = tuple(read)
+        return found
+
+    def _is_window(self, position: int) -> bool:
+        """Whether a node reads a value at other indices, and not under other names."""
+        operand = self.program.nodes[position].args[0]
+        return self.values[position].number != self.values[operand].number
 
     @cached_property
     def orders(self) -> tuple[tuple[int, ...], ...]:
@@ -99,6 +156,11 @@ class Flow:
     def _dtypes(self) -> Mapping[int, DType]:
         nodes = self.program.nodes
         multiplied = {a: None for n in nodes if n.op == "matmul" for a in n.args}
+        # A library reads and writes halves alike.
+        for position, product in self.products.items():
+            for side in (product.left, product.right):
+                behind = nodes[side].args if nodes[side].op == "read" else ()
+                multiplied |= dict.fromkeys((position, side, *behind))
         in_products = {self.values[a].number: None for a in multiplied}
         sources: list[dict[DType, None]] = []
         for node in nodes:

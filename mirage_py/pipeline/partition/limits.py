@@ -10,6 +10,7 @@ from mirage_py.search.space.abstraction import reduced_dims
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.operators import LEAF, operator
+from mirage_py.ugraph.rewrite.convolutions import convolution_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,14 @@ class PartitionLimits:
 def operator_count(program: Program) -> int:
     """The nodes of a program that are no leaves."""
     return sum(operator(node.op).kind != LEAF for node in program.nodes)
+
+
+def has_library_values(program: Program) -> bool:
+    """Whether it reads values at other indices, or has convolutions: it is in parts then."""
+    return any(
+        node.op == "read" or convolution_at(program, position) is not None
+        for position, node in enumerate(program.nodes)
+    )
 
 
 def fits(program: Program, limits: PartitionLimits | None = None) -> bool:

@@ -10,6 +10,7 @@ from math import inf
 from mirage_py.errors import UnsupportedError, VerificationError
 from mirage_py.pipeline.partition.compose import compose, own_dims
 from mirage_py.pipeline.partition.joint import joint_evidence, joint_summary
+from mirage_py.pipeline.partition.library_parts import library_result
 from mirage_py.pipeline.partition.partition import Partition
 from mirage_py.pipeline.selection.request import AUTO, Request
 from mirage_py.pipeline.selection.selection import Ranking
@@ -128,6 +129,11 @@ def _choose(part: Program, rank: RankPart, request: Request, job: PartJob) -> _C
     """The plans of one part."""
     deadline = TimeBudget(request.budget).end
     try:
+        called = library_result(
+            part, job.target, seed=request.seed, backend=_backends(request.backend)[0]
+        )
+        if called is not None:
+            return _library_chosen(called, request.backend)
         ranking = rank(part, job.target, request)
         if not job.measure or request.should_stop():
             found = ranking.modelled(deadline)
@@ -139,8 +145,21 @@ def _choose(part: Program, rank: RankPart, request: Request, job: PartJob) -> _C
         # No baseline but eager: whether kernels pay off is decided for the whole program.
         eager = replace(ranking, request=replace(request, effort="none"))
         return _fastest(ranking, eager.measured(deadline))
-    except UnsupportedError as error:
+    except (UnsupportedError, VerificationError) as error:
         return _Chosen(None, why=str(error))
+
+
+def _backends(asked: str) -> tuple[str, ...]:
+    return BACKENDS if asked == AUTO else (asked,)
+
+
+def _library_chosen(called: Result, asked: str) -> _Chosen:
+    """A library's part is the same beside kernels of either back end."""
+    plan = called.plan
+    assert plan is not None
+    picked = _Picked(plan, called.best.time_us, called.evidence)
+    backends = _backends(asked)
+    return _Chosen(called, {b: replace(picked, plan=replace(plan, backend=b)) for b in backends})
 
 
 def _fastest(ranking: Ranking, found: Result) -> _Chosen:

@@ -44,7 +44,9 @@ def partition(program: Program, limits: PartitionLimits | None = None) -> Partit
     """
     limits = limits or PartitionLimits()
     flow = Flow(program)
-    found = [_Cuts(flow, order, limits) for order in flow.orders]
+    # Of a network the order of the program is good, and trying another takes long.
+    orders = flow.orders[:1] if flow.alone else flow.orders
+    found = [_Cuts(flow, order, limits) for order in orders]
     parts = min(found, key=lambda cuts: cuts.cost).parts() if flow.needs else ()
     if len(parts) < 2:
         parts = (program.renamed(_part_name(program, 0)),)
@@ -105,6 +107,8 @@ class _Cuts:
             # Backwards, until a segment is too large: a longer one has no fewer operators. The
             # shortest one cannot be cut, and is taken as it is.
             for start in reversed(bounds[: number + 1]):
+                if start != bounds[number] and self._must_cut(start, end):
+                    break
                 part = self._program(start, end, held, self._flow.program.name)
                 if start != bounds[number] and not fits_part(part, self._limits):
                     break
@@ -115,6 +119,16 @@ class _Cuts:
         while path[-1]:
             path.append(start_of[path[-1]])
         return cost[len(self._order)], tuple(reversed(path))
+
+    def _must_cut(self, start: int, end: int) -> bool:
+        """Whether the value at ``start`` cannot be in a part with those behind it: one of them is a
+        library's, or one reads another at other indices.
+        """
+        flow = self._flow
+        inside = self._order[start:end]
+        if any(n in flow.alone for n in inside):
+            return True
+        return any(n in inside for number in inside for n in flow.behind_reads[number])
 
     def _may_cut(self, end: int) -> bool:
         """Whether everything that is needed after a place may be in memory."""

@@ -124,8 +124,10 @@ class PartBuilder:
             member = todo.pop()
             if member not in seen:
                 seen[member] = None
-                if not self._is_loaded(member):
-                    todo.extend(self._flow.program.nodes[member].args)
+                found = self._flow.program.nodes[member]
+                behind = found.op == "read" and self._is_loaded(found.args[0])
+                if not behind and not self._is_loaded(member):
+                    todo.extend(found.args)
         return tuple(sorted(seen))
 
     def _common_names(self, node: int, cone: Sequence[int]) -> dict[str, str]:
@@ -161,11 +163,29 @@ class PartBuilder:
             dims = [names.get(d, d) for d in value.dims]
             return builder.load(held.tensor.name, held.at(dims))
         old = flow.program.nodes[node]
+        if old.op == "read":
+            return self._read(old, names, memo)
         if old.op == "load":
             tensor = flow.program.tensors[old.access.tensor]
             builder.inputs.setdefault(tensor.name, tensor)
         renamed = Node(old.op, old.args, _renamed(old, _exprs(names)), old.dims)
         return copied(builder, renamed, [memo[a] for a in old.args])
+
+
+    def _read(self, old: Node, names: Mapping[str, str], memo: Mapping[int, int]) -> int:
+        """A value at other indices: a load of the tensor that holds it."""
+        flow, (operand,) = self._flow, old.args
+        index = (e.substitute(_exprs(names)) for e in old.access.index)
+        at = dict(zip(flow.program.nodes[operand].dims, index, strict=True))
+        value = flow.values[operand]
+        if not self._is_loaded(operand):
+            # The same value under other names.
+            given = {names.get(d, d): e for d, e in at.items()}
+            return self._builder.substitute(memo[operand], given)
+        held = self._held[value.number]
+        self._builder.inputs.setdefault(held.tensor.name, held.tensor)
+        exprs = dict(zip(held.dims, (at[d] for d in value.dims), strict=True))
+        return self._builder.load(held.tensor.name, [e.substitute(exprs) for e in held.index])
 
 
 def _reduced(node: Node) -> tuple[str, ...]:

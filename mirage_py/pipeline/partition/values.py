@@ -8,7 +8,7 @@ nodes that are equal up to a renaming of dimensions.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
@@ -36,6 +36,15 @@ def values_of(program: Program) -> tuple[Value, ...]:
     values: list[Value] = []
     for node in program.nodes:
         args = [values[a] for a in node.args]
+        if node.op == "read":
+            # The operand's dimensions are bound: an index stands at the place of each.
+            index = dict(zip(program.nodes[node.args[0]].dims, node.access.index, strict=True))
+            (operand,) = args
+            node = replace(node, attr=Access("", tuple(index[d] for d in operand.dims)), args=())
+            if _is_renamed(node.access.index):
+                values.append(Value(operand.number, tuple(e.name for e in node.access.index)))
+                continue
+            args = [Value(operand.number, ())]
         joint = _joint(node, args)
         place = {d: n for n, d in enumerate(joint)}
         key = (
@@ -47,6 +56,11 @@ def values_of(program: Program) -> tuple[Value, ...]:
         number = known.setdefault(key, len(known))
         values.append(Value(number, tuple(d for d in joint if d in node.dims)))
     return tuple(values)
+
+
+def _is_renamed(index: Sequence[IndexExpr]) -> bool:
+    """Whether it is the operand under other names."""
+    return all(e.is_dim for e in index) and len({e.name: None for e in index}) == len(index)
 
 
 def _joint(node: Node, args: Sequence[Value]) -> tuple[str, ...]:

@@ -91,6 +91,10 @@ def _products(program: Program, position: int) -> Iterator[Product]:
         if factor.op == "mul":
             inner.append(at)
             todo += factor.args
+        elif factor.op == "where" and nodes[factor.args[2]].attr == 0.0:
+            # As front ends write it; the normal form has a product.
+            inner.append(at)
+            todo += factor.args[:2]
         elif isinstance(factor.attr, Predicate):
             inner.append(at)
             masks += _conjuncts(factor.attr)

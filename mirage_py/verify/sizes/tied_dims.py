@@ -55,11 +55,17 @@ def tied_dims(program: Program, kernels: Sequence[Kernel]) -> TiedDims:
         return TiedDims()
     shapes = _shapes(program, kernels, calls)
     axes, dims = _Classes[_Axis](), _Classes[str]()
+    fixed: dict[str, None] = {}
     for call in calls:
+        if call.convolution is not None:
+            # Windows and groups fit at these sizes.
+            touched = (*call.args, call.result)
+            found = (a for a in _accesses(program, kernels) if a.tensor in touched)
+            fixed.update(dict.fromkeys(d for a in found for d in a.dims()))
+            continue
         for one, other in _common_axes(call, shapes):
             axes.join(one, other)
     contracted = {(call.args[0], 1): None for call in calls if call.op == "matmul"}
-    fixed: dict[str, None] = {}
     for members in axes.groups():
         read = [_indices(program, kernels, axis) for axis in members]
         if all(r == read[0] for r in read) and not any(a in contracted for a in members):
