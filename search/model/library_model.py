@@ -9,7 +9,6 @@ from mirage_py.search.model.cost_model import Estimate
 from mirage_py.search.model.footprint import Footprint
 from mirage_py.search.model.model_constants import ModelConstants, constants_of
 from mirage_py.targets import Target
-from mirage_py.ugraph.ir.convolution import Convolution
 from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.ir.ugraph import LibraryCall, UGraph
 
@@ -52,15 +51,6 @@ def matmul_flops(args: list[Tensor], result: Tensor) -> float:
     return 2.0 * result.elements * args[0].shape[-1]
 
 
-def convolution_flops(spec: Convolution, args: list[Tensor], result: Tensor) -> float:
-    """Of a convolution: each result has a term for each channel and position; of a transposed one
-    a stride leaves out most of these.
-    """
-    parts = spec.extents(1, args[1].shape)
-    terms = prod(n for part, n in parts.items() if part not in "go")
-    return 2.0 * result.elements * terms / (prod(spec.stride) if spec.transposed else 1)
-
-
 def _compute_us(
     call: LibraryCall,
     args: list[Tensor],
@@ -69,7 +59,7 @@ def _compute_us(
     constants: ModelConstants,
 ) -> float:
     if call.convolution is not None:
-        flops = convolution_flops(call.convolution, args, result)
+        flops = call.convolution.flops(*(t.shape for t in args))
         if all(t.dtype.is_half for t in args) and "c" in "".join(call.convolution.axes[0]):
             return flops / target.tensor_flops_per_us / constants.library_tensor
         return flops / target.vector_flops_per_us / _VECTOR_SHARE

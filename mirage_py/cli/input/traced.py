@@ -50,7 +50,9 @@ def _of_inputs(
         values = [v.to(device) if isinstance(v, torch.Tensor) else v for v in leaves]
         for place, tensor in zip(traced.arguments, tensors, strict=True):
             values[place] = tensor
-        outputs = traced.outputs_of(lambda: signature.call(pytree.tree_unflatten(values, structure)))
+        outputs = traced.outputs_of(
+            lambda: signature.call(pytree.tree_unflatten(values, structure))
+        )
         return outputs[0] if len(outputs) == 1 else outputs
 
     return eager

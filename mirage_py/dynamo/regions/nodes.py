@@ -141,6 +141,10 @@ def is_taken(facts: Facts) -> bool:
     return facts.kind in (POINTWISE, REDUCTION, PRODUCT, ATTENTION)
 
 
+# What stands around them may be a region.
+_LEFT_TO_INDUCTOR = ("convolutions", "pooling")
+
+
 def _facts(node: Node, known: Mapping[Node, Facts], float64: bool) -> Facts:
     if node.op != "call_function":
         return Facts(LEFT)
@@ -202,7 +206,10 @@ def _cannot_be_taken(node: Node, known: Mapping[Node, Facts], float64: bool) -> 
                 return reason(Code.OPERAND_TYPE, str(tensor.dtype).removeprefix("torch."))
     if base_name(node) in _JOINING and any(_comes_from_outside(n, known) for n in operands):
         return Reason(Code.GROWING_CACHE)
-    if HANDLERS[str(node.target)].family == "attention":
+    family = HANDLERS[str(node.target)].family
+    if family in _LEFT_TO_INDUCTOR:
+        return Reason(Code.LEFT_TO_INDUCTOR)
+    if family == "attention":
         return _attention_reason(node, results)
     return None
 

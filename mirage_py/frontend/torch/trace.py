@@ -105,7 +105,8 @@ class TracedCall:
         self, returned: Any, written: Mapping[int, torch.Tensor]
     ) -> tuple[torch.Tensor, ...]:
         leaves = pytree.tree_leaves(returned)
-        first = {**written, **dict(zip(self.results, leaves, strict=True))}
+        first: dict[Any, torch.Tensor] = dict(zip(self.results, leaves, strict=True))
+        first.update(written)
         outputs = tuple(first[n] for n in range(len(self.program.outputs)))
         if not self.layouts:
             return outputs
@@ -205,9 +206,7 @@ def trace_call(
             origins[node.name] = origin
     inputs = declare_inputs(lowering, wanted, arrays)
     lower(lowering, captured.graph, arrays)
-    results, layouts, moved = declare_outputs(
-        lowering, captured, arrays, as_in_memory=as_in_memory
-    )
+    results, layouts, moved = declare_outputs(lowering, captured, arrays, as_in_memory=as_in_memory)
     places_of = [("", fn), *objects]
     drop_unread(builder, where)
     by_name = {inputs[node]: node for node in wanted}
@@ -228,9 +227,7 @@ def trace_call(
     )
 
 
-def _origin_of(
-    buffer: torch.Tensor, places: Sequence[tuple[str, Any]], where: str
-) -> Origin:
+def _origin_of(buffer: torch.Tensor, places: Sequence[tuple[str, Any]], where: str) -> Origin:
     """The way to a buffer that calls write; UnsupportedError where there is none."""
     origin = find_origin(places, buffer)
     if origin is None:

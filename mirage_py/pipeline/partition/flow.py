@@ -59,8 +59,8 @@ class Flow:
         windows = dict.fromkeys(n for p in self.products.values() for n in p.inner)
         kept = [o.node for o in self.program.outputs]
         kept += [n.args[0] for n in nodes if n.op == "read"]
-        for node in kept:
-            windows.pop(node, None)
+        for position in kept:
+            windows.pop(position, None)
         return tuple(
             r and operator(n.op).kind != LEAF and at not in windows
             for at, (r, n) in enumerate(zip(reads, nodes, strict=True))

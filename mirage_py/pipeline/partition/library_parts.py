@@ -17,10 +17,10 @@ from mirage_py.search.model.cost_model import lower_bound_us
 from mirage_py.search.model.library_model import library_estimate
 from mirage_py.search.tilings.kinds import describe
 from mirage_py.targets import Target
+from mirage_py.ugraph.building.convolution import convolution_program, small_sizes
 from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import LibraryCall, UGraph
-from mirage_py.ugraph.building.convolution import convolution_program, small_sizes
 from mirage_py.ugraph.rewrite.convolutions import library_convolution
 from mirage_py.verify.field_test.field_test import FieldEvidence, field_test
 

@@ -171,7 +171,6 @@ class PartBuilder:
         renamed = Node(old.op, old.args, _renamed(old, _exprs(names)), old.dims)
         return copied(builder, renamed, [memo[a] for a in old.args])
 
-
     def _read(self, old: Node, names: Mapping[str, str], memo: Mapping[int, int]) -> int:
         """A value at other indices: a load of the tensor that holds it."""
         flow, (operand,) = self._flow, old.args

@@ -91,7 +91,8 @@ def run_kernels(
             memory[step.tensor].tensor.zero_()
         elif isinstance(step, LibraryCall):
             operands = (memory[name].tensor for name in step.args)
-            library_function(step.op)(*operands, out=memory[step.result].tensor)
+            function = library_function(step.op, step.convolution)
+            function(*operands, out=memory[step.result].tensor)
         else:
             raise InputError(f"{step.name} is no CUDA kernel")
     return {o.tensor.name: _values(memory[o.tensor.name]) for o in program.outputs}

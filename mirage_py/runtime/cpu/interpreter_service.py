@@ -20,6 +20,7 @@ from mirage_py.errors import CompileError
 from mirage_py.runtime.base.layouts import poison, write_once
 from mirage_py.runtime.base.modules import load_module
 from mirage_py.runtime.launch.library import library_function
+from mirage_py.ugraph.ir.convolution import read_convolution
 
 if TYPE_CHECKING:
     import torch
@@ -210,7 +211,9 @@ def _run(step: Mapping[str, Any], tensors: Mapping[str, _Guarded]) -> None:
         return
     if "library" in step:
         arguments = (tensors[name].tensor for name in step["args"])
-        library_function(step["library"])(*arguments, out=tensors[step["result"]].tensor)
+        text = step.get("convolution")
+        function = library_function(step["library"], read_convolution(text) if text else None)
+        function(*arguments, out=tensors[step["result"]].tensor)
         return
     function = getattr(load_module(step["source"], step["name"]), step["name"])
     # Masked lanes may overflow; what is stored is judged by the caller.

@@ -118,4 +118,5 @@ def _step(step: Step, ugraph: UGraph) -> dict[str, Any]:
     if isinstance(step, ZeroFill):
         return {"name": step.name, "zero": step.tensor}
     assert isinstance(step, LibraryCall)
-    return {"name": step.name, "library": step.op, "args": step.args, "result": step.result}
+    named = {"name": step.name, "library": step.op, "args": step.args, "result": step.result}
+    return {**named, "convolution": str(step.convolution)} if step.convolution else named

@@ -25,7 +25,7 @@ def torch_action(step: LibraryCall | ZeroFill, place: Mapping[str, int]) -> Acti
             memory[zeroed].zero_()
 
         return zero
-    function = library.library_function(step.op)
+    function = library.library_function(step.op, step.convolution)
     arguments = [place[name] for name in step.args]
     result = place[step.result]
 

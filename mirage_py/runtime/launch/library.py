@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import UnsupportedError
+from mirage_py.runtime.launch.library_convolution import convolution_function
+from mirage_py.ugraph.ir.convolution import Convolution
 from mirage_py.ugraph.operators import named
 
 if TYPE_CHECKING:
@@ -15,10 +17,12 @@ if TYPE_CHECKING:
 _NAMES = named(lambda o: o.has_out)
 
 
-def library_function(op: str) -> Callable[..., Any]:
+def library_function(op: str, convolution: Convolution | None = None) -> Callable[..., Any]:
     """torch's function for an operator. Raises UnsupportedError."""
     import torch
 
+    if convolution is not None:
+        return convolution_function(convolution)
     if op == "matmul":
         return _matmul
     if op not in _NAMES:

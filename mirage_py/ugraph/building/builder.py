@@ -198,6 +198,8 @@ class ProgramBuilder:
         over = self.ordered(d for d in dims if d in self.nodes[x].dims)
         if not over:
             return x
+        if self.nodes[x].op == "relu":  # it keeps the order: the maximum goes first
+            return self.apply("relu", self.max(self.nodes[x].args[0], over))
         return self._node("max", (x,), over, self._without(x, over))
 
     def mean(self, x: int, dims: Iterable[str]) -> int:

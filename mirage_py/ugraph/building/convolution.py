@@ -36,10 +36,7 @@ def small_sizes(
         # What an element more of the input, or a window more, brings of the other.
         step_of_size, step_of_count = (1, stride) if spec.transposed else (stride, 1)
         enough = max(reach, _FEW_WINDOWS)
-        while (
-            counts[axis] - step_of_count >= _FEW_WINDOWS
-            and size - step_of_size >= enough
-        ):
+        while counts[axis] - step_of_count >= _FEW_WINDOWS and size - step_of_size >= enough:
             counts[axis] -= step_of_count
             size -= step_of_size
         if part in of_input:
@@ -88,5 +85,5 @@ def _operand(
     letters = "".join(axes)
     whole = views.from_input(builder, name, [*(f"{name}{n}" for n in range(len(axes)))])
     apart = views.reshape(builder, whole, [extents[p] for p in letters])
-    place = {p: axis for p, axis in zip(letters, apart.axes, strict=True)}
+    place = dict(zip(letters, apart.axes, strict=True))
     return NamedArray(apart.node, tuple(place.get(p, ()) for p in order))

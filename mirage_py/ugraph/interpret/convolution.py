@@ -27,10 +27,10 @@ def convolve(spec: Convolution, x: A, weight: A, meaning: Meaning[A]) -> A:
     inside = np.ones((1,) * (2 * spec.rank), dtype=np.bool_)
     for n, axis in enumerate(along):
         place, truth = _elements(spec, n, of_input.get(axis, 1), of_weight.get(axis, 1))
-        shape = [1] * (2 * spec.rank)
-        shape[2 * n : 2 * n + 2] = place.shape
-        places.append(place.reshape(shape))
-        inside = inside & truth.reshape(shape)
+        alone = [1] * (2 * spec.rank)
+        alone[2 * n : 2 * n + 2] = place.shape
+        places.append(place.reshape(alone))
+        inside = inside & truth.reshape(alone)
     read = meaning.load(x, (slice(None), slice(None), slice(None), *places))
     batch, groups, channels = meaning.shape(x)[:3]
     out = meaning.shape(weight)[1]

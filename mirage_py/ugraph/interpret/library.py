@@ -20,7 +20,7 @@ def library_shape(call: LibraryCall, shapes: Sequence[tuple[int, ...]]) -> tuple
     """Shape of the result: NumPy's rules for matmul (batched) and for elementwise operators."""
     where = f"library call {call.name} ({call.op})"
     if call.convolution is not None:
-        if len(shapes) != 2 or call.op != "convolution":  # noqa: PLR2004
+        if len(shapes) != 2 or call.op != "convolution":
             raise ValidationError(f"'{call.op}' of {len(shapes)} tensors", where=where)
         return call.convolution.result_shape(*shapes)
     row = operator(call.op)
@@ -47,7 +47,8 @@ def call_library(call: LibraryCall, tensors: Mapping[str, A], meaning: Meaning[A
     args = [tensors[name] for name in call.args]
     shape = library_shape(call, [meaning.shape(a) for a in args])
     if call.convolution is not None:
-        return convolve(call.convolution, *args, meaning)
+        x, weight = args
+        return convolve(call.convolution, x, weight, meaning)
     if call.op != "matmul":
         return meaning.stretch(meaning.apply(call.op, None, args), shape)
     left, right = args

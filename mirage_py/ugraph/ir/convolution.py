@@ -64,6 +64,15 @@ class Convolution:
         known |= {str(n): count for n, count in enumerate(self.counts)}
         return tuple(prod(known.get(p, 1) for p in parts) for parts in self.axes[2])
 
+    def flops(self, input_shape: Sequence[int], weight_shape: Sequence[int]) -> float:
+        """Each result has a term for each channel and position; where it is transposed, a stride
+        leaves out most of these.
+        """
+        parts = self.extents(1, weight_shape)
+        terms = prod(n for part, n in parts.items() if part not in "go")
+        results = prod(self.result_shape(input_shape, weight_shape))
+        return 2.0 * results * terms / (prod(self.stride) if self.transposed else 1)
+
     def __str__(self) -> str:
         of_input, of_weight, of_result = (" ".join(p or "." for p in a) for a in self.axes)
         numbers = [
@@ -127,6 +136,6 @@ def _is_sound(found: Convolution) -> bool:
         if len(set(letters)) < len(letters) or any(p not in allowed for p in letters):
             return False
     numbers = (found.counts, found.stride, found.padding, found.dilation)
-    same = all(len(n) == found.rank for n in numbers) and 1 <= found.rank <= 3  # noqa: PLR2004
+    same = all(len(n) == found.rank for n in numbers) and 1 <= found.rank <= 3
     positive = found.groups >= 1 and min(*found.counts, *found.stride, *found.dilation) >= 1
     return same and positive

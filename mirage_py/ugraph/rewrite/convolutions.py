@@ -100,7 +100,7 @@ def _products(program: Program, position: int) -> Iterator[Product]:
             masks += _conjuncts(factor.attr)
         else:
             factors.append(at)
-    if len(factors) == 2:  # noqa: PLR2004
+    if len(factors) == 2:
         for left, right in (factors, factors[::-1]):
             if _is_windowed(nodes[left]):
                 yield Product(left, right, tuple(masks), (*inner, left))
@@ -144,7 +144,7 @@ def _convolution(
         elif expr.is_dim and places and "n" not in parts.values() and not sliding:
             parts[places[0]] = "n"
         elif len(places) <= 1 and len(inside) <= 1 and len(dims) == len(places) + len(inside):
-            sliding.append((n, *(next(iter(p), None) for p in (places, inside))))
+            sliding.append((n, next(iter(places), None), next(iter(inside), None)))
         else:
             return None
     if not 1 <= len(sliding) <= _MAX_RANK:
@@ -194,19 +194,15 @@ def _conjuncts(mask: Predicate) -> Iterator[Predicate]:
         yield mask
 
 
-def _is_channel(
-    expr: IndexExpr, both: Mapping[str, None], summed: Mapping[str, None]
-) -> bool:
+def _is_channel(expr: IndexExpr, both: Mapping[str, None], summed: Mapping[str, None]) -> bool:
     """Whether it is c, g, or both: then c counts within g."""
     dims = expr.dims()
     if expr.is_dim:
         return dims[0] in both or dims[0] in summed
-    return len(dims) == 2 and dims[0] in both and dims[1] in summed  # noqa: PLR2004
+    return len(dims) == 2 and dims[0] in both and dims[1] in summed
 
 
-def _spelled(
-    expr: IndexExpr, parts: Mapping[str, str], sizes: Mapping[str, int]
-) -> str | None:
+def _spelled(expr: IndexExpr, parts: Mapping[str, str], sizes: Mapping[str, int]) -> str | None:
     """The parts of an axis, major to minor; None where it is no mixed radix of them."""
     dims = expr.dims()
     flat = ix.const(0)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mirage_py.errors import FormatError, InputError, UnsupportedError
-from mirage_py.ugraph.ir.dims import node_dims
 from mirage_py.ugraph.ir.convolution import read_convolution
+from mirage_py.ugraph.ir.dims import node_dims
 from mirage_py.ugraph.ir.dtypes import DType, dtype
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import STORES, Access, Attr, Node

@@ -66,8 +66,10 @@ def _evaluations(
         node = program.nodes[position]
         for task in tasks[position]:
             yield node, {d: points[d] if d in task else size for d, size in program.sizes.items()}
+            # What is read at other indices is needed whole.
+            along = () if node.op == "read" else task
             for a in node.args:
-                tasks[a][_restricted(program, a, task)] = None
+                tasks[a][_restricted(program, a, along)] = None
 
 
 def _restricted(program: Program, node: int, dims: tuple[str, ...]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ little where the whole result would take minutes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import TypeVar
 
@@ -38,6 +39,8 @@ def operand_parts(
 ) -> list[tuple[str, Part]]:
     """The operands of a part of the result."""
     shapes = [tensors[name].shape for name in call.args]
+    if call.convolution is not None:
+        return [(name, (None,) * len(shape)) for name, shape in zip(call.args, shapes, strict=True)]
     if call.op != "matmul":
         return [
             (name, _aligned(part, shape)) for name, shape in zip(call.args, shapes, strict=True)
@@ -58,6 +61,10 @@ def _aligned(part: Sequence[Interval], shape: tuple[int, ...]) -> Part:
 
 def part_work(call: LibraryCall, tensors: Mapping[str, Tensor], part: Part) -> float:
     """Work of computing a part, in element operations."""
+    if call.convolution is not None:
+        args = [tensors[name] for name in call.args]
+        flops = call.convolution.flops(*(t.shape for t in args))
+        return float(flops / 2 * FIELD_PRICES.product + sum(t.elements for t in args))
     sides = [_extents(p, tensors[name].shape) for name, p in operand_parts(call, tensors, part)]
     result = prod(_extents(part, tensors[call.result].shape))
     terms = result * sides[0][-1] * FIELD_PRICES.product if call.op == "matmul" else result
@@ -81,8 +88,12 @@ def run_part(
     operands = {}
     for place, (name, own) in enumerate(operand_parts(call, shapes, part)):
         operands[f"operand {place}"] = meaning.load(tensors[name], _slices(own))
-    alone = LibraryCall(call.name, call.op, tuple(operands), call.result)
-    buffer.write(_slices(part), call_library(alone, operands, meaning))
+    alone = replace(call, args=tuple(operands))
+    value = call_library(alone, operands, meaning)
+    if call.convolution is not None:
+        # Windows overlap: it is computed whole.
+        value = meaning.load(value, _slices(part))
+    buffer.write(_slices(part), value)
 
 
 def _slices(part: Part) -> tuple[slice, ...]:

@@ -139,9 +139,7 @@ def _convolved(
     else:
         taps = views.reshape(t.builder, weight, (groups, channels, outer[1], *kernel))
         term = f"GCO{inside}"
-    result = contract(
-        t, [f"NGC{places}{inside}", term], f"NGO{places}", [grouped, taps]
-    )
+    result = contract(t, [f"NGC{places}{inside}", term], f"NGO{places}", [grouped, taps])
     batch, group, out, *rest = result.axes
     node = result.node if split else t.builder.stored(result.node)
     result = NamedArray(node, (batch, (*group, *out), *rest))
@@ -150,9 +148,7 @@ def _convolved(
     return t.apply("add", result, NamedArray(bias.node, (*bias.axes, *((),) * rank)))
 
 
-def _paddings(
-    padding: Numbers | str, reach: Sequence[int]
-) -> tuple[Sequence[int], Sequence[int]]:
+def _paddings(padding: Numbers | str, reach: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
     """Elements of padding in front and behind; ``same`` puts the odd one behind."""
     if padding == "same":
         return [r // 2 for r in reach], [r - r // 2 for r in reach]

@@ -137,9 +137,7 @@ def batch_norm_of_running(
     eps: float,
 ) -> tuple[NamedArray, None, None]:
     """batch_norm with running statistics, as torch's decompositions leave it."""
-    result = batch_norm(
-        t, x, weight, bias, running_mean, running_var, False, momentum, eps, False
-    )
+    result = batch_norm(t, x, weight, bias, running_mean, running_var, False, momentum, eps, False)
     return result, None, None
 
 

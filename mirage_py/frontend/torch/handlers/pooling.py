@@ -25,7 +25,13 @@ def max_pool(
     ceil_mode: bool = False,
 ) -> NamedArray:
     """The largest element of each window."""
-    along = _along(t, x, kernel_size, stride, padding, dilation, ceil_mode=ceil_mode)
+    node = t.builder.nodes[x.node]
+    if node.op == "relu":  # it keeps the order: the maximum goes first
+        inner = NamedArray(node.args[0], x.axes)
+        return t.apply(
+            "relu", max_pool(t, inner, kernel_size, stride, padding, dilation, ceil_mode)
+        )
+    along = _along(t, x, kernel_size, stride, padding, dilation)
     read, _ = windows(t.builder, x, along, LOWEST)
     return _reduced(t, read, len(x.axes), "max")
 
@@ -54,7 +60,8 @@ def avg_pool(
     divisor_override: int | None = None,
 ) -> NamedArray:
     """The mean of each window; padding counts as zeros, or not at all."""
-    along = _along(t, x, kernel_size, stride, padding, 1, ceil_mode=ceil_mode)
+    del ceil_mode  # in the shape of the result
+    along = _along(t, x, kernel_size, stride, padding, 1)
     read, inside = windows(t.builder, x, along, 0.0)
     total = _reduced(t, read, len(x.axes), "sum")
     if divisor_override is not None:
@@ -88,9 +95,7 @@ def adaptive_avg_pool(t: Lowering, x: NamedArray, output_size: Numbers) -> Named
 @handles(
     "adaptive_max_pool1d.default", "adaptive_max_pool2d.default", "adaptive_max_pool3d.default"
 )
-def adaptive_max_pool(
-    t: Lowering, x: NamedArray, output_size: Numbers
-) -> tuple[NamedArray, None]:
+def adaptive_max_pool(t: Lowering, x: NamedArray, output_size: Numbers) -> tuple[NamedArray, None]:
     """The largest element of windows that make up the axes; its place is not known here."""
     return _reduced(t, _adaptive(t, x, output_size), len(x.axes), "max"), None
 
@@ -128,13 +133,10 @@ def _along(
     stride: Numbers,
     padding: Numbers,
     dilation: Numbers,
-    *,
-    ceil_mode: bool,
 ) -> dict[int, Window]:
     """The windows of the last axes, as many as torch counts (pooling_output_shape)."""
     result = t.node_in_hand.meta["val"]
     shape = (result[0] if isinstance(result, tuple) else result).shape
-    del ceil_mode  # in the shape of the result
     kernel = kernel_size if isinstance(kernel_size, int) else list(kernel_size)
     first = len(x.axes) - _rank(t)
     rank = len(x.axes) - first
@@ -159,7 +161,6 @@ def _adaptive(t: Lowering, x: NamedArray, output_size: Numbers) -> NamedArray:
     along: dict[int, Window] = {}
     for n, count in enumerate(each(output_size, rank)):
         size = t.shape(x)[first + n]
-        count = size if count is None else count
         if size % count:
             raise t.refuse(
                 f"{size} elements in {count} windows of an adaptive pooling",

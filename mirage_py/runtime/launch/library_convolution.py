@@ -1,0 +1,115 @@
+"""Convolutions of the vendor's library, through torch: cuDNN on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mirage_py.ugraph.ir.convolution import Convolution
+
+if TYPE_CHECKING:
+    import torch
+
+
+def convolution_function(spec: Convolution) -> Any:
+    """A function of input and weight that writes ``out``."""
+    return partial(_convolve, spec)
+
+
+def _convolve(
+    spec: Convolution, x: torch.Tensor, weight: torch.Tensor, *, out: torch.Tensor
+) -> None:
+    of_input, of_weight = spec.extents(0, x.shape), spec.extents(1, weight.shape)
+    along = [str(n) for n in range(spec.rank)]
+    data = _laid_out(x, spec.axes[0], of_input, ("n", "gc", *along))
+    sides = ("gc", "o") if spec.transposed else ("go", "c")
+    taps = _laid_out(weight, spec.axes[1], of_weight, (*sides, *along)).to(data.dtype)
+    extents = {p: of_input.get(p, 1) for p in "ngc"} | {"o": of_weight.get("o", 1)}
+    extents |= dict(zip(along, spec.counts, strict=True))
+    if spec.axes[2] == ("n", "go", *along) and _wrote_in_place(spec, data, taps, out):
+        return
+    result = _called(spec, data, taps)
+    parts = ["n", "g", "o", *along]
+    apart = result.reshape([extents[p] for p in parts])
+    letters = "".join(spec.axes[2])
+    order = [p for p in parts if p not in letters] + list(letters)
+    out.copy_(apart.permute([parts.index(p) for p in order]).reshape(out.shape))
+
+
+def _laid_out(
+    x: torch.Tensor, axes: Sequence[str], extents: Mapping[str, int], wanted: Sequence[str]
+) -> torch.Tensor:
+    """The tensor with these axes; a view where it has them already."""
+    letters = "".join(axes)
+    order = [p for parts in wanted for p in parts]
+    apart = x.reshape([extents[p] for p in letters])
+    turned = apart.permute([letters.index(p) for p in order if p in letters])
+    shape = []
+    for parts in wanted:
+        count = 1
+        for p in parts:
+            count *= extents.get(p, 1)
+        shape.append(count)
+    return turned.reshape(shape)
+
+
+def _called(spec: Convolution, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """torch's convolution; it pads alike on both sides, what is more behind is put there before."""
+    import torch.nn.functional as F
+
+    sizes, kernel, rank = x.shape[2:], weight.shape[2:], spec.rank
+    reach = [d * (k - 1) for d, k in zip(spec.dilation, kernel, strict=True)]
+    if spec.transposed:
+        function: Any = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[rank - 1]
+        full = [(sizes[n] - 1) * spec.stride[n] + reach[n] + 1 for n in range(rank)]
+        even = [spec.counts[n] - full[n] + 2 * spec.padding[n] for n in range(rank)]
+        # torch's output_padding, where it takes as much.
+        most = map(max, spec.stride, spec.dilation)
+        if all(0 <= e < m for e, m in zip(even, most, strict=True)):
+            result: torch.Tensor = function(
+                x, weight, None, spec.stride, spec.padding, even, spec.groups, spec.dilation
+            )
+            return result
+        result = function(x, weight, None, spec.stride, 0, 0, spec.groups, spec.dilation)
+        short = [max(0, spec.padding[n] + spec.counts[n] - full[n]) for n in range(rank)]
+        result = F.pad(result, [e for s in reversed(short) for e in (0, s)])
+        for n in range(rank):
+            result = result.narrow(2 + n, spec.padding[n], spec.counts[n])
+        return result
+    function = (F.conv1d, F.conv2d, F.conv3d)[rank - 1]
+    behind = [
+        (spec.counts[n] - 1) * spec.stride[n] + reach[n] + 1 - sizes[n] - 2 * spec.padding[n]
+        for n in range(rank)
+    ]
+    if any(b > 0 for b in behind):
+        x = F.pad(x, [e for b in reversed(behind) for e in (0, max(b, 0))])
+    result = function(x, weight, None, spec.stride, spec.padding, spec.dilation, spec.groups)
+    for n in range(rank):
+        result = result.narrow(2 + n, 0, spec.counts[n])
+    return result
+
+
+def _wrote_in_place(
+    spec: Convolution, x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor
+) -> bool:
+    """Whether cuDNN wrote the result where it belongs; else it is copied there."""
+    import torch
+
+    entry: Any = getattr(torch.ops.aten.cudnn_convolution, "out", None)
+    even = all(
+        (count - 1) * s + d * (k - 1) + 1 <= size + 2 * p < count * s + d * (k - 1) + 1
+        for count, s, d, p, k, size in zip(
+            spec.counts, spec.stride, spec.dilation, spec.padding, weight.shape[2:], x.shape[2:],
+            strict=True,
+        )
+    )  # fmt: skip
+    usable = entry is not None and out.is_cuda and out.dtype == x.dtype and spec.rank > 1
+    if not usable or not even or spec.transposed or not torch.backends.cudnn.is_available():
+        return False
+    entry(
+        x, weight, spec.padding, spec.stride, spec.dilation, spec.groups,
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic,
+        torch.backends.cudnn.allow_tf32, out=out,
+    )  # fmt: skip
+    return True
