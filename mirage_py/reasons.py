@@ -68,6 +68,7 @@ class Code(Enum):
     )
     NO_BOUND = "no bound is proven: {}"
     DIFFERENT = "the two differ"
+    LIBRARY_CONVOLUTION = "a library's convolution, found at its real sizes, compared at small: {}"
     PART_BY_PART = "part by part; {}"
     OTHER_PARTS = "{}; with other parts than the plan's: {}"
     # Why a candidate was dropped: code, resources, time.

@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 
 from mirage_py.errors import UnsupportedError
+from mirage_py.reasons import Code, reason
 from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
 from mirage_py.search.model.baseline_model import eager_model_us
 from mirage_py.search.model.cost_model import lower_bound_us
@@ -18,14 +19,14 @@ from mirage_py.search.model.library_model import library_estimate
 from mirage_py.search.tilings.kinds import describe
 from mirage_py.targets import Target
 from mirage_py.ugraph.building.convolution import convolution_program, small_sizes
-from mirage_py.ugraph.ir.plan import LaunchOptions, Plan
+from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import LibraryCall, UGraph
 from mirage_py.ugraph.rewrite.convolutions import library_convolution
 from mirage_py.verify.field_test.field_test import FieldEvidence, field_test
 
 _TRIALS = 2
-_REASON = "a library convolution: recognised at its real sizes, compared at small ones"
 
 
 def library_result(part: Program, target: Target, *, seed: int, backend: str) -> Result | None:
@@ -39,7 +40,7 @@ def library_result(part: Program, target: Target, *, seed: int, backend: str) ->
         return None
     started = time.monotonic()
     found = library_evidence(part, call, seed=seed).require()
-    plan = Plan(UGraph(part, (call,)), (LaunchOptions(),), backend)
+    plan = Plan(UGraph(part, (call,)), (LaunchConfig(),), backend)
     time_us = library_estimate(call, plan.ugraph, target).time_us
     best = Timing(call.name, time_us, "model")
     floor_us = lower_bound_us(part, target)
@@ -54,7 +55,7 @@ def library_result(part: Program, target: Target, *, seed: int, backend: str) ->
             trials=found.trials,
             primes=found.primes,
             error_bound=found.error_bound,
-            bound_reason=_REASON,
+            bound_reason=reason(Code.LIBRARY_CONVOLUTION, found.bound_reason),
             proved=False,
             max_rel_error=0.0,
             float_bound=0.0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
 
 
-def convolution_function(spec: Convolution) -> Any:
+def convolution_function(spec: Convolution) -> Callable[..., Any]:
     """A function of input and weight that writes ``out``."""
     return partial(_convolve, spec)
 
@@ -105,7 +105,7 @@ def _wrote_in_place(
         )
     )  # fmt: skip
     usable = entry is not None and out.is_cuda and out.dtype == x.dtype and spec.rank > 1
-    if not usable or not even or spec.transposed or not torch.backends.cudnn.is_available():
+    if not usable or not even or spec.transposed or not torch.backends.cudnn.enabled:
         return False
     entry(
         x, weight, spec.padding, spec.stride, spec.dilation, spec.groups,
