@@ -66,7 +66,7 @@ class _Parser:
         return result
 
     def access(self) -> Access:
-        tensor = "" if self._peek() == "[" else self._name()
+        tensor = self._name()
         self._take("[")
         index: list[IndexExpr] = []
         while not self._skip("]"):

@@ -14,7 +14,7 @@ from mirage_py.ugraph.checks.validate import validate_program, validate_ugraph
 from mirage_py.ugraph.ir.convolution import read_convolution
 from mirage_py.ugraph.ir.dtypes import DType, dtype
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
-from mirage_py.ugraph.ir.node import ACCESSES, Attr, Node
+from mirage_py.ugraph.ir.node import ACCESSES, Access, Attr, Node
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Dim, Output, Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Kernel, LibraryCall, Section, UGraph
@@ -304,6 +304,8 @@ def _node(item: Item) -> Node:
 
 
 def _attribute(op: str, item: Item) -> Attr:
+    if op == "read":  # indices without a tensor
+        return Access("", item.parsed(lambda text, where: read_access(f"_{text}", where)).index)
     if op in ACCESSES:
         return item.parsed(read_access)
     if op == "index":

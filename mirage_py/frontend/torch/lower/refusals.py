@@ -70,7 +70,7 @@ REFUSALS: dict[str, Refusal] = {
     **dict.fromkeys(("index", "scatter", "scatter_add", "index_add", "index_put"), _GATHERS),
     **dict.fromkeys(("sort", "argsort", "topk", "kthvalue", "median", "mode"), _SELECTS),
     **dict.fromkeys(("argmax", "argmin", "unique_dim", "searchsorted", "bucketize"), _SELECTS),
-    **dict.fromkeys(("unfold", "im2col", "lp_pool2d", "fractional_max_pool2d"), _SLIDES),
+    **dict.fromkeys(("im2col", "unfold", "fractional_max_pool2d"), _SLIDES),
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "logcumsumexp"), _SCANS),
     **dict.fromkeys(("rand", "randn", "rand_like", "randn_like", "randint"), _RANDOM),
     **dict.fromkeys(("bernoulli", "multinomial", "normal", "native_dropout"), _RANDOM),

@@ -22,6 +22,7 @@ VALUED = tuple(o.name for o in all_operators() if o.over_field is not None)
 # Operators without a row over the field: what gives each its value, by the name of a test below.
 INTERPRETED = {
     "load": "test_leaves",
+    "read": "test_a_value_read_at_other_indices",
     "const": "test_leaves",
     "size": "test_leaves",
     "index": "test_leaves",
@@ -165,6 +166,25 @@ def each_part(ops: FieldOps, *arrays: FieldArray) -> list[tuple[Any, ...]]:
 def parts(x: FieldArray) -> tuple[Any, Any]:
     assert x.q is not None
     return x.p, x.q
+
+
+def test_a_value_read_at_other_indices(ops: FieldOps) -> None:
+    program = parse_program("""
+        program windows
+        dim i = 4
+        dim k = 3
+        dim n = 6
+        input X[6] : f32
+        output Y[4, 3] : f32
+        %0 = load X[n]
+        %1 = square %0
+        %2 = read %1[i + k]
+        return Y[i, k] = %2
+    """)
+    x = ops.random((6,), "x")
+    found = evaluate_program(program, {"X": x}, FieldMeaning(ops))["Y"]
+    places = np.arange(4)[:, None] + np.arange(3)
+    assert ops.equal(found, ops.square(x)[places])
 
 
 def test_leaves(ops: FieldOps) -> None:
