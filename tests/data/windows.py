@@ -34,7 +34,6 @@ CONVOLUTIONS = {
     ),
     "depthwise": (lambda x, w: F.conv2d(x, w, groups=4, padding=1), (2, 4, 7, 9), (4, 1, 3, 3)),
     "multiplied": (lambda x, w: F.conv2d(x, w, groups=4, padding=1), (2, 4, 7, 9), (8, 1, 3, 3)),
-    "pointwise_strided": (lambda x, w: F.conv2d(x, w, stride=2), (2, 4, 7, 9), (5, 4, 1, 1)),
     "dilated": (lambda x, w: F.conv1d(x, w, padding=2, dilation=2), (2, 3, 11), (4, 3, 3)),
     "one_sample": (lambda x, w: F.conv1d(x, w, padding=2), (3, 11), (4, 3, 3)),
     "three_axes": (
@@ -61,6 +60,7 @@ CONVOLUTIONS = {
 OTHERS = {
     "bias": (F.conv2d, (2, 3, 5, 6), (4, 3, 3, 3), (4,)),
     "pointwise": (F.conv2d, (2, 4, 7, 9), (5, 4, 1, 1)),
+    "pointwise_strided": (lambda x, w: F.conv2d(x, w, stride=2), (2, 4, 7, 9), (5, 4, 1, 1)),
     "patches": (lambda x, w: F.conv2d(x, w, stride=2), (2, 4, 8, 10), (5, 4, 2, 2)),
     "max": (lambda x: F.max_pool2d(x, 3, 2, 1), (2, 3, 7, 9)),
     "max_valid": (lambda x: F.max_pool2d(x, 2), (2, 3, 7, 9)),

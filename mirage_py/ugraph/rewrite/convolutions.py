@@ -165,9 +165,13 @@ def _convolution(
     kind = next((k for k in (False, True) if all(k in known for known in kinds)), None)
     if rest or kind is None or any(s is None for s in spellings):
         return None
+    steps = [known[kind] for known in kinds]
+    extents = [program.sizes[inside] if inside else 1 for _, _, inside in sliding]
+    if not kind and not any(map(_overlap, steps, extents, counts)):
+        # Each element is read once: it is a product over a reshape, and the search's.
+        return None
     letters = [s or "" for s in spellings]
     first, second = len(left), len(left) + len(right)
-    steps = [known[kind] for known in kinds]
     return Convolution(
         (tuple(letters[:first]), tuple(letters[first:second]), tuple(letters[second:])),
         program.sizes[next(iter(both))] if both else 1,
@@ -177,6 +181,12 @@ def _convolution(
         tuple(s.dilation for s in steps),
         kind,
     )
+
+
+def _overlap(steps: _Steps, extent: int, count: int) -> bool:
+    """Whether neighbouring windows share elements, or some are in the padding."""
+    reach = (extent - 1) * steps.dilation + 1
+    return count > 1 and extent > 1 and (reach > steps.stride or steps.padding > 0)
 
 
 def _is_windowed(node: Node) -> bool:
@@ -254,6 +264,8 @@ def _steps(
                 padding = p * stride + q * dilation - int(element[p, q])
                 want, valid = at * stride + k * dilation - padding, np.ones_like(truth)
             valid = valid & (want >= 0) & (want < size)
+            if padding < 0:
+                continue
             if np.array_equal(valid, truth) and np.array_equal(want[truth], element[truth]):
                 found[transposed] = _Steps(stride, padding, dilation)
                 break

@@ -73,7 +73,7 @@ def _wrong(spec, kernel):
             )
 
 
-@pytest.mark.parametrize("name", [n for n in CONVOLUTIONS if n != "pointwise_strided"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_wrong_calls_are_refused(name):
     _, inputs, program = _case(name)
     call = library_convolution(program)
@@ -105,7 +105,8 @@ def test_parts_in_sequence_are_the_program(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "calls"), [("bias", 1), ("two", 2), ("branches", 2), ("residual", 1), ("max", 0)]
+    ("name", "calls"),
+    [("bias", 1), ("two", 2), ("branches", 2), ("residual", 1), ("max", 0), ("patches", 0)],
 )
 def test_each_convolution_is_a_part_of_its_own(name, calls):
     function, inputs, _ = _case(name)
@@ -122,6 +123,21 @@ def test_a_library_part_has_evidence_and_no_search():
     assert result.search.kinds == {"library": 1}
     _, _, other = _case("max")
     assert library_result(other, target("h200"), seed=0, backend="triton") is None
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: torch.einsum("bhd,de->bhe", x.view(2, 4, 3), w),  # one product for each head
+        lambda x, w: x[:, 3:6] @ w,
+        lambda x, w: x[:, ::4] @ w,
+    ],
+    ids=["heads", "slice", "step"],
+)
+def test_products_of_views_are_the_searchs(function):
+    program = lower_masks(trace(function, torch.randn(2, 12), torch.randn(3, 5)))
+    assert library_convolution(program) is None
+    assert partition_of(program) is None
 
 
 def test_unlike_windows_are_no_convolution():
