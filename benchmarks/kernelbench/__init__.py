@@ -1,0 +1,1 @@
+"""KernelBench as a suite: its problems as given, from a checkout outside of this repository."""

@@ -1,0 +1,75 @@
+"""The result file of a run: what is taken, what is refused and why, and how fast."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+_QUOTED = re.compile(r" in `.*")
+_PEERS = ("compile", "max_autotune")
+
+
+def summary(rows: Mapping[str, Json]) -> Json:
+    """By level: how many were taken, why others were not, and how fast what was timed is."""
+    found: Json = {}
+    for level in sorted({key.partition("-")[0] for key in rows}):
+        own = {key: row for key, row in rows.items() if key.startswith(f"{level}-")}
+        taken = [row for row in own.values() if row["status"] == "taken"]
+        refused = Counter(
+            _QUOTED.sub("", row["reason"]) for row in own.values() if row["status"] != "taken"
+        )
+        found[level] = {
+            "problems": len(own),
+            "taken": len(taken),
+            "refused": dict(refused.most_common()),
+            "identically_zero": [key for key, row in own.items() if row.get("zero")],
+        }
+        if any("us" in row for row in taken):
+            found[level] |= _speed(list(own.values()))
+    return found
+
+
+def _speed(rows: list[Json]) -> Json:
+    """fast_p against eager as KernelBench has it, and the same against torch.compile."""
+    timed = [row for row in rows if "us" in row]
+    right = [row for row in timed if row["correct"]]
+    over_eager = [row["us"]["eager"] / row["us"]["ours"] for row in right]
+    best_peer = [min(row["us"][p] for p in _PEERS) / row["us"]["ours"] for row in right]
+    found: Json = {"timed": len(timed), "correct": len(right)}
+    for p in (0, 1, 2):
+        found[f"fast_{p}"] = sum(x > p for x in over_eager) / len(rows)
+        found[f"fast_{p}_over_compile"] = sum(x > p for x in best_peer) / len(rows)
+    found["geomean_over_eager"] = _geomean(over_eager)
+    found["geomean_over_compile"] = _geomean(best_peer)
+    return found
+
+
+def _geomean(values: list[float]) -> float | None:
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
+
+
+def write(path: Path, facts: Json, rows: Mapping[str, Json]) -> None:
+    """Facts of the run, the summary and each row, as JSON."""
+    document = {**facts, "summary": summary(rows), "rows": dict(rows)}
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def lines(rows: Mapping[str, Json]) -> list[str]:
+    """The summary as text."""
+    found = []
+    for level, part in summary(rows).items():
+        found.append(f"{level}: {part['taken']} of {part['problems']} taken")
+        found += [f"  {count:3d}  {reason}" for reason, count in part["refused"].items()]
+        if part["identically_zero"]:
+            found.append(f"  identically zero: {', '.join(part['identically_zero'])}")
+        if "fast_1" in part:
+            shares = ", ".join(f"fast_{p} {part[f'fast_{p}']:.2f}" for p in (0, 1, 2))
+            found.append(f"  {shares}; geometric mean over eager {part['geomean_over_eager']}")
+    return found

@@ -1,0 +1,121 @@
+"""KernelBench's harness on problems of the test's own, laid out as a checkout."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from benchmarks.kernelbench import document
+from benchmarks.kernelbench.command import main
+from benchmarks.kernelbench.problem import load, problems, reduced_source
+
+HEAD = """
+import torch
+import torch.nn as nn
+
+batch_size = 64
+channels = 3
+height, width = 512, 256
+kernel = 3
+
+def get_inputs():
+    return [torch.rand(batch_size, channels, height, width)]
+"""
+CONV = (
+    HEAD
+    + """
+class Model(nn.Module):
+    def __init__(self, channels, kernel):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, 8, kernel, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+
+    def forward(self, x):
+        return self.norm(self.conv(x)).relu()
+
+def get_init_inputs():
+    return [channels, kernel]
+"""
+)
+ZERO = (
+    HEAD
+    + """
+class Model(nn.Module):
+    def forward(self, x):
+        y = x.amax((1, 2, 3), keepdim=True)
+        return torch.relu(y - y.mean(1, keepdim=True))
+
+def get_init_inputs():
+    return []
+"""
+)
+SORTED = ZERO.replace("return torch.relu(y - y.mean(1, keepdim=True))", "return x.sort().values")
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    folder = tmp_path / "KernelBench" / "level2"
+    folder.mkdir(parents=True)
+    for name, text in (("10_Sorted", SORTED), ("1_Conv", CONV), ("2_Zero", ZERO)):
+        (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def test_problems_are_in_the_order_of_their_numbers(checkout):
+    assert [p.key for p in problems(checkout, [2])] == ["L2-1", "L2-2", "L2-10"]
+    with pytest.raises(FileNotFoundError, match="level1"):
+        problems(checkout, [1])
+
+
+def test_a_problem_is_as_given_or_has_small_inputs(checkout):
+    problem = problems(checkout, [2])[0]
+    torch.manual_seed(0)
+    model, (x,) = load(problem, filled=False)
+    assert x.shape == (64, 3, 512, 256)
+    assert model.conv.weight.shape == (8, 3, 3, 3)
+    model, (x,) = load(problem, reduced=True)
+    assert x.shape == (32, 3, 32, 32)  # channels are the model's too
+    assert 0 < float(x.min()) < float(x.max()) < 1
+    assert float(model.conv.weight.detach().abs().max()) > 0
+
+
+def test_only_numbers_of_the_inputs_become_small():
+    text = reduced_source("a = 100\nb = 200\ndef get_init_inputs():\n    return [b]\n")
+    assert "a = 32" in text
+    assert "b = 200" in text
+
+
+def test_a_dry_run_says_what_is_taken_and_why_not(checkout):
+    out = checkout / "out.json"
+    done = CliRunner().invoke(main, [str(checkout), "--level", "2", "--dry", "-o", str(out)])
+    assert done.exit_code == 0, done.output
+    found = json.loads(out.read_text(encoding="utf-8"))
+    rows = found["rows"]
+    assert {key: row["status"] for key, row in rows.items()} == {
+        "L2-1": "taken",
+        "L2-2": "taken",
+        "L2-10": "refused",
+    }
+    assert rows["L2-1"]["convolutions"] == 1
+    assert rows["L2-1"]["parts"] >= 2
+    assert [row.get("zero", False) for row in rows.values()] == [False, True, False]
+    level = found["summary"]["L2"]
+    assert (level["problems"], level["taken"], level["identically_zero"]) == (3, 2, ["L2-2"])
+    assert list(level["refused"]) == ["torch operator aten.sort.default is not supported"]
+
+
+def test_shares_are_of_all_problems():
+    def row(ours, correct=True):
+        times = {"ours": ours, "eager": 10.0, "compile": 6.0, "max_autotune": 8.0}
+        return {"status": "taken", "correct": correct, "us": times}
+
+    rows = {"L1-1": row(4.0), "L1-2": row(8.0), "L1-3": row(1.0, correct=False)}
+    rows["L1-4"] = {"status": "refused", "reason": "x in `y`"}
+    found = document.summary(rows)["L1"]
+    assert (found["fast_0"], found["fast_1"], found["fast_2"]) == (0.5, 0.5, 0.25)
+    assert (found["fast_1_over_compile"], found["correct"]) == (0.25, 2)
+    assert found["geomean_over_eager"] == pytest.approx((2.5 * 1.25) ** 0.5)
+    assert found["refused"] == {"x": 1}
