@@ -46,9 +46,11 @@ inline float __fdiv_rn(float x, float y) { return x / y; }
 inline float __frcp_rn(float x) { return 1.0f / x; }
 inline float __fsqrt_rn(float x) { return sqrtf(x); }
 inline float __frsqrt_rn(float x) { return 1.0f / sqrtf(x); }
-inline float __fadd_rn(float x, float y) { return x + y; }
-inline float __fsub_rn(float x, float y) { return x - y; }
-inline float __fmul_rn(float x, float y) { return x * y; }
+// Never contracted to an fma, so never inlined.
+#define ON_CPU_ROUNDED __attribute__((noinline)) inline
+ON_CPU_ROUNDED float __fadd_rn(float x, float y) { return x + y; }
+ON_CPU_ROUNDED float __fsub_rn(float x, float y) { return x - y; }
+ON_CPU_ROUNDED float __fmul_rn(float x, float y) { return x * y; }
 inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
 inline float __saturatef(float x) { return x > 1.0f ? 1.0f : x > 0.0f ? x : 0.0f; }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }

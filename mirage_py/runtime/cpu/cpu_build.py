@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -37,11 +38,10 @@ _COMMON = (
     "-c",
 )
 RUNTIME_FLAGS = (*_COMMON, "-Og")
-# No contraction of a b + c: the kernel's text says where there is one.
-KERNEL_FLAGS = (
-    *(*_COMMON, "-O1", "-g1", "-ffp-contract=off"),
-    *("-fsanitize=thread", "-fsanitize=alignment"),
-)
+KERNEL_FLAGS = (*_COMMON, "-O1", "-g1", "-fsanitize=thread", "-fsanitize=alignment")
+# nvcc contracts a b + c to one fma, across statements, too; g++ does it in an expensive pass alone.
+_CONTRACTION = ("-ffp-contract=fast", "-fexpensive-optimizations")
+_CPU_INFO = Path("/proc/cpuinfo")
 
 _DYNAMIC = re.compile(
     r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;"
@@ -58,6 +58,15 @@ def cpp_compiler() -> str | None:
     return next((path for name in names if (path := shutil.which(name))), None)
 
 
+def contraction_flags() -> tuple[str, ...]:
+    """The compiler's options by which ``a b + c`` rounds once, as on a GPU, where this CPU can."""
+    if platform.machine() in ("aarch64", "arm64"):
+        return _CONTRACTION
+    info = _CPU_INFO.read_text(encoding="utf-8") if _CPU_INFO.exists() else ""
+    has_fma = re.search(r"^flags\b.*\bfma\b", info, re.MULTILINE)
+    return (*_CONTRACTION, "-mfma") if has_fma else ("-ffp-contract=off",)
+
+
 def executable(kernel: CudaKernel) -> Path:
     """The program that runs a kernel (``on_cpu/runtime.cpp`` says how), compiled or from the cache.
 
@@ -71,7 +80,8 @@ def executable(kernel: CudaKernel) -> Path:
             repair="install g++ or clang++, or name one in CXX",
         )
     text = cpp_text(kernel)
-    key = _digest([compiler, *KERNEL_FLAGS, *RUNTIME_FLAGS, _headers(), text])
+    flags = (*KERNEL_FLAGS, *contraction_flags())
+    key = _digest([compiler, *flags, *RUNTIME_FLAGS, _headers(), text])
     folder = private_folder("on_cpu") if not Settings.from_env().no_cache else scratch_folder()
     path = folder / f"{key}.run"
     if path.exists():
@@ -81,7 +91,7 @@ def executable(kernel: CudaKernel) -> Path:
         build = Path(name)
         source, made = build / _KERNEL_FILE, build / "kernel.o"
         write_text(source, text)
-        _compile([compiler, *KERNEL_FLAGS, f"-I{HEADERS}", str(source), "-o", str(made)], kernel)
+        _compile([compiler, *flags, f"-I{HEADERS}", str(source), "-o", str(made)], kernel)
         program = build / "run"
         _compile([compiler, "-no-pie", str(made), str(runtime), "-o", str(program)], kernel)
         program.replace(path)

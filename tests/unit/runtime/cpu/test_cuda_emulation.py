@@ -166,3 +166,53 @@ def test_a_plan_that_does_not_run_has_not_passed(monkeypatch):
     assert not evidence.passed
     assert evidence.reason.code is Code.NOT_RUN
     assert "does not end" in str(evidence.reason)
+
+
+def with_one_and_two_roundings():
+    """Of ``x * log2(e) - x`` in float32: a product of two floats is exact in float64."""
+    x, log2_e = np.float32(ARRAYS["X"]), np.float32(1.4426950408889634)
+    once = np.float32(x.astype(np.float64) * np.float64(log2_e) - x)
+    return once.astype(np.float64), (x * log2_e - x).astype(np.float64)
+
+
+@pytest.mark.skipif("off" in str(cpu_build.contraction_flags()), reason="the CPU has no fma")
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "Y[at] = X[at] * 1.4426950408889634f - X[at];",
+        "const float m = X[at] * 1.4426950408889634f; const float y = m - X[at]; Y[at] = y;",
+    ],
+)
+def test_products_are_contracted_as_by_nvcc(statement):
+    got = run_kernels(program_of(X, Y), (doubling(X, Y, statement),), ARRAYS)["Y"]
+    once, twice = with_one_and_two_roundings()
+    assert (once != twice).any()
+    np.testing.assert_array_equal(got, once)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "Y[at] = __fmul_rn(X[at], 1.4426950408889634f) - X[at];",
+        "Y[at] = __fsub_rn(X[at] * 1.4426950408889634f, X[at]);",
+        "Y[at] = __fadd_rn(X[at] * 1.4426950408889634f, -X[at]);",
+    ],
+)
+def test_rounded_operations_are_never_contracted(statement):
+    got = run_kernels(program_of(X, Y), (doubling(X, Y, statement),), ARRAYS)["Y"]
+    np.testing.assert_array_equal(got, with_one_and_two_roundings()[1])
+
+
+def test_a_cpu_without_fma_compiles_without(monkeypatch, tmp_path):
+    info = tmp_path / "cpuinfo"
+    monkeypatch.setattr(cpu_build, "_CPU_INFO", info)
+    monkeypatch.setattr(cpu_build.platform, "machine", lambda: "x86_64")
+    statement = "Y[at] = X[at] * 1.4426950408889634f - X[at];"
+    for flags in (None, "flags : sse2 avx fma4\n"):
+        if flags is not None:
+            info.write_text(flags)
+        assert cpu_build.contraction_flags() == ("-ffp-contract=off",)
+        got = run_kernels(program_of(X, Y), (doubling(X, Y, statement),), ARRAYS)["Y"]
+        np.testing.assert_array_equal(got, with_one_and_two_roundings()[1])
+    info.write_text("flags : sse2 avx fma\n")
+    assert "-mfma" in cpu_build.contraction_flags()
