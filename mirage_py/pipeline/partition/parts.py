@@ -72,8 +72,7 @@ class PartBuilder:
         self._held = held
         self._inside = inside
         self._builder = ProgramBuilder(name)
-        for d in flow.program.dims:
-            self._builder.dim(d.name, d.size)
+        self._builder.sizes.update(flow.program.sizes)
         # Under which names each value is there already.
         self._names: dict[int, tuple[str, ...]] = {}
 

@@ -36,6 +36,7 @@ class ProgramBuilder:
         self.outputs: list[Output] = []
         self._known: dict[Node, int] = {}
         self._stored: dict[int, None] = {}
+        self._places: dict[str, int] = {}
 
     # -- dimensions and tensors ------------------------------------------------------------------
 
@@ -322,8 +323,10 @@ class ProgramBuilder:
 
     def ordered(self, dims: Iterable[str]) -> tuple[str, ...]:
         """Distinct dimensions in the order of their declaration."""
-        wanted = set(dims)
-        return tuple(d for d in self.sizes if d in wanted)
+        if len(self._places) < len(self.sizes):
+            self._places = {d: n for n, d in enumerate(self.sizes)}
+        wanted = (d for d in dict.fromkeys(dims) if d in self._places)
+        return tuple(sorted(wanted, key=self._places.__getitem__))
 
     # -- inside ----------------------------------------------------------------------------------
 
