@@ -162,8 +162,8 @@ class Result:
     """The best plan found and everything known about it.
 
     ``plan`` is None when no generated kernel beats what the user had: then the original program is
-    the answer, and ``best`` is its timing; ``why_not`` says why. ``interrupted`` by Ctrl-C: then it
-    is the best so far.
+    the answer, and ``best`` is its timing; ``why_not`` says why, and ``original`` which of its
+    baselines serves. ``interrupted`` by Ctrl-C: then it is the best so far.
     ``cached``: it was found before, and nothing was searched or timed for it now.
     """
 
@@ -182,12 +182,15 @@ class Result:
     interrupted: bool = False
     cached: bool = False
     why_not: Reason = field(default=Reason(Code.ORIGINAL_FASTER))
+    original: str = "eager"
 
     @property
     def served(self) -> Served:
-        """What serves the program, and why: kernels of the plan, or eager PyTorch."""
+        """What serves the program, and why: kernels of the plan, torch.compile or eager PyTorch."""
+        from mirage_py.runtime.eager.compiled import server_of
+
         if self.plan is None:
-            return Served(Server.EAGER, self.why_not)
+            return Served(server_of(self.original), self.why_not)
         return Served(Server.OURS, reason(Code.BEST, self.best, self.baseline))
 
     @property
@@ -245,6 +248,11 @@ class Result:
             ]
         )
 
+    def _served_document(self) -> dict[str, Any]:
+        served = self.served
+        which = {"baseline": self.original} if served.by is Server.TORCH_COMPILE else {}
+        return {**served.document(), **which}
+
     def document(self) -> dict[str, Any]:
         """The JSON document (schema 1)."""
         evidence = self.evidence
@@ -259,7 +267,7 @@ class Result:
             },
             "target": self.target,
             "backend": self.backend,
-            "served": self.served.document(),
+            "served": self._served_document(),
             "baseline": {
                 "name": self.baseline.name,
                 "time_us": round(self.baseline.time_us, 3),

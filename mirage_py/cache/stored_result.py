@@ -7,6 +7,7 @@ from typing import Any
 
 from mirage_py.reasons import Code, read_reason, reason, why_original
 from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
+from mirage_py.runtime.eager.compiled import original_of
 from mirage_py.runtime.store.artifact import Artifact
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
@@ -42,6 +43,7 @@ def _result(program: Program, plan: Plan | None, report: Json) -> Result:
         notes=tuple(map(str, report["notes"])),
         cached=True,
         why_not=why_original(report),
+        original=original_of(report),
     )
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from mirage_py.errors import InputError
 from mirage_py.frontend.entries import Entry
 from mirage_py.reasons import Code, Reason, Served, Server, reason
+from mirage_py.runtime.eager.compiled import EAGER
+from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.sized.sized_launch import runner_of
 from mirage_py.runtime.store.artifact import Artifact, OriginalProgram
 from mirage_py.runtime.store.plan_text import artifact_of, explanation
@@ -38,7 +40,7 @@ class Pinned:
         if artifact is None:
             return None
         if artifact.plan is None:
-            return OriginalProgram(artifact.runner(), artifact.report)
+            return OriginalProgram({EAGER: torch_function(program)}, artifact.report)
         runner: Any = runner_of(artifact.plan)
         runner.source = "loaded"
         return runner  # type: ignore[no-any-return]

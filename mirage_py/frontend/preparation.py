@@ -97,10 +97,14 @@ class Preparation:
         return trace_call(self.reader.signature, self.reader.arguments(call), as_in_memory=True)
 
     def _reference(self, call: Call, traced: TracedCall) -> Kernel:
-        """The function itself, from the program's inputs to its outputs."""
+        """The function itself, from the program's inputs to its outputs. Of the example's tensors
+        only those are kept that the program does not read.
+        """
+        read = set(traced.arguments)
+        others = [None if n in read else leaf for n, leaf in enumerate(call.leaves)]
 
         def reference(*inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-            leaves = list(call.leaves)
+            leaves = list(others)
             for place, tensor in zip(traced.arguments, inputs, strict=False):
                 leaves[place] = tensor
             arguments = self.reader.arguments(Call(tuple(leaves), call.structure))

@@ -27,6 +27,7 @@ from mirage_py.frontend.repeated_calls import ANOTHER, RepeatedCalls, repeat_of
 from mirage_py.frontend.searches import CallOptions, Optimizer, SizedOptimizer
 from mirage_py.frontend.torch.guards.call_key import Call, CallReader, is_watched
 from mirage_py.frontend.torch.guards.calls import Signature
+from mirage_py.reasons import Server
 from mirage_py.shapes.policy import STATIC
 
 P = ParamSpec("P")
@@ -116,8 +117,13 @@ class SuperoptimizedFunction(Generic[P, R]):
         """
         call = self._reader.read(args, kwargs)
         entry = self._tables.find(call).entry
+        if entry.kernel is None or entry.traced is None:
+            return
+        if entry.served.by is Server.TORCH_COMPILE:
+            entry.kernel(*entry.traced.inputs(call.leaves))  # it compiles at its first call
+            return
         warmup = getattr(entry.kernel, "warmup", None)
-        if warmup is None or entry.traced is None:
+        if warmup is None:
             return
         inputs = entry.traced.inputs(call.leaves)
         if hasattr(entry.kernel, "validity"):  # what is compiled depends on the sizes

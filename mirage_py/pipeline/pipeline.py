@@ -290,7 +290,8 @@ def optimizer_for(
     """A function from a traced program to a callable, for the decorator.
 
     A result is looked up in the cache first; the second process searches, compiles and times
-    nothing. Where no kernel beats the function, it is an ``OriginalProgram`` of the function.
+    nothing. Where no kernel beats the function, it is an ``OriginalProgram``: the function itself,
+    or by torch.compile, whichever is faster.
     """
 
     def prepare(
@@ -300,17 +301,19 @@ def optimizer_for(
         from mirage_py.cache.cached_results import cached_artifact, keep
         from mirage_py.runtime.launch.launch import PlanRunner
         from mirage_py.runtime.store.artifact import OriginalProgram
+        from mirage_py.runtime.tune.baselines import baselines
 
+        against = baselines(program, fallback, effort=request.effort)
         question = question_of(program, request)
         with_cache = cache and not Settings.from_env().no_cache
         known = cached_artifact(question) if with_cache else None
         if known is not None:
             plan, report = known.plan, known.report
         else:
-            result = run(program, replace(request, baselines={"eager": fallback}))
+            result = run(program, replace(request, baselines=against))
             plan, report = result.plan, result.document()
             if with_cache:
                 keep(question, result)
-        return PlanRunner(plan) if plan is not None else OriginalProgram(fallback, report)
+        return PlanRunner(plan) if plan is not None else OriginalProgram(against, report)
 
     return prepare

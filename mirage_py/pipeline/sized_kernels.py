@@ -14,13 +14,14 @@ from typing import Any
 from mirage_py.cache.cached_results import Question, trusted_entry
 from mirage_py.errors import UnsupportedError
 from mirage_py.pipeline.pipeline import question_of, run
-from mirage_py.pipeline.selection.request import AUTO, Request
+from mirage_py.pipeline.selection.request import AUTO, Baselines, Request
 from mirage_py.reasons import Code, reason
 from mirage_py.result import Result
 from mirage_py.runtime.sized.sized_check import check_sizes, run_on_gpu
 from mirage_py.runtime.sized.sized_launch import SizedRunner
 from mirage_py.runtime.store.artifact import OriginalProgram
 from mirage_py.runtime.store.cache import ResultCache, cache_key
+from mirage_py.runtime.tune.baselines import baselines
 from mirage_py.settings import Settings
 from mirage_py.ugraph.checks.run_time_sizes import why_fixed, with_run_time_sizes
 from mirage_py.ugraph.ir.plan import Plan
@@ -35,7 +36,7 @@ def sized_optimizer_for(request: Request, *, cache: bool = True) -> SizedOptimiz
     """A function from a program and its run-time dimensions to a kernel for many sizes.
 
     A result is looked up in the cache first. Where no kernel with such sizes beats the function,
-    it is an ``OriginalProgram`` of the function.
+    it is an ``OriginalProgram``: the function itself, or by torch.compile for many sizes.
     """
     if request.backend == AUTO:
         request = replace(request, backend="triton")
@@ -47,10 +48,11 @@ def sized_optimizer_for(request: Request, *, cache: bool = True) -> SizedOptimiz
         question = question_of(program, request)
         key = _key(question, dims)
         store = ResultCache() if cache and not Settings.from_env().no_cache else None
+        against = baselines(program, fallback, effort=request.effort, dynamic=True)
         known = trusted_entry(store, program, question.target, key) if store is not None else None
         if known is not None:
-            return _runner(known.plan, known.report, "cached", fallback)
-        result = run(program, replace(request, baselines={"eager": fallback}))
+            return _runner(known.plan, known.report, "cached", against)
+        result = run(program, replace(request, baselines=against))
         plan = sized_plan(result, dims)
         if plan is not None and question.measured:
             checked = check_sizes(plan, run_on_gpu, seed=request.seed)
@@ -60,7 +62,7 @@ def sized_optimizer_for(request: Request, *, cache: bool = True) -> SizedOptimiz
         report = replace(result, plan=plan).document()
         if store is not None:
             store.put(question.target, key, program=program, plan=plan, report=report)
-        return _runner(plan, report, "searched", fallback)
+        return _runner(plan, report, "searched", against)
 
     return prepare
 
@@ -110,11 +112,9 @@ def _key(question: Question, dims: Sequence[str]) -> str:
     return cache_key(question.program, question.target, question.backend, settings)
 
 
-def _runner(
-    plan: Plan | None, report: Any, source: str, fallback: Callable[..., Any]
-) -> Callable[..., Any]:
+def _runner(plan: Plan | None, report: Any, source: str, against: Baselines) -> Callable[..., Any]:
     if plan is None:
-        return OriginalProgram(fallback, report)
+        return OriginalProgram(against, report)
     runner = SizedRunner(plan)
     runner.source, runner.report = source, report
     return runner

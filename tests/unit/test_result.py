@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 from plans import rms_plan
 
 import mirage_py
+from mirage_py.cache.stored_result import stored_result
 from mirage_py.errors import InputError
 from mirage_py.reasons import Code, Server, reason, why_original
 from mirage_py.result import Result, SearchSummary, Timing
 from mirage_py.runtime.launch.launch import PlanRunner
+from mirage_py.runtime.store.artifact import Artifact
 
 PLAN = rms_plan()
 RESULT = Result(
@@ -65,3 +68,23 @@ def test_what_serves_it_is_a_fact():
     assert why_original(nothing.document()) == reason(Code.NONE_FITS, "h200")
     assert "served by: eager: no family fits h200" in nothing.explain()
     assert why_original({}).code is Code.ORIGINAL_FASTER  # of a report that does not say
+
+
+def test_torch_compile_as_the_answer(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda f, **_: lambda *inputs: ("compiled", f(*inputs)))
+    compiled = replace(FALLBACK, original="compile", why_not=reason(Code.NONE_VERIFIED))
+    assert compiled.served == (Server.TORCH_COMPILE, reason(Code.NONE_VERIFIED))
+    assert "served by: torch.compile: no family passed" in compiled.explain()
+    document = compiled.document()
+    assert document["served"]["by"] == "torch.compile"
+    assert document["served"]["baseline"] == "compile"
+    held = stored_result(PLAN.ugraph.program, Artifact(PLAN.ugraph.program, None, document))
+    assert held.served == compiled.served
+    assert held.document()["served"] == document["served"]
+    compiled.save(tmp_path / "out")
+    inputs = [torch.ones(t.shape, dtype=torch.float16) for t in PLAN.ugraph.program.inputs]
+    expected = FALLBACK.kernel()(*inputs)
+    for kernel in (compiled.kernel(), mirage_py.load(tmp_path / "out")):
+        said, result = kernel(*inputs)
+        assert said == "compiled"
+        torch.testing.assert_close(result, expected)

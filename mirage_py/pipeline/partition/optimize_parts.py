@@ -261,6 +261,7 @@ def _measured(
         candidates=candidates,
         notes=(*notes, *report.notes),
         interrupted=report.interrupted,
+        original=report.original,
     )
 
 

@@ -191,7 +191,12 @@ class Ranking:
                 float_sets=plain(report.best.sets),
             )
         result = self._result(baseline, best, plan, evidence, candidates)
-        return replace(result, notes=(*result.notes, *report.notes), interrupted=report.interrupted)
+        return replace(
+            result,
+            notes=(*result.notes, *report.notes),
+            interrupted=report.interrupted,
+            original=report.original,
+        )
 
     def summary(self, best_us: float, limited_by: str = "") -> SearchSummary:
         """The search in numbers; ``best_us`` is the time that the roofline bound is held against,

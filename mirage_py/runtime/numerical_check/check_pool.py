@@ -24,7 +24,7 @@ from mirage_py.runtime.timing.timing import Timed
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.text.json_form import dump_text
-from mirage_py.verify.numerical_check.check_strength import evidence_of, failed
+from mirage_py.verify.numerical_check.check_strength import evidence_of, failed, joined
 from mirage_py.verify.numerical_check.input_sets import set_names
 from mirage_py.verify.numerical_check.numerical_check import MAX_REFERENCE_WORK, FloatEvidence
 
@@ -130,6 +130,16 @@ class NumericalCheck:
     def judge(self, name: str, outputs: tuple[torch.Tensor, ...]) -> FloatEvidence:
         """Judge what this process computed on a set that is ready, on the device."""
         return device_judge.judge_there(self.store, name, outputs)
+
+    def of_function(self, function: Callable[..., Any], device: torch.device) -> FloatEvidence:
+        """Judge a function of the inputs on every set, in this process."""
+        names = (*self._first, *self._others)
+        self._wait(names)
+        found = []
+        for name in names:
+            given = function(*self.store.inputs(name, device))
+            found.append(self.judge(name, given if isinstance(given, tuple) else (given,)))
+        return joined(found)
 
     def close(self) -> None:
         """Stop the workers and remove the folder."""

@@ -28,6 +28,7 @@ from mirage_py.arguments import path_of
 from mirage_py.errors import FormatError, MirageError
 from mirage_py.reasons import Served, Server, why_original
 from mirage_py.runtime.base.emission import emit_kernels, source_suffix
+from mirage_py.runtime.eager.compiled import EAGER, original_of, server_of, serving
 from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.sized.sized_launch import runner_of
 from mirage_py.runtime.store.manifest import (
@@ -57,21 +58,33 @@ class Artifact:
     def runner(self) -> Callable[..., Any]:
         """The result as a function of torch tensors, in the order of ``program.inputs``."""
         if self.plan is None:
-            return torch_function(self.program)
+            return serving(torch_function(self.program), self.report)
         return runner_of(self.plan)
 
 
 class OriginalProgram:
-    """The original program as the kernel of a result that has none: ``function``, and why."""
+    """The original program as the kernel of a result that has none: which of ``functions``, the
+    baselines by name, and why.
+    """
 
-    def __init__(self, function: Callable[..., Any], report: Mapping[str, Any]) -> None:
+    def __init__(
+        self, functions: Mapping[str, Callable[..., Any]], report: Mapping[str, Any]
+    ) -> None:
         self.report = report
-        self.served = Served(Server.EAGER, why_original(report))
-        self._function = function
+        name = original_of(report)
+        self.served = Served(server_of(name), why_original(report))
+        self._function = functions.get(name) or serving(functions[EAGER], report)
 
     def __call__(self, *inputs: Any) -> Any:
-        """Call the function."""
-        return self._function(*inputs)
+        """Call the function. No gradient is asked of a kernel, and none is recorded: so it was
+        compiled when it was timed.
+        """
+        if self.served.by is Server.EAGER:
+            return self._function(*inputs)
+        import torch
+
+        with torch.no_grad():
+            return self._function(*inputs)
 
 
 def artifact_files(

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from mirage_py.runtime.eager.compiled import EAGER, MODES, CompiledFunction
 from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.numerical_check.input_store import laid_out
 from mirage_py.ugraph.ir.program import Program
@@ -19,27 +20,26 @@ if TYPE_CHECKING:
 
 Baseline = Callable[..., Any]
 
+_NAMES = {"none": (), "quick": ("compile",), "full": tuple(MODES)}
+
 
 def baselines(
-    program: Program, function: Baseline | None = None, *, effort: str = "quick"
+    program: Program,
+    function: Baseline | None = None,
+    *,
+    effort: str = "quick",
+    dynamic: bool = False,
 ) -> dict[str, Baseline]:
     """Functions of the program's inputs by name; ``function`` is the user's own, if there is one.
 
-    ``eager`` always, ``compile`` with effort quick, ``compile_max_autotune`` too with effort full.
-    Compilation happens at the first call.
+    ``eager`` always, ``compile`` with effort quick, ``compile_max_autotune`` too with effort full;
+    ``dynamic`` for many sizes. Compilation happens at the first call.
     """
-    import torch
-
     eager = function or torch_function(program)
-    found = {"eager": eager}
-    if effort != "none":
-        found["compile"] = torch.compile(eager, dynamic=False)
-    if effort == "full":
-        # Without CUDA graphs of its own: the timing puts every entry in one.
-        found["compile_max_autotune"] = torch.compile(
-            eager, dynamic=False, mode="max-autotune-no-cudagraphs"
-        )
-    return found
+    compiled = {
+        name: CompiledFunction(eager, mode=MODES[name], dynamic=dynamic) for name in _NAMES[effort]
+    }
+    return {EAGER: eager, **compiled}
 
 
 class WarmUp:

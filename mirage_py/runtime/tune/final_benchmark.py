@@ -104,6 +104,18 @@ class FinalBenchmark:
             candidate.reason = candidate.reason.at("after timing")
         return candidate.alive
 
+    def is_right(self, baseline: Candidate) -> bool:
+        """Whether a baseline passes the numerical check on every input set, as candidates have to.
+
+        Raises LostGpuError.
+        """
+        try:
+            baseline.prove(self._check.of_function(self._functions[baseline.name], self._device))
+        except Exception as error:  # noqa: BLE001  as in _check_baselines
+            require_gpu(baseline.name, error)
+            baseline.reason = reason(Code.NOT_RUN, f"{type(error).__name__}: {error}")
+        return baseline.alive
+
     def _finalists(self, candidates: Sequence[Candidate], count: int) -> list[Candidate]:
         """The fastest ``count`` that are proven, and one of each back end that has none of them."""
         finalists = self._proven(candidates, count)

@@ -8,6 +8,7 @@ from math import inf
 
 from mirage_py.reasons import Code, Reason, reason
 from mirage_py.runtime.compile.compiled_facts import CompiledFacts
+from mirage_py.runtime.eager.compiled import EAGER
 from mirage_py.runtime.timing.timing import Timed
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.verify.numerical_check.check_strength import joined, required
@@ -59,7 +60,8 @@ def float_source(measured: Measured, target: str) -> str:
 @dataclass(frozen=True, slots=True)
 class TuneReport:
     """``best`` is the winner, a baseline where no candidate is clearly faster; ``baseline`` is the
-    fastest of the baselines. ``measured`` holds everything, candidates in the order they came.
+    fastest of the baselines that are right, ``original`` that of eager and torch.compile.
+    ``measured`` holds everything, candidates in the order they came.
     ``interrupted`` by Ctrl-C: then it is the best so far.
 
     ``seconds`` says what took how long: ``compile``, ``baselines`` (their first calls, which go on
@@ -74,6 +76,7 @@ class TuneReport:
     interrupted: bool = False
     seconds: Mapping[str, float] = field(default_factory=dict)
     first_calls: Mapping[str, float] = field(default_factory=dict)
+    original: str = EAGER
 
 
 class Candidate:

@@ -16,6 +16,7 @@ from mirage_py.errors import CompileError, InputError, VerificationError
 from mirage_py.reasons import Code, reason
 from mirage_py.runtime.compile.ahead_of_time import memory_fault
 from mirage_py.runtime.compile.compile_pool import CompileOutcome, CompilePool
+from mirage_py.runtime.eager.compiled import EAGER, MODES
 from mirage_py.runtime.launch.quarantine import why_not
 from mirage_py.runtime.numerical_check.check_pool import NumericalCheck
 from mirage_py.runtime.numerical_check.input_store import rotated_inputs
@@ -259,6 +260,12 @@ class _Tuner:
         )
         self.interrupted = self.rounds.run([c for c in self.candidates if c.alive], top_k)
 
+    def _is_right(self, baseline: Candidate) -> bool:
+        """Eager is what all are compared with; torch.compile of it has to pass as plans have to."""
+        if baseline.name in MODES and not self.rounds.is_right(baseline):
+            self.notes.append(f"{baseline.name} cannot serve: {baseline.reason}")
+        return baseline.alive
+
     def _is_vouched_for(self, candidate: Candidate) -> bool:
         """The winner has to be the program for inputs other than the check's too."""
         assert candidate.plan is not None
@@ -277,7 +284,7 @@ class _Tuner:
         self.interrupted |= self.should_stop()
         if self.interrupted:
             self.notes.append("interrupted: the best so far")
-        standing = fastest(self.baselines, 1)
+        standing = [c for c in fastest(self.baselines, len(self.baselines)) if self._is_right(c)]
         if not standing:
             reasons = "; ".join(f"{c.name}: {c.reason}" for c in self.baselines)
             raise CompileError("the original program does not run", why=reasons)
@@ -288,6 +295,7 @@ class _Tuner:
             if self.rounds.is_still_right(candidate) and self._is_vouched_for(candidate):
                 best = candidate
                 break
+        originals = (c.name for c in standing if c.name == EAGER or c.name in MODES)
         late = sum(c.alive and c.time is None for c in self.candidates)
         if late and not self.interrupted:
             self.notes.append(f"{late} candidates were not timed within the budget")
@@ -301,6 +309,7 @@ class _Tuner:
             self.interrupted,
             dict(self.stages.seconds),
             self.first_calls,
+            next(originals, EAGER),
         )
 
 

@@ -14,7 +14,8 @@ from torch import nn
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction, superoptimize
 from mirage_py.frontend.warnings import MirageWarning
-from mirage_py.reasons import Code, Reason, Server
+from mirage_py.reasons import Code, Reason, Server, reason
+from mirage_py.runtime.store.artifact import OriginalProgram
 
 X = torch.randn(4, 6)
 W = torch.randn(6, 3)
@@ -130,6 +131,61 @@ def test_what_an_artifact_without_kernels_gives_is_eager(optimised, interpreter,
     torch.testing.assert_close(fn(X, W), layer(X, W))
     assert interpreter.programs == []
     assert fn.entry(X, W).served.by is Server.EAGER
+
+
+def test_torch_compile_serves_what_an_optimizer_says(tmp_path, monkeypatch):
+    compiled = []
+
+    def compile_(function, **options):
+        compiled.append(options)
+        return function
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    report = {"served": {"baseline": "compile", **reason(Code.NONE_VERIFIED).document()}}
+
+    def fn(x, scale=1.0):
+        y = x * scale
+        return {"y": y, "z": (y + 1, scale)}
+
+    kernel = SuperoptimizedFunction(
+        fn, None, lambda _program, _inputs, itself: OriginalProgram({"eager": itself}, report)
+    )
+    kernel.prepare(X)
+    assert compiled == [{"dynamic": False, "mode": None}]
+    for _ in range(2):  # the second is a repeated call
+        x = torch.randn(4, 6)
+        found = kernel(x)
+        torch.testing.assert_close(found["y"], x)
+        torch.testing.assert_close(found["z"], (x + 1, 1.0))
+    assert "-> torch.compile: no family passed verification" in kernel.dispatch_table()
+    assert kernel.entry(X).served == (Server.TORCH_COMPILE, reason(Code.NONE_VERIFIED))
+    # A gradient is the function's own affair.
+    x.requires_grad_()
+    with pytest.warns(MirageWarning, match="requires grad"):
+        y = kernel(x)["y"]
+    y.sum().backward()
+    torch.testing.assert_close(x.grad, torch.ones(4, 6))
+    kernel.save(tmp_path / "out", X)
+    again = SuperoptimizedFunction(fn, None, lambda *_: pytest.fail("searched"))
+    again.load(tmp_path / "out")
+    torch.testing.assert_close(again(X)["y"], X)
+    assert again.entry(X).served.by is Server.TORCH_COMPILE
+    assert len(compiled) == 2
+
+
+def test_where_torch_compile_fails_the_function_itself_serves(monkeypatch):
+    def broken(*_):
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(torch, "compile", lambda _function, **_: broken)
+    report = {"served": {"baseline": "compile", **reason(Code.NONE_VERIFIED).document()}}
+    kernel = SuperoptimizedFunction(
+        layer, None, lambda _program, _inputs, itself: OriginalProgram({"eager": itself}, report)
+    )
+    with pytest.warns(MirageWarning, match="no compiler"):
+        torch.testing.assert_close(kernel(X, W), layer(X, W))
+    torch.testing.assert_close(kernel(X, W), layer(X, W))
+    assert kernel.entry(X, W).served.by is Server.EAGER
 
 
 def test_unsupported_functions_run_as_they_are_with_one_warning(optimised, interpreter):

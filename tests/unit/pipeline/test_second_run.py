@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from plans import two_kernel_plan
 
 from mirage_py.pipeline import pipeline
@@ -65,6 +66,36 @@ def test_where_nothing_is_faster_it_says_why_now_and_from_the_cache(
         assert kernel.served == served
         assert kernel(7) == 7
         monkeypatch.setattr(pipeline, "run", lambda *_, **__: pytest.fail("searched"))
+
+
+def test_torch_compile_serves_now_and_from_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
+    asked: list[Any] = []
+
+    def compile_(function: Any, **options: Any) -> Any:
+        asked.append(options)
+        return lambda *inputs: ("compiled", function(*inputs), torch.is_grad_enabled())
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    served = Served(Server.TORCH_COMPILE, reason(Code.NONE_FITS, "h200"))
+    report = {"served": {**served.document(), "baseline": "compile_max_autotune"}}
+    timed: list[Any] = []
+
+    def run(_program: Any, request: pipeline.Request) -> Any:
+        timed.append(request.baselines["compile_max_autotune"](1))
+        return SimpleNamespace(plan=None, document=lambda: report)
+
+    monkeypatch.setattr(pipeline, "run", run)
+    prepare = pipeline.optimizer_for(pipeline.Request("h200", effort="full"))
+    options = {"dynamic": False, "mode": "max-autotune-no-cudagraphs"}
+    for starts in (1, 2):  # what was timed serves; a later process compiles it again
+        kernel = prepare(PLAN.ugraph.program, [], lambda x: x)
+        assert kernel.served == served
+        assert kernel(7) == kernel(7) == ("compiled", 7, False)
+        assert asked == [options] * starts
+    assert timed == [("compiled", 1, True)]
 
 
 def test_the_second_process_searches_compiles_and_times_nothing(

@@ -52,6 +52,7 @@ class Check:
         self.skipped: tuple[int, ...] = ()
         self.waited_s = self.waits_s = 0.0
         self.known = Known()
+        self.functions: dict[str, FloatEvidence] = {}
 
     def first(self, plans: list[Plan], *, l2_bytes, reps, deadline, stop) -> list[Trial]:
         judged = self._judge("first", plans)
@@ -67,6 +68,9 @@ class Check:
 
     def judge(self, name: str, got: tuple[str, ...]) -> FloatEvidence:
         return self.store.verdicts.get("".join(got), RIGHT)
+
+    def of_function(self, function, device: torch.device) -> FloatEvidence:
+        return self.functions.get(function(), RIGHT)
 
     def remaining(self, plans: list[Plan]) -> list[FloatEvidence]:
         self.waited_s += self.waits_s
@@ -114,6 +118,11 @@ def number_of(plan: Plan) -> int:
     return plan.options[0].persistent_blocks
 
 
+def named(name: str):
+    """A baseline whose result is its name."""
+    return lambda *_: name
+
+
 class Scene:
     """A tuning whose every answer is given."""
 
@@ -149,7 +158,7 @@ class Scene:
         vouch=lambda _: None,
     ) -> TuneReport:
         plans = [made(n) for n in range(count)]
-        functions = {name: lambda *_: "baseline" for name in baselines}
+        functions = {name: named(name) for name in baselines}
         quiet = lambda _: None  # noqa: E731
         tuner = _Tuner(PROGRAM, plans, functions, self.check, None, quiet, self.stop, vouch)
         pool = Pool(self.outcomes)
@@ -247,6 +256,34 @@ def test_a_baseline_that_breaks_the_gpu_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(scene.check, "judge", judge)
     with pytest.raises(LostGpuError, match="eager broke it"):
         scene.run(1)
+
+
+def test_torch_compile_serves_where_it_is_the_fastest(monkeypatch: pytest.MonkeyPatch):
+    for times in ({}, {"plan 0": 16.0}, {"plan 0": 1e7}):  # nothing found, slower, fallen
+        report = Scene(monkeypatch, {**BASE, **times}).run(len(times))
+        assert report.best.name == report.baseline.name == report.original == "compile"
+    slow = Scene(monkeypatch, {"eager": 14.0, "compile": 15.0}).run(0)
+    assert (slow.best.name, slow.original) == ("eager", "eager")
+
+
+def test_torch_compile_that_is_wrong_serves_nothing(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "compile_max_autotune": 14.0, "plan 0": 18.0})
+    names = ("eager", "compile", "compile_max_autotune")
+    assert scene.run(0, names).original == "compile_max_autotune"
+    scene.check.functions = {"compile_max_autotune": WRONG}
+    assert scene.run(0, names).original == "compile"
+    scene.check.functions["compile"] = WRONG
+    report = scene.run(0, names)
+    assert (report.best.name, report.baseline.name, report.original) == ("eager",) * 3
+    assert any("compile cannot serve" in n and "not finite" in n for n in report.notes)
+    # A plan has to beat what is right.
+    assert winner(scene.run(1, names)) == "plan 0"
+
+
+def test_of_peers_and_torch_compile_the_latter_serves(monkeypatch: pytest.MonkeyPatch):
+    scene = Scene(monkeypatch, {**BASE, "theirs": 10.0})
+    report = scene.run(0, ("eager", "compile", "theirs"))
+    assert (report.baseline.name, report.original) == ("theirs", "compile")
 
 
 def beside(plan: Plan) -> list[Plan]:

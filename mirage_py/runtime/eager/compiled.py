@@ -1,0 +1,69 @@
+"""The original program by torch.compile: a baseline, and what serves where it is the fastest."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+from mirage_py.reasons import Server
+
+EAGER = "eager"
+# Baselines that are torch.compile, with its mode. Without CUDA graphs of its own: the timing puts
+# every entry in one, and what serves has to leave a caller's memory alone.
+MODES: Mapping[str, str | None] = {
+    "compile": None,
+    "compile_max_autotune": "max-autotune-no-cudagraphs",
+}
+
+
+class CompiledFunction:
+    """A function of tensors by torch.compile, which compiles at the first call.
+
+    torch.compile compiles a code object only so many times (``recompile_limit``), and then runs it
+    as it is, without a word to the caller. Many programs come from one closure of ours, so each
+    of these has a code object of its own.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], *, mode: str | None = None, dynamic: bool = False
+    ) -> None:
+        self._function, self._mode, self._dynamic = function, mode, dynamic
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Call it."""
+        return self._compiled(*inputs)
+
+    @cached_property
+    def _compiled(self) -> Callable[..., Any]:
+        import torch
+
+        function = self._function
+
+        def call(*inputs: Any) -> Any:
+            return function(*inputs)
+
+        own = types.FunctionType(
+            call.__code__.replace(), call.__globals__, closure=call.__closure__
+        )
+        return torch.compile(own, dynamic=self._dynamic, mode=self._mode)
+
+
+def original_of(report: Mapping[str, Any]) -> str:
+    """The baseline that serves where a report has no plan; ``eager`` where it does not say."""
+    name = (report.get("served") or {}).get("baseline")
+    return str(name) if name in MODES else EAGER
+
+
+def server_of(name: str) -> Server:
+    """What serves where a baseline does."""
+    return Server.TORCH_COMPILE if name in MODES else Server.EAGER
+
+
+def serving(function: Callable[..., Any], report: Mapping[str, Any]) -> Callable[..., Any]:
+    """The original program as a report without a plan says that it is served: ``function`` itself,
+    or that by torch.compile.
+    """
+    name = original_of(report)
+    return function if name == EAGER else CompiledFunction(function, mode=MODES[name])
