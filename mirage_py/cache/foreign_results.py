@@ -19,7 +19,7 @@ from mirage_py.errors import FormatError, UnsupportedError, VerificationError
 from mirage_py.result import Evidence, Result, SearchSummary, Timing
 from mirage_py.runtime.cpu.cpu_run import check_on_cpu
 from mirage_py.runtime.store.artifact import Artifact
-from mirage_py.search.model.baseline_model import eager_model_us
+from mirage_py.search.model import baseline_model
 from mirage_py.search.model.cost_model import lower_bound_us
 from mirage_py.search.rank.plan_model import PlanModel
 from mirage_py.targets import Target
@@ -41,7 +41,7 @@ def verified_here(found: Artifact, target: str) -> Artifact:
     Raises VerificationError, or another MirageError that says why it cannot be verified.
     """
     program, chosen = found.program, target_named(target)
-    baseline = Timing("eager, one kernel per operator", eager_model_us(program, chosen), "model")
+    baseline = Timing(baseline_model.NAME, baseline_model.fused_model_us(program, chosen), "model")
     best, evidence = baseline, None
     notes: tuple[str, ...] = (NOTE,)
     if found.plan is not None:

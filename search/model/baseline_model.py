@@ -1,49 +1,170 @@
-"""Predicted time of the unfused program by the same roofline: one kernel for each operator.
+"""Predicted time of what one has without a search, by the model that plans are ranked by:
+operators fused as compilers for PyTorch do it, matmuls by the library.
 
-It is used only where nothing can be measured; the result then says ``model``.
+A matmul is a kernel of its own, operands and result in memory. Between them elementwise operators
+and reductions are one kernel as long as they go through the same space and reduce the same
+dimensions; what follows from inputs alone is computed again where it is read. It is used only where
+nothing can be measured; the result then says ``model``.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
+from mirage_py.search.model.library_model import VECTOR_SHARE
+from mirage_py.search.model.model_constants import constants_of
 from mirage_py.targets import Target
-from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program
-from mirage_py.ugraph.operators import LEAF, operator
+from mirage_py.ugraph.operators import CONTRACT, LEAF, REDUCE, operator
 
-# The shortest eager kernels take about this many launches (2.2 to 2.7 us each on an H200).
-_SMALLEST_KERNELS = 2.0
+NAME = "fused operators, library matmuls"
+# Bytes of the types that tensor cores multiply.
+_HALF = 2
 
 
-def eager_model_us(program: Program, target: Target) -> float:
-    """Sum over operators of the time to read operands, compute and write the result.
+def fused_model_us(program: Program, target: Target) -> float:
+    """Sum over kernels of the time to read, compute and write.
 
     An output that is an input, or is read from one at other indices, is a copy.
     """
-    made = sum(_node_us(program, n, target) for n in program.nodes if operator(n.op).kind != LEAF)
-    written = (program.nodes[output.node] for output in program.outputs)
-    return made + sum(_copy_us(program, n, target) for n in written if n.op == "load")
+    fusion = _Fusion(program)
+    copies = [output.node for output in program.outputs if fusion.kinds[output.node] == LEAF]
+    moved = [2 * _elements(program, program.nodes[n].dims) * fusion.bytes for n in copies]
+    copied = sum(_fused_us(b, 0.0, target) for b in moved)
+    return copied + sum(fusion.time_us(k, target) for k in fusion.kernels)
 
 
-def _copy_us(program: Program, node: Node, target: Target) -> float:
-    moved = 2 * _elements(program, node.dims) * max(t.dtype.bytes for t in program.inputs)
-    return _launched_us(moved / target.dram_bytes_per_us, target)
+@dataclass(slots=True)
+class _Kernel:
+    """Values that one kernel computes. ``space`` has the dimensions that it goes through,
+    ``reduced`` those that it reduces; ``is_matmul`` for a call of the library.
+    """
+
+    space: frozenset[str]
+    reduced: frozenset[str] = frozenset()
+    is_matmul: bool = False
+    values: dict[int, None] = field(default_factory=dict)
+
+    def takes(self, space: frozenset[str], reduced: frozenset[str]) -> bool:
+        """Whether an operator can be one of its own."""
+        if self.is_matmul:
+            return False
+        if self.reduced:
+            return space <= self.space and reduced in (frozenset(), self.reduced)
+        return self.space <= space or (not reduced and space <= self.space)
 
 
-def _node_us(program: Program, node: Node, target: Target) -> float:
-    # Intermediates are stored in the type of the widest input, as eager frameworks do.
-    size = max(t.dtype.bytes for t in program.inputs)
-    moved = _elements(program, node.dims) * size
-    moved += sum(_elements(program, program.nodes[a].dims) * size for a in node.args)
-    flops = operator(node.op).flops * _elements(program, node.dims)
-    rate = target.vector_flops_per_us
-    if node.op == "matmul":
-        flops *= _elements(program, node.reduced)
-        rate = target.tensor_flops_per_us
-    return _launched_us(max(moved / target.dram_bytes_per_us, flops / rate), target)
+class _Fusion:
+    """The kernels of a program, in an order in which they can run."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.kinds = [operator(node.op).kind for node in program.nodes]
+        # Intermediates are stored in the type of the widest input, as eager frameworks do.
+        self.bytes = max(t.dtype.bytes for t in program.inputs)
+        self.kernels: list[_Kernel] = []
+        # The kernel that makes each value; what is in none follows from inputs alone.
+        self._of: dict[int, int] = {}
+        for number in range(len(program.nodes)):
+            self._place(number)
+        for output in program.outputs:
+            if self.kinds[output.node] != LEAF and output.node not in self._of:
+                self._join(output.node)
+
+    def time_us(self, kernel: _Kernel, target: Target) -> float:
+        """The prediction for a kernel."""
+        made, foreign, again = self._operands(kernel)
+        moved = sum(_elements(self.program, self.program.nodes[n].dims) for n in (*made, *foreign))
+        flops = sum(self._flops(n) for n in (*kernel.values, *again))
+        if kernel.is_matmul:
+            return _matmul_us(moved * self.bytes, flops, target, is_half=self.bytes == _HALF)
+        return _fused_us(moved * self.bytes, flops, target)
+
+    def _place(self, number: int) -> None:
+        node, kind = self.program.nodes[number], self.kinds[number]
+        if kind == CONTRACT:
+            for arg in node.args:
+                if self.kinds[arg] != LEAF and arg not in self._of:
+                    self._join(arg)
+            self._start(_Kernel(self._space(number), is_matmul=True), number)
+        elif kind == REDUCE or any(arg in self._of for arg in node.args):
+            self._join(number)
+
+    def _join(self, number: int) -> None:
+        """Put a value into the last kernel that it reads from, or, where it reads inputs alone,
+        into one that reads some of them too; else into one of its own.
+        """
+        node, space = self.program.nodes[number], self._space(number)
+        reduced = frozenset(node.reduced) if self.kinds[number] == REDUCE else frozenset()
+        read = self._cone(number)
+        after = max((self._of[n] for n in read if n in self._of), default=None)
+        among = range(len(self.kernels)) if after is None else [after]
+        for place in among:
+            kernel = self.kernels[place]
+            shares = after is not None or any(n in self._reads(kernel) for n in read)
+            if shares and kernel.takes(space, reduced):
+                kernel.values[number] = None
+                kernel.space |= space
+                kernel.reduced |= reduced
+                self._of[number] = place
+                return
+        self._start(_Kernel(space, reduced), number)
+
+    def _start(self, kernel: _Kernel, number: int) -> None:
+        kernel.values[number] = None
+        self._of[number] = len(self.kernels)
+        self.kernels.append(kernel)
+
+    def _cone(self, *numbers: int) -> dict[int, None]:
+        """What values are computed of: values of kernels, loads, and what is stored nowhere."""
+        found: dict[int, None] = {}
+        todo = [arg for n in numbers for arg in self.program.nodes[n].args]
+        while todo:
+            number = todo.pop()
+            if number not in found:
+                found[number] = None
+                todo += self.program.nodes[number].args if number not in self._of else ()
+        return found
+
+    def _reads(self, kernel: _Kernel) -> dict[int, None]:
+        return self._cone(*kernel.values)
+
+    def _operands(self, kernel: _Kernel) -> tuple[list[int], list[int], list[int]]:
+        """Values that it writes, that it reads, and that it computes again."""
+        read = [n for n in self._reads(kernel) if n not in kernel.values]
+        wanted = [output.node for output in self.program.outputs]
+        wanted += [n for k in self.kernels if k is not kernel for n in self._reads(k)]
+        made = [n for n in kernel.values if n in wanted]
+        foreign = [n for n in read if n in self._of or self.program.nodes[n].op == "load"]
+        return made, foreign, [n for n in read if n not in foreign]
+
+    def _space(self, number: int) -> frozenset[str]:
+        node = self.program.nodes[number]
+        reduces = self.kinds[number] in (REDUCE, CONTRACT)
+        return frozenset((*node.dims, *(node.reduced if reduces else ())))
+
+    def _flops(self, number: int) -> float:
+        node = self.program.nodes[number]
+        return operator(node.op).flops * _elements(self.program, tuple(self._space(number)))
 
 
-def _launched_us(work_us: float, target: Target) -> float:
-    return max(work_us + target.launch_us, _SMALLEST_KERNELS * target.launch_us)
+def _fused_us(moved: float, flops: float, target: Target) -> float:
+    """As ``cost_model.estimate`` for a kernel whose blocks never wait for one another."""
+    known = constants_of(target)
+    memory_us = moved / (target.dram_bytes_per_us * known.dram)
+    memory_us += known.ramp * target.memory_latency_us
+    work_us = max(memory_us, flops / target.vector_flops_per_us) + target.launch_us
+    return max(work_us, moved / target.dram_bytes_per_us)
+
+
+def _matmul_us(moved: float, flops: float, target: Target, *, is_half: bool) -> float:
+    """As ``library_model`` has it."""
+    known = constants_of(target)
+    rate = target.tensor_flops_per_us * known.library_tensor
+    if not is_half:
+        rate = target.vector_flops_per_us * VECTOR_SHARE
+    memory_us = moved / target.dram_bytes_per_us / known.library_memory
+    return max(memory_us, flops / rate) + target.launch_us + known.library_us
 
 
 def _elements(program: Program, dims: tuple[str, ...]) -> int:

@@ -13,7 +13,7 @@ from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.ir.ugraph import LibraryCall, UGraph
 
 # Matmuls of float32 run on CUDA cores: torch leaves TF32 off.
-_VECTOR_SHARE = 0.7
+VECTOR_SHARE = 0.7
 # Tiles of the result that one block makes; fewer tiles than SMs leave SMs idle, up to what a split
 # sum regains.
 _TILE = 128
@@ -67,7 +67,7 @@ def _compute_us(
         return result.elements / target.vector_flops_per_us
     flops = matmul_flops(args, result)
     if not all(t.dtype.is_half for t in args):
-        return flops / target.vector_flops_per_us / _VECTOR_SHARE
+        return flops / target.vector_flops_per_us / VECTOR_SHARE
     *batch, rows, columns = result.shape
     tiles = prod(batch) * -(-rows // _TILE) * -(-columns // _TILE)
     used = min(1.0, _MAX_SPLIT * tiles / target.sms)

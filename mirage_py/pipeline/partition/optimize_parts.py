@@ -18,7 +18,7 @@ from mirage_py.pipeline.selection.time_budget import TimeBudget
 from mirage_py.reasons import Code, reason
 from mirage_py.result import Candidate, Evidence, Result, Timing
 from mirage_py.runtime.base.emission import BACKENDS
-from mirage_py.search.model.baseline_model import eager_model_us
+from mirage_py.search.model import baseline_model
 from mirage_py.search.model.cost_model import lower_bound_us
 from mirage_py.search.tilings.kinds import describe
 from mirage_py.targets import Target
@@ -189,8 +189,8 @@ def _modelled(
     deadline: float | None,
 ) -> Result:
     del deadline  # nothing is left to do
-    baseline_us = eager_model_us(whole.program, job.target)
-    best = baseline = Timing("eager, one kernel per operator", baseline_us, "model")
+    baseline_us = baseline_model.fused_model_us(whole.program, job.target)
+    best = baseline = Timing(baseline_model.NAME, baseline_us, "model")
     composite = composites[0] if composites else None
     if composite is not None:
         time_us = sum(c.picked[composite.backend].time_us for c in chosen)

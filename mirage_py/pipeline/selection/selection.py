@@ -15,7 +15,7 @@ from mirage_py.pipeline.selection.request import Request
 from mirage_py.reasons import Code, Reason, reason
 from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
 from mirage_py.search.enumerate.search import RingReport, SearchLimits, SearchResult
-from mirage_py.search.model.baseline_model import eager_model_us
+from mirage_py.search.model import baseline_model
 from mirage_py.search.model.cost_model import lower_bound_us
 from mirage_py.search.rank.instantiate import Instance
 from mirage_py.search.rank.neighbours import neighbours
@@ -89,8 +89,8 @@ class Ranking:
     def _modelled(self, deadline: float | None) -> Result:
         from mirage_py.runtime.cpu.cpu_run import check_on_cpu
 
-        model_us = eager_model_us(self.normal, self.target)
-        baseline = Timing("eager, one kernel per operator", model_us, "model")
+        model_us = baseline_model.fused_model_us(self.normal, self.target)
+        baseline = Timing(baseline_model.NAME, model_us, "model")
         dropped: list[Candidate] = []
         for instance in self.instances:
             late = deadline is not None and time.monotonic() > deadline
