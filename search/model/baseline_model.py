@@ -20,6 +20,7 @@ from mirage_py.ugraph.operators import CONTRACT, LEAF, REDUCE, operator
 NAME = "fused operators, library matmuls"
 # Bytes of the types that tensor cores multiply.
 _HALF = 2
+_PADDED = {"load", "mask", "const", "size", "index", "where", "mul"}
 
 
 def fused_model_us(program: Program, target: Target) -> float:
@@ -74,7 +75,7 @@ class _Fusion:
     def time_us(self, kernel: _Kernel, target: Target) -> float:
         """The prediction for a kernel."""
         made, foreign, again = self._operands(kernel)
-        moved = sum(_elements(self.program, self.program.nodes[n].dims) for n in (*made, *foreign))
+        moved = sum(self._stored(n) for n in (*made, *foreign))
         flops = sum(self._flops(n) for n in (*kernel.values, *again))
         if kernel.is_matmul:
             return _matmul_us(moved * self.bytes, flops, target, is_half=self.bytes == _HALF)
@@ -84,11 +85,17 @@ class _Fusion:
         node, kind = self.program.nodes[number], self.kinds[number]
         if kind == CONTRACT:
             for arg in node.args:
-                if self.kinds[arg] != LEAF and arg not in self._of:
+                if arg not in self._of and not self._is_padded(arg):
                     self._join(arg)
             self._start(_Kernel(self._space(number), is_matmul=True), number)
         elif kind == REDUCE or any(arg in self._of for arg in node.args):
             self._join(number)
+
+    def _is_padded(self, number: int) -> bool:
+        """Whether a value is an input, with a padding perhaps, which a convolution adds itself."""
+        ops = [self.program.nodes[n].op for n in (number, *self._cone(number))]
+        is_read = len(ops) == 1 or "mask" in ops
+        return is_read and ops.count("load") <= 1 and not set(ops) - _PADDED
 
     def _join(self, number: int) -> None:
         """Put a value into the last kernel that it reads from, or, where it reads inputs alone,
@@ -142,6 +149,14 @@ class _Fusion:
         node = self.program.nodes[number]
         reduces = self.kinds[number] in (REDUCE, CONTRACT)
         return frozenset((*node.dims, *(node.reduced if reduces else ())))
+
+    def _stored(self, number: int) -> int:
+        """Elements of a value in memory; windows overlap there."""
+        node = self.program.nodes[number]
+        count = _elements(self.program, node.dims)
+        if node.op != "load":
+            return count
+        return min(count, self.program.tensors[node.access.tensor].elements)
 
     def _flops(self, number: int) -> float:
         node = self.program.nodes[number]

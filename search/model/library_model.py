@@ -62,7 +62,7 @@ def _compute_us(
         flops = call.convolution.flops(*(t.shape for t in args))
         if all(t.dtype.is_half for t in args) and "c" in "".join(call.convolution.axes[0]):
             return flops / target.tensor_flops_per_us / constants.library_tensor
-        return flops / target.vector_flops_per_us / _VECTOR_SHARE
+        return flops / target.vector_flops_per_us / VECTOR_SHARE
     if call.op != "matmul":
         return result.elements / target.vector_flops_per_us
     flops = matmul_flops(args, result)

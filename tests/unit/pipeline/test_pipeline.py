@@ -81,7 +81,10 @@ def test_the_search_is_accounted_for(result: Result):
 def test_times_are_called_predictions(result: Result):
     assert result.best.source == "model"
     assert result.baseline.source == "model"
-    assert 0 < result.best.time_us < result.baseline.time_us
+    assert result.baseline.time_us > 0
+    # What a compiler fuses into one kernel no search makes much faster, and the model may say so.
+    is_slower = result.best.time_us > result.baseline.time_us
+    assert any("original program to be faster" in note for note in result.notes) == is_slower
     assert result.best.time_us >= result.search.lower_bound_us
     assert result.speedup == result.baseline.time_us / result.best.time_us
     assert any("predictions of the cost model" in note for note in result.notes)

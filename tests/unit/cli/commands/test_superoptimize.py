@@ -151,7 +151,8 @@ def test_require_speedup(cli, softmax_spec, tmp_path, result, monkeypatch):
     slower = replace(result.baseline, time_us=2.0 * result.baseline.time_us)
     _replaced(monkeypatch, replace(result, best=slower))
     assert "0.50x: the artifact has its best" in cli(*arguments, "--require-speedup").err
-    _replaced(monkeypatch, result)
+    faster = replace(result.best, time_us=0.5 * result.baseline.time_us)
+    _replaced(monkeypatch, replace(result, best=faster))
     assert cli(*arguments, "--require-speedup").code == 0
 
 
