@@ -1,0 +1,53 @@
+"""What the decorator serves on a GPU is the fastest that is right, torch.compile included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import mirage_py
+from mirage_py.reasons import Server
+
+pytestmark = pytest.mark.gpu
+
+SERVERS = {"eager": Server.EAGER, "compile": Server.TORCH_COMPILE}
+
+
+def chain(x: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two results of one long chain, which eager PyTorch goes through operator by operator."""
+    y = torch.nn.functional.silu(x * g) * torch.tanh(x + g) + torch.exp(-x * x)
+    return y, y * 2 + torch.sigmoid(x)
+
+
+@pytest.mark.parametrize("budget", [0.0, 30.0])
+def test_the_fastest_of_all_serves_now_and_from_the_cache(
+    budget: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
+    x = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
+    g = torch.randn(4096, device="cuda", dtype=torch.float16)
+    expected = chain(x.float(), g.float())
+    served = []
+    for _ in range(2):
+        torch._dynamo.reset()
+        fast = mirage_py.superoptimize(chain, budget=budget)
+        for found, right in zip(fast(x, g), expected, strict=True):
+            torch.testing.assert_close(found.float(), right, rtol=1e-2, atol=1e-2)
+        served.append(fast.entry(x, g).served)
+        print(fast.dispatch_table())  # noqa: T201
+    assert served[0].by is served[1].by
+    # Eager goes through memory some ten times, torch.compile once.
+    assert served[0].by is not Server.EAGER
+
+
+def test_what_serves_is_what_was_timed_as_the_fastest():
+    program = mirage_py.trace(chain, *(torch.randn(512, 512).half() for _ in range(2)))
+    result = mirage_py.optimize(program, budget=0.0)
+    if result.plan is None:
+        assert result.served.by is SERVERS[result.best.name]
+    assert result.best.time_us <= result.baseline.time_us
+    inputs = [torch.randn(512, 512, device="cuda").half() for _ in program.inputs]
+    for found, right in zip(result.kernel()(*inputs), chain(*inputs), strict=True):
+        torch.testing.assert_close(found, right, rtol=2e-2, atol=2e-2)
