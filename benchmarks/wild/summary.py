@@ -1,0 +1,89 @@
+"""What a dry run counts: programs by how they are served, and reasons by the programs they cost."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from benchmarks.report.summary import geomean
+
+Row = Mapping[str, Any]
+
+# Names of inputs, and the lines of the user's that a message quotes.
+_QUOTED = re.compile(r" '\w+'| in `.*`?")
+
+# The two ways through us, by their names in rows of a GPU.
+WAYS = ("decorator", "backend")
+KINDS = ("whole", "in parts", "eager")
+
+
+def served_as(row: Row) -> str:
+    """``whole`` by one kernel graph of ours, ``in parts`` between operators of torch, or eager.
+
+    Where nothing was searched, what is taken counts as served.
+    """
+    if row["decorator"]["served_by"] in ("mirage_py", None):
+        return "whole"
+    return "in parts" if row["compile"]["served_regions"] else "eager"
+
+
+def is_right(row: Row) -> bool:
+    """Whether both ways give what eager gives and leave what it leaves."""
+    return not row["decorator"]["fault"] and not row["compile"]["fault"]
+
+
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """Counts; reasons with the number of programs that each keeps from one kernel graph of ours,
+    and operators outside regions with the number of programs that have them.
+    """
+    kinds = Counter(served_as(row) for row in rows)
+    return {
+        "programs": len(rows),
+        "right": sum(is_right(row) for row in rows),
+        **{kind.replace(" ", "_"): kinds[kind] for kind in KINDS},
+        "taken_by_the_decorator": sum(row["decorator"]["taken"] == "whole" for row in rows),
+        "operators": sum(row["compile"]["operators"] for row in rows),
+        "operators_in_regions": sum(row["compile"]["in_regions"] for row in rows),
+        "search_cpu_s": round(
+            sum(row[way]["search_cpu_s"] for row in rows for way in ("decorator", "compile")), 1
+        ),
+        "reasons": _ordered(_reason(row) for row in rows if served_as(row) != "whole"),
+        "left": _ordered(
+            name for row in rows if served_as(row) != "whole" for name in dict.fromkeys(_left(row))
+        ),
+    }
+
+
+def measured_summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """Of rows with times: how often ours is the fastest, and by how much."""
+    against = [row["against_best"] for row in rows if row["against_best"]]
+    longest = [max(row["first_call_s"].get(way, 0.0) for way in WAYS) for row in rows]
+    return {
+        "programs": len(rows),
+        "timed": len(against),
+        "right": sum(not set(row["faults"]) & set(WAYS) for row in rows),
+        "faster": sum(times >= 1.0 for times in against),
+        "below_0_98": sum(times < 0.98 for times in against),
+        "geomean": round(mean, 3) if (mean := geomean(against)) is not None else None,
+        "worst": min(against, default=None),
+        "longest_first_call_s": max(longest, default=None),
+    }
+
+
+def _reason(row: Row) -> str:
+    """The code, and what happened without the details in parentheses."""
+    held = row["decorator"]
+    first = held["why"].partition(" (")[0].splitlines()[0]
+    return f"{held['code']}: {_QUOTED.sub('', first)[:100]}"
+
+
+def _left(row: Row) -> Iterable[str]:
+    for held in row["compile"]["left"]:
+        yield f"{held['operator']}: {held['code']}"
+
+
+def _ordered(names: Iterable[str]) -> dict[str, int]:
+    found = Counter(names)
+    return {name: found[name] for name in sorted(found, key=lambda name: (-found[name], name))}

@@ -1,0 +1,91 @@
+"""Functions of real models through the decorator and torch.compile: right, and served as stated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from nightly import NIGHTLY
+
+from benchmarks.wild.agreement import difference
+from benchmarks.wild.catalogue import FAMILIES, programs
+from benchmarks.wild.dry_row import dry_row
+from benchmarks.wild.summary import is_right, served_as, summary
+
+# Small ones that are taken whole, one that writes to its arguments, one that is refused.
+SAMPLE = {
+    "add_rms_norm": "whole",
+    "rotary_halves": "whole",
+    "clamped_swiglu": "whole",
+    "merged_attention": "whole",
+    "moving_average": "in parts",
+    "greedy": "eager",
+}
+TAKEN = list(programs()) if NIGHTLY else list(SAMPLE)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_programs_are_right_and_lose_no_side_effect(name: str):
+    row = dry_row(programs()[name], budget_s=0)
+    assert is_right(row), (row["decorator"]["fault"], row["compile"]["fault"])
+    assert row["decorator"]["why"]
+    if name in SAMPLE:
+        assert served_as(row) == SAMPLE[name]
+
+
+def test_there_are_150_programs_of_every_family():
+    known = programs()
+    assert len(known) >= 150
+    assert list(dict.fromkeys(p.family for p in known.values())) == list(FAMILIES)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_functions_run_at_both_sizes(family: str):
+    for program in programs().values():
+        if program.family != family:
+            continue
+        with torch.no_grad():
+            program.function(*program.arguments(real=False))
+            program.function(*program.arguments(real=True, device="meta"))
+
+
+def test_a_difference_in_a_result_or_an_argument_is_seen():
+    x = torch.arange(6.0).view(2, 3)
+    assert difference([x, 1], [x.clone(), 1]) == ""
+    assert "off by" in difference(x, x + torch.eye(2, 3))
+    assert "not torch.float32" in difference(x.double(), x)
+    assert "differ" in difference(x > 2, x > 3)
+    assert "infinities" in difference(x, torch.where(x > 4, torch.inf, x))
+    assert "infinities" in difference(torch.where(x > 4, torch.nan, x), x)
+    assert "infinities" in difference(-x / 0, x / 0)
+    assert "a result is" in difference((x,), [x])
+
+
+def test_reasons_are_counted_by_the_programs_they_cost():
+    def row(code: str, why: str, served: int) -> dict[str, Any]:
+        return {
+            "decorator": {
+                "served_by": "eager", "taken": "refused", "fault": "", "code": code, "why": why,
+                "search_cpu_s": 1.0,
+            },
+            "compile": {
+                "served_regions": served, "fault": "", "operators": 3, "in_regions": 1,
+                "search_cpu_s": 0.5,
+                "left": [{"operator": "aten.sort", "count": 2, "code": "no_handler"}],
+            },
+        }  # fmt: skip
+
+    rows = [
+        row("other", "input 'a' is of torch.int64 (data)", 1),
+        row("other", "input 'b' is of torch.int64 (data)", 0),
+        row("requires_grad", "an argument requires grad", 0),
+    ]
+    found = summary(rows)
+    assert found["reasons"] == {
+        "other: input is of torch.int64": 2,
+        "requires_grad: an argument requires grad": 1,
+    }
+    assert found["left"] == {"aten.sort: no_handler": 3}
+    assert (found["whole"], found["in_parts"], found["eager"]) == (0, 1, 2)
+    assert found["search_cpu_s"] == 4.5
