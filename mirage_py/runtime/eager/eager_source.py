@@ -20,6 +20,7 @@ from mirage_py.runtime.eager.eager_views import Views, aligned, permuted
 from mirage_py.ugraph.ir.dtypes import BOOL, F32, F64, DType
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.predicates import decided
 from mirage_py.ugraph.ir.program import Output, Program
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 from mirage_py.verify.shifts.safe_exp import add_safe_shifts
@@ -143,6 +144,9 @@ class _Writer:
         if node.op == "mask":
             assert isinstance(node.attr, Predicate)
             names = {d: self.views.position(d, node.dims, self.device) for d in node.attr.dims()}
+            if not names:  # comparisons of numbers are Python's, and no condition to torch
+                truth = decided(node.attr)
+                return _Value(f"torch.tensor({truth}, device={self.device})", (), BOOL)
             return _Value(node.attr.render(names), node.dims, BOOL)
         if node.op in ("sum", "max"):
             return self._reduction(node)

@@ -250,3 +250,15 @@ def test_a_wide_result_of_half_inputs_is_computed_wide(fn):
     want = fn(x, w)
     assert result.dtype is want.dtype is torch.float32
     torch.testing.assert_close(result, want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_condition_without_dimensions():
+    """Rows of a sequence that are appended to one of zeros, read one by one."""
+
+    def following(x: torch.Tensor) -> torch.Tensor:
+        longer = torch.cat([x[:, 1:], torch.zeros_like(x[:, :1])], 1)
+        return longer[:, 1] + 0.5 * longer[:, 2]
+
+    program = trace(following, torch.randn(4, 3))
+    assert any(n.op == "mask" and not n.dims for n in program.nodes)
+    check(program)
