@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from mirage_py.search.closure.pool import Alternative, Pool
 from mirage_py.ugraph.ir.node import Attr
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """An operator of a block graph applied to earlier steps.
 
     ``dims`` are those of its tile; ``looped`` is the dimension of the loop it lives in. An
