@@ -172,7 +172,7 @@ def _inputs_of(program: Program, position: int) -> list[str]:
 def _single(tensor: Tensor) -> FloatArray:
     """True at the first place of each row."""
     bits = np.zeros(tensor.shape)
-    bits[..., :1] = 1.0
+    bits[(..., slice(1)) if tensor.shape else ()] = 1.0
     return bits
 
 
