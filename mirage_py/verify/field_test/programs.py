@@ -25,6 +25,7 @@ from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.verify.evaluate.difference import first_difference
 from mirage_py.verify.evaluate.trial import defined, random_inputs, redrawn
 from mirage_py.verify.evaluate.work import MAX_TRIAL_WORK, program_work
+from mirage_py.verify.field_test.differences import by_difference
 from mirage_py.verify.field_test.whole_numbers import require_whole_numbers
 from mirage_py.verify.intervals.real_test import may_have_draws, real_comparison
 from mirage_py.verify.pieces.elements import OutputPair
@@ -85,6 +86,20 @@ def compare_programs(
     if mismatch:
         return Comparison(False, 0, 0, primes, mismatch)
     pair = _Pair(left, right)
+    found = _compared(pair, trials, samples, seed, primes)
+    if found.difference is None or found.difference.said:
+        return found
+    one, other = by_difference(left), by_difference(right)
+    if one is left or other is right:
+        return found
+    again = _compared(_Pair(one, other, written=pair), trials, samples, seed, primes)
+    return again if again.equal else found
+
+
+def _compared(
+    pair: _Pair, trials: int, samples: int, seed: int, primes: tuple[int, ...]
+) -> Comparison:
+    left, right = pair.left, pair.right
     done, small = pair.first_small_difference(trials, seed)
     # Numbers, not sizes: no constant is an excuse for these.
     wrong = pair.real_difference(seed, small=small is None) if done else None
@@ -161,11 +176,12 @@ def _paired(left: Program, right: Program) -> list[tuple[Output, Output]]:
 
 
 class _Pair:
-    """Two programs with equal interfaces."""
+    """Two programs with equal interfaces, and the same two as they were written."""
 
-    def __init__(self, left: Program, right: Program) -> None:
-        self._left = left
-        self._right = right
+    def __init__(self, left: Program, right: Program, *, written: _Pair | None = None) -> None:
+        self.left = left
+        self.right = right
+        self._written = written
         self._outputs = _paired(left, right)
         self._names = [(a.tensor.name, b.tensor.name) for a, b in self._outputs]
         # Why a trial at small sizes had no value.
@@ -175,9 +191,11 @@ class _Pair:
         """Where they differ over the real numbers, on structured inputs: at ``small`` sizes, and at
         their own where these are not large. A count of truths is 5 in a row of 5 or more.
         """
+        if self._written is not None:
+            return self._written.real_difference(seed, small=small)
         pairs = [self._small(seed)] if small else []
-        if all(may_have_draws(p) for p in (self._left, self._right)):
-            pairs.append((self._left, self._right))
+        if all(may_have_draws(p) for p in (self.left, self.right)):
+            pairs.append((self.left, self.right))
         for left, right in pairs:
             found = real_comparison(left, right, self._names, seed=seed).mismatch
             if found is not None:
@@ -185,10 +203,10 @@ class _Pair:
         return None
 
     def _small(self, seed: int) -> tuple[Program, Program]:
-        sizes = joint_small_sizes(self._left, self._right, self._names, seed)
-        small = shrink(self._left, sizes.left), shrink(self._right, sizes.right)
+        sizes = joint_small_sizes(self.left, self.right, self._names, seed)
+        small = shrink(self.left, sizes.left), shrink(self.right, sizes.right)
         # The real sizes are the only common ones where these give tensors of other shapes.
-        return (self._left, self._right) if interface_mismatch(*small) else small
+        return (self.left, self.right) if interface_mismatch(*small) else small
 
     def first_small_difference(self, trials: int, seed: int) -> tuple[int, Difference | None]:
         """Evaluate both completely, at sizes drawn anew for every trial: the number of trials, and
@@ -221,8 +239,8 @@ class _Pair:
         skipped: dict[str, None] = {}
         for one, other in self._outputs:
             pair = OutputPair(
-                (self._left, one),
-                (self._right, other),
+                (self.left, one),
+                (self.right, other),
                 count * MAX_TRIAL_WORK,
                 filled=deciding,
             )
@@ -234,14 +252,14 @@ class _Pair:
                 for why in found.left_out.values():
                     skipped[f"elements of {one.tensor.name}: {why}"] = None
                 if found.difference is not None:
-                    sizes = _sizes_text(self._left)
+                    sizes = _sizes_text(self.left)
                     where = Difference(one.tensor.name, found.difference, number, sizes)
                     return taken, where, ()
         return taken, None, tuple(skipped)
 
     def piece_test(self, seed: int) -> PieceTest:
         """Both at elements of every piece that their conditions cut the outputs into."""
-        return piece_test(self._left, self._right, self._outputs, seed=seed)
+        return piece_test(self.left, self.right, self._outputs, seed=seed)
 
 
 def _sizes_text(program: Program) -> str:

@@ -37,6 +37,12 @@ def require_whole_numbers(program: Program) -> None:
         )
 
 
+def are_whole(program: Program) -> tuple[bool, ...]:
+    """For each node whether its values are whole numbers."""
+    bounds, _ = _followed(program.nodes, program.sizes, {t.name: t for t in program.inputs})
+    return tuple(b is not None for b in bounds)
+
+
 def program_loss(program: Program) -> str:
     """The first cast or output of a program that drops something, in words; empty if none does."""
     tensors = {t.name: t for t in program.inputs}

@@ -1,0 +1,69 @@
+"""Conditions that are moved from side to side, or scaled, are the same; their ties and their
+neighbours are not.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from mirage_py.frontend.spec import parse
+from mirage_py.verify.field_test.programs import compare_programs
+
+DECLARED = (
+    "B = 4, S = 16\n"
+    "X[B, S], Z[B, S], V[B] : f32, L[B], K[B, S] : i32, M[B, S] : bool\n"
+)  # fmt: skip
+READ = "V[b] + 0 * (X[b, s] + Z[b, s] + L[b] + K[b, s] + M[b, s])"
+
+SAME = [
+    ("X[b, s] - Z[b, s] > 0", "X[b, s] > Z[b, s]"),
+    ("X[b, s] - Z[b, s] >= 0", "Z[b, s] <= X[b, s]"),
+    ("X[b, s] + V[b] < Z[b, s]", "V[b] < Z[b, s] - X[b, s]"),
+    ("-X[b, s] > 2", "X[b, s] < -2"),
+    ("10 * X[b, s] > 1", "X[b, s] > 0.1"),
+    ("31 * X[b, s] > 31 * Z[b, s]", "X[b, s] > Z[b, s]"),
+    ("sum[s](X[b, s]) / 16 > 0.1", "sum[s](X[b, s]) > 1.6"),
+    ("s + 1 <= L[b]", "s < L[b]"),
+    ("L[b] >= s + 1", "L[b] - s > 0"),
+    ("sum[s](M[b, s]) >= 3", "sum[s](M[b, s]) > 2"),
+    ("K[b, s] - L[b] <= -1", "K[b, s] < L[b]"),
+]
+OTHER = [
+    ("X[b, s] - Z[b, s] >= 0", "X[b, s] > Z[b, s]"),
+    ("X[b, s] - Z[b, s] > 0", "X[b, s] < Z[b, s]"),
+    ("X[b, s] - Z[b, s] > 1", "X[b, s] > Z[b, s]"),
+    ("10 * X[b, s] > 1", "X[b, s] > 0.1000001"),
+    ("10 * X[b, s] > 1", "X[b, s] >= 0.1"),
+    ("-10 * X[b, s] > 1", "X[b, s] > -0.1"),
+    ("X[b, s] * Z[b, s] > 0", "X[b, s] > 0"),
+    ("X[b, s] * Z[b, s] * Z[b, s] > 0", "X[b, s] > 0"),
+    ("(X[b, s] > 1) * (Z[b, s] > 1)", "X[b, s] + Z[b, s] > 2"),
+    ("X[b, s] + 1 <= Z[b, s]", "X[b, s] < Z[b, s]"),
+    ("sum[s](X[b, s]) / 16 > 0.1", "sum[s](X[b, s]) >= 1.6"),
+    ("s + 1 <= L[b]", "s <= L[b]"),
+    ("s + 2 <= L[b]", "s < L[b]"),
+    ("2 * K[b, s] + 1 <= L[b]", "2 * K[b, s] <= L[b]"),
+    ("sum[s](M[b, s]) >= 3", "sum[s](M[b, s]) > 3"),
+]
+
+
+def _selected(condition: str):
+    return parse(f"{DECLARED}Y[b, s] = where({condition}, 5, X[b, s]) + {READ}")
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_moved_and_scaled_conditions_are_the_same(one: str, other: str) -> None:
+    assert compare_programs(_selected(one), _selected(other), seed=1).equal
+    assert compare_programs(_selected(other), _selected(one), seed=2).equal
+
+
+@pytest.mark.parametrize(("one", "other"), OTHER)
+def test_ties_and_neighbours_are_told_apart(one: str, other: str) -> None:
+    assert not compare_programs(_selected(one), _selected(other), seed=1).equal
+    assert not compare_programs(_selected(other), _selected(one), seed=2).equal
+
+
+def test_what_an_order_alone_knows_is_still_the_same() -> None:
+    """That of x > 1 and x > 2 the second says both."""
+    both = _selected("(X[b, s] > 1) * (X[b, s] > 2)")
+    assert compare_programs(both, _selected("X[b, s] > 2")).equal
