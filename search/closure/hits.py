@@ -21,6 +21,7 @@ DRAWS = 16
 # Comparisons that say something of equal numbers; two tensors have one such number in common.
 _WITH_TIES = ("lt", "le", "gt", "ge")
 _SHARED = 7919.0
+_CHOICES = ("maximum", "minimum", "relu", "abs")
 
 
 def draw(program: Program, space: Space, field: Field, seed: int) -> tuple[Values, tuple[int, ...]]:
@@ -36,8 +37,8 @@ def draw(program: Program, space: Space, field: Field, seed: int) -> tuple[Value
     # max(x, 2) followed by min(.., 5) is constant in a draw whose order has 5 before 2. Of many
     # constants no draw has the real order: then any will do.
     orders = (True, False) if compares else (False,)
-    # Draws in which a comparison says the same of all elements, of guards that all are true, come
-    # last: half of the attempts are made before, with 1 / 0 as well.
+    # Draws in which a comparison says the same of all elements, or a maximum is one of its operands
+    # everywhere, come last: half of the attempts are made before, with 1 / 0 as well.
     for is_ordered, varied, fills in product(orders, (True, False), ("", "1 / 0")):
         for attempt in range(DRAWS // 2) if varied else range(DRAWS // 2, DRAWS):
             # Each trial may divide by zero, by relu(x) say every second one: in the end few are
@@ -71,9 +72,15 @@ def _is_the_same(program: Program, values: Values, targets: Sequence[int], other
 
 
 def _varied(program: Program, values: Values, nodes: Sequence[int]) -> bool:
-    """Whether no comparison says the same of all elements: it would be taken for a constant."""
-    compared = (n for n, node in enumerate(program.nodes) if node.op in COMPARISONS and node.dims)
-    return all(values.says_both(nodes[n]) for n in compared)
+    """Whether no comparison says the same of all elements, and no choice always falls on the same
+    operand: it would be taken for a constant, or for the operand.
+    """
+    used = [(n, node) for n, node in enumerate(program.nodes) if node.dims]
+    compared = (n for n, node in used if node.op in COMPARISONS)
+    chosen = ((n, node) for n, node in used if node.op in _CHOICES)
+    return all(values.says_both(nodes[n]) for n in compared) and all(
+        nodes[n] != nodes[a] for n, node in chosen for a in node.args
+    )
 
 
 def hits(program: Program, pool: Pool, targets: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -37,3 +37,19 @@ def test_many_constants_leave_a_search_its_draws():
         assert not any(FieldOps(field, seed).orders_truly(constants) for seed in range(DRAWS))
     terms = " + ".join(f"max(X[b, d], {c})" for c in constants)
     assert _found(f"B = 4, D = 6\nX[B, D] : f32\nY[b, d] = {terms}").families
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("guard", "op"),
+    [("max(max[s](abs(X[b, s])), 1e-6)", "maximum"), ("min(min[s](X[b, s]), -1)", "minimum")],
+)
+def test_a_guard_is_not_taken_for_what_it_guards(guard, op, seed):
+    """In one row of many the constant is the greatest: without it the quotient of zeros is NaN."""
+    text = f"B = 16, S = 64\nX[B, S] : f32\nY[b, s] = X[b, s] / {guard}"
+    families = search(normalise(parse(text), seed=0), seed=seed).families
+    assert len(families) >= 4
+    for family in families:
+        nodes = [n for k in family.ugraph.kernels for n in k.nodes]
+        assert any(n.op in (op, "maximum") for n in nodes), nodes
+        assert any(n.op == "const" for n in nodes), nodes
