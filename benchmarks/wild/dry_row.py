@@ -20,6 +20,7 @@ from mirage_py.dynamo.serve.region_call import Kernel, Service
 from mirage_py.frontend.searches import CallOptions
 from mirage_py.frontend.superoptimized import SuperoptimizedFunction
 from mirage_py.reasons import Code, Server, read_reason, reason
+from mirage_py.runtime.eager.compiled import EAGER
 from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.ugraph.ir.plan import Plan as KernelPlan
 from mirage_py.ugraph.ir.program import Program
@@ -115,7 +116,7 @@ def _decorated(program: WildProgram, eager: _Eager, budget_s: float) -> Json:
         if budget_s == 0:
             return torch_function(found)
         plan, report = search(found)
-        return _Found(found, plan) if plan is not None else OriginalProgram(fallback, report)
+        return _Found(found, plan) if plan else OriginalProgram({EAGER: fallback}, report)
 
     options = CallOptions(target=_TARGET, effort="none")
     served = SuperoptimizedFunction(program.function, options, optimizer)
