@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
-from egglog import EGraph, bindings, i64, set_, union
+from egglog import EGraph, i64, set_, union
 
 from mirage_py.axioms.saturation.language import (
     DEPENDENCE_TABLE,
@@ -76,13 +76,10 @@ class _Laws:
     def __init__(self, ring: Ring) -> None:
         # Factored before expanded: the expanded forms are then seen in fewer rounds and fewer rows.
         rings: tuple[Ring, ...] = ("factored",) if ring == "factored" else ("factored", "expanded")
-        steps = [dependence_rules().saturate() + laws_of(r) for r in rings]
+        self.steps = [dependence_rules().saturate() + laws_of(r) for r in rings]
         self.egraph = EGraph()
-        for laws in steps:
+        for laws in self.steps:
             self.egraph.run(laws)
-        # egglog's Python interface looks at every law and its figures again in each run.
-        to_command = self.egraph._state.run_schedule_to_egg  # noqa: SLF001
-        self.steps = [to_command(laws.schedule) for laws in steps]
 
     def __del__(self) -> None:
         """An e-graph may end in its own thread only, and Python's objects around it refer to one
@@ -147,9 +144,7 @@ class Saturation:
         self.rounds += 1
         changed = False
         for laws in self._laws.steps:
-            (done,) = self.egraph._egraph.run_program(laws)  # noqa: SLF001
-            assert isinstance(done, bindings.RunScheduleOutput)
-            changed |= done.report.updated
+            changed |= self.egraph.run(laws).updated
             if self.nodes() > max_nodes:
                 break
         return changed
@@ -163,10 +158,8 @@ class Saturation:
 
     def nodes(self) -> int:
         """Number of rows a table would have now."""
-        sizes = bindings.PrintSize(bindings.RustSpan(__name__, 0, 0), None)
-        (tables,) = self.egraph._egraph.run_program(sizes)  # noqa: SLF001
-        assert isinstance(tables, bindings.PrintAllFunctionsSize)
-        return sum(rows for table, rows in tables.sizes if table.startswith(TABLE_PREFIX))
+        rows = sum(count for _, count in self.egraph.all_function_sizes())
+        return rows - self.egraph.function_size(dependence)
 
     def freeze(self, bound: Bound) -> ClassTable:
         """The table as it is now."""
