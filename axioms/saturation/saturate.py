@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 
 from egglog import EGraph, i64, set_, union
@@ -68,35 +67,6 @@ def _saturated(saturation: Saturation, rounds: int, max_nodes: int) -> ClassTabl
     return saturation.freeze(bound)
 
 
-class _Laws:
-    """An e-graph that knows the laws of a ring and no term: nine tenths of a saturation are spent
-    on telling it the laws.
-    """
-
-    def __init__(self, ring: Ring) -> None:
-        # Factored before expanded: the expanded forms are then seen in fewer rounds and fewer rows.
-        rings: tuple[Ring, ...] = ("factored",) if ring == "factored" else ("factored", "expanded")
-        self.steps = [dependence_rules().saturate() + laws_of(r) for r in rings]
-        self.egraph = EGraph()
-        for laws in self.steps:
-            self.egraph.run(laws)
-
-    def __del__(self) -> None:
-        """An e-graph may end in its own thread only, and Python's objects around it refer to one
-        another: the collector would end it in whatever thread it happens to run.
-        """
-        for state in (self.egraph._state, *self.egraph._state_stack):  # noqa: SLF001
-            del state.egraph
-
-
-class _OfThisThread(threading.local):
-    def __init__(self) -> None:
-        self.laws: dict[Ring, _Laws] = {}
-
-
-_of_this_thread = _OfThisThread()
-
-
 class Saturation:
     """An e-graph of some roots that takes one round of laws at a time."""
 
@@ -116,10 +86,7 @@ class Saturation:
         self._registered = 0
         bits = {axis: 1 << n for n, axis in enumerate(self.axes)}
         facts = extent_facts(self.roots, self.axes) if ring == "expanded" else ()
-        known = _of_this_thread.laws
-        self._laws = known.pop(ring) if ring in known else _Laws(ring)
-        self.egraph = self._laws.egraph
-        self.egraph.push()
+        self.egraph = EGraph()
         self.terms = translate(
             (*self.roots, *(t for pair in facts for t in pair)), bits, self._register
         )
@@ -129,6 +96,9 @@ class Saturation:
                 self.egraph.register(set_(dependence(expr)).to(i64(mask)))
         for left, right in facts:
             self.egraph.register(union(self.terms[left]).with_(self.terms[right]))
+        # Factored before expanded: the expanded forms are then seen in fewer rounds and fewer rows.
+        rings: tuple[Ring, ...] = ("factored",) if ring == "factored" else ("factored", "expanded")
+        self._steps = [dependence_rules().saturate() + laws_of(r) for r in rings]
 
     def _register(self, expr: Expr) -> Expr:
         # By name, because egglog's interface walks expressions by recursion: deep programs would
@@ -143,18 +113,17 @@ class Saturation:
         """
         self.rounds += 1
         changed = False
-        for laws in self._laws.steps:
+        for laws in self._steps:
             changed |= self.egraph.run(laws).updated
             if self.nodes() > max_nodes:
                 break
         return changed
 
     def close(self) -> None:
-        """Take the terms back; the laws are for the next saturation of this thread."""
-        state = self.egraph._state  # noqa: SLF001
-        self.egraph.pop()
-        del state.egraph  # the laws alone hold it, see there
-        _of_this_thread.laws[self.ring] = self._laws
+        """Give the e-graph back. It may end in its own thread only, and Python's objects around it
+        refer to one another: the collector would end it in whatever thread it happens to run.
+        """
+        del self.egraph._state.egraph  # noqa: SLF001
 
     def nodes(self) -> int:
         """Number of rows a table would have now."""

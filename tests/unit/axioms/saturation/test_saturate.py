@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from field_reference import NamedOps
 
-from mirage_py.axioms.saturation import saturate as saturate_module
-from mirage_py.axioms.saturation.saturate import Saturation, _of_this_thread, saturate
+from mirage_py.axioms.saturation.saturate import Saturation, saturate
 from mirage_py.axioms.terms.class_table import ClassTable
 from mirage_py.axioms.terms.law import RINGS, Ring
 from mirage_py.axioms.terms.term import REDUCTIONS, Term, apply, const, leaf, reduce, size, var
@@ -406,38 +405,14 @@ def test_deep_programs_do_not_exhaust_the_stack():
     assert table.size == sys.getrecursionlimit() + 1
 
 
-def test_laws_are_told_once_and_nothing_else_stays(
-    programs: Any, builder: Any, monkeypatch: pytest.MonkeyPatch
-):
-    def made() -> list[Any]:
-        names = ("rmsnorm_matmul", "softmax", "lora")
-        return [table_of(programs[n], builder, ring="expanded")[1] for n in (*names, names[0])]
-
-    _, cut = table_of(programs["lora"], builder, ring="expanded", rounds=1)
-    tables = made()
-    assert tables[0] == tables[-1]
-    for name, table in zip(("rmsnorm_matmul", "softmax", "lora"), tables, strict=False):
-        _of_this_thread.laws.clear()
-        assert table_of(programs[name], builder, ring="expanded")[1] == table
-    monkeypatch.setattr(saturate_module, "EGraph", None)
-    assert made() == tables
-    assert cut.rounds == 1
-
-
-def _left_alone(program: Any, builder: Any) -> None:
-    b = builder("lt")
-    Saturation(program(b), b.leaves, axes=b.axes, ring="factored").step(100)
-
-
-@pytest.mark.parametrize("use", [table_of, _left_alone])
 def test_an_e_graph_ends_in_its_thread(
-    use: Any, programs: Any, builder: Any, monkeypatch: pytest.MonkeyPatch
+    programs: Any, builder: Any, monkeypatch: pytest.MonkeyPatch
 ):
     ignored: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", ignored.append)
     gc.disable()
     try:
-        thread = threading.Thread(target=use, args=(programs["softmax"], builder))
+        thread = threading.Thread(target=table_of, args=(programs["softmax"], builder))
         thread.start()
         thread.join()
         gc.collect()
