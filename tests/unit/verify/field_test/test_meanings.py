@@ -35,7 +35,8 @@ def use(expression: str) -> FunctionUse:
 # interpreter moves around. A new operator has to be put here or to be treated in another way.
 EXACT = (
     "load", "const", "size", "index", "mask", "sum", "matmul", "shift", "accum_sum", "store",
-    "store_add", "read", "neg", "reciprocal_no_nan", "square", "add", "sub", "mul", "div", "where", "cast",
+    "store_add", "read", "neg", "reciprocal_no_nan", "square", "add", "sub", "mul", "div", "where",
+    "cast",
 )  # fmt: skip
 
 
