@@ -9,6 +9,7 @@ nothing can be measured; the result then says ``model``.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from mirage_py.search.model.library_model import VECTOR_SHARE
@@ -38,13 +39,15 @@ def fused_model_us(program: Program, target: Target) -> float:
 @dataclass(slots=True)
 class _Kernel:
     """Values that one kernel computes. ``space`` has the dimensions that it goes through,
-    ``reduced`` those that it reduces; ``is_matmul`` for a call of the library.
+    ``reduced`` those that it reduces; ``is_matmul`` for a call of the library. ``reads`` has what
+    the values are computed of, once all kernels are known.
     """
 
     space: frozenset[str]
     reduced: frozenset[str] = frozenset()
     is_matmul: bool = False
     values: dict[int, None] = field(default_factory=dict)
+    reads: dict[int, None] = field(default_factory=dict)
 
     def takes(self, space: frozenset[str], reduced: frozenset[str]) -> bool:
         """Whether an operator can be one of its own."""
@@ -71,6 +74,10 @@ class _Fusion:
         for output in program.outputs:
             if self.kinds[output.node] != LEAF and output.node not in self._of:
                 self._join(output.node)
+        for kernel in self.kernels:
+            kernel.reads = self._cone(*kernel.values)
+        self._readers = Counter(n for kernel in self.kernels for n in kernel.reads)
+        self._outputs = {output.node for output in program.outputs}
 
     def time_us(self, kernel: _Kernel, target: Target) -> float:
         """The prediction for a kernel."""
@@ -108,7 +115,7 @@ class _Fusion:
         among = range(len(self.kernels)) if after is None else [after]
         for place in among:
             kernel = self.kernels[place]
-            shares = after is not None or any(n in self._reads(kernel) for n in read)
+            shares = after is not None or not self._cone(*kernel.values).keys().isdisjoint(read)
             if shares and kernel.takes(space, reduced):
                 kernel.values[number] = None
                 kernel.space |= space
@@ -133,15 +140,11 @@ class _Fusion:
                 todo += self.program.nodes[number].args if number not in self._of else ()
         return found
 
-    def _reads(self, kernel: _Kernel) -> dict[int, None]:
-        return self._cone(*kernel.values)
-
     def _operands(self, kernel: _Kernel) -> tuple[list[int], list[int], list[int]]:
         """Values that it writes, that it reads, and that it computes again."""
-        read = [n for n in self._reads(kernel) if n not in kernel.values]
-        wanted = [output.node for output in self.program.outputs]
-        wanted += [n for k in self.kernels if k is not kernel for n in self._reads(k)]
-        made = [n for n in kernel.values if n in wanted]
+        own, readers = kernel.reads, self._readers
+        read = [n for n in own if n not in kernel.values]
+        made = [n for n in kernel.values if n in self._outputs or readers[n] > (n in own)]
         foreign = [n for n in read if n in self._of or self.program.nodes[n].op == "load"]
         return made, foreign, [n for n in read if n not in foreign]
 

@@ -34,10 +34,7 @@ def conv(
     groups: int = 1,
 ) -> NamedArray:
     """The windows of x by the weight, summed over channels and positions, + bias."""
-    rank = len(weight.axes) - 2
-    return _convolved(
-        t, x, weight, bias, each(stride, rank), padding, each(dilation, rank), groups, None
-    )
+    return _convolved(t, x, weight, bias, stride, padding, dilation, groups, None)
 
 
 @handles("conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input")
@@ -53,18 +50,7 @@ def conv_transpose(
     dilation: Numbers = 1,
 ) -> NamedArray:
     """The gradient of a convolution: x with zeros between its elements under a turned weight."""
-    rank = len(weight.axes) - 2
-    return _convolved(
-        t,
-        x,
-        weight,
-        bias,
-        each(stride, rank),
-        padding,
-        each(dilation, rank),
-        groups,
-        each(output_padding, rank),
-    )
+    return _convolved(t, x, weight, bias, stride, padding, dilation, groups, output_padding)
 
 
 @handles("convolution.default")
@@ -81,18 +67,8 @@ def convolution(
     groups: int,
 ) -> NamedArray:
     """Either of the two, as torch.compile has it."""
-    rank = len(weight.axes) - 2
-    return _convolved(
-        t,
-        x,
-        weight,
-        bias,
-        each(stride, rank),
-        padding,
-        each(dilation, rank),
-        groups,
-        each(output_padding, rank) if transposed else None,
-    )
+    more = output_padding if transposed else None
+    return _convolved(t, x, weight, bias, stride, padding, dilation, groups, more)
 
 
 def _convolved(
@@ -100,11 +76,11 @@ def _convolved(
     x: NamedArray,
     weight: NamedArray,
     bias: NamedArray | None,
-    stride: Sequence[int],
+    stride: Numbers,
     padding: Numbers | str,
-    dilation: Sequence[int],
+    dilation: Numbers,
     groups: int,
-    output_padding: Sequence[int] | None,
+    output_padding: Numbers | None,
 ) -> NamedArray:
     """``output_padding`` is there where it is transposed; the weight is then [in, out, ...]."""
     rank = len(weight.axes) - 2
@@ -115,16 +91,18 @@ def _convolved(
         )
         return views.squeeze(t.builder, result, 0)
     shape, kernel = t.shape(x), t.shape(weight)[2:]
-    reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+    strides, dilations = each(stride, rank), each(dilation, rank)
+    reach = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
     before, after = _paddings(padding, reach)
     along: dict[int, Window] = {}
     for n in range(rank):
-        size, s, d = shape[2 + n], stride[n], dilation[n]
+        size, s, d = shape[2 + n], strides[n], dilations[n]
         if output_padding is None:
             count = (size + before[n] + after[n] - reach[n] - 1) // s + 1
             along[2 + n] = Window(kernel[n], count, s, before[n], d)
         else:
-            count = (size - 1) * s - before[n] - after[n] + reach[n] + output_padding[n] + 1
+            more = each(output_padding, rank)[n]
+            count = (size - 1) * s - before[n] - after[n] + reach[n] + more + 1
             along[2 + n] = Window(kernel[n], count, s, before[n], d, upsampled=True)
     split = all(w.is_split(shape[p]) for p, w in along.items())
     read, _ = windows(t.builder, x, along, 0.0)
