@@ -73,7 +73,13 @@ def chosen(only: str) -> list[str]:
 
 
 def measured(
-    names: list[str], output: Path | None, effort: str, budget_s: float, seconds: float | None
+    names: list[str],
+    output: Path | None,
+    effort: str,
+    budget_s: float,
+    seconds: float | None,
+    jobs: int,
+    commit: str,
 ) -> None:
     """Rows of GPUs, written as they come; exits with 1 where one failed or was wrong."""
     found: dict[str, Json] = {}
@@ -81,7 +87,7 @@ def measured(
     head: Json = {
         "schema": SCHEMA,
         "command": f"python -m benchmarks.wild {' '.join(sys.argv[1:])}",
-        "commit": commit_here(),
+        "commit": commit_here(commit),
     }
 
     def ready(gpu: str, answer: Json) -> None:
@@ -105,7 +111,8 @@ def measured(
         if output is not None:
             write_text(output, json.dumps(document, indent=1) + "\n")
 
-    visible = gpus.visible()
+    # Searches and compilers run side by side; kernels are timed by one process after the other.
+    visible = gpus.visible() * jobs
     workers = str(max(1, len(os.sched_getaffinity(0)) // len(visible)))
     farm = Farm(
         visible,
@@ -147,7 +154,7 @@ def fill_page(document: Json, page: Path = PAGE) -> None:
 @click.option("--budget", type=float, default=8.0, help="Seconds for each search; 0: none.")
 @click.option("--effort", type=click.Choice(["quick", "full"]), default="quick")
 @click.option("--seconds", type=float, help="Seconds for the whole run on GPUs.")
-@click.option("--jobs", type=click.IntRange(min=1), default=1, help="Processes of a dry run.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, help="Processes; on GPUs for each.")
 @click.option("--commit", default="", help="What is measured, where there is no checkout.")
 @click.option("--docs", type=click.Path(exists=True, path_type=Path), help="Fill the page.")
 def main(
@@ -168,7 +175,7 @@ def main(
     if not dry:
         if not gpus.visible():
             raise click.UsageError("there is no NVIDIA GPU here: pass --dry")
-        measured(chosen(only), output, effort, budget, seconds)
+        measured(chosen(only), output, effort, budget, seconds, jobs, commit)
         return
     names = chosen(only)
     head = {

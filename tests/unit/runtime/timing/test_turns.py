@@ -1,0 +1,52 @@
+"""One process after the other measures on a GPU, and each GPU has turns of its own."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from mirage_py.runtime.timing import turns
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path):
+    """A GPU by its number, as torch names it."""
+    current = threading.local()
+    monkeypatch.setattr(turns, "private_folder", lambda _kind: tmp_path)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current.number)
+    monkeypatch.setattr(
+        torch.cuda,
+        "get_device_properties",
+        lambda number: SimpleNamespace(name="NVIDIA H200", uuid=f"gpu-{number}"),
+    )
+    return current
+
+
+def _begins(gpu, number: int, begun: threading.Event) -> threading.Thread:
+    def measure():
+        gpu.number = number
+        with turns.turn():
+            begun.set()
+
+    thread = threading.Thread(target=measure)
+    thread.start()
+    return thread
+
+
+def test_one_waits_for_the_other(gpu):
+    begun = threading.Event()
+    gpu.number = 0
+    with turns.turn():
+        waiting = _begins(gpu, 0, begun)
+        assert not begun.wait(0.2)
+    waiting.join()
+    assert begun.is_set()
+
+
+def test_another_gpu_does_not_wait(gpu):
+    begun = threading.Event()
+    gpu.number = 0
+    with turns.turn():
+        _begins(gpu, 1, begun).join()
+        assert begun.is_set()
