@@ -3,6 +3,7 @@
 python -m benchmarks.wild --dry -o benchmarks/results/wild-cpu.json   # without a GPU
 python -m benchmarks.wild --docs benchmarks/results/wild-cpu.json     # the tables of the page
 python -m benchmarks.wild -o OUT.json                                 # on GPUs, at real sizes
+python -m benchmarks.wild --only latent_attention@B=1:S=8192          # at others
 
 A dry run takes the small sizes on the CPU: programs are traced, cut and searched as for a GPU, and
 what was found runs as its program in PyTorch. On GPUs both ways are timed beside eager,
@@ -30,7 +31,7 @@ from benchmarks.report import marks
 from benchmarks.report.provenance import commit as commit_here
 from benchmarks.report.record import SCHEMA
 from benchmarks.wild import table
-from benchmarks.wild.catalogue import programs
+from benchmarks.wild.catalogue import program_at, programs
 from benchmarks.wild.summary import is_right, measured_summary, summary
 from mirage_py.runtime.base.atomic import write_text
 
@@ -59,7 +60,7 @@ def _dry(name: str, budget_s: float) -> Json:
     from benchmarks.wild.dry_row import dry_row
 
     torch.set_num_threads(1)
-    return dry_row(programs()[name], budget_s)
+    return dry_row(program_at(name), budget_s)
 
 
 def chosen(only: str) -> list[str]:
@@ -67,9 +68,20 @@ def chosen(only: str) -> list[str]:
     known = programs()
     asked = [name for name in only.split(",") if name]
     families = dict.fromkeys(program.family for program in known.values())
-    if unknown := [name for name in asked if name not in known and name not in families]:
+    unknown = [name for name in asked if name not in families and not _is_known(name)]
+    if unknown:
         raise click.UsageError(f"there is no {', '.join(unknown)}")
-    return [n for n, p in known.items() if not asked or n in asked or p.family in asked]
+    at_sizes = [name for name in asked if "@" in name]
+    return [n for n, p in known.items() if not asked or n in asked or p.family in asked] + at_sizes
+
+
+def _is_known(name: str) -> bool:
+    """Whether there is such a program, at sizes that it has."""
+    try:
+        program_at(name)
+    except (KeyError, ValueError):
+        return False
+    return True
 
 
 def measured(
@@ -149,7 +161,9 @@ def fill_page(document: Json, page: Path = PAGE) -> None:
 
 @click.command()
 @click.option("--dry", is_flag=True, help="On the CPU, at small sizes: nothing is measured.")
-@click.option("--only", default="", help="Programs or families, with commas.")
+@click.option(
+    "--only", default="", help="Programs (NAME, NAME@T=1024:B=1) or families, with commas."
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write a JSON file.")
 @click.option("--budget", type=float, default=8.0, help="Seconds for each search; 0: none.")
 @click.option("--effort", type=click.Choice(["quick", "full"]), default="quick")

@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.peers.compiled import compiled
 from benchmarks.wild.agreement import copied, difference
-from benchmarks.wild.catalogue import programs
+from benchmarks.wild.catalogue import program_at
 from benchmarks.wild.program import WildProgram
 from benchmarks.wild.sdpa import sdpa_form
 from benchmarks.wild.summary import WAYS
@@ -36,7 +36,7 @@ _SETS_BYTES = 6 * 2**30
 
 def measure(task: Task) -> Json:
     """The row of a task: ``{"row": ...}``."""
-    program = programs()[task["program"]]
+    program = program_at(task["program"])
     stage_file = Path(task["stage_file"])
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -60,7 +60,7 @@ def measured_row(program: WildProgram, task: Task, note: Callable[[str], None]) 
             options={"effort": task["effort"], "budget": task["budget"]},
         ),
     }
-    if (form := sdpa_form(program.name)) is not None:
+    if (form := sdpa_form(program.function.__name__)) is not None:
         candidates |= {"sdpa": form, "sdpa_compile": compiled(form)}
     first_s: Json = {}
     faults: Json = {}

@@ -38,6 +38,11 @@ def head_log_probs(x: Tensor, w: Tensor, labels: Tensor) -> Tensor:
     return logits.gather(1, labels[:, None]).squeeze(1) - torch.logsumexp(logits, -1)
 
 
+@wild("x[N,D] w[V,D]", N=(12, 512), D=(16, 4096), V=(40, 32000))
+def head_log_sum_exp(x: Tensor, w: Tensor) -> Tensor:
+    return torch.logsumexp(F.linear(x, w).float(), -1)
+
+
 @wild("student[N,V] teacher[N,V]", **_LOGITS)
 def distillation(student: Tensor, teacher: Tensor) -> Tensor:
     goal = F.softmax(teacher / 2.0, dim=-1)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import click
 import pytest
 import torch
 from nightly import NIGHTLY
 
 from benchmarks.wild.agreement import difference
-from benchmarks.wild.catalogue import FAMILIES, programs
+from benchmarks.wild.catalogue import FAMILIES, program_at, programs
+from benchmarks.wild.command import chosen
 from benchmarks.wild.dry_row import dry_row
 from benchmarks.wild.summary import is_right, served_as, summary
 
@@ -89,3 +91,14 @@ def test_reasons_are_counted_by_the_programs_they_cost():
     assert found["left"] == {"aten.sort: no_handler": 3}
     assert (found["whole"], found["in_parts"], found["eager"]) == (0, 1, 2)
     assert found["search_cpu_s"] == 4.5
+
+
+def test_a_program_at_other_sizes():
+    program = program_at("latent_attention@B=1:S=64")
+    q, _, c, *_ = program.arguments(real=True, device="meta")
+    assert (q.shape[0], tuple(c.shape)) == (1, (1, 64, 512))
+    assert programs()["latent_attention"].sizes["B"] == (2, 16)
+    assert chosen("latent_attention@B=1,greedy") == ["greedy", "latent_attention@B=1"]
+    for wrong in ("latent_attention@X=1", "latent_attention@B=", "no_such@B=1"):
+        with pytest.raises(click.UsageError):
+            chosen(wrong)
