@@ -7,7 +7,7 @@ norms through PyTorch's own functions, the rest in the types that PyTorch's prom
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, prod
 from typing import Any
@@ -21,8 +21,9 @@ from mirage_py.ugraph.ir.dtypes import BOOL, F32, F64, DType
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.predicates import decided
-from mirage_py.ugraph.ir.program import Output, Program
+from mirage_py.ugraph.ir.program import Output, Program, Tensor
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
+from mirage_py.ugraph.rewrite.convolutions import convolution_at
 from mirage_py.verify.shifts.safe_exp import add_safe_shifts
 
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
@@ -65,6 +66,8 @@ class _Writer:
         self.inputs = {t.name: replace(t, name=names[t.name]) for t in program.inputs}
         self.views = Views(program)
         self.patterns = Patterns(program)
+        found = {n: convolution_at(program, n) for n in range(len(program.nodes))}
+        self.convolutions = {n: product for n, product in found.items() if product is not None}
         self.device = f"{next(iter(names.values()))}.device" if names else '"cuda"'
         halves = [t.dtype for t in program.inputs if t.dtype.is_float]
         one_half = len(set(halves)) == 1 and halves[0].is_half
@@ -83,6 +86,13 @@ class _Writer:
         out.line()
         out.line("import torch")
         out.line("import torch.nn.functional as F")
+        if self.convolutions:
+            out.line()
+            out.line("from mirage_py.runtime.launch.library_convolution import convolved")
+            out.line("from mirage_py.ugraph.ir.convolution import read_convolution")
+            out.line()
+        for number, found in self.convolutions.items():
+            out.line(f'_CONVOLUTION_{number} = read_convolution("{found.spec}")')
         out.line()
         out.line()
         out.line(f"def run({', '.join(t.name for t in self.inputs.values())}):")
@@ -126,6 +136,8 @@ class _Writer:
             return result
         if isinstance(found, Norm):
             return self._norm(found)
+        if number in self.convolutions:
+            return self._convolution(number)
         return self._scaled_norm(node) or self._primitive(node)
 
     def _primitive(self, node: Node) -> _Value:
@@ -133,6 +145,12 @@ class _Writer:
             tensor = self.inputs[node.access.tensor]
             text = self.views.load(tensor, node.access.index, node.dims)
             return _Value(text, node.dims, tensor.dtype)
+        if node.op == "read":
+            held = self._held(node.args[0])
+            shape = tuple(self.views.sizes[d] for d in held.dims)
+            tensor = Tensor(held.text, shape, held.dtype or F32)
+            text = self.views.load(tensor, node.access.index, node.dims)
+            return _Value(text, node.dims, held.dtype)
         if node.op in ("const", "size"):
             constant = self.patterns.sizes[str(node.attr)] if node.op == "size" else node.attr
             assert isinstance(constant, float | int)
@@ -155,6 +173,20 @@ class _Writer:
         if operator(node.op).kind == ELEMENTWISE:
             return self._elementwise(node)
         raise UnsupportedError(f"no PyTorch form of '{node.op}'", where=self.program.name)
+
+    def _held(self, number: int) -> _Value:
+        """What a node reads, or computes, as a tensor: its axes are those of its place in memory,
+        or else the dimensions of the value.
+        """
+        node = self.nodes[number]
+        if node.op == "load":
+            tensor = self.inputs[node.access.tensor]
+            return _Value(tensor.name, (), tensor.dtype)
+        if node.op == "read":
+            return self._held(node.args[0])
+        value = self._value(number)
+        text = aligned(value.text, value.dims, node.dims)
+        return self._named(number, replace(value, text=text, dims=node.dims))
 
     def _elementwise(self, node: Node) -> _Value:
         args = [self._value(a) for a in node.args]
@@ -217,13 +249,24 @@ class _Writer:
 
     # -- products --------------------------------------------------------------------------------
 
-    def _matmul(self, node: Node) -> _Value:
-        args = [self._value(a) for a in node.args]
+    def _convolution(self, number: int) -> _Value:
+        found = self.convolutions[number]
+        first, second, dtype = self._of_product(self._held(n) for n in (found.left, found.right))
+        text = f"convolved(_CONVOLUTION_{number}, {first.text}, {second.text})"
+        return _Value(text, self.nodes[number].dims, dtype)
+
+    def _of_product(self, operands: Iterable[_Value]) -> tuple[_Value, _Value, DType]:
+        """The operands of a product in its type, and this type."""
+        args = list(operands)
         halves = [a.dtype for a in args if a.dtype is not None and a.dtype.is_half]
         dtype = halves[0] if halves else self.half or F32
         if any(a.dtype == F64 for a in args):
             dtype = F64
         first, second = (self._cast(a, dtype) for a in args)
+        return first, second, dtype
+
+    def _matmul(self, node: Node) -> _Value:
+        first, second, dtype = self._of_product(self._value(a) for a in node.args)
         batch = [d for d in first.dims if d in second.dims and d not in node.reduced]
         rows = [d for d in first.dims if d not in second.dims]
         columns = [d for d in second.dims if d not in first.dims]

@@ -29,9 +29,11 @@ class Views:
         if None not in digits and len(set(flat)) == len(flat):
             shape = ", ".join(str(self.sizes[d]) for d in flat)
             return permuted(f"{name}.reshape({shape})", flat, dims)
-        forms = [affine(e) for e in index]
-        if None not in forms:
-            return self._strided(name, [f for f in forms if f is not None], dims)
+        forms = [f for f in map(affine, index) if f is not None]
+        # torch has no views that go backwards.
+        forwards = all(factor > 0 for f in forms for _, factor in f.terms)
+        if len(forms) == len(index) and forwards:
+            return self._strided(name, forms, dims)
         where = ", ".join(self.positions(e, dims, f"{name}.device") for e in index)
         return f"{name}[{where}]"
 

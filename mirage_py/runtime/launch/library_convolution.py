@@ -20,21 +20,36 @@ def convolution_function(spec: Convolution) -> Callable[..., Any]:
 def _convolve(
     spec: Convolution, x: torch.Tensor, weight: torch.Tensor, *, out: torch.Tensor
 ) -> None:
+    data, taps = _operands(spec, x, weight)
+    along = [str(n) for n in range(spec.rank)]
+    if spec.axes[2] == ("n", "go", *along) and _wrote_in_place(spec, data, taps, out):
+        return
+    out.copy_(convolved(spec, x, weight))
+
+
+def convolved(spec: Convolution, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """The convolution of two tensors, its axes as ``spec`` has them."""
+    data, taps = _operands(spec, x, weight)
+    known = spec.extents(0, x.shape) | spec.extents(1, weight.shape)
+    extents = {p: known.get(p, 1) for p in "ngo"}
+    extents |= {str(n): count for n, count in enumerate(spec.counts)}
+    apart = _called(spec, data, taps).reshape(list(extents.values()))
+    parts, letters = list(extents), "".join(spec.axes[2])
+    order = [p for p in parts if p not in letters] + list(letters)
+    shape = spec.result_shape(x.shape, weight.shape)
+    return apart.permute([parts.index(p) for p in order]).reshape(shape)
+
+
+def _operands(
+    spec: Convolution, x: torch.Tensor, weight: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Input and weight with the axes of torch's convolution."""
     of_input, of_weight = spec.extents(0, x.shape), spec.extents(1, weight.shape)
     along = [str(n) for n in range(spec.rank)]
     data = _laid_out(x, spec.axes[0], of_input, ("n", "gc", *along))
     sides = ("gc", "o") if spec.transposed else ("go", "c")
     taps = _laid_out(weight, spec.axes[1], of_weight, (*sides, *along)).to(data.dtype)
-    extents = {p: of_input.get(p, 1) for p in "ngc"} | {"o": of_weight.get("o", 1)}
-    extents |= dict(zip(along, spec.counts, strict=True))
-    if spec.axes[2] == ("n", "go", *along) and _wrote_in_place(spec, data, taps, out):
-        return
-    result = _called(spec, data, taps)
-    parts = ["n", "g", "o", *along]
-    apart = result.reshape([extents[p] for p in parts])
-    letters = "".join(spec.axes[2])
-    order = [p for p in parts if p not in letters] + list(letters)
-    out.copy_(apart.permute([parts.index(p) for p in order]).reshape(out.shape))
+    return data, taps
 
 
 def _laid_out(

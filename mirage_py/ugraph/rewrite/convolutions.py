@@ -8,7 +8,7 @@ windows, and compared with what stride, padding and dilation give.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,13 +25,14 @@ _MAX_RANK = 3
 @dataclass(frozen=True, slots=True)
 class Product:
     """A sum of products of two values under masks: ``left`` is read in windows, ``inner`` are the
-    nodes between it and the sum.
+    nodes between it and the sum. ``spec`` is the convolution that it is, where it is one.
     """
 
     left: int
     right: int
     masks: tuple[Predicate, ...]
     inner: tuple[int, ...]
+    spec: Convolution | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +45,16 @@ class _Steps:
 
 
 def convolution_at(program: Program, position: int) -> Product | None:
-    """The convolution that a node of a program is, the indices of its left operand being those of a
-    tensor in memory; None where it is none.
+    """The convolution that a node of a program is, the indices of its operands being those of
+    tensors in memory; None where it is none.
     """
     result = tuple(map(ix.dim, program.nodes[position].dims))
     for found in _products(program, position):
         right = program.nodes[found.right]
         index = right.access.index if right.op in ("load", "read") else map(ix.dim, right.dims)
-        if _convolution(program, position, found, tuple(index), result) is not None:
-            return found
+        spec = _convolution(program, position, found, tuple(index), result)
+        if spec is not None:
+            return replace(found, spec=spec)
     return None
 
 

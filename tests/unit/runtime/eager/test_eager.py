@@ -262,3 +262,52 @@ def test_a_condition_without_dimensions():
     program = trace(following, torch.randn(4, 3))
     assert any(n.op == "mask" and not n.dims for n in program.nodes)
     check(program)
+
+
+def _pooled(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.max_pool2d(torch.relu(x * w), 3, 2, 1)
+
+
+def _two_convolutions(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    inner = torch.relu(torch.nn.functional.conv2d(x, w, padding=1))
+    return torch.nn.functional.conv2d(inner, v, stride=2) * 2
+
+
+def _transposed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.conv_transpose2d(torch.tanh(x), w, stride=2, padding=1)
+
+
+def _depthwise(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.conv1d(x.transpose(1, 2), w, padding=2, groups=4).transpose(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("fn", "shapes"),
+    [
+        (_pooled, [(2, 3, 9, 8), (3, 1, 1)]),
+        (_two_convolutions, [(2, 3, 9, 9), (4, 3, 3, 3), (5, 4, 3, 3)]),
+        (_transposed, [(2, 3, 5, 4), (3, 2, 3, 4)]),
+        (_depthwise, [(2, 9, 4), (4, 1, 3)]),
+    ],
+)
+def test_windows_over_what_is_computed(fn, shapes):
+    inputs = [torch.randn(s, generator=torch.Generator().manual_seed(3)) for s in shapes]
+    program = trace(fn, *inputs)
+    if fn is not _pooled:
+        assert "convolved(" in eager_source(program)
+    got = torch_function(program)(*inputs)
+    torch.testing.assert_close(got, fn(*inputs), rtol=1e-5, atol=1e-5)
+    check(program, 1e-5)
+
+
+def test_a_computed_value_is_read_at_other_indices():
+    b = ProgramBuilder("read")
+    b.dim("i", 6), b.dim("j", 5), b.dim("o", 2), b.dim("k", 3)
+    b.input("X", (6, 5), F32)
+    held = b.stored(b.apply("exp", b.load("X", ("i", "j"))))
+    o, k, j = ix.dim("o"), ix.dim("k"), ix.dim("j")
+    turned = b.read(held, (o * 2 + k, j * -1 + 4))
+    b.output("Y", b.sum(turned, ("k",)), (o, j), F32)
+    wrapped = b.read(held, ((o * 2 + k) % 2, j))
+    b.output("Z", wrapped, (j, o, k), F32)
+    check(b.build(), 1e-6)
