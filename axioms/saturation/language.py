@@ -20,9 +20,11 @@ from mirage_py.axioms.laws.registry import laws_in_force
 from mirage_py.axioms.terms.law import Guard, Independent, Law, NotSize, Ring, Uneven, Within
 from mirage_py.axioms.terms.term import ARITY, REDUCTIONS, Term, subterms
 
-# Names of egglog's tables; the prefix keeps them apart from its primitives ("exp", "max").
-TABLE_PREFIX = "term-"
-EXTENT_TABLE = "term-extent"
+# Names of egglog's tables; the suffix keeps them apart from its primitives ("exp", "max"), and from
+# each other: egglog numbers the uses of a name at its end, so a name that could end in a number
+# ("log2") would be taken for a use of another ("log").
+TABLE_SUFFIX = "-term"
+EXTENT_TABLE = "extent-term"
 DEPENDENCE_TABLE = "dependence"
 MAX_AXES = 62  # bits of an egglog integer that are safe to use, but for the next one
 NO_SIZE = 1 << MAX_AXES
@@ -67,7 +69,7 @@ def _elementwise(op: str) -> Callable[..., Expr]:
 
 def _declare(op: str, constructor: Callable[..., Expr]) -> Callable[..., Expr]:
     constructor.__name__ = f"{op}_"
-    return egglog.function(egg_fn=TABLE_PREFIX + op)(constructor)
+    return egglog.function(egg_fn=op + TABLE_SUFFIX)(constructor)
 
 
 CONSTRUCTORS: dict[str, Callable[..., Expr]] = {

@@ -11,7 +11,7 @@ from mirage_py.axioms.saturation.language import (
     EXTENT_TABLE,
     MAX_AXES,
     NO_SIZE,
-    TABLE_PREFIX,
+    TABLE_SUFFIX,
     Expr,
     dependence,
     dependence_rules,
@@ -102,9 +102,9 @@ class Saturation:
 
     def _register(self, expr: Expr) -> Expr:
         # By name, because egglog's interface walks expressions by recursion: deep programs would
-        # end in a RecursionError.
+        # end in a RecursionError. A name ends in a letter, see TABLE_SUFFIX.
         self._registered += 1
-        return self.egraph.let(f"program-{self._registered}", expr)
+        return self.egraph.let(f"{self._registered}-of-program", expr)
 
     def step(self, max_nodes: int) -> bool:
         """Apply every law once, everywhere. False when nothing changed.
@@ -141,14 +141,14 @@ class Saturation:
         masks: dict[int, int] = {}
         rows: list[tuple[str, str, tuple[int, ...], int]] = []
         for table, function in low.freeze().functions.items():
-            op = "size" if table == EXTENT_TABLE else table.removeprefix(TABLE_PREFIX)
+            op = "size" if table == EXTENT_TABLE else table.removesuffix(TABLE_SUFFIX)
             for row in function.rows:
                 inputs = list(row.inputs)
                 if table == DEPENDENCE_TABLE:
                     class_ = number.setdefault(inputs[0], len(number))
                     masks[class_] = low.value_to_i64(row.output)
                     continue
-                if not table.startswith(TABLE_PREFIX):
+                if not table.endswith(TABLE_SUFFIX):
                     continue  # egglog's own bindings of the roots
                 attr = ""
                 if function.input_sorts and function.input_sorts[0] == "String":

@@ -17,7 +17,17 @@ from field_reference import NamedOps
 from mirage_py.axioms.saturation.saturate import Saturation, saturate
 from mirage_py.axioms.terms.class_table import ClassTable
 from mirage_py.axioms.terms.law import RINGS, Ring
-from mirage_py.axioms.terms.term import REDUCTIONS, Term, apply, const, leaf, reduce, size, var
+from mirage_py.axioms.terms.term import (
+    REDUCTIONS,
+    Term,
+    apply,
+    const,
+    leaf,
+    reduce,
+    size,
+    subterms,
+    var,
+)
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldArray
 
@@ -403,6 +413,20 @@ def test_deep_programs_do_not_exhaust_the_stack():
         term = apply("tanh", term)
     table = saturate([term], {"X": ("b.t",)}, axes=["b.t"])
     assert table.size == sys.getrecursionlimit() + 1
+
+
+def test_what_egglog_numbers_is_told_apart():
+    """egglog names the uses of a name by numbers after it: a name must not end in one."""
+    deep = U
+    for _ in range(5):  # the first term is used ten times in front of the eleventh
+        deep = apply("where", X, X, deep)
+    for _ in range(4):
+        deep = exp(deep)
+    root = apply("minimum", X, deep)
+    assert list(subterms(root)).index(deep) == 10
+    table = saturate([root], {"X": ("b.t",), "U": ("b.t",)}, axes=["b.t"], rounds=0)
+    operands = table.class_of(X), table.class_of(deep)
+    assert [row.args for row in table.rows if row.op == "minimum"] == [operands]
 
 
 def test_an_e_graph_ends_in_its_thread(
