@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mirage_py.errors import LostGpuError, MirageError
 from mirage_py.reasons import Code, reason
 from mirage_py.runtime.base.gpu_context import require_gpu
+from mirage_py.runtime.eager.compiled import EAGER
 from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.runtime.launch.quarantine import put_away
 from mirage_py.runtime.numerical_check.check_pool import NumericalCheck
@@ -105,12 +106,14 @@ class FinalBenchmark:
         return candidate.alive
 
     def is_right(self, baseline: Candidate) -> bool:
-        """Whether a baseline passes the numerical check on every input set, as candidates have to.
+        """Whether a baseline passes the numerical check on every input set, as candidates have to,
+        or is as close as eager.
 
         Raises LostGpuError.
         """
         try:
-            baseline.prove(self._check.of_function(self._functions[baseline.name], self._device))
+            forms = (self._functions[baseline.name], self._functions.get(EAGER))
+            baseline.prove(self._check.of_function(*forms, self._device))
         except Exception as error:  # noqa: BLE001  as in _check_baselines
             require_gpu(baseline.name, error)
             baseline.reason = reason(Code.NOT_RUN, f"{type(error).__name__}: {error}")

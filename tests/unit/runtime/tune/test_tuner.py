@@ -69,7 +69,8 @@ class Check:
     def judge(self, name: str, got: tuple[str, ...]) -> FloatEvidence:
         return self.store.verdicts.get("".join(got), RIGHT)
 
-    def of_function(self, function, device: torch.device) -> FloatEvidence:
+    def of_function(self, function, eager, device: torch.device) -> FloatEvidence:
+        assert eager is None or eager() == "eager"
         return self.functions.get(function(), RIGHT)
 
     def remaining(self, plans: list[Plan]) -> list[FloatEvidence]:

@@ -12,6 +12,7 @@ from mirage_py.frontend.spec import parse
 from mirage_py.reasons import Code
 from mirage_py.ugraph.ir.dtypes import F16, dtype
 from mirage_py.verify.evaluate.element_types import round_to
+from mirage_py.verify.numerical_check.float_case import allowed_by_eager
 from mirage_py.verify.numerical_check.input_sets import SET_NAMES, drawn_sets
 from mirage_py.verify.numerical_check.numerical_check import input_sets, judge, reference, tolerance
 
@@ -266,3 +267,35 @@ def test_gelu_of_negative_values_may_cancel():
     arrays = {"X": x.astype(np.float64)}
     assert judge(program, reference(program, arrays), {"Y": kernel}).passed
     assert not judge(program, reference(program, arrays), {"Y": kernel * 1.001 - 1e-5}).passed
+
+
+GATE = """
+N = 4096
+U[N], G[N] : bf16
+Y[n] = (U[n] + 1) * G[n] * sigmoid(1.702 * G[n])
+"""
+
+
+def test_another_form_of_the_users_function_may_be_as_far_off_as_eager():
+    """Eager rounds every intermediate: so may torch.compile of it, which computes the same."""
+    program = parse(GATE)
+    (inputs,) = (s for s in input_sets(program, 0) if s.name == "random")
+    known = reference(program, inputs.arrays)
+    u, g = (inputs.arrays[n] for n in "UG")
+
+    def half(x):
+        return rounded(x, "bf16")
+
+    gate = half(1 / (1 + np.exp(-half(1.702 * g))))
+    coarse = half(half(half(u + 1) * g) * gate)
+    eager = judge(program, known, {"Y": coarse})
+    reordered = judge(program, known, {"Y": half(half(u + 1) * half(g * gate))})
+    assert (eager.reason.code, reordered.reason.code) == (Code.TOO_FAR, Code.TOO_FAR)
+    assert allowed_by_eager(reordered, eager).passed
+    exact = judge(program, known, {"Y": half(known["Y"])})
+    assert exact.passed
+    assert not allowed_by_eager(reordered, exact).passed
+    for wrong in (1.1 * coarse, np.where(np.arange(4096) == 9, coarse + 1, coarse)):
+        assert not allowed_by_eager(judge(program, known, {"Y": wrong}), eager).passed
+    lost = np.where(np.arange(4096) == 9, nan, coarse)
+    assert not allowed_by_eager(judge(program, known, {"Y": lost}), eager).passed
