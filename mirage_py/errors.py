@@ -77,6 +77,10 @@ def why_failed(error: Exception) -> Reason:
     return reason(Code.FAILED, f"{type(error).__name__}: {error}")
 
 
+class MirageWarning(UserWarning):
+    """Another function serves a call than a kernel of ours, and why."""
+
+
 class InputError(MirageError):
     """The user's input is at fault."""
 

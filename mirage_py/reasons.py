@@ -106,6 +106,9 @@ class Code(Enum):
     PARTS_SLOWER = "the original program is faster than the parts in sequence"
     WRONG_AT_SIZES = "kernels for many sizes do not pass: {}"
     REFERENCE = "its program in plain PyTorch"
+    # Why a function that is no program is served as it is.
+    IN_PARTS = "{} of {} operators in regions; as a whole it is no program: {}"
+    AT_FIRST_CALL = "decided at its first call; as a whole it is no program: {}"
     FAILED = auto()
     FAILED_BEFORE = "at an earlier start: {}"
     MET_INSIDE_CUDA_GRAPH = "met for the first time inside a CUDA graph"
@@ -181,6 +184,7 @@ class Server(StrEnum):
     """What runs when a program is called."""
 
     OURS = "mirage_py"
+    IN_PARTS = "mirage_py in parts"
     TORCH_COMPILE = "torch.compile"
     EAGER = "eager"
 

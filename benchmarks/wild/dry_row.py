@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from benchmarks.wild.agreement import copied, difference
 from benchmarks.wild.program import WildProgram
-from mirage_py.dynamo.compile.compiler import GraphCompiler, Plan
-from mirage_py.dynamo.regions.region_program import RegionProgram
+from mirage_py.dynamo.compile.compiler import GraphCompiler
+from mirage_py.dynamo.regions.region_program import REGION, RegionProgram
 from mirage_py.dynamo.regions.regions import left_alone
 from mirage_py.dynamo.serve.options import backend_options
 from mirage_py.dynamo.serve.region_call import Kernel, Service
@@ -54,14 +54,18 @@ class DrySearch:
 
 
 class _Found:
-    """The program of a plan that was found, in PyTorch: a CPU cannot launch its kernels."""
+    """A program in PyTorch, of which a ``plan`` was found: a CPU cannot launch its kernels."""
 
-    def __init__(self, program: Program, plan: KernelPlan) -> None:
+    def __init__(self, program: Program, plan: KernelPlan | None = None) -> None:
         self.plan = plan
         self._run = torch_function(program)
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
-        return self._run(*inputs)
+        found = self._run(*inputs)
+        every = found if isinstance(found, tuple) else (found,)
+        # A program that only copies is no call at all; kernels write to memory of their own.
+        written = tuple(r.clone(memory_format=torch.contiguous_format) for r in every)
+        return written if len(written) > 1 else written[0]
 
 
 def dry_row(program: WildProgram, budget_s: float) -> Json:
@@ -108,13 +112,15 @@ class _Eager:
 
 def _decorated(program: WildProgram, eager: _Eager, budget_s: float) -> Json:
     search = DrySearch(budget_s)
+    wholes: list[bool] = []
 
     def optimizer(found: Program, inputs: Any, fallback: Kernel) -> Any:
         from mirage_py.runtime.store.artifact import OriginalProgram
 
         del inputs
+        wholes.append(found.name != REGION)
         if budget_s == 0:
-            return torch_function(found)
+            return _Found(found)
         plan, report = search(found)
         return _Found(found, plan) if plan else OriginalProgram({EAGER: fallback}, report)
 
@@ -132,27 +138,17 @@ def _decorated(program: WildProgram, eager: _Eager, budget_s: float) -> Json:
     row: Json = {"fault": fault, "search_cpu_s": round(search.seconds, 2)}
     if entry is None:
         return {**row, "taken": "crashed", "served_by": Server.EAGER, "code": "", "why": fault}
-    why = entry.served.why
-    taken = "whole" if entry.traced is not None or search.searched else "refused"
+    why = entry.decided.why  # of what is served in parts: why it is not served whole
+    taken = "whole" if any(wholes) else "refused"
     by = entry.served.by if budget_s or taken == "refused" else None
     return {
         **row,
         "taken": taken,
         "served_by": by,
+        "served": str(entry.served)[:400],
         "code": why.name,
         "why": str(why)[:400],
     }
-
-
-@dataclass
-class _Collected(GraphCompiler):
-    """The compiler of graphs, with what became of each."""
-
-    plans: list[Plan] = field(default_factory=list)
-
-    def report(self, name: str, plan: Plan) -> None:
-        self.plans.append(plan)
-        super().report(name, plan)
 
 
 def _compiled(program: WildProgram, eager: _Eager, budget_s: float | None) -> Json:
@@ -173,7 +169,7 @@ def _compiled(program: WildProgram, eager: _Eager, budget_s: float | None) -> Js
             return Service(None, read_reason(report["served"]))
         return _reference(region.program, f"{len(plan.ugraph.kernels)} kernels")
 
-    compiler = _Collected(options, graph_target(_TARGET), serve)
+    compiler = GraphCompiler(options, graph_target(_TARGET), serve)
 
     def backend(module: torch.fx.GraphModule, inputs: Any) -> Any:
         return aot_autograd(
@@ -211,15 +207,7 @@ def _compiled(program: WildProgram, eager: _Eager, budget_s: float | None) -> Js
 
 
 def _reference(program: Program, words: str) -> Service:
-    function = torch_function(program)
-
-    def run(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        found = function(*inputs)
-        every = found if isinstance(found, tuple) else (found,)
-        # A program that only copies is no call at all; kernels write to memory of their own.
-        return tuple(r.clone(memory_format=torch.contiguous_format) for r in every)
-
-    return Service(run, reason(Code.KERNEL, words), Server.OURS)
+    return Service(_Found(program), reason(Code.KERNEL, words), Server.OURS)
 
 
 def _cpu_s() -> float:

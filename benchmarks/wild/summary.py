@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.report.summary import geomean
+from mirage_py.reasons import Server
 
 Row = Mapping[str, Any]
 
@@ -20,13 +21,15 @@ KINDS = ("whole", "in parts", "eager")
 
 
 def served_as(row: Row) -> str:
-    """``whole`` by one kernel graph of ours, ``in parts`` between operators of torch, or eager.
+    """How the decorator serves a program: ``whole`` by one kernel graph of ours, ``in parts``
+    between operators of torch, or eager.
 
     Where nothing was searched, what is taken counts as served.
     """
-    if row["decorator"]["served_by"] in ("mirage_py", None):
+    by = row["decorator"]["served_by"]
+    if by in (Server.OURS, None):
         return "whole"
-    return "in parts" if row["compile"]["served_regions"] else "eager"
+    return "in parts" if by == Server.IN_PARTS else "eager"
 
 
 def is_right(row: Row) -> bool:

@@ -32,13 +32,14 @@ def mirage_py(
 ) -> Callable[..., Any]:
     """Compile what dynamo captured. Raises InputError for a mode or an option that there is not."""
     chosen = backend_options(mode, options)
-    if chosen.on_cpu == "rest" and not _has_gpu_tensors(module, example_inputs):
+    if chosen.on_cpu == "rest" and not has_gpu_tensors(module, example_inputs):
         log.info("the graph has no tensor on a GPU: all of it is left to %s", chosen.rest)
         return _left_to_fallback(module, example_inputs, chosen)
     return _compiled(module, example_inputs, chosen)
 
 
-def _has_gpu_tensors(module: GraphModule, inputs: Sequence[Any]) -> bool:
+def has_gpu_tensors(module: GraphModule, inputs: Sequence[Any]) -> bool:
+    """Whether a graph computes with tensors on a GPU."""
     tensors = [*inputs, *module.parameters(), *module.buffers()]
     return any(isinstance(t, torch.Tensor) and t.device.type == "cuda" for t in tensors)
 
@@ -63,30 +64,9 @@ def _compiled(
         from mirage_py.dynamo.compile.inductor_graphs import compiled_by_inductor
 
         return compiled_by_inductor(compiler, module, inputs)
-    from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
+    from mirage_py.dynamo.compile.eager_graphs import compiled_with_eager
 
-    from mirage_py.dynamo.compile.decompositions import decompositions
-    from mirage_py.dynamo.regions.compared_values import keep_compared
-
-    def partition(joint: GraphModule, *args: Any, **kwargs: Any) -> tuple[GraphModule, GraphModule]:
-        keep_compared(joint)
-        parts: tuple[GraphModule, GraphModule]
-        parts = min_cut_rematerialization_partition(joint, *args, **kwargs)
-        return parts
-
-    def compiles(name: str) -> Callable[..., Any]:
-        return lambda graph, example: compiler.compile(name, graph, example)
-
-    backend = aot_autograd(
-        fw_compiler=compiles("forward"),
-        bw_compiler=compiles("backward"),
-        inference_compiler=compiles("inference"),
-        decompositions=decompositions(),
-        partition_fn=partition,
-    )
-    compiled: Callable[..., Any] = backend(module, inputs)
-    return compiled
+    return compiled_with_eager(compiler, module, inputs)
 
 
 def _reset() -> None:

@@ -84,7 +84,7 @@ def explained(name: str, entry: Entry, report: Mapping[str, Any]) -> str:
     """What serves a signature and why, with the line that gives the same plan again."""
     head = [f"{name}({entry.signature})", f"served by: {entry.served} ({entry.source})"]
     if entry.traced is None:
-        return "\n".join(head)
+        return "\n".join([*head, *(entry.instead.lines if entry.instead is not None else ())])
     validity = getattr(entry.kernel, "validity", None)
     if validity is not None:
         head.append(f"right for: {validity}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+from mirage_py.frontend.refused_functions import RefusedFunction
 from mirage_py.frontend.searches import Kernel
 from mirage_py.frontend.torch.guards.call_key import tensor_key
 from mirage_py.frontend.torch.trace import TracedCall
@@ -13,18 +14,26 @@ from mirage_py.reasons import Served, Server
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What serves a signature, and why; ``kernel`` is None where it is the function itself."""
+    """What serves a signature; ``kernel`` is None where that is the function itself, or what runs
+    ``instead`` of it. ``decided`` says what and why, unless that is for ``instead`` to say.
+    """
 
     signature: str
-    served: Served
+    decided: Served
     kernel: Kernel | None = None
     traced: TracedCall | None = None
     captured: tuple[Hashable, ...] = ()
+    instead: RefusedFunction | None = None
+
+    @property
+    def served(self) -> Served:
+        """What serves it, and why."""
+        return self.decided if self.instead is None else self.instead.served
 
     @property
     def source(self) -> str:
         """Where it came from, in a word."""
-        if self.served.by is not Server.OURS:
+        if self.served.by not in (Server.OURS, Server.IN_PARTS):
             return "fallback"
         return str(getattr(self.kernel, "source", "searched"))
 

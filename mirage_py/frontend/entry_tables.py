@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
-from mirage_py.errors import UnsupportedError, why_failed
+from mirage_py.errors import MirageWarning, UnsupportedError, why_failed
 from mirage_py.frontend import refused_calls
 from mirage_py.frontend.dynamic_axes import (
     DynamicAxis,
@@ -21,7 +21,6 @@ from mirage_py.frontend.entries import Entry, is_current
 from mirage_py.frontend.preparation import Preparation
 from mirage_py.frontend.sized_calls import SizedGroup
 from mirage_py.frontend.torch.guards.call_key import Call, call_key
-from mirage_py.frontend.warnings import MirageWarning
 from mirage_py.reasons import Served, Server
 from mirage_py.shapes.dispatch import Row
 from mirage_py.shapes.policy import STATIC
@@ -95,8 +94,18 @@ class EntryTables:
                 return Found(key, self.refused(call, key, refused_calls.unsteady()))
             return Found(key, self._prepared(call, key))
 
-    def refused(self, call: Call, key: Hashable, error: Exception) -> Entry:
-        """Note and say, once, why the function itself runs; with ``strict`` raise instead."""
+    def refused(
+        self,
+        call: Call,
+        key: Hashable,
+        error: Exception,
+        *,
+        in_parts: bool = False,
+        is_sized: bool = False,
+    ) -> Entry:
+        """Note and say, once, why no kernel serves the call; with ``strict`` raise instead. A
+        function that cannot be a program may be served ``in_parts``.
+        """
         if self._options.strict:
             raise error
         known = self._entries.get(key)
@@ -104,8 +113,13 @@ class EntryTables:
             return known
         self._past.pop(key, None)
         signature = self._reader.describe(call)
-        entry = Entry(signature, Served(Server.EAGER, why_failed(error)))
+        instead = None
+        if in_parts:
+            instead = self._preparation.instead(self._name, call, error, is_sized=is_sized)
+        entry = Entry(signature, Served(Server.EAGER, why_failed(error)), instead=instead)
         self._entries[key] = entry
+        if instead is not None:  # which says what serves when it is called
+            return entry
         message = f"{self._name}({signature}) falls back to eager: {error}"
         warnings.warn(message, MirageWarning, stacklevel=refused_calls.callers_level())
         return entry
@@ -115,12 +129,14 @@ class EntryTables:
         for group in list(self._groups.values()):
             for row in group.table:
                 if row.entry is entry:
-                    row.entry, row.served_by = refused, str(refused.served)
-                    row.source = refused.source
+                    row.entry = refused
 
     def __str__(self) -> str:
         if not self._entries and not self._groups:
             return f"{self._name}: not called yet"
+        for group in list(self._groups.values()):
+            for row in group.table:
+                row.served_by, row.source = str(row.entry.served), row.entry.source
         lines = [str(e) for k, e in list(self._entries.items()) if not _is_of_sizes(k)]
         lines += [line for g in list(self._groups.values()) for line in str(g).splitlines()]
         return "\n".join([f"{self._name}:", *(f"  {line}" for line in lines)])
@@ -147,7 +163,7 @@ class EntryTables:
             entry = self._preparation.exactly(call)
         # A function that works must go on working, whatever goes wrong in making it faster.
         except Exception as error:  # noqa: BLE001
-            return self.refused(call, key, error)
+            return self.refused(call, key, error, in_parts=True)
         self._entries[key] = entry
         return entry
 
@@ -210,7 +226,7 @@ class EntryTables:
             else:
                 entry, predicate = self._preparation.for_sizes(call, axes, sizes)
         except Exception as error:  # noqa: BLE001  as in _prepared
-            entry = self.refused(call, (_SIZES_REFUSED, key), error)
+            entry = self.refused(call, (_SIZES_REFUSED, key), error, in_parts=True, is_sized=True)
         return Row(predicate, entry, str(entry.served), entry.source)
 
 

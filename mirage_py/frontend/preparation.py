@@ -11,6 +11,7 @@ from mirage_py.frontend.cached_kernels import Pinned, what_serves
 from mirage_py.frontend.dynamic_axes import DynamicAxis
 from mirage_py.frontend.entries import Entry
 from mirage_py.frontend.refused_calls import check_servable
+from mirage_py.frontend.refused_functions import RefusedFunction
 from mirage_py.frontend.searches import (
     CallOptions,
     Kernel,
@@ -85,6 +86,20 @@ class Preparation:
         signature = self.reader.describe(call, axes)
         entry = _entry(signature, served, kernel, found.traced, found.call)
         return entry, found.validity(getattr(kernel, "validity", None))
+
+    def instead(
+        self, name: str, call: Call, error: Exception, *, is_sized: bool
+    ) -> RefusedFunction | None:
+        """What may run instead of the function where no kernel serves a call."""
+        # Here and not above: whole models are cut in the rooms behind it.
+        from mirage_py.frontend.function_parts import function_parts
+
+        given = None if self._has_pipeline else self._optimizer
+        parts = function_parts(
+            self.reader.signature.fn, call, error, self.options, optimizer=given, is_sized=is_sized
+        )
+        signature = self.reader.describe(call)
+        return None if parts is None else RefusedFunction(parts, name, signature, error)
 
     def report(self, entry: Entry) -> Mapping[str, Any]:
         """The report of a kernel: its own, or that of the cached search."""

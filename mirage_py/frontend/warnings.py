@@ -1,7 +1,5 @@
-"""The one category of warning that mirage_py gives, so that a filter can name it."""
+"""The one category of warning that mirage_py gives, where a filter names it."""
 
-from __future__ import annotations
+from mirage_py.errors import MirageWarning
 
-
-class MirageWarning(UserWarning):
-    """A fallback to eager, and its reason."""
+__all__ = ["MirageWarning"]

@@ -28,8 +28,7 @@ from mirage_py.dynamo.serve.options import BackendOptions
 from mirage_py.dynamo.serve.region_call import Entry, RegionCall, RegionServer, Service, layouts_of
 from mirage_py.dynamo.serve.region_op import register
 from mirage_py.dynamo.serve.servers import server_for
-from mirage_py.errors import LostGpuError
-from mirage_py.frontend.warnings import MirageWarning
+from mirage_py.errors import LostGpuError, MirageWarning
 from mirage_py.reasons import Code, reason
 from mirage_py.targets import Target
 
@@ -49,7 +48,9 @@ class Plan:
 class GraphCompiler:
     """Cuts forward and backward graphs; regions of the same content share one ``RegionCall``.
 
-    ``server`` replaces what ``options`` and the device of the inputs would choose.
+    ``server`` replaces what ``options`` and the device of the inputs would choose. ``plans`` are
+    those of the graphs so far, and ``is_used`` says whether their regions serve, which a faster
+    graph without regions prevents. With ``shares_budget`` the regions of a graph share one budget.
     """
 
     options: BackendOptions
@@ -57,6 +58,9 @@ class GraphCompiler:
     server: RegionServer | None = None
     calls: dict[str, RegionCall] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
+    is_used: bool = True
+    shares_budget: bool = False
 
     def compile(self, name: str, module: GraphModule, inputs: Sequence[Any]) -> BoxedCall:
         """The graph ``name`` as a callable of a list of inputs, with torch's operators around."""
@@ -111,6 +115,7 @@ class GraphCompiler:
 
     def report(self, name: str, plan: Plan) -> None:
         """Write down what becomes of the graph ``name``."""
+        self.plans.append(plan)
         self.lines += report(name, plan.cut, plan.rows, self.options.rest)
 
     def _planned(self, module: GraphModule) -> Plan:
@@ -141,15 +146,16 @@ class GraphCompiler:
                 why = reason(Code.MAX_REGIONS, self.options.max_regions)
                 entries[key] = Entry("", Service(None, why))
                 continue
-            entries[key] = self._entry(by_key[key])
+            entries[key] = self._entry(by_key[key], len(gains))
         return entries
 
-    def _entry(self, graph: RegionGraph) -> Entry:
+    def _entry(self, graph: RegionGraph, others: int) -> Entry:
         values = [n.meta["val"] for n in graph.inputs]
         call = self.calls.get(graph.key)
         if call is None:
             devices = [v.device.type for v in values if isinstance(v, torch.Tensor)]
-            server = self.server or server_for(self.options, devices[0] if devices else "cpu")
+            options = self.options.with_share(others) if self.shares_budget else self.options
+            server = self.server or server_for(options, devices[0] if devices else "cpu")
             call = self.calls[graph.key] = RegionCall(
                 graph.key, graph.module, server, self.options.max_sizes
             )

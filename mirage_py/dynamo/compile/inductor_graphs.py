@@ -29,8 +29,7 @@ from mirage_py.dynamo.compile.decompositions import decompositions
 from mirage_py.dynamo.regions.compared_values import keep_compared
 from mirage_py.dynamo.serve.fallback import eager_fallback, inductor_settings, left_to_torch
 from mirage_py.dynamo.whole_graph.benchmark import WholeGraphBenchmark
-from mirage_py.errors import LostGpuError
-from mirage_py.frontend.warnings import MirageWarning
+from mirage_py.errors import LostGpuError, MirageWarning
 
 log = logging.getLogger("mirage_py.dynamo")
 
@@ -60,7 +59,7 @@ def compiled_by_inductor(
     try:
         ours = attempt.compiled(module, inputs)
         plain = functools.partial(left_to_torch, module, inputs, settings)
-        return benchmark.winner(ours, plain, module, inputs)
+        chosen = benchmark.winner(ours, plain, module, inputs)
     except _LeftToTorchError:
         pass
     # Dynamo's own way to begin again.
@@ -77,8 +76,12 @@ def compiled_by_inductor(
             MirageWarning,
             stacklevel=2,
         )
+    else:
+        compiler.is_used = chosen is ours
+        return chosen
     finally:
         attempt.may_begin_again = False
+    compiler.is_used = False
     return left_to_torch(module, inputs, settings)
 
 

@@ -22,7 +22,7 @@ from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.renaming import tidy_dims
 
-_NAME = "region"
+REGION = "region"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +100,17 @@ def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) ->
         permuted.meta["val"] = node.meta["val"].permute(order)
         nodes.append(permuted)
     output.args = (tuple(nodes),)
-    lowering = Lowering(ProgramBuilder(_NAME), _NAME)
+    lowering = Lowering(ProgramBuilder(REGION), REGION)
     arrays: dict[Node, Any] = {}
     wanted = {n: (n.name, n.meta["val"]) for n in placeholders}
     for name, tensor in wanted.values():
-        check_input(tensor, name, _NAME)
+        check_input(tensor, name, REGION)
     names = declare_inputs(lowering, wanted, arrays)
     lower(lowering, graph, arrays)
     structure = pytree.tree_structure(tuple(nodes))
     capture = Capture(graph, tuple(placeholders), {}, tuple(nodes), structure)
     declare_outputs(lowering, capture, arrays, as_in_memory=False)
-    drop_unread(lowering.builder, _NAME)
+    drop_unread(lowering.builder, REGION)
     program = tidy_dims(with_common_dims(lowering.builder.build()))
     place = {name: int(str(n.target)[2:]) for n, name in names.items()}
     return RegionProgram(program, tuple(place[t.name] for t in program.inputs), tuple(results))

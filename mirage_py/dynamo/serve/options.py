@@ -11,6 +11,7 @@ from typing import Any
 from mirage_py.arguments import check_type, shown
 from mirage_py.errors import InputError
 from mirage_py.pipeline.selection.request import Request
+from mirage_py.pipeline.selection.time_budget import USUAL_S
 
 _CHOICES = {
     "effort": ("none", "quick", "full"),
@@ -75,6 +76,11 @@ class BackendOptions:
     def request(self) -> Request:
         """What the pipeline is asked. Raises InputError for an unknown value."""
         return Request(self.target, effort=self.effort, budget=self.budget, seed=self.seed)
+
+    def with_share(self, regions: int) -> BackendOptions:
+        """The same with the budget, or the usual one, as that of so many regions together."""
+        budget = USUAL_S.get(self.effort) if self.budget is None else self.budget
+        return self if budget is None else replace(self, budget=budget / regions)
 
 
 _MODES: dict[str, dict[str, Any]] = {

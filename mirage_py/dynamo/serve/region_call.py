@@ -12,8 +12,7 @@ from torch.fx import GraphModule
 
 from mirage_py.dynamo.regions.nodes import extent
 from mirage_py.dynamo.regions.region_program import RegionProgram, TensorLayout, region_program
-from mirage_py.errors import LostGpuError, why_failed
-from mirage_py.frontend.warnings import MirageWarning
+from mirage_py.errors import LostGpuError, MirageWarning, why_failed
 from mirage_py.reasons import Code, Reason, Served, Server, reason
 
 Value = torch.Tensor | int

@@ -98,7 +98,7 @@ class WholeGraphBenchmark:
     def _enter(self, graph: GraphModule, inputs: Sequence[Any]) -> None:
         from torch._guards import TracingContext
 
-        self._unfit = self._unfit or _why_not_benchmarked(graph)
+        self._unfit = self._unfit or why_not_benchmarked(graph)
         context = TracingContext.try_get()
         self._metadata = context.fw_metadata if context is not None else None
         self._key = verdict_key(graph, inputs, self._options, self._target)
@@ -164,7 +164,7 @@ class WholeGraphBenchmark:
             raise NotBenchmarkedError(self._unfit)
         given = real_inputs(inputs)
         written = written_inputs(given, self._metadata, module)
-        device, clock = _device_and_clock(given)
+        device, clock = device_and_clock(given)
         theirs = Uncaptured()
         with theirs.watched():
             plain = by_torch()
@@ -175,7 +175,7 @@ class WholeGraphBenchmark:
         current = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
         # Nobody's trace.
         with self._ours.passed_by(), theirs.passed_by(), _disable_current_modes(), current:
-            times = _timed(candidates, written, device, clock)
+            times = timed(candidates, written, device, clock)
         _give_back_memory()
         verdict = _verdict(times)
         _report(verdict, "benchmarked")
@@ -184,12 +184,13 @@ class WholeGraphBenchmark:
         return plain if verdict.winner == TORCH else ours
 
 
-def _timed(
+def timed(
     candidates: dict[str, CompiledGraph],
     written: Sequence[torch.Tensor],
     device: torch.device,
     clock: Clock,
 ) -> dict[str, float]:
+    """Microseconds a call of each; what they write to, and random numbers, are as before."""
     saved, random = SavedInputs(written), RandomStates(device)
     lost = False
     try:
@@ -218,7 +219,7 @@ def _report(verdict: Verdict, how: str) -> None:
     log.info("whole graph: %s (%s): %s", verdict.words, how, used)
 
 
-def _why_not_benchmarked(graph: GraphModule) -> str:
+def why_not_benchmarked(graph: GraphModule) -> str:
     """Why a graph cannot be called a few times more than the user does; empty where it can."""
     for node in graph.graph.nodes:
         if node.op != "call_function":
@@ -231,7 +232,7 @@ def _why_not_benchmarked(graph: GraphModule) -> str:
     return ""
 
 
-def _device_and_clock(given: Sequence[Any]) -> tuple[torch.device, Clock]:
+def device_and_clock(given: Sequence[Any]) -> tuple[torch.device, Clock]:
     """Raises NotBenchmarkedError where there is not one device, or no clock for it."""
     devices = list(dict.fromkeys(x.device for x in given if isinstance(x, torch.Tensor)))
     on_gpu = [d for d in devices if d.type == "cuda"]

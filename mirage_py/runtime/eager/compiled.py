@@ -27,13 +27,21 @@ class CompiledFunction:
     """
 
     def __init__(
-        self, function: Callable[..., Any], *, mode: str | None = None, dynamic: bool = False
+        self,
+        function: Callable[..., Any],
+        *,
+        mode: str | None = None,
+        dynamic: bool | None = False,
+        backend: Callable[..., Any] | None = None,
     ) -> None:
-        self._function, self._mode, self._dynamic = function, mode, dynamic
+        self._function = function
+        self._how: dict[str, Any] = {"dynamic": dynamic, "mode": mode}
+        if backend is not None:
+            self._how = {"dynamic": dynamic, "backend": backend}
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Call it."""
-        return self._compiled(*inputs)
+        return self._compiled(*inputs, **named)
 
     @cached_property
     def _compiled(self) -> Callable[..., Any]:
@@ -41,13 +49,13 @@ class CompiledFunction:
 
         function = self._function
 
-        def call(*inputs: Any) -> Any:
-            return function(*inputs)
+        def call(*inputs: Any, **named: Any) -> Any:
+            return function(*inputs, **named)
 
         own = types.FunctionType(
             call.__code__.replace(), call.__globals__, closure=call.__closure__
         )
-        return torch.compile(own, dynamic=self._dynamic, mode=self._mode)
+        return torch.compile(own, **self._how)
 
 
 def original_of(report: Mapping[str, Any]) -> str:

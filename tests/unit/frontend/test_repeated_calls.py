@@ -222,8 +222,9 @@ def test_training_mode_is_asked():
     with pytest.warns(MirageWarning, match="dropout"):
         fn(X)
     model.eval()
+    ours = fn.kernel_calls.count(1)
     fn(X)
-    assert fn.kernel_calls == [1] * 4
+    assert fn.kernel_calls.count(1) == ours + 1
 
 
 def test_a_method_is_remembered_for_each_instance():

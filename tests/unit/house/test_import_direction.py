@@ -64,6 +64,8 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
     "frontend/entry_tables.py": ("shapes",),
     # Calls like earlier ones, past the tables: the guards and launches of the run time.
     "frontend/repeated_calls.py": ("runtime", "shapes"),
+    # What is no program is cut, as a model is.
+    "frontend/function_parts.py": ("dynamo",),
     "frontend/searches.py": ("pipeline", "cache", "shapes"),
     # What it found, kept; and what it serves many sizes with.
     "frontend/cached_kernels.py": ("runtime",),

@@ -9,6 +9,7 @@ import torch
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch.lower.lowering import Lowering, program_dtype
 from mirage_py.frontend.torch.lower.naming import dimension_hints, distinct, identifier
+from mirage_py.reasons import Code
 from mirage_py.ugraph.building import views
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.building.views import NamedArray
@@ -17,8 +18,9 @@ from mirage_py.ugraph.building.views import NamedArray
 def check_input(tensor: torch.Tensor, name: str, where: str) -> None:
     """A program's input is a plain tensor of floating point numbers, or of truth values."""
 
-    def refused(what: str, why: str, repair: str) -> UnsupportedError:
-        return UnsupportedError(f"input '{name}' {what}", where=where, why=why, repair=repair)
+    def refused(what: str, why: str, repair: str, code: Code = Code.OTHER) -> UnsupportedError:
+        what = f"input '{name}' {what}"
+        return UnsupportedError(what, where=where, why=why, repair=repair, code=code)
 
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise refused(
@@ -50,6 +52,7 @@ def check_input(tensor: torch.Tensor, name: str, where: str) -> None:
             "requires grad",
             "a program computes forward only",
             f"trace under torch.no_grad(), or pass {name}.detach()",
+            Code.REQUIRES_GRAD,
         )
 
 

@@ -65,23 +65,23 @@ def test_a_difference_in_a_result_or_an_argument_is_seen():
 
 
 def test_reasons_are_counted_by_the_programs_they_cost():
-    def row(code: str, why: str, served: int) -> dict[str, Any]:
+    def row(code: str, why: str, by: str) -> dict[str, Any]:
         return {
             "decorator": {
-                "served_by": "eager", "taken": "refused", "fault": "", "code": code, "why": why,
+                "served_by": by, "taken": "refused", "fault": "", "code": code, "why": why,
                 "search_cpu_s": 1.0,
             },
             "compile": {
-                "served_regions": served, "fault": "", "operators": 3, "in_regions": 1,
+                "served_regions": 1, "fault": "", "operators": 3, "in_regions": 1,
                 "search_cpu_s": 0.5,
                 "left": [{"operator": "aten.sort", "count": 2, "code": "no_handler"}],
             },
         }  # fmt: skip
 
     rows = [
-        row("other", "input 'a' is of torch.int64 (data)", 1),
-        row("other", "input 'b' is of torch.int64 (data)", 0),
-        row("requires_grad", "an argument requires grad", 0),
+        row("other", "input 'a' is of torch.int64 (data)", "mirage_py in parts"),
+        row("other", "input 'b' is of torch.int64 (data)", "eager"),
+        row("requires_grad", "an argument requires grad", "torch.compile"),
     ]
     found = summary(rows)
     assert found["reasons"] == {

@@ -382,7 +382,7 @@ def test_a_graph_that_waits_for_others_is_not_benchmarked():
     waits = torch.ops._c10d_functional.wait_tensor.default
     graph.output((graph.call_function(waits, (graph.placeholder("x"),)),))
     module = torch.fx.GraphModule(torch.nn.Module(), graph)
-    assert "waits for other processes" in benchmark._why_not_benchmarked(module)
+    assert "waits for other processes" in benchmark.why_not_benchmarked(module)
 
 
 def test_a_way_past_cuda_graphs():
