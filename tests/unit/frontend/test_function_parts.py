@@ -250,7 +250,7 @@ def test_other_signatures_are_decided_apart(optimised):
     x, w = rows(4, 6), rows(6, 8)
     torch.testing.assert_close(served(x, w), fn(x, w))
     ids = torch.arange(24).reshape(4, 6)
-    with pytest.warns(MirageWarning), pytest.raises(RuntimeError, match="same dtype|Long"):
+    with pytest.warns(MirageWarning), pytest.raises(RuntimeError, match=r"same dtype|Long"):
         served(ids, w)
     with pytest.warns(MirageWarning, match="requires grad"):
         served(x.clone().requires_grad_(), w).sum().backward()
