@@ -24,12 +24,13 @@ def _fresh_dynamo():
 
 
 def as_a_kernel(program, _inputs, _itself):
-    """The program in PyTorch; kernels write to memory of their own."""
+    """The program in PyTorch; kernels write to memory of their own, in row-major order."""
     function = torch_function(program)
 
     def kernel(*tensors):
         found = function(*tensors)
-        every = tuple(x.clone() for x in (found if isinstance(found, tuple) else (found,)))
+        found = found if isinstance(found, tuple) else (found,)
+        every = tuple(x.clone(memory_format=torch.contiguous_format) for x in found)
         return every if len(every) > 1 else every[0]
 
     return kernel
