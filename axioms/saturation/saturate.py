@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from egglog import EGraph, i64, set_, union
+from egglog import bindings as egg
 
-from mirage_py.axioms.saturation.language import (
+from mirage_py.axioms.saturation.commands import (
     DEPENDENCE_TABLE,
-    EXTENT_TABLE,
     MAX_AXES,
     NO_SIZE,
+    commands,
+    run_dependence,
+    run_once,
+)
+from mirage_py.axioms.saturation.language import (
+    EXTENT_TABLE,
+    HERE,
     TABLE_SUFFIX,
     Expr,
-    dependence,
-    dependence_rules,
-    laws_of,
+    integer,
     translate,
+    variable,
 )
 from mirage_py.axioms.terms import class_table
 from mirage_py.axioms.terms.class_table import Bound, ClassTable
@@ -83,28 +88,30 @@ class Saturation:
         self.axes = tuple(axes)
         self.ring: Ring = ring
         self.rounds = 0
-        self._registered = 0
         bits = {axis: 1 << n for n, axis in enumerate(self.axes)}
         facts = extent_facts(self.roots, self.axes) if ring == "expanded" else ()
-        self.egraph = EGraph()
-        self.terms = translate(
-            (*self.roots, *(t for pair in facts for t in pair)), bits, self._register
-        )
-        for term, expr in self.terms.items():
-            if term.op == "leaf":
-                mask = NO_SIZE | sum(bits[axis] for axis in leaf_axes[term.attr])
-                self.egraph.register(set_(dependence(expr)).to(i64(mask)))
-        for left, right in facts:
-            self.egraph.register(union(self.terms[left]).with_(self.terms[right]))
+        terms = (*self.roots, *(t for pair in facts for t in pair))
         # Factored before expanded: the expanded forms are then seen in fewer rounds and fewer rows.
-        rings: tuple[Ring, ...] = ("factored",) if ring == "factored" else ("factored", "expanded")
-        self._steps = [dependence_rules().saturate() + laws_of(r) for r in rings]
+        rings = RINGS[: 1 + RINGS.index(ring)]
+        self._round = [run_once(ring) for ring in rings]
+        told = commands(terms, rings)
 
-    def _register(self, expr: Expr) -> Expr:
-        # By name, because egglog's interface walks expressions by recursion: deep programs would
-        # end in a RecursionError. A name ends in a letter, see TABLE_SUFFIX.
-        self._registered += 1
-        return self.egraph.let(f"{self._registered}-of-program", expr)
+        def register(expr: Expr) -> Expr:
+            # By name, because egglog walks expressions by recursion: deep programs would exhaust
+            # its stack. A name ends in a letter, see TABLE_SUFFIX.
+            name = f"${len(told)}-of-program"
+            told.append(egg.ActionCommand(egg.Let(HERE, name, expr)))
+            return variable(name)
+
+        exprs = translate(terms, {axis: integer(bit) for axis, bit in bits.items()}, register)
+        for term, expr in exprs.items():
+            if term.op == "leaf":
+                mask = integer(NO_SIZE | sum(bits[axis] for axis in leaf_axes[term.attr]))
+                told.append(egg.ActionCommand(egg.Set(HERE, DEPENDENCE_TABLE, [expr], mask)))
+        for left, right in facts:
+            told.append(egg.ActionCommand(egg.Union(HERE, exprs[left], exprs[right])))
+        self._egraph = egg.EGraph()
+        self._egraph.run_program(*told)
 
     def step(self, max_nodes: int) -> bool:
         """Apply every law once, everywhere. False when nothing changed.
@@ -113,30 +120,29 @@ class Saturation:
         """
         self.rounds += 1
         changed = False
-        for laws in self._steps:
-            changed |= self.egraph.run(laws).updated
+        for laws in self._round:
+            (done,) = self._egraph.run_program(laws)
+            assert isinstance(done, egg.RunScheduleOutput)
+            changed |= done.report.updated
             if self.nodes() > max_nodes:
                 break
         return changed
 
     def close(self) -> None:
-        """Give the e-graph back. It may end in its own thread only, and Python's objects around it
-        refer to one another: the collector would end it in whatever thread it happens to run.
-        """
-        del self.egraph._state.egraph  # noqa: SLF001
+        """Give the e-graph back: it may end in its own thread only."""
+        del self._egraph
 
     def nodes(self) -> int:
         """Number of rows a table would have now."""
-        rows = sum(count for _, count in self.egraph.all_function_sizes())
-        return rows - self.egraph.function_size(dependence)
+        (tables,) = self._egraph.run_program(egg.PrintSize(HERE, None))
+        assert isinstance(tables, egg.PrintAllFunctionsSize)
+        return sum(rows for table, rows in tables.sizes if table.endswith(TABLE_SUFFIX))
 
     def freeze(self, bound: Bound) -> ClassTable:
         """The table as it is now."""
         # Classes that the last laws made have no dependence yet.
-        self.egraph.run(dependence_rules().saturate())
-        # Only the low-level handle gives rows as plain values; egglog's own freeze() makes a Python
-        # expression of every row, which costs more than saturation.
-        low = self.egraph._egraph  # noqa: SLF001
+        self._egraph.run_program(run_dependence())
+        low = self._egraph
         number: dict[object, int] = {}
         masks: dict[int, int] = {}
         rows: list[tuple[str, str, tuple[int, ...], int]] = []
