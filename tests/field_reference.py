@@ -97,6 +97,36 @@ class Reference:
     def cos(self, a: Pair) -> Pair:
         return self.keyed("cos", min(a[0], self.p - a[0]))
 
+    def atan(self, a: Pair) -> Pair:
+        return self.odd("atan", a)
+
+    def trunc(self, a: Pair) -> Pair:
+        return self.odd("trunc", a)
+
+    def round(self, a: Pair) -> Pair:
+        return self.odd("round", a)
+
+    def floor(self, a: Pair) -> Pair:
+        return self.keyed("floor", a[0])
+
+    def ceil(self, a: Pair) -> Pair:
+        return self.neg(self.floor(self.neg(a)))
+
+    def fmod(self, a: Pair, b: Pair) -> Pair:
+        return self.keyed("fmod", a[0], b[0])
+
+    def log10(self, a: Pair) -> Pair:
+        return self.div(self.log(a), self.log(self.number(10)))
+
+    def exp2(self, a: Pair) -> Pair:
+        return self.exp(self.mul(self.log(self.number(2)), a))
+
+    def isnan(self, a: Pair) -> Pair:
+        return self.number(self.sign(self.keyed("isnan", a[0])) < 0)
+
+    def isinf(self, a: Pair) -> Pair:
+        return self.number(self.sign(self.keyed("isinf", a[0])) < 0)
+
     def pow(self, a: Pair, b: Pair) -> Pair:
         return self.exp(self.mul(b, self.log(a)))
 

@@ -16,6 +16,9 @@ _TERMS = 8
 # Of tanh(x) / x - 1 in powers of x^2 below 0.55, within 4e-9.
 _TANH = (-0.33333332, 0.13333118, -0.053910065, 0.02131274, -0.0066157466)
 
+# Of atan(x) / x - 1 in powers of x^2 below tan(pi / 8).
+_ATAN = (-0.333329491539, 0.199777106478, -0.138776856032, 0.0805374449538)
+
 
 def _whole_powers(x: str) -> tuple[str, str]:
     """k and r with x = k log(2) + r, where r is small: x / log(2) alone is off by as much as it is
@@ -68,6 +71,21 @@ def _log1p(x: str) -> str:
     return f"tl.where(({x} > 1.0) | ({more} == 0.0), tl.log({more}), {near})"
 
 
+def _atan(x: str) -> str:
+    # Of the distance to the nearest of 0, pi / 4 and pi / 2, by the series of Cephes.
+    size = f"tl.abs({x})"
+    far, middle = f"{size} > 2.414213562373095", f"{size} > 0.4142135623730950"
+    steep = f"-1.0 / tl.maximum({size}, 1.0)"
+    near = f"tl.where({far}, {steep}, tl.where({middle}, ({size} - 1.0) / ({size} + 1.0), {size}))"
+    base = f"tl.where({far}, 1.5707963267948966, tl.where({middle}, 0.7853981633974483, 0.0))"
+    square = f"({near} * {near})"
+    series = "0.0"
+    for term in reversed(_ATAN):
+        series = f"{square} * ({term!r} + {series})"
+    value = f"({base} + ({near} + {near} * ({series})))"
+    return f"tl.where({x} < 0.0, -{value}, {value})"
+
+
 def _tanh(x: str) -> str:
     # Through exp of a non-positive number; a series near 0, where 1 - exp cancels.
     far = f"(1.0 - tl.exp(-2.0 * tl.abs({x}))) / (1.0 + tl.exp(-2.0 * tl.abs({x})))"
@@ -113,6 +131,7 @@ _OWN: Mapping[str, Emitter] = {
     "silu": lambda x: f"{x} * ({_sigmoid(x)})",
     "tanh": _tanh,
     "erf": _erf,
+    "atan": _atan,
     "pow": _pow,
 }
 ELEMENTWISE: Mapping[str, Emitter] = {**emitters("triton"), **_OWN}

@@ -82,6 +82,7 @@ FUNCTIONS: dict[str, Function] = {
     "max": Function("max(a, b)", 2, None, _folded("maximum")),
     "min": Function("min(a, b)", 2, None, _folded("minimum")),
     "pow": Function("pow(x, exponent)", 2, 2, lambda b, args: power(b, args[0], args[1])),
+    "fmod": Function("fmod(x, y)", 2, 2, _elementwise("fmod")),
     "clamp": Function("clamp(x, low, high)", 3, 3, _clamp),
     "where": Function("where(condition, a, b)", 3, 3, _elementwise("where")),
 }

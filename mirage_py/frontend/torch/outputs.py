@@ -92,10 +92,10 @@ def _declare_output(
         )
     torch_kind = lowering.result_dtype(node)
     kind = program_dtype(torch_kind)
-    if kind is None or not kind.is_float:
+    if kind is None:
         raise lowering.refuse(
             f"a result is of {torch_kind}",
-            why="kernels write float16, bfloat16 and float32",
+            why="kernels write float16, bfloat16, float32 and bool",
             repair="convert the result with .to(x.dtype)",
         )
     # The store rounds to its type: a cast to the same type just before says nothing.

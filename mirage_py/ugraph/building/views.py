@@ -11,7 +11,7 @@ InputError.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 from mirage_py.errors import InputError
@@ -40,12 +40,14 @@ __all__ = [
     "broadcast",
     "concat",
     "expand",
+    "flip",
     "from_input",
     "output",
     "repeat",
     "repeat_interleave",
     "reshape",
     "retarget",
+    "roll",
     "select",
     "shape_of",
     "slice_axis",
@@ -225,6 +227,36 @@ def slice_axis(
     position = flat_index(builder, new) * step + first
     node = reindex(builder, array, {place: position})
     return NamedArray(node, (*array.axes[:place], new, *array.axes[place + 1 :]))
+
+
+def flip(builder: ProgramBuilder, array: NamedArray, axis: int) -> NamedArray:
+    """An axis from its end to its start."""
+    extent = axis_extent(builder, array.axes[axis])
+    return _moved(builder, array, axis, lambda position: position * -1 + (extent - 1))
+
+
+def roll(builder: ProgramBuilder, array: NamedArray, shift: int, axis: int) -> NamedArray:
+    """An axis moved by ``shift`` positions; what leaves it at one end comes in at the other."""
+    extent = axis_extent(builder, array.axes[axis])
+    back = -shift % extent
+    if back == 0:
+        return array
+    return _moved(builder, array, axis, lambda position: (position + back) % extent)
+
+
+def _moved(
+    builder: ProgramBuilder,
+    array: NamedArray,
+    axis: int,
+    place: Callable[[IndexExpr], IndexExpr],
+) -> NamedArray:
+    """An axis whose elements are elsewhere on it."""
+    extent = axis_extent(builder, array.axes[axis])
+    if extent == 1:
+        return array
+    new: Axis = (builder.fresh_dim(array.axes[axis][-1], extent),)
+    node = reindex(builder, array, {axis: place(flat_index(builder, new))})
+    return NamedArray(node, (*array.axes[:axis], new, *array.axes[axis + 1 :]))
 
 
 def concat(builder: ProgramBuilder, arrays: Sequence[NamedArray], axis: int) -> NamedArray:

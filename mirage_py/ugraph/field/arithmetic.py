@@ -90,6 +90,14 @@ class FieldOps(OrderedOps):
         """A keyed random function."""
         return self.keyed("log", a)
 
+    def floor(self, a: FieldArray) -> FieldArray:
+        """A keyed random function."""
+        return self.keyed("floor", a)
+
+    def fmod(self, a: FieldArray, b: FieldArray) -> FieldArray:
+        """A keyed random function of both."""
+        return self.keyed("fmod", a, b)
+
     def cast(self, a: FieldArray, to: str) -> FieldArray:
         """The value itself, or a keyed random odd function for a type whose rounding shows."""
         return self.odd(f"cast {to}", a) if self.reading.is_opaque(to) else a

@@ -10,7 +10,8 @@ product went through. A cast shows where
 
 * one product, through other types, has coefficients of both signs in one sum,
 * one product, through other types, is in the numerator and in the divisor,
-* or in both operands of a comparison, or in what maxima and selections there choose from.
+* or in both operands of a comparison, or in what maxima and selections there choose from,
+* or in an operand of what jumps: `round` of 2.4999 is 2, and of that in a half type 3 or 2.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from functools import lru_cache
 from mirage_py.ugraph.ir.dtypes import F32, DType
 from mirage_py.ugraph.ir.node import Access, Node
 from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.operators import named
 
 # Factors in a fixed order, what is summed over included; and the types that these went through.
 _Product = tuple[str, ...]
@@ -30,6 +32,7 @@ _Form = Mapping[tuple[_Product, _Types], float]
 # A sum of more products is one factor.
 _MOST = 64
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+_JUMPS = named(lambda o: o.jumps)
 _CHOICES = ("max", "maximum", "minimum", "where", "relu", "abs")
 
 
@@ -61,6 +64,8 @@ class _Reader:
         if node.op in _COMPARISONS or (node.op == "div" and len(args) == 2):
             sides = [self._chosen[a] if node.op != "div" else self._forms[a] for a in node.args]
             self._meet(*sides)
+        if node.op in _JUMPS:
+            self.seen.update(t for arg in args for _, types in arg for t in types)
         self._forms.append(form)
         choices = [self._chosen[a] for a in node.args]
         self._chosen.append(_union(choices) if node.op in _CHOICES else form)

@@ -82,6 +82,9 @@ class Operator:
     rises: bool = False
     steepest: float | None = None
     period: float | None = None
+    # However small a change of its operand, the result may be another whole number; of one operand
+    # it is one.
+    jumps: bool = False
     # f(0) = 0, in kernels too; f(-infinity) = 0.
     keeps_zero: bool = False
     vanishes: bool = False

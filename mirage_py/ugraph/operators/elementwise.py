@@ -89,6 +89,19 @@ def _gelu_by_tanh(f: Any, x: Any) -> Any:
     return _gelu_by(f, x, _tanh_by_exp(f, f.mul(f.constant(_SQRT_2_OVER_PI), bent)))
 
 
+def _ceil_by_floor(f: Any, x: Any) -> Any:
+    return f.neg(f.floor(f.neg(x)))
+
+
+def _exp2_by_exp(f: Any, x: Any) -> Any:
+    return f.exp(f.mul(x, f.log(f.constant(2))))
+
+
+def _truth_of(name: str) -> Any:
+    """The field meaning of a question to which nothing is known: a random truth value."""
+    return lambda f, x: f.lt(f.keyed(name, x), f.constant(0))
+
+
 def _mish_by_exp(f: Any, x: Any) -> Any:
     """``x n / (n + 2)``, where n = e (e + 2) and e = exp(x)."""
     e = f.exp(x)
@@ -152,6 +165,19 @@ _row(
     defined=lambda f, x: f.div(f.log(x), f.log(f.constant(2))), is_partial=True, least=0.0,
     rises=True, ulps=4, straight="relative", torch="torch.log2({})", triton="tl.log2({0})",
     c="log2f({0})", has_out=True, aten=("log2.default",),
+)  # fmt: skip
+_row(
+    "log10", 1, 4, np.log10, about="The logarithm to base 10.", is_keyed=True, is_fresh=True,
+    defined=lambda f, x: f.div(f.log(x), f.log(f.constant(10))), is_partial=True, least=0.0,
+    rises=True, ulps=4, straight="relative", torch="torch.log10({})",
+    triton="tl.log2({0}) * 0.3010299956639812", c="log10f({0})", has_out=True,
+    aten=("log10.default",),
+)  # fmt: skip
+_row(
+    "exp2", 1, 4, np.exp2, about="2 to the x.", defined=_exp2_by_exp, is_keyed=True,
+    is_exponential=True, rises=True, ulps=4, vanishes=True, is_logit=True, straight="absolute",
+    torch="torch.exp2({})", triton="tl.exp2({0})", c="exp2f({0})", has_out=True,
+    aten=("exp2.default",),
 )  # fmt: skip
 _row(
     "log1p", 1, 6, np.log1p, about="log(1 + x).", defined=_log1p_by_log, is_keyed=True,
@@ -256,6 +282,48 @@ _row(
     ulps=4, torch="torch.cos({})", triton="tl.cos({0})", c="cosf({0})", has_out=True,
     branches=True, aten=("cos.default",),
 )  # fmt: skip
+_row(
+    "atan", 1, 20, np.arctan, about="The inverse tangent.", parity="odd", rises=True, ulps=4,
+    keeps_zero=True, straight="absolute", torch="torch.atan({})", c="atanf({0})", has_out=True,
+    aten=("atan.default",), branches=True,
+)  # fmt: skip
+_row(
+    "floor", 1, 1, np.floor, about="The largest whole number up to x.", is_keyed=True,
+    is_fresh=True, rises=True, jumps=True, ulps=0, keeps_zero=True, torch="torch.floor({})",
+    triton="tl.floor({0})", c="floorf({0})", has_out=True, aten=("floor.default",),
+)  # fmt: skip
+_row(
+    "ceil", 1, 1, np.ceil, about="The smallest whole number from x on.", defined=_ceil_by_floor,
+    is_keyed=True, is_fresh=True, rises=True, jumps=True, ulps=0, keeps_zero=True,
+    torch="torch.ceil({})", triton="tl.ceil({0})", c="ceilf({0})", has_out=True,
+    aten=("ceil.default",),
+)  # fmt: skip
+_row(
+    "trunc", 1, 1, np.trunc, about="x without its fraction.", parity="odd", rises=True, jumps=True,
+    ulps=0, keeps_zero=True, torch="torch.trunc({})", has_out=True, aten=("trunc.default",),
+    triton="tl.where({0} < 0.0, tl.ceil({0}), tl.floor({0}))", c="truncf({0})",
+)  # fmt: skip
+_row(
+    "round", 1, 1, np.rint, about="The nearest whole number; of two the even one.", parity="odd",
+    rises=True, jumps=True, ulps=0, keeps_zero=True, torch="torch.round({})", c="rintf({0})",
+    # From 2^23 on there are whole numbers only: a sum of that size has lost its fraction.
+    triton="tl.where(tl.abs({0}) < 4194304.0, ({0} + 12582912.0) - 12582912.0, {0})",
+    has_out=True, aten=("round.default",),
+)  # fmt: skip
+_row(
+    "isnan", 1, 1, lambda x: _as_float(np.isnan(x)), about="Whether x is not a number.",
+    is_keyed=True, is_ordered=True, is_fresh=True, over_field=_truth_of("isnan"), ulps=0,
+    steepest=0.0, keeps_zero=True, vanishes=True, torch="torch.isnan({}).float()",
+    triton="tl.where({0} != {0}, 1.0, 0.0)", c="isnan({0}) ? 1.0f : 0.0f",
+    aten=("isnan.default",),
+)  # fmt: skip
+_row(
+    "isinf", 1, 1, lambda x: _as_float(np.isinf(x)), about="Whether x is infinite.",
+    is_keyed=True, is_ordered=True, is_fresh=True, over_field=_truth_of("isinf"), ulps=0,
+    steepest=0.0, keeps_zero=True, torch="torch.isinf({}).float()",
+    triton='tl.where(tl.abs({0}) == float("inf"), 1.0, 0.0)', c="isinf({0}) ? 1.0f : 0.0f",
+    aten=("isinf.default",),
+)  # fmt: skip
 
 
 def _infix(name: str, symbol: str, over_floats: Any, **traits: Any) -> Operator:
@@ -274,6 +342,12 @@ _infix(
 _row(
     "pow", 2, 20, np.power, symbol="^", is_keyed=True, is_partial=True, ulps=4,
     torch="torch.pow({}, {})", c="powf({0}, {1})", has_out=True, branches=True,
+)  # fmt: skip
+_row(
+    "fmod", 2, 8, np.fmod, about="The remainder of x / y, of the sign of x.", is_keyed=True,
+    is_fresh=True, is_partial=True, jumps=True, ulps=4, rounds="operand",
+    torch="torch.fmod({}, {})", triton="{0} % {1}", c="fmodf({0}, {1})", has_out=True,
+    branches=True,
 )  # fmt: skip
 _row(
     "maximum", 2, 1, np.maximum, about="The larger of two.", commutative=True, is_ordered=True,

@@ -9,7 +9,7 @@ allowed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
+from math import inf, prod
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph.ir.dtypes import BOOL, DType
@@ -17,11 +17,13 @@ from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.node import STORES, Node
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
+from mirage_py.ugraph.operators import named
 
 # The least and the greatest whole number that a value can be.
 _Bounds = tuple[float, float]
 
-_TRUTHS = ("mask", "lt", "le", "gt", "ge", "eq", "ne")
+_TRUTHS = ("mask", "lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf")
+_ROUNDED = named(lambda o: o.jumps and o.arity == 1)
 _KEPT = ("cast", "shift", "max", "accum_max")
 
 
@@ -125,6 +127,8 @@ def _bounds(
     if node.op in ("const", "size"):
         value = node.attr if isinstance(node.attr, float) else float(sizes[str(node.attr)])
         return (value, value) if value.is_integer() else None
+    if node.op in _ROUNDED:
+        return args[0] if args[0] is not None else (-inf, inf)
     known = [a for a in args if a is not None]
     if len(known) < len(args):
         return None
@@ -155,7 +159,7 @@ _RULES: Mapping[str, Callable[..., _Bounds]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
     "mul": _product,
-    "maximum": _between,
-    "minimum": _between,
+    "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     "where": lambda c, a, b: _between(a, b),
 }

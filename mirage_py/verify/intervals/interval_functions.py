@@ -176,6 +176,15 @@ def _pow(a: Interval, b: Interval) -> Interval:
     return enclosed(np.where(unknown, 0.0, mid), np.where(unknown, np.inf, rad), (a, b))
 
 
+def _fmod(a: Interval, b: Interval) -> Interval:
+    """What is left of a quotient without its fraction; of exact operands it is exact."""
+    whole = monotone(np.trunc, div(a, b))
+    found = sub(a, mul(whole, b))
+    certain = (a.rad == 0) & (b.rad == 0) & (b.mid != 0)
+    mid = np.where(certain, np.fmod(a.mid, b.mid), found.mid)
+    return enclosed(mid, np.where(certain, 0.0, found.rad), (a, b))
+
+
 def _gentle(row: Operator) -> Callable[[Interval], Interval]:
     """A function that is nowhere steeper than its row says."""
 
@@ -231,5 +240,6 @@ _MEANINGS: Mapping[str, Callable[..., Interval]] = {
     "reciprocal_no_nan": lambda a: choice(a, div(exact(np.ones((1,))), a), exact(np.zeros((1,)))),
     "log1p": lambda a: _log(add(a, exact(np.ones((1,))))),
     "pow": _pow,
+    "fmod": _fmod,
     **{o.name: _by_traits(o) for o in all_operators() if o.rises or o.steepest is not None},
 }

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+import torch
+
 from mirage_py.frontend.torch.handlers.registry import handles
 from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.ugraph.building.masked_exp import exponential, split
@@ -59,3 +63,108 @@ def elu(
     below = t.apply("minimum", t.apply("mul", x, input_scale), 0.0)
     grown = t.apply("mul", expm1(t, below), alpha * scale)
     return t.apply("where", t.apply("gt", x, 0.0), t.apply("mul", x, scale), grown)
+
+
+@handles("sign.default", "sgn.default")
+def sign(t: Lowering, x: NamedArray) -> NamedArray:
+    """1, 0 or -1; of NaN 0, as torch has it."""
+    return t.apply("sub", t.apply("gt", x, 0.0), t.apply("lt", x, 0.0))
+
+
+@handles("frac.default")
+def frac(t: Lowering, x: NamedArray) -> NamedArray:
+    """x without its whole part."""
+    return t.apply("sub", x, t.apply("trunc", x))
+
+
+@handles("round.decimals")
+def round_to(t: Lowering, x: NamedArray, decimals: int = 0) -> NamedArray:
+    """x rounded to so many digits behind the point, or in front of it."""
+    power = 10.0 ** abs(decimals)
+    there, back = ("mul", "div") if decimals > 0 else ("div", "mul")
+    return t.apply(back, t.apply("round", t.apply(there, x, power)), power)
+
+
+@handles("tan.default")
+def tan(t: Lowering, x: NamedArray) -> NamedArray:
+    """sin(x) / cos(x)."""
+    return t.apply("div", t.apply("sin", x), t.apply("cos", x))
+
+
+@handles("sinh.default")
+def sinh(t: Lowering, x: NamedArray) -> NamedArray:
+    """(exp(x) - exp(-x)) / 2, by exp(x) - 1, which does not cancel near 0."""
+    grown, fallen = t.apply("expm1", x), t.apply("expm1", t.apply("neg", x))
+    return t.apply("mul", t.apply("sub", grown, fallen), 0.5)
+
+
+@handles("cosh.default")
+def cosh(t: Lowering, x: NamedArray) -> NamedArray:
+    """(exp(x) + exp(-x)) / 2."""
+    both = t.apply("add", t.apply("exp", x), t.apply("exp", t.apply("neg", x)))
+    return t.apply("mul", both, 0.5)
+
+
+@handles("asinh.default")
+def asinh(t: Lowering, x: NamedArray) -> NamedArray:
+    """log(x + sqrt(x^2 + 1)), of |x| and by log(1 + y), which do not cancel."""
+    size = t.apply("abs", x)
+    # From here on the ratio is 1; the square of more would overflow.
+    low = t.apply("minimum", size, 1e18)
+    root = t.apply("sqrt", t.apply("add", t.apply("square", low), 1.0))
+    ratio = t.apply("div", low, t.apply("add", root, 1.0))
+    grown = t.apply("log1p", t.apply("add", size, t.apply("mul", size, ratio)))
+    return t.apply("where", t.apply("lt", x, 0.0), t.apply("neg", grown), grown)
+
+
+@handles("acosh.default")
+def acosh(t: Lowering, x: NamedArray) -> NamedArray:
+    """log(x + sqrt(x^2 - 1)), by log(1 + y) of y = (x - 1) + sqrt((x - 1) (x + 1))."""
+    over = t.apply("sub", x, 1.0)
+    root = t.apply("sqrt", t.apply("mul", over, t.apply("add", x, 1.0)))
+    return t.apply("log1p", t.apply("add", over, root))
+
+
+@handles("atanh.default")
+def atanh(t: Lowering, x: NamedArray) -> NamedArray:
+    """log((1 + x) / (1 - x)) / 2, by log(1 + y)."""
+    ratio = t.apply("div", t.apply("mul", x, 2.0), t.apply("sub", 1.0, x))
+    return t.apply("mul", t.apply("log1p", ratio), 0.5)
+
+
+@handles("asin.default")
+def asin(t: Lowering, x: NamedArray) -> NamedArray:
+    """2 atan(x / (1 + sqrt((1 - x) (1 + x))))."""
+    root = t.apply("sqrt", t.apply("mul", t.apply("sub", 1.0, x), t.apply("add", 1.0, x)))
+    half = t.apply("atan", t.apply("div", x, t.apply("add", 1.0, root)))
+    return t.apply("mul", half, 2.0)
+
+
+@handles("acos.default")
+def acos(t: Lowering, x: NamedArray) -> NamedArray:
+    """pi / 2 - asin(x)."""
+    return t.apply("sub", math.pi / 2, asin(t, x))
+
+
+@handles("isfinite.default")
+def isfinite(t: Lowering, x: NamedArray) -> NamedArray:
+    """Whether x is neither infinite nor NaN."""
+    return t.apply("not", t.apply("or", t.apply("isnan", x), t.apply("isinf", x)))
+
+
+@handles("nan_to_num.default")
+def nan_to_num(
+    t: Lowering,
+    x: NamedArray,
+    nan: float | None = None,
+    posinf: float | None = None,
+    neginf: float | None = None,
+) -> NamedArray:
+    """x with numbers for NaN and the infinities: 0 and the last ones of its type."""
+    end = torch.finfo(t.result_dtype()).max
+    below = t.apply("lt", x, 0.0)
+    ends = t.apply(
+        "where", below, -end if neginf is None else neginf, end if posinf is None else posinf
+    )
+    finite = t.apply("where", t.apply("isinf", x), ends, x)
+    return t.apply("where", t.apply("isnan", x), nan or 0.0, finite)

@@ -41,20 +41,38 @@ def div(t: Lowering, x: Operand, y: Operand) -> NamedArray:
 
 @handles("div.Tensor_mode", "div.Scalar_mode")
 def div_mode(t: Lowering, x: Operand, y: Operand, rounding_mode: str | None) -> NamedArray:
-    """x / y rounded, of positions only."""
-    return t.apply("div", x, y) if rounding_mode is None else t.apply("floordiv", x, y)
+    """x / y, rounded down, towards 0, or not at all."""
+    if rounding_mode is None:
+        return t.apply("div", x, y)
+    if rounding_mode == "floor" or t.positions(x, y):
+        return floor_divide(t, x, y)
+    return t.apply("trunc", t.apply("div", x, y))
 
 
 @handles("floor_divide.default", "floor_divide.Scalar")
 def floor_divide(t: Lowering, x: Operand, y: Operand) -> NamedArray:
-    """The quotient of positions."""
-    return t.apply("floordiv", x, y)
+    """x / y rounded down: by what is left after the remainder, as a quotient may round up."""
+    if t.positions(x, y):
+        return t.apply("floordiv", x, y)
+    whole = t.apply("round", t.apply("div", t.apply("sub", x, remainder(t, x, y)), y))
+    return t.apply("where", t.apply("eq", y, 0.0), t.apply("div", x, y), whole)
 
 
-@handles("remainder.Tensor", "remainder.Scalar", "fmod.Tensor", "fmod.Scalar")
+@handles("remainder.Tensor", "remainder.Scalar")
 def remainder(t: Lowering, x: Operand, y: Operand) -> NamedArray:
-    """The remainder of positions."""
-    return t.apply("mod", x, y)
+    """What is left of x / y rounded down: of the sign of y."""
+    if t.positions(x, y):
+        return t.apply("mod", x, y)
+    left = t.apply("fmod", x, y)
+    differs = t.apply("ne", t.apply("lt", left, 0.0), t.apply("lt", y, 0.0))
+    moved = t.apply("and", t.apply("ne", left, 0.0), differs)
+    return t.apply("where", moved, t.apply("add", left, y), left)
+
+
+@handles("fmod.Tensor", "fmod.Scalar")
+def fmod(t: Lowering, x: Operand, y: Operand) -> NamedArray:
+    """What is left of x / y rounded towards 0: of the sign of x."""
+    return t.apply("mod" if t.positions(x, y) else "fmod", x, y)
 
 
 @handles("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
@@ -75,6 +93,23 @@ def neg(t: Lowering, x: Operand) -> NamedArray:
 def reciprocal(t: Lowering, x: Operand) -> NamedArray:
     """1 / x."""
     return t.apply("div", 1.0, x)
+
+
+@handles("fmax.default")
+def fmax(t: Lowering, x: NamedArray, y: NamedArray) -> NamedArray:
+    """The larger of two; of a number and NaN the number."""
+    return _of_numbers(t, "maximum", x, y)
+
+
+@handles("fmin.default")
+def fmin(t: Lowering, x: NamedArray, y: NamedArray) -> NamedArray:
+    """The smaller of two; of a number and NaN the number."""
+    return _of_numbers(t, "minimum", x, y)
+
+
+def _of_numbers(t: Lowering, op: str, x: NamedArray, y: NamedArray) -> NamedArray:
+    both = t.apply("where", t.apply("isnan", y), x, t.apply(op, x, y))
+    return t.apply("where", t.apply("isnan", x), y, both)
 
 
 @handles("clamp.default", "clamp.Tensor", "clip.default", "clip.Tensor", "hardtanh.default")

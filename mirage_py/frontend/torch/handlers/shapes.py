@@ -148,6 +148,25 @@ def stack(t: Lowering, tensors: Sequence[NamedArray], dim: int = 0) -> NamedArra
     return views.concat(t.builder, raised, dim)
 
 
+@handles("flip.default")
+def flip(t: Lowering, x: NamedArray, dims: Sequence[int]) -> NamedArray:
+    """Axes from their end to their start."""
+    for dim in dims:
+        x = views.flip(t.builder, x, dim % len(x.axes))
+    return x
+
+
+@handles("roll.default")
+def roll(t: Lowering, x: NamedArray, shifts: Sequence[int], dims: Sequence[int] = ()) -> NamedArray:
+    """Axes moved by some positions, around their ends; without axes all elements in a row."""
+    if not dims:
+        moved = views.roll(t.builder, views.reshape(t.builder, x, (-1,)), shifts[0], 0)
+        return views.reshape(t.builder, moved, t.shape(x))
+    for shift, dim in zip(shifts, dims, strict=True):
+        x = views.roll(t.builder, x, shift, dim % len(x.axes))
+    return x
+
+
 @handles("repeat.default")
 def repeat(t: Lowering, x: NamedArray, repeats: Sequence[int]) -> NamedArray:
     """The whole tensor several times along each axis."""

@@ -8,7 +8,7 @@ import torch
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch.capture import source
-from mirage_py.frontend.torch.lower.indices import index_result, mask_of
+from mirage_py.frontend.torch.lower.indices import index_of, index_result, mask_of
 from mirage_py.ugraph.building import views
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.building.views import NamedArray
@@ -64,6 +64,9 @@ class Lowering:
                 repair="divide with `/`, or take positions that start at 0 or above",
             )
         if op == "not":
+            inner = self.builder.nodes[nodes[0]]
+            if inner.op == "sub" and self.builder.nodes[inner.args[0]].attr == 1.0:
+                return inner.args[1]  # twice not
             return self.builder.apply("sub", self.builder.const(1.0), nodes[0])
         if op == "where":
             decided = mask_of(self.builder, nodes[0])
@@ -74,6 +77,13 @@ class Lowering:
     def shape(self, x: NamedArray) -> tuple[int, ...]:
         """The extent of each axis."""
         return views.shape_of(self.builder, x)
+
+    def positions(self, *operands: Operand) -> bool:
+        """Whether all are positions, or whole numbers beside one."""
+        nodes = [self.array(x).node for x in operands]
+        return any(self.builder.nodes[n].op == "index" for n in nodes) and all(
+            index_of(self.builder, n) is not None for n in nodes
+        )
 
     def full(self, shape: Sequence[int], value: Scalar) -> NamedArray:
         """One number everywhere."""

@@ -50,11 +50,7 @@ _LINEAR_ALGEBRA = Refusal(
 )
 _PERIODIC = Refusal(
     "this trigonometric function is not among the operators of a program",
-    "write it with sin and cos, or compute the table outside and pass it as an argument",
-)
-_REVERSED = Refusal(
-    "an axis is read forwards only",
-    "reverse the data outside, or write the formula for the forward order",
+    "write it with atan, or compute it outside and pass it as an argument",
 )
 _TRAINS = Refusal(
     "batch statistics are state that the function changes",
@@ -80,8 +76,7 @@ REFUSALS: dict[str, Refusal] = {
     **dict.fromkeys(("fft_fft", "fft_rfft", "fft_ifft", "stft"), _COMPLEX),
     **dict.fromkeys(("inverse", "linalg_inv", "linalg_solve", "cholesky"), _LINEAR_ALGEBRA),
     **dict.fromkeys(("linalg_qr", "linalg_svd", "linalg_eigh", "linalg_det"), _LINEAR_ALGEBRA),
-    **dict.fromkeys(("tan", "atan2"), _PERIODIC),
-    **dict.fromkeys(("flip", "roll", "rot90"), _REVERSED),
+    **dict.fromkeys(("atan2",), _PERIODIC),
     "native_batch_norm": _TRAINS,
     "prod": _PRODUCTS,
 }

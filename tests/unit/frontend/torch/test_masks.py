@@ -160,3 +160,8 @@ def test_masks_that_keep_all_or_nothing(agrees):
 
     traced = agrees(fn, torch.randn(4, 4))
     assert "where" not in [n.op for n in traced.program.nodes]
+
+
+def test_truth_values_are_results(agrees):
+    traced = agrees(lambda x: (x > 0, (x > 0) & (x < 1)), torch.randn(3, 5))
+    assert [o.tensor.dtype.name for o in traced.program.outputs] == ["bool", "bool"]

@@ -121,3 +121,22 @@ def test_the_gradient_of_a_slice(agrees, start, end):
 @pytest.mark.parametrize("pad", [(1, 2), (0, 3), (1, 0, 2, 1), (-1, 2), (0, -2, 1, 1)])
 def test_padding(agrees, pad):
     agrees(lambda x: torch.nn.functional.pad(x, pad, value=0.5), torch.randn(3, 5))
+
+
+def of_moved_axes(x: Tensor):
+    return (
+        x.flip(-1) * 2,
+        x.flip(0, 2) + x,
+        x.roll(2, 1) + 1,
+        x.roll((-1, 9, 0), (0, 2, 1)) + 1,
+        x.roll(5) * 2,
+        (x * x).transpose(0, 1).flip(1).roll(3, 0),
+        x.reshape(15, 7).flip(0).reshape(5, 21) * 2,
+        x[:, :1].flip(1) + 0,
+        torch.rot90(x, 1, (1, 2)) + 0,
+    )
+
+
+def test_axes_that_are_turned_or_moved_around(agrees, x):
+    traced = agrees(of_moved_axes, x)
+    assert {n.op for n in traced.program.nodes} <= {"load", "const", "mul", "add", "square"}

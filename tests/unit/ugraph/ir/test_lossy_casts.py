@@ -25,6 +25,9 @@ SHOWN = {
     "a comparison with the maximum": "Y[b, d] = cast(X[b, d], bf16) >= max[d](X[b, d])",
     "two types": H + "Y[b, d] = h[b, d] - cast(X[b, d], f16)",
 }
+for _jump in ("round", "floor", "ceil", "trunc"):
+    SHOWN[f"what it does to a {_jump}"] = f"{H}Y[b, d] = {_jump}(3 * h[b, d])"
+SHOWN["a remainder"] = f"{H}Y[b, d] = fmod(h[b, d], 0.5)"
 
 NOT_SHOWN = {
     "alone": H + "Y[b, n] = sum[d](h[b, d] * W[d, n])",
