@@ -19,15 +19,76 @@ ENDS = ("nan_to_num",)
 ONE = {
     **{
         name: getattr(torch, name)
-        for name in """abs acos acosh asin asinh atan atanh ceil clone cos cosh deg2rad erf exp exp2
-        expm1 floor frac isfinite isinf isnan isneginf isposinf log log10 log1p log2 logical_not
-        neg rad2deg reciprocal relu round rsqrt selu sgn sigmoid sign sin sinc sinh sqrt square tan
-        tanh trunc logit""".split()
+        for name in [
+            "abs",
+            "acos",
+            "acosh",
+            "asin",
+            "asinh",
+            "atan",
+            "atanh",
+            "ceil",
+            "clone",
+            "cos",
+            "cosh",
+            "deg2rad",
+            "erf",
+            "exp",
+            "exp2",
+            "expm1",
+            "floor",
+            "frac",
+            "isfinite",
+            "isinf",
+            "isnan",
+            "isneginf",
+            "isposinf",
+            "log",
+            "log10",
+            "log1p",
+            "log2",
+            "logical_not",
+            "neg",
+            "rad2deg",
+            "reciprocal",
+            "relu",
+            "round",
+            "rsqrt",
+            "selu",
+            "sgn",
+            "sigmoid",
+            "sign",
+            "sin",
+            "sinc",
+            "sinh",
+            "sqrt",
+            "square",
+            "tan",
+            "tanh",
+            "trunc",
+            "logit",
+        ]
     },
     **{
         name: getattr(F, name)
-        for name in """celu elu gelu hardshrink hardsigmoid hardswish hardtanh leaky_relu logsigmoid
-        mish relu6 silu softplus softshrink softsign tanhshrink""".split()
+        for name in [
+            "celu",
+            "elu",
+            "gelu",
+            "hardshrink",
+            "hardsigmoid",
+            "hardswish",
+            "hardtanh",
+            "leaky_relu",
+            "logsigmoid",
+            "mish",
+            "relu6",
+            "silu",
+            "softplus",
+            "softshrink",
+            "softsign",
+            "tanhshrink",
+        ]
     },
     "log_ndtr_free": torch.special.ndtr,
     "entr": torch.special.entr,
@@ -46,9 +107,34 @@ ONE = {
 TWO = {
     **{
         name: getattr(torch, name)
-        for name in """add div eq floor_divide fmax fmin fmod ge gt heaviside le lerp_free logaddexp
-        logaddexp2 logical_and logical_or logical_xor lt maximum minimum mul ne pow remainder sub
-        xlogy""".split()
+        for name in [
+            "add",
+            "div",
+            "eq",
+            "floor_divide",
+            "fmax",
+            "fmin",
+            "fmod",
+            "ge",
+            "gt",
+            "heaviside",
+            "le",
+            "lerp_free",
+            "logaddexp",
+            "logaddexp2",
+            "logical_and",
+            "logical_or",
+            "logical_xor",
+            "lt",
+            "maximum",
+            "minimum",
+            "mul",
+            "ne",
+            "pow",
+            "remainder",
+            "sub",
+            "xlogy",
+        ]
         if not name.endswith("_free")
     },
     "floor_division": lambda x, y: torch.div(x, y, rounding_mode="floor"),
@@ -57,7 +143,10 @@ TWO = {
     "clamp": lambda x, y: torch.clamp(x, y, y + 1),
 }
 REFUSED = {
-    **{name: getattr(torch, name) for name in "digamma erfc erfinv i0 lgamma signbit".split()},
+    **{
+        name: getattr(torch, name)
+        for name in ["digamma", "erfc", "erfinv", "i0", "lgamma", "signbit"]
+    },
     "copysign": lambda x: torch.copysign(x, -x),
     "atan2": lambda x: torch.atan2(x, x + 1),
     "hypot": lambda x: torch.hypot(x, x + 1),
