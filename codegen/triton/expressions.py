@@ -28,17 +28,23 @@ def _whole_powers(x: str) -> tuple[str, str]:
     return k, f"({x} - {k} * 0.693359375 + {k} * 0.00021219444005469057)"
 
 
-def _exp(x: str) -> str:
-    k, rest = _whole_powers(x)
-    return f"tl.exp2({k}) * tl.exp({rest})"
+def _power(x: str, raised: str = "") -> str:
+    """exp(x), times 2 to the power ``raised``. x / log(2) is off by as much as x is large: the
+    power of what that leaves is about 1 plus it. Infinite operands leave nothing.
+    """
+    # As an fma no addition is contracted with it, which would round elsewhere.
+    exponent = f"tl.fma({x}, 1.4426950408889634, 0.0)"
+    # 1 / log(2) has two parts as well.
+    rest = f"tl.fma({x}, 1.4426950408889634, -{exponent}) + {x} * 1.925963033500e-08"
+    bounded = f"tl.minimum(tl.maximum({rest}, -1e-4), 1e-4)"
+    return f"tl.exp2({exponent}{raised}) * (1.0 + {bounded} * 0.6931471805599453)"
 
 
 def _exp_to_the_end(x: str) -> str:
     # tl.exp2 has 0 for what is below the normal numbers. A product may be there: what is computed
     # of an exponential, such as its product with a large number, still needs it.
-    k, rest = _whole_powers(x)
     low = f"{x} < -60.0"
-    raised = f"tl.exp2({k} + tl.where({low}, 64.0, 0.0)) * tl.exp({rest})"
+    raised = _power(x, f" + tl.where({low}, 64.0, 0.0)")
     return f"{raised} * tl.where({low}, {2.0**-64!r}, 1.0)"
 
 
@@ -61,7 +67,7 @@ def _expm1(x: str) -> str:
     for n in range(_TERMS, 1, -1):
         series = f"1.0 + {rest} * {1.0 / n!r} * ({series})"
     near = f"tl.exp2({k}) * {rest} * ({series}) + (tl.exp2({k}) - 1.0)"
-    return f"tl.where({x} < -20.0, -1.0, tl.where({x} > 80.0, {_exp(x)}, {near}))"
+    return f"tl.where({x} < -20.0, -1.0, tl.where({x} > 80.0, {_power(x)}, {near}))"
 
 
 def _log1p(x: str) -> str:
@@ -118,7 +124,7 @@ def _pow(x: str, y: str) -> str:
 
 
 def _sigmoid(x: str) -> str:
-    return f"1.0 / (1.0 + {_exp(f'(-{x})')})"
+    return f"1.0 / (1.0 + {_power(f'(-{x})')})"
 
 
 # What is more than one expression.

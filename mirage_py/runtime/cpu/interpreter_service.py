@@ -57,7 +57,7 @@ def interpret(task: Mapping[str, Any]) -> None:
     _leave_out_waits()
     _mend_bfloat16()
     _mend_loop_bounds()
-    _fuse_multiply_adds()
+    _compute_as_gpus()
     folder = Path(task["folder"])
     tensors: dict[str, _Guarded] = {}
     for facts in task["tensors"]:
@@ -146,9 +146,10 @@ def _mend_bfloat16() -> None:
 
 
 @functools.cache
-def _fuse_multiply_adds() -> None:
+def _compute_as_gpus() -> None:
     """A float32 product that is added to or subtracted from is not rounded before, as on a GPU,
-    where Triton makes one multiply-add of them. Call it last: it wraps what others mended.
+    where Triton makes one multiply-add of them; a minimum leaves out what is not a number, as there
+    too. Call it last: it wraps what others mended.
     """
     from triton.language import float32
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
@@ -169,6 +170,13 @@ def _fuse_multiply_adds() -> None:
         left, right = handle.attr[factors]
         return left.astype(np.float64) * right
 
+    def of_numbers(operation: Any) -> Any:
+        return lambda builder, lhs, rhs: builder.binary_op(lhs, rhs, operation)
+
+    def create_fma(_builder: Any, x: Any, y: Any, z: Any) -> Any:
+        wide = x.data.astype(np.float64) * y.data + z.data
+        return TensorHandle(wide.astype(z.data.dtype), z.dtype.scalar)
+
     def fused(original: Any, operation: Any) -> Any:
         def apply(builder: Any, lhs: Any, rhs: Any) -> Any:
             if factors not in lhs.attr and factors not in rhs.attr:
@@ -179,6 +187,9 @@ def _fuse_multiply_adds() -> None:
 
         return apply
 
+    InterpreterBuilder.create_fma = create_fma
+    InterpreterBuilder.create_minnumf = of_numbers(np.fmin)
+    InterpreterBuilder.create_maxnumf = of_numbers(np.fmax)
     InterpreterBuilder.create_fmul = create_fmul
     InterpreterBuilder.create_fadd = fused(InterpreterBuilder.create_fadd, np.add)
     InterpreterBuilder.create_fsub = fused(InterpreterBuilder.create_fsub, np.subtract)
