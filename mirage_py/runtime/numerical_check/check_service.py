@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,19 +14,19 @@ from mirage_py.reasons import Code, reason
 from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.runtime.numerical_check.input_store import (
+    RANDOM,
     InputSet,
     InputStore,
     rotated_inputs,
-    to_arrays,
 )
-from mirage_py.runtime.numerical_check.judge import judge_there
+from mirage_py.runtime.numerical_check.judge import add_eager, judge_there
 from mirage_py.runtime.timing.timing import Timed, time_interleaved
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 from mirage_py.ugraph.text.json_form import load_text
 from mirage_py.verify.numerical_check.check_strength import joined, of_set, plain_evidence
-from mirage_py.verify.numerical_check.input_sets import drawn_sets
+from mirage_py.verify.numerical_check.input_sets import SET_NAMES, drawn_sets
 from mirage_py.verify.numerical_check.numerical_check import FloatEvidence, reference
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
     Outputs = Sequence[torch.Tensor]
 
+# Of sets other than the random one: how much of the work that one may take, and how many elements.
+# Each set has other windows, so that all of them together compare more than one does.
+_OTHERS_SHARE = 1 / 8
+_MOST_ELEMENTS = 1 << 20
 # Launches after the first. Of additions in any order a few show how far the results spread.
 _AGAIN, _AGAIN_ATOMIC = 1, 4
 
@@ -48,10 +53,13 @@ def prepare(task: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     shares = {}
     for inputs in drawn_sets(store.program, task["seed"], task["sets"]):
         store.write_inputs(inputs.name, inputs.arrays)
+        is_random = inputs.name == RANDOM
         found = reference(
             store.program,
             inputs.arrays,
-            max_work=task["max_work"],
+            max_work=task["max_work"] * (1.0 if is_random else _OTHERS_SHARE),
+            max_elements=inf if is_random else _MOST_ELEMENTS,
+            seed=SET_NAMES.index(inputs.name),
             threads=task["threads"],
             deadline=task["deadline"],
         )
@@ -106,7 +114,7 @@ def _judged(
 ) -> FloatEvidence:
     import torch
 
-    add_eager(store, name, device)
+    run_eager(store, name, device)
     inputs = _inputs(store.folder, store.program, name, device)
     before = [x.clone() for x in inputs]
     outputs = runner.run_poisoned(*inputs)
@@ -137,17 +145,16 @@ def _repeated(
     return replace(found, spread=spread)
 
 
-def add_eager(store: InputStore, name: str, device: torch.device) -> None:
-    """Write what eager PyTorch gives for a set, unless it is there or cannot be had."""
+def run_eager(store: InputStore, name: str, device: torch.device) -> None:
+    """Judge what eager PyTorch gives for a set, unless that is known or cannot be had."""
     import torch
 
     function = _eager(store.program)
-    if function is None or store.has_eager(name):
+    if function is None or store.read_eager(name) is not None:
         return
     with torch.no_grad():
         found = function(*_inputs(store.folder, store.program, name, device))
-    outputs = found if isinstance(found, tuple) else (found,)
-    store.write_eager(name, to_arrays(store.program, outputs))
+    add_eager(store, name, found if isinstance(found, tuple) else (found,))
 
 
 def _timed(runner: PlanRunner, sets: Sequence[InputSet], reps: int) -> Timed:

@@ -4,21 +4,22 @@ timing in rotation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mirage_py.runtime.base.atomic import write_text
 from mirage_py.runtime.base.layouts import write_once
 from mirage_py.runtime.timing.timing import rotation_sets
 from mirage_py.ugraph.ir.dtypes import F16, F64
 from mirage_py.ugraph.ir.program import Program, Tensor
-from mirage_py.verify.numerical_check.float_case import FloatEvidence, OutputCase
-from mirage_py.verify.numerical_check.numerical_check import Reference, cases, worst_of
+from mirage_py.verify.numerical_check.numerical_check import Reference
+from mirage_py.verify.numerical_check.places import Places
 
 if TYPE_CHECKING:
     import torch
@@ -28,12 +29,13 @@ InputSet = tuple["torch.Tensor", ...]
 FloatArray = NDArray[np.float64]
 # The set that is timed on.
 RANDOM = "random"
+_EAGER = "eager.json"
 
 
 @dataclass(frozen=True)
 class InputStore:
     """Files under ``folder``: for each input set its inputs, the float64 outputs with the size of
-    their rounding errors, and what eager PyTorch gives.
+    their rounding errors, and how far eager PyTorch is from them.
     """
 
     folder: Path
@@ -47,16 +49,15 @@ class InputStore:
 
     def write_reference(self, name: str, reference: Reference) -> None:
         """Keep the right outputs."""
-        for output in self.program.outputs:
-            tensor = output.tensor
+        for tensor in (o.tensor for o in self.program.outputs):
             self._save(name, "output", tensor, reference.outputs[tensor.name])
             self._save(name, "error", tensor, reference.errors[tensor.name].astype(np.float32))
+            if tensor.name in reference.places:
+                self._save(name, "places", tensor, reference.places[tensor.name].flat)
 
-    def write_eager(self, name: str, outputs: Mapping[str, FloatArray]) -> None:
-        """Keep what eager PyTorch computes."""
-        for output in self.program.outputs:
-            array = outputs[output.tensor.name].astype(np.float32)
-            self._save(name, "eager", output.tensor, array)
+    def write_eager(self, name: str, errors: Sequence[float]) -> None:
+        """Keep the relative error of each output as eager PyTorch computes it."""
+        write_text(self.folder / name / _EAGER, json.dumps(list(errors)))
 
     def inputs(self, name: str, device: torch.device) -> tuple[torch.Tensor, ...]:
         """The input tensors of a set, in the layout that the program says."""
@@ -67,31 +68,26 @@ class InputStore:
             for tensor in self.program.inputs
         )
 
-    def judge(self, name: str, got: Mapping[str, FloatArray]) -> FloatEvidence:
-        """Compare outputs with the reference of a set, and with eager's where it ran."""
-        known, eager = self.expected(name)
-        found = [c.judge(got[c.name], eager[c.name] if eager else None) for c in known]
-        return worst_of(self.program, found, with_eager=eager is not None)
-
-    def expected(self, name: str) -> tuple[tuple[OutputCase, ...], dict[str, FloatArray] | None]:
-        """What to compare outputs of a set with, and eager's outputs if there are any."""
-        return _expected(self, name, self.has_eager(name))
-
-    def has_eager(self, name: str) -> bool:
-        """Whether it is known what eager PyTorch gives for a set."""
-        return all(self._path(name, "eager", o.tensor).exists() for o in self.program.outputs)
-
     def read_reference(self, name: str) -> Reference:
         """The right outputs of a set."""
         tensors = [o.tensor for o in self.program.outputs]
         return Reference(
             {t.name: self._load(name, "output", t) for t in tensors},
-            {t.name: self._load(name, "error", t).astype(np.float64) for t in tensors},
+            {t.name: self._load(name, "error", t) for t in tensors},
+            {
+                t.name: Places(t.shape, self._load(name, "places", t))
+                for t in tensors
+                if self._path(name, "places", t).exists()
+            },
         )
 
-    def read_eager(self, name: str) -> dict[str, FloatArray]:
-        """What eager PyTorch gives for a set."""
-        return {o.tensor.name: self._load(name, "eager", o.tensor) for o in self.program.outputs}
+    def read_eager(self, name: str) -> list[float] | None:
+        """The relative error of each output of eager PyTorch; None if it did not run."""
+        try:
+            found: list[float] = json.loads((self.folder / name / _EAGER).read_bytes())
+        except FileNotFoundError:
+            return None
+        return found
 
     def _save(self, name: str, role: str, tensor: Tensor, array: NDArray[Any]) -> None:
         path = self._path(name, role, tensor)
@@ -99,7 +95,7 @@ class InputStore:
         np.save(path, array)
 
     def _load(self, name: str, role: str, tensor: Tensor) -> NDArray[Any]:
-        array: NDArray[Any] = np.load(self._path(name, role, tensor))
+        array: NDArray[Any] = np.load(self._path(name, role, tensor), mmap_mode="c")
         return array
 
     def _path(self, name: str, role: str, tensor: Tensor) -> Path:
@@ -122,15 +118,6 @@ def laid_out(tensor: Tensor, values: torch.Tensor) -> torch.Tensor:
     fresh = memory.as_strided(tensor.shape, tensor.element_strides)
     write_once(fresh, values)
     return fresh
-
-
-@lru_cache(maxsize=8)
-def _expected(
-    store: InputStore, name: str, with_eager: bool
-) -> tuple[tuple[OutputCase, ...], dict[str, FloatArray] | None]:
-    """Read once for all candidates."""
-    known = cases(store.program, store.read_reference(name))
-    return known, store.read_eager(name) if with_eager else None
 
 
 def _span(tensor: Tensor) -> int:

@@ -1,12 +1,12 @@
 """The numerical check on a device: results are compared where they lie.
 
 Large outputs are slow to bring to the host and to compare there. ``DeviceCase`` finds what
-``OutputCase`` finds, by the same rules; only outputs of another shape are left to that.
+``OutputCase`` finds, by the same rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from math import inf
 from pathlib import Path
@@ -16,12 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage_py.reasons import Reason
-from mirage_py.runtime.numerical_check.input_store import InputStore, to_arrays
+from mirage_py.runtime.numerical_check.input_store import InputStore
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.verify.evaluate.element_types import underflow_step
-from mirage_py.verify.numerical_check.float_case import SPREAD, Case, Element, FloatEvidence
+from mirage_py.verify.numerical_check.float_case import (
+    SPREAD,
+    Case,
+    Element,
+    FloatEvidence,
+    wrong_shape,
+)
 from mirage_py.verify.numerical_check.numerical_check import Reference, tolerance, worst_of
+from mirage_py.verify.numerical_check.places import Places
 
 if TYPE_CHECKING:
     import torch
@@ -36,11 +43,15 @@ class DeviceCase(Case):
         expected: FloatArray,
         errors: FloatArray,
         tolerance: float,
+        places: Places | None,
         device: torch.device,
     ) -> None:
         import torch
 
         self.tensor = tensor
+        self.places = places
+        self.shape = torch.Size(places.shape if places else expected.shape)
+        self._flat = there(places.flat, device) if places else None
         self.expected = there(expected, device).double()
         self._step = underflow_step(tensor.dtype)
         size = self.expected.abs()
@@ -51,11 +62,11 @@ class DeviceCase(Case):
         self.overflows = known & ~(size - self.allowed <= limit)
         self.compared = known & (size + self.allowed <= limit)
         sizes = torch.where(self.compared, size, 0.0)
-        rows = sizes.mean(dim=-1, keepdim=True) if sizes.ndim else sizes
+        rows = self._row_means(sizes)
         rounding = self.allowed - self._step
         self.telling = self.compared & (rounding <= torch.maximum(size, rows))
         self.nonfinite, self.checked = int(self.overflows.sum()), int(self.compared.sum())
-        self.known, self.size = int(known.sum()), size.numel()
+        self.known, self.size = int(known.sum()), self.shape.numel()
         self.said = int(self.telling.sum())
         self.normed = self.telling if self.says_much else self.compared
         self.scale = self._norm(self.expected)
@@ -67,7 +78,8 @@ class DeviceCase(Case):
         """
         import torch
 
-        values = output.double()
+        taken = output if self._flat is None else output.reshape(-1)[self._flat]
+        values = taken.double()
         finite = torch.isfinite(values)
         distance = torch.where(finite, (values - self.expected).abs(), torch.inf)
         far = self.compared & (distance > self.allowed)
@@ -85,6 +97,16 @@ class DeviceCase(Case):
         excess = float(shares.max()) if shares.numel() else 0.0
         return self._relative(distance), excess, fault
 
+    def _row_means(self, sizes: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        if self._flat is None:
+            return sizes.mean(dim=-1, keepdim=True) if sizes.ndim else sizes
+        rows = self._flat // self.shape[-1] if self.shape else self._flat
+        _, number, count = torch.unique(rows, return_inverse=True, return_counts=True)
+        total = torch.zeros_like(count, dtype=torch.float64).index_add_(0, number, sizes)
+        return (total / count)[number]
+
     def _relative(self, distance: torch.Tensor) -> float:
         norm = self._norm((distance - self._step).clamp(min=0.0))
         if norm == 0.0:
@@ -97,51 +119,60 @@ class DeviceCase(Case):
         return float(torch.linalg.vector_norm(torch.where(self.normed, values, 0.0)))
 
     def _first(self, which: torch.Tensor, values: torch.Tensor) -> Element:
-        number = int(which.reshape(-1).nonzero()[0])
-        place = tuple(int(i) for i in np.unravel_index(number, tuple(which.shape)))
-        arrays = (values, self.expected, self.allowed)
-        return Element(place, *(float(a[place]) for a in arrays))
+        numbers = which.reshape(-1).nonzero()[:, 0]
+        number = int(numbers[0 if self._flat is None else self._flat[numbers].argmin()])
+        found = (float(a.reshape(-1)[number]) for a in (values, self.expected, self.allowed))
+        return Element(self.place(number, tuple(which.shape)), *found)
 
 
 class DeviceJudge:
-    """The reference of one input set on a device, and what eager PyTorch gives if it ran."""
+    """The reference of one input set on a device."""
 
-    def __init__(
-        self,
-        program: Program,
-        reference: Reference,
-        eager: Mapping[str, FloatArray] | None,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, program: Program, reference: Reference, device: torch.device) -> None:
         self._program = program
-        self._with_eager = eager is not None
         allowed = tolerance(program)
-        self._cases: list[tuple[DeviceCase, float | None]] = []
-        for output in program.outputs:
-            name = output.tensor.name
-            case = DeviceCase(
-                output.tensor, reference.outputs[name], reference.errors[name], allowed, device
+        self._cases = [
+            DeviceCase(
+                o.tensor,
+                reference.outputs[o.tensor.name],
+                reference.errors[o.tensor.name],
+                allowed,
+                reference.places.get(o.tensor.name),
+                device,
             )
-            of_eager = None if eager is None else case.finding(there(eager[name], device))[0]
-            self._cases.append((case, of_eager))
+            for o in program.outputs
+        ]
 
-    def evidence(self, outputs: Sequence[torch.Tensor]) -> FloatEvidence | None:
-        """What the outputs are found to be; None if the shape of one is not the reference's."""
+    def errors(self, outputs: Sequence[torch.Tensor]) -> list[float]:
+        """The relative error of each output."""
+        pairs = zip(self._cases, outputs, strict=True)
+        return [case.finding(output)[0] for case, output in pairs]
+
+    def evidence(
+        self, outputs: Sequence[torch.Tensor], eager: Sequence[float] | None
+    ) -> FloatEvidence:
+        """What the outputs are found to be, beside the ``eager`` errors of PyTorch if it ran."""
         found = []
-        for (case, of_eager), output in zip(self._cases, outputs, strict=True):
-            if output.shape != case.expected.shape:
-                return None
+        for number, (case, output) in enumerate(zip(self._cases, outputs, strict=True)):
+            if output.shape != case.shape:
+                return wrong_shape(case.tensor, tuple(output.shape), tuple(case.shape))
             error, excess, fault = case.finding(output)
-            found.append(case.evidence(error, excess, of_eager, fault))
-        return worst_of(self._program, found, with_eager=self._with_eager)
+            found.append(case.evidence(error, excess, eager[number] if eager else None, fault))
+        return worst_of(self._program, found, with_eager=eager is not None)
 
 
 def judge_there(store: InputStore, name: str, outputs: tuple[torch.Tensor, ...]) -> FloatEvidence:
     """Compare outputs with the reference of a set, and with eager's where it ran, on the device on
     which the outputs are. The reference stays there too.
     """
-    judge = _judge(store.folder, store.program, name, outputs[0].device, store.has_eager(name))
-    return judge.evidence(outputs) or store.judge(name, to_arrays(store.program, outputs))
+    judge = _judge(store.folder, store.program, name, outputs[0].device)
+    return judge.evidence(outputs, store.read_eager(name))
+
+
+def add_eager(store: InputStore, name: str, outputs: tuple[torch.Tensor, ...]) -> None:
+    """Keep how far from the reference of a set eager PyTorch is, which gave these outputs."""
+    judge = _judge(store.folder, store.program, name, outputs[0].device)
+    store.write_eager(name, judge.errors(outputs))
 
 
 def forget() -> None:
@@ -150,12 +181,8 @@ def forget() -> None:
 
 
 @lru_cache(maxsize=8)
-def _judge(
-    folder: Path, program: Program, name: str, device: torch.device, with_eager: bool
-) -> DeviceJudge:
-    store = InputStore(folder, program)
-    eager = store.read_eager(name) if with_eager else None
-    return DeviceJudge(program, store.read_reference(name), eager, device)
+def _judge(folder: Path, program: Program, name: str, device: torch.device) -> DeviceJudge:
+    return DeviceJudge(program, InputStore(folder, program).read_reference(name), device)
 
 
 def there(array: NDArray[Any], device: torch.device) -> torch.Tensor:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
@@ -23,6 +23,11 @@ _CACHED_ELEMENTS = 1 << 17
 _WORTH = 1.25
 # Smaller where only some are evaluated, so that they are spread more widely.
 _SAMPLED_ELEMENTS = 1 << 19
+_SAMPLED_CACHED = 1 << 15
+# Evaluated however little may be: the first and the last.
+LEAST_WINDOWS = 2
+# Tiles of kernels are powers of two up to this, or divide one: every position in a tile is covered.
+_LARGEST_TILE = 256
 
 
 def windows(program: Program, max_elements: int = MAX_ELEMENTS) -> Iterator[Window]:
@@ -40,23 +45,45 @@ def first_window(program: Program, max_elements: int = MAX_ELEMENTS) -> Window:
     return next(windows(program, max_elements))
 
 
-def affordable_windows(program: Program, max_work: float) -> list[Window]:
-    """All windows if evaluating them in floats takes no more element operations than ``max_work``.
+def affordable_windows(
+    program: Program, max_work: float, max_elements: float = inf, seed: int = 0
+) -> list[Window]:
+    """All windows if evaluating them in floats takes no more element operations than ``max_work``,
+    and the outputs have no more than ``max_elements``.
 
-    Otherwise as many smaller ones as that allows, at least one. In the order in which to evaluate
-    them where there may be no time for all: the first, the last, and the others as drawn at random,
-    always the same.
+    Otherwise as many smaller ones as that allows, at least two, in the order in which to evaluate
+    them where there may be no time for all: the first, the last, then windows drawn at random with
+    positions modulo 256 that none before has along some dimension, then the others as drawn; the
+    same for the same ``seed``. A fault at one place of every tile, or in the first or last of them,
+    is so met by few windows.
     """
     extents = _window_extents(program, MAX_ELEMENTS)
     work = _total_work(program, extents)
-    if work > max_work:
-        extents = _window_extents(program, _SAMPLED_ELEMENTS)
+    elements = sum(o.tensor.elements for o in program.outputs)
+    is_sampled = work > max_work or elements > max_elements
+    if is_sampled:
+        extents = _window_extents(program, _SAMPLED_ELEMENTS, _SAMPLED_CACHED)
         work = _total_work(program, extents)
     every = list(_tiled(program, extents))
-    count = max(1, int(len(every) * min(1.0, max_work / work)))
-    drawn = np.random.default_rng(0).permutation(len(every))
-    order = dict.fromkeys([0, len(every) - 1, *(int(n) for n in drawn)])
-    return [every[n] for n in list(order)[:count]]
+    share = min(1.0, max_work / work, max_elements / elements) if is_sampled else 1.0
+    drawn = [every[int(n)] for n in np.random.default_rng(seed).permutation(len(every))]
+    order = _new_positions_first([every[0], every[-1], *drawn])
+    return order[: max(LEAST_WINDOWS, int(len(every) * share))]
+
+
+def _new_positions_first(given: Sequence[Window]) -> list[Window]:
+    """Each window once; first those that have a position in a tile which none before them has."""
+    unseen = {d: np.ones(_LARGEST_TILE, dtype=np.bool_) for d in given[0]}
+    later: list[Window] = []
+    first: list[Window] = []
+    for window in given:
+        places = {d: np.arange(*where) % _LARGEST_TILE for d, where in window.items()}
+        is_new = any(unseen[d][at].any() for d, at in places.items())
+        (first if is_new or len(first) < LEAST_WINDOWS else later).append(window)
+        for d, at in places.items():
+            unseen[d][at] = False
+    known = {repr(w): w for w in (*first, *later)}
+    return list(known.values())
 
 
 def at_a_time(program: Program, window: Window, threads: int) -> int:
@@ -74,7 +101,9 @@ def _tiled(program: Program, extents: dict[str, int]) -> Iterator[Window]:
         }
 
 
-def _window_extents(program: Program, max_elements: int) -> dict[str, int]:
+def _window_extents(
+    program: Program, max_elements: int, cached: int = _CACHED_ELEMENTS
+) -> dict[str, int]:
     first, *others = (program.nodes[o.node].dims for o in program.outputs)
     common = [d for d in first if all(d in dims for dims in others)]
     extents = {d: program.sizes[d] for d in common}
@@ -82,7 +111,7 @@ def _window_extents(program: Program, max_elements: int) -> dict[str, int]:
     peak = peak_elements(program, extents)
     least = peak_elements(program, dict.fromkeys(common, 1))
     work = _total_work(program, extents)
-    while peak > max(least, _CACHED_ELEMENTS):
+    while peak > max(least, cached):
         halves = [{**extents, d: (n + 1) // 2} for d, n in extents.items() if n > 1]
         # A half with half the peak may repeat as much again, and is then no better than none.
         extents = min(halves, key=lambda e: _total_work(program, e) * peak_elements(program, e))

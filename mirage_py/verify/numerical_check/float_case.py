@@ -12,6 +12,7 @@ from mirage_py.reasons import Code, Reason, reason
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.verify.evaluate.element_types import underflow_step
+from mirage_py.verify.numerical_check.places import Places
 
 # Rounding errors are spread about half as widely as the estimate, and the largest of some million
 # of them lies five to six times their spread away.
@@ -93,10 +94,11 @@ class Case:
     ``bound`` is the norm of what is allowed over that of the reference: over the elements that say
     something, ``said`` of them, or over all where most do not. ``checked`` elements are compared
     with a finite value, and ``nonfinite`` have none; both are of those that are ``known``, of
-    ``size``.
+    ``size``. Where there are ``places`` arrays are lists, of the elements there.
     """
 
     tensor: Tensor
+    places: Places | None
     bound: float
     nonfinite: int
     checked: int
@@ -143,6 +145,12 @@ class Case:
         """What is wrong with the first of ``count`` elements, of ``size``, that are too far off."""
         return reason(Code.TOO_FAR, self._at(found), f"{found.allowed:.3g}", count - 1, size)
 
+    def place(self, number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The index in the output of an element of arrays of this shape."""
+        if self.places is not None:
+            number, shape = int(self.places.flat[number]), self.places.shape
+        return tuple(int(i) for i in np.unravel_index(number, shape))
+
     def _at(self, found: Element) -> str:
         element = f"{self.tensor.name}[{', '.join(map(str, found.place))}]"
         return f"{element} = {found.value:.6g} instead of {found.expected:.6g}"
@@ -163,9 +171,15 @@ class OutputCase(Case):
     """
 
     def __init__(
-        self, tensor: Tensor, expected: FloatArray, errors: FloatArray | None, tolerance: float
+        self,
+        tensor: Tensor,
+        expected: FloatArray,
+        errors: FloatArray | None,
+        tolerance: float,
+        places: Places | None = None,
     ) -> None:
         self.tensor = tensor
+        self.places = places
         self.name = tensor.name
         self.expected = np.asarray(expected, np.float64)
         size = np.abs(self.expected)
@@ -178,10 +192,10 @@ class OutputCase(Case):
             self.compared = known & (size + allowed <= limit)
             rounding = allowed - underflow_step(tensor.dtype)
             sizes = np.where(self.compared, size, 0.0)
-            self.telling = self.compared & (rounding <= np.maximum(size, row_means(sizes)))
+            self.telling = self.compared & (rounding <= np.maximum(size, row_means(sizes, places)))
         self.allowed = allowed
         self.nonfinite, self.checked = int(self.overflows.sum()), int(self.compared.sum())
-        self.known, self.size = int(known.sum()), size.size
+        self.known, self.size = int(known.sum()), places.size if places else size.size
         self.said = int(self.telling.sum())
         self.normed = self.telling if self.says_much else self.compared
         self.scale = float(np.linalg.norm(self.expected[self.normed]))
@@ -189,16 +203,22 @@ class OutputCase(Case):
 
     def judge(self, got: FloatArray, eager: FloatArray | None) -> FloatEvidence:
         """Compare what a kernel gave, and hold its error against eager's if there is any."""
-        values = np.asarray(got, np.float64)
+        whole = np.asarray(got, np.float64)
+        shape = self.places.shape if self.places else self.expected.shape
+        if whole.shape != shape:
+            return wrong_shape(self.tensor, whole.shape, shape)
+        values = self._taken(whole)
         fault = self._fault(values)
-        if values.shape != self.expected.shape:
-            return FloatEvidence(inf, 0.0, None, False, fault)
         of_eager = None if eager is None else self.error(eager)
-        return self.evidence(self.error(values), self._excess(values), of_eager, fault)
+        error = self._relative(self._distance(values))
+        return self.evidence(error, self._excess(values), of_eager, fault)
 
     def error(self, values: FloatArray) -> float:
-        """The relative error of values of the right shape."""
-        return self._relative(self._distance(np.asarray(values, np.float64)))
+        """The relative error of an output of the right shape."""
+        return self._relative(self._distance(self._taken(np.asarray(values, np.float64))))
+
+    def _taken(self, values: FloatArray) -> FloatArray:
+        return self.places.taken(values) if self.places else values
 
     def _excess(self, values: FloatArray) -> float:
         """The largest error as a share of what is allowed."""
@@ -224,9 +244,6 @@ class OutputCase(Case):
         return norm / self.scale if self.scale else inf
 
     def _fault(self, values: FloatArray) -> Reason | None:
-        name = self.tensor.name
-        if values.shape != self.expected.shape:
-            return reason(Code.WRONG_SHAPE, name, [*values.shape], [*self.expected.shape])
         finite = np.isfinite(values)
         lost = self.compared & ~finite
         if lost.any():
@@ -241,9 +258,12 @@ class OutputCase(Case):
 
     def _first(self, which: NDArray[np.bool_], values: FloatArray) -> Element:
         """The first element where it is true."""
-        place = tuple(int(i) for i in np.unravel_index(int(which.argmax()), which.shape))
-        expected, allowed = float(self.expected[place]), float(self.allowed[place])
-        return Element(place, float(values[place]), expected, allowed)
+        number = int(which.argmax())
+        if self.places is not None:
+            numbers = np.flatnonzero(which)
+            number = int(numbers[self.places.flat[numbers].argmin()])
+        found = (float(a.reshape(-1)[number]) for a in (values, self.expected, self.allowed))
+        return Element(self.place(number, which.shape), *found)
 
 
 def allowed_by_eager(found: FloatEvidence, eager: FloatEvidence) -> FloatEvidence:
@@ -262,6 +282,15 @@ def allowed_by_eager(found: FloatEvidence, eager: FloatEvidence) -> FloatEvidenc
     return found
 
 
-def row_means(sizes: FloatArray) -> FloatArray:
-    """The mean over the last axis, for every element."""
+def wrong_shape(tensor: Tensor, shape: tuple[int, ...], wanted: tuple[int, ...]) -> FloatEvidence:
+    """The evidence of an output of another shape."""
+    fault = reason(Code.WRONG_SHAPE, tensor.name, [*shape], [*wanted])
+    return FloatEvidence(inf, 0.0, None, False, fault)
+
+
+def row_means(sizes: FloatArray, places: Places | None = None) -> FloatArray:
+    """The mean over the last axis, for every element; over those that there are."""
+    if places is not None:
+        number, count = places.rows()
+        return np.asarray((np.bincount(number, sizes) / count)[number])
     return sizes.mean(axis=-1, keepdims=True) if sizes.ndim else sizes

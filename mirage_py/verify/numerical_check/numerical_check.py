@@ -15,19 +15,26 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf, prod, sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mirage_py.ugraph.interpret import evaluate_at
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.dtypes import F32, DType
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.verify.evaluate.element_types import underflow_step
-from mirage_py.verify.evaluate.windows import Window, affordable_windows, at_a_time
+from mirage_py.verify.evaluate.windows import (
+    LEAST_WINDOWS,
+    Window,
+    affordable_windows,
+    at_a_time,
+)
 from mirage_py.verify.numerical_check.float_case import SPREAD, FloatEvidence, OutputCase
 from mirage_py.verify.numerical_check.input_sets import InputSet, input_sets
+from mirage_py.verify.numerical_check.places import Places
 from mirage_py.verify.numerical_check.rounding_error import RoundingMeaning, rounded_input
 from mirage_py.verify.shifts.safe_exp import add_safe_shifts
 
@@ -45,8 +52,6 @@ __all__ = [
 
 # Element operations: three to nine seconds of one core.
 MAX_REFERENCE_WORK = 1e9
-# The first window and the last.
-_LEAST_WINDOWS = 2
 # Algebraically equal graphs round at other places than the program.
 _REORDERING = 4.0
 
@@ -55,14 +60,18 @@ _REORDERING = 4.0
 class Reference(Mapping[str, FloatArray]):
     """The outputs in float64 by name; ``errors`` has the expected size of each element's error.
 
-    Where that is infinite and the output NaN, the element was not evaluated.
+    Of outputs that have ``places`` both are lists, of the elements there. Where an error is
+    infinite and the output NaN, nothing is known of the element either.
     """
 
     outputs: dict[str, FloatArray]
     errors: dict[str, FloatArray]
+    places: Mapping[str, Places] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> FloatArray:
-        return self.outputs[name]
+        """A whole output, NaN where it was not evaluated."""
+        there = self.places.get(name)
+        return there.spread(self.outputs[name]) if there else self.outputs[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.outputs)
@@ -73,21 +82,27 @@ class Reference(Mapping[str, FloatArray]):
     @property
     def share(self) -> float:
         """Of the outputs' elements, how many were evaluated: 1 is all."""
-        left_out = sum(
-            int((np.isnan(self.outputs[n]) & np.isposinf(self.errors[n])).sum())
-            for n in self.outputs
-        )
-        return 1.0 - left_out / max(1, sum(v.size for v in self.outputs.values()))
+        known = sum(v.size - int(self._unknown(n).sum()) for n, v in self.outputs.items())
+        return known / max(1, sum(self._size(n) for n in self.outputs))
 
     @property
     def vague(self) -> float:
         """Of the elements that were evaluated, how many rounding may move by more than they are."""
         evaluated = vague = 0
         for name, expected in self.outputs.items():
-            known = ~(np.isnan(expected) & np.isposinf(self.errors[name]))
-            evaluated += int(known.sum())
-            vague += int((SPREAD * self.errors[name] > np.abs(expected))[known].sum())
+            unknown = int(self._unknown(name).sum())
+            evaluated += expected.size - unknown
+            wide = np.greater(SPREAD * self.errors[name], np.abs(expected))
+            vague += int(wide.sum())
         return vague / max(1, evaluated)
+
+    def _unknown(self, name: str) -> NDArray[np.bool_]:
+        unknown: NDArray[np.bool_] = np.isnan(self.outputs[name])
+        return unknown & np.isposinf(self.errors[name]) if unknown.any() else unknown
+
+    def _size(self, name: str) -> int:
+        there = self.places.get(name)
+        return there.size if there else self.outputs[name].size
 
 
 def reference(
@@ -95,6 +110,8 @@ def reference(
     arrays: Mapping[str, FloatArray],
     *,
     max_work: float = MAX_REFERENCE_WORK,
+    max_elements: float = inf,
+    seed: int = 0,
     threads: int = 1,
     deadline: float | None = None,
     operands: DType | None = None,
@@ -102,9 +119,10 @@ def reference(
     """The outputs in float64, exponentials shifted so that logits of 1e4 do not overflow.
 
     Large programs are evaluated window by window of their outputs, ``threads`` at a time; what
-    would take more than ``max_work`` element operations, in some windows only, the first and the
-    last among them. After ``deadline`` (of ``time.monotonic``) no window is begun beyond those two.
-    Errors are those of a kernel whose products take computed ``operands``, by default halves.
+    would take more than ``max_work`` element operations, or has more than ``max_elements``, in some
+    windows only, the first and the last among them, the others as drawn with ``seed``. After
+    ``deadline`` (of ``time.monotonic``) no window is begun beyond those two. Errors are those of a
+    kernel whose products take computed ``operands``, by default halves.
     """
     safe = add_safe_shifts(program)
     halves = operands or _operand_type(program)
@@ -113,23 +131,35 @@ def reference(
         t.name: rounded_input(np.asarray(arrays[t.name], np.float64), t.dtype)
         for t in program.inputs
     }
+
     tensors = [o.tensor for o in program.outputs]
-    values = {t.name: np.full(t.shape, np.nan) for t in tensors}
-    errors = {t.name: np.full(t.shape, inf) for t in tensors}
+    # Memory that nothing is written to is none.
+    values = {t.name: np.empty(t.shape) for t in tensors}
+    errors = {t.name: np.empty(t.shape) for t in tensors}
+    found = affordable_windows(safe, max_work, max_elements, seed)
+    written: dict[int, dict[str, tuple[NDArray[np.int64], ...]]] = {}
 
     def evaluate(number: int, window: Window) -> None:
-        if deadline is not None and number >= _LEAST_WINDOWS and time.monotonic() > deadline:
+        if deadline is not None and number >= LEAST_WINDOWS and time.monotonic() > deadline:
             return
-        for name, sample in evaluate_at(safe, inputs, meaning, window).items():
-            found = sample.values
-            values[name][sample.elements] = found.value
-            errors[name][sample.elements] = 0.0 if found.error is None else found.error
+        samples = evaluate_at(safe, inputs, meaning, window)
+        for name, sample in samples.items():
+            values[name][sample.elements] = sample.values.value
+            error = sample.values.error
+            errors[name][sample.elements] = 0.0 if error is None else error
+        written[number] = {name: sample.elements for name, sample in samples.items()}
 
-    found = affordable_windows(safe, max_work)
     # NumPy lets other threads run; each window writes elements of its own.
     with ThreadPoolExecutor(at_a_time(safe, found[0], threads)) as pool:
         list(pool.map(evaluate, range(len(found)), found))
-    return Reference(values, errors)
+    places = {}
+    for t in tensors:
+        parts = [Places.of(t.shape, written[n][t.name]) for n in sorted(written)]
+        if sum(p.flat.size for p in parts) < t.elements:
+            places[t.name] = Places(t.shape, np.concatenate([p.flat for p in parts]))
+            values[t.name] = places[t.name].taken(values[t.name])
+            errors[t.name] = places[t.name].taken(errors[t.name])
+    return Reference(values, errors, places)
 
 
 def tolerance(program: Program) -> float:
@@ -182,9 +212,10 @@ def cases(program: Program, reference: Mapping[str, FloatArray]) -> tuple[Output
     return tuple(
         OutputCase(
             o.tensor,
-            reference[o.tensor.name],
+            (reference.outputs if isinstance(reference, Reference) else reference)[o.tensor.name],
             reference.errors[o.tensor.name] if isinstance(reference, Reference) else None,
             allowed,
+            reference.places.get(o.tensor.name) if isinstance(reference, Reference) else None,
         )
         for o in program.outputs
     )

@@ -1,0 +1,49 @@
+"""The elements of an output that a reference has, where it does not have all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirage_py.ugraph.interpret.buffers import FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """Row-major positions ``flat``, each once, in a tensor of this shape."""
+
+    shape: tuple[int, ...]
+    flat: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], index: tuple[NDArray[np.int64], ...]) -> Places:
+        """The positions that indexing with arrays of one shape names."""
+        strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        total = sum((i * s for i, s in zip(index, strides, strict=True)), np.zeros((), np.int64))
+        return cls(shape, np.asarray(total, np.int64).reshape(-1))
+
+    @property
+    def size(self) -> int:
+        """The elements of the tensor."""
+        return prod(self.shape)
+
+    def taken(self, values: FloatArray) -> FloatArray:
+        """The values of a tensor there."""
+        return np.asarray(values.reshape(-1)[self.flat])
+
+    def spread(self, values: FloatArray) -> FloatArray:
+        """A tensor with these values there, and NaN elsewhere."""
+        found = np.full(self.size, np.nan)
+        found[self.flat] = values
+        return found.reshape(self.shape)
+
+    def rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For each position the number of its row among those that there are; how many positions
+        each of these has. A row runs along the last axis.
+        """
+        rows = self.flat // self.shape[-1] if self.shape else self.flat
+        _, number, count = np.unique(rows, return_inverse=True, return_counts=True)
+        return number, count
