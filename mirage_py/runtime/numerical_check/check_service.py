@@ -52,11 +52,11 @@ def prepare(task: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     store = _store(task["folder"], task["program"])
     shares = {}
     for inputs in drawn_sets(store.program, task["seed"], task["sets"]):
-        store.write_inputs(inputs.name, inputs.arrays)
+        store.write_inputs(inputs.name, inputs.inputs)
         is_random = inputs.name == RANDOM
         found = reference(
             store.program,
-            inputs.arrays,
+            inputs.inputs,
             max_work=task["max_work"] * (1.0 if is_random else _OTHERS_SHARE),
             max_elements=inf if is_random else _MOST_ELEMENTS,
             seed=SET_NAMES.index(inputs.name),

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,10 @@ from numpy.typing import NDArray
 from mirage_py.runtime.base.atomic import write_text
 from mirage_py.runtime.base.layouts import write_once
 from mirage_py.runtime.timing.timing import rotation_sets
-from mirage_py.ugraph.ir.dtypes import F16, F64
 from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.verify.numerical_check.input_changes import kept_as
 from mirage_py.verify.numerical_check.numerical_check import Reference
+from mirage_py.verify.numerical_check.periodic_input import PeriodicInput
 from mirage_py.verify.numerical_check.places import Places
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ FloatArray = NDArray[np.float64]
 # The set that is timed on.
 RANDOM = "random"
 _EAGER = "eager.json"
+# Elements whose places are computed at a time.
+_AT_A_TIME = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,12 @@ class InputStore:
     folder: Path
     program: Program
 
-    def write_inputs(self, name: str, arrays: Mapping[str, FloatArray]) -> None:
+    def write_inputs(self, name: str, inputs: Mapping[str, PeriodicInput]) -> None:
         """Keep inputs, which are rounded to their types already, in a type that holds them."""
         for tensor in self.program.inputs:
-            kept = {F16: np.float16, F64: np.float64}.get(tensor.dtype, np.float32)
-            self._save(name, "input", tensor, arrays[tensor.name].astype(kept))
+            table = inputs[tensor.name].table.astype(kept_as(tensor.dtype))
+            self._save(name, "table", tensor, table)
+            self._save(name, "kind", tensor, inputs[tensor.name].kind)
 
     def write_reference(self, name: str, reference: Reference) -> None:
         """Keep the right outputs."""
@@ -61,12 +66,14 @@ class InputStore:
 
     def inputs(self, name: str, device: torch.device) -> tuple[torch.Tensor, ...]:
         """The input tensors of a set, in the layout that the program says."""
-        import torch
-
         return tuple(
-            laid_out(tensor, torch.from_numpy(self._load(name, "input", tensor)).to(device))
+            laid_out(tensor, on_device(self._read_input(name, tensor), device))
             for tensor in self.program.inputs
         )
+
+    def _read_input(self, name: str, tensor: Tensor) -> PeriodicInput:
+        table, kind = (self._load(name, role, tensor) for role in ("table", "kind"))
+        return PeriodicInput(tensor.shape, table, kind)
 
     def read_reference(self, name: str) -> Reference:
         """The right outputs of a set."""
@@ -107,6 +114,24 @@ def to_arrays(program: Program, outputs: tuple[torch.Tensor, ...]) -> dict[str, 
     """Outputs in float64 by name."""
     named = zip((o.tensor.name for o in program.outputs), outputs, strict=True)
     return {name: t.double().cpu().numpy() for name, t in named}
+
+
+def on_device(given: PeriodicInput, device: torch.device) -> torch.Tensor:
+    """All elements of an input."""
+    import torch
+
+    table, kind = (torch.from_numpy(x).to(device) for x in (given.table, given.kind))
+    kinds, period = given.table.shape
+    size = prod(given.shape)
+    if kinds == 1:
+        return table[0].repeat(-(-size // period))[:size].reshape(given.shape)
+    found = torch.empty(size, dtype=table.dtype, device=device)
+    of_element = kind.expand(given.shape).reshape(-1)
+    for start in range(0, size, _AT_A_TIME):
+        part = slice(start, min(start + _AT_A_TIME, size))
+        places = torch.arange(part.start, part.stop, device=device) % period
+        found[part] = table.reshape(-1)[places + of_element[part].long() * period]
+    return found.reshape(given.shape)
 
 
 def laid_out(tensor: Tensor, values: torch.Tensor) -> torch.Tensor:

@@ -105,7 +105,8 @@ class DeviceCase(Case):
         rows = self._flat // self.shape[-1] if self.shape else self._flat
         _, number, count = torch.unique(rows, return_inverse=True, return_counts=True)
         total = torch.zeros_like(count, dtype=torch.float64).index_add_(0, number, sizes)
-        return (total / count)[number]
+        means: torch.Tensor = (total / count)[number]
+        return means
 
     def _relative(self, distance: torch.Tensor) -> float:
         norm = self._norm((distance - self._step).clamp(min=0.0))

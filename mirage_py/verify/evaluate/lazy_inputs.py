@@ -32,7 +32,7 @@ class LazyMeaning(FieldMeaning):
     def load(self, x: FieldArray, index: Index) -> FieldArray:
         if not isinstance(x, LazyInput):
             return super().load(x, index)
-        places = _places(index, x.shape)
+        places = row_major(index, x.shape)
         drawn = self.ops.keyed(f"input {x.tensor.name}", FieldArray(places, None))
         if x.tensor.dtype != BOOL:
             return drawn
@@ -49,7 +49,7 @@ def lazy_inputs(program: Program) -> dict[str, FieldArray]:
     return inputs
 
 
-def _places(index: Index, shape: Sequence[int]) -> NDArray[np.int64]:
+def row_major(index: Index, shape: Sequence[int]) -> NDArray[np.int64]:
     """Row-major positions of the indexed elements, in the shape that indexing gives."""
     strides = [1] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):

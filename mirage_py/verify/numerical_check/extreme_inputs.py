@@ -6,6 +6,8 @@ The purpose of each is in mirage_py.verify.numerical_check.input_sets.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import prod
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
 from mirage_py.ugraph.ir.data_flow import cone
-from mirage_py.ugraph.ir.dtypes import BOOL, F64
+from mirage_py.ugraph.ir.dtypes import BOOL, F64, DType
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.rewrite.rebuild import copied
@@ -23,6 +25,7 @@ from mirage_py.verify.evaluate.labels import label_ranges
 from mirage_py.verify.evaluate.work import FLOAT_PRICES, program_work
 from mirage_py.verify.numerical_check.input_changes import EXPONENTIALS, Change, Changes, Probe
 from mirage_py.verify.numerical_check.input_roles import additive_masks, inputs_below, subtractions
+from mirage_py.verify.numerical_check.periodic_input import PeriodicInput, drawn_elements
 
 Build = Callable[[Sequence[Tensor], Sequence[Tensor], float], Changes]
 
@@ -99,7 +102,7 @@ def scaled_logits(probe: Probe, data: Sequence[Tensor]) -> Changes:
     return changes
 
 
-def integers(program: Program, base: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+def integers(program: Program) -> dict[str, PeriodicInput]:
     """Whole numbers, and the constants that something is compared with."""
     constants = sorted(
         {
@@ -111,11 +114,12 @@ def integers(program: Program, base: Mapping[str, FloatArray]) -> dict[str, Floa
         }
     )
     pool = np.array([*range(-_LARGEST_INTEGER, _LARGEST_INTEGER + 1), *constants])
-    found: dict[str, FloatArray] = {}
+    found: dict[str, PeriodicInput] = {}
     for number, t in enumerate(program.inputs):
         if t.dtype.is_float:
-            draw = np.random.default_rng([len(base), number])
-            found[t.name] = round_to(pool[draw.integers(0, len(pool), size=t.shape)], t.dtype)
+            draw = np.random.default_rng([len(program.inputs), number])
+            chosen = pool[draw.integers(0, len(pool), size=drawn_elements(t.shape))]
+            found[t.name] = PeriodicInput.of(t.shape, round_to(chosen, t.dtype))
     return found
 
 
@@ -125,18 +129,20 @@ def subtracts(program: Program) -> bool:
 
 
 def close(
-    program: Program, base: Mapping[str, FloatArray], changes: Changes
-) -> dict[str, FloatArray]:
+    program: Program, base: Mapping[str, PeriodicInput], changes: Changes
+) -> dict[str, PeriodicInput]:
     """The inputs of subtractions: both around 100; or, for a difference of an input and a computed
     number, the input near the largest of these numbers.
     """
     types = {t.name: t.dtype for t in program.inputs}
-    found: dict[str, FloatArray] = {}
+    found: dict[str, PeriodicInput] = {}
     for pair in subtractions(program):
         for name in pair:
-            found[name] = round_to(base[name] + _LOGIT, types[name])
+            found[name] = base[name].mapped(partial(_moved_far, dtype=types[name]))
     rest = {
-        t.name: changes[t.name].made(base[t.name], t.dtype) if t.name in changes else base[t.name]
+        t.name: changes[t.name].of_input(base[t.name], t.dtype)
+        if t.name in changes
+        else base[t.name]
         for t in program.inputs
     }
     for name, (load, other) in _beside(program).items():
@@ -144,7 +150,8 @@ def close(
             values = _largest_beside(program, {**rest, **found}, load, other)
             fits = values is not None and values.shape == base[name].shape
             if values is not None and fits and np.isfinite(values).all():
-                found[name] = round_to(base[name] + values, types[name])
+                near = round_to(base[name].dense() + values, types[name])
+                found[name] = PeriodicInput.of(near.shape, near)
     return found
 
 
@@ -154,37 +161,48 @@ def masks(program: Program) -> bool:
     return is_bool or bool(label_ranges(program)) or bool(additive_masks(program))
 
 
-def masked(program: Program, kind: str) -> dict[str, FloatArray]:
+def masked(program: Program, kind: str) -> dict[str, PeriodicInput]:
     """Masks and lengths of this kind."""
     added, labels = additive_masks(program), label_ranges(program)
-    found: dict[str, FloatArray] = {}
+    found: dict[str, PeriodicInput] = {}
     for number, t in enumerate(program.inputs):
         draw = np.random.default_rng([len(kind), number])
         if t.name in labels:
             low, high = labels[t.name]
-            drawn = draw.integers(low, high + 1, size=t.shape)
-            rows = np.arange(drawn.size).reshape(t.shape)
-            found[t.name] = np.where(rows % 3 == 0, low, drawn).astype(np.float64)
+            drawn = draw.integers(low, high + 1, size=drawn_elements(t.shape)).astype(np.float64)
+            others = np.arange(prod(t.shape)).reshape(t.shape) % 3 != 0
+            table = np.stack([np.full_like(drawn, low), drawn])
+            found[t.name] = PeriodicInput(t.shape, table, others.astype(np.uint8))
         elif t.dtype == BOOL:
-            found[t.name] = _kept(t.shape, kind, draw).astype(np.float64)
+            found[t.name] = _kept(t.shape, kind, draw)
         elif t.name in added:
-            kept = _kept(t.shape, kind, draw)
-            found[t.name] = np.where(kept, 0.0, -t.dtype.max_finite)
+            hidden = partial(_hidden, lowest=-t.dtype.max_finite)
+            found[t.name] = _kept(t.shape, kind, draw).mapped(hidden)
     return found
 
 
-def _kept(shape: tuple[int, ...], kind: str, draw: np.random.Generator) -> FloatArray:
+def _moved_far(values: FloatArray, dtype: DType) -> FloatArray:
+    return round_to(values + _LOGIT, dtype)
+
+
+def _hidden(kept: FloatArray, lowest: float) -> FloatArray:
+    return np.where(kept != 0, 0.0, lowest)
+
+
+def _kept(shape: tuple[int, ...], kind: str, draw: np.random.Generator) -> PeriodicInput:
     """1 where nothing is hidden; one axis alone is one row, of which half is hidden."""
     extent = shape[-1] if shape else 1
-    count = int(np.prod(shape[:-1]))
+    count = prod(shape[:-1])
     rows = np.arange(count).reshape((*shape[:-1], 1))
-    places = np.arange(extent)
     if kind == "masked_rows":
-        kept = np.where(rows % 3 == 1, 1, draw.integers(0, 2, size=(*shape[:-1], extent)))
-        return np.where(rows % 3 == 0, 0, kept).reshape(shape)
+        drawn = draw.integers(0, 2, size=drawn_elements(shape)).astype(np.float64)
+        table = np.stack([np.zeros_like(drawn), np.ones_like(drawn), drawn])
+        of_row = (rows % 3).astype(np.uint8)
+        return PeriodicInput(shape, table, of_row if shape else of_row.reshape(()))
+    places = np.arange(extent)
     hidden = (rows * extent) // count if count > 1 else np.full_like(rows, extent // 2)
     shown = places >= hidden if kind == "left_padding" else places < extent - hidden
-    return np.broadcast_to(shown, (*shape[:-1], extent)).reshape(shape).astype(np.float64)
+    return PeriodicInput(shape, np.array([[0.0], [1.0]]), shown.astype(np.uint8).reshape(shape))
 
 
 def _in_columns(tensor: Tensor, level: float) -> Change:
@@ -230,7 +248,7 @@ def _is_plain(load: Node) -> bool:
 
 
 def _largest_beside(
-    program: Program, arrays: Mapping[str, FloatArray], load: Node, other: int
+    program: Program, arrays: Mapping[str, PeriodicInput], load: Node, other: int
 ) -> FloatArray | None:
     """The largest of the numbers that each element is subtracted from; None if there is none, or
     it takes long.
@@ -254,5 +272,5 @@ def _largest_beside(
     built = builder.build()
     if program_work(built, prices=FLOAT_PRICES) > _MOST_WORK:
         return None
-    given = {name: arrays[name] for name in builder.inputs}
+    given = {name: arrays[name].dense() for name in builder.inputs}
     return evaluate_program(built, given, FloatMeaning())["largest"]

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from mirage_py.ugraph.interpret import evaluate_at
 from mirage_py.ugraph.interpret.buffers import FloatArray, Index
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
-from mirage_py.ugraph.ir.dtypes import F32, DType
+from mirage_py.ugraph.ir.dtypes import F16, F32, F64, DType
 from mirage_py.ugraph.ir.node import Attr
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.operators import named
 from mirage_py.verify.evaluate.element_types import round_to
 from mirage_py.verify.evaluate.windows import first_window
+from mirage_py.verify.numerical_check.periodic_input import PeriodicInput
 from mirage_py.verify.shifts.safe_exp import add_safe_shifts
 
 _PROBED_ELEMENTS = 1 << 18
@@ -44,11 +46,36 @@ class Change:
         grown = [np.broadcast_to(np.asarray(x, np.float64), tensor.shape) for x in (factor, shift)]
         return cls(grown[0], grown[1], share)
 
-    def made(self, values: FloatArray, dtype: DType, index: Index = ()) -> FloatArray:
+    def made(self, values: FloatArray, dtype: DType, index: Index) -> FloatArray:
         """The values at ``index``, changed and rounded to their type."""
+        return self._made(values, dtype, self.factor[index], self.shift[index])
+
+    def of_input(self, base: PeriodicInput, dtype: DType) -> PeriodicInput:
+        """An input of one kind, changed and rounded: a kind for each factor and shift."""
+        factor, shift = (_compact(x) for x in (self.factor, self.shift))
+        pairs, kind = np.unique(factor + 1j * shift, return_inverse=True)
+        rows = [
+            self._made(base.table[0], dtype, p.real, p.imag).astype(kept_as(dtype)) for p in pairs
+        ]
+        shape = np.broadcast_shapes(factor.shape, shift.shape)
+        return PeriodicInput(base.shape, np.stack(rows), kind.astype(np.uint8).reshape(shape))
+
+    def _made(
+        self, values: FloatArray, dtype: DType, factor: FloatArray, shift: FloatArray
+    ) -> FloatArray:
         limit = dtype.max_finite * self.share
-        changed = np.asarray(values * self.factor[index] + self.shift[index])
+        changed = np.asarray(values * factor + shift)
         return round_to(np.clip(changed, -limit, limit), dtype)
+
+
+def kept_as(dtype: DType) -> type[np.floating[Any]]:
+    """A type that holds the numbers of an input, and takes no more memory than it must."""
+    return np.float16 if dtype == F16 else np.float64 if dtype == F64 else np.float32
+
+
+def _compact(x: FloatArray) -> FloatArray:
+    """Of extent 1 where it is the same along an axis, as broadcasting makes it."""
+    return x[tuple(slice(0, None if stride else 1) for stride in x.strides)]
 
 
 Changes = Mapping[str, Change]
@@ -57,9 +84,10 @@ Changes = Mapping[str, Change]
 class Probe:
     """Evaluates a part of the program's results under changes; ``base`` holds unrounded inputs."""
 
-    def __init__(self, program: Program, base: Mapping[str, FloatArray]) -> None:
+    def __init__(self, program: Program, base: Mapping[str, PeriodicInput]) -> None:
         self._program = program
         self._base = base
+        self._shapes = {n: np.broadcast_to(np.zeros(()), x.shape) for n, x in base.items()}
         self._safe = add_safe_shifts(program)
         # A part is enough: an element elsewhere that overflows is judged as an overflow.
         self._window = first_window(self._safe, _PROBED_ELEMENTS)
@@ -77,20 +105,27 @@ class Probe:
 
     def logits(self, changes: Changes) -> float:
         """The largest magnitude of what an exponential is applied to; 0 where there is none."""
-        meaning = _PeakMeaning(self._program, self._base, changes)
-        evaluate_at(self._program, self._base, meaning, self._window)
+        meaning = self._meaning(changes)
+        evaluate_at(self._program, self._shapes, meaning, self._window)
         return meaning.logits
 
     def _fits(self, changes: Changes) -> bool:
         """Whether results fit their types, and what is computed on the way fits float32."""
-        meaning = _PeakMeaning(self._program, self._base, changes)
-        results = evaluate_at(self._safe, self._base, meaning, self._window)
+        meaning = self._meaning(changes)
+        results = evaluate_at(self._safe, self._shapes, meaning, self._window)
         if not meaning.peak <= F32.max_finite / 4:
             return False
         return all(
             bool((np.abs(results[o.tensor.name].values) <= o.tensor.dtype.max_finite / 2).all())
             for o in self._safe.outputs
         )
+
+    def _meaning(self, changes: Changes) -> _PeakMeaning:
+        inputs = {
+            id(self._shapes[t.name]): (self._base[t.name], t.dtype, changes.get(t.name))
+            for t in self._program.inputs
+        }
+        return _PeakMeaning(inputs)
 
 
 class _PeakMeaning(FloatMeaning):
@@ -99,26 +134,22 @@ class _PeakMeaning(FloatMeaning):
     Inputs are changed as they are read: a window needs a small part of them.
     """
 
-    def __init__(self, program: Program, base: Mapping[str, FloatArray], changes: Changes) -> None:
+    def __init__(self, inputs: Mapping[int, tuple[PeriodicInput, DType, Change | None]]) -> None:
         self.peak = 0.0
         self.logits = 0.0
-        # The interpreter passes on the same array objects.
-        self._inputs = {
-            id(base[t.name]): (t.dtype, changes.get(t.name))
-            for t in program.inputs
-            if t.dtype.is_float
-        }
+        # By the id of what stands for them: the interpreter passes on the same array objects.
+        self._inputs = inputs
 
     def const(self, value: float) -> FloatArray:
         # What stands for minus infinity is no result that overflows.
         return super().const(min(max(value, -_LARGEST_CONSTANT), _LARGEST_CONSTANT))
 
     def load(self, x: FloatArray, index: Index) -> FloatArray:
-        part = super().load(x, index)
-        if id(x) not in self._inputs:
-            return part
-        dtype, change = self._inputs[id(x)]
-        return round_to(part, dtype) if change is None else change.made(part, dtype, index)
+        base, dtype, change = self._inputs[id(x)]
+        part = base.read(index)
+        if change is not None:
+            return change.made(part, dtype, index)
+        return round_to(part, dtype) if dtype.is_float else part
 
     def apply(self, op: str, attr: Attr, args: Sequence[FloatArray]) -> FloatArray:
         if op in EXPONENTIALS and args[0].size:

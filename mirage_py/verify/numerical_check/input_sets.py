@@ -43,8 +43,9 @@ from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.verify.evaluate.element_types import round_to, smallest_normal
 from mirage_py.verify.evaluate.labels import label_ranges
 from mirage_py.verify.numerical_check import extreme_inputs
-from mirage_py.verify.numerical_check.input_changes import Change, Changes, Probe
+from mirage_py.verify.numerical_check.input_changes import Change, Changes, Probe, kept_as
 from mirage_py.verify.numerical_check.input_roles import contracted_terms, data_inputs, under_roots
+from mirage_py.verify.numerical_check.periodic_input import PeriodicInput, drawn_elements
 
 __all__ = ["SET_NAMES", "InputSet", "drawn_sets", "input_sets", "set_names"]
 
@@ -71,12 +72,17 @@ _WIDE_TINY = 2.0**-40
 _NORMAL_PEAK = 4.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class InputSet:
-    """One value for every input, float64, each rounded to its input's type."""
+    """Every input, each rounded to its type."""
 
     name: str
-    arrays: dict[str, FloatArray]
+    inputs: dict[str, PeriodicInput]
+
+    @cached_property
+    def arrays(self) -> dict[str, FloatArray]:
+        """All values, as float64."""
+        return {name: x.dense() for name, x in self.inputs.items()}
 
 
 def set_names(program: Program) -> tuple[str, ...]:
@@ -91,11 +97,11 @@ def input_sets(program: Program, seed: int) -> tuple[InputSet, ...]:
 
 
 def drawn_sets(program: Program, seed: int, names: Sequence[str]) -> Iterator[InputSet]:
-    """The sets of these names, one after the other: those of a large program take much memory."""
+    """The sets of these names, one after the other."""
     draw = _Draw(program, seed)
     for name in names:
-        arrays = draw.arrays(name)
-        stored = {t.name: _as_stored(t, arrays[t.name]) for t in program.inputs}
+        inputs = draw.inputs(name)
+        stored = {t.name: _as_stored(t, inputs[t.name]) for t in program.inputs}
         yield InputSet(name, stored)
 
 
@@ -105,7 +111,7 @@ class _Draw:
     def __init__(self, program: Program, seed: int) -> None:
         self._program = program
         self._base = _random(program, seed)
-        self._rounded = {t.name: round_to(self._base[t.name], t.dtype) for t in program.inputs}
+        self._rounded = {t.name: _rounded(t, self._base[t.name]) for t in program.inputs}
         self._squares = under_roots(program)
         self._floats = [t for t in program.inputs if t.dtype.is_float]
         self._matrix = [next((t for t in self._floats if len(t.shape) > 1), None)]
@@ -115,7 +121,7 @@ class _Draw:
     def _probe(self) -> Probe:
         return Probe(self._program, self._base)
 
-    def arrays(self, name: str) -> dict[str, FloatArray]:
+    def inputs(self, name: str) -> dict[str, PeriodicInput]:
         """The inputs of one set."""
         first = [t for t in self._matrix if t is not None]
         if name in ("zeros", "constant", "alternating"):
@@ -123,7 +129,7 @@ class _Draw:
         if name in ("masked_rows", "left_padding", "right_padding"):
             return {**self._rounded, **extreme_inputs.masked(self._program, name)}
         if name == "integers":
-            found = extreme_inputs.integers(self._program, self._base)
+            found = extreme_inputs.integers(self._program)
             return {**self._rounded, **self._positive(found)}
         changes: Changes = {}
         if name == "large":
@@ -148,28 +154,29 @@ class _Draw:
             return {**self._changed(scaled), **self._positive(found)}
         return self._changed(changes)
 
-    def _changed(self, changes: Changes) -> dict[str, FloatArray]:
+    def _changed(self, changes: Changes) -> dict[str, PeriodicInput]:
         """The random inputs with these changes."""
         made = {
-            t.name: changes[t.name].made(self._base[t.name], t.dtype)
+            t.name: changes[t.name].of_input(self._base[t.name], t.dtype)
             for t in self._floats
             if t.name in changes
         }
         return {**self._rounded, **self._positive(made)}
 
-    def _positive(self, arrays: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-        return {n: np.abs(x) if n in self._squares else x for n, x in arrays.items()}
+    def _positive(self, inputs: Mapping[str, PeriodicInput]) -> dict[str, PeriodicInput]:
+        return {n: x.mapped(np.abs) if n in self._squares else x for n, x in inputs.items()}
 
-    def _plain(self, name: str, tensor: Tensor) -> FloatArray:
-        if name == "zeros":
-            return np.zeros(tensor.shape)
-        if name == "constant":
+    def _plain(self, name: str, tensor: Tensor) -> PeriodicInput:
+        if name in ("zeros", "constant"):
             value = _CONSTANT / contracted_terms(self._program).get(tensor.name, 1)
-            return np.broadcast_to(round_to(np.full((), value), tensor.dtype), tensor.shape)
-        values = np.abs(self._rounded[tensor.name])
-        if tensor.shape and tensor.name not in self._squares:
-            values[..., 1::2] *= -1.0
-        return values
+            number = round_to(np.full(1, 0.0 if name == "zeros" else value), tensor.dtype)
+            return PeriodicInput.of(tensor.shape, number)
+        sizes = np.abs(self._rounded[tensor.name].table[0])
+        if not tensor.shape or tensor.name in self._squares:
+            return PeriodicInput.of(tensor.shape, sizes)
+        odd = (np.arange(tensor.shape[-1]) % 2).astype(np.uint8)
+        axes = (1,) * (len(tensor.shape) - 1)
+        return PeriodicInput(tensor.shape, np.stack([sizes, -sizes]), odd.reshape(*axes, -1))
 
     def _largest(self, where: Mapping[str, FloatArray]) -> Changes:
         """Times the largest power of two with which everything fits, where it is not 0."""
@@ -186,27 +193,31 @@ class _Draw:
         return scaled(self._probe.largest(range(1 + max(0, int(most))), scaled))
 
 
-def _random(program: Program, seed: int) -> dict[str, FloatArray]:
+def _random(program: Program, seed: int) -> dict[str, PeriodicInput]:
     terms = contracted_terms(program)
     labels = label_ranges(program)
     squares = under_roots(program)
-    arrays: dict[str, FloatArray] = {}
+    found: dict[str, PeriodicInput] = {}
     for number, tensor in enumerate(program.inputs):
         draw = np.random.default_rng([seed, number])
+        count = drawn_elements(tensor.shape)
         if tensor.dtype.is_float:
-            values = draw.normal(size=tensor.shape) / sqrt(terms.get(tensor.name, 1))
+            values = draw.normal(size=count) / sqrt(terms.get(tensor.name, 1))
             values = np.abs(values) if tensor.name in squares else values
         elif tensor.dtype.max_finite == 1.0:
-            values = draw.integers(0, 2, size=tensor.shape).astype(np.float64)
+            values = draw.integers(0, 2, size=count).astype(np.float64)
         else:
             low, high = labels.get(tensor.name, (-8, 8))
-            values = draw.integers(low, high + 1, size=tensor.shape).astype(np.float64)
-        # Of a tensor without axes NumPy draws a number, which is no array to write to.
-        arrays[tensor.name] = _as_stored(tensor, np.asarray(values))
-    return arrays
+            values = draw.integers(low, high + 1, size=count).astype(np.float64)
+        found[tensor.name] = _as_stored(tensor, PeriodicInput.of(tensor.shape, values))
+    return found
 
 
-def _as_stored(tensor: Tensor, values: FloatArray) -> FloatArray:
+def _rounded(tensor: Tensor, base: PeriodicInput) -> PeriodicInput:
+    return base.mapped(lambda x: round_to(x, tensor.dtype).astype(kept_as(tensor.dtype)))
+
+
+def _as_stored(tensor: Tensor, values: PeriodicInput) -> PeriodicInput:
     """The values as a tensor of this layout can hold them: where elements share memory, as in an
     expanded tensor or in windows that overlap, the last one written is the value of all.
     """
@@ -218,8 +229,8 @@ def _as_stored(tensor: Tensor, values: FloatArray) -> FloatArray:
     view = np.lib.stride_tricks.as_strided(
         memory, tensor.shape, [s * memory.itemsize for s in strides]
     )
-    view[...] = values
-    return view.copy()
+    view[...] = values.dense()
+    return PeriodicInput.of(tensor.shape, view.copy())
 
 
 def _shares_memory(shape: Sequence[int], strides: Sequence[int]) -> bool:

@@ -34,6 +34,7 @@ from mirage_py.verify.evaluate.windows import (
 )
 from mirage_py.verify.numerical_check.float_case import SPREAD, FloatEvidence, OutputCase
 from mirage_py.verify.numerical_check.input_sets import InputSet, input_sets
+from mirage_py.verify.numerical_check.periodic_input import PeriodicInput
 from mirage_py.verify.numerical_check.places import Places
 from mirage_py.verify.numerical_check.rounding_error import RoundingMeaning, rounded_input
 from mirage_py.verify.shifts.safe_exp import add_safe_shifts
@@ -107,7 +108,7 @@ class Reference(Mapping[str, FloatArray]):
 
 def reference(
     program: Program,
-    arrays: Mapping[str, FloatArray],
+    arrays: Mapping[str, FloatArray] | Mapping[str, PeriodicInput],
     *,
     max_work: float = MAX_REFERENCE_WORK,
     max_elements: float = inf,
@@ -127,10 +128,7 @@ def reference(
     safe = add_safe_shifts(program)
     halves = operands or _operand_type(program)
     meaning = RoundingMeaning(halves.unit_roundoff, underflow_step(halves))
-    inputs = {
-        t.name: rounded_input(np.asarray(arrays[t.name], np.float64), t.dtype)
-        for t in program.inputs
-    }
+    inputs = {t.name: rounded_input(_given(arrays[t.name]), t.dtype) for t in program.inputs}
 
     tensors = [o.tensor for o in program.outputs]
     # Memory that nothing is written to is none.
@@ -160,6 +158,10 @@ def reference(
             values[t.name] = places[t.name].taken(values[t.name])
             errors[t.name] = places[t.name].taken(errors[t.name])
     return Reference(values, errors, places)
+
+
+def _given(values: FloatArray | PeriodicInput) -> FloatArray | PeriodicInput:
+    return values if isinstance(values, PeriodicInput) else np.asarray(values, np.float64)
 
 
 def tolerance(program: Program) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage_py.ugraph.interpret.buffers import FloatArray
+from mirage_py.verify.evaluate.lazy_inputs import row_major
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,9 +22,7 @@ class Places:
     @classmethod
     def of(cls, shape: tuple[int, ...], index: tuple[NDArray[np.int64], ...]) -> Places:
         """The positions that indexing with arrays of one shape names."""
-        strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
-        total = sum((i * s for i, s in zip(index, strides, strict=True)), np.zeros((), np.int64))
-        return cls(shape, np.asarray(total, np.int64).reshape(-1))
+        return cls(shape, row_major(index, shape).reshape(-1))
 
     @property
     def size(self) -> int:

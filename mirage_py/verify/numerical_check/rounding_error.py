@@ -32,6 +32,7 @@ from mirage_py.ugraph.ir.node import Attr
 from mirage_py.ugraph.operators import operator
 from mirage_py.verify.evaluate.element_types import smallest_normal, underflow_step
 from mirage_py.verify.numerical_check.carried_error import carried_error, joined
+from mirage_py.verify.numerical_check.periodic_input import PeriodicInput
 
 # Products that a tensor core adds to its accumulator at a time, and cuts the sum off.
 _PRODUCTS_AT_A_TIME = 16
@@ -54,18 +55,24 @@ class Rounded:
     is_input: bool = False
     # The largest magnitude that a kernel may divide it by before it is rounded for a product.
     divisor: float = 1.0
+    # What is read in place of the value.
+    source: PeriodicInput | None = None
 
 
-def rounded_input(values: FloatArray, dtype: DType) -> Rounded:
+def rounded_input(values: FloatArray | PeriodicInput, dtype: DType) -> Rounded:
     """An input. It is exact, unless it lies where its type loses precision.
 
     There it has the error of half a last place: a kernel that scales it before it is rounded again
     (as a fused normalisation does) cannot do better.
     """
-    magnitude = float(np.abs(values).mean()) if values.size else 0.0
-    if not dtype.is_float or not 0.0 < magnitude < _EDGE * smallest_normal(dtype):
-        return Rounded(values, is_input=True)
-    return Rounded(values, np.full_like(values, underflow_step(dtype) / 2), is_input=True)
+    source = values if isinstance(values, PeriodicInput) else None
+    array = values if isinstance(values, np.ndarray) else np.zeros(())
+    magnitude = source.mean_magnitude() if source else float(np.abs(array).mean())
+    value = np.broadcast_to(array, values.shape)
+    error: FloatArray | None = None
+    if dtype.is_float and 0.0 < magnitude < _EDGE * smallest_normal(dtype):
+        error = np.broadcast_to(underflow_step(dtype) / 2, values.shape)
+    return Rounded(value, error, is_input=True, source=source)
 
 
 class RoundingMeaning:
@@ -181,7 +188,8 @@ class RoundingMeaning:
 
     def load(self, x: Rounded, index: Index) -> Rounded:
         error = None if x.error is None else np.asarray(x.error[index])
-        return Rounded(self._floats.load(x.value, index), error, x.is_input)
+        value = x.source.read(index) if x.source else self._floats.load(x.value, index)
+        return Rounded(value, error, x.is_input)
 
     def buffer(self, shape: Sequence[int]) -> Buffer[Rounded]:
         return _RoundedBuffer(shape)

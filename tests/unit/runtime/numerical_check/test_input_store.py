@@ -13,9 +13,11 @@ from plans import scale_program, two_kernel_plan
 from unit.search import programs
 
 from mirage_py.errors import CompileError, FormatError
+from mirage_py.frontend.spec import parse
 from mirage_py.reasons import Code
 from mirage_py.runtime.cpu.triton_interpreter import run_interpreted
 from mirage_py.runtime.eager.eager_source import torch_function
+from mirage_py.runtime.numerical_check import input_store
 from mirage_py.runtime.numerical_check.check_pool import NumericalCheck
 from mirage_py.runtime.numerical_check.check_service import check_plan, prepare, run_eager
 from mirage_py.runtime.numerical_check.input_store import RANDOM, InputStore, laid_out, to_arrays
@@ -23,8 +25,9 @@ from mirage_py.runtime.numerical_check.judge import DeviceJudge
 from mirage_py.ugraph.ir.dtypes import BF16, F16
 from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.text.json_form import dump_text
+from mirage_py.verify.numerical_check import periodic_input
 from mirage_py.verify.numerical_check.float_case import FloatEvidence
-from mirage_py.verify.numerical_check.input_sets import SET_NAMES
+from mirage_py.verify.numerical_check.input_sets import SET_NAMES, drawn_sets
 from mirage_py.verify.numerical_check.numerical_check import (
     MAX_REFERENCE_WORK,
     Reference,
@@ -193,3 +196,22 @@ def test_a_gate_that_cannot_be_set_up_says_why(monkeypatch: pytest.MonkeyPatch):
         with pytest.raises(CompileError, match="cannot be set up"):
             check.first([PLAN], l2_bytes=1 << 20, reps=3)
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "f32"])
+def test_the_device_has_what_the_reference_reads(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Element for element, in every set, also of inputs that repeat."""
+    monkeypatch.setattr(periodic_input, "PERIOD", 4099)
+    monkeypatch.setattr(input_store, "_AT_A_TIME", 1000)
+    program = parse(
+        f"B = 110, S = 64\nX[B, S], A[B, S] : {kind}\nM[B, S] : bool\nL[B] : i32\n"
+        "Y[b, s] = softmax[s](where(M[b, s] & (s < L[b]), X[b, s], -1e4) + A[b, s])"
+    )
+    store = InputStore(tmp_path, program)
+    for inputs in drawn_sets(program, 0, SET_NAMES):
+        store.write_inputs(inputs.name, inputs.inputs)
+        for tensor, x in zip(program.inputs, store.inputs(inputs.name, CPU), strict=True):
+            assert np.array_equal(x.double().numpy(), inputs.arrays[tensor.name]), inputs.name
+    assert (tmp_path / "random" / "table_0.npy").stat().st_size < 4 * 4099 + 200
