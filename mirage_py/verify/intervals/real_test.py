@@ -10,6 +10,7 @@ so a right µGraph is never refused.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -49,11 +50,9 @@ def real_test(program: Program, ugraph: UGraph, *, seed: int) -> RealEvidence:
     Both have the same small sizes, and tiles that are numbers.
     """
     draws = _draws(program)
-    inputs = exact_inputs([program], draws, seed)
-    meaning = ExactMeaning(opaque_casts(program))
-    expected = evaluate_program(program, inputs, meaning)
+    inputs, expected = _program_values(program, draws, seed)
     try:
-        found = evaluate_ugraph(ugraph, inputs, meaning)
+        found = evaluate_ugraph(ugraph, inputs, ExactMeaning(opaque_casts(program)))
     except ValidationError as error:
         return RealEvidence(draws, 0, Mismatch("", (), str(error)))
     names = [(o.tensor.name, o.tensor.name) for o in program.outputs]
@@ -72,6 +71,16 @@ def real_comparison(
     ours = evaluate_program(left, inputs, meaning)
     theirs = evaluate_program(right, inputs, meaning)
     return _compared(draws, ours, theirs, names, both_ways=True)
+
+
+# Families of one program are tested one after the other, most of them at the same small sizes.
+@functools.lru_cache(maxsize=2)
+def _program_values(
+    program: Program, draws: int, seed: int
+) -> tuple[Mapping[str, Exact], Mapping[str, Exact]]:
+    """Inputs and outputs by name."""
+    inputs = exact_inputs([program], draws, seed)
+    return inputs, evaluate_program(program, inputs, ExactMeaning(opaque_casts(program)))
 
 
 def may_have_draws(program: Program) -> bool:
