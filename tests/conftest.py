@@ -88,11 +88,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _private_environment(tmp_path_factory: pytest.TempPathFactory):
-    """No test reads or writes the user's cache, nor follows the user's settings."""
+    """No test reads or writes the user's cache, nor follows the user's settings. One process does
+    all of a search or a verification: whether others are started is a question of the clock.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("MIRAGE_PY_")]:
             patch.delenv(name)
         patch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path_factory.mktemp("mirage_py_cache")))
+        patch.setenv("MIRAGE_PY_WORKERS", "1")
         yield
 
 
