@@ -165,7 +165,7 @@ def test_workers_compile_what_this_process_then_reads(
 ):
     kinds = {8: "plain", 16: "copied"}
     emitting(monkeypatch, lambda plan: kinds[plan.ugraph.program.sizes["r"]])
-    with CompilePool(1, timeout_s=60.0) as pool:
+    with CompilePool(1, timeout_s=300.0) as pool:
         outcomes = pool.compile([doubling_plan(8), doubling_plan(16)], 90)
         (refused,) = pool.compile([doubling_plan(16)], 80)
     assert [o.reason for o in outcomes] == [None, None]

@@ -191,12 +191,12 @@ def test_nothing_is_left_when_the_parent_is_killed():
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"working\n"
-        end = time.monotonic() + 120
+        end = time.monotonic() + 600
         while not (family := _family(parent.pid, seconds)) and time.monotonic() < end:
             time.sleep(0.05)
         assert len(family) >= 5  # two workers, two guards, and what one of them started
         parent.send_signal(signal.SIGKILL)
-    end = time.monotonic() + 120
+    end = time.monotonic() + 600
     while any(is_running(pid) for pid in family) and time.monotonic() < end:
         time.sleep(0.05)
     assert [pid for pid in family if is_running(pid)] == []
@@ -227,7 +227,7 @@ def test_a_plan_whose_kernel_breaks_the_compiler_says_so(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(compile_pool, "_task", broken)
     good = two_kernel_plan(9, 40)
-    with CompilePool(1, timeout_s=60.0) as pool:
+    with CompilePool(1, timeout_s=300.0) as pool:
         (outcome,) = pool.compile([good], 90)
     assert not outcome.compiled
     assert "SIGSEGV" in str(outcome.reason)
