@@ -8,7 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from adversarial.test_forged_certificates import CALL, LOOPS, SPLIT, Forgery, Json, put
+from adversarial.test_forged_certificates import (
+    CALL,
+    LOOPS,
+    SPLIT,
+    Forgery,
+    Json,
+    accepted,
+    put,
+)
 
 from mirage_py.axioms.certificate.checker import fault_of
 
@@ -184,8 +192,8 @@ FORGERIES: dict[str, tuple[str, Callable[[Forgery], Any]]] = {
 @pytest.mark.parametrize("kind", FORGERIES)
 def test_a_forgery_is_refused(kind: str):
     name, change = FORGERIES[kind]
+    assert accepted(name)
     forgery = Forgery(name)
-    assert fault_of(forgery.program, forgery.ugraph, forgery.certificate) == ""
     change(forgery)
     assert fault_of(forgery.program, forgery.ugraph, forgery.certificate)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 import tomllib
@@ -92,14 +93,21 @@ def section_of(name: str) -> str:
     return name.split("/", maxsplit=1)[0].removesuffix(".py")
 
 
+@functools.cache
+def import_statements(source: str) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """Those inside functions included."""
+    nodes = ast.walk(ast.parse(source))
+    return tuple(n for n in nodes if isinstance(n, ast.Import | ast.ImportFrom))
+
+
 def imported_modules(source: str, name: str) -> Iterator[tuple[int, str]]:
     """Line and absolute dotted name of every import, those inside functions included."""
     package = ["mirage_py", *name.split("/")[:-1]]
-    for node in ast.walk(ast.parse(source)):
+    for node in import_statements(source):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
-        elif isinstance(node, ast.ImportFrom):
+        else:
             base = node.module or ""
             if node.level:
                 anchor = package[: len(package) - node.level + 1]
@@ -161,14 +169,12 @@ def edges(package_files: dict[str, Path]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for module, path in modules.items():
         found[module] = set()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in import_statements(path.read_text(encoding="utf-8")):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
+            else:
                 inside = [f"{node.module}.{alias.name}" for alias in node.names]
                 names = [n if n in modules else str(node.module) for n in inside]
-            else:
-                continue
             found[module] |= {n for n in names if n in modules} - {module}
     return found
 
