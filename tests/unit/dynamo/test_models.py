@@ -18,8 +18,10 @@ Compiled = Callable[..., Any]
 Lines = Callable[[str], list[str]]
 
 STEPS = 20
-# LoRA has a Llama inside; the norms of Qwen's queries and keys, which Gemma has too, are at night.
-TRAINED = MODELS if NIGHTLY else ("gemma3", "mixtral", "lora", "vit")
+# LoRA has a Llama inside, Gemma the norms of Qwen's queries and keys. What is trained runs forward
+# too; experts and windows, trained, are at night.
+TRAINED = MODELS if NIGHTLY else ("lora", "vit")
+SERVED = MODELS if NIGHTLY else ("llama", "gemma3", "mixtral", "vit")
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +37,7 @@ def model(name: str) -> torch.nn.Module:
     return MODELS[name]()
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SERVED)
 def test_logits_are_those_of_eager(compiled: Compiled, lines: Lines, name: str):
     eager = model(name).eval()
     fast = compiled(eager)

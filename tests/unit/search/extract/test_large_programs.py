@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from unit.search.kernels import block_of, example, loops_of, named, spread
+from nightly import NIGHTLY
+from oracles.known_forms.registry import forms_of
+from unit.search.kernels import block_of, example, found, loops_of, named, spread
 
+from mirage_py.frontend.spec import parse
+from mirage_py.pipeline.pipeline import normalise
 from mirage_py.reasons import Code
 from mirage_py.search.extract.family import ONE_KERNEL, SPLIT, TWO_KERNELS
 from mirage_py.ugraph.checks.validate import validate_ugraph
 
-# The slowest takes as long as all others together.
+# The slowest takes as long as all others together: at night.
 SLOW = "qknorm_attention_out"
 ATTENTION = ("causal_attention", "sliding_window_attention", "softcap_attention")
 NAMES = (
@@ -20,7 +24,7 @@ NAMES = (
     "lora_gated_mlp",
     "residual_norm_mlp",
     "residual_norm_mlp_down",
-    pytest.param(SLOW, marks=pytest.mark.slow),
+    *((SLOW,) if NIGHTLY else ()),
 )
 
 
@@ -112,19 +116,34 @@ def test_a_gated_mlp_with_low_rank_corrections_is_one_kernel():
     assert any([n.op for n in block_of(f).nodes].count("matmul") == 6 for f in concatenated)
 
 
-@pytest.mark.slow
+# Attention as above without norms and batch: a tenth of the search.
+PROJECTED = """
+H = 8, T = 64, S = 1024, D = 64, M = 512
+Q[H, T, D], K[H, S, D], V[H, S, D], W[H, D, M] : f16
+let Z[h, t, s] = sum[d](Q[h, t, d] * K[h, s, d]) * 0.125
+let A[h, t, e] = sum[s](softmax[s](Z[h, t, s]) * V[h, s, e])
+O[t, m] = sum[h, e](A[h, t, e] * W[h, e, m])
+"""
+PROJECTION = "attention, then projection"
+
+
+def test_attention_and_its_projection_in_two_kernels():
+    families = [f for f in found(normalise(parse(PROJECTED))).families if f.kind == TWO_KERNELS]
+    kernels_of_a_projection([f for f in families if PROJECTION in forms_of(f)])
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="ten seconds of search; make nightly runs it")
 def test_attention_with_norms_and_its_projection_in_two_kernels():
-    families = having(
-        SLOW,
-        TWO_KERNELS,
-        "QK-norm folded into attention",
-        "attention, then projection",
-    )
+    norms = "QK-norm folded into attention"
+    kernels_of_a_projection(having(SLOW, TWO_KERNELS, norms, PROJECTION), "b")
+
+
+def kernels_of_a_projection(families, *batch):
     assert families
     for family in families:
         first, last = family.ugraph.kernels
         assert [loop for loop, _ in loops_of(first)] == ["s"]
-        assert {a.dim for a in first.grid} == {"b", "h", "t", "e"}
+        assert {a.dim for a in first.grid} == {*batch, "h", "t", "e"}
         # The heads that were on the first grid are contracted.
         assert "h" in [d for n in last.nodes if n.op in ("sum", "matmul") for d in n.reduced]
 

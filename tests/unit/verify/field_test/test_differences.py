@@ -5,6 +5,7 @@ neighbours are not.
 from __future__ import annotations
 
 import pytest
+from nightly import NIGHTLY
 
 from mirage_py.frontend.spec import parse
 from mirage_py.verify.field_test.programs import compare_programs
@@ -51,16 +52,20 @@ def _selected(condition: str):
     return parse(f"{DECLARED}Y[b, s] = where({condition}, 5, X[b, s]) + {READ}")
 
 
+def _pairs(one: str, other: str):
+    """In both orders at night, and in one or the other, half of the pairs each, elsewhere."""
+    pairs = ((_selected(one), _selected(other)), (_selected(other), _selected(one)))
+    return pairs if NIGHTLY else (pairs[len(one) % 2],)
+
+
 @pytest.mark.parametrize(("one", "other"), SAME)
 def test_moved_and_scaled_conditions_are_the_same(one: str, other: str) -> None:
-    assert compare_programs(_selected(one), _selected(other), seed=1).equal
-    assert compare_programs(_selected(other), _selected(one), seed=2).equal
+    assert all(compare_programs(*pair, seed=1).equal for pair in _pairs(one, other))
 
 
 @pytest.mark.parametrize(("one", "other"), OTHER)
 def test_ties_and_neighbours_are_told_apart(one: str, other: str) -> None:
-    assert not compare_programs(_selected(one), _selected(other), seed=1).equal
-    assert not compare_programs(_selected(other), _selected(one), seed=2).equal
+    assert not any(compare_programs(*pair, seed=1).equal for pair in _pairs(one, other))
 
 
 def test_what_an_order_alone_knows_is_still_the_same() -> None:
