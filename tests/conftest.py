@@ -30,6 +30,9 @@ hypothesis.settings.register_profile(
     "nightly", hypothesis.settings.get_profile("ci"), max_examples=5000, derandomize=False
 )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+# Inductor reads it when it is imported. Processes that compile for it, one for each core, take
+# longer to start than all kernels of a test to compile.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
