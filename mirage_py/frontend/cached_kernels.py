@@ -9,7 +9,7 @@ from typing import Any
 from mirage_py.errors import InputError
 from mirage_py.frontend.entries import Entry
 from mirage_py.reasons import Code, Reason, Served, Server, reason
-from mirage_py.runtime.eager.compiled import EAGER
+from mirage_py.runtime.eager.compiled import EAGER, serving
 from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.sized.sized_launch import runner_of
 from mirage_py.runtime.store.artifact import Artifact, OriginalProgram
@@ -58,6 +58,25 @@ def what_serves(kernel: Callable[..., Any], itself: Callable[..., Any]) -> Serve
     tiles = tiles_of(plan) if isinstance(plan, Plan) else "an optimised kernel"
     words = getattr(kernel, "description", None) or tiles
     return Served(Server.OURS, reason(Code.KERNEL, words))
+
+
+def direct_form(
+    kernel: Callable[..., Any],
+    itself: Callable[..., Any],
+    function: Callable[..., Any],
+    *,
+    dynamic: bool = False,
+) -> Callable[..., Any] | None:
+    """What serves calls of ``function`` with their own arguments, where an optimizer gave the
+    function ``itself`` or torch.compile for it; None for kernels of ours.
+    """
+    if kernel is itself:
+        return function
+    if not isinstance(kernel, OriginalProgram):
+        return None
+    if itself is function:  # so it is compiled already
+        return kernel.function
+    return serving(function, kernel.report, dynamic=dynamic)
 
 
 def operands_of(name: str, entry: Entry) -> tuple[Program, Plan | None]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Any
 
 from mirage_py.frontend.refused_functions import RefusedFunction
 from mirage_py.frontend.searches import Kernel
@@ -16,6 +17,8 @@ from mirage_py.reasons import Served, Server
 class Entry:
     """What serves a signature; ``kernel`` is None where that is the function itself, or what runs
     ``instead`` of it. ``decided`` says what and why, unless that is for ``instead`` to say.
+    ``direct`` takes the arguments of a call as they are, where the kernel is the function itself or
+    torch.compile's: what is between them and a program's inputs would cost more than it.
     """
 
     signature: str
@@ -24,6 +27,7 @@ class Entry:
     traced: TracedCall | None = None
     captured: tuple[Hashable, ...] = ()
     instead: RefusedFunction | None = None
+    direct: Callable[..., Any] | None = None
 
     @property
     def served(self) -> Served:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from mirage_py.frontend.cached_kernels import Pinned, what_serves
+from mirage_py.frontend.cached_kernels import Pinned, direct_form, what_serves
 from mirage_py.frontend.dynamic_axes import DynamicAxis
 from mirage_py.frontend.entries import Entry
 from mirage_py.frontend.refused_calls import check_servable
@@ -70,7 +70,8 @@ class Preparation:
         if kernel is None:
             kernel = self._optimizer(traced.program, inputs, itself)
         served = what_serves(kernel, itself)
-        return _entry(self.reader.describe(call), served, kernel, traced, call)
+        direct = direct_form(kernel, itself, self.reader.signature.fn)
+        return _entry(self.reader.describe(call), served, kernel, traced, call, direct)
 
     def for_sizes(
         self, call: Call, axes: Sequence[DynamicAxis], sizes: Mapping[str, int]
@@ -84,7 +85,8 @@ class Preparation:
             kernel = self._sized_optimizer(found.traced.program, tuple(found.dims), itself)
         served = what_serves(kernel, itself)
         signature = self.reader.describe(call, axes)
-        entry = _entry(signature, served, kernel, found.traced, found.call)
+        direct = direct_form(kernel, itself, self.reader.signature.fn, dynamic=True)
+        entry = _entry(signature, served, kernel, found.traced, found.call, direct)
         return entry, found.validity(getattr(kernel, "validity", None))
 
     def instead(
@@ -115,6 +117,8 @@ class Preparation:
         """The function itself, from the program's inputs to its outputs. Of the example's tensors
         only those are kept that the program does not read.
         """
+        if call.structure is None and traced.is_plain(len(call.leaves)):
+            return self.reader.signature.fn
         read = set(traced.arguments)
         others = [None if n in read else leaf for n, leaf in enumerate(call.leaves)]
 
@@ -129,7 +133,14 @@ class Preparation:
         return reference
 
 
-def _entry(signature: str, served: Served, kernel: Kernel, traced: TracedCall, call: Call) -> Entry:
+def _entry(
+    signature: str,
+    served: Served,
+    kernel: Kernel,
+    traced: TracedCall,
+    call: Call,
+    direct: Callable[..., Any] | None,
+) -> Entry:
     inputs = traced.inputs(call.leaves)
     captured = tuple(tensor_key(t) for t in inputs[len(traced.arguments) :])
-    return Entry(signature, served, kernel, traced, captured)
+    return Entry(signature, served, kernel, traced, captured, direct=direct)

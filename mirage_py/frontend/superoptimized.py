@@ -86,6 +86,10 @@ class SuperoptimizedFunction(Generic[P, R]):
         if entry.kernel is None or entry.traced is None:
             return self.__wrapped__(*args, **kwargs)
         try:
+            if entry.direct is not None:
+                result = entry.direct(*args, **kwargs)
+                self._remember(args, kwargs, call, found)
+                return result  # type: ignore[no-any-return]
             outputs = entry.kernel(*entry.traced.inputs(call.leaves))
         except Exception as error:  # noqa: BLE001  the kernel is at fault, not the call
             repeated.clear()
@@ -122,7 +126,7 @@ class SuperoptimizedFunction(Generic[P, R]):
         if entry.kernel is None or entry.traced is None:
             return
         if entry.served.by is Server.TORCH_COMPILE:
-            entry.kernel(*entry.traced.inputs(call.leaves))  # it compiles at its first call
+            (entry.direct or self.__wrapped__)(*args, **kwargs)  # it compiles at its first call
             return
         warmup = getattr(entry.kernel, "warmup", None)
         if warmup is None:

@@ -63,6 +63,16 @@ class TracedCall:
         """Whether a call writes to buffers."""
         return bool(self.moved or self.counted)
 
+    def is_plain(self, count: int) -> bool:
+        """Whether a call's ``count`` arguments are the program's inputs, and what the function
+        returns its outputs.
+        """
+        if self.arguments != tuple(range(count)) or self.captured or self.writes:
+            return False
+        places = tuple(range(len(self.program.outputs)))
+        alone = self.structure.is_leaf() or self.structure == _tuple_of(len(places))
+        return alone and self.results == places and not self.is_rearranged
+
     def is_current(self) -> bool:
         """Whether all that the trace took as it was is still so."""
         return self.state.is_same()
@@ -225,6 +235,10 @@ def trace_call(
         ),
         tuple((_origin_of(b, places_of, where), times) for b, times in captured.counted),
     )
+
+
+def _tuple_of(count: int) -> pytree.TreeSpec:
+    return pytree.tree_structure((0,) * count)
 
 
 def _origin_of(buffer: torch.Tensor, places: Sequence[tuple[str, Any]], where: str) -> Origin:

@@ -69,9 +69,13 @@ def server_of(name: str) -> Server:
     return Server.TORCH_COMPILE if name in MODES else Server.EAGER
 
 
-def serving(function: Callable[..., Any], report: Mapping[str, Any]) -> Callable[..., Any]:
+def serving(
+    function: Callable[..., Any], report: Mapping[str, Any], *, dynamic: bool = False
+) -> Callable[..., Any]:
     """The original program as a report without a plan says that it is served: ``function`` itself,
     or that by torch.compile.
     """
     name = original_of(report)
-    return function if name == EAGER else CompiledFunction(function, mode=MODES[name])
+    if name == EAGER:
+        return function
+    return CompiledFunction(function, mode=MODES[name], dynamic=dynamic)

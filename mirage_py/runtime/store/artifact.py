@@ -73,18 +73,18 @@ class OriginalProgram:
         self.report = report
         name = original_of(report)
         self.served = Served(server_of(name), why_original(report))
-        self._function = functions.get(name) or serving(functions[EAGER], report)
+        self.function = functions.get(name) or serving(functions[EAGER], report)
 
     def __call__(self, *inputs: Any) -> Any:
         """Call the function. No gradient is asked of a kernel, and none is recorded: so it was
         compiled when it was timed.
         """
         if self.served.by is Server.EAGER:
-            return self._function(*inputs)
+            return self.function(*inputs)
         import torch
 
         with torch.no_grad():
-            return self._function(*inputs)
+            return self.function(*inputs)
 
 
 def artifact_files(

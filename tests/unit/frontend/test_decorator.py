@@ -425,3 +425,56 @@ def test_nothing_is_searched_inside_a_cuda_graph(optimised, interpreter, monkeyp
     monkeypatch.undo()
     fn(X, W)
     assert interpreter.calls["layer"] == 1
+
+
+def original(baseline: str, function=None):
+    """An optimizer that finds nothing faster than a baseline."""
+    report = {"served": {"baseline": baseline, **reason(Code.NONE_VERIFIED).document()}}
+
+    def find(_program, _inputs, itself):
+        functions = {"eager": itself} if function is None else {"eager": itself, baseline: function}
+        return OriginalProgram(functions, report)
+
+    return find
+
+
+def test_nothing_lies_between_a_call_and_the_function_that_serves_it(monkeypatch):
+    monkeypatch.setattr(OriginalProgram, "__call__", lambda *_: pytest.fail("called"))
+    served = SuperoptimizedFunction(layer, None, original("eager"))
+    for scale in (2.0, 2.0, 3.0, 3.0):
+        torch.testing.assert_close(served(X, W, scale=scale), layer(X, W, scale))
+    assert served.entry(X, W).direct is layer
+    assert served.entry(X, W).served.by is Server.EAGER
+
+
+def test_what_was_compiled_to_be_timed_serves_where_it_takes_the_same():
+    calls = []
+
+    def compiled(*inputs):
+        calls.append(inputs)
+        return layer(*inputs)
+
+    def plain(x, w):
+        return layer(x, w)
+
+    served = SuperoptimizedFunction(plain, None, original("compile", compiled))
+    for _ in range(2):
+        torch.testing.assert_close(served(X, W), layer(X, W))
+    assert [len(given) for given in calls] == [2, 2]
+    assert served.entry(X, W).direct is compiled
+
+
+def test_torch_compile_takes_the_arguments_of_a_call(monkeypatch):
+    compiled = []
+
+    def compile_(function, **_):
+        compiled.append(function)
+        return function
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    served = SuperoptimizedFunction(layer, None, original("compile"))
+    for scale in (2.0, 2.0, 3.0):
+        torch.testing.assert_close(served(X, w=W, scale=scale), layer(X, W, scale))
+    # One for each signature, the function inside of it called as the user calls it.
+    assert len(compiled) == 2
+    assert served.entry(X, W).served.by is Server.TORCH_COMPILE

@@ -15,6 +15,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import is_
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -40,7 +41,8 @@ Read = Callable[[], tuple[Any, ...]]
 class Holder:
     """Something that holds values, in order: how to read it, what it held, and how to put it back.
 
-    ``names`` are those of the values, for messages.
+    ``names`` are those of the values, for messages. ``quick`` may say that it holds the very same
+    objects, without reading it.
     """
 
     path: str
@@ -48,6 +50,14 @@ class Holder:
     names: tuple[str, ...]
     content: tuple[Any, ...]
     put: Callable[[tuple[Any, ...]], None]
+    is_fixed: bool = False
+
+    quick: Callable[[], bool] | None = None
+
+    def is_untouched(self) -> bool:
+        """Whether it holds the very same objects: asked at each call, so no name is looked at."""
+        now = self.read()
+        return len(now) == len(self.content) and all(map(is_, now, self.content))
 
     def difference(self, same: Callable[[Any, Any], bool]) -> str | None:
         """What it holds otherwise now, or None."""
@@ -104,7 +114,9 @@ class State:
     def is_same(self) -> bool:
         """Whether a call now would read the same; of tensors, those that are noted alone count."""
         for holder in self.holders:
-            if holder.difference(_is_alike) is not None:
+            quick = holder.quick
+            untouched = quick() if quick is not None else holder.is_untouched()
+            if not untouched and holder.difference(_is_alike) is not None:
                 return False
         return all(_version(tensor) == version for _, tensor, version, _ in self.tensors)
 
@@ -136,7 +148,8 @@ class State:
         own = [id(tensor) for tensor in written]
         numbers = (t for t in self.tensors if with_numbers and t[1].numel() == 1)
         watched = [t for t in numbers if id(t[1]) not in own]
-        return State(self.holders, tuple((p, t, version, None) for p, t, version, _ in watched))
+        holders = tuple(h for h in self.holders if not h.is_fixed)
+        return State(holders, tuple((p, t, version, None) for p, t, version, _ in watched))
 
 
 def _version(tensor: torch.Tensor) -> int:
@@ -236,8 +249,16 @@ def _mapping(path: str, value: dict[Any, Any], *, bracketed: bool) -> Holder:
         value.clear()
         value.update(zip(content[:count], content[count:], strict=True))
 
+    keys, values = tuple(value), tuple(value.values())
+
+    def quick() -> bool:
+        if not keys:
+            return not value
+        same = len(value) == len(keys) and all(map(is_, value.values(), values))
+        return same and all(map(is_, value, keys))
+
     names = tuple(f"[{k!r}]" if bracketed else str(k) for k in value)
-    return Holder(path, read, names * 2, read(), put)
+    return Holder(path, read, names * 2, (*keys, *values), put, quick=quick)
 
 
 def _set(path: str, value: set[Any]) -> Holder:
@@ -245,8 +266,9 @@ def _set(path: str, value: set[Any]) -> Holder:
         value.clear()
         value.update(content[0])
 
+    quick = None if value else lambda: not value
     # As one value: its order says nothing.
-    return Holder(path, lambda: (frozenset(value),), ("",), (frozenset(value),), put)
+    return Holder(path, lambda: (frozenset(value),), ("",), (frozenset(value),), put, quick=quick)
 
 
 def _cell(path: str, cell: CellType) -> Holder:
@@ -282,7 +304,7 @@ def _named(
 
 def _fixed(path: str, names: tuple[str, ...], content: tuple[Any, ...]) -> Holder:
     """What cannot change itself, and leads to what can."""
-    return Holder(path, lambda: content, names, content, lambda _: None)
+    return Holder(path, lambda: content, names, content, lambda _: None, is_fixed=True)
 
 
 def _get_item(space: Mapping[str, Any], name: str, default: Any) -> Any:
