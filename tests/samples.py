@@ -219,20 +219,22 @@ kernel flash {{
     %2 = load K[h, s, c]
     %3 = matmul[c] %0, %2
     %4 = mul %3, %1
-    %5 = max[s] %4
-    %6 = accum_max[shift] %5
-    %7 = sub %4, %6
-    %8 = exp %7
-    %9 = mask (s <= t + 6)
-    %10 = mul %9, %8
-    %11 = sum[s] %10
-    %12 = accum_rescaled[1] %11, %6
-    %13 = load V[h, s, e]
-    %14 = matmul[s] %10, %13
-    %15 = accum_rescaled[1] %14, %6
+    %5 = mask (s <= t + 6)
+    %6 = const -1e+30
+    %7 = where %5, %4, %6
+    %8 = max[s] %7
+    %9 = accum_max[shift] %8
+    %10 = sub %4, %9
+    %11 = exp %10
+    %12 = mul %5, %11
+    %13 = sum[s] %12
+    %14 = accum_rescaled[1] %13, %9
+    %15 = load V[h, s, e]
+    %16 = matmul[s] %12, %15
+    %17 = accum_rescaled[1] %16, %9
   }}
-  %16 = div %15, %12
-  store O[h, t, e] = %16
+  %18 = div %17, %14
+  store O[h, t, e] = %18
 }}
 """
 

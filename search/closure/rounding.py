@@ -22,6 +22,7 @@ from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.dtypes import BOOL, F32, I32, DType
 from mirage_py.ugraph.ir.node import REDUCING, Node
 from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.verify.intervals.structured_inputs import selects
 from mirage_py.verify.rounding.kernel_meaning import KernelMeaning, common_half, with_bits_of
 from mirage_py.verify.rounding.rounding_inputs import rounding_sets
 
@@ -160,7 +161,7 @@ def _drawn(program: Program, leaves: Sequence[Node], space: Space) -> dict[Node,
         for n, leaf in enumerate(leaves)
         for dtype in [_type(program, leaf)]
     ]
-    sets = [arrays for _, arrays in rounding_sets(tensors, 0)]
+    sets = [arrays for _, arrays in rounding_sets(tensors, 0, masked=selects(program))]
     return {
         leaf: np.stack([s[t.name] for s in sets]).reshape(len(sets), *space.shape(leaf.dims)[1:])
         for leaf, t in zip(leaves, tensors, strict=True)

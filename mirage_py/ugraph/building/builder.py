@@ -362,22 +362,35 @@ class ProgramBuilder:
             return args[1]
         return without_mask(self.nodes, op, args)
 
-    def _factors(self, x: int) -> list[int]:
-        """The factors of a product from left to right; some are products where there are many."""
+    def factors(self, x: int) -> list[int]:
+        """The factors of a product from left to right; some are products where there are many.
+
+        What a mask selects from stays with the mask: it may be anything where that is false.
+        """
         factors, position = [x], 0
         while position < len(factors):
             node = self.nodes[factors[position]]
             # A product that is squared again and again has as many factors as a power of two.
-            if node.op == "mul" and len(factors) < _MAX_FACTORS:
+            if node.op == "mul" and not self._selects(node) and len(factors) < _MAX_FACTORS:
                 factors[position : position + 1] = node.args
             else:
                 position += 1
         return factors
 
+    def _selects(self, node: Node) -> bool:
+        """Whether a product is one value under a mask, and no product of values under it."""
+        first, second = (self.nodes[a] for a in node.args)
+        if "mask" not in (first.op, second.op):
+            return False
+        selected, mask = (second, first) if first.op == "mask" else (first, second)
+        return (selected.op != "mul" or self._selects(selected)) and {*mask.dims} <= {
+            *selected.dims
+        }
+
     def _sum_of_product(self, x: int, over: tuple[str, ...]) -> int:
         """Contract the factors of a product one dimension at a time, as an einsum would."""
         groups: list[int] = []
-        for factor in sorted(self._factors(x), key=lambda f: -len(self.nodes[f].dims)):
+        for factor in sorted(self.factors(x), key=lambda f: -len(self.nodes[f].dims)):
             for position, group in enumerate(groups):
                 if set(self.nodes[factor].dims) <= set(self.nodes[group].dims):
                     groups[position] = self.apply("mul", group, factor)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial, reduce
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph.building.builder import ProgramBuilder
@@ -92,17 +93,21 @@ def _leaf(builder: ProgramBuilder, node: Node) -> int:
 
 
 def _where(builder: ProgramBuilder, condition: int, x: int, y: int) -> int:
-    """A mask of indices with 0 on one side is a factor.
+    """A mask of indices with 0 on one side is a factor, of each factor of the other side.
 
-    A condition on values stays: the other side may be no number where it does not hold, as in
+    What is masked may be no number. So the selection stays where a factor lacks a dimension of the
+    mask, and could be multiplied without it in a sum; and so does a condition on values, as in
     where(x > 0, log(x), 0).
     """
     predicate = builder.nodes[condition].attr
     if isinstance(predicate, Predicate):
-        if _is_zero(builder, y) and not _is_infinite(builder, x):
-            return builder.apply("mul", x, condition)
-        if _is_zero(builder, x) and not _is_infinite(builder, y):
-            return builder.apply("mul", y, builder.mask(negation(predicate)))
+        for zero, value, holds in ((y, x, predicate), (x, y, negation(predicate))):
+            factors, dims = builder.factors(value), {*holds.dims()}
+            bound = all(dims <= {*builder.nodes[f].dims} for f in factors)
+            if bound and _is_zero(builder, zero) and not _is_infinite(builder, value):
+                mask = builder.mask(holds)
+                masked = [builder.apply("mul", f, mask) for f in factors]
+                return reduce(partial(builder.apply, "mul"), masked)
     return builder.apply("where", condition, x, y)
 
 

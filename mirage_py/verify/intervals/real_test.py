@@ -25,7 +25,12 @@ from mirage_py.verify.evaluate.trial import opaque_casts
 from mirage_py.verify.evaluate.work import peak_elements
 from mirage_py.verify.intervals.exact_meaning import ExactMeaning
 from mirage_py.verify.intervals.exact_values import Exact
-from mirage_py.verify.intervals.structured_inputs import exact_inputs
+from mirage_py.verify.intervals.structured_inputs import (
+    STYLES,
+    exact_inputs,
+    selects,
+    with_undefined,
+)
 
 MAX_DRAWS = 160
 MIN_DRAWS = 24
@@ -80,6 +85,8 @@ def _program_values(
 ) -> tuple[Mapping[str, Exact], Mapping[str, Exact]]:
     """Inputs and outputs by name."""
     inputs = exact_inputs([program], draws, seed)
+    if selects(program):
+        inputs = with_undefined(program, inputs, range(len(STYLES), draws, 2), seed)
     return inputs, evaluate_program(program, inputs, ExactMeaning(opaque_casts(program)))
 
 

@@ -11,7 +11,7 @@ a tie (mirage_py.verify.intervals.solved_ties).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite, sqrt
 
 import numpy as np
@@ -37,6 +37,13 @@ _LEVEL_SHARE = 0.2
 # An index of a large dimension is met by few of the values of its range.
 _LABELS = 64
 _NEAR = (2.0**-30, 2.0**-44)
+
+
+def selects(program: Program) -> bool:
+    """Whether it may leave elements out: then they may be anything, also no numbers."""
+    return any(n.op in ("where", "mask") for n in program.nodes) or any(
+        t.dtype == BOOL for t in program.inputs
+    )
 
 
 def structured_inputs(program: Program, draws: int, seed: int) -> dict[str, Interval]:
@@ -66,6 +73,34 @@ def exact_inputs(programs: Sequence[Program], draws: int, seed: int) -> dict[str
             columns[tensor.name].append(values)
     drawn = {name: of_decimals(np.stack(values, axis=-1)) for name, values in columns.items()}
     return with_ties(programs, drawn, range(len(STYLES) + 1, draws, 2), seed)
+
+
+def with_undefined(
+    program: Program, inputs: Mapping[str, Exact], draws: Sequence[int], seed: int
+) -> dict[str, Exact]:
+    """The inputs, of which one has elements without a value in each of ``draws``."""
+    found = {name: x.copy() for name, x in inputs.items()}
+    floats = [t for t in program.inputs if t.dtype.is_float]
+    for turn, number in enumerate(draws if floats else ()):
+        draw = np.random.default_rng([seed, number, 1])
+        tensor = floats[turn % len(floats)]
+        places = (*_line(tensor.shape, draw), slice(number, number + 1))
+        shape = found[tensor.name][places].residue.shape
+        nothing = Interval(np.full(shape, np.nan), np.zeros(shape))
+        found[tensor.name].put(places, Exact(nothing, np.zeros(shape, dtype=np.int64)))
+    return found
+
+
+def _line(shape: Sequence[int], draw: np.random.Generator) -> tuple[slice, ...]:
+    """One element, or all with one index along some axis: at its ends, where masks of positions are
+    false, or anywhere.
+    """
+    places = [(0, n - 1, int(draw.integers(n)))[draw.integers(3)] for n in shape]
+    fixed = int(draw.integers(len(shape) + 1))
+    lines = (
+        (n, n + 1) if fixed in (axis, len(shape)) else (None, None) for axis, n in enumerate(places)
+    )
+    return tuple(slice(*line) for line in lines)
 
 
 def _pool(program: Program) -> FloatArray:

@@ -15,8 +15,8 @@ random       standard normal
 
 More zeros and ties are in mirage_py.verify.intervals.structured_inputs. Truth values are random but
 for one row, which is all false. In ``masked`` all are false, in ``unmasked`` none is, in ``single``
-one in each row is true. In ``garbage_NAME`` the first row of an input is infinite: what a mask
-leaves out may be anything.
+one in each row is true. Of programs that select, the first element of an input is no number in
+``garbage_NAME``, the last one in ``last_garbage_NAME``: what a mask leaves out may be anything.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from mirage_py.ugraph.ir.dtypes import BOOL, DType
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.verify.evaluate.element_types import round_to, smallest_normal
 from mirage_py.verify.evaluate.labels import label_ranges
+from mirage_py.verify.intervals.structured_inputs import selects
 
 # Inputs beyond these have no set of their own.
 _SINGLE_INPUTS = 8
@@ -48,31 +49,37 @@ def rounding_inputs(program: Program, seed: int) -> Iterator[tuple[str, dict[str
     arrays of bool.
     """
     labels = label_ranges(program)
-    yield from rounding_sets(program.inputs, seed, labels)
+    yield from rounding_sets(program.inputs, seed, labels, masked=selects(program))
     for name, draw in _of_logits(program):
         yield name, _drawn(program.inputs, seed, draw, labels)
 
 
 def rounding_sets(
-    tensors: Sequence[Tensor], seed: int, labels: Mapping[str, tuple[int, int]] | None = None
+    tensors: Sequence[Tensor],
+    seed: int,
+    labels: Mapping[str, tuple[int, int]] | None = None,
+    *,
+    masked: bool,
 ) -> Iterator[tuple[str, dict[str, FloatArray]]]:
-    """The sets that do not depend on a program; ``labels`` has the ranges of whole numbers."""
+    """The sets that do not depend on a program, but for whether it leaves something out;
+    ``labels`` has the ranges of whole numbers.
+    """
     ranges = labels or {}
-    for name, draw in (*_PLAIN.items(), *_of_single_inputs(tensors)):
+    for name, draw in (*_PLAIN.items(), *_of_single_inputs(tensors, masked=masked)):
         yield name, _drawn(tensors, seed, draw, ranges)
     if any(t.dtype == BOOL for t in tensors):
         for name, truth in _TRUTHS.items():
             yield name, _drawn(tensors, seed, _normal, ranges, truth)
 
 
-def _of_single_inputs(tensors: Sequence[Tensor]) -> Iterator[tuple[str, _Draw]]:
-    """One input is far from zero, or has a row that a mask should leave out."""
+def _of_single_inputs(tensors: Sequence[Tensor], *, masked: bool) -> Iterator[tuple[str, _Draw]]:
+    """One input is far from zero, or has an element that a mask should leave out."""
     floats = [t for t in tensors if t.dtype.is_float][:_SINGLE_INPUTS]
     for tensor in floats:
         yield f"far_{tensor.name}", _only(tensor.name, lambda t, x: x + _far(t.dtype))
-    if any(t.dtype == BOOL for t in tensors):
-        for tensor in floats:
-            yield f"garbage_{tensor.name}", _only(tensor.name, _first_row_times(np.inf))
+    for tensor in floats if masked else ():
+        yield f"garbage_{tensor.name}", _only(tensor.name, _without_number(0))
+        yield f"last_garbage_{tensor.name}", _only(tensor.name, _without_number(-1))
 
 
 def _of_logits(program: Program) -> Iterator[tuple[str, _Draw]]:
@@ -125,6 +132,15 @@ def _first_row_times(factor: float, axis: int = 0) -> Callable[[Tensor, FloatArr
         if tensor.shape:
             np.moveaxis(values, axis, 0)[0] *= factor
         return values
+
+    return changed
+
+
+def _without_number(place: int) -> Callable[[Tensor, FloatArray], FloatArray]:
+    def changed(tensor: Tensor, values: FloatArray) -> FloatArray:
+        found = np.array(values)
+        found[(place,) * len(tensor.shape)] = np.nan
+        return found
 
     return changed
 

@@ -43,7 +43,7 @@ EDITS = {
         ("grid b by 3", "grid s by 3"),
         "it reduces s, which the grid splits",
     ),
-    "loop value used after the loop": ("attention", ("div %15, %12", "div %14, %12"), "dies with"),
+    "loop value used after the loop": ("attention", ("div %17, %14", "div %16, %14"), "dies with"),
     "accumulator outside a loop": (
         "softmax_whole_row",
         ("%6 = div %4, %5", "%6 = accum_sum %5"),
@@ -56,12 +56,12 @@ EDITS = {
     ),
     "accumulator of a constant": (
         "attention",
-        ("accum_rescaled[1] %11, %6", "accum_sum %1"),
+        ("accum_rescaled[1] %13, %9", "accum_sum %1"),
         "the same in every iteration",
     ),
     "accumulator read too early": (
         "attention",
-        ("%14 = matmul[s] %10, %13", "%14 = mul %12, %11"),
+        ("%16 = matmul[s] %12, %15", "%16 = mul %14, %13"),
         "read inside its own loop",
     ),
     "genuine maximum read too early": (
@@ -71,12 +71,12 @@ EDITS = {
     ),
     "rescaled by what is no maximum": (
         "attention",
-        ("accum_rescaled[1] %14, %6", "accum_rescaled[1] %14, %5"),
+        ("accum_rescaled[1] %16, %9", "accum_rescaled[1] %16, %8"),
         "no running maximum",
     ),
     "wrong number of degrees": (
         "attention",
-        ("accum_rescaled[1] %14, %6", "accum_rescaled[1, 1] %14, %6"),
+        ("accum_rescaled[1] %16, %9", "accum_rescaled[1, 1] %16, %9"),
         "tuple of integers",
     ),
     "whole value inside the loop that tiles it": (
@@ -134,8 +134,8 @@ EDITS = {
     "store to an input": ("softmax", ("store Y[b, s]", "store X[b, s]"), "cannot be written"),
     "matmul with a lone operand": (
         "attention",
-        ("matmul[s] %10, %13", "matmul[s] %11, %13"),
-        "%11 does not depend on s",
+        ("matmul[s] %12, %15", "matmul[s] %13, %15"),
+        "%13 does not depend on s",
     ),
     "thread graph across sections": (
         "rms_norm_matmul",
@@ -144,12 +144,12 @@ EDITS = {
     ),
     "thread graph with an escaping value": (
         "attention",
-        ("store O", "thread { %4 %7 }\n  store O"),
+        ("store O", "thread { %4 %10 }\n  store O"),
         "used outside",
     ),
     "thread graph with a contraction": (
         "attention",
-        ("store O", "thread { %14 %15 }\n  store O"),
+        ("store O", "thread { %16 %17 }\n  store O"),
         "more than elementwise",
     ),
     "library call of wrong shape": (
@@ -204,9 +204,9 @@ def test_arity():
         ("attention", 3, (), "at least one"),
         ("attention", 3, ("c", "c"), "distinct"),
         ("attention", 3, ("z",), "distinct dimensions"),
-        ("attention", 6, "shifty", "'shift'"),
-        ("attention", 8, "x", "None"),
-        ("attention", 9, ix.dim("s"), "a Predicate"),
+        ("attention", 9, "shifty", "'shift'"),
+        ("attention", 11, "x", "None"),
+        ("attention", 5, ix.dim("s"), "a Predicate"),
         ("rms_norm_matmul", 9, "z", "name of a dimension"),
         ("rotary", 11, "bf16", "a DType"),
         ("rotary", 9, ix.IndexExpr("floordiv", value=0, args=(ix.dim("x"),)), "a division by 0"),

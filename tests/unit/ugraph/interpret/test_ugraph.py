@@ -85,7 +85,7 @@ def test_a_masked_infinity_is_zero():
 WRONG = {
     "a sum without its rescaling": (
         "attention",
-        ("accum_rescaled[1] %14, %6", "accum_sum %14"),
+        ("accum_rescaled[1] %16, %9", "accum_sum %16"),
     ),
     "neither sum rescaled": (
         "softmax",
@@ -93,13 +93,13 @@ WRONG = {
     ),
     "rescaled by the wrong degree": (
         "attention",
-        ("accum_rescaled[1] %14, %6", "accum_rescaled[2] %14, %6"),
+        ("accum_rescaled[1] %16, %9", "accum_rescaled[2] %16, %9"),
     ),
     "the shift does not cancel": ("softmax", ("%10 = div %9, %6", "%10 = div %9, %9")),
     "shifted by the maximum of the tile alone": ("softmax", ("sub %0, %2", "sub %0, %1")),
     "a maximum as a result": ("row_maximum", ("accum_max %2", "accum_max[shift] %2")),
-    "another mask": ("attention", ("%9 = mask (s <= t + 6)", "%9 = mask (s < t + 6)")),
-    "the mask left out": ("attention", ("mul %9, %8", "add %8, %8")),
+    "another mask": ("attention", ("%5 = mask (s <= t + 6)", "%5 = mask (s < t + 6)")),
+    "the mask left out": ("attention", ("mul %5, %11", "add %11, %11")),
     "another scale": ("rms_norm_matmul", ("%11 = const 1e-06", "%11 = const 1e-05")),
     "the wrong extent": ("rms_norm_matmul", ("%9 = size d", "%9 = size n")),
     "another element": ("rotary", ("%0 = load X[b, (x + 5) % 10]", "%0 = load X[b, x]")),
@@ -124,9 +124,9 @@ def test_commuted_operands_do_not_differ():
 
 
 def test_a_value_that_died_is_refused():
-    graph = samples.edited("attention", ("div %15, %12", "div %14, %12"))
+    graph = samples.edited("attention", ("div %17, %14", "div %16, %14"))
     inputs = samples.float_inputs(graph.program)
-    with pytest.raises(ValidationError, match=r"%14 has no value here"):
+    with pytest.raises(ValidationError, match=r"%16 has no value here"):
         evaluate_ugraph(graph, inputs, FloatMeaning())
 
 

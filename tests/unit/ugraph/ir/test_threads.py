@@ -18,9 +18,9 @@ from mirage_py.ugraph.text.svg import outline
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        # %4, the scaled score, has two users; so have the masked weights %10 that end the group.
-        # The maximum %5 is read by an accumulator that its loop reads: all threads make it whole.
-        ("attention", ((7, 8, 10), (11, 12))),
+        # %4, the scaled score, has two users; so have the masked weights %12 that end the group.
+        # The maximum %8 is read by an accumulator that its loop reads: all threads make it whole.
+        ("attention", ((7, 8), (10, 11, 12), (13, 14))),
         ("softmax", ((3, 4, 5, 6), (8, 9, 10))),
         ("row_maximum", ((1, 2, 3),)),
         ("rotary", ((2, 4, 6, 8, 10, 11),)),
@@ -153,8 +153,8 @@ def test_pictures_have_one_box_for_each_thread_graph(graph):
 @pytest.mark.parametrize(
     ("name", "group", "fault"),
     [
-        ("attention", (5, 6), "%5 is reduced over all threads before %6 reads it"),
-        ("attention", (10, 11), "%10 is not the last of it and is used outside"),
+        ("attention", (8, 9), "%8 is reduced over all threads before %9 reads it"),
+        ("attention", (12, 13), "%12 is not the last of it and is used outside"),
         ("rms_norm_matmul", (8, 10), "in several sections"),
         ("rms_norm_matmul", (4, 5), "more than elementwise operators, reductions"),
     ],

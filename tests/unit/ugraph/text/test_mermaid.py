@@ -26,10 +26,10 @@ def test_what_is_shown():
     text = format_mermaid(samples.ugraph("attention"))
     assert 'subgraph k0 ["flash: grid h by 1, t by 4"]' in text
     assert 'subgraph k0_s1 ["loop s by 4"]' in text
-    assert 'k0_n9["%9 mask (s #lt;= t + 6)"]' in text
-    assert 'k0_n12(["%12 accum_rescaled[1]"])' in text
+    assert 'k0_n5["%5 mask (s #lt;= t + 6)"]' in text
+    assert 'k0_n14(["%14 accum_rescaled[1]"])' in text
     assert 'k0_n3 -->|"h, t, s"| k0_n4' in text
-    assert 'k0_n17["%17 store O[h, t, e]"]' in text
+    assert 'k0_n19["%19 store O[h, t, e]"]' in text
 
 
 def test_library_calls_and_thread_graphs():

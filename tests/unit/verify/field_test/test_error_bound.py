@@ -179,8 +179,8 @@ MASKED = "N = 4, K = 3\nX[N, K], U[N, K] : f32, M[N, K] : bool\n"
     [
         # A truth value is any element: this holds for all of them.
         (
-            "Y[n] = sum[k](where(M[n, k], X[n, k], U[n, k]))",
             "Y[n] = sum[k](M[n, k] * (X[n, k] - U[n, k])) + sum[k](U[n, k])",
+            "Y[n] = sum[k](where(M[n, k], X[n, k], U[n, k]))",
             True,
         ),
         # This only for 0 and 1, which are drawn too seldom for a bound.

@@ -77,7 +77,7 @@ def test_outputs_that_trade_places_are_refused():
 
 
 def test_a_mask_that_is_one_off_is_refused():
-    wrong = samples.edited("attention", ("%9 = mask (s <= t + 6)", "%9 = mask (s <= t + 5)"))
+    wrong = samples.edited("attention", ("%5 = mask (s <= t + 6)", "%5 = mask (s <= t + 5)"))
     assert not field_test(wrong.program, wrong, seed=1).equal
 
 
