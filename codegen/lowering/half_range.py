@@ -59,8 +59,7 @@ def _vectors(program: Program, block: BlockGraph, tensors: dict[str, Tensor]) ->
     if all(t.dtype != F16 for t in tensors.values()):
         return {}
     tiling, known = Tiling(program, block), Multiples(program, block, tensors)
-    # Blocks of a cluster add up what they have, which a factor of each would forbid.
-    blocks = [axis.dim for axis in block.grid if not axis.cluster]
+    blocks = [axis.dim for axis in block.grid]
     found: dict[int, _Vector] = {}
     for number, node in enumerate(block.nodes):
         if node.op != "matmul" or not tiling.is_dot(number) or not _in_half(block, number, tensors):
@@ -90,6 +89,8 @@ class _Scaled:
         self.block, self.vectors = block, vectors
         # Load of a vector -> its largest magnitude, and the reciprocal, among the new nodes.
         self.largest: dict[int, tuple[int, int]] = {}
+        # Load -> the dimensions of that magnitude: each block of a cluster has its own.
+        self.kept: dict[int, tuple[str, ...]] = {}
         # Nodes that are smaller by the largest magnitude of a vector: {node: load}.
         self.smaller: dict[int, int] = {}
 
@@ -117,7 +118,7 @@ class _Scaled:
                 times = new.add("const", (), 2.0 ** ceil(log2(inputs)))
                 safe = new.add("mul", (safe, times), None, kept)
             inverse = new.add("div", (new.add("const", (), 1.0), safe), None, kept)
-            self.largest[load] = safe, inverse
+            self.largest[load], self.kept[load] = (safe, inverse), kept
 
     def _rule(self, new: NewNodes, number: int) -> int:
         node = self.block.nodes[number]
@@ -130,7 +131,7 @@ class _Scaled:
             self.smaller[number] = load
             return new.copy(number, {load: scaled})
         loads = [self.smaller[a] for a in node.args if a in self.smaller]
-        if loads and node.op in _LINEAR and len(loads) == 1:
+        if len(loads) == 1 and node.op in _LINEAR and {*self.kept[loads[0]]} <= {*node.dims}:
             self.smaller[number] = loads[0]
             return new.copy(number)
         return new.copy(number, {a: self._whole(new, a) for a in node.args if a in self.smaller})

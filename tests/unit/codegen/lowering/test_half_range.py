@@ -8,6 +8,7 @@ import numpy as np
 import plans
 import pytest
 import several_kernels
+from clusters import cluster_rms_norm_matmul
 
 from benchmarks.checks.differential_cases import one_kernel
 from mirage_py.codegen.lowering.multiples import Multiples
@@ -115,6 +116,18 @@ def test_a_block_that_has_a_part_of_the_contraction_scales_its_own(backend):
     arrays = _inputs(plans.rms_program(), 3e4, 3.0)
     arrays["G"][40:] *= 100.0
     found = RUNS[backend](plan, arrays)["Y"].astype(np.float64)
+    expected = plans.rms_reference(arrays)
+    kept = np.abs(expected) < F16.max_finite
+    assert kept.any()
+    assert np.linalg.norm((found - expected)[kept]) < 2e-3 * np.linalg.norm(expected[kept])
+
+
+def test_a_block_of_a_cluster_scales_its_own_part():
+    plan = cluster_rms_norm_matmul(b=5, d=128, n=24, parts=2, tiles=(16, 32, 32))
+    program = plan.ugraph.program
+    arrays = _inputs(program, 3e4, 3.0)
+    arrays["G"][70:] *= 100.0
+    found = run_emulated(plan, arrays)["Y"].astype(np.float64)
     expected = plans.rms_reference(arrays)
     kept = np.abs(expected) < F16.max_finite
     assert kept.any()
