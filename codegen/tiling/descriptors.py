@@ -56,6 +56,8 @@ def _tile(block: BlockGraph, tiling: Tiling, tensor: Tensor, number: int) -> tup
     feeds = any(block.nodes[u].op == "matmul" and tiling.is_dot(u) for u in users)
     if node.op != "load" or block.sections[section].loop is None or not feeds:
         return ()
+    if node.access.is_look_up:
+        return ()
     index, strides = node.access.index, tensor.element_strides
     live = live_axes(node, tiling, section)
     dims = [d for e in index for d in tiling.live(e.dims(), section)]

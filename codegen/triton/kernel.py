@@ -87,7 +87,7 @@ class KernelEmitter:
         self.options = options
         self.run_time = run_time
         self.tiling = Tiling(program, typed.block, run_time.dims)
-        used = {n.access.tensor for n in self.block.nodes if n.op in ACCESSES}
+        used = {t for n in self.block.nodes if n.op in ACCESSES for t in n.access.tensors}
         self.pointers = tuple(t for t in tensors if t in used)
         # Positions of 64 bits, where 32 do not reach the last element of every tensor.
         self.is_wide = any(tensors[t].last_offset > MAX_INT32 for t in self.pointers)
@@ -368,7 +368,7 @@ class KernelEmitter:
             extra += f", mask={mask}, other=0.0"
         if node.access.tensor in self.options.evict_first:
             extra += ', eviction_policy="evict_first"'
-        return f"tl.load({self.tiles.address(node, axes)}{extra})"
+        return f"tl.load({self.tiles.address(node, axes, section)}{extra})"
 
     def _fetch(self, node: Node, axes: Sequence[str], section: int) -> str:
         """A load through a descriptor: the tile from its first position along each axis."""
@@ -408,7 +408,7 @@ class KernelEmitter:
         if node.op == "store_add":
             # No other memory access is ordered by it: the next kernel sees all of it anyway.
             how, suffix = "atomic_add", f'{suffix}, sem="relaxed"'
-        self.out.line(f"tl.{how}({self.tiles.address(node, axes)}, {value}{suffix})")
+        self.out.line(f"tl.{how}({self.tiles.address(node, axes, section)}, {value}{suffix})")
 
     def _tile_sum(
         self, node: Node, summed: Sequence[str], axes: Sequence[str], section: int

@@ -209,10 +209,10 @@ def parameter_type(dtype: DType, tile: tuple[int, ...] | None = None) -> str:
     tiles of it.
     """
     short = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64", "f8e4m3": "fp8e4nv",
-             "f8e5m2": "fp8e5", "i32": "i32", "i8": "i8", "bool": "i1"}  # fmt: skip
+             "f8e5m2": "fp8e5", "bool": "i1"}  # fmt: skip
     if tile is not None:
-        return f"tensordesc<{short[dtype.name]}[{','.join(map(str, tile))}]>"
-    return f"*{short[dtype.name]}"
+        return f"tensordesc<{short.get(dtype.name, dtype.name)}[{','.join(map(str, tile))}]>"
+    return f"*{short.get(dtype.name, dtype.name)}"
 
 
 def run_time_size_lines(ugraph: UGraph, pointers: Sequence[Tensor], text: KernelText) -> list[str]:

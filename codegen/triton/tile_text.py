@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from mirage_py.codegen.text.operator_text import atom
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.ugraph.checks.run_time_sizes import FIXED, RunTimeSizes
+from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Tensor
@@ -76,14 +77,42 @@ class TileText:
             return size_name(dim)
         return str(self.tiling.program.sizes[dim])
 
-    def address(self, node: Node, want: Sequence[str]) -> str:
+    def address(self, node: Node, want: Sequence[str], section: int) -> str:
         """The pointers of a load or store over the axes ``want``."""
-        tensor = self.tensors[node.access.tensor]
         names = self.positions(want)
+        for expr in node.access.index:
+            self._name_elements(expr, names, want, section)
+        terms, reached = self._terms(node.access.tensor, node.access.index, names)
+        # Along an axis of stride 0 the tile repeats itself, and is as wide all the same: it may be
+        # summed over it.
+        terms += [f"{names[d]} * 0" for d in want if d not in reached]
+        return " + ".join(terms)
+
+    def _name_elements(
+        self, expr: IndexExpr, names: dict[str, str], want: Sequence[str], section: int
+    ) -> None:
+        """Texts of positions that are data, loaded where they are needed, innermost first."""
+        for part in expr.args:
+            self._name_elements(part, names, want, section)
+        if expr.op == "data":
+            terms, _ = self._terms(expr.name, expr.args, names)
+            mask = self.in_range(expr.dims(), want, section)
+            text = f"{' + '.join(terms)}{f', mask={mask}, other=0' if mask else ''}"
+            names[str(expr)] = f"tl.load({text}).to(tl.int64)"
+        elif expr.op == "mod" and expr.tensors():
+            # Triton's remainder has the sign of the dividend.
+            inner, extent = atom(expr.args[0].render(names)), expr.value
+            names[str(expr)] = f"(({inner} % {extent} + {extent}) % {extent})"
+
+    def _terms(
+        self, name: str, index: Sequence[IndexExpr], names: Mapping[str, str]
+    ) -> tuple[list[str], set[str]]:
+        """The summands of an address, and the dimensions that it depends on."""
+        tensor = self.tensors[name]
         terms = [pointer_name(tensor.name)]
         reached: set[str] = set()
         at_run_time = self.run_time.strides.get(tensor.name, ())
-        rows = zip(node.access.index, tensor.element_strides, tensor.shape, strict=True)
+        rows = zip(index, tensor.element_strides, tensor.shape, strict=True)
         for axis, (expr, stride, extent) in enumerate(rows):
             if stride == 0 or extent == 1 or (expr.op == "const" and expr.value == 0):
                 continue
@@ -93,10 +122,7 @@ class TileText:
             else:
                 terms.append(text if stride == 1 else f"{atom(text)} * {stride}")
             reached.update(expr.dims())
-        # Along an axis of stride 0 the tile repeats itself, and is as wide all the same: it may be
-        # summed over it.
-        terms += [f"{names[d]} * 0" for d in want if d not in reached]
-        return " + ".join(terms)
+        return terms, reached
 
 
 def pointer_name(tensor: str) -> str:

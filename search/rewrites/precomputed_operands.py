@@ -128,7 +128,7 @@ def _begun(program: Program) -> ProgramBuilder:
 def _built(builder: ProgramBuilder) -> Program:
     """Without inputs that nothing reads."""
     needed = (builder.nodes[n] for n in cone(builder.nodes, [o.node for o in builder.outputs]))
-    read = {n.access.tensor for n in needed if n.op == "load"}
+    read = {t for n in needed if n.op == "load" for t in n.access.tensors}
     builder.inputs = {name: t for name, t in builder.inputs.items() if name in read}
     return builder.build()
 

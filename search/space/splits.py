@@ -120,8 +120,8 @@ def _keeps_together(expr: IndexExpr, outer: str, dim: str, inner: int) -> bool:
             todo.append((part.args[0], factor * part.value))
         elif part.op == "add":
             todo.extend((a, factor) for a in part.args)
-        elif part.op in ("floordiv", "mod") and not _keeps_together(
-            part.args[0], outer, dim, inner
+        elif part.op in ("floordiv", "mod", "data") and not all(
+            _keeps_together(a, outer, dim, inner) for a in part.args
         ):
             return False
     return factors[outer] == inner * factors[dim]

@@ -173,8 +173,8 @@ class Slices:
                 min(self._extent(d) // slices.get(d, 1), self.program.sizes[d]) for d in dims
             )
         first = self._first()
-        run = self._extent(first) // slices.get(first, 1)
-        is_crumbs = first in slices and slices[first] > 1 and run * 2 < ALIGNMENT_BYTES
+        cut = slices.get(first, 1)
+        is_crumbs = cut > 1 and self._extent(first) // cut * 2 < ALIGNMENT_BYTES
         return total * (_CRUMBS if is_crumbs else 1.0)
 
     def _keeps_products(self, slices: Mapping[str, int]) -> bool:

@@ -180,7 +180,7 @@ class Stores:
         width = vector * dtype.bytes
         if adds:
             self._add_lines(place, words, vector, dtype)
-        elif width == 2:
+        elif width == 2 and dtype.is_half:
             out.line(f"*reinterpret_cast<unsigned short*>({place}) = (unsigned short){words[0]};")
         elif not dtype.is_half:
             if vector == 1:

@@ -68,11 +68,11 @@ class KernelEmitter:
         """Where the kernel starts early; with the tensors that its threads load by themselves."""
         if not self.plan.order.uses_pdl:
             return
-        loaded = set()
+        loaded: set[str] = set()
         for number, node in enumerate(self.plan.facts.block.nodes):
             staged = self.plan.staged.get(number)
             if node.op == "load" and not (staged and staged.is_asynchronous):
-                loaded.add(node.access.tensor)
+                loaded.update(node.access.tensors)
         names = [t for t in self.plan.pointers if t in loaded]
         self.out.line(f"wait_for_kernel_before({', '.join(names)});")
 

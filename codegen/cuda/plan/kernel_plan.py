@@ -151,7 +151,7 @@ def plan_kernel(
     cut = cluster_plan(program, typed, known)
     axes = options.reversed_axes
     facts = BlockAnalysis(program, typed, known, axes, in_base_two, cut, [*made.tensors])
-    used = {n.access.tensor for n in facts.block.nodes if n.op in ACCESSES}
+    used = {t for n in facts.block.nodes if n.op in ACCESSES for t in n.access.tensors}
     pointers = tuple(t for t in tensors if t in used)
     _refuse_types(facts, pointers)
     depths = _depths(facts, options.num_stages)

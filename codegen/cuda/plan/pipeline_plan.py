@@ -48,8 +48,10 @@ def tma_box(facts: BlockAnalysis, staged: Staged) -> Box | None:
     tensor, index = facts.tensors[node.access.tensor], node.access.index
     live = live_axes(node, facts.tiling, section)
     dims = [d for e in index for d in facts.tiling.live(e.dims(), section)]
-    if sorted(dims) != sorted(live.values()) or not all(
-        is_step(index[a], d) for a, d in live.items()
+    if (
+        node.access.is_look_up
+        or sorted(dims) != sorted(live.values())
+        or not all(is_step(index[a], d) for a, d in live.items())
     ):
         return None
     axis_of = {d: a for a, d in live.items()}

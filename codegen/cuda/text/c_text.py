@@ -15,8 +15,11 @@ C_TYPES = {
     "f32": "float",
     "f16": "__half",
     "bf16": "__nv_bfloat16",
+    "i64": "long long",
     "i32": "int",
+    "i16": "short",
     "i8": "signed char",
+    "u8": "unsigned char",
     "bool": "bool",
 }
 
@@ -25,12 +28,18 @@ _SYMBOL = {"mul": "*", "floordiv": "/", "mod": "%"}
 
 
 def index_text(expr: IndexExpr, names: Mapping[str, str]) -> str:
-    """An index expression; divisions round towards zero, which for positions is down."""
+    """An index expression; divisions round towards zero, which for positions is down. Elements of
+    tensors are among the ``names``, by their own text.
+    """
     if expr.op == "dim":
         return names[expr.name]
     if expr.op == "const":
         return str(expr.value)
+    if expr.op == "data":
+        return names[str(expr)]
     left = index_text(expr.args[0], names)
+    if expr.op == "mod" and expr.tensors():  # what is data may be negative
+        return f"(({atom(left)} % {expr.value} + {expr.value}) % {expr.value})"
     if expr.op == "add":
         other = expr.args[1]
         if other.op == "const" and other.value < 0:

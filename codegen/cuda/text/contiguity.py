@@ -46,6 +46,8 @@ def _along(expr: IndexExpr, dim: str, run: int) -> tuple[int | None, int]:
         return (1, run) if expr.name == dim else (0, 1)
     if expr.op == "const":
         return 0, abs(expr.value)
+    if expr.op == "data":
+        return (None if dim in expr.dims() else 0), 1
     step, multiple = _along(expr.args[0], dim, run)
     if step is None:
         return None, 1

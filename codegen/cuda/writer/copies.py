@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.blocked import copied
 from mirage_py.codegen.cuda.layout.shared_tile import SharedTile
@@ -13,6 +15,7 @@ from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.text.operator_text import atom
 from mirage_py.ugraph.ir.dtypes import BOOL, DType
+from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.node import Node
 
 # What an access of so many bytes goes through.
@@ -29,14 +32,28 @@ class Copies:
 
     # -- global memory ---------------------------------------------------------------------------
 
-    def offset(self, node: Node, layouts: dict[str, Layout]) -> str:
+    def offset(self, node: Node, layouts: dict[str, Layout], section: int = 0) -> str:
         """Elements from a tensor's first one to where an access points."""
-        tensor = self.facts.tensors[node.access.tensor]
-        names = self.out.positions(layouts)
+        names = dict(self.out.positions(layouts))
+        for expr in node.access.index:
+            self._name_elements(expr, names, layouts, section)
+        return self._offset(node.access.tensor, node.access.index, names)
+
+    def _name_elements(
+        self, expr: IndexExpr, names: dict[str, str], layouts: dict[str, Layout], section: int
+    ) -> None:
+        """Texts of positions that are data, innermost first; 0 where there are none."""
+        for part in expr.args:
+            self._name_elements(part, names, layouts, section)
+        if expr.op == "data":
+            text = f"{expr.name}[{self._offset(expr.name, expr.args, names) or '0'}]"
+            inside = self.out.in_range(expr.dims(), section, layouts)
+            names[str(expr)] = f"({inside} ? {text} : 0)" if inside else text
+
+    def _offset(self, name: str, index: Sequence[IndexExpr], names: Mapping[str, str]) -> str:
+        tensor = self.facts.tensors[name]
         terms = []
-        for expr, stride, extent in zip(
-            node.access.index, tensor.element_strides, tensor.shape, strict=True
-        ):
+        for expr, stride, extent in zip(index, tensor.element_strides, tensor.shape, strict=True):
             if stride == 0 or extent == 1:
                 continue
             text = index_text(expr, names)
@@ -58,7 +75,7 @@ class Copies:
         with out.only(only), out.unrolled("i", count) as i:
             layouts = {i: layout}
             inside = out.in_range(facts.live(load), facts.section(load), layouts)
-            place = f"{node.access.tensor} + {self.offset(node, layouts)}"
+            place = f"{node.access.tensor} + {self.offset(node, layouts, facts.section(load))}"
             self._load_line(value, i, place, vector, inside, node.access.tensor)
         return value
 
@@ -104,7 +121,8 @@ class Copies:
         with out.only(only), out.unrolled("i", layout.register_count) as i:
             layouts = {i: layout}
             inside = out.in_range(facts.live(staged.load), facts.section(staged.load), layouts)
-            source = f"{node.access.tensor} + {self.offset(node, layouts)}"
+            section = facts.section(staged.load)
+            source = f"{node.access.tensor} + {self.offset(node, layouts, section)}"
             to = f"{buffer} + {self.tile_offset(staged.tile, layouts)}"
             if staged.is_asynchronous:
                 width = staged.copy_bytes

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mirage_py.codegen.cuda.text.c_text import float_text, index_text, predicate_text
+from mirage_py.codegen.cuda.text.c_text import C_TYPES, float_text, index_text, predicate_text
 from mirage_py.codegen.cuda.text.expressions import elementwise
 from mirage_py.codegen.cuda.text.layout import LANE_BITS, Layout
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.emission import Emission, Key
 from mirage_py.codegen.text.operator_text import atom
-from mirage_py.ugraph.ir.dtypes import BOOL, I8
+from mirage_py.ugraph.ir.dtypes import BOOL, I32
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 
 
@@ -179,5 +179,6 @@ class ScalarEmitter:
             return f"{atom(text)} ? 1.0f : 0.0f"
         if to.is_float or to == have:
             return text
-        # Values are floats here; eight bits are the lowest ones of the whole number.
-        return f"(float){'(signed char)' if to == I8 else ''}(int){atom(text)}"
+        # Values are floats here; narrow types hold the lowest bits of the whole number.
+        narrow = "(int)" if to.bytes < I32.bytes else ""
+        return f"(float)({C_TYPES[to.name]}){narrow}{atom(text)}"

@@ -107,7 +107,7 @@ def _written(kernel: BlockGraph | LibraryCall) -> tuple[str, ...]:
 def _read(kernel: BlockGraph | LibraryCall) -> tuple[str, ...]:
     if isinstance(kernel, LibraryCall):
         return kernel.args
-    return tuple(n.access.tensor for n in kernel.nodes if n.op == "load")
+    return tuple(t for n in kernel.nodes if n.op == "load" for t in n.access.tensors)
 
 
 def _library(call: LibraryCall) -> KernelDescription:

@@ -41,7 +41,8 @@ _ATTENTION_WEIGHT = 8
 # Views that read a value at places other than those at which it is made.
 _MOVING = (
     "slice", "select", "split", "split_with_sizes", "chunk", "unbind", "narrow", "repeat",
-    "slice_backward", "select_backward", "constant_pad_nd",
+    "slice_backward", "select_backward", "constant_pad_nd", "embedding", "index_select", "index",
+    "gather", "take_along_dim",
 )  # fmt: skip
 _JOINING = ("cat", "stack")
 _PLAIN_PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
@@ -141,6 +142,7 @@ def is_taken(facts: Facts) -> bool:
     return facts.kind in (POINTWISE, REDUCTION, PRODUCT, ATTENTION)
 
 
+_WIDE = (torch.bool, torch.int32, torch.int64)
 # What stands around them may be a region.
 _LEFT_TO_INDUCTOR = ("convolutions", "pooling")
 
@@ -173,8 +175,13 @@ def _facts(node: Node, known: Mapping[Node, Facts], float64: bool) -> Facts:
         return Facts(PRODUCT, None, size, _product_flops(node), weight)
     if row.family == "attention":
         return Facts(ATTENTION, None, size, _attention_flops(node), _ATTENTION_WEIGHT)
-    is_reduction = row.family in ("reductions", "normalisations")
+    is_reduction = row.family in ("reductions", "normalisations", "losses")
     return Facts(REDUCTION if is_reduction else POINTWISE, None, size, 0.0, weight)
+
+
+def _keeps_integers(node: Node) -> bool:
+    row = HANDLERS[str(node.target)]
+    return row.aliases or row.family in ("shapes", "reads") or base_name(node) == "clone"
 
 
 def _bytes(node: Node) -> int:
@@ -195,7 +202,9 @@ def _cannot_be_taken(node: Node, known: Mapping[Node, Facts], float64: bool) -> 
         if kind.is_complex:
             return Reason(Code.COMPLEX_NUMBERS)
         allowed = program_dtype(kind) is not None or (float64 and kind is torch.float64)
-        if not allowed and not constant:
+        # Arithmetic of narrow integers wraps around.
+        wraps = not kind.is_floating_point and kind not in _WIDE and not _keeps_integers(node)
+        if (not allowed or wraps) and not constant:
             return reason(Code.RESULT_TYPE, str(kind).removeprefix("torch."))
     for n in operands:
         for tensor in tensors_of(n):

@@ -11,6 +11,7 @@ from mirage_py.errors import InputError
 from mirage_py.frontend.torch.handlers import HANDLERS
 from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.frontend.torch.lower.refusals import refusal
+from mirage_py.ugraph.building.views import NamedArray
 
 # Arguments of ATen operators that say where and how a tensor lies, which a program leaves open.
 _LAYOUT = ("device", "layout", "pin_memory", "memory_format", "non_blocking")
@@ -44,11 +45,14 @@ def _lowered(lowering: Lowering, node: torch.fx.Node, args: Any, kwargs: dict[st
         )
     _check_extents(lowering, node)
     try:
-        return row.handler(lowering, *args, **kwargs)
+        made = row.handler(lowering, *args, **kwargs)
     except InputError as error:
         raise lowering.refuse(
             f"torch operator {operator}: {error.what}", why=error.why, repair=error.repair
         ) from error
+    if isinstance(made, NamedArray):
+        lowering.check_whole(made)
+    return made
 
 
 def _part(lowering: Lowering, node: torch.fx.Node, whole: Sequence[Any], number: int) -> Any:
@@ -63,9 +67,11 @@ def _part(lowering: Lowering, node: torch.fx.Node, whole: Sequence[Any], number:
 
 def _check_extents(lowering: Lowering, node: torch.fx.Node) -> None:
     value = node.meta.get("val")
-    if isinstance(value, torch.Tensor) and 0 in value.shape:
+    extents: list[Any] = list(value.shape) if isinstance(value, torch.Tensor) else []
+    # What depends on values has no extent here.
+    if any(isinstance(e, int) and e == 0 for e in extents):
         raise lowering.refuse(
-            f"torch operator {node.target} makes a tensor of shape {list(value.shape)}",
+            f"torch operator {node.target} makes a tensor of shape {extents}",
             why="an empty tensor needs no kernel",
             repair="give every axis at least one element",
         )

@@ -165,8 +165,8 @@ class PartBuilder:
         if old.op == "read":
             return self._read(old, names, memo)
         if old.op == "load":
-            tensor = flow.program.tensors[old.access.tensor]
-            builder.inputs.setdefault(tensor.name, tensor)
+            for name in old.access.tensors:
+                builder.inputs.setdefault(name, flow.program.tensors[name])
         renamed = Node(old.op, old.args, _renamed(old, _exprs(names)), old.dims)
         return copied(builder, renamed, [memo[a] for a in old.args])
 

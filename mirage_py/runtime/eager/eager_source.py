@@ -64,7 +64,7 @@ class _Writer:
         self.program = program
         self.nodes = program.nodes
         self.inputs = {t.name: replace(t, name=names[t.name]) for t in program.inputs}
-        self.views = Views(program)
+        self.views = Views(program, names)
         self.patterns = Patterns(program)
         found = {n: convolution_at(program, n) for n in range(len(program.nodes))}
         self.convolutions = {n: product for n, product in found.items() if product is not None}
@@ -198,9 +198,11 @@ class _Writer:
             assert isinstance(node.attr, DType)
             return self._cast(args[0], node.attr)
         if node.op == "where":
-            return self._where(node, args)
-        # Of two masks + would be "or"; in a program they are numbers.
-        args = [self._cast(a, F32) if a.dtype == BOOL else a for a in args]
+            return self._where(node, [args[0], *map(self._as_number, args[1:])])
+        # Integers are compared as they are.
+        whole = [a.dtype is not None and not a.dtype.is_float and a.dtype != BOOL for a in args]
+        if node.op not in _COMPARISONS or not all(whole):
+            args = [self._as_number(a) for a in args]
         if node.op in _WIDENED:
             args = [
                 self._cast(a, F32) if a.dtype and a.dtype.bytes < F32.bytes else a for a in args
@@ -215,6 +217,11 @@ class _Writer:
                     return _Value(f"{_atom(x.text)}.clamp({side}={bound.text})", x.dims, dtype)
         texts = [_atom(aligned(a.text, a.dims, node.dims)) for a in args]
         return _Value(operator(node.op).torch.format(*texts), node.dims, dtype)
+
+    def _as_number(self, value: _Value) -> _Value:
+        """In a program truth values and integers are numbers: of two masks + would be "or"."""
+        is_float = value.dtype is None or value.dtype.is_float
+        return value if is_float else self._cast(value, F32)
 
     def _where(self, node: Node, args: Sequence[_Value]) -> _Value:
         args = [args[0], *self._of_one_type([*args[1:]])]
@@ -262,6 +269,8 @@ class _Writer:
         dtype = halves[0] if halves else self.half or F32
         if any(a.dtype == F64 for a in args):
             dtype = F64
+        elif any(a.dtype is not None and not a.dtype.is_float and a.dtype.bytes > 1 for a in args):
+            dtype = F32
         first, second = (self._cast(a, dtype) for a in args)
         return first, second, dtype
 

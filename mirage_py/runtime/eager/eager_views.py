@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.program import Program, Tensor
@@ -12,8 +12,10 @@ from mirage_py.verify.sizes.affine import Affine, affine, is_mixed_radix
 class Views:
     """Texts of tensor expressions whose axes are named dimensions."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, names: Mapping[str, str]) -> None:
+        """``names`` has the variable of each input."""
         self.sizes = program.sizes
+        self.names = dict(names)
 
     def load(self, tensor: Tensor, index: Sequence[IndexExpr], dims: Sequence[str]) -> str:
         """The tensor read at ``index``, with axes ``dims``."""
@@ -62,7 +64,16 @@ class Views:
     def positions(self, expr: IndexExpr, dims: Sequence[str], device: str) -> str:
         """The index as an integer tensor that broadcasts over axes ``dims``."""
         names = {d: self.position(d, dims, device) for d in expr.dims()}
+        self._name_elements(expr, names)
         return expr.render(names)
+
+    def _name_elements(self, expr: IndexExpr, names: dict[str, str]) -> None:
+        """Texts of positions that are data: torch indexes by int64 alone."""
+        for part in expr.args:
+            self._name_elements(part, names)
+        if expr.op == "data":
+            index = ", ".join(a.render(names) for a in expr.args)
+            names[str(expr)] = f"{self.names[expr.name]}{f'[{index}]' if index else ''}.long()"
 
     def position(self, dim: str, dims: Sequence[str], device: str) -> str:
         """0, 1, 2, ... along a dimension, as a tensor that broadcasts over axes ``dims``."""

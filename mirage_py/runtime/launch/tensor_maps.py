@@ -12,7 +12,7 @@ from mirage_py.ugraph.ir.dtypes import DType
 # As many addresses as a caller with a few sets of tensors has; 192 bytes each.
 _KEPT = 64
 # CUtensorMapDataType: copies ask for the size alone, but for the float32 of the unit itself.
-_KINDS = {"f16": 6, "bf16": 9, "f32": 7, "f64": 8, "i32": 3}
+_KINDS = {"f16": 6, "bf16": 9, "f32": 7, "f64": 8, "i64": 5, "i32": 3, "i16": 1}
 _BYTES = 0  # what has one byte: float8, int8, bool
 
 

@@ -255,12 +255,11 @@ class ProgramBuilder:
             return self.load(old.access.tensor, [e.substitute(mapping) for e in old.access.index])
         if old.op == "read":
             return self.read(old.args[0], [e.substitute(mapping) for e in old.access.index])
-        if old.op == "index":
-            assert isinstance(old.attr, IndexExpr)
-            return self.index(old.attr.substitute(mapping))
-        if old.op == "mask":
-            assert isinstance(old.attr, Predicate)
-            return self.mask(old.attr.substitute(mapping))
+        if isinstance(old.attr, IndexExpr | Predicate):
+            if any(e.tensors() for e in mapping.values()):
+                return self._number_of(old.attr, mapping)
+            at = old.attr.substitute(mapping)
+            return self.index(at) if isinstance(at, IndexExpr) else self.mask(at)
         if operator(old.op).kind == ELEMENTWISE:
             return self.apply(
                 old.op, *(self._substitute(a, mapping, memo) for a in old.args), attr=old.attr
@@ -276,6 +275,33 @@ class ProgramBuilder:
         if old.op == "matmul":
             return self.matmul(args[0], args[1], reduced)
         return self.sum(args[0], reduced) if old.op == "sum" else self.max(args[0], reduced)
+
+    def _number_of(self, attr: IndexExpr | Predicate, mapping: Mapping[str, IndexExpr]) -> int:
+        """A position, or a condition on some, as a number where positions are data."""
+        if isinstance(attr, Predicate):
+            parts = [self._number_of(e, mapping) for e in attr.exprs]
+            parts += [self._number_of(p, mapping) for p in attr.args]
+            if attr.op == "not":
+                return self.apply("sub", self.const(1.0), parts[0])
+            return self.apply({"and": "mul", "or": "maximum"}.get(attr.op, attr.op), *parts)
+        at = attr.substitute(mapping)
+        if not at.tensors():
+            return self.const(float(at.value)) if at.op == "const" else self.index(at)
+        if at.op in ("add", "mul"):
+            right = at.args[1] if at.op == "add" else ix.const(at.value)
+            return self.apply(at.op, *(self._number_of(e, {}) for e in (at.args[0], right)))
+        if at.op == "mod" and at.args[0].op == "data":
+            # Python's negative positions; what is out of range is nobody's business.
+            element = self.load(at.args[0].name, at.args[0].args)
+            wrapped = self.apply("add", element, self.const(float(at.value)))
+            negative = self.apply("lt", element, self.const(0.0))
+            return self.apply("where", negative, wrapped, element)
+        raise UnsupportedError(
+            f"the number of a position {at}",
+            where=self.name,
+            why="a value that depends on it is looked up at positions that are data",
+            repair="look up before positions are computed with",
+        )
 
     # -- results ---------------------------------------------------------------------------------
 
@@ -310,7 +336,7 @@ class ProgramBuilder:
         used = {d for n in nodes for d in n.dims}
         used |= {d for o in outputs for e in o.index for d in e.dims()}
         used |= {str(n.attr) for n in nodes if n.op == "size"}
-        read = {n.access.tensor for n in nodes if n.op == "load"}
+        read = {t for n in nodes if n.op == "load" for t in n.access.tensors}
         for name in self.inputs:
             if name not in read:
                 raise InputError(

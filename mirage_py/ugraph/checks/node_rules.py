@@ -84,7 +84,8 @@ def check_node(
                 why="it does not exist, is an input, or no earlier kernel writes it",
                 repair=f"use one of {', '.join(readable) or 'none'}",
             )
-        check_access(node.attr.index, readable[name], sizes, where)
+        _check_look_ups(node, readable, where)
+        check_access(node.attr.index, readable[name], sizes, where, readable)
         if node.op == "store_add" and readable[name].dtype not in _ADDED_TYPES:
             raise ValidationError(
                 f"it adds to '{name}', which holds {readable[name].dtype}",
@@ -103,17 +104,34 @@ def check_node(
         )
 
 
+def _check_look_ups(node: Node, readable: Mapping[str, Tensor], where: str) -> None:
+    for name in node.access.tensors[1:]:
+        tensor = readable.get(name)
+        if node.op != "load" or tensor is None or tensor.dtype.is_float:
+            raise ValidationError(
+                f"'{name}' gives a position",
+                where=where,
+                repair="look up in loads only, at elements of a tensor of integers",
+            )
+
+
 def check_access(
-    index: Sequence[IndexExpr], tensor: Tensor, sizes: Mapping[str, int], where: str
+    index: Sequence[IndexExpr],
+    tensor: Tensor,
+    sizes: Mapping[str, int],
+    where: str,
+    readable: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """ValidationError unless there is one index per axis and none can leave its axis."""
+    """ValidationError unless there is one index per axis and none can leave its axis; positions
+    that are data come from ``readable`` tensors.
+    """
     if len(index) != len(tensor.shape):
         raise ValidationError(
             f"{len(index)} indices into {tensor.name}, which has {len(tensor.shape)} axes",
             where=where,
         )
     for axis, (expr, extent) in enumerate(zip(index, tensor.shape, strict=True)):
-        _check_expression(expr, sizes, where)
+        _check_expression(expr, sizes, where, readable or {})
         low, high = expr.bounds(sizes)
         if low < 0 or high >= extent:
             raise ValidationError(
@@ -196,9 +214,20 @@ def _check_reduced(node: Node, operands: Sequence[Iterable[str]], where: str) ->
 _EXPRESSION_ARITY = {"dim": 0, "const": 0, "add": 2, "mul": 1, "floordiv": 1, "mod": 1}
 
 
-def _check_expression(expr: IndexExpr, sizes: Mapping[str, int], where: str) -> None:
+def _check_expression(
+    expr: IndexExpr,
+    sizes: Mapping[str, int],
+    where: str,
+    readable: Mapping[str, Tensor] | None = None,
+) -> None:
     fault = ""
-    if _EXPRESSION_ARITY.get(expr.op) != len(expr.args):
+    if expr.op == "data":
+        tensor = (readable or {}).get(expr.name)
+        if tensor is None:
+            fault = f"an element of '{expr.name}', which is none here"
+        else:
+            check_access(expr.args, tensor, sizes, where, readable)
+    elif _EXPRESSION_ARITY.get(expr.op) != len(expr.args):
         fault = f"'{expr.op}' with {len(expr.args)} parts"
     elif expr.op == "dim" and expr.name not in sizes:
         fault = f"dimension '{expr.name}', which the program does not have"
@@ -211,7 +240,7 @@ def _check_expression(expr: IndexExpr, sizes: Mapping[str, int], where: str) -> 
             repair="build it with mirage_py.ugraph.ir.index over the program's dimensions",
         )
     for part in expr.args:
-        _check_expression(part, sizes, where)
+        _check_expression(part, sizes, where, readable)
 
 
 _PREDICATE_ARITY = {"and": 2, "or": 2, "not": 1}

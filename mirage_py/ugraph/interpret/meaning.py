@@ -79,6 +79,9 @@ class Meaning(Protocol[A]):
     def load(self, x: A, index: Index) -> A:
         """Read elements, as NumPy indexes."""
 
+    def integers(self, x: A) -> NDArray[np.int64]:
+        """A tensor of whole numbers as such; positions may be elements of it."""
+
     def buffer(self, shape: Sequence[int]) -> Buffer[A]:
         """A tensor to write to."""
 
@@ -165,6 +168,9 @@ class FloatMeaning:
     def load(self, x: FloatArray, index: Index) -> FloatArray:
         return np.asarray(x[index], dtype=np.float64)
 
+    def integers(self, x: FloatArray) -> NDArray[np.int64]:
+        return x.astype(np.int64)
+
     def buffer(self, shape: Sequence[int]) -> Buffer[FloatArray]:
         return FloatBuffer(shape)
 
@@ -245,6 +251,9 @@ class FieldMeaning:
 
     def load(self, x: FieldArray, index: Index) -> FieldArray:
         return x[index]
+
+    def integers(self, x: FieldArray) -> NDArray[np.int64]:
+        return np.where(x.p > self.ops.field.p // 2, x.p - self.ops.field.p, x.p)
 
     def buffer(self, shape: Sequence[int]) -> Buffer[FieldArray]:
         return FieldBuffer(shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -15,6 +16,18 @@ from mirage_py.ugraph.ir.index import IndexExpr
 A = TypeVar("A")
 
 
+class _Elements(Generic[A]):
+    """The elements of a tensor as positions."""
+
+    def __init__(self, tensor: A, meaning: Meaning[A]) -> None:
+        self._tensor = tensor
+        self._meaning = meaning
+
+    def __getitem__(self, index: tuple[Slot, ...]) -> NDArray[np.int64]:
+        at = tuple(np.broadcast_arrays(*map(np.asarray, index)))
+        return self._meaning.integers(self._meaning.load(self._tensor, at))
+
+
 class Window(Generic[A]):
     """What one access touches of a tensor in any frame.
 
@@ -22,13 +35,20 @@ class Window(Generic[A]):
     the tensor, and is read and written as one; else element by element.
     """
 
-    __slots__ = ("_bare", "_index", "_meaning", "_order", "dims")
+    __slots__ = ("_bare", "_data", "_index", "_meaning", "_order", "dims")
 
     def __init__(
-        self, index: tuple[IndexExpr, ...], order: tuple[str, ...], meaning: Meaning[A]
+        self,
+        index: tuple[IndexExpr, ...],
+        order: tuple[str, ...],
+        meaning: Meaning[A],
+        tensors: Mapping[str, A] | None = None,
     ) -> None:
+        """``tensors`` has those that hold positions."""
         self._index = index
         self._meaning = meaning
+        names = dict.fromkeys(name for e in index for name in e.tensors())
+        self._data = {f"{n}[]": _Elements((tensors or {})[n], meaning) for n in names}
         self.dims = tuple(dict.fromkeys(d for e in index for d in e.dims()))
         self._order = tuple(d for d in order if d in self.dims)
         dims = [e.name for e in index if e.is_dim]
@@ -62,7 +82,9 @@ class Window(Generic[A]):
 
     def elements(self, frame: Frame) -> tuple[NDArray[np.int64], ...]:
         """The index of each element along each axis of the tensor, full-rank."""
-        env = frame.coordinates(self.dims)
+        env: Mapping[str, object] = frame.coordinates(self.dims)
+        if self._data:
+            env = {**env, **self._data}
         return tuple(np.asarray(e.evaluate(env), dtype=np.int64) for e in self._index)
 
     def _block(self, frame: Frame) -> Index | None:

@@ -80,7 +80,7 @@ def _leaf(
 ) -> Step[A]:
     attr = node.attr
     if isinstance(attr, Access):
-        window: Window[A] = Window(attr.index, tuple(sizes), meaning)
+        window: Window[A] = Window(attr.index, tuple(sizes), meaning, tensors)
         return lambda args, frame: window.read(tensors[attr.tensor], frame)
     if isinstance(attr, IndexExpr):
         return lambda args, frame: _numbers(attr, frame, meaning)

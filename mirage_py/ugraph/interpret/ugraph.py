@@ -35,7 +35,8 @@ def evaluate_ugraph(ugraph: UGraph, inputs: Mapping[str, A], meaning: Meaning[A]
             buffers[kernel.result].write((slice(None),) * len(meaning.shape(result)), result)
             continue
         for _, load in kernel.loads():
-            _take(load.access.tensor, tensors, buffers, f"kernel {kernel.name}")
+            for name in load.access.tensors:
+                _take(name, tensors, buffers, f"kernel {kernel.name}")
         BlockRun(kernel, ugraph.program.sizes, tensors, buffers, meaning).run()
     for tensor in outputs:
         _take(tensor.name, tensors, buffers, f"output of {ugraph.program.name}")

@@ -24,6 +24,13 @@ class DType:
     is_float: bool = True
 
     @property
+    def lowest(self) -> float:
+        """The lowest finite value."""
+        if self.is_float:
+            return -self.max_finite
+        return 0.0 if self.name in ("bool", "u8") else -self.max_finite - 1.0
+
+    @property
     def is_half(self) -> bool:
         """Whether tensor cores take it at two bytes an element."""
         return self.is_float and self.bytes == 2
@@ -38,15 +45,21 @@ F16 = DType("f16", 2, "float16", "float16", 2.0**-11, 65504.0)
 BF16 = DType("bf16", 2, "bfloat16", "bfloat16", 2.0**-8, 3.3895313892515355e38)
 F8E4M3 = DType("f8e4m3", 1, "float8_e4m3fn", "float8e4nv", 2.0**-4, 448.0)
 F8E5M2 = DType("f8e5m2", 1, "float8_e5m2", "float8e5", 2.0**-3, 57344.0)
+I64 = DType("i64", 8, "int64", "int64", 0.0, 9223372036854775807.0, is_float=False)
 I32 = DType("i32", 4, "int32", "int32", 0.0, 2147483647.0, is_float=False)
+I16 = DType("i16", 2, "int16", "int16", 0.0, 32767.0, is_float=False)
 I8 = DType("i8", 1, "int8", "int8", 0.0, 127.0, is_float=False)
+U8 = DType("u8", 1, "uint8", "uint8", 0.0, 255.0, is_float=False)
 BOOL = DType("bool", 1, "bool", "int1", 0.0, 1.0, is_float=False)
 
-ALL_DTYPES: tuple[DType, ...] = (F64, F32, F16, BF16, F8E4M3, F8E5M2, I32, I8, BOOL)
+ALL_DTYPES: tuple[DType, ...] = (
+    F64, F32, F16, BF16, F8E4M3, F8E5M2, I64, I32, I16, I8, U8, BOOL,
+)  # fmt: skip
 _BY_NAME = {d.name: d for d in ALL_DTYPES}
 _ALIASES = {
     "fp16": F16, "half": F16, "float16": F16, "fp32": F32, "float": F32, "float32": F32,
-    "bfloat16": BF16, "float64": F64, "double": F64, "int32": I32, "int8": I8,
+    "bfloat16": BF16, "float64": F64, "double": F64, "int64": I64, "int32": I32,
+    "int16": I16, "int8": I8, "uint8": U8,
     "float8_e4m3fn": F8E4M3, "float8_e5m2": F8E5M2,
 }  # fmt: skip
 

@@ -1,15 +1,17 @@
 """Index expressions: which element of a tensor a point of the named dimensions reads or writes.
 
 Reshape, transpose, slice, repeat and concat all become index expressions on a load, so that a view
-costs address arithmetic and never a copy.
+costs address arithmetic and never a copy. An element of an integer input is a position too, that of
+a look-up; it may be any number, so it is taken modulo the extent of what it points into.
 
     expr := dim | integer | expr + expr | expr * integer | expr // integer | expr % integer
+          | tensor[expr, ...]
     pred := expr (< <= > >= == !=) expr | pred & pred | pred '|' pred | ~pred
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
@@ -17,10 +19,14 @@ from typing import Any
 # What an expression evaluates over: Python ints or NumPy integer arrays alike.
 Value = Any
 
+_ANY_INTEGER = 1 << 63
+
 
 @dataclass(frozen=True, slots=True)
 class IndexExpr:
-    """A node of an index expression; ``op`` is dim, const, add, mul, floordiv or mod."""
+    """A node of an index expression; ``op`` is dim, const, add, mul, floordiv, mod or data (an
+    element of the tensor ``name`` at the indices ``args``).
+    """
 
     op: str
     name: str = ""
@@ -53,12 +59,25 @@ class IndexExpr:
             return (self.name,)
         return tuple(dict.fromkeys(d for a in self.args for d in a.dims()))
 
+    def tensors(self) -> tuple[str, ...]:
+        """Names of the tensors whose elements it depends on."""
+        return tuple(dict.fromkeys(e.name for e in self.elements()))
+
+    def elements(self) -> tuple[IndexExpr, ...]:
+        """The elements of tensors that it depends on."""
+        own = (self,) if self.op == "data" else ()
+        return tuple(dict.fromkeys((*own, *(e for a in self.args for e in a.elements()))))
+
     def evaluate(self, env: Mapping[str, Value]) -> Value:
-        """Its value with each dimension taken from ``env`` (ints or broadcastable int arrays)."""
+        """Its value with each dimension taken from ``env`` (ints or broadcastable int arrays), and
+        the integers of a tensor x from ``env["x[]"]``.
+        """
         if self.op == "dim":
             return env[self.name]
         if self.op == "const":
             return self.value
+        if self.op == "data":
+            return env[f"{self.name}[]"][tuple(a.evaluate(env) for a in self.args)]
         if self.op == "add":
             return self.args[0].evaluate(env) + self.args[1].evaluate(env)
         left = self.args[0].evaluate(env)
@@ -72,6 +91,8 @@ class IndexExpr:
             return 0, sizes[self.name] - 1
         if self.op == "const":
             return self.value, self.value
+        if self.op == "data":
+            return -_ANY_INTEGER, _ANY_INTEGER - 1
         low, high = self.args[0].bounds(sizes)
         if self.op == "add":
             low2, high2 = self.args[1].bounds(sizes)
@@ -92,6 +113,8 @@ class IndexExpr:
         if self.op == "const":
             return self
         args = [a.substitute(mapping) for a in self.args]
+        if self.op == "data":
+            return data(self.name, args)
         if self.op == "add":
             return add(*args)
         rebuild: Callable[[IndexExpr, int], IndexExpr]
@@ -99,7 +122,11 @@ class IndexExpr:
         return rebuild(args[0], self.value)
 
     def render(self, names: Mapping[str, str] | None = None) -> str:
-        """Python text; ``names`` renames dimensions (for generated code)."""
+        """Python text; ``names`` renames dimensions (for generated code), and elements of tensors
+        and what these are modulo something, each by its own text.
+        """
+        if names and self.op in ("data", "mod") and (known := names.get(str(self))):
+            return known
         if self.op == "dim":
             return names.get(self.name, self.name) if names else self.name
         if self.op == "const":
@@ -111,8 +138,10 @@ class IndexExpr:
             # A sum on the right keeps its parentheses, so that text parses back to the same tree.
             text = right.render(names)
             return f"{left.render(names)} + {f'({text})' if right.op == 'add' else text}"
+        if self.op == "data":
+            return f"{self.name}[{', '.join(a.render(names) for a in self.args)}]"
         inner = self.args[0].render(names)
-        if self.args[0].op != "dim":
+        if self.args[0].op not in ("dim", "data"):
             inner = f"({inner})"
         symbol = {"mul": "*", "floordiv": "//", "mod": "%"}[self.op]
         return f"{inner} {symbol} {self.value}"
@@ -129,6 +158,11 @@ def dim(name: str) -> IndexExpr:
 def const(value: int) -> IndexExpr:
     """A constant position."""
     return IndexExpr("const", value=value)
+
+
+def data(tensor: str, index: Sequence[IndexExpr]) -> IndexExpr:
+    """An element of a tensor of integers."""
+    return IndexExpr("data", name=tensor, args=tuple(index))
 
 
 def _lift(value: IndexExpr | int) -> IndexExpr:
@@ -185,6 +219,8 @@ def simplify(expr: IndexExpr, sizes: Mapping[str, int]) -> IndexExpr:
     if expr.op in ("dim", "const"):
         return expr
     args = [simplify(a, sizes) for a in expr.args]
+    if expr.op == "data":
+        return data(expr.name, args)
     if expr.op == "add":
         return add(*args)
     if expr.op == "mul":

@@ -19,6 +19,16 @@ class Access:
         """Dimensions the access depends on."""
         return tuple(dict.fromkeys(d for e in self.index for d in e.dims()))
 
+    @property
+    def is_look_up(self) -> bool:
+        """Whether a position is data."""
+        return any(e.tensors() for e in self.index)
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The tensor, and those that hold positions in it."""
+        return tuple(dict.fromkeys((self.tensor, *(t for e in self.index for t in e.tensors()))))
+
     def __str__(self) -> str:
         return f"{self.tensor}[{', '.join(map(str, self.index))}]"
 

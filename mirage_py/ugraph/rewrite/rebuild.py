@@ -66,4 +66,4 @@ def copied(builder: ProgramBuilder, node: Node, args: Sequence[int]) -> int:
 def _read_tensors(builder: ProgramBuilder) -> set[str]:
     """Tensors that the outputs depend on."""
     needed = (builder.nodes[n] for n in cone(builder.nodes, [o.node for o in builder.outputs]))
-    return {n.access.tensor for n in needed if n.op == "load"}
+    return {t for n in needed if n.op == "load" for t in n.access.tensors}

@@ -68,12 +68,15 @@ class _Parser:
     def access(self) -> Access:
         tensor = self._name()
         self._take("[")
+        return Access(tensor, self._indices(0))
+
+    def _indices(self, depth: int) -> tuple[IndexExpr, ...]:
         index: list[IndexExpr] = []
         while not self._skip("]"):
             if index:
                 self._take(",")
-            index.append(self.expression(0))
-        return Access(tensor, tuple(index))
+            index.append(self.expression(depth))
+        return tuple(index)
 
     def expression(self, depth: int) -> IndexExpr:
         left = self._term(depth)
@@ -133,7 +136,10 @@ class _Parser:
         word = self._peek()
         if word == "-" or word[:1].isdecimal():
             return IndexExpr("const", value=self._integer())
-        return IndexExpr("dim", name=self._name())
+        name = self._name()
+        if not self._skip("["):
+            return IndexExpr("dim", name=name)
+        return IndexExpr("data", name=name, args=self._indices(depth + 1))
 
     def _nested(self, expr: IndexExpr) -> IndexExpr:
         """The expression, unless it is too deep for those that will walk it."""

@@ -37,7 +37,7 @@ def format_ugraph(ugraph: UGraph) -> str:
 
 def format_block(ugraph: UGraph, block: BlockGraph) -> str:
     """One kernel, after the device tensors that it touches."""
-    touched = [n.access.tensor for n in block.nodes if n.op in ACCESSES]
+    touched = [t for n in block.nodes if n.op in ACCESSES for t in n.access.tensors]
     lines = [f"tensor {ugraph.tensors[name]}" for name in dict.fromkeys(touched)]
     return _lines([*lines, *_block_lines(block)])
 

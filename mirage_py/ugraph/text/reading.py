@@ -62,6 +62,10 @@ def read_expression(tree: Item, source: str, depth: int = 0) -> IndexExpr:
         return IndexExpr("dim", name=str(parts[0]))
     if name == "int_index":
         return IndexExpr("const", value=int(str(parts[0])))
+    if name == "data_index":
+        tensor, *index = _children(parts[0])
+        args = tuple(read_expression(e, source, depth + 1) for e in index)
+        return IndexExpr("data", name=str(tensor), args=args)
     left = read_expression(parts[0], source, depth + 1)
     if name in ("add", "sub"):
         right = read_expression(parts[1], source, depth + 1)

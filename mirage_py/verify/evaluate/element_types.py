@@ -51,7 +51,7 @@ def round_to(values: FloatArray, dtype: DType) -> FloatArray:
     if not dtype.is_float:
         if dtype.name == "bool":
             return np.asarray(values != 0, dtype=np.float64)
-        return np.asarray(np.clip(np.rint(values), -dtype.max_finite - 1, dtype.max_finite))
+        return np.asarray(np.clip(np.rint(values), dtype.lowest, dtype.max_finite))
     if dtype.name in _OF_NUMPY:
         with np.errstate(over="ignore"):
             return np.asarray(values.astype(_OF_NUMPY[dtype.name]), dtype=np.float64)

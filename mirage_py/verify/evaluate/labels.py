@@ -1,10 +1,17 @@
-"""Integer inputs that are positions, such as token labels and ends of sequences.
+"""Integer inputs that are positions, such as token labels, ends of sequences, and rows of a table.
 
 What is compared with an index means something only in the index's range. Drawn from elsewhere, no
-label would ever be met, and a kernel that ignores them would pass.
+label would ever be met, and a kernel that ignores them would pass. What is looked up at is drawn
+from the first position to the last, and a few beyond both ends.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mirage_py.ugraph.ir.dtypes import BOOL
 from mirage_py.ugraph.ir.index import IndexExpr
@@ -14,10 +21,59 @@ from mirage_py.ugraph.ir.program import Program
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
-def label_ranges(program: Program) -> dict[str, tuple[int, int]]:
-    """For each integer input that is compared with an index, the least and greatest index."""
-    integers = [t.name for t in program.inputs if not t.dtype.is_float and t.dtype != BOOL]
+# How far beyond the ends of a table positions are drawn: they are taken modulo its extent.
+_BEYOND = 2
+_MOST_CONSTANTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """From where to where positions are drawn, and the constants of the program, which one in four
+    is: a label that is to be ignored is no position.
+    """
+
+    low: int
+    high: int
+    constants: tuple[int, ...]
+
+    def of(self, drawn: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Positions made of random numbers."""
+        found = self.low + drawn // 4 % (self.high - self.low + 1)
+        if not self.constants:
+            return found
+        chosen = np.array(self.constants)[drawn // 4 % len(self.constants)]
+        return np.asarray(np.where(drawn % 4 == 0, chosen, found))
+
+
+def looked_up(program: Program) -> dict[str, Positions]:
+    """For each integer input whose elements are positions how to draw them."""
     ranges: dict[str, tuple[int, int]] = {}
+    for node in program.nodes:
+        if node.op == "load":
+            for expr in node.access.index:
+                for name, extent in _extents(expr):
+                    low, high = ranges.get(name, (0, 0))
+                    ranges[name] = (min(low, -_BEYOND), max(high, extent - 1 + _BEYOND))
+    constants = [n.attr for n in program.nodes if n.op == "const" and isinstance(n.attr, float)]
+    whole = dict.fromkeys(int(c) for c in constants if abs(c) < 1 << 31 and c.is_integer())
+    few = tuple(whole)[:_MOST_CONSTANTS]
+    return {name: Positions(low, high, few) for name, (low, high) in ranges.items()}
+
+
+def _extents(expr: IndexExpr, extent: int = 1) -> Iterator[tuple[str, int]]:
+    """The tensors of positions in an expression, and what these are taken modulo."""
+    if expr.op == "data":
+        yield expr.name, extent
+    for part in expr.args:
+        yield from _extents(part, expr.value if expr.op == "mod" else extent)
+
+
+def label_ranges(program: Program) -> dict[str, tuple[int, int]]:
+    """For each integer input that is compared with an index, or is one, the least and greatest
+    index.
+    """
+    integers = [t.name for t in program.inputs if not t.dtype.is_float and t.dtype != BOOL]
+    ranges = {name: (at.low, at.high) for name, at in looked_up(program).items()}
     for node in program.nodes:
         if node.op not in _COMPARISONS:
             continue

@@ -17,6 +17,8 @@ from mirage_py.ugraph.interpret.buffers import Index
 from mirage_py.ugraph.interpret.meaning import FieldMeaning
 from mirage_py.ugraph.ir.dtypes import BOOL
 from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.verify.evaluate.labels import Positions, looked_up
+from mirage_py.verify.evaluate.trial import placed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,6 +26,7 @@ class LazyInput(FieldArray):
     """An input in shape only (zeros that take no memory), until it is loaded from."""
 
     tensor: Tensor
+    positions: Positions | None = None
 
 
 class LazyMeaning(FieldMeaning):
@@ -34,6 +37,8 @@ class LazyMeaning(FieldMeaning):
             return super().load(x, index)
         places = row_major(index, x.shape)
         drawn = self.ops.keyed(f"input {x.tensor.name}", FieldArray(places, None))
+        if x.positions is not None:
+            return placed(drawn, x.positions, self.ops)
         if x.tensor.dtype != BOOL:
             return drawn
         bits = drawn.p & 1
@@ -43,9 +48,10 @@ class LazyMeaning(FieldMeaning):
 def lazy_inputs(program: Program) -> dict[str, FieldArray]:
     """Every input by name."""
     inputs: dict[str, FieldArray] = {}
+    positions = looked_up(program)
     for tensor in program.inputs:
         nothing = np.broadcast_to(np.zeros((), dtype=np.int64), tensor.shape)
-        inputs[tensor.name] = LazyInput(nothing, nothing, tensor)
+        inputs[tensor.name] = LazyInput(nothing, nothing, tensor, positions.get(tensor.name))
     return inputs
 
 

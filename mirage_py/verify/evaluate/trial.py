@@ -17,6 +17,7 @@ from mirage_py.ugraph.ir.lossy_casts import observed_casts
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program, Tensor
 from mirage_py.ugraph.operators import named, operator
+from mirage_py.verify.evaluate.labels import Positions, looked_up
 
 T = TypeVar("T")
 
@@ -40,12 +41,25 @@ EXPONENTIAL = named(lambda o: o.is_exponential)
 
 def random_inputs(program: Program, ops: FieldOps) -> dict[str, FieldArray]:
     """Uniform elements for every input. Of truth values one in eight is 0: fair bits as the mask of
-    a softmax would leave some short row nothing, in every draw, and divide by zero.
+    a softmax would leave some short row nothing, in every draw, and divide by zero. Positions are
+    small integers.
     """
+    positions = looked_up(program)
+    drawn = {t.name: ops.random(t.shape, f"input {t.name}") for t in program.inputs}
     return {
-        t.name: _truths(ops, t) if t.dtype == BOOL else ops.random(t.shape, f"input {t.name}")
+        t.name: _truths(ops, t)
+        if t.dtype == BOOL
+        else placed(drawn[t.name], positions[t.name], ops)
+        if t.name in positions
+        else drawn[t.name]
         for t in program.inputs
     }
+
+
+def placed(drawn: FieldArray, positions: Positions, ops: FieldOps) -> FieldArray:
+    """Positions made of random elements."""
+    whole = positions.of(drawn.p)
+    return FieldArray(whole % ops.field.p, whole % ops.field.q)
 
 
 def _truths(ops: FieldOps, tensor: Tensor) -> FieldArray:

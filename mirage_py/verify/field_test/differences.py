@@ -21,11 +21,11 @@ from functools import partial
 from math import isfinite
 
 from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.checks.whole_numbers import are_whole
 from mirage_py.ugraph.ir.data_flow import cone
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.rewrite.rebuild import Rule, rebuild
-from mirage_py.verify.field_test.whole_numbers import are_whole
 
 _ORDERS = ("lt", "le", "gt", "ge")
 _EQUALITIES = ("eq", "ne")

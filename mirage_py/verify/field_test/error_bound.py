@@ -17,6 +17,8 @@ modulo p or, shifts, from the q powers of a generator, so |S| >= q. Draws that d
 drawn again, which divides the bound by the probability of a draw that does not. Trials are
 independent: their bounds multiply.
 
+Positions that are data are whole numbers from a small range: a program with some has no bound.
+
 What has two values in a program has all of them here. A truth value is an element like any other,
 and a selection by it the blend c a + (1 - c) b: what holds for all c holds for 0 and 1. Where a
 selection is by something else there is no bound. The prime factors of constants are variables too,
@@ -42,6 +44,7 @@ from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.ugraph.operators import ELEMENTWISE, named
+from mirage_py.verify.evaluate.labels import looked_up
 from mirage_py.verify.evaluate.trial import (
     COMPARISONS,
     MAX_DIVISIONS,
@@ -77,6 +80,8 @@ def error_bound(program: Program, ugraph: UGraph, *, trials: int, seed: int) -> 
     """
     if not _selects_by_truth(program, ugraph):
         return ErrorBound(None, Reason(Code.SELECTS_BY_NO_TRUTH_VALUE))
+    if looked_up(program):
+        return ErrorBound(None, reason(Code.NO_BOUND, "positions that are data"))
     reading = replace(reading_of(program), positive=False, generic=True)
     for trial in range(trials):
         field, first = FIELDS[trial % len(FIELDS)], (seed + trial) * MAX_DRAWS

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from mirage_py.errors import UnsupportedError, ValidationError, VerificationError
 from mirage_py.reasons import Code, Reason
 from mirage_py.ugraph.checks.validate import validate_ugraph
+from mirage_py.ugraph.checks.whole_numbers import require_whole_numbers, ugraph_loss
 from mirage_py.ugraph.field import FIELDS, DivisionByZero, FieldOps
 from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.interpret.meaning import FieldMeaning
@@ -25,7 +26,6 @@ from mirage_py.verify.evaluate.work import MAX_TRIAL_WORK, program_work
 from mirage_py.verify.field_test.error_bound import error_bound
 from mirage_py.verify.field_test.meanings import FunctionUse, function_use
 from mirage_py.verify.field_test.programs import Comparison, compare_programs, interface_mismatch
-from mirage_py.verify.field_test.whole_numbers import require_whole_numbers, ugraph_loss
 from mirage_py.verify.intervals.real_test import real_test
 from mirage_py.verify.shifts.shift_free import remove_free_shifts, without_infinities
 from mirage_py.verify.shifts.shift_laws import evaluate_shifted

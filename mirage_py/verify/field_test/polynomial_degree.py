@@ -156,6 +156,9 @@ class DegreeMeaning:
     def load(self, x: Degrees, index: Index) -> Degrees:
         return x.of(np.broadcast_to(np.empty(()), x.extents)[index].shape)
 
+    def integers(self, x: Degrees) -> NDArray[np.int64]:
+        return np.zeros(x.extents, dtype=np.int64)  # all elements of a tensor have one degree
+
     def buffer(self, shape: Sequence[int]) -> Buffer[Degrees]:
         return _DegreeBuffer(shape)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mirage_py.errors import UnsupportedError
+from mirage_py.ugraph.checks.whole_numbers import require_whole_numbers
 from mirage_py.ugraph.field import FIELDS, FieldOps
 from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.interpret.meaning import FieldMeaning
@@ -26,7 +27,6 @@ from mirage_py.verify.evaluate.difference import first_difference
 from mirage_py.verify.evaluate.trial import defined, random_inputs, redrawn
 from mirage_py.verify.evaluate.work import MAX_TRIAL_WORK, program_work
 from mirage_py.verify.field_test.differences import by_difference
-from mirage_py.verify.field_test.whole_numbers import require_whole_numbers
 from mirage_py.verify.intervals.real_test import may_have_draws, real_comparison
 from mirage_py.verify.pieces.elements import OutputPair
 from mirage_py.verify.pieces.piece_test import PieceTest, piece_test

@@ -135,6 +135,9 @@ class ExactMeaning:
     def load(self, x: Exact, index: Index) -> Exact:
         return x[index]
 
+    def integers(self, x: Exact) -> NDArray[np.int64]:
+        return self._intervals.integers(x.interval)
+
     def buffer(self, shape: Sequence[int]) -> Buffer[Exact]:
         return _ExactBuffer(self._intervals.buffer(shape), shape)
 

@@ -129,6 +129,9 @@ class IntervalMeaning:
     def load(self, x: Interval, index: Index) -> Interval:
         return Interval(np.asarray(x.mid[index]), np.asarray(x.rad[index]))
 
+    def integers(self, x: Interval) -> NDArray[np.int64]:
+        return x.mid[..., 0].astype(np.int64)  # those of the first draw serve all
+
     def buffer(self, shape: Sequence[int]) -> Buffer[Interval]:
         return _IntervalBuffer(shape)
 

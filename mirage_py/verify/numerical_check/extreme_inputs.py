@@ -267,7 +267,7 @@ def _largest_beside(
     away = [d for d in builder.nodes[top].dims if d not in dims]
     top = builder.max(top, away) if away else top
     builder.output("largest", top, dims, F64)
-    read = {n.access.tensor for n in builder.nodes if n.op == "load"}
+    read = {t for n in builder.nodes if n.op == "load" for t in n.access.tensors}
     builder.inputs = {name: t for name, t in builder.inputs.items() if name in read}
     built = builder.build()
     if program_work(built, prices=FLOAT_PRICES) > _MOST_WORK:

@@ -191,6 +191,9 @@ class RoundingMeaning:
         value = x.source.read(index) if x.source else self._floats.load(x.value, index)
         return Rounded(value, error, x.is_input)
 
+    def integers(self, x: Rounded) -> NDArray[np.int64]:
+        return self._floats.integers(x.value)
+
     def buffer(self, shape: Sequence[int]) -> Buffer[Rounded]:
         return _RoundedBuffer(shape)
 

@@ -66,6 +66,7 @@ class Cut:
         self.loads = tuple(
             version
             for access in dict.fromkeys(n.access for n in side.nodes if n.op == "load")
+            if not access.is_look_up
             for version in self._versions(access)
         )
         attrs = tuple(dict.fromkeys(n.attr for n in side.nodes))
@@ -139,7 +140,7 @@ def split(cells: Iterable[Points], by: Points) -> list[Points]:
 def _index_exprs(attrs: Iterable[Attr]) -> Iterator[IndexExpr]:
     for attr in attrs:
         if isinstance(attr, Access):
-            yield from attr.index
+            yield from (e for e in attr.index if not e.tensors())
         elif isinstance(attr, IndexExpr):
             yield attr
         elif isinstance(attr, Predicate):

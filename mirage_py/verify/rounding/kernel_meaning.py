@@ -95,6 +95,9 @@ class KernelMeaning(FloatMeaning):
         part: FloatArray = np.asarray(x[index])
         return part if part.dtype == np.bool_ else self._rounded(part)
 
+    def integers(self, x: FloatArray) -> NDArray[np.int64]:
+        return super().integers(x[..., 0])  # every set has the same
+
     def buffer(self, shape: Sequence[int]) -> Buffer[FloatArray]:
         return FloatBuffer((*shape, self._sets))
 

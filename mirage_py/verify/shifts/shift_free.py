@@ -124,7 +124,8 @@ def _still_reads_all(program: Program, shift: _Shift) -> bool:
         live[position] = None
         args = program.nodes[position].args
         todo.extend(a for a in args if a != shift.node or position not in shift.users)
-    read = {program.nodes[n].access.tensor for n in live if program.nodes[n].op == "load"}
+    loads = (program.nodes[n] for n in live if program.nodes[n].op == "load")
+    read = {t for n in loads for t in n.access.tensors}
     return all(t.name in read for t in program.inputs)
 
 

@@ -211,6 +211,9 @@ class ShiftLaws:
     def load(self, x: Shifted, index: Index) -> Shifted:
         return self._moved(x, lambda part: self.base.load(part, index))
 
+    def integers(self, x: Shifted) -> NDArray[np.int64]:
+        return self.base.integers(x.kept)
+
     def buffer(self, shape: Sequence[int]) -> Buffer[Shifted]:
         return _ShiftedBuffer(self, shape)
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from mirage_py.errors import InputError, ValidationError
 from mirage_py.ugraph.interpret.library import library_shape
+from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import Access, Attr, Node
 from mirage_py.ugraph.ir.program import Dim, Output, Program, Tensor
@@ -84,8 +85,15 @@ def _divided(attr: Attr) -> Iterator[str]:
         for part in attr.args:
             yield from _divided(part)
     for expr in exprs:
-        if affine(expr) is None:
+        if affine(_of_known_positions(expr)) is None:
             yield from expr.dims()
+
+
+def _of_known_positions(expr: IndexExpr) -> IndexExpr:
+    """With one position in the place of those that are data: they are inside of any extent."""
+    if expr.op == "mod" and expr.tensors():
+        return ix.const(0)
+    return expr
 
 
 def predicates_of(program: Program, kernels: Iterable[Kernel] = ()) -> list[Predicate]:
@@ -116,6 +124,7 @@ class _Shrinker:
         self._conditions = conditions or Conditions(
             predicates_of(program, self._kernels), self._old, self._new
         )
+        self._tables = _small_tables(program, self._kernels)
         self._shapes: dict[str, tuple[int, ...]] = {}
         for node in _all_nodes(program, self._kernels):
             if isinstance(node.attr, Access):
@@ -170,6 +179,8 @@ class _Shrinker:
         )
 
     def _cover(self, tensor: str, index: tuple[IndexExpr, ...]) -> None:
+        for element in dict.fromkeys(part for e in index for part in e.elements()):
+            self._cover(element.name, element.args)
         reached = tuple(e.bounds(self._new)[1] + 1 for e in index)
         known = self._shapes.get(tensor, reached)
         self._shapes[tensor] = tuple(map(max, known, reached))
@@ -198,6 +209,28 @@ class _Shrinker:
         return tuple(
             rescaled_radix(e, self._old, self._new)
             if not e.is_dim and is_mixed_radix(e, self._old)
-            else e
+            else _in_tables(e, self._tables)
             for e in index
         )
+
+
+def _small_tables(program: Program, kernels: Iterable[Kernel]) -> dict[int, int]:
+    """Small extents, all different, for those that looked-up positions are taken modulo."""
+    loads = [n.access for n in _all_nodes(program, kernels) if n.op == "load"]
+    found = {v for a in loads if a.is_look_up for e in a.index for v in _moduli(e)}
+    return {old: min(old, 11 + 2 * n) for n, old in enumerate(sorted(found))}
+
+
+def _moduli(expr: IndexExpr) -> Iterator[int]:
+    if expr.op == "mod" and expr.tensors():
+        yield expr.value
+    for part in expr.args:
+        yield from _moduli(part)
+
+
+def _in_tables(expr: IndexExpr, tables: Mapping[int, int]) -> IndexExpr:
+    if not expr.tensors():
+        return expr
+    args = tuple(_in_tables(a, tables) for a in expr.args)
+    value = tables.get(expr.value, expr.value) if expr.op == "mod" else expr.value
+    return replace(expr, args=args, value=value)

@@ -11,9 +11,11 @@ from mirage_py.frontend.torch.handlers import (
     contractions,
     convolutions,
     elementwise,
+    losses,
     masks,
     normalisations,
     pooling,
+    reads,
     reductions,
     shapes,
 )
@@ -32,9 +34,11 @@ __all__ = [
     "contractions",
     "convolutions",
     "elementwise",
+    "losses",
     "masks",
     "normalisations",
     "pooling",
+    "reads",
     "reductions",
     "shapes",
 ]

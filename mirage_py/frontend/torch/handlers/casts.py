@@ -10,12 +10,11 @@ import torch
 
 from mirage_py.frontend.torch.handlers.registry import handles
 from mirage_py.frontend.torch.lower.indices import index_of
-from mirage_py.frontend.torch.lower.lowering import Lowering
+from mirage_py.frontend.torch.lower.lowering import INTEGERS, Lowering
 from mirage_py.ugraph.building.views import NamedArray
 from mirage_py.ugraph.ir.dtypes import DType, dtype
 
 _DIGITS = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24}
-_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 @handles("_to_copy.default")
@@ -75,35 +74,41 @@ def cast(t: Lowering, x: NamedArray, to: torch.dtype | None) -> NamedArray:
         )
     if to is torch.bool:
         return t.apply("ne", x, 0.0)
-    if to in _INTEGERS:
-        return _whole(t, x, have)
+    if to in INTEGERS:
+        return _whole(t, x, have, to)
     if to not in _DIGITS:
         raise t.refuse(f"the type {to} is not supported", repair="use float16, bfloat16 or float32")
-    if have is torch.bool or _holds(t, x, have, to):
+    if have is torch.bool or _holds(t, x, to):
         return x
     return NamedArray(t.builder.cast(x.node, _dtype(to)), x.axes)
 
 
-def _holds(t: Lowering, x: NamedArray, have: torch.dtype, to: torch.dtype) -> bool:
+def _holds(t: Lowering, x: NamedArray, to: torch.dtype) -> bool:
     """Whether every value of ``x`` is a number of the type ``to`` already."""
-    expression = index_of(t.builder, x.node)
-    if expression is not None:
-        low, high = expression.bounds(t.builder.sizes)
-        return max(-low, high) <= 1 << _DIGITS[to]
-    if to is torch.float32:
-        return have in _DIGITS
+    if to is torch.float32:  # as which kernels hold integers too
+        return True
+    bounds = t.whole_bounds(x)
+    if bounds is not None:
+        return max(-bounds[0], bounds[1]) <= 1 << _DIGITS[to]
     node = t.builder.nodes[x.node]
     return node.op == "load" and t.builder.inputs[node.access.tensor].dtype is _dtype(to)
 
 
-def _whole(t: Lowering, x: NamedArray, have: torch.dtype) -> NamedArray:
-    if have in _INTEGERS or have is torch.bool or index_of(t.builder, x.node) is not None:
-        return x
-    raise t.refuse(
-        "rounding to integers is not supported",
-        why="data in a program are real numbers; integers are positions made with arange",
-        repair="keep the values in a floating type",
-    )
+def _whole(t: Lowering, x: NamedArray, have: torch.dtype, to: torch.dtype) -> NamedArray:
+    if not (have in INTEGERS or have is torch.bool or index_of(t.builder, x.node) is not None):
+        raise t.refuse(
+            "rounding to integers is not supported",
+            why="data in a program are real numbers; integers are inputs, or positions",
+            repair="keep the values in a floating type",
+        )
+    bounds = t.whole_bounds(x)
+    if bounds is None and torch.iinfo(to).bits < torch.iinfo(torch.int32).bits:
+        raise t.refuse(
+            f"integers of {have} as {to} are not supported",
+            why="what is out of range would wrap around",
+            repair="keep the wider type",
+        )
+    return x
 
 
 def _dtype(kind: torch.dtype) -> DType:

@@ -16,7 +16,7 @@ from mirage_py.ugraph.building.views import NamedArray
 
 
 def check_input(tensor: torch.Tensor, name: str, where: str) -> None:
-    """A program's input is a plain tensor of floating point numbers, or of truth values."""
+    """A program's input is a plain tensor of real numbers, integers or truth values."""
 
     def refused(what: str, why: str, repair: str, code: Code = Code.OTHER) -> UnsupportedError:
         what = f"input '{name}' {what}"
@@ -95,7 +95,8 @@ def drop_unread(builder: ProgramBuilder, where: str) -> None:
         if node not in seen:
             seen[node] = None
             todo.extend(builder.nodes[node].args)
-    read = [builder.nodes[n].access.tensor for n in seen if builder.nodes[n].op == "load"]
+    loads = [builder.nodes[n] for n in seen if builder.nodes[n].op == "load"]
+    read = [t for n in loads for t in n.access.tensors]
     for name in [name for name in builder.inputs if name not in read]:
         del builder.inputs[name]
     if not builder.inputs:

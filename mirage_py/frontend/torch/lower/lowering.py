@@ -12,6 +12,7 @@ from mirage_py.frontend.torch.lower.indices import index_of, index_result, mask_
 from mirage_py.ugraph.building import views
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.building.views import NamedArray
+from mirage_py.ugraph.checks.whole_numbers import Bounds, whole_bounds
 from mirage_py.ugraph.ir.dtypes import DType, dtype
 from mirage_py.ugraph.ir.predicates import FALSE, TRUE
 
@@ -20,6 +21,8 @@ Scalar = bool | int | float
 Operand = NamedArray | Scalar
 
 
+# Up to here float32 holds every whole number.
+_WHOLE = 1 << 24
 # What logic is on the numbers 0 and 1.
 _ON_NUMBERS = {"and": "mul", "or": "maximum"}
 
@@ -112,6 +115,31 @@ class Lowering:
         assert self.node is not None
         return self.node
 
+    def whole_bounds(self, x: NamedArray) -> Bounds | None:
+        """The least and the greatest whole number that an array may hold; None where there may be
+        others, or nothing but a type of 32 bits and more says it.
+        """
+        short = {t.name: t for t in self.builder.inputs.values() if t.dtype.bytes < 4}
+        return whole_bounds(self.builder.nodes, self.builder.sizes, short)[x.node]
+
+    def check_whole(self, x: NamedArray) -> None:
+        """Refuses integers that kernels would not hold, or that wrap around in torch."""
+        kind = self.result_dtype()
+        if kind not in INTEGERS or self.builder.nodes[x.node].op in ("index", "const"):
+            return
+        bounds = self.whole_bounds(x)
+        limits = torch.iinfo(kind)
+        if bounds is None:
+            fits = limits.bits >= 32  # up to 2^24, as documented
+        else:
+            fits = max(limits.min, -_WHOLE) <= bounds[0] and bounds[1] <= min(limits.max, _WHOLE)
+        if not fits:
+            raise self.refuse(
+                f"arithmetic of {kind} is not supported here",
+                why="kernels compute integers as float32, up to 2^24 and without wrapping around",
+                repair="convert to float32 first",
+            )
+
     # -- errors ------------------------------------------------------------------------------------
 
     def refuse(self, what: str, *, why: str = "", repair: str = "") -> UnsupportedError:
@@ -131,4 +159,5 @@ def program_dtype(kind: torch.dtype) -> DType | None:
     return dtype(str(kind)) if kind in _STORED else None
 
 
-_STORED = (torch.float16, torch.bfloat16, torch.float32, torch.bool)
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+_STORED = (torch.float16, torch.bfloat16, torch.float32, *INTEGERS, torch.bool)

@@ -12,9 +12,9 @@ class Refusal(NamedTuple):
     repair: str
 
 
-_GATHERS = Refusal(
-    "it reads at positions that are data; a program reads at positions it can compute",
-    "do the look-up outside, and pass its result as an argument",
+_SCATTERS = Refusal(
+    "it reads or writes at positions that are data, in a way that is no view of its operands",
+    "do it outside, and pass its result as an argument",
 )
 _SELECTS = Refusal(
     "its result depends on the order of the values",
@@ -62,8 +62,7 @@ _PRODUCTS = Refusal(
 )
 
 REFUSALS: dict[str, Refusal] = {
-    **dict.fromkeys(("embedding", "gather", "index_select", "take", "take_along_dim"), _GATHERS),
-    **dict.fromkeys(("index", "scatter", "scatter_add", "index_add", "index_put"), _GATHERS),
+    **dict.fromkeys(("take", "scatter", "scatter_add", "index_add", "index_put"), _SCATTERS),
     **dict.fromkeys(("sort", "argsort", "topk", "kthvalue", "median", "mode"), _SELECTS),
     **dict.fromkeys(("argmax", "argmin", "unique_dim", "searchsorted", "bucketize"), _SELECTS),
     **dict.fromkeys(("im2col", "unfold", "fractional_max_pool2d"), _SLIDES),

@@ -6,12 +6,12 @@ import pytest
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.spec import parse
-from mirage_py.ugraph.text.text_form import parse_ugraph
-from mirage_py.verify.field_test.whole_numbers import (
+from mirage_py.ugraph.checks.whole_numbers import (
     program_loss,
     require_whole_numbers,
     ugraph_loss,
 )
+from mirage_py.ugraph.text.text_form import parse_ugraph
 
 HEAD = "A = 4, B = 300\nX[A, B] : f32\nL[A] : i32\nM[A] : bool\n"
 

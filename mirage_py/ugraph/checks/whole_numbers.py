@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf, prod
 
 from mirage_py.errors import UnsupportedError
-from mirage_py.ugraph.ir.dtypes import BOOL, DType
+from mirage_py.ugraph.ir.dtypes import DType
 from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.node import STORES, Node
 from mirage_py.ugraph.ir.program import Program, Tensor
@@ -20,11 +20,11 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
 from mirage_py.ugraph.operators import named
 
 # The least and the greatest whole number that a value can be.
-_Bounds = tuple[float, float]
+Bounds = tuple[float, float]
 
 _TRUTHS = ("mask", "lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf")
 _ROUNDED = named(lambda o: o.jumps and o.arity == 1)
-_KEPT = ("cast", "shift", "max", "accum_max")
+_KEPT = ("cast", "read", "shift", "max", "accum_max")
 
 
 def require_whole_numbers(program: Program) -> None:
@@ -41,8 +41,17 @@ def require_whole_numbers(program: Program) -> None:
 
 def are_whole(program: Program) -> tuple[bool, ...]:
     """For each node whether its values are whole numbers."""
-    bounds, _ = _followed(program.nodes, program.sizes, {t.name: t for t in program.inputs})
+    bounds = whole_bounds(program.nodes, program.sizes, {t.name: t for t in program.inputs})
     return tuple(b is not None for b in bounds)
+
+
+def whole_bounds(
+    nodes: Sequence[Node], sizes: Mapping[str, int], tensors: Mapping[str, Tensor]
+) -> list[Bounds | None]:
+    """For each node the least and the greatest whole number that it may be; None if it may be any
+    number, as what ``tensors`` lacks may be.
+    """
+    return _followed(nodes, sizes, tensors)[0]
 
 
 def program_loss(program: Program) -> str:
@@ -81,9 +90,9 @@ def _block_loss(block: BlockGraph, ugraph: UGraph) -> str:
 
 def _followed(
     nodes: Sequence[Node], sizes: Mapping[str, int], tensors: Mapping[str, Tensor]
-) -> tuple[list[_Bounds | None], str]:
+) -> tuple[list[Bounds | None], str]:
     """For each node its bounds, None if it may be any number; and the first cast that loses."""
-    bounds: list[_Bounds | None] = []
+    bounds: list[Bounds | None] = []
     loss = ""
     for position, node in enumerate(nodes):
         args = [bounds[a] for a in node.args]
@@ -94,27 +103,27 @@ def _followed(
     return bounds, loss
 
 
-def _lost(bounds: _Bounds | None, kind: DType, what: str) -> str:
+def _lost(bounds: Bounds | None, kind: DType, what: str) -> str:
     if kind.is_float or (bounds is not None and _fits(bounds, kind)):
         return ""
     return f"{what} is of type {kind}, which does not hold all values that it may have"
 
 
-def _fits(bounds: _Bounds, kind: DType) -> bool:
+def _fits(bounds: Bounds, kind: DType) -> bool:
     low, high = _range_of(kind)
     return low <= bounds[0] and bounds[1] <= high
 
 
-def _range_of(kind: DType) -> _Bounds:
-    return (0.0 if kind == BOOL else -kind.max_finite - 1.0), kind.max_finite
+def _range_of(kind: DType) -> Bounds:
+    return kind.lowest, kind.max_finite
 
 
 def _bounds(
     node: Node,
-    args: Sequence[_Bounds | None],
+    args: Sequence[Bounds | None],
     sizes: Mapping[str, int],
     tensors: Mapping[str, Tensor],
-) -> _Bounds | None:
+) -> Bounds | None:
     if node.op in _TRUTHS:
         return 0.0, 1.0
     if node.op == "load":
@@ -142,16 +151,16 @@ def _bounds(
     return rule(*known) if rule is not None else None
 
 
-def _product(a: _Bounds, b: _Bounds) -> _Bounds:
+def _product(a: Bounds, b: Bounds) -> Bounds:
     ends = [x * y for x in a for y in b]
     return min(ends), max(ends)
 
 
-def _between(a: _Bounds, b: _Bounds) -> _Bounds:
+def _between(a: Bounds, b: Bounds) -> Bounds:
     return min(a[0], b[0]), max(a[1], b[1])
 
 
-_RULES: Mapping[str, Callable[..., _Bounds]] = {
+_RULES: Mapping[str, Callable[..., Bounds]] = {
     "neg": lambda a: (-a[1], -a[0]),
     "abs": lambda a: (0.0, max(abs(a[0]), abs(a[1]))),
     "relu": lambda a: (max(a[0], 0.0), max(a[1], 0.0)),

@@ -1,0 +1,120 @@
+"""Reads at positions that are data: embeddings, gathers, indices, and losses of labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mirage_py.errors import UnsupportedError
+from mirage_py.frontend.torch.trace import trace
+from mirage_py.runtime.eager.eager_source import torch_function
+
+N, V, D = 5, 11, 6
+# Equal ones, both ends.
+Y = torch.tensor([3, 0, 10, 3, 7])
+IGNORED = torch.tensor([3, -100, 10, -100, 0])
+IDS = torch.tensor([[1, 1, 10], [0, 4, 9]])
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+X, W = drawn(N, V), drawn(V, D)
+KEEP = torch.tensor([[True, False, True], [False, True, True]])
+
+READS: dict[str, tuple[Any, ...]] = {
+    "embedding and norm": (lambda i, w: F.layer_norm(F.embedding(i, w), (D,)), IDS, W),
+    "two embeddings": (lambda i, j, w, v: w[i] + v[j], IDS, IDS % 4, W, drawn(4, D)),
+    "index_select": (lambda x, i: x.index_select(1, i) * 2, X, Y[:3].int()),
+    "gather": (lambda x, i: x.gather(1, i) * 2, X, IDS + 0),
+    "gather of a middle axis": (lambda x, i: x.gather(1, i) * 2, drawn(2, 11, 3), IDS[:, None]),
+    "gather of the first axis": (lambda x, i: x.gather(0, i) * 2, W, IDS),
+    "take_along_dim": (lambda x, i: torch.take_along_dim(x, i, 1) * 2, X, IDS[:1]),
+    "negative": (lambda x, i: x[i] * 2, X, torch.tensor([-1, 0, -5])),
+    "two indices": (lambda x, i, j: x[i, j] * 2, X, IDS[:, :1] % 5, -IDS - 1),
+    "indices apart": (lambda x, i, j: x[i, :, j] * 2, drawn(3, 4, 5), Y[:2] % 3, Y[:2] % 5),
+    "a middle axis": (lambda x, i: x[:, i] * 2, drawn(2, 11, 3), IDS),
+    "known rows": (lambda x, y: x[torch.arange(N), y] * 2, X, Y),
+    "an offset": (lambda i, w: F.embedding(i + 2, w) * 2, IDS % 8 - 2, W),
+    "a choice": (lambda i, k, w: F.embedding(i.masked_fill(~k, 0), w) * 2, IDS, KEEP, W),
+    "clamped": (lambda i, w: F.embedding(i.clamp(2, V - 1), w) * 2, IDS * 3 - 4, W),
+    "of positions": (lambda b, i, w: F.embedding(b[i], w) * 2, Y, IDS % 5, W),
+    "rotary rows": (lambda x, c, p: x * c[p][:, None], drawn(2, 2, 3, D), W, IDS),
+    "of log-probabilities": (lambda x, y: F.log_softmax(x, -1).gather(-1, y[:, None]), X, Y),
+    "of masked rows": (
+        lambda x, i: x.masked_fill(torch.ones(N, V).triu(1).bool(), -1e4).softmax(-1)[i],
+        X, torch.tensor([1, -1, 0]),
+    ),
+    "of a product": (
+        lambda x, w, y: (x @ w.T).gather(1, y[:, None])[:, 0] - (x @ w.T).logsumexp(-1),
+        drawn(N, D), W, Y,
+    ),
+    "of columns of columns": (lambda w, i: w.view(V, 2, 3)[:, :, i].flatten(1) * 2, W, Y[:2] % 3),
+    "a table in blocks": (lambda w, i: w.reshape(-1)[i] * 2, W, IDS * 5),
+    "positions of positions": (lambda i: i[i] * 1.0, Y % 5),
+}  # fmt: skip
+
+LOSSES: dict[str, tuple[Any, ...]] = {
+    "mean": (F.cross_entropy, X, IGNORED),
+    "sum": (lambda x, y: F.cross_entropy(x, y, reduction="sum"), X, IGNORED),
+    "none": (lambda x, y: F.cross_entropy(x, y, reduction="none"), X, IGNORED),
+    "a class ignored": (lambda x, y: F.cross_entropy(x, y, ignore_index=3), X, Y),
+    "smoothed": (lambda x, y: F.cross_entropy(x, y, label_smoothing=0.1), X, IGNORED),
+    "weighted": (lambda x, y, w: F.cross_entropy(x, y, weight=w), X, IGNORED, drawn(V).abs()),
+    "weighted and smoothed": (
+        lambda x, y, w: F.cross_entropy(x, y, weight=w, label_smoothing=0.2),
+        X, IGNORED, drawn(V).abs(),
+    ),
+    "of pixels": (F.cross_entropy, drawn(2, V, 3), IDS),
+    "of one row": (F.cross_entropy, X[0], Y[0]),
+    "of probabilities": (
+        lambda x, y: F.cross_entropy(x, y.softmax(-1), label_smoothing=0.1), X, X.flip(0)
+    ),
+    "shifted": (
+        lambda x, y: F.cross_entropy(x[:, :-1].reshape(-1, V), y[:, 1:].reshape(-1)),
+        drawn(2, 3, V), IDS,
+    ),
+    "nll_loss": (lambda x, y: F.nll_loss(F.log_softmax(x, -1), y), X, IGNORED),
+    "nll_loss of pixels": (lambda x, y: F.nll_loss(x, y, reduction="sum"), drawn(2, V, 3, 1),
+                           IDS[..., None]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*READS, *LOSSES])
+def test_as_torch_does(agrees, name):
+    fn, *inputs = {**READS, **LOSSES}[name]
+    traced = agrees(fn, *inputs)
+    got = torch_function(traced.program)(*traced.inputs(inputs))
+    torch.testing.assert_close(got, fn(*inputs), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_types_of_tables_and_positions(agrees, half, dtype):
+    agrees(lambda i, w: w[i].float() * 2, IDS.to(dtype), W.to(half), single=True)
+
+
+@pytest.mark.parametrize(
+    ("fn", "inputs", "what"),
+    [
+        (lambda x, m: x[m] * 2, (X, X > 0), "truth values"),
+        (lambda x, i: x[i.cumsum(0)] * 2, (X, Y), "cumsum"),
+        (lambda x, i: x[(i // 2)] * 2, (X, Y), "division"),
+        (lambda x, i: x[i * i] * 2, (X, Y), "position"),
+    ],
+)
+def test_other_positions_are_refused(fn, inputs, what):
+    with pytest.raises(UnsupportedError, match=what):
+        trace(fn, *inputs)
+
+
+def test_no_position_is_outside():
+    """Torch raises; a kernel reads some row of the table, and nothing else."""
+    program = trace(lambda i, w: w[i] * 2, IDS, W)
+    ids = torch.tensor([[V, -V - 1, 2**62], [-(2**63), 2**63 - 1, 5]])
+    found = torch_function(program)(ids, W)
+    torch.testing.assert_close(found, W[ids % V] * 2)
