@@ -29,7 +29,7 @@ def leaf_of(op: str, text: str, names: Names) -> tuple[str, list[str]]:
     """One name for what is the same at every point, and the dimensions of it."""
     tensor, forms = access(op, text, names)
     what = ", ".join(map(_text, forms))
-    return f"{op} {tensor}[{what}]", [*dict.fromkeys(re.findall(r"[^\W\d]\w*", what))]
+    return f"{op} {tensor}[{what}]", [*dict.fromkeys(re.findall(r"(?<![\w'])[^\W\d]\w*", what))]
 
 
 def needs_of_stores(
@@ -59,6 +59,9 @@ def _form(node: Any, names: Names) -> Form:
             return names[name]
         case ast.Constant(k) if type(k) is int:
             return {"": k} if k else {}
+        case ast.Subscript(ast.Name(tensor), at):
+            items = at.elts if isinstance(at, ast.Tuple) else [at]
+            return {f"'{tensor}'[{', '.join(_text(_form(i, names)) for i in items)}]": 1}
         case ast.UnaryOp(ast.USub(), x):
             return _sum({}, _form(x, names), -1)
         case ast.UnaryOp(ast.Invert(), x):

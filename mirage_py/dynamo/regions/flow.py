@@ -23,6 +23,7 @@ from mirage_py.dynamo.regions.nodes import (
     VIEW,
     Facts,
     bytes_of,
+    looks_up,
     moves_elements,
     shape_of,
     tensors_of,
@@ -134,6 +135,8 @@ def _element(node: Node, facts: Mapping[Node, Facts]) -> Element:
     reads: dict[Node, Read] = {}
     for operand in node.all_input_nodes:
         size = sum(map(bytes_of, tensors_of(operand)))
+        if looks_up(node):
+            size = min(size, facts[node].bytes)
         for source, moved in _sources(operand, facts):
             before = reads.get(source, Read(source, 0, False))
             moved = moved or before.moved or moves_elements(node)

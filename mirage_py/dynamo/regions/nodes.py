@@ -41,9 +41,9 @@ _ATTENTION_WEIGHT = 8
 # Views that read a value at places other than those at which it is made.
 _MOVING = (
     "slice", "select", "split", "split_with_sizes", "chunk", "unbind", "narrow", "repeat",
-    "slice_backward", "select_backward", "constant_pad_nd", "embedding", "index_select", "index",
-    "gather", "take_along_dim",
+    "slice_backward", "select_backward", "constant_pad_nd",
 )  # fmt: skip
+_LOOK_UPS = ("embedding", "index_select", "index", "_unsafe_index", "gather", "take_along_dim")
 _JOINING = ("cat", "stack")
 _PLAIN_PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
 
@@ -117,7 +117,12 @@ def _base_name(target: object) -> str:
 
 def moves_elements(node: Node) -> bool:
     """Whether it reads its operands at other places than those at which they are made."""
-    return base_name(node) in _MOVING or base_name(node) in _JOINING
+    return looks_up(node) or base_name(node) in _MOVING or base_name(node) in _JOINING
+
+
+def looks_up(node: Node) -> bool:
+    """Whether it reads at positions that are data: of each operand no more than it makes."""
+    return base_name(node) in _LOOK_UPS
 
 
 def is_copy(node: Node) -> bool:
