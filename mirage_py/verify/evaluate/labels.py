@@ -7,8 +7,9 @@ from the first position to the last, and a few beyond both ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import ceil, floor
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,10 +71,10 @@ def _extents(expr: IndexExpr, extent: int = 1) -> Iterator[tuple[str, int]]:
 
 def label_ranges(program: Program) -> dict[str, tuple[int, int]]:
     """For each integer input that is compared with an index, or is one, the least and greatest
-    index.
+    index. PyTorch may be asked for the same: of what is looked up at none is out of range.
     """
     integers = [t.name for t in program.inputs if not t.dtype.is_float and t.dtype != BOOL]
-    ranges = {name: (at.low, at.high) for name, at in looked_up(program).items()}
+    ranges: dict[str, tuple[int, int]] = {}
     for node in program.nodes:
         if node.op not in _COMPARISONS:
             continue
@@ -85,7 +86,42 @@ def label_ranges(program: Program) -> dict[str, tuple[int, int]]:
                 low, high = index.attr.bounds(program.sizes)
                 known = ranges.get(label.access.tensor, (low, high))
                 ranges[label.access.tensor] = (min(low, known[0]), max(high, known[1]))
-    return ranges
+    inside: dict[str, tuple[int, int]] = {}
+    for node in program.nodes:
+        for expr in node.access.index if node.op == "load" else ():
+            for name, (low, high) in _inside(expr, program.sizes):
+                known = inside.get(name, (low, high))
+                inside[name] = (max(low, known[0]), min(high, known[1]))
+    return ranges | {name: (low, max(low, high)) for name, (low, high) in inside.items()}
+
+
+def _inside(expr: IndexExpr, sizes: Mapping[str, int]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """From where to where the elements of tensors lead to positions of the table."""
+    if expr.op == "mod" and expr.tensors():
+        terms = [*_terms(expr.args[0])]
+        others = [(f * e.bounds(sizes)[0], f * e.bounds(sizes)[1]) for f, e in terms
+                  if e.op != "data"]  # fmt: skip
+        low, high = (sum(map(end, others)) for end in (min, max))
+        elements = [(f, e.name) for f, e in terms if e.op == "data"]
+        for factor, name in elements:
+            if len(elements) == 1:
+                ends = (-low / factor, (expr.value - 1 - high) / factor)
+                yield name, (ceil(min(ends)), floor(max(ends)))
+            else:  # each has its share
+                factors = sum(abs(f) for f, _ in elements)
+                yield name, (0, max(0, expr.value - 1 - high) // factors)
+    for part in expr.args:
+        yield from _inside(part, sizes)
+
+
+def _terms(expr: IndexExpr, factor: int = 1) -> Iterator[tuple[int, IndexExpr]]:
+    if expr.op == "add":
+        for part in expr.args:
+            yield from _terms(part, factor)
+    elif expr.op == "mul":
+        yield from _terms(expr.args[0], factor * expr.value)
+    else:
+        yield factor, expr
 
 
 def _uncast(program: Program, position: int) -> Node:

@@ -63,7 +63,7 @@ def nucleus(logits, p: float = 0.8):
 
 
 def lookup_then_norm(ids, table):
-    return F.rms_norm(table[ids] * 4, (table.shape[-1],)) @ W
+    return F.rms_norm(torch.lgamma(table[ids].abs() + 1) * 4, (table.shape[-1],)) @ W
 
 
 def append_to_cache(k, cache, length):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import torch
 
 from mirage_py.frontend.torch.handlers.registry import handles
-from mirage_py.frontend.torch.lower.indices import index_of
 from mirage_py.frontend.torch.lower.lowering import INTEGERS, Lowering
 from mirage_py.ugraph.building.views import NamedArray
 from mirage_py.ugraph.ir.dtypes import DType, dtype
@@ -95,18 +94,14 @@ def _holds(t: Lowering, x: NamedArray, to: torch.dtype) -> bool:
 
 
 def _whole(t: Lowering, x: NamedArray, have: torch.dtype, to: torch.dtype) -> NamedArray:
-    if not (have in INTEGERS or have is torch.bool or index_of(t.builder, x.node) is not None):
-        raise t.refuse(
-            "rounding to integers is not supported",
-            why="data in a program are real numbers; integers are inputs, or positions",
-            repair="keep the values in a floating type",
-        )
     bounds = t.whole_bounds(x)
+    if have.is_floating_point and bounds is None:
+        x = t.apply("trunc", x)
     if bounds is None and torch.iinfo(to).bits < torch.iinfo(torch.int32).bits:
         raise t.refuse(
-            f"integers of {have} as {to} are not supported",
+            f"{have} as {to} is not supported here",
             why="what is out of range would wrap around",
-            repair="keep the wider type",
+            repair="clamp the values first, or keep a wider type",
         )
     return x
 

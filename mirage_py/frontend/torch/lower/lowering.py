@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 import torch
 
@@ -129,7 +130,7 @@ class Lowering:
             return
         bounds = self.whole_bounds(x)
         limits = torch.iinfo(kind)
-        if bounds is None:
+        if bounds is None or -bounds[0] == bounds[1] == inf:
             fits = limits.bits >= 32  # up to 2^24, as documented
         else:
             fits = max(limits.min, -_WHOLE) <= bounds[0] and bounds[1] <= min(limits.max, _WHOLE)

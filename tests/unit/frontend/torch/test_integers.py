@@ -51,7 +51,6 @@ def test_quantised_weights(agrees):
         lambda x, m: x * (-m).float(),
         lambda x, m: x * m.to(torch.uint8).to(torch.int64),
         lambda x, m: x * (m.to(torch.int32) @ m.to(torch.int32).T @ m.to(torch.int32)),
-        lambda x, m: x * (m.long() // 2),
     ],
 )
 def test_what_would_wrap_around_is_refused(fn):
@@ -66,3 +65,15 @@ def test_what_cannot_wrap_around_is_taken(agrees):
     agrees(lambda x, m: x * (m.to(torch.int8) - 1), x, m)
     i = torch.tensor([[1, 2, 3], [-128, 127, 0]], dtype=torch.int8)
     agrees(lambda x, i: x * (i.int() * i.int() - i), x, i)
+
+
+def test_floats_as_integers(agrees):
+    x = torch.tensor([[2.7, -2.7, 0.3], [-0.9, 5.0, 100.2]])
+    agrees(lambda x: x - x.long(), x, single=True)
+    agrees(lambda x: x.int() * 0.5, x, single=True)
+    agrees(lambda x: x.round().clamp(-128, 127).to(torch.int8) * 0.1, x, single=True)
+    agrees(
+        lambda x, w: F.linear(x.round().clamp(-8, 7).to(torch.int8).float(), w), x, x, single=True
+    )
+    with pytest.raises(UnsupportedError, match="int8"):
+        trace(lambda x: x.to(torch.int8) * 0.1, x)

@@ -102,8 +102,7 @@ def test_types_of_tables_and_positions(agrees, half, dtype):
     ("fn", "inputs", "what"),
     [
         (lambda x, m: x[m] * 2, (X, X > 0), "truth values"),
-        (lambda x, i: x[i.cumsum(0)] * 2, (X, Y), "cumsum"),
-        (lambda x, i: x[(i // 2)] * 2, (X, Y), "division"),
+        (lambda x, i: x[(i // 2)] * 2, (X, Y), "position|division"),
         (lambda x, i: x[i * i] * 2, (X, Y), "position"),
     ],
 )
