@@ -97,6 +97,10 @@ class Code(Enum):
     KERNEL = auto()
     BEST = "{} beside {}"
     ORIGINAL_FASTER = "the original program is faster than every candidate"
+    HOST_BOUND = (
+        "in a loop a call of the fastest kernels takes {} us, of which the GPU {}, and one of the "
+        "original program {} us, of which the GPU {}"
+    )
     NONE_FASTER = "nothing was found that is faster: {}"
     NO_CANDIDATE_PASSED = "no candidate ran and gave the right result"
     NO_UGRAPH = "no fused µGraph was found: {}"

@@ -29,12 +29,16 @@ import torch
 from benchmarks.report.provenance import commit
 from mirage_py.codegen.triton.module import TritonKernel
 from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction
+from mirage_py.frontend.superoptimized_module import SuperoptimizedModule
 from mirage_py.frontend.torch.trace import trace
+from mirage_py.reasons import Code, Reason
 from mirage_py.runtime.base.modules import load_module
+from mirage_py.runtime.eager.compiled import CompiledFunction
 from mirage_py.runtime.launch import launch
 from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.runtime.launch.launch_triton import triton_launcher
 from mirage_py.runtime.sized.sized_launch import SizedRunner
+from mirage_py.runtime.store.artifact import OriginalProgram
 from mirage_py.torch_ops.register import as_torch_op
 from mirage_py.ugraph.checks.run_time_sizes import with_run_time_sizes
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
@@ -90,6 +94,7 @@ def ways(device: str) -> Iterator[tuple[str, Call]]:
         scaled, CallOptions(dynamic={"x": {0: "rows"}}), lambda *_: runner, lambda *_: sized
     )
     yield "decorated function, size at run time", lambda: dynamic(x, w)
+    yield from _originals(runner, x, w)
     if device == "cuda":
         op = as_torch_op("mirage_py_benchmarks::scaled", program, plan).default
         yield "torch op", lambda: op(x, w)
@@ -103,6 +108,34 @@ def ways(device: str) -> Iterator[tuple[str, Call]]:
 def _decorated(runner: PlanRunner, x: torch.Tensor, w: torch.Tensor) -> Call:
     function = SuperoptimizedFunction(scaled, CallOptions(), lambda *_: runner)
     return lambda: function(x, w)
+
+
+def _originals(runner: PlanRunner, x: torch.Tensor, w: torch.Tensor) -> Iterator[tuple[str, Call]]:
+    """A module, and a function that torch.compile or eager serves. What is compiled is the graph as
+    it is: Inductor's own code is not this repository's.
+    """
+
+    def as_it_is(module: torch.fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
+        return module.forward
+
+    module = SuperoptimizedModule(_Scaled(w), CallOptions(), lambda *_: runner)
+    yield "decorated module", lambda: module(x)
+    compiled = CompiledFunction(scaled, backend=as_it_is)
+    yield "torch.compile, without Inductor", lambda: compiled(x, w)
+    for by, name in (("compile", "torch.compile"), ("eager", "eager")):
+        held = {"baseline": by, **Reason(Code.NONE_VERIFIED).document()}
+        kernel = OriginalProgram({"eager": scaled, "compile": compiled}, {"served": held})
+        served = SuperoptimizedFunction(scaled, CallOptions(), lambda *_, kernel=kernel: kernel)
+        yield f"decorated function, served by {name}", lambda served=served: served(x, w)
+
+
+class _Scaled(torch.nn.Module):
+    def __init__(self, w: torch.Tensor) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(w, requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return scaled(x, self.w)
 
 
 def _bare(runner: PlanRunner, x: torch.Tensor, w: torch.Tensor) -> Iterator[tuple[str, Call]]:

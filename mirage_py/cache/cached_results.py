@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import warnings
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
+from mirage_py import targets
 from mirage_py.cache.stored_result import stored_result
 from mirage_py.errors import MirageError
 from mirage_py.result import Result
 from mirage_py.runtime.store.artifact import Artifact
 from mirage_py.runtime.store.cache import ResultCache, cache_key
 from mirage_py.runtime.store.seals import is_sealed
+from mirage_py.search import model
 from mirage_py.search.enumerate.search import SearchLimits
 from mirage_py.ugraph.ir.program import Program
 
@@ -30,6 +35,7 @@ class Question:
     measured: bool
     budget: float | None = None
     limits: SearchLimits | None = None
+    counts_host: bool = False
 
     @property
     def key(self) -> str:
@@ -39,11 +45,24 @@ class Question:
             "seed": str(self.seed),
             "measured": str(self.measured),
         }
+        if not self.measured:
+            settings["model"] = _model_digest()
+        if self.counts_host and self.measured:
+            settings["host"] = "True"
         if self.budget is not None:
             settings["budget"] = str(self.budget)
         if self.limits is not None and self.limits != SearchLimits():
             settings["limits"] = str(sorted(asdict(self.limits).items()))
         return cache_key(self.program, self.target, self.backend, settings)
+
+
+@functools.cache
+def _model_digest() -> str:
+    """Of the cost model's sources and rates: without a GPU it ranks plans and gives all times."""
+    found = hashlib.sha256()
+    for path in (*sorted(Path(str(model.__file__)).parent.glob("*.py")), Path(targets.__file__)):
+        found.update(path.read_bytes())
+    return found.hexdigest()
 
 
 def is_cached(question: Question) -> bool:

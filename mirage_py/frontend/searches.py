@@ -66,7 +66,9 @@ class CallOptions:
     @property
     def request(self) -> Request:
         """What the pipeline is asked. Raises InputError for an unknown value."""
-        return Request(self.target, self.backend, self.effort, self.budget, self.seed)
+        return Request(
+            self.target, self.backend, self.effort, self.budget, self.seed, counts_host=True
+        )
 
     @property
     def policy(self) -> ShapePolicy:

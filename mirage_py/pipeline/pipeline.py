@@ -270,6 +270,7 @@ def question_of(program: Program, request: Request) -> Question:
         on_gpu and request.effort != "none",
         request.budget,
         request.limits,
+        request.counts_host,
     )
 
 

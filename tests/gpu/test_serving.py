@@ -42,6 +42,29 @@ def test_the_fastest_of_all_serves_now_and_from_the_cache(
     assert served[0].by is not Server.EAGER
 
 
+def scaled(x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+    return x * g
+
+
+def test_of_short_kernels_the_host_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MIRAGE_PY_CACHE_DIR", str(tmp_path))
+    x = torch.randn(16, 64, device="cuda", dtype=torch.float16)
+    g = torch.randn(64, device="cuda", dtype=torch.float16)
+    fast = mirage_py.superoptimize(budget=20.0)(scaled)
+    torch.testing.assert_close(fast(x, g), x * g, rtol=1e-2, atol=1e-2)
+    said = fast.explain(x, g)
+    print(said)  # noqa: T201
+    report = fast._preparation.report(fast.entry(x, g))
+    (note,) = (n for n in report["notes"] if n.startswith("a call takes the host: "))
+    host = dict(part.rsplit(" ", 2)[:2] for part in note.partition(": ")[2].split(", "))
+    assert float(host["eager"]) > 0.0
+    # One kernel of eager: nothing that is served takes a loop much longer.
+    served = fast.entry(x, g).served.by
+    own = [float(us) for name, us in host.items() if name.startswith("plan")]
+    if served is Server.OURS:
+        assert min(own) <= 1.1 * max(float(host["eager"]), report["best"]["time_us"])
+
+
 def test_what_serves_is_what_was_timed_as_the_fastest():
     program = mirage_py.trace(chain, *(torch.randn(512, 512).half() for _ in range(2)))
     result = mirage_py.optimize(program, budget=0.0)

@@ -54,6 +54,7 @@ class PartJob:
             backend=one,
             budget=None if request.budget is None else request.budget / (len(whole.parts) + 1),
             baselines=None,
+            counts_host=False,
             journal=request.journal and request.journal.with_name(name),
         )
 
@@ -114,7 +115,7 @@ def optimize_parts(program: Program, whole: Partition, rank: RankPart, job: Part
     deadline = TimeBudget(job.request.budget, started).end
     finish = _measured if job.measure and not job.request.should_stop() else _modelled
     result = finish(program, whole, chosen, composites, tuple(notes), job, deadline)
-    return replace(result, why_not=why_not)
+    return result if result.why_not.code is Code.HOST_BOUND else replace(result, why_not=why_not)
 
 
 def _composites(whole: Partition, chosen: Sequence[_Chosen]) -> tuple[Plan, ...]:
@@ -224,9 +225,10 @@ def _measured(
         budget_s=None if deadline is None else max(0.0, deadline - time.monotonic()),
         progress=job.request.progress,
         should_stop=job.request.should_stop,
+        counts_host=job.request.counts_host,
     )
     if composites and report.best.plan is None:
-        notes = (*notes, str(reason(Code.PARTS_SLOWER)))
+        notes = (*notes, str(report.why_not or reason(Code.PARTS_SLOWER)))
     result = _result(
         program,
         whole,
@@ -262,6 +264,7 @@ def _measured(
         notes=(*notes, *report.notes),
         interrupted=report.interrupted,
         original=report.original,
+        why_not=report.why_not or result.why_not,
     )
 
 

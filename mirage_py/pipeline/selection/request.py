@@ -33,6 +33,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "budget": (int, float, NoneType),
     "seed": (int,),
     "baselines": (Mapping, NoneType),
+    "counts_host": (bool,),
 }
 
 
@@ -52,6 +53,7 @@ class Request:
     ``progress``     is told what is being done
     ``should_stop``  asked now and then: the result is the best so far
     ``journal``      a file that a search which was cut off goes on from
+    ``counts_host``  whether what a call takes of the host counts, as in a loop without CUDA graphs
 
     Raises InputError for an unknown value.
     """
@@ -66,6 +68,7 @@ class Request:
     progress: Progress = lambda _: None
     should_stop: Stop = lambda: False
     journal: Path | None = None
+    counts_host: bool = False
 
     def __post_init__(self) -> None:
         check_types(self, _TYPES)

@@ -164,6 +164,7 @@ class Ranking:
             budget_s=None if deadline is None else max(0.0, deadline - time.monotonic()),
             progress=self.request.progress,
             should_stop=self.request.should_stop,
+            counts_host=self.request.counts_host,
         )
         if report.interrupted and not any(m.timed for m in report.measured if m.plan is not None):
             return self.modelled(deadline)
@@ -196,6 +197,7 @@ class Ranking:
             notes=(*result.notes, *report.notes),
             interrupted=report.interrupted,
             original=report.original,
+            why_not=report.why_not or result.why_not,
         )
 
     def summary(self, best_us: float, limited_by: str = "") -> SearchSummary:

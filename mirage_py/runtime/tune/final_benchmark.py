@@ -8,6 +8,7 @@ The baselines run between the candidates.
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.runtime.launch.quarantine import put_away
 from mirage_py.runtime.numerical_check.check_pool import NumericalCheck
 from mirage_py.runtime.numerical_check.input_store import RANDOM, InputSet
+from mirage_py.runtime.timing.host import host_us
 from mirage_py.runtime.timing.timing import Entry, time_interleaved
 from mirage_py.runtime.tune.measured import Candidate, fastest, leading
 
@@ -118,6 +120,34 @@ class FinalBenchmark:
             require_gpu(baseline.name, error)
             baseline.reason = reason(Code.NOT_RUN, f"{type(error).__name__}: {error}")
         return baseline.alive
+
+    def time_host(self, candidates: Sequence[Candidate]) -> None:
+        """What a call of each takes of the host, its inputs known from a call before.
+
+        Raises LostGpuError.
+        """
+        with self._named(candidates), self._stages.timed("host"):
+            for candidate in candidates:
+                function: Any = self._function(candidate)
+                if function is None or self._should_stop():
+                    continue
+                inputs = self._sets[0]
+                call = functools.partial(function, *inputs)
+                # Who serves calls has a guard of his own, and asks a runner for no other one.
+                again = getattr(function, "again", lambda _: None)(inputs)
+                try:
+                    candidate.host_us = host_us(
+                        functools.partial(again, inputs) if again else call, self._wait
+                    )
+                except Exception as error:
+                    require_gpu(candidate.name, error)
+                    raise
+
+    def _wait(self) -> None:
+        import torch
+
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
 
     def _finalists(self, candidates: Sequence[Candidate], count: int) -> list[Candidate]:
         """The fastest ``count`` that are proven, and one of each back end that has none of them."""

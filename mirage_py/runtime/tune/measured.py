@@ -16,6 +16,8 @@ from mirage_py.verify.numerical_check.float_case import FloatEvidence, SetFindin
 
 # A candidate wins only if it is clearly faster than what the user has.
 MARGIN = 0.01
+# Calls that take the host so little more than others take no longer: the GPU's time decides.
+_HOST_NOISE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class TuneReport:
     ``measured`` holds everything, candidates in the order they came.
     ``interrupted`` by Ctrl-C: then it is the best so far.
 
+    ``why_not`` says why a plan that the GPU is faster with does not serve.
+
     ``seconds`` says what took how long: ``compile``, ``baselines`` (their first calls, which go on
     beside it), ``references`` (waiting for them after that), ``first round``, ``race``, ``finals``;
     ``first_calls`` the first call of each baseline.
@@ -77,6 +81,7 @@ class TuneReport:
     seconds: Mapping[str, float] = field(default_factory=dict)
     first_calls: Mapping[str, float] = field(default_factory=dict)
     original: str = EAGER
+    why_not: Reason | None = None
 
 
 class Candidate:
@@ -89,6 +94,8 @@ class Candidate:
         self.evidence: FloatEvidence | None = None
         self.spread = 0.0
         self.time: Timed | None = None
+        # What a call takes of the host; 0 where that does not count.
+        self.host_us = 0.0
         self.reason: Reason | None = None
         self.note = ""
         # Right on every input set, so that it may win.
@@ -108,6 +115,18 @@ class Candidate:
     def time_us(self) -> float:
         """Its median, or infinity."""
         return self.time.median_us if self.time is not None and self.alive else inf
+
+    @property
+    def call_us(self) -> float:
+        """What each call takes of many in a row: the time of the GPU, or of the host."""
+        return max(self.time_us, self.host_us)
+
+    def beats(self, other: Candidate) -> bool:
+        """Whether it is clearly faster: in each call, or on the GPU where calls take the same."""
+        if self.call_us < (1.0 - MARGIN) * other.call_us:
+            return True
+        as_quick = self.call_us <= (1.0 + _HOST_NOISE) * other.call_us
+        return as_quick and self.time_us < (1.0 - MARGIN) * other.time_us
 
     def judged(self, evidence: FloatEvidence) -> None:
         """Take in what the numerical check says; of two findings the worse one stays."""
@@ -157,6 +176,13 @@ def fastest(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
     """The fastest ``count`` of those that have a time."""
     timed = [c for c in candidates if c.time_us < inf]
     return sorted(timed, key=lambda c: c.time_us)[:count]
+
+
+def by_call(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Those that have a time, by what each call takes; by the GPU's time where that is the same."""
+    timed = [c for c in candidates if c.time_us < inf]
+    least = (1.0 + _HOST_NOISE) * min((c.call_us for c in timed), default=inf)
+    return sorted(timed, key=lambda c: (max(c.call_us, least), c.time_us))
 
 
 def leading(candidates: Sequence[Candidate], count: int) -> list[Candidate]:

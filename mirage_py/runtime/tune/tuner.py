@@ -27,6 +27,7 @@ from mirage_py.runtime.tune.measured import (
     Candidate,
     Measured,
     TuneReport,
+    by_call,
     fastest,
     leading,
 )
@@ -71,6 +72,7 @@ def tune(
     vouch: Vouch = lambda _: None,
     progress: Progress = lambda _: None,
     should_stop: Callable[[], bool] = lambda: False,
+    counts_host: bool = False,
 ) -> TuneReport:
     """Find the fastest right plan, or the fastest baseline where no plan is 1 % faster.
 
@@ -80,7 +82,9 @@ def tune(
     beside the plans; how long they are waited for afterwards does not count. ``neighbours`` says
     what to try beside the fastest, at most ``climbing_rounds`` times over. Of the reference of an
     input set no more is evaluated than ``max_work`` element operations, and than there is time for.
-    A plan that ``vouch`` refuses does not win: the next one is asked about.
+    A plan that ``vouch`` refuses does not win: the next one is asked about. With ``counts_host`` a
+    call is as fast as a loop without CUDA graphs makes it, which waits for the host where the GPU
+    is done sooner.
 
     Raises InputError without a GPU, and CompileError when no baseline runs.
     """
@@ -105,7 +109,17 @@ def tune(
         others_by=tried_by,
     ) as check:
         warm_up = WarmUp(program, baselines, _device())
-        tuner = _Tuner(program, plans, baselines, check, deadline, progress, should_stop, vouch)
+        tuner = _Tuner(
+            program,
+            plans,
+            baselines,
+            check,
+            deadline,
+            progress,
+            should_stop,
+            vouch,
+            counts_host=counts_host,
+        )
         with CompilePool(compile_workers) as pool:
             tuner.compile(tuner.candidates, pool, target, compiled_by)
             tried_by = tuner.wait_for_baselines(warm_up, tried_by)
@@ -129,7 +143,10 @@ class _Tuner:
         progress: Progress,
         should_stop: Callable[[], bool] = lambda: False,
         vouch: Vouch = lambda _: None,
+        *,
+        counts_host: bool = False,
     ) -> None:
+        self.counts_host = counts_host
         self.program = program
         self.functions = dict(baselines)
         self.baselines = [Candidate(name, None) for name in baselines]
@@ -285,16 +302,28 @@ class _Tuner:
         if self.interrupted:
             self.notes.append("interrupted: the best so far")
         standing = [c for c in fastest(self.baselines, len(self.baselines)) if self._is_right(c)]
+        proven = fastest([c for c in self.candidates if c.proven], len(self.candidates))
+        if self.counts_host and not self.interrupted:
+            self._time_host([*standing, *proven[:_TOP_K]])
+        standing = by_call(standing)
         if not standing:
             reasons = "; ".join(f"{c.name}: {c.reason}" for c in self.baselines)
             raise CompileError("the original program does not run", why=reasons)
         best = baseline = standing[0]
-        for candidate in fastest([c for c in self.candidates if c.proven], len(self.candidates)):
-            if candidate.time_us >= (1.0 - MARGIN) * baseline.time_us:
-                break
+        for candidate in by_call(proven):
+            if not candidate.beats(baseline):
+                continue
             if self.rounds.is_still_right(candidate) and self._is_vouched_for(candidate):
                 best = candidate
                 break
+        lost = [c for c in proven if c.alive and c.time_us < (1.0 - MARGIN) * baseline.time_us]
+        why_not = None
+        if best is baseline and lost:
+            quick, slow = lost[0], baseline
+            why_not = reason(
+                Code.HOST_BOUND,
+                *(f"{us:.1f}" for us in (quick.call_us, quick.time_us, slow.call_us, slow.time_us)),
+            )
         originals = (c.name for c in standing if c.name == EAGER or c.name in MODES)
         late = sum(c.alive and c.time is None for c in self.candidates)
         if late and not self.interrupted:
@@ -310,7 +339,13 @@ class _Tuner:
             dict(self.stages.seconds),
             self.first_calls,
             next(originals, EAGER),
+            why_not,
         )
+
+    def _time_host(self, candidates: Sequence[Candidate]) -> None:
+        self.rounds.time_host(candidates)
+        said = ", ".join(f"{c.name.split(':')[0]} {c.host_us:.1f} us" for c in candidates)
+        self.notes.append(f"a call takes the host: {said}")
 
 
 def _name(number: int, plan: Plan) -> str:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from mirage_py.dynamo.functions.dispatch_cost import dispatch_us, host_us
+from mirage_py.dynamo.functions.dispatch_cost import dispatch_us
 from mirage_py.dynamo.functions.graph_race import times_of, written_places
 from mirage_py.dynamo.functions.suppressed_errors import suppressed_errors
 from mirage_py.dynamo.whole_graph import benchmark
@@ -88,8 +88,5 @@ def test_errors_are_suppressed_inside_alone():
     assert config.suppress_errors is False
 
 
-def test_the_host_is_timed_by_calls():
-    calls = []
-    assert host_us(calls.append, 1) > 0.0
-    assert len(calls) > 1000
+def test_guards_cost_what_they_cost_once():
     assert dispatch_us() == dispatch_us() >= 0.0

@@ -100,6 +100,9 @@ class Runner:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
+    def __call__(self, *inputs: str) -> str:
+        return f"plan {number_of(self.plan)}"
+
     def run_poisoned(self, *inputs: str) -> str:
         return f"after {number_of(self.plan)}"
 
@@ -136,6 +139,7 @@ class Scene:
         self.outcomes: dict[int, CompileOutcome] = {}
         monkeypatch.setattr(final_benchmark, "time_interleaved", self.clock)
         monkeypatch.setattr(final_benchmark, "PlanRunner", Runner)
+        monkeypatch.setattr(final_benchmark, "host_us", lambda call, _: self.host[call()])
         monkeypatch.setattr(tuner_module, "rotated_inputs", lambda *_: [("x",), ("x",)])
         monkeypatch.setattr(tuner_module, "_device", lambda: torch.device("cpu"))
 
@@ -157,11 +161,16 @@ class Scene:
         climbing_rounds: int = 2,
         made=numbered,
         vouch=lambda _: None,
+        host: Mapping[str, float] | None = None,
     ) -> TuneReport:
         plans = [made(n) for n in range(count)]
         functions = {name: named(name) for name in baselines}
         quiet = lambda _: None  # noqa: E731
-        tuner = _Tuner(PROGRAM, plans, functions, self.check, None, quiet, self.stop, vouch)
+        tuner = _Tuner(
+            PROGRAM, plans, functions, self.check, None, quiet, self.stop, vouch,
+            counts_host=host is not None,
+        )  # fmt: skip
+        self.host = dict(host or {})
         pool = Pool(self.outcomes)
         tuner.compile(tuner.candidates, pool, H200, None)
         self.check.times = self.times
@@ -526,3 +535,42 @@ def test_without_a_gpu_there_is_nothing_to_measure_on(monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match="no NVIDIA GPU"):
         tune(scale_program(), [], {"eager": lambda x: x}, target=H200)
+
+
+# A kernel takes 2 us of the GPU and a call of it 8 of the host, and so on.
+SHORT = {"eager": 6.0, "compile": 3.0, "plan 0": 2.0, "plan 1": 2.5}
+
+
+@pytest.mark.parametrize(
+    ("host", "best"),
+    [
+        ({"eager": 9.0, "compile": 25.0, "plan 0": 8.0, "plan 1": 8.0}, "plan 0"),
+        # Launches of the host are all that a loop waits for.
+        ({"eager": 5.0, "compile": 25.0, "plan 0": 12.0, "plan 1": 12.5}, "eager"),
+        ({"eager": 30.0, "compile": 7.0, "plan 0": 12.0, "plan 1": 12.0}, "compile"),
+        # Where calls take the same but for noise the GPU decides.
+        ({"eager": 8.0, "compile": 25.0, "plan 0": 8.2, "plan 1": 8.0}, "plan 0"),
+        ({"eager": 20.0, "compile": 25.0, "plan 0": 14.0, "plan 1": 8.0}, "plan 1"),
+    ],
+)
+def test_what_a_loop_waits_for_decides(
+    monkeypatch: pytest.MonkeyPatch, host: Mapping[str, float], best: str
+):
+    report = Scene(monkeypatch, SHORT).run(2, host=host)
+    assert winner(report) == best
+    assert report.original == min(("eager", "compile"), key=lambda n: max(host[n], SHORT[n]))
+    assert (report.why_not is None) is (best.startswith("plan"))
+    if report.why_not is not None:
+        assert report.why_not.code is Code.HOST_BOUND
+        assert report.why_not.data[1::2] == ("2.0", f"{SHORT[best]:.1f}")
+    assert any(f"eager {host['eager']:.1f} us" in note for note in report.notes)
+
+
+def test_the_host_counts_where_it_is_asked_to(monkeypatch: pytest.MonkeyPatch):
+    report = Scene(monkeypatch, SHORT).run(2)
+    assert winner(report) == "plan 0"
+    assert report.why_not is None
+    # Kernels that take the GPU longer than the host are compared by the GPU alone.
+    host = dict.fromkeys(("eager", "compile", "plan 0", "plan 1"), 8.0)
+    times = {"eager": 20.0, "compile": 15.0, "plan 0": 11.0, "plan 1": 10.0}
+    assert winner(Scene(monkeypatch, times).run(2, host=host)) == "plan 1"
