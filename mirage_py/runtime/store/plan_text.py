@@ -112,7 +112,7 @@ def _evidence(report: Mapping[str, Any]) -> list[str]:
     if search:
         whole = "all of the space" if search["exhausted"] else "a part of the space"
         lines.append(f"search: {search['candidates']} candidates, {whole}")
-    return lines
+    return [*lines, *(f"note: {note}" for note in report.get("notes", ()))]
 
 
 def _unpacked(text: str) -> tuple[Program, Plan]:

@@ -23,6 +23,9 @@ MOST = {
     "decorated function": (12, 6),
     "loaded artifact, size at run time": (11, 8),
     "decorated function, size at run time": (15, 9),
+    "decorated function, served by eager": (9, 4),
+    # Hooks, training mode and all else that the module holds may have changed.
+    "decorated module": (55, 38),
 }
 
 
