@@ -30,15 +30,31 @@ _BEST_ERRORS = 8.0
 _ROUNDINGS = 8.0
 _NOTHING = 1e-30
 
+# The value, operator, operands and axes.
+_Way = tuple[int, str, tuple[int, ...], tuple[int, ...]]
+
 
 @dataclass(slots=True)
 class _Known:
-    """A value in float64 and as the best way gives it, and for each set of inputs its error."""
+    """A value in float64 and as the best way gives it, and for each set of inputs its error.
+
+    ``changes`` counts how often another way improved on it.
+    """
 
     exact: FloatArray
     rounded: FloatArray
     error: FloatArray
     own: FloatArray | None = None
+    changes: int = 0
+
+    def fill(self, exact: FloatArray) -> None:
+        """Where one way divides by zero and another does not, the value is what that gives."""
+        filled = np.where(np.isfinite(self.exact), self.exact, exact)
+        if filled.dtype != self.exact.dtype or not np.array_equal(
+            filled, self.exact, equal_nan=True
+        ):
+            self.exact, self.error = filled, _errors(self.rounded, filled)
+            self.changes += 1
 
 
 class Rounding:
@@ -50,6 +66,9 @@ class Rounding:
         self._roundoff = max(o.tensor.dtype.unit_roundoff for o in program.outputs)
         self._meaning = KernelMeaning(np.float64, 1)
         self._known: dict[int, _Known] = {}
+        # Errors of ways, as long as nothing that they were computed from has changed: most ways are
+        # in the pools of many configurations.
+        self._errors_of: dict[_Way, tuple[list[int], FloatArray]] = {}
         leaves = [n for n in program.nodes if n.op in TENSOR_LEAVES]
         drawn = _drawn(program, leaves, self._space)
         numbers = evaluate(program, values)
@@ -104,19 +123,29 @@ class Rounding:
             return None
         if any(a not in self._known for a in args):
             return None
-        exact, rounded = self._made(way.op, args, self._axes(way, tensor.looped))
+        axes = tuple(self._axes(way, tensor.looped))
         if known is None:
+            exact, rounded = self._made(way.op, args, axes)
             error = _errors(rounded, exact)
             self._known[tensor.value] = _Known(exact, rounded, error)
             return error
+        key = (tensor.value, way.op, args, axes)
+        operands = [self._known[a].changes for a in args]
+        before, error = self._errors_of.get(key, ([], known.error))
+        if before != [known.changes, *operands]:
+            error = self._compared(known, *self._made(way.op, args, axes))
+            self._errors_of[key] = ([known.changes, *operands], error)
+        return error
+
+    def _compared(self, known: _Known, exact: FloatArray, rounded: FloatArray) -> FloatArray:
+        """The error of what a way gives, which is kept if it is the smallest."""
         if known.own is None:
-            # Where one way divides by zero and another does not, the value is what that gives.
-            known.exact = np.where(np.isfinite(known.exact), known.exact, exact)
-            known.error = _errors(known.rounded, known.exact)
+            known.fill(exact)
         error = _errors(rounded, known.exact)
         scale = _largest(known.exact) + _NOTHING
         if (error / scale).max() < (known.error / scale).max():
             known.rounded, known.error = rounded, error
+            known.changes += 1
         return error
 
     def _axes(self, way: Alternative, looped: str | None) -> list[int]:
