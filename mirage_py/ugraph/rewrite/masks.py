@@ -23,6 +23,7 @@ from mirage_py.ugraph.ir.node import REDUCING, Node
 from mirage_py.ugraph.ir.predicates import negation
 from mirage_py.ugraph.ir.program import Output, Program
 from mirage_py.ugraph.operators import ELEMENTWISE, named, operator
+from mirage_py.ugraph.rewrite.logs import logs_apart
 
 # Functions that are 0 at minus infinity.
 _VANISHING = named(lambda o: o.vanishes)
@@ -31,11 +32,13 @@ _VANISHING = named(lambda o: o.vanishes)
 def lower_masks(program: Program) -> Program:
     """The same program with masks as 0/1 factors and minus infinity only under a maximum.
 
-    where(mask, x, 0) on a mask of indices becomes a product with the mask too.
+    where(mask, x, 0) on a mask of indices becomes a product with the mask too, and the logarithm of
+    a product with an exponential a sum (mirage_py.ugraph.rewrite.logs).
 
     Raises:
         UnsupportedError: minus infinity reaches an operator that does not take it away.
     """
+    program = logs_apart(program)
     if not any(n.op == "where" or n.attr in (math.inf, -math.inf) for n in program.nodes):
         return program
     builder = ProgramBuilder(program.name)

@@ -25,6 +25,7 @@ from mirage_py.ugraph.interpret import evaluate_at
 from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.dtypes import F32, DType
 from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.rewrite.logs import logs_apart
 from mirage_py.verify.evaluate.element_types import underflow_step
 from mirage_py.verify.evaluate.windows import (
     LEAST_WINDOWS,
@@ -117,7 +118,8 @@ def reference(
     deadline: float | None = None,
     operands: DType | None = None,
 ) -> Reference:
-    """The outputs in float64, exponentials shifted so that logits of 1e4 do not overflow.
+    """The outputs in float64, exponentials shifted so that logits of 1e4 do not overflow, and out of
+    logarithms, where they would underflow.
 
     Large programs are evaluated window by window of their outputs, ``threads`` at a time; what
     would take more than ``max_work`` element operations, or has more than ``max_elements``, in some
@@ -125,7 +127,7 @@ def reference(
     ``deadline`` (of ``time.monotonic``) no window is begun beyond those two. Errors are those of a
     kernel whose products take computed ``operands``, by default halves.
     """
-    safe = add_safe_shifts(program)
+    safe = add_safe_shifts(logs_apart(program))
     halves = operands or _operand_type(program)
     meaning = RoundingMeaning(halves.unit_roundoff, underflow_step(halves))
     inputs = {t.name: rounded_input(_given(arrays[t.name]), t.dtype) for t in program.inputs}
