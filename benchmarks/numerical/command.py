@@ -41,7 +41,7 @@ from mirage_py.ugraph.interpret.buffers import FloatArray
 from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
-from mirage_py.verify.numerical_check.input_sets import SET_NAMES, drawn_sets, set_names
+from mirage_py.verify.numerical_check.input_sets import drawn_sets, set_names
 from mirage_py.verify.numerical_check.numerical_check import reference
 
 _CAPABILITY = 90
@@ -102,7 +102,7 @@ def judge_plans(
     programs = dict.fromkeys(e.program for e in plans)
     for program in programs:
         eager = torch_function(program)
-        for name in sets_of(program):
+        for name in set_names(program):
             arrays, expected = prepared(program, name)
             theirs = _eager(eager, program, arrays, device)
             for emitted in (e for e in plans if e.program == program):
@@ -113,13 +113,6 @@ def judge_plans(
                     yield Row(*of, None, " ".join(str(error).split()))
                     continue
                 yield Row(*of, compared(program, expected, got, theirs))
-
-
-def sets_of(program: Program) -> tuple[str, ...]:
-    """All sets that are there for the program."""
-    special = dict.fromkeys(set_names(program))
-    general = SET_NAMES[: SET_NAMES.index("close")]
-    return tuple(n for n in SET_NAMES if n in special or n in general)
 
 
 def prepare(program: Program, name: str) -> tuple[dict[str, FloatArray], ...]:
@@ -135,7 +128,7 @@ class Prepared:
     def __init__(self, programs: Sequence[Program], workers: int) -> None:
         self._pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
         self._found: dict[tuple[Program, str], Future[Any]] = {
-            (p, n): self._pool.submit(prepare, p, n) for p in programs for n in sets_of(p)
+            (p, n): self._pool.submit(prepare, p, n) for p in programs for n in set_names(p)
         }
 
     def __call__(self, program: Program, name: str) -> Any:

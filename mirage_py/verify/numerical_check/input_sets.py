@@ -61,8 +61,6 @@ _SPECIAL: Mapping[str, Callable[[Program], bool]] = {
     "left_padding": extreme_inputs.masks,
     "right_padding": extreme_inputs.masks,
 }
-# Drawn on request only: kernels that compute a matmul in half precision before a norm fail on them.
-_WAITING = ("outliers",)
 SET_NAMES = (*_GENERAL, *_SPECIAL)
 
 _CONSTANT = 0.75
@@ -87,8 +85,7 @@ class InputSet:
 
 def set_names(program: Program) -> tuple[str, ...]:
     """The sets that say something about this program, in the order above."""
-    general = tuple(name for name in _GENERAL if name not in _WAITING)
-    return (*general, *(name for name, says in _SPECIAL.items() if says(program)))
+    return (*_GENERAL, *(name for name, says in _SPECIAL.items() if says(program)))
 
 
 def input_sets(program: Program, seed: int) -> tuple[InputSet, ...]:

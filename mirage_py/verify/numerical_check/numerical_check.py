@@ -118,8 +118,8 @@ def reference(
     deadline: float | None = None,
     operands: DType | None = None,
 ) -> Reference:
-    """The outputs in float64, exponentials shifted so that logits of 1e4 do not overflow, and out of
-    logarithms, where they would underflow.
+    """The outputs in float64, exponentials shifted so that logits of 1e4 do not overflow, and taken
+    out of logarithms, where they would underflow.
 
     Large programs are evaluated window by window of their outputs, ``threads`` at a time; what
     would take more than ``max_work`` element operations, or has more than ``max_elements``, in some

@@ -8,11 +8,12 @@ from math import inf
 import numpy as np
 import pytest
 
-from benchmarks.numerical.command import emulated, judge_points, prepare, sets_of, table
+from benchmarks.numerical.command import emulated, judge_points, prepare, table
 from benchmarks.numerical.numerical_error import compared
 from benchmarks.numerical.numerical_points import kinds_of_points, point_cases, points
 from mirage_py.frontend.spec import parse
 from mirage_py.ugraph.ir.dtypes import F16, F32
+from mirage_py.verify.numerical_check.input_sets import set_names
 
 # What lost all digits near 0, or many for large arguments; the full list needs the GPU.
 CHOSEN = (
@@ -83,7 +84,7 @@ def test_the_root_of_the_number_of_terms_is_allowed(terms, off, passed):
 
 def test_a_row_for_each_set_and_words_for_it():
     program = parse("M = 4, N = 8\nX[M, N] : f16\nY[m, n] = softmax[n](X[m, n])")
-    assert {"outliers", "far", "logits", "integers"} <= set(sets_of(program))
+    assert {"outliers", "far", "logits", "integers"} <= set(set_names(program))
     arrays, expected = prepare(program, "outliers")
     assert np.isfinite(expected["Y"]).all()
     assert np.abs(arrays["X"]).max() > 100
