@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import CompileError
 from mirage_py.runtime.base.private_folder import scratch_folder
+from mirage_py.runtime.base.stages import LAUNCH
 from mirage_py.runtime.numerical_check import judge as device_judge
 from mirage_py.runtime.numerical_check.input_store import InputStore
 from mirage_py.runtime.numerical_check.references import Known, References
@@ -45,8 +46,8 @@ _FIRST = 2
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The outcome of one candidate: neither evidence nor time where it was ``skipped``, no time
-    where it did not pass.
+    """The outcome of one candidate: neither evidence nor time where it was ``skipped``, as where
+    there was no time for the comparison; no time where it did not pass.
     """
 
     evidence: FloatEvidence | None = None
@@ -214,7 +215,8 @@ class _Preparation:
 
 
 def _trial(reply: Reply) -> Trial:
-    if reply.kind == "skipped":
+    # A launch that does not end is a fault; what takes long besides is the machine's.
+    if reply.kind == "skipped" or (reply.kind == "timeout" and reply.stage != LAUNCH):
         return Trial(skipped=True)
     time = reply.value.get("time") if reply.done else None
     return Trial(_evidence(reply), Timed(**time) if time else None)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirage_py.errors import FormatError, UnsupportedError
 from mirage_py.reasons import Code, reason
+from mirage_py.runtime.base.stages import LAUNCH, stage
 from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.runtime.numerical_check.input_store import (
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 # Of sets other than the random one: how much of the work that one may take, and how many elements.
 # Each set has other windows, so that all of them together compare more than one does.
-_OTHERS_SHARE = 1 / 8
+_OTHERS_SHARE = 1 / 16
 _MOST_ELEMENTS = 1 << 20
 # Launches after the first. Of additions in any order a few show how far the results spread.
 _AGAIN, _AGAIN_ATOMIC = 1, 4
@@ -94,7 +95,8 @@ def check_plan(task: Mapping[str, Any]) -> dict[str, Any]:
     reply: dict[str, Any] = {"evidence": plain_evidence(evidence)}
     if evidence.passed and "reps" in task:
         sets = _rotated(store.folder, store.program, int(task["l2_bytes"]), device)
-        reply["time"] = asdict(_timed(runner, sets, int(task["reps"])))
+        with stage(LAUNCH):
+            reply["time"] = asdict(_timed(runner, sets, int(task["reps"])))
     return reply
 
 
@@ -117,8 +119,9 @@ def _judged(
     run_eager(store, name, device)
     inputs = _inputs(store.folder, store.program, name, device)
     before = [x.clone() for x in inputs]
-    outputs = runner.run_poisoned(*inputs)
-    torch.cuda.synchronize(device)
+    with stage(LAUNCH):
+        outputs = runner.run_poisoned(*inputs)
+        torch.cuda.synchronize(device)
     found = judge_there(store, name, outputs)
     for tensor, x, kept in zip(store.program.inputs, inputs, before, strict=True):
         if not torch.equal(x, kept):
@@ -138,7 +141,8 @@ def _repeated(
     outputs: Sequence[torch.Tensor],
 ) -> FloatEvidence:
     """The finding after more launches: without atomics they must all give the same bits."""
-    spread = spread_of(runner.plan, outputs, lambda: runner.run_poisoned(*inputs))
+    with stage(LAUNCH):
+        spread = spread_of(runner.plan, outputs, lambda: runner.run_poisoned(*inputs))
     if spread and not adds_atomically(runner.plan):
         why = reason(Code.RACE, f"{spread:.2g}")
         return replace(found, passed=False, reason=why, spread=spread)

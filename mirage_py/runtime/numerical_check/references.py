@@ -10,7 +10,6 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +32,9 @@ _ENVIRONMENT = {
 }
 # Threads of one process; the interpreter's own part keeps more from working at once.
 _MOST_THREADS = 4
-# An element of an input exists that often while a set is drawn and evaluated, as float64.
-_COPIES = 6
-# What evaluating windows takes beside.
+# Of each element of the outputs: its value, its error and its place, and the file that is written.
+_OUTPUT_BYTES = 32
+# What drawing inputs and evaluating windows takes beside.
 _WINDOW_BYTES = 2 << 30
 # From which share on it is worth saying how many results of a set are a matter of rounding: a few
 # of many random ones always lie that close to 0.
@@ -60,8 +59,8 @@ class Known:
         notes = []
         if self.share < 1.0:
             notes.append(
-                f"of the outputs {self.share:.1%} were compared with float64, the first and "
-                "the last elements among them: all would have taken too long"
+                f"of the outputs {self.share:.1%} were compared with float64 on some input sets, "
+                "the first and the last elements among them: all would have taken too long"
             )
         many = [f"{v:.1%} of the {name} set's" for name, v in self.vague.items() if v >= _MANY]
         if many:
@@ -153,8 +152,7 @@ def at_a_time(program: Program, sets: int, cores: int, free_bytes: int) -> int:
     """How many processes prepare ``sets``: with two cores each, but never less than two, and
     in half of the memory.
     """
-    elements = sum(prod(t.shape) for t in program.inputs)
-    each = _WINDOW_BYTES + 8 * _COPIES * elements
+    each = _WINDOW_BYTES + _OUTPUT_BYTES * sum(o.tensor.elements for o in program.outputs)
     return max(1, min(sets, max(2, cores // 2), free_bytes // 2 // each))
 
 

@@ -25,6 +25,7 @@ from typing import IO, Any
 
 from mirage_py.errors import CompileError
 from mirage_py.reasons import Code, Reason, reason
+from mirage_py.runtime.base.stages import QUEUE
 
 Task = Mapping[str, Any]
 
@@ -34,6 +35,8 @@ _STDERR_TAIL_BYTES = 600
 # dump, the second above any outcome of a search.
 _MOST_STDERR_BYTES = 64 << 20
 _MOST_ANSWER_BYTES = 256 << 20
+# Of others that measure on the GPU before it has its turn.
+_MOST_QUEUED_S = 3600.0
 # How often a worker is looked at that says nothing.
 _LOOK_S = 0.5
 
@@ -62,7 +65,8 @@ class Reply:
     """What became of one task.
 
     ``kind`` is ``done`` (``value`` holds the answer), ``error`` (the service raised), ``timeout``,
-    ``crash`` or ``skipped``; ``reason`` says why in words unless it is done.
+    ``crash`` or ``skipped``; ``reason`` says why in words unless it is done. ``stage`` is where it
+    ran out of time, if it had said so.
     """
 
     kind: str
@@ -70,6 +74,7 @@ class Reply:
     reason: str = ""
     seconds: float = 0.0
     code: Code | None = None
+    stage: str = ""
 
     @property
     def why(self) -> Reason:
@@ -101,6 +106,7 @@ class WorkerProcess:
         self._one_at_a_time = threading.Lock()
         self._errors: IO[bytes] | None = None
         self._pending = b""
+        self._stage = ""
 
     @property
     def is_running(self) -> bool:
@@ -109,7 +115,10 @@ class WorkerProcess:
         return process is not None and process.poll() is None
 
     def ask(self, task: Task, timeout_s: float) -> Reply:
-        """Send one task and wait for the answer; a worker that gives none is replaced."""
+        """Send one task and wait for the answer; a worker that gives none is replaced.
+
+        The time during which it stands in a queue for the GPU does not count.
+        """
         process = self._process or self._start()
         start = time.monotonic()
         try:
@@ -118,7 +127,8 @@ class WorkerProcess:
         except TimeoutError:
             self.kill(process)
             reason = f"it took longer than {timeout_s:g} s and was stopped"
-            return Reply("timeout", reason=reason, seconds=time.monotonic() - start)
+            seconds = time.monotonic() - start
+            return Reply("timeout", reason=reason, seconds=seconds, stage=self._stage)
         except (OSError, ValueError):  # ValueError: somebody else has closed the streams
             reason = self._death(process)
             self.kill(process)
@@ -221,11 +231,26 @@ class WorkerProcess:
         return answer
 
     def _receive(self, process: subprocess.Popen[bytes], end: float) -> dict[str, Any]:
-        """The next line.
+        """The next line but those that name a stage; ``end`` is so much later as it was queued.
 
         Raises TimeoutError at ``end``, ConnectionError when the process has ended, and
         _GarbageError for what is no answer.
         """
+        self._stage = ""
+        queued_at = 0.0
+        while True:
+            answer = self._line(process, end)
+            if answer.keys() != {"stage"}:
+                return answer
+            if self._stage == QUEUE:
+                end += time.monotonic() - queued_at - _MOST_QUEUED_S
+            self._stage = str(answer["stage"])
+            if self._stage == QUEUE:
+                queued_at = time.monotonic()
+                end += _MOST_QUEUED_S
+
+    def _line(self, process: subprocess.Popen[bytes], end: float) -> dict[str, Any]:
+        """The next line. Raises as ``_receive`` does."""
         assert process.stdout is not None
         while b"\n" not in self._pending:
             left = end - time.monotonic()

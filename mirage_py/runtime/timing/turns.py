@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 
 from mirage_py.runtime.base.private_folder import private_folder
+from mirage_py.runtime.base.stages import QUEUE, stage
 
 
 @contextlib.contextmanager
@@ -24,7 +25,8 @@ def turn() -> Iterator[None]:
     handle = os.open(private_folder("gpus") / name, os.O_CREAT | os.O_RDWR, 0o600)
     try:
         # Gone with the process, however it ends.
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        with stage(QUEUE):
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
         os.close(handle)

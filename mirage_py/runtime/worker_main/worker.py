@@ -3,8 +3,8 @@
 Started by ``worker_process`` in a session and process group of its own. A task names its
 ``service`` and carries what that needs; the reply is ``{"value": ...}`` or ``{"error": text}``,
 with the ``code`` of an error that has one, ``spoiled`` where the process is of no more use, and
-carries the number of its task. Nothing is pickled, and whatever a kernel's source or a compiler
-prints goes to the error stream.
+carries the number of its task. Lines that name a ``stage`` may come before it. Nothing is pickled,
+and whatever a kernel's source or a compiler prints goes to the error stream.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 from mirage_py.errors import MirageError
 from mirage_py.reasons import Code
 from mirage_py.runtime.base.gpu_context import gpu_is_lost
+from mirage_py.runtime.base.stages import listen
 
 Task = Mapping[str, Any]
 
@@ -93,6 +94,7 @@ def main(memory_bytes: int, imports: Sequence[str]) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
+    listen(lambda name: _send(replies, {"stage": name}))
     for name in imports:
         importlib.import_module(name)
     _send(replies, {"ready": True})

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import inf, prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.verify.evaluate.work import FLOAT_PRICES, peak_elements, program_work
 
 # A dimension to its interval: what `evaluate_at` takes.
 Window = dict[str, tuple[int, int]]
+# The same, or a list of positions.
+Points = Mapping[str, tuple[int, int] | NDArray[np.int64]]
 
 # Of float64, so 128 MiB; a few arrays of this size live at the same time.
 MAX_ELEMENTS = 1 << 24
@@ -26,8 +29,8 @@ _SAMPLED_ELEMENTS = 1 << 19
 _SAMPLED_CACHED = 1 << 15
 # Evaluated however little may be: the first and the last.
 LEAST_WINDOWS = 2
-# Tiles of kernels are powers of two up to this, or divide one: every position in a tile is covered.
-_LARGEST_TILE = 256
+# Of kernels: every position in one of them is to be compared, of those of most kernels first.
+_TILES = (16, 32, 64, 128, 256)
 
 
 def windows(program: Program, max_elements: int = MAX_ELEMENTS) -> Iterator[Window]:
@@ -52,8 +55,8 @@ def affordable_windows(
     and the outputs have no more than ``max_elements``.
 
     Otherwise as many smaller ones as that allows, at least two, in the order in which to evaluate
-    them where there may be no time for all: the first, the last, then windows drawn at random with
-    positions modulo 256 that none before has along some dimension, then the others as drawn; the
+    them where there may be no time for all: the first, the last, then windows drawn at random that
+    have new positions modulo 16, 32, ... 256 along some dimension, then the others as drawn; the
     same for the same ``seed``. A fault at one place of every tile, or in the first or last of them,
     is so met by few windows.
     """
@@ -67,23 +70,59 @@ def affordable_windows(
     every = list(_tiled(program, extents))
     share = min(1.0, max_work / work, max_elements / elements) if is_sampled else 1.0
     drawn = [every[int(n)] for n in np.random.default_rng(seed).permutation(len(every))]
-    order = _new_positions_first([every[0], every[-1], *drawn])
+    order = _new_positions_first(program.sizes, [every[0], every[-1], *drawn])
     return order[: max(LEAST_WINDOWS, int(len(every) * share))]
 
 
-def _new_positions_first(given: Sequence[Window]) -> list[Window]:
-    """Each window once; first those that have a position in a tile which none before them has."""
-    unseen = {d: np.ones(_LARGEST_TILE, dtype=np.bool_) for d in given[0]}
-    later: list[Window] = []
-    first: list[Window] = []
-    for window in given:
-        places = {d: np.arange(*where) % _LARGEST_TILE for d, where in window.items()}
-        is_new = any(unseen[d][at].any() for d, at in places.items())
-        (first if is_new or len(first) < LEAST_WINDOWS else later).append(window)
-        for d, at in places.items():
-            unseen[d][at] = False
-    known = {repr(w): w for w in (*first, *later)}
-    return list(known.values())
+def _new_positions_first(sizes: Mapping[str, int], given: Sequence[Window]) -> list[Window]:
+    """Each window once, the first two first; then those that have positions in a tile which none
+    before them has, small tiles first.
+    """
+    chosen = {repr(w): w for w in given[:LEAST_WINDOWS]}
+    for tile in _TILES:
+        unseen = {d: np.ones(min(tile, sizes[d]), dtype=np.bool_) for d in given[0]}
+        for window in (*chosen.values(), *given):
+            places = {d: np.arange(*where) % tile for d, where in window.items()}
+            if any(unseen[d][at].any() for d, at in places.items()):
+                chosen.setdefault(repr(window), window)
+                for d, at in places.items():
+                    unseen[d][at] = False
+            if not any(left.any() for left in unseen.values()):
+                break
+    return list({**chosen, **{repr(w): w for w in given}}.values())
+
+
+def scattered(program: Program, chosen: Sequence[Window], seed: int) -> list[Points]:
+    """Windows as they are where they cover the outputs; else all but the first two with each
+    position moved by a multiple of the largest tile, so that every window has elements of many
+    tiles. No two have the same element then either.
+    """
+    covered = sum(prod(stop - start for start, stop in w.values()) for w in chosen)
+    if covered == prod(program.sizes[d] for d in chosen[0]):
+        return list(chosen)
+    moved: dict[str, NDArray[np.int64]] = {}
+    for d in chosen[0]:
+        ends = [range(*w[d]) for w in chosen[:LEAST_WINDOWS]]
+        moved[d] = _moved(program.sizes[d], ends, np.random.default_rng(seed))
+    return [
+        *chosen[:LEAST_WINDOWS],
+        *(
+            {d: np.sort(moved[d][start:stop]) for d, (start, stop) in w.items()}
+            for w in chosen[LEAST_WINDOWS:]
+        ),
+    ]
+
+
+def _moved(size: int, stay: Sequence[range], draw: np.random.Generator) -> NDArray[np.int64]:
+    """Where each position goes: to the same place of another tile, but for those that stay."""
+    found = np.arange(size)
+    for place in range(min(size, _TILES[-1])):
+        found[place :: _TILES[-1]] = draw.permutation(found[place :: _TILES[-1]])
+    for positions in stay:
+        for position in positions:
+            (held,) = np.flatnonzero(found == position)
+            found[held], found[position] = found[position], position
+    return found
 
 
 def at_a_time(program: Program, window: Window, threads: int) -> int:

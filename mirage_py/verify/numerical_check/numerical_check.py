@@ -29,9 +29,10 @@ from mirage_py.ugraph.rewrite.logs import logs_apart
 from mirage_py.verify.evaluate.element_types import underflow_step
 from mirage_py.verify.evaluate.windows import (
     LEAST_WINDOWS,
-    Window,
+    Points,
     affordable_windows,
     at_a_time,
+    scattered,
 )
 from mirage_py.verify.numerical_check.float_case import SPREAD, FloatEvidence, OutputCase
 from mirage_py.verify.numerical_check.input_sets import InputSet, input_sets
@@ -123,7 +124,7 @@ def reference(
 
     Large programs are evaluated window by window of their outputs, ``threads`` at a time; what
     would take more than ``max_work`` element operations, or has more than ``max_elements``, in some
-    windows only, the first and the last among them, the others as drawn with ``seed``. After
+    parts only, the first and the last among them, the others as drawn with ``seed``. After
     ``deadline`` (of ``time.monotonic``) no window is begun beyond those two. Errors are those of a
     kernel whose products take computed ``operands``, by default halves.
     """
@@ -139,7 +140,7 @@ def reference(
     found = affordable_windows(safe, max_work, max_elements, seed)
     written: dict[int, dict[str, tuple[NDArray[np.int64], ...]]] = {}
 
-    def evaluate(number: int, window: Window) -> None:
+    def evaluate(number: int, window: Points) -> None:
         if deadline is not None and number >= LEAST_WINDOWS and time.monotonic() > deadline:
             return
         samples = evaluate_at(safe, inputs, meaning, window)
@@ -151,7 +152,7 @@ def reference(
 
     # NumPy lets other threads run; each window writes elements of its own.
     with ThreadPoolExecutor(at_a_time(safe, found[0], threads)) as pool:
-        list(pool.map(evaluate, range(len(found)), found))
+        list(pool.map(evaluate, range(len(found)), scattered(safe, found, seed)))
     places = {}
     for t in tensors:
         parts = [Places.of(t.shape, written[n][t.name]) for n in sorted(written)]

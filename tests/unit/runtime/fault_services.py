@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from mirage_py.runtime.base.stages import LAUNCH, QUEUE, stage
+
 Task = dict[str, Any]
 
 
@@ -43,6 +45,20 @@ def half(task: Task) -> dict[str, tuple[float, float]]:
     if task["sets"] != ["random"]:
         raise ValueError("no such set")
     return {"random": (0.5, 0.25)}
+
+
+def stand_in_a_queue(task: Task) -> str:
+    """Longer than the task may take."""
+    with stage(LAUNCH), stage(QUEUE):
+        time.sleep(float(task["seconds"]))
+    return "done"
+
+
+def launch_without_end(task: Task) -> None:
+    with stage(LAUNCH):
+        with stage(QUEUE):
+            pass
+        time.sleep(600)
 
 
 def segfault(task: Task) -> None:
