@@ -93,35 +93,25 @@ def _new_positions_first(sizes: Mapping[str, int], given: Sequence[Window]) -> l
 
 
 def scattered(program: Program, chosen: Sequence[Window], seed: int) -> list[Points]:
-    """Windows as they are where they cover the outputs; else all but the first two with each
-    position moved by a multiple of the largest tile, so that every window has elements of many
-    tiles. No two have the same element then either.
+    """Windows as they are where they cover the outputs; else with each position moved by a multiple
+    of the largest tile, so that every window has elements of many tiles. No two have the same
+    element then either, and the first and the last still have those of the ends.
     """
     covered = sum(prod(stop - start for start, stop in w.values()) for w in chosen)
     if covered == prod(program.sizes[d] for d in chosen[0]):
         return list(chosen)
-    moved: dict[str, NDArray[np.int64]] = {}
-    for d in chosen[0]:
-        ends = [range(*w[d]) for w in chosen[:LEAST_WINDOWS]]
-        moved[d] = _moved(program.sizes[d], ends, np.random.default_rng(seed))
-    return [
-        *chosen[:LEAST_WINDOWS],
-        *(
-            {d: np.sort(moved[d][start:stop]) for d, (start, stop) in w.items()}
-            for w in chosen[LEAST_WINDOWS:]
-        ),
-    ]
+    moved = {d: _moved(program.sizes[d], np.random.default_rng(seed)) for d in chosen[0]}
+    return [{d: np.sort(moved[d][slice(*where)]) for d, where in w.items()} for w in chosen]
 
 
-def _moved(size: int, stay: Sequence[range], draw: np.random.Generator) -> NDArray[np.int64]:
-    """Where each position goes: to the same place of another tile, but for those that stay."""
+def _moved(size: int, draw: np.random.Generator) -> NDArray[np.int64]:
+    """Where each position goes: to the same place of another tile, but for those at the ends."""
     found = np.arange(size)
     for place in range(min(size, _TILES[-1])):
         found[place :: _TILES[-1]] = draw.permutation(found[place :: _TILES[-1]])
-    for positions in stay:
-        for position in positions:
-            (held,) = np.flatnonzero(found == position)
-            found[held], found[position] = found[position], position
+    for position in (*range(size)[: _TILES[0]], *range(size)[-_TILES[0] :]):
+        (held,) = np.flatnonzero(found == position)
+        found[held], found[position] = found[position], position
     return found
 
 
