@@ -129,11 +129,14 @@ def estimate(load: KernelLoad, target: Target, constants: ModelConstants) -> Est
     if memory_us > load.waves * wave_us:
         bound = "memory"
     slower, faster = sorted((memory_us, load.waves * wave_us), reverse=True)
-    total = slower * (1 + (faster / slower) ** constants.power) ** (1 / constants.power)
+    power = constants.straight_power if load.is_straight else constants.power
+    total = slower * (1 + (faster / slower) ** power) ** (1 / power)
     total += target.launch_us
     total += constants.cluster_us if load.cluster_blocks > 1 else 0.0
-    # Between two blocks on an SM it waits, unless another one is at work there.
-    total += (load.waves - 1) / load.per_sm * constants.restart_us
+    # Between two blocks on an SM it waits, unless another one is at work there; short ones follow
+    # one another at different times.
+    if not load.is_straight:
+        total += (load.waves - 1) / load.per_sm * constants.restart_us
     # The rate of the memory is what a good kernel reaches, its start included.
     total = max(total, load.moved_bytes / target.dram_bytes_per_us)
     return Estimate(total, load.footprint, load.blocks, load.resident, bound)
@@ -193,6 +196,7 @@ def _iteration_times(
     """
     plain_us, group_us = _matmul_us(section, target, constants)
     rate = _vector_rate(target)
+    issue = constants.straight_issue if load.is_straight else constants.joint_issue
     vector_ops = section.vector_ops + constants.reduced_ops * section.reduced
     cache_rate = target.l2_bytes_per_us * constants.cache / target.sms
     cache_us = load.per_sm * section.cache_bytes / cache_rate
@@ -209,7 +213,7 @@ def _iteration_times(
         waited = max(chain, turn / slots)
     return [
         load.per_sm * (plain_us + group_us),
-        load.per_sm * vector_ops / (rate * constants.joint_issue),
+        load.per_sm * vector_ops / (rate * issue),
         cache_us,
         load.per_sm * section.operand_bytes / constants.operand_bytes_per_us,
         waited,

@@ -74,6 +74,11 @@ class KernelLoad:
     slots: tuple[int, ...]
     cluster_blocks: int = 1
 
+    @property
+    def is_straight(self) -> bool:
+        """Whether it has neither loops nor matmuls."""
+        return all(s.iterations == 1 and not s.group_flops + s.plain_flops for s in self.sections)
+
 
 class WarpedKernel:
     """A tiled kernel with the warps and flags of some options, its pipelines of any depth. A thread
