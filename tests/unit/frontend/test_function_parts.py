@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
+from nightly import NIGHTLY
 from torch import nn
 
 from mirage_py.errors import MirageWarning, UnsupportedError
@@ -188,7 +189,12 @@ def copied(values):
     )
 
 
-@pytest.mark.parametrize(("fn", "given"), FUNCTIONS, ids=[fn.__name__ for fn, _ in FUNCTIONS])
+# One of each kind: writes, integers, breaks by data and by Python, objects, random numbers.
+SAMPLE = (append_to_cache, lookup_then_norm, until_small, nested, running, sampled)
+TRIED = [(fn, given) for fn, given in FUNCTIONS if NIGHTLY or fn in SAMPLE]
+
+
+@pytest.mark.parametrize(("fn", "given"), TRIED, ids=[fn.__name__ for fn, _ in TRIED])
 def test_functions_that_users_write(optimised, fn, given):
     served, mine, theirs = optimised(fn), copied(given), copied(given)
     with torch.no_grad(), warnings.catch_warnings():
@@ -250,9 +256,8 @@ def test_other_signatures_are_decided_apart(optimised):
     served = optimised(fn)
     x, w = rows(4, 6), rows(6, 8)
     torch.testing.assert_close(served(x, w), fn(x, w))
-    ids = torch.arange(24).reshape(4, 6)
-    with pytest.warns(MirageWarning), pytest.raises(RuntimeError, match=r"same dtype|Long"):
-        served(ids, w)
+    with pytest.warns(MirageWarning), pytest.raises(RuntimeError, match="mat1 and mat2 shapes"):
+        served(x, rows(7, 8))
     with pytest.warns(MirageWarning, match="requires grad"):
         served(x.clone().requires_grad_(), w).sum().backward()
     with pytest.warns(MirageWarning, match="float64"):
