@@ -78,6 +78,7 @@ def contract(
     labels; then it is broadcasting, a product and a sum, and the builder finds the contractions.
     """
     labels = tuple(dict.fromkeys((*result, *"".join(terms))))
+    operands = [_without_cast(t, array, operands) for array in operands]
     spread = [
         _over_labels(t, term, array, labels) for term, array in zip(terms, operands, strict=True)
     ]
@@ -90,6 +91,22 @@ def contract(
         d for label, axis in zip(labels, axes, strict=True) for d in axis if label not in result
     ]
     return NamedArray(t.builder.sum(product, summed), axes[: len(result)])
+
+
+def _without_cast(t: Lowering, array: NamedArray, operands: Sequence[NamedArray]) -> NamedArray:
+    """An operand cast to the type that another one has in memory, as it was before: matmuls round
+    to that type themselves. So attention may normalise after the matmul, whatever type a softmax is
+    cast to before it.
+    """
+    nodes = t.builder.nodes
+    node = nodes[array.node]
+    if node.op != "cast":
+        return array
+    others = (nodes[other.node] for other in operands)
+    stored = [t.builder.inputs[n.access.tensor].dtype for n in others if n.op == "load"]
+    if not any(dtype.is_half and dtype == node.attr for dtype in stored):
+        return array
+    return NamedArray(node.args[0], array.axes)
 
 
 def _over_labels(t: Lowering, term: str, array: NamedArray, labels: Sequence[str]) -> NamedArray:

@@ -4,6 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from mirage_py.frontend.torch import trace
+
 SHAPES = [
     ((5, 3), (3, 7)),
     ((2, 5, 3), (2, 3, 7)),
@@ -91,3 +93,25 @@ def test_dimensions_are_named_by_role(agrees):
     assert {d.name: d.size for d in traced.program.dims} == {"m": 4, "k": 3, "n": 5}
     traced = agrees(lambda m, k: m @ k, torch.randn(4, 3), torch.randn(3, 5))
     assert [d.name for d in traced.program.dims] == ["rows", "inner", "n"]
+
+
+def test_an_operand_of_a_matmul_is_not_rounded_twice():
+    def attention(q, k, v):
+        weights = torch.softmax(q @ k.mT, -1, dtype=torch.float32)
+        return weights.to(v.dtype) @ v
+
+    def scaled(q, k, v):
+        return (torch.softmax(q @ k.mT, -1, dtype=torch.float32).to(v.dtype) * 2) @ v
+
+    def mixed(q, k, v):
+        return torch.softmax(q @ k.mT, -1, dtype=torch.float32).half().float() @ v.float()
+
+    def casts(function, dtype):
+        tensors = [torch.randn(2, 5, 3).to(dtype) for _ in range(3)]
+        return [str(n.attr) for n in trace(function, *tensors).nodes if n.op == "cast"]
+
+    assert casts(attention, torch.bfloat16) == []
+    # What is done to the rounded numbers stays done to them, and so does what nobody rounds again.
+    assert casts(scaled, torch.bfloat16) == ["bf16"]
+    assert casts(mixed, torch.float32) == ["f16"]
+    assert casts(mixed, torch.bfloat16) == ["f16"]
