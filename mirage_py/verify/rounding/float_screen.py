@@ -39,6 +39,7 @@ from mirage_py.verify.shifts.safe_exp import add_safe_shifts
 from mirage_py.verify.sizes.conditions import Conditions
 from mirage_py.verify.sizes.shrink import fixed_dims, predicates_of, shrink, shrink_ugraph
 from mirage_py.verify.sizes.small_sizes import small_extents
+from mirage_py.verify.sizes.tied_dims import tied_dims
 
 # What an error may be: so many times the program's own, and so many roundings of the largest
 # element of an output.
@@ -187,7 +188,9 @@ def _largest(values: FloatArray, where: NDArray[np.bool_]) -> FloatArray:
 def _small(family: UGraph) -> tuple[Program, UGraph]:
     """The program of a family and the family at small sizes, a grid one block."""
     program = family.program
-    extents = small_extents(program, _SEED, fixed_dims(program, family.kernels))
+    tied = tied_dims(program, family.kernels)
+    fixed = fixed_dims(program, family.kernels)
+    extents = small_extents(program, _SEED, fixed, tied=tied)
     conditions = Conditions(predicates_of(program, family.kernels), program.sizes, extents)
     small = shrink_ugraph(family, extents, conditions=conditions)
     # Kernels may read more of an input than the program does.

@@ -12,6 +12,7 @@ from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 from mirage_py.ugraph.text.text_form import parse_ugraph
 from mirage_py.verify.field_test.field_test import field_test
+from mirage_py.verify.rounding.float_screen import FloatScreen
 from mirage_py.verify.sizes.tied_dims import TiedDims, tied_dims
 
 # The input is read by rows of two names, and a library multiplies all of it.
@@ -221,3 +222,40 @@ def test_what_nothing_writes_is_an_error_of_the_ugraph():
     into_itself = replace(found.kernels[1], result="H")
     with pytest.raises(ValidationError, match="'H' is read before it is written"):
         field_test(found.program, replace(found, kernels=(into_itself,)), seed=0)
+
+
+# A library multiplies all columns of W, of which another kernel reads as many by another name.
+COLUMNS = """
+ugraph columns
+dim m = 8
+dim k = 64
+FIRST
+OTHER
+input X[8, 64] : f32
+input W[64, 96] : f32
+output Y[8, 96] : f32
+output Z[64] : f32
+program {
+  %0 = load X[m, k]
+  %1 = load W[k, n]
+  %2 = matmul[k] %0, %1 : [m, n]
+  %3 = load W[k, j]
+  %4 = sum[j] %3 : [k]
+  return Y[m, n] = %2
+  return Z[k] = %4
+}
+library product = matmul(X, W) -> Y
+kernel last {
+  grid k by 16
+  %0 = load W[k, j]  # k <- grid 0
+  %1 = sum[j] %0 : [k]
+  store Z[k] = %1  # k -> grid 0
+}
+"""
+
+
+@pytest.mark.parametrize("first", ["n", "j"])
+def test_the_screen_of_rounding_evaluates_library_calls_at_equal_sizes(first):
+    other = "j" if first == "n" else "n"
+    text = COLUMNS.replace("FIRST", f"dim {first} = 96").replace("OTHER", f"dim {other} = 96")
+    assert FloatScreen().fault(parse_ugraph(text)) == ""
