@@ -6,9 +6,12 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 
 from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.data_flow import reads_of
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import REDUCING, Node
 from mirage_py.ugraph.ir.program import Output, Program
@@ -68,6 +71,36 @@ def meet(program: Program, a: str, b: str) -> bool:
         if a in seen and b in seen:
             return True
     return False
+
+
+def with_shared_operands(program: Program) -> Program:
+    """Two reads of a tensor by matmuls that differ in the names of dimensions are one: latent
+    attention reads the same rows as keys by one name of their columns and as values by another.
+    """
+    while True:
+        for one, other in _alike(program):
+            if not meet(program, one, other):
+                program = with_dims(program, {other: ix.dim(one)}, {})
+                break
+        else:
+            return program
+
+
+def _alike(program: Program) -> Iterator[tuple[str, str]]:
+    """Dimensions in which two operands of matmuls differ that are loads, otherwise equal."""
+    users = reads_of(program.nodes)
+    loads = [
+        node.access
+        for node, readers in zip(program.nodes, users, strict=True)
+        if node.op == "load" and all(program.nodes[r].op == "matmul" for r in readers)
+    ]
+    for one, other in combinations(loads, 2):
+        if one.tensor == other.tensor:
+            pairs = [(a, b) for a, b in zip(one.index, other.index, strict=True) if a != b]
+            if len(pairs) == 1 and all(e.is_dim for e in pairs[0]):
+                first, second = (e.name for e in pairs[0])
+                if program.sizes[first] == program.sizes[second]:
+                    yield first, second
 
 
 def fresh_dim(program: Program, name: str) -> str:

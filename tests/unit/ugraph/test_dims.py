@@ -1,0 +1,42 @@
+"""Dimensions that are made one: operands of matmuls that are the same rows of one tensor."""
+
+from __future__ import annotations
+
+import pytest
+
+import mirage_py
+from mirage_py.ugraph.rewrite.dims import with_shared_operands
+from mirage_py.verify.field_test.programs import compare_programs
+
+LATENT = """
+H = 4, S = 12, L = 8, M = 8
+Q[H, L], C[S, L] : f16
+O[h, m] = sum[s](softmax[s](sum[l](Q[h, l] * C[s, l])) * C[s, m])
+"""
+# Both names meet in one value, which would be its diagonal.
+GRAM = """
+T = 8, S = 8, D = 4
+X[T, D] : f16
+O[t, s] = sum[d](X[t, d] * X[s, d])
+"""
+# One of the reads is no operand of a matmul.
+RESIDUAL = """
+M = 4, K = 8, F = 12, N = 8
+X[M, K], W[K, F], U[F, N] : f16
+O[m, n] = sum[f](sum[k](X[m, k] * W[k, f]) * U[f, n]) + X[m, n]
+"""
+
+
+def test_keys_that_are_values_too_are_read_once():
+    program = mirage_py.parse(LATENT)
+    shared = with_shared_operands(program)
+    loads = [n.access for n in shared.nodes if n.op == "load" and n.access.tensor == "C"]
+    assert len(loads) == 1
+    assert len(shared.dims) == len(program.dims) - 1
+    assert compare_programs(program, shared).equal
+
+
+@pytest.mark.parametrize("text", [GRAM, RESIDUAL], ids=["gram", "residual"])
+def test_other_reads_keep_their_names(text: str):
+    program = mirage_py.parse(text)
+    assert with_shared_operands(program) == program
