@@ -30,6 +30,9 @@ from mirage_py.pipeline.selection.selection import Ranking, Verified
 from mirage_py.pipeline.selection.time_budget import USUAL_S, TimeBudget, plan_count
 from mirage_py.result import Result
 from mirage_py.search.enumerate.search import SearchLimits, SearchResult, search
+from mirage_py.search.rank.kernel_choices import KernelRanker
+from mirage_py.search.rank.shortlist import best_families
+from mirage_py.search.rewrites.product_chains import TWO_KERNELS_HOLD, chained_products
 from mirage_py.search.rewrites.rewrites import with_rewrites
 from mirage_py.search.stabilize.safe import accurate, safe_families
 from mirage_py.settings import Settings
@@ -38,6 +41,7 @@ from mirage_py.targets import target as target_named
 from mirage_py.ugraph.ir.dtypes import F64
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
+from mirage_py.ugraph.rewrite.dims import with_shared_operands
 from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.ugraph.text.printing import format_program, format_ugraph
 from mirage_py.verify.shifts.shift_free import remove_free_shifts
@@ -155,18 +159,27 @@ def rank_plans(program: Program, target: Target, request: Request) -> Ranking:
             runner=pool,
         )
 
-    try:
-        found = searched(normal, request.journal)
-        dump("families", lambda: "\n".join(format_ugraph(f.ugraph) for f in found.families))
+    ranker = KernelRanker(target, "triton" if chosen == "triton" else "cuda")
+
+    def rewritten() -> tuple[UGraph, ...]:
         # What overflows or loses digits where the program does not is left out.
-        safe = safe_families(found.families)
-        others = accurate(
+        return accurate(
             with_rewrites(
                 normal,
                 lambda p: safe_families(searched(p).families).ugraphs,
                 lambda p: safe_families(searched(p, max_kernels=1).families).ugraphs,
+                lambda families: best_families(families, ranker),
             )
         )
+
+    # Two kernels for a long chain of matmuls are many, and slow: it is searched in pieces first.
+    is_long = chained_products(normal) > TWO_KERNELS_HOLD
+    try:
+        others = rewritten() if is_long else ()
+        found = searched(normal, request.journal, 1 if is_long else limits.max_kernels)
+        dump("families", lambda: "\n".join(format_ugraph(f.ugraph) for f in found.families))
+        safe = safe_families(found.families)
+        others = others if is_long else rewritten()
     finally:
         pool.close()
 
@@ -206,8 +219,10 @@ def partition_of(program: Program, *, seed: int = 0) -> Partition | None:
 
 
 def normalise(program: Program, *, seed: int = 0) -> Program:
-    """The form that is searched: masks as factors, maxima that cancel removed."""
-    return remove_free_shifts(lower_masks(program), seed=seed)[0]
+    """The form that is searched: masks as factors, maxima that cancel removed, and what matmuls
+    read twice read once.
+    """
+    return with_shared_operands(remove_free_shifts(lower_masks(program), seed=seed)[0])
 
 
 def verify_families(

@@ -223,7 +223,12 @@ class Candidates:
         return tuple(v for v in found if v in values)
 
     def producers_of(self, values: Sequence[int]) -> list[Producer]:
-        """The first kernels that can store all of these values, cheapest first."""
+        """The first kernels that can store all of these values, cheapest first; of a split
+        dimension the cheapest that loops over a split comes before all, as few splits are long.
+        """
         able = [m for m in self.producers if all(v in m.stores for v in values)]
         able = [m for m in able if m.needs_its_loops(values)]
-        return sorted(able, key=lambda m: m.alone_us(values))
+        able.sort(key=lambda m: m.alone_us(values))
+        split = self.draw.task.variant.split
+        first = next((m for m in able if split in m.configuration.looped), None)
+        return able if first is None else [first, *(m for m in able if m is not first)]

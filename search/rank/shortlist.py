@@ -13,6 +13,7 @@ from math import inf
 
 from mirage_py.search.rank.forms import Form, form_of, splits_worth_trying
 from mirage_py.search.rank.kernel_choices import KernelRanker
+from mirage_py.search.tilings.kinds import kind_of
 from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
@@ -20,6 +21,8 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 # it is the best of its kind.
 HOPELESS = 3.0
 _FORMS_PER_KIND = 12
+# Families of a kind that stand for a piece of a larger program.
+_FAMILIES_PER_KIND = 3
 # Families of a kind that are tried with every number of splits.
 _WITH_ALL_SPLITS = 4
 
@@ -41,6 +44,22 @@ def shortlist(families: Sequence[UGraph], ranker: KernelRanker) -> list[Form]:
     found: list[Form] = []
     for kind in by_kind:
         found += _best([p for p in probed if p[1].kind == kind], best_us, ranker)
+    return found
+
+
+def best_families(families: Sequence[UGraph], ranker: KernelRanker) -> list[tuple[float, UGraph]]:
+    """A few families of each kind with their quick predictions, best first."""
+    known: dict[str, tuple[float, UGraph]] = {}
+    timed = ((ranker.probe_us(form), form) for form in shortlist(families, ranker))
+    for time_us, form in sorted(timed, key=_time):
+        known.setdefault(form.family.digest, (time_us, form.family))
+    counts: dict[str, int] = {}
+    found = []
+    for time_us, family in known.values():
+        kind = kind_of(family)
+        counts[kind] = counts.get(kind, 0) + 1
+        if counts[kind] <= _FAMILIES_PER_KIND:
+            found.append((time_us, family))
     return found
 
 

@@ -13,23 +13,15 @@ Norms are not special here: it is a rewrite whose result is verified like all ot
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from math import prod
 
+from mirage_py.search.rewrites.pieces import piece, stored_tensors, together
 from mirage_py.search.space.abstraction import reduced_dims
-from mirage_py.search.space.layouts_in_memory import axes_as_read
-from mirage_py.search.space.splits import split_dims
-from mirage_py.search.tilings.kinds import CLUSTER, ONE_KERNEL, SPLIT, kind_of
-from mirage_py.ugraph.building.builder import ProgramBuilder
-from mirage_py.ugraph.ir import index as ix
+from mirage_py.search.tilings.kinds import CLUSTER, ONE_KERNEL, SPLIT, has_loops, kind_of
 from mirage_py.ugraph.ir.data_flow import cone
-from mirage_py.ugraph.ir.dtypes import DType
-from mirage_py.ugraph.ir.program import Output, Program, Tensor
-from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, UGraph
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.inner_scales import with_inner_scales
-from mirage_py.ugraph.rewrite.rebuild import copied
-from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block
-from mirage_py.ugraph.rewrite.split_dim import outer_dim, split_attr, split_dim, splits_of
 
 # Families of the rest to combine with kernels for the operands, of each of these kinds: a rest with
 # values between its kernels is found without a cut.
@@ -50,23 +42,26 @@ def with_precomputed_operands(
     no such operand. ``search`` finds the safe families of a program, cheapest first, and
     ``independent`` those in which outputs have kernels of their own.
     """
-    dtype, cut = _half_type(program), program
+    types = dict.fromkeys(t.dtype for t in program.inputs)
+    if len(types) > 1 or not all(t.is_half for t in types):
+        return []
+    cut = program
     chosen = _cut(program)
     if not chosen:
         # A scale of several matmuls is worth computing once; a scale after one is found anyway.
         cut = with_inner_scales(program)
         chosen = tuple(v for v in _cut(cut) if _matmul_users(cut, v) > 1)
-    if dtype is None or not chosen:
+    if not chosen:
         return []
-    tensors = {v: _tensor(cut, v, n, dtype) for n, v in enumerate(chosen)}
-    stored = [_producer(cut, v, t, search) for v, t in tensors.items()]
+    tensors = stored_tensors(cut, chosen)
+    stored = [_producer(piece(cut, {v: tensors[v]}, v), search) for v in chosen]
     first = [m for m in stored if m is not None]
     if len(first) < len(stored):
         return []
-    left = _rest(cut, tensors)
+    left = piece(cut, tensors)
     rests = [*_kept(search(left)), *independent(left)]
-    split = (_together(program, rest, first, tuple(tensors.values())) for rest in rests)
-    return list({u.digest: u for u in split if u is not None}.values())
+    found = (together(program, (*first, rest), tuple(tensors.values())) for rest in rests)
+    return list({u.digest: u for u in found if u is not None}.values())
 
 
 def _cut(program: Program) -> tuple[int, ...]:
@@ -101,71 +96,12 @@ def _matmul_users(program: Program, value: int) -> int:
     return sum(n.op == "matmul" and value in n.args for n in program.nodes)
 
 
-def _half_type(program: Program) -> DType | None:
-    """The one type of all inputs, if it is a half: matmuls round their operands to it anyway."""
-    types = {t.dtype.name: t.dtype for t in program.inputs}
-    (found, *others) = types.values()
-    return found if not others and found.is_half else None
-
-
-def _tensor(program: Program, value: int, number: int, dtype: DType) -> Tensor:
-    stem = "mid"
-    while any(name.startswith(stem) for name in program.tensors):
-        stem += "_"
-    shape = tuple(program.sizes[d] for d in axes_as_read(program, program.nodes[value].dims))
-    return Tensor(f"{stem}{number}", shape, dtype)
-
-
-def _begun(program: Program) -> ProgramBuilder:
-    builder = ProgramBuilder(program.name)
-    for d in program.dims:
-        builder.dim(d.name, d.size)
-    for t in program.inputs:
-        builder.input(t.name, t.shape, t.dtype, t.strides)
-    return builder
-
-
-def _built(builder: ProgramBuilder) -> Program:
-    """Without inputs that nothing reads."""
-    needed = (builder.nodes[n] for n in cone(builder.nodes, [o.node for o in builder.outputs]))
-    read = {t for n in needed if n.op == "load" for t in n.access.tensors}
-    builder.inputs = {name: t for name, t in builder.inputs.items() if name in read}
-    return builder.build()
-
-
-def _rest(program: Program, made: dict[int, Tensor]) -> Program:
-    """The program with values read from tensors."""
-    builder = _begun(program)
-    for t in made.values():
-        builder.input(t.name, t.shape, t.dtype)
-    new: list[int] = []
-    for number, node in enumerate(program.nodes):
-        tensor = made.get(number)
-        args = [new[a] for a in node.args]
-        if tensor is not None:
-            new.append(
-                builder.load(tensor.name, tuple(map(ix.dim, axes_as_read(program, node.dims))))
-            )
-        else:
-            new.append(copied(builder, node, args))
-    builder.outputs.extend(Output(o.tensor, new[o.node], o.index) for o in program.outputs)
-    return _built(builder)
-
-
-def _producer(program: Program, value: int, tensor: Tensor, search: Search) -> BlockGraph | None:
-    """The cheapest kernel that stores a value, without loops where a block can hold a row."""
-    builder = _begun(program)
-    new: list[int] = []
-    for node in program.nodes[: value + 1]:
-        new.append(copied(builder, node, [new[a] for a in node.args]))
-    index = tuple(map(ix.dim, axes_as_read(program, program.nodes[value].dims)))
-    builder.outputs.append(Output(tensor, new[value], index))
-    made = _built(builder)
-    found = [u.kernels[0] for u in search(made) if kind_of(u) == ONE_KERNEL]
-    blocks = [k for k in found if isinstance(k, BlockGraph)]
+def _producer(made: Program, search: Search) -> UGraph | None:
+    """The cheapest family of one kernel, without loops where a block can hold a row."""
+    blocks = [u for u in search(made) if kind_of(u) == ONE_KERNEL]
     row = prod(made.sizes[d] for d in reduced_dims(made))
-    straight = [b for b in blocks if not b.has_loops]
-    looped = [b for b in blocks if b not in straight]
+    straight = [u for u in blocks if not has_loops(u)]
+    looped = [u for u in blocks if u not in straight]
     chosen = (*straight, *looped) if row <= _MAX_ROW_ELEMENTS else (*looped, *straight)
     return next(iter(chosen), None)
 
@@ -180,50 +116,3 @@ def _kept(families: Sequence[UGraph]) -> list[UGraph]:
         if kind in _KINDS and counts[kind] <= _RESTS:
             kept.append(family)
     return kept
-
-
-def _together(
-    program: Program, rest: UGraph, first: Sequence[BlockGraph], made: Sequence[Tensor]
-) -> UGraph | None:
-    """The kernels for the operands, then those of the rest; None where one of the former loops over
-    a dimension that the rest splits.
-    """
-    split = program
-    kernels = list(first)
-    for dim in split_dims(rest.program):
-        splits = splits_of(rest.program, dim)
-        split = split_dim(split, dim, splits)
-        if any(s.loop == dim for k in kernels for s in k.sections):
-            return None
-        kernels = [_split(k, split, dim) for k in kernels]
-    if split.dim_names != rest.program.dim_names:
-        return None
-    every = (*kernels, *rest.kernels)
-    names = [f"{program.name}_made{n}" for n in range(len(kernels))]
-    names += [k.name for k in rest.kernels]
-    if len(every) == 2:
-        # As chains.py calls them, so that a pair that is found there is not found twice.
-        names = [f"{program.name}_first", f"{program.name}_last"]
-    named = (replace(k, name=name) for k, name in zip(every, names, strict=True))
-    return UGraph(split, tuple(named), (*made, *rest.intermediates))
-
-
-def _split(block: BlockGraph, program: Program, dim: str) -> BlockGraph:
-    """A kernel without loops over a dimension in a program that has it in two halves."""
-    outer = outer_dim(dim)
-    exprs = {dim: ix.dim(outer) * program.sizes[dim] + ix.dim(dim)}
-
-    def rule(new: NewNodes, number: int) -> int:
-        node = block.nodes[number]
-        if node.op == "size" and node.attr == dim:
-            return new.add("mul", (new.add("size", (), outer), new.add("size", (), dim)))
-        dims = program.order((*node.dims, outer) if dim in node.dims else node.dims)
-        args = [new.place[a] for a in node.args]
-        return new.add(node.op, args, split_attr(node, dim, exprs), dims)
-
-    grid: list[GridAxis] = []
-    for axis in block.grid:
-        if axis.dim == dim:
-            grid.append(GridAxis(outer))
-        grid.append(axis)
-    return replace(rebuild_block(block, rule), grid=tuple(grid))

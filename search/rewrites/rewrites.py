@@ -1,6 +1,7 @@
 """Families found by searching rewritten programs, and verified against the program itself.
 
-The rewrites are precomputed operands, independent outputs and horizontal fusion.
+The rewrites are chains of matmuls that are cut, precomputed operands, independent outputs and
+horizontal fusion.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from collections.abc import Callable, Sequence
 from mirage_py.search.rewrites.horizontal_fusion import horizontal_fusions, with_unsplit_columns
 from mirage_py.search.rewrites.independent_outputs import with_independent_outputs
 from mirage_py.search.rewrites.precomputed_operands import with_precomputed_operands
-from mirage_py.search.tilings.kinds import ONE_KERNEL, kind_of
+from mirage_py.search.rewrites.product_chains import Timed, with_cut_chains
+from mirage_py.search.tilings.kinds import ONE_KERNEL, has_loops, kind_of
 from mirage_py.ugraph.ir.program import Program
-from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
+from mirage_py.ugraph.ir.ugraph import UGraph
 
 Search = Callable[[Program], Sequence[UGraph]]
 
@@ -21,15 +23,24 @@ Search = Callable[[Program], Sequence[UGraph]]
 _LOOPED, _STRAIGHT = 8, 2
 
 
-def with_rewrites(program: Program, search: Search, of_one_kernel: Search) -> list[UGraph]:
+def with_rewrites(
+    program: Program,
+    search: Search,
+    of_one_kernel: Search,
+    best: Callable[[Sequence[UGraph]], Timed],
+) -> list[UGraph]:
     """All such families. ``search`` finds the safe families of a program, ``of_one_kernel`` those
-    of one kernel alone, both cheapest first.
+    of one kernel alone, both cheapest first; ``best`` predicts and keeps the best few.
     """
+
+    def of_piece(piece: Program) -> Timed:
+        return best([*search(piece), *with_rewrites(piece, search, of_one_kernel, best)])
 
     def independent(rest: Program) -> list[UGraph]:
         return with_independent_outputs(rest, search)
 
-    found = [*independent(program), *with_precomputed_operands(program, search, independent)]
+    found = with_cut_chains(program, of_piece)
+    found += [*independent(program), *with_precomputed_operands(program, search, independent)]
     for fusion in horizontal_fusions(program):
         fused = _fused(of_one_kernel(fusion.program))
         if fusion.unsplit:
@@ -46,10 +57,6 @@ def with_rewrites(program: Program, search: Search, of_one_kernel: Search) -> li
 def _fused(families: Sequence[UGraph]) -> list[UGraph]:
     """The cheapest families of one kernel."""
     ours = [u for u in families if kind_of(u) == ONE_KERNEL]
-    looped = [u for u in ours if _loops(u)]
-    straight = [u for u in ours if not _loops(u)]
+    looped = [u for u in ours if has_loops(u)]
+    straight = [u for u in ours if not has_loops(u)]
     return [*looped[:_LOOPED], *straight[:_STRAIGHT]]
-
-
-def _loops(ugraph: UGraph) -> bool:
-    return any(isinstance(k, BlockGraph) and k.has_loops for k in ugraph.kernels)

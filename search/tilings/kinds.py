@@ -7,7 +7,17 @@ from mirage_py.search.space.splits import split_dims
 from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
 from mirage_py.ugraph.rewrite.split_dim import splits_of
 
-__all__ = ["ATOMIC", "CHAIN", "CLUSTER", "LIBRARY", "ONE_KERNEL", "SPLIT", "describe", "kind_of"]
+__all__ = [
+    "ATOMIC",
+    "CHAIN",
+    "CLUSTER",
+    "LIBRARY",
+    "ONE_KERNEL",
+    "SPLIT",
+    "describe",
+    "has_loops",
+    "kind_of",
+]
 
 # Two kernels of a family, and three where an operand is precomputed.
 CHAIN = "several kernels"
@@ -41,3 +51,8 @@ def describe(ugraph: UGraph) -> str:
         words.append(f"{kind} x{calls}" if calls > 1 else kind)
     kernels = f"{len(ugraph.kernels)} kernels" if len(ugraph.kernels) != 1 else ONE_KERNEL
     return f"{', '.join(words)}: {kernels}" if words else kernels
+
+
+def has_loops(ugraph: UGraph) -> bool:
+    """Whether a kernel of ours has a loop."""
+    return any(isinstance(k, BlockGraph) and k.has_loops for k in ugraph.kernels)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mirage_py.pipeline.partition.values import Value, values_of
+from mirage_py.search.rewrites.product_chains import chained_products
 from mirage_py.search.space.abstraction import reduced_dims
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program
@@ -56,14 +57,6 @@ def fits(program: Program, limits: PartitionLimits | None = None) -> bool:
         operator_count(program) <= limits.operators
         and len(reduced_dims(program)) <= limits.reduced_dims
     )
-
-
-def chained_products(program: Program) -> int:
-    """The most contractions that wait for one another."""
-    depth: list[int] = []
-    for node in program.nodes:
-        depth.append((node.op == "matmul") + max((depth[a] for a in node.args), default=0))
-    return max(depth, default=0)
 
 
 def computes_twice(program: Program) -> bool:

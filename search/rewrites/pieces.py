@@ -1,0 +1,166 @@
+"""Pieces: a program cut at values that are stored, and its families from those of the pieces.
+
+Each value that is stored is computed by a piece of its own, the outputs by the last one; a piece
+reads what earlier ones stored as it reads inputs. Pieces are programs, so they are searched as any
+other. Their families in sequence are a family of the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from mirage_py.search.space.layouts_in_memory import axes_as_read
+from mirage_py.search.space.splits import split_dims
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.data_flow import cone
+from mirage_py.ugraph.ir.dtypes import F32, DType
+from mirage_py.ugraph.ir.node import Access, Node
+from mirage_py.ugraph.ir.program import Output, Program, Tensor
+from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Kernel, LibraryCall, UGraph
+from mirage_py.ugraph.rewrite.rebuild import copied
+from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block
+from mirage_py.ugraph.rewrite.split_dim import outer_dim, split_attr, split_dim, splits_of
+
+
+def stored_tensors(program: Program, values: Sequence[int]) -> dict[int, Tensor]:
+    """A tensor for each value: operands of matmuls, which round them to the inputs' type."""
+    stem = "mid"
+    while any(name.startswith(stem) for name in program.tensors):
+        stem += "_"
+    return {
+        value: Tensor(
+            f"{stem}{number}",
+            tuple(program.sizes[d] for d in axes_as_read(program, program.nodes[value].dims)),
+            half_type(program, value) or F32,
+        )
+        for number, value in enumerate(values)
+    }
+
+
+def half_type(program: Program, value: int) -> DType | None:
+    """The one type of the floating-point inputs of a value, if it is a half: matmuls round their
+    operands to it anyway.
+    """
+    read = [n for n in cone(program.nodes, [value]) if program.nodes[n].op == "load"]
+    types = (program.tensors[program.nodes[n].access.tensor].dtype for n in read)
+    found = tuple(dict.fromkeys(t for t in types if t.is_float))
+    return found[0] if len(found) == 1 and found[0].is_half else None
+
+
+def piece(program: Program, stored: Mapping[int, Tensor], value: int | None = None) -> Program:
+    """The part of a program that computes one of the stored values, or its outputs; it reads the
+    others.
+    """
+    builder = ProgramBuilder(program.name)
+    for d in program.dims:
+        builder.dim(d.name, d.size)
+    for t in program.inputs:
+        builder.input(t.name, t.shape, t.dtype, t.strides)
+    for t in stored.values():
+        builder.input(t.name, t.shape, t.dtype)
+    new: list[int] = []
+    for number, node in enumerate(program.nodes):
+        index = tuple(map(ix.dim, axes_as_read(program, node.dims)))
+        if number in stored and number != value:
+            new.append(builder.load(stored[number].name, index))
+        else:
+            new.append(copied(builder, node, [new[a] for a in node.args]))
+        if number == value:
+            builder.outputs.append(Output(stored[number], new[number], index))
+            break
+    else:
+        builder.outputs.extend(Output(o.tensor, new[o.node], o.index) for o in program.outputs)
+    needed = (builder.nodes[n] for n in cone(builder.nodes, [o.node for o in builder.outputs]))
+    read = {t for n in needed if n.op == "load" for t in n.access.tensors}
+    builder.inputs = {name: t for name, t in builder.inputs.items() if name in read}
+    return builder.build()
+
+
+def together(
+    program: Program, families: Sequence[UGraph], stored: Sequence[Tensor]
+) -> UGraph | None:
+    """One family for each piece, in sequence; None where they split a dimension in two ways, or
+    one loops over what another splits.
+    """
+    splits: dict[str, int] = {}
+    for family in families:
+        for dim in split_dims(family.program):
+            count = splits_of(family.program, dim)
+            if splits.setdefault(dim, count) != count:
+                return None
+    whole = program
+    for dim, count in splits.items():
+        whole = split_dim(whole, dim, count)
+    kernels: list[Kernel] = []
+    between: list[Tensor] = []
+    taken = dict.fromkeys((*whole.tensors, *whole.dim_names, *(t.name for t in stored)))
+    for family in families:
+        dims = [d for d in whole.dim_names if d in family.program.sizes]
+        if tuple(dims) != family.program.dim_names:
+            return None
+        names = {t.name: _free(t.name, taken) for t in family.intermediates}
+        between += [replace(t, name=names[t.name]) for t in family.intermediates]
+        for kernel in family.kernels:
+            found = _renamed(kernel, names)
+            for dim in splits:
+                if isinstance(found, BlockGraph) and dim not in split_dims(family.program):
+                    if any(s.loop == dim for s in found.sections):
+                        return None
+                    found = _split(found, whole, dim)
+            kernels.append(found)
+    last = families[-1].kernels
+    names_of_kernels = [f"{program.name}_made{n}" for n in range(len(kernels) - len(last))]
+    names_of_kernels += [k.name for k in last]
+    if len(kernels) == 2:
+        # As chains.py calls them, so that a pair that is found there is not found twice.
+        names_of_kernels = [f"{program.name}_first", f"{program.name}_last"]
+    named = (replace(k, name=name) for k, name in zip(kernels, names_of_kernels, strict=True))
+    return UGraph(whole, tuple(named), (*stored, *between))
+
+
+def _free(name: str, taken: dict[str, None]) -> str:
+    """The name, longer until no other tensor has it; from now on it is taken."""
+    while name in taken:
+        name += "_"
+    taken[name] = None
+    return name
+
+
+def _renamed(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
+    """The kernel with other names of its family's tensors."""
+    if all(old == new for old, new in names.items()):
+        return kernel
+    if isinstance(kernel, LibraryCall):
+        args = tuple(names.get(a, a) for a in kernel.args)
+        return replace(kernel, args=args, result=names.get(kernel.result, kernel.result))
+
+    def renamed(node: Node) -> Node:
+        access = node.attr
+        if not isinstance(access, Access):
+            return node
+        return replace(node, attr=replace(access, tensor=names.get(access.tensor, access.tensor)))
+
+    return replace(kernel, nodes=tuple(map(renamed, kernel.nodes)))
+
+
+def _split(block: BlockGraph, program: Program, dim: str) -> BlockGraph:
+    """A kernel without loops over a dimension in a program that has it in two halves."""
+    outer = outer_dim(dim)
+    exprs = {dim: ix.dim(outer) * program.sizes[dim] + ix.dim(dim)}
+
+    def rule(new: NewNodes, number: int) -> int:
+        node = block.nodes[number]
+        if node.op == "size" and node.attr == dim:
+            return new.add("mul", (new.add("size", (), outer), new.add("size", (), dim)))
+        dims = program.order((*node.dims, outer) if dim in node.dims else node.dims)
+        args = [new.place[a] for a in node.args]
+        return new.add(node.op, args, split_attr(node, dim, exprs), dims)
+
+    grid: list[GridAxis] = []
+    for axis in block.grid:
+        if axis.dim == dim:
+            grid.append(GridAxis(outer))
+        grid.append(axis)
+    return replace(rebuild_block(block, rule), grid=tuple(grid))
