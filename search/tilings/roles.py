@@ -24,7 +24,8 @@ class Roles:
     ``batch`` dimensions are in both operands and the result of a matmul, ``sides`` in one operand,
     ``contracted`` are summed over, ``splits`` the outer dimensions of split ones. Along ``fast``
     dimensions elements are contiguous in memory, ``least`` of which are worth an access. ``outer``
-    ones are gridded sides of a matmul with another side that is unsplit in each block.
+    ones are gridded sides of a matmul with another side that is unsplit in each block; ``joint``
+    ones share a side with other gridded ones, as positions and the heads that share a key do.
     """
 
     batch: tuple[str, ...]
@@ -34,6 +35,7 @@ class Roles:
     fast: tuple[str, ...] = ()
     least: int = _COALESCED_BYTES // 2
     outer: tuple[str, ...] = ()
+    joint: tuple[str, ...] = ()
 
 
 def roles_of(
@@ -47,6 +49,7 @@ def roles_of(
     sides: dict[str, None] = {}
     contracted: dict[str, None] = {}
     outer: dict[str, None] = {}
+    joint: dict[str, None] = {}
     for node in block.nodes:
         if node.op != "matmul":
             continue
@@ -57,10 +60,22 @@ def roles_of(
                 continue
             (batch if d in left and d in right else sides)[d] = None
         outer.update(dict.fromkeys(_outer_sides(block, left, right)))
+        for mine, others in ((left, right), (right, left)):
+            side = [d for d in mine if d not in others and d in block.grid_tiles]
+            joint.update(dict.fromkeys(side if len(side) > 1 else ()))
     fast = _fast_dims(scope, block)
     widest = max((scope.tensors[n.access.tensor].dtype.bytes for _, n in block.loads()), default=2)
     least = _COALESCED_BYTES // (max(2, widest) if backend == "cuda" else 2)
-    return Roles(tuple(batch), tuple(sides), tuple(contracted), splits, fast, least, tuple(outer))
+    return Roles(
+        tuple(batch),
+        tuple(sides),
+        tuple(contracted),
+        splits,
+        fast,
+        least,
+        tuple(outer),
+        tuple(joint),
+    )
 
 
 def _outer_sides(
@@ -83,6 +98,11 @@ def grid_tiles(program: Program, roles: Roles, dim: str) -> tuple[int, ...]:
         # tile would not be split, and tensor cores want each side in one dimension.
         return (1,)
     whole = next_power_of_two(size)
+    if dim in roles.joint:
+        # Rows of tensor cores are those of all dimensions together.
+        return (
+            (1, *(t for t in _DOT_TILES if t <= whole)) if whole >= MIN_DOT_EXTENT else (1, whole)
+        )
     if dim in roles.sides:
         vector = (1,) if size <= MAX_VECTOR_ROWS else ()
         return (*vector, *(t for t in _DOT_TILES if t <= max(MIN_DOT_EXTENT, whole)))

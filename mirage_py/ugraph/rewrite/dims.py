@@ -87,20 +87,24 @@ def with_shared_operands(program: Program) -> Program:
 
 
 def _alike(program: Program) -> Iterator[tuple[str, str]]:
-    """Dimensions in which two operands of matmuls differ that are loads, otherwise equal."""
+    """Dimensions in which two operands of matmuls differ that are loads, otherwise equal: one is
+    contracted, the other is kept.
+    """
     users = reads_of(program.nodes)
-    loads = [
-        node.access
-        for node, readers in zip(program.nodes, users, strict=True)
-        if node.op == "load" and all(program.nodes[r].op == "matmul" for r in readers)
-    ]
-    for one, other in combinations(loads, 2):
-        if one.tensor == other.tensor:
-            pairs = [(a, b) for a, b in zip(one.index, other.index, strict=True) if a != b]
-            if len(pairs) == 1 and all(e.is_dim for e in pairs[0]):
-                first, second = (e.name for e in pairs[0])
-                if program.sizes[first] == program.sizes[second]:
-                    yield first, second
+    loads = []
+    for node, readers in zip(program.nodes, users, strict=True):
+        matmuls = [program.nodes[r] for r in readers if program.nodes[r].op == "matmul"]
+        if node.op == "load" and len(matmuls) == len(readers):
+            loads.append((node.access, {d for m in matmuls for d in m.reduced}))
+    for (one, of_one), (other, of_other) in combinations(loads, 2):
+        if one.tensor != other.tensor:
+            continue
+        pairs = [(a, b) for a, b in zip(one.index, other.index, strict=True) if a != b]
+        if len(pairs) == 1 and all(e.is_dim for e in pairs[0]):
+            first, second = (e.name for e in pairs[0])
+            alike = program.sizes[first] == program.sizes[second]
+            if alike and (first in of_one) != (second in of_other):
+                yield first, second
 
 
 def fresh_dim(program: Program, name: str) -> str:

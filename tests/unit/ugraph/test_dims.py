@@ -26,6 +26,13 @@ X[M, K], W[K, F], U[F, N] : f16
 O[m, n] = sum[f](sum[k](X[m, k] * W[k, f]) * U[f, n]) + X[m, n]
 """
 
+# Columns of W stay columns, by two names.
+TWICE = """
+M = 4, K = 8, N = 6, J = 6
+X[M, K], W[K, N], V[N, M] : f16
+O[m, j] = sum[n](sum[k](X[m, k] * W[k, n]) * V[n, m]) + sum[k](X[m, k] * W[k, j])
+"""
+
 
 def test_keys_that_are_values_too_are_read_once():
     program = mirage_py.parse(LATENT)
@@ -36,7 +43,7 @@ def test_keys_that_are_values_too_are_read_once():
     assert compare_programs(program, shared).equal
 
 
-@pytest.mark.parametrize("text", [GRAM, RESIDUAL], ids=["gram", "residual"])
+@pytest.mark.parametrize("text", [GRAM, RESIDUAL, TWICE], ids=["gram", "residual", "twice"])
 def test_other_reads_keep_their_names(text: str):
     program = mirage_py.parse(text)
     assert with_shared_operands(program) == program

@@ -11,6 +11,7 @@ from mirage_py.frontend.spec import parse
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.search.enumerate.search import SearchLimits, search
 from mirage_py.search.rank.instantiate import rank
+from mirage_py.search.stabilize.safe import safe_families
 from mirage_py.search.tilings import tilings as tilings_module
 from mirage_py.search.tilings.tilings import _few_enough, is_sensible, tilings
 from mirage_py.targets import H200
@@ -54,3 +55,20 @@ def test_blocks_along_columns_of_two_products_repeat_little(n: int, k: int, most
     assert grids
     assert max(repeats) <= max(4, most)
     assert min(repeats) in (1, 16)
+
+
+def test_rows_of_tensor_cores_are_positions_of_several_heads():
+    program = parse(
+        "H = 8, G = 4, T = 2048, S = 2048, D = 128, E = 128\n"
+        "Q[H, G, T, D], K[H, S, D], V[H, S, E] : f16\n"
+        "let p[h, g, t, s] = softmax[s](where(s <= t, sum[d](Q[h, g, t, d] * K[h, s, d]), -inf))\n"
+        "O[h, g, t, e] = sum[s](p[h, g, t, s] * V[h, s, e])\n"
+    )
+    families = safe_families(search(normalise(program), limits=ALONE).families).ugraphs
+    best, *_ = rank(families, H200, 8)
+    (block,) = best.plan.ugraph.kernels
+    tiles = block.grid_tiles
+    # No row is padding, the keys are read once, and blocks are as tall as those of one head.
+    assert tiles["g"] in (1, 4)
+    assert tiles["g"] * tiles["t"] >= 64
+    assert [s.loop for s in block.sections if s.loop is not None] == ["s"]
