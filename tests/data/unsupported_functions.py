@@ -6,17 +6,17 @@ import torch
 import torch.nn.functional as F
 
 
-def running_sum(x):
-    return torch.cumsum(x, dim=-1) * 2  # here
+def running_maximum(x):
+    return torch.cummax(x, dim=-1).values * 2  # here
 
 
-def largest_three(x):
+def third_smallest(x):
     scaled = x * 0.5
-    return torch.topk(scaled, 3).values  # here
+    return torch.kthvalue(scaled, 3).values  # here
 
 
-def sorted_rows(x):
-    return torch.sort(x, dim=-1).values  # here
+def middle_of_rows(x):
+    return torch.median(x, dim=-1).values  # here
 
 
 def looked_up(x, positions):
@@ -70,8 +70,8 @@ def pooled(x):
     return F.adaptive_avg_pool1d(x, 5)  # here
 
 
-def best_index(x):
-    return torch.argmax(x, dim=-1)  # here
+def most_frequent(x):
+    return torch.mode(x, dim=-1).values  # here
 
 
 # What to pass to each: name -> values of --input.

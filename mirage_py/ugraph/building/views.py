@@ -43,6 +43,7 @@ __all__ = [
     "flip",
     "from_input",
     "output",
+    "renewed",
     "repeat",
     "repeat_interleave",
     "reshape",
@@ -242,6 +243,11 @@ def roll(builder: ProgramBuilder, array: NamedArray, shift: int, axis: int) -> N
     if back == 0:
         return array
     return _moved(builder, array, axis, lambda position: (position + back) % extent)
+
+
+def renewed(builder: ProgramBuilder, array: NamedArray, axis: int) -> NamedArray:
+    """The same on another dimension, so that it meets itself element by element."""
+    return _moved(builder, array, axis, lambda position: position)
 
 
 def _moved(

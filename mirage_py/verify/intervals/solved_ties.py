@@ -128,7 +128,10 @@ def _moves(program: Program, draws: Sequence[int], seed: int) -> dict[int, _Move
         at = tuple(
             slice(None) if d in shared else place[d] if d in node.dims else 0 for d in program.sizes
         )
-        elements = tuple(slice(None) if str(e) in shared else e.evaluate(place) for e in index)
+        # The dimension may be shorter than the axis, which another one reads to its end.
+        elements = tuple(
+            slice(program.sizes[str(e)]) if str(e) in shared else e.evaluate(place) for e in index
+        )
         extents = program.tensors[load.access.tensor].shape
         order = tuple(shared.index(str(e)) for e in index if str(e) in shared)
         ends = zip(elements, extents, strict=True)

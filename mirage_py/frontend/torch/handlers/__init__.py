@@ -17,6 +17,8 @@ from mirage_py.frontend.torch.handlers import (
     pooling,
     reads,
     reductions,
+    scans,
+    selections,
     shapes,
 )
 from mirage_py.frontend.torch.handlers.registry import Row, rows
@@ -40,5 +42,7 @@ __all__ = [
     "pooling",
     "reads",
     "reductions",
+    "scans",
+    "selections",
     "shapes",
 ]

@@ -69,18 +69,6 @@ def min_all(t: Lowering, x: NamedArray) -> NamedArray:
     return amin(t, x)
 
 
-@handles("max.dim")
-def max_dim(t: Lowering, x: NamedArray, dim: int, keepdim: bool = False) -> tuple[NamedArray, None]:
-    """The maximum over one axis; its position is not known here."""
-    return amax(t, x, dim, keepdim), None
-
-
-@handles("min.dim")
-def min_dim(t: Lowering, x: NamedArray, dim: int, keepdim: bool = False) -> tuple[NamedArray, None]:
-    """The minimum over one axis; its position is not known here."""
-    return amin(t, x, dim, keepdim), None
-
-
 @handles("var.default", "var.dim", "var.correction")
 def var(
     t: Lowering,
@@ -172,7 +160,13 @@ def without(x: NamedArray, dim: Axes, keepdim: bool) -> tuple[views.Axis, ...]:
 
 
 def _maximum(t: Lowering, x: NamedArray, dims: Sequence[str]) -> int:
-    """A masked value is compared as the lowest number: infinities would survive in the program."""
+    return t.builder.max(compared(t, x).node, dims)
+
+
+def compared(t: Lowering, x: NamedArray) -> NamedArray:
+    """What stands for x in comparisons: a masked value is the lowest number, as infinities would
+    survive in the program.
+    """
     masked = masked_exp.split(t.builder, x.node)
     node = masked.finite
     lowest = t.builder.const(LOWEST)
@@ -180,7 +174,7 @@ def _maximum(t: Lowering, x: NamedArray, dims: Sequence[str]) -> int:
         node = t.builder.apply("where", t.builder.mask(masked.predicate), node, lowest)
     for factor in masked.factors:
         node = t.builder.apply("where", factor, node, lowest)
-    return t.builder.max(node, dims)
+    return NamedArray(node, x.axes)
 
 
 def _variance(

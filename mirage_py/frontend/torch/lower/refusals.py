@@ -26,7 +26,7 @@ _SLIDES = Refusal(
 )
 _SCANS = Refusal(
     "each element depends on the one before it",
-    "write it as a masked sum (a matmul with torch.tril of ones), or leave it to torch",
+    "use cumsum, or leave it to torch",
 )
 _RANDOM = Refusal(
     "a program has no random numbers",
@@ -63,10 +63,10 @@ _PRODUCTS = Refusal(
 
 REFUSALS: dict[str, Refusal] = {
     **dict.fromkeys(("take", "scatter", "scatter_add", "index_add", "index_put"), _SCATTERS),
-    **dict.fromkeys(("sort", "argsort", "topk", "kthvalue", "median", "mode"), _SELECTS),
-    **dict.fromkeys(("argmax", "argmin", "unique_dim", "searchsorted", "bucketize"), _SELECTS),
+    **dict.fromkeys(("kthvalue", "median", "mode"), _SELECTS),
+    **dict.fromkeys(("unique_dim", "searchsorted", "bucketize"), _SELECTS),
     **dict.fromkeys(("im2col", "unfold", "fractional_max_pool2d"), _SLIDES),
-    **dict.fromkeys(("cumsum", "cumprod", "cummax", "logcumsumexp"), _SCANS),
+    **dict.fromkeys(("cummax", "cummin"), _SCANS),
     **dict.fromkeys(("rand", "randn", "rand_like", "randn_like", "randint"), _RANDOM),
     **dict.fromkeys(("bernoulli", "multinomial", "normal", "native_dropout"), _RANDOM),
     **dict.fromkeys(("item", "_local_scalar_dense", "_assert_async"), _DATA),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mirage_py.frontend.spec import parse
-from mirage_py.ugraph.text.text_form import parse_ugraph
+from mirage_py.ugraph.text.text_form import parse_program, parse_ugraph
 from mirage_py.verify.field_test.field_test import field_test
 from mirage_py.verify.intervals.structured_inputs import STYLES, structured_inputs
 
@@ -81,3 +81,26 @@ def test_every_second_draw_has_a_tie(text: str, difference) -> None:
         x, w = (drawn[n].mid[..., number] for n in ("X", "W"))
         tied += bool((np.asarray(difference(x, w)) == 0).any())
     assert tied > len(solved) // 2
+
+
+def test_a_dimension_may_be_shorter_than_the_axis_that_it_reads() -> None:
+    """X[s] beside X[t], at small sizes that differ: one of them reads the start of the axis."""
+    program = parse_program(SHORTER, "text")
+    found = structured_inputs(program, len(STYLES) + 8, 3)
+    assert found["X"].mid.shape[:-1] == (8,)
+
+
+SHORTER = """
+program shorter
+dim s = 8
+dim t = 7
+input X[8] : f32
+output Y[8] : f32
+output Z[7] : f32
+%0 = load X[s]
+%1 = load X[t]
+%2 = lt %1, %0 : [s, t]
+%3 = sum[s] %2 : [t]
+return Y[s] = %0
+return Z[t] = %3
+"""

@@ -166,3 +166,13 @@ def test_a_product_with_a_gain_may_be_divided_by_its_largest_magnitude(largest, 
 
     # The same products without a gain that is divided.
     np.testing.assert_allclose(error(tiny, gain), times * error(tiny * gain, ones), rtol=1e-3)
+
+
+def test_counts_are_exact():
+    """A sum of truth values is the same in any order; one of numbers is not."""
+    meaning = RoundingMeaning(F32.unit_roundoff)
+    x = Rounded(np.random.default_rng(0).standard_normal((9, 40)))
+    truths = meaning.apply("gt", None, [x, meaning.const(0.1)])
+    assert meaning.sum(truths, (1,)).error is None
+    assert meaning.sum(x, (1,)).error is not None
+    assert meaning.sum(Rounded(np.full((2, 3), 2.0**23)), (1,)).error is not None

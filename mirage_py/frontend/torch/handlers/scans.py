@@ -1,0 +1,92 @@
+"""Scans: each element is reduced with all before it, as a reduction under a triangular mask."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from mirage_py.frontend.torch.handlers.casts import cast
+from mirage_py.frontend.torch.handlers.masks import position
+from mirage_py.frontend.torch.handlers.reductions import logsumexp, sum_
+from mirage_py.frontend.torch.handlers.registry import handles
+from mirage_py.frontend.torch.lower.lowering import Lowering
+from mirage_py.ugraph.building import views
+from mirage_py.ugraph.building.views import NamedArray
+
+# Up to so many elements each is compared with each; more are blocks, and blocks of blocks.
+_SHORT = 256
+# A product of so many factors is written out.
+_FACTORS = 16
+
+
+@handles("cumsum.default")
+def cumsum(t: Lowering, x: NamedArray, dim: int, dtype: torch.dtype | None = None) -> NamedArray:
+    """The sum of all elements up to each: within its block, and of the blocks before."""
+    if not x.axes:
+        return cast(t, x, dtype)
+    return _summed(t, cast(t, x, dtype), dim % len(x.axes), "le")
+
+
+@handles("cumprod.default")
+def cumprod(t: Lowering, x: NamedArray, dim: int, dtype: torch.dtype | None = None) -> NamedArray:
+    """The product of all elements up to each, of a few."""
+    x = cast(t, x, dtype)
+    if not x.axes:
+        return x
+    extent = t.shape(x)[dim]
+    if extent > _FACTORS:
+        raise t.refuse(
+            f"a product of up to {extent} elements is not supported",
+            why="products along an axis are no reduction of a program",
+            repair="use exp(cumsum(log(x))) where x > 0, or leave it to torch",
+        )
+    place = dim % len(x.axes)
+    found = views.slice_axis(t.builder, x, place, 0, 1)
+    result = views.expand(t.builder, found, t.shape(x))
+    for n in range(1, extent):
+        factor = views.slice_axis(t.builder, x, place, n, n + 1)
+        reached = t.apply("ge", position(t, result, place), n)
+        result = t.apply("mul", result, t.apply("where", reached, factor, 1.0))
+    return result
+
+
+@handles("logcumsumexp.default")
+def logcumsumexp(t: Lowering, x: NamedArray, dim: int) -> NamedArray:
+    """The logarithm of the sum of the exponentials of all elements up to each."""
+    if not x.axes:
+        return x
+    place = dim % len(x.axes)
+    seen, mask = _seen(t, x, place, "le")
+    return logsumexp(t, t.apply("where", mask, seen, -math.inf), place + 1)
+
+
+def _summed(t: Lowering, x: NamedArray, place: int, up_to: str) -> NamedArray:
+    extent = t.shape(x)[place]
+    block = _block(extent)
+    if block == extent:
+        seen, mask = _seen(t, x, place, up_to)
+        return sum_(t, t.apply("where", mask, seen, 0.0), place + 1)
+    shape = t.shape(x)
+    cut = (*shape[:place], extent // block, block, *shape[place + 1 :])
+    blocks = views.reshape(t.builder, x, cut)
+    inside = _summed(t, blocks, place + 1, up_to)
+    before = _summed(t, sum_(t, blocks, place + 1), place, "lt")
+    total = t.apply("add", inside, views.unsqueeze(t.builder, before, place + 1))
+    return views.reshape(t.builder, total, shape)
+
+
+def _block(extent: int) -> int:
+    """The length of the blocks, all of the axis where it is short or has no divisor."""
+    if extent <= _SHORT:
+        return extent
+    return next((b for b in range(_SHORT, 15, -1) if extent % b == 0), extent)
+
+
+def _seen(t: Lowering, x: NamedArray, place: int, op: str) -> tuple[NamedArray, NamedArray]:
+    """For each element all of its axis, on one more axis behind; and which are at ``op`` to it."""
+    seen = views.unsqueeze(t.builder, x, place)
+    shape = list(t.shape(seen))
+    shape[place] = shape[place + 1]
+    seen = views.expand(t.builder, seen, shape)
+    return seen, t.apply(op, position(t, seen, place + 1), position(t, seen, place))
