@@ -41,7 +41,7 @@ _ATTENTION_WEIGHT = 8
 # Views that read a value at places other than those at which it is made.
 _MOVING = (
     "slice", "select", "split", "split_with_sizes", "chunk", "unbind", "narrow", "repeat",
-    "slice_backward", "select_backward", "constant_pad_nd",
+    "slice_backward", "select_backward", "constant_pad_nd", "flip", "roll",
 )  # fmt: skip
 _LOOK_UPS = ("embedding", "index_select", "index", "_unsafe_index", "gather", "take_along_dim")
 _JOINING = ("cat", "stack")
@@ -149,7 +149,7 @@ def is_taken(facts: Facts) -> bool:
 
 _WIDE = (torch.bool, torch.int32, torch.int64)
 # What stands around them may be a region.
-_LEFT_TO_INDUCTOR = ("convolutions", "pooling")
+_LEFT_TO_INDUCTOR = ("convolutions", "pooling", "scans", "selections")
 
 
 def _facts(node: Node, known: Mapping[Node, Facts], float64: bool) -> Facts:

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 import torch
 
 from mirage_py.frontend.torch.handlers.casts import cast
+from mirage_py.frontend.torch.handlers.masks import position
 from mirage_py.frontend.torch.handlers.registry import handles
+from mirage_py.frontend.torch.handlers.shapes import flatten
 from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.ugraph.building import masked_exp, views
 from mirage_py.ugraph.building.views import NamedArray
@@ -67,6 +69,34 @@ def max_all(t: Lowering, x: NamedArray) -> NamedArray:
 def min_all(t: Lowering, x: NamedArray) -> NamedArray:
     """The smallest element."""
     return amin(t, x)
+
+
+@handles("argmax.default")
+def argmax(t: Lowering, x: NamedArray, dim: int | None = None, keepdim: bool = False) -> NamedArray:
+    """The first position of the largest element: the least of those whose element it is, or NaN."""
+    return _position(t, x, dim, keepdim, smallest=False)
+
+
+@handles("argmin.default")
+def argmin(t: Lowering, x: NamedArray, dim: int | None = None, keepdim: bool = False) -> NamedArray:
+    """The first position of the smallest element, or of NaN."""
+    return _position(t, x, dim, keepdim, smallest=True)
+
+
+@handles("max.dim")
+def max_dim(
+    t: Lowering, x: NamedArray, dim: int, keepdim: bool = False
+) -> tuple[NamedArray, NamedArray]:
+    """The maximum over one axis, and its first position."""
+    return amax(t, x, dim, keepdim), argmax(t, x, dim, keepdim)
+
+
+@handles("min.dim")
+def min_dim(
+    t: Lowering, x: NamedArray, dim: int, keepdim: bool = False
+) -> tuple[NamedArray, NamedArray]:
+    """The minimum over one axis, and its first position."""
+    return amin(t, x, dim, keepdim), argmin(t, x, dim, keepdim)
 
 
 @handles("var.default", "var.dim", "var.correction")
@@ -133,6 +163,19 @@ def logsumexp(t: Lowering, x: NamedArray, dim: Axes, keepdim: bool = False) -> N
     )
     result = t.apply("add", t.apply("log", total), top)
     return NamedArray(result.node, without(result, dim, keepdim))
+
+
+def _position(
+    t: Lowering, x: NamedArray, dim: int | None, keepdim: bool, *, smallest: bool
+) -> NamedArray:
+    if dim is None:
+        x, dim, keepdim = flatten(t, x), 0, False
+    if not x.axes:
+        return t.full((), 0.0)
+    key = compared(t, t.apply("neg", x) if smallest else x)
+    found = t.apply("or", t.apply("eq", key, amax(t, key, dim, True)), t.apply("isnan", key))
+    place = t.apply("where", found, position(t, key, dim), float(t.shape(x)[dim]))
+    return amin(t, place, dim, keepdim)
 
 
 def axis_numbers(x: NamedArray, dim: Axes) -> tuple[int, ...]:

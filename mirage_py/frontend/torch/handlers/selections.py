@@ -1,16 +1,14 @@
-"""Selections: positions of extremes, and elements in order, by comparisons with all others.
+"""Selections: elements in order, by comparisons with all others.
 
-A position is the least one of those whose element is the extreme. The rank of an element is the
-number of those that come before it, of equal ones those in front; what has rank r is found as a sum
-with one term.
+The rank of an element is the number of those that come before it, of equal ones those in front;
+what has rank r is found as a sum with one term.
 """
 
 from __future__ import annotations
 
 from mirage_py.frontend.torch.handlers.masks import position
-from mirage_py.frontend.torch.handlers.reductions import amax, amin, compared, sum_
+from mirage_py.frontend.torch.handlers.reductions import compared, sum_
 from mirage_py.frontend.torch.handlers.registry import handles
-from mirage_py.frontend.torch.handlers.shapes import flatten
 from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.ugraph.building import views
 from mirage_py.ugraph.building.views import NamedArray
@@ -21,38 +19,6 @@ from mirage_py.ugraph.ir.node import REDUCING
 _LONGEST = 512
 # What NaN counts as: more than every number but infinity.
 _NAN = 3.4028234663852886e38
-
-
-@handles("argmax.default")
-def argmax(
-    t: Lowering, x: NamedArray, dim: int | None = None, keepdim: bool = False
-) -> NamedArray:
-    """The first position of the largest element; NaN is larger than every number."""
-    return _position(t, x, dim, keepdim, smallest=False)
-
-
-@handles("argmin.default")
-def argmin(
-    t: Lowering, x: NamedArray, dim: int | None = None, keepdim: bool = False
-) -> NamedArray:
-    """The first position of the smallest element, or of NaN."""
-    return _position(t, x, dim, keepdim, smallest=True)
-
-
-@handles("max.dim")
-def max_dim(
-    t: Lowering, x: NamedArray, dim: int, keepdim: bool = False
-) -> tuple[NamedArray, NamedArray]:
-    """The maximum over one axis, and its first position."""
-    return amax(t, x, dim, keepdim), argmax(t, x, dim, keepdim)
-
-
-@handles("min.dim")
-def min_dim(
-    t: Lowering, x: NamedArray, dim: int, keepdim: bool = False
-) -> tuple[NamedArray, NamedArray]:
-    """The minimum over one axis, and its first position."""
-    return amin(t, x, dim, keepdim), argmin(t, x, dim, keepdim)
 
 
 @handles("topk.default")
@@ -84,20 +50,6 @@ def sort_stable(
     """The same."""
     del stable
     return _ordered(t, x, dim, None, descending)
-
-
-def _position(
-    t: Lowering, x: NamedArray, dim: int | None, keepdim: bool, *, smallest: bool
-) -> NamedArray:
-    if dim is None:
-        x, dim, keepdim = flatten(t, x), 0, False
-    if not x.axes:
-        return t.full((), 0.0)
-    key = compared(t, t.apply("neg", x) if smallest else x)
-    found = t.apply("or", t.apply("eq", key, amax(t, key, dim, True)), t.apply("isnan", key))
-    place = t.apply("where", found, position(t, key, dim), float(t.shape(x)[dim]))
-    first = amin(t, place, dim, keepdim)
-    return first
 
 
 def _ordered(
