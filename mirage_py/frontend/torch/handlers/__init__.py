@@ -17,10 +17,9 @@ from mirage_py.frontend.torch.handlers import (
     pooling,
     reads,
     reductions,
-    scans,
-    selections,
     shapes,
 )
+from mirage_py.frontend.torch.handlers.ordered import scans, selections
 from mirage_py.frontend.torch.handlers.registry import Row, rows
 
 HANDLERS = rows()

@@ -128,10 +128,6 @@ def float64(x):
     return x.double() * 2  # here
 
 
-def rounding(x):
-    return x.to(torch.int32) * 2.0  # here
-
-
 def bits_of_integers(x):
     return torch.where(torch.arange(6) & 1 == 0, x, 0.0)  # here
 
