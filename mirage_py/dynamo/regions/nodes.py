@@ -149,7 +149,7 @@ def is_taken(facts: Facts) -> bool:
 
 _WIDE = (torch.bool, torch.int32, torch.int64)
 # What stands around them may be a region.
-_LEFT_TO_INDUCTOR = ("convolutions", "pooling", "scans", "selections")
+_LEFT_TO_INDUCTOR = ("convolutions", "pooling", "ordered")
 
 
 def _facts(node: Node, known: Mapping[Node, Facts], float64: bool) -> Facts:

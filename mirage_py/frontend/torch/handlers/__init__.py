@@ -10,16 +10,15 @@ from mirage_py.frontend.torch.handlers import (
     constants,
     contractions,
     convolutions,
-    elementwise,
     losses,
     masks,
     normalisations,
+    ordered,
     pooling,
     reads,
     reductions,
     shapes,
 )
-from mirage_py.frontend.torch.handlers.ordered import scans, selections
 from mirage_py.frontend.torch.handlers.registry import Row, rows
 
 HANDLERS = rows()
@@ -34,14 +33,12 @@ __all__ = [
     "constants",
     "contractions",
     "convolutions",
-    "elementwise",
     "losses",
     "masks",
     "normalisations",
+    "ordered",
     "pooling",
     "reads",
     "reductions",
-    "scans",
-    "selections",
     "shapes",
 ]

@@ -1,4 +1,4 @@
-"""Elementwise functions of one tensor."""
+"""Elementwise functions: the ATen operators that are one operator of a program, and others."""
 
 from __future__ import annotations
 
@@ -6,13 +6,26 @@ import math
 
 import torch
 
-from mirage_py.frontend.torch.handlers.registry import handles
-from mirage_py.frontend.torch.lower.lowering import Lowering
+from mirage_py.frontend.torch.handlers.registry import Handler, handles
+from mirage_py.frontend.torch.lower.lowering import Lowering, Operand
 from mirage_py.ugraph.building.masked_exp import exponential, split
 from mirage_py.ugraph.building.views import NamedArray
+from mirage_py.ugraph.operators import Operator, all_operators
 
 # From here on softplus(x) and x are the same float32.
 _SAME_ABOVE = 20.0
+
+
+def _handler(row: Operator) -> Handler:
+    def handler(t: Lowering, *operands: Operand) -> NamedArray:
+        return t.apply(row.name, *operands)
+
+    handler.__doc__ = row.about
+    return handler
+
+
+for _row in all_operators():
+    handles(*_row.aten)(_handler(_row))
 
 
 @handles("exp.default")
