@@ -52,7 +52,7 @@ Command = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
+class Rule:
     """A law in one direction: ``needs`` and ``makes`` are the symbols of its two sides."""
 
     command: egg.RewriteCommand
@@ -66,7 +66,7 @@ def commands(roots: Iterable[Term], rings: Sequence[Ring]) -> list[Command]:
     The others are about operators that the program neither has nor gets: they would never match,
     and to tell egglog of them is most of the work for a small program.
     """
-    rules = [rule for ring in rings for rule in _rules(ring)]
+    rules = [rule for ring in rings for rule in rules_of(ring)]
     known, before = _symbols(*roots), 0
     while len(known) > before:
         before = len(known)
@@ -149,7 +149,7 @@ def _depends(of: egg.Call, known: Sequence[Fact], mask: Expr) -> egg.RuleCommand
 
 
 @cache
-def _rules(ring: Ring) -> tuple[_Rule, ...]:
+def rules_of(ring: Ring) -> tuple[Rule, ...]:
     """The laws that come with a ring; built once per process."""
     return tuple(
         _rule(law, ring, left, right)
@@ -158,7 +158,7 @@ def _rules(ring: Ring) -> tuple[_Rule, ...]:
     )
 
 
-def _rule(law: Law, ring: Ring, left: Term, right: Term) -> _Rule:
+def _rule(law: Law, ring: Ring, left: Term, right: Term) -> Rule:
     axes: dict[str, Expr] = {name: variable(f"axis-{name}") for name in axis_variables(law)}
     done = translate((left, right), axes)
     conditions = [_holds(condition, axes) for condition in law.when]
@@ -166,7 +166,7 @@ def _rule(law: Law, ring: Ring, left: Term, right: Term) -> _Rule:
     name = law.name if left is law.left else f"{law.name}, back"
     rewrite = egg.Rewrite(HERE, done[left], done[right], conditions, name)
     command = egg.RewriteCommand(ring, rewrite, subsume=False)
-    return _Rule(command, _symbols(left), _symbols(right))
+    return Rule(command, _symbols(left), _symbols(right))
 
 
 def _holds(condition: Independent, axes: Mapping[str, Expr]) -> Fact:

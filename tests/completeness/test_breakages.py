@@ -7,7 +7,7 @@ from completeness.audit import audit
 from completeness.programs import Subject
 
 from mirage_py.axioms.laws.registry import laws_in_force
-from mirage_py.axioms.saturation import language
+from mirage_py.axioms.saturation import commands
 from mirage_py.axioms.terms.class_table import ClassTable
 from mirage_py.reasons import Code, reason
 from mirage_py.search.closure import closure
@@ -19,9 +19,9 @@ from mirage_py.search.enumerate import candidates
 @pytest.fixture(autouse=True)
 def _fresh_laws():
     """The rules that saturation makes of the laws are kept for the whole process."""
-    language.laws_of.cache_clear()
+    commands.rules_of.cache_clear()
     yield
-    language.laws_of.cache_clear()
+    commands.rules_of.cache_clear()
 
 
 def without_law(name):
@@ -49,8 +49,8 @@ def test_sound_pruning_passes():
 )  # fmt: skip
 def test_a_missing_law_is_found_out(monkeypatch, law, name, looped, most, lost):
     assert audit(Subject(name, (looped,), most)).missing == []
-    language.laws_of.cache_clear()
-    monkeypatch.setattr(language, "laws_in_force", without_law(law))
+    commands.rules_of.cache_clear()
+    monkeypatch.setattr(commands, "laws_in_force", without_law(law))
     assert lost in audit(Subject(name, (looped,), most)).missing
 
 
