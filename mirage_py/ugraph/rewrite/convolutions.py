@@ -117,6 +117,8 @@ def _convolution(
 ) -> Convolution | None:
     """The convolution at a node, its right operand and result being read at these indices."""
     left = program.nodes[found.left].access.index
+    if any(e.tensors() for e in (*left, *right)):
+        return None
     masks = found.masks
     if program.nodes[found.left].op == "read":
         operand = program.nodes[program.nodes[found.left].args[0]]

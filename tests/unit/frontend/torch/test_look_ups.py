@@ -28,6 +28,13 @@ KEEP = torch.tensor([[True, False, True], [False, True, True]])
 
 READS: dict[str, tuple[Any, ...]] = {
     "embedding and norm": (lambda i, w: F.layer_norm(F.embedding(i, w), (D,)), IDS, W),
+    "embedding and product": (lambda i, w, u: F.embedding(i, w) @ u, IDS, W, drawn(D, 4)),
+    "products with rows of weights": (
+        lambda x, i, w: torch.bmm(x[:, None], w[i])[:, 0], drawn(3, 4), Y[:3], drawn(11, 4, 5)
+    ),
+    "convolution with looked-up weights": (
+        lambda x, i, w: F.conv1d(x, w[i], padding=1), drawn(2, 3, 8), Y[:2] % 4, drawn(4, 3, 3)
+    ),
     "two embeddings": (lambda i, j, w, v: w[i] + v[j], IDS, IDS % 4, W, drawn(4, D)),
     "index_select": (lambda x, i: x.index_select(1, i) * 2, X, Y[:3].int()),
     "gather": (lambda x, i: x.gather(1, i) * 2, X, IDS + 0),
