@@ -44,6 +44,8 @@ def _lowered(lowering: Lowering, node: torch.fx.Node, args: Any, kwargs: dict[st
             f"torch operator {operator} is not supported", why=reason.why, repair=reason.repair
         )
     _check_extents(lowering, node)
+    if row.family in ("contractions", "convolutions"):
+        _check_kinds(lowering, node)
     try:
         made = row.handler(lowering, *args, **kwargs)
     except InputError as error:
@@ -63,6 +65,17 @@ def _part(lowering: Lowering, node: torch.fx.Node, whole: Sequence[Any], number:
             repair="use amax or amin, and leave the position to torch",
         )
     return whole[number]
+
+
+def _check_kinds(lowering: Lowering, node: torch.fx.Node) -> None:
+    """Tensors without data multiply whatever their types are; others do not."""
+    kinds = [n.meta["val"].dtype for n in node.all_input_nodes]
+    if any(k.is_floating_point for k in kinds) and not all(k.is_floating_point for k in kinds):
+        raise lowering.refuse(
+            f"torch operator {node.target} of {' and '.join(map(str, dict.fromkeys(kinds)))}",
+            why="torch multiplies matrices of one type",
+            repair="convert one of them with .to()",
+        )
 
 
 def _check_extents(lowering: Lowering, node: torch.fx.Node) -> None:

@@ -102,7 +102,7 @@ def _products(program: Program, position: int) -> Iterator[Product]:
             masks += _conjuncts(factor.attr)
         else:
             factors.append(at)
-    if len(factors) == 2:
+    if len(factors) == 2 and not any(_looks_up(nodes[f]) for f in factors):
         for left, right in (factors, factors[::-1]):
             if _is_windowed(nodes[left]):
                 yield Product(left, right, tuple(masks), (*inner, left))
@@ -117,8 +117,6 @@ def _convolution(
 ) -> Convolution | None:
     """The convolution at a node, its right operand and result being read at these indices."""
     left = program.nodes[found.left].access.index
-    if any(e.tensors() for e in (*left, *right)):
-        return None
     masks = found.masks
     if program.nodes[found.left].op == "read":
         operand = program.nodes[program.nodes[found.left].args[0]]
@@ -191,6 +189,10 @@ def _overlap(steps: _Steps, extent: int, count: int) -> bool:
     """Whether neighbouring windows share elements, or some are in the padding."""
     reach = (extent - 1) * steps.dilation + 1
     return count > 1 and extent > 1 and (reach > steps.stride or steps.padding > 0)
+
+
+def _looks_up(node: Node) -> bool:
+    return node.op in ("load", "read") and node.access.is_look_up
 
 
 def _is_windowed(node: Node) -> bool:

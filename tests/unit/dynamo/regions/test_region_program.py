@@ -81,10 +81,13 @@ def test_float64_is_taken_for_float32(traced: Trace):
     assert str(program.inputs[0].dtype) == "f32"
 
 
-def test_integers_are_refused(traced: Trace):
+def test_integers_are_numbers(traced: Trace):
     x = torch.zeros(3, dtype=torch.int64)
-    with pytest.raises(UnsupportedError, match="int64"):
-        region_program(tupled(traced(lambda x: x * 2.5, x)), layouts_of([x]))
+    found = region_program(tupled(traced(lambda x: x * 2.5, x)), layouts_of([x]))
+    assert [t.dtype.name for t in found.program.inputs] == ["i64"]
+    narrow = x.to(torch.int8)
+    with pytest.raises(UnsupportedError, match="int8"):
+        region_program(tupled(traced(lambda x: (x + x) * 2.5, narrow)), layouts_of([narrow]))
 
 
 def growing(traced: Trace, **how: Any) -> tuple[RegionCall, list[RegionProgram]]:
