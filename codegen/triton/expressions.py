@@ -77,6 +77,14 @@ def _log1p(x: str) -> str:
     return f"tl.where(({x} > 1.0) | ({more} == 0.0), tl.log({more}), {near})"
 
 
+def _series(x: str, terms: Sequence[float]) -> str:
+    """The sum of x^n times the nth of the terms, by Horner's rule."""
+    series = "0.0"
+    for term in reversed(terms):
+        series = f"{x} * ({term!r} + {series})"
+    return series
+
+
 def _atan(x: str) -> str:
     # Of the distance to the nearest of 0, pi / 4 and pi / 2, by the series of Cephes.
     size = f"tl.abs({x})"
@@ -84,10 +92,7 @@ def _atan(x: str) -> str:
     steep = f"-1.0 / tl.maximum({size}, 1.0)"
     near = f"tl.where({far}, {steep}, tl.where({middle}, ({size} - 1.0) / ({size} + 1.0), {size}))"
     base = f"tl.where({far}, 1.5707963267948966, tl.where({middle}, 0.7853981633974483, 0.0))"
-    square = f"({near} * {near})"
-    series = "0.0"
-    for term in reversed(_ATAN):
-        series = f"{square} * ({term!r} + {series})"
+    series = _series(f"({near} * {near})", _ATAN)
     value = f"({base} + ({near} + {near} * ({series})))"
     return f"tl.where({x} < 0.0, -{value}, {value})"
 
@@ -95,9 +100,7 @@ def _atan(x: str) -> str:
 def _tanh(x: str) -> str:
     # Through exp of a non-positive number; a series near 0, where 1 - exp cancels.
     far = f"(1.0 - tl.exp(-2.0 * tl.abs({x}))) / (1.0 + tl.exp(-2.0 * tl.abs({x})))"
-    series = "0.0"
-    for term in reversed(_TANH):
-        series = f"{x} * {x} * ({term!r} + {series})"
+    series = _series(f"{x} * {x}", _TANH)
     signed = f"tl.where({x} < 0.0, -1.0, 1.0) * ({far})"
     return f"tl.where(tl.abs({x}) < 0.55, {x} + {x} * ({series}), {signed})"
 

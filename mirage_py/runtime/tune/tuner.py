@@ -278,7 +278,7 @@ class _Tuner:
         self.interrupted = self.rounds.run([c for c in self.candidates if c.alive], top_k)
 
     def _is_right(self, baseline: Candidate) -> bool:
-        """Eager is what all are compared with; torch.compile of it has to pass as plans have to."""
+        """Eager is what all are compared with; torch.compile of it has to pass, or be as close."""
         if baseline.name in MODES and not self.rounds.is_right(baseline):
             self.notes.append(f"{baseline.name} cannot serve: {baseline.reason}")
         return baseline.alive
