@@ -45,7 +45,7 @@ nightly: $(READY) ## the tests that draw or enumerate, with many times the examp
 	  tests/unit/axioms tests/unit/codegen/cuda/plan/test_operand_sources.py \
 	  tests/unit/benchmarks/wild tests/unit/dynamo/test_models.py tests/unit/pipeline/test_examples.py \
 	  tests/unit/search/extract/test_large_programs.py \
-	  tests/unit/verify/field_test/test_differences.py tests/unit/verify/field_test/test_one_place.py
+	  tests/unit/verify/evaluate/test_windows.py tests/unit/verify/field_test/test_differences.py tests/unit/verify/field_test/test_one_place.py
 
 differential: $(READY) ## every operator, type and pair of odd sizes against float64, in the interpreter
 	@OMP_NUM_THREADS=1 $(RUN) benchmarks.checks.differential --interpret --full

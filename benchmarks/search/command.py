@@ -188,8 +188,6 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     chosen.programs = names or (["softmax"] if chosen.quick else list(known))
     chosen.ablated = chosen.programs if chosen.quick else ABLATED
     chosen.operators = (2,) if chosen.quick else OPERATORS
-    if chosen.quick:
-        chosen.limit = min(chosen.limit, 20.0)
     return chosen
 
 

@@ -46,7 +46,7 @@ def check_document(document):
 
 def test_quick_measures_everything_once(tmp_path, capsys):
     out = tmp_path / "quick.json"
-    command.main(["--quick", "-o", str(out)])
+    command.main(["--quick", "--limit", "3600", "-o", str(out)])
     document = json.loads(out.read_text())
     check_document(document)
     (row,) = document["programs"]

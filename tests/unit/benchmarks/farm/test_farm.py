@@ -17,7 +17,7 @@ def job(key: str, **more: Any) -> Job:
     return Job(key, {"service": f"{HERE}:row", "key": key, **more})
 
 
-def farm(outcomes: list[Outcome], *, gpus=("0",), row_s=30.0, prepare="prepare", **more: Any):
+def farm(outcomes: list[Outcome], *, gpus=("0",), row_s=600.0, prepare="prepare", **more: Any):
     return Farm(gpus, f"{HERE}:{prepare}", row_s, on_outcome=outcomes.append, **more)
 
 
@@ -63,8 +63,8 @@ def test_without_a_gpu_that_works_nothing_is_run():
 def test_at_the_deadline_what_is_not_done_is_left(monkeypatch: pytest.MonkeyPatch):
     outcomes: list[Outcome] = []
     jobs = [job("short"), job("long", seconds=600.0), job("never")]
-    # Its clock stands until the first is done; then two seconds are left, in which the next begins.
-    clock = SimpleNamespace(monotonic=lambda: 9_998.0 if outcomes else 0.0)
+    # Its clock stands until the first is done; in the half second that is left the next begins.
+    clock = SimpleNamespace(monotonic=lambda: 9_999.5 if outcomes else 0.0)
     monkeypatch.setattr("benchmarks.farm.farm.time", clock)
     with farm(outcomes, row_s=600.0) as workers:
         left = workers.run(jobs, deadline=10_000.0)

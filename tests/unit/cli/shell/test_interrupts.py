@@ -11,12 +11,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mirage_py.cli.shell.interrupts import stop_on_interrupt
 
-# Ten operators, two reductions and three products: seconds of search.
+# Ten operators, two reductions and three products: many jobs.
 LONG = """
 B = 8, D = 4096, F = 14336
 X[B, D], R[B, D], G[D], W1[D, F], W2[D, F], W3[F, D] : f16
@@ -25,12 +26,27 @@ let h[b, d] = rms_norm[d](x[b, d], eps=1e-6) * G[d]
 let y[b, f] = silu( sum[d](h[b, d] * W1[d, f]) ) * sum[d](h[b, d] * W2[d, f])
 Z[b, m] = x[b, m] + sum[f](y[b, f] * W3[f, m])
 """
-# A background job inherits an ignored interrupt; a user's terminal does not ignore it.
+# A background job inherits an ignored interrupt; a user's terminal does not ignore it. The first
+# comes when the first job of a search is done, a second one while what was found is verified.
 CHILD = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
+import os, signal, sys
 from mirage_py.cli import main
-main(sys.argv[1:])
+from mirage_py.pipeline import pipeline
+from mirage_py.search.enumerate import journal
+
+def press(*given, **named):
+    os.kill(os.getpid(), signal.SIGINT)
+
+def add(*given, real=journal.Journal.add):
+    real(*given)
+    journal.Journal.add = real
+    press()
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+journal.Journal.add = add
+if sys.argv[1] == "twice":
+    pipeline.verify_families = press
+main(sys.argv[2:])
 """
 
 
@@ -84,40 +100,26 @@ def test_outside_of_the_main_thread_nothing_changes():
     assert seen == [(False, True)]
 
 
-def _start(folder: Path) -> subprocess.Popen[str]:
-    (folder / "long.math").write_text(LONG)
-    command = ["superoptimize", "long.math", "--target", "h200", "--effort", "none", "--json"]
-    return subprocess.Popen(
-        [sys.executable, "-c", CHILD, *command, "-o", "out", "--journal", "journal"],
+def _interrupted(folder: Path, how_often: str) -> tuple[Any, str]:
+    """The document and what is said besides of a search that is interrupted."""
+    (folder / "a.math").write_text(LONG)
+    command = ["superoptimize", "a.math", "--target", "h200", "--effort", "none", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, how_often, *command, "-o", "out", "--journal", "journal"],
         cwd=folder,
         env={**os.environ, "MIRAGE_PY_WORKERS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
+        check=False,
     )
-
-
-def _jobs_done(folder: Path) -> int:
-    journal = folder / "journal"
-    return journal.read_text().count('"job"') if journal.exists() else 0
-
-
-def _wait_for_the_search(process: subprocess.Popen[str], folder: Path) -> None:
-    """Until the first of its many jobs is done."""
-    while not _jobs_done(folder):
-        assert process.poll() is None, "it ended before the search began"
-        time.sleep(0.02)
+    assert done.returncode == 130, done.stderr
+    return json.loads(done.stdout), done.stderr
 
 
 def test_an_interrupted_search_keeps_the_best_so_far(tmp_path: Path):
-    with _start(tmp_path) as process:
-        _wait_for_the_search(process, tmp_path)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=300)
-    assert process.returncode == 130, err
+    document, err = _interrupted(tmp_path, "once")
     assert "finishing with the best so far" in err
     assert "interrupted: this is the best so far" in err
-    document = json.loads(out)
     assert document["interrupted"]
     assert not document["search"]["exhausted"]
     assert "stopped before the space was gone through" in document["search"]["reasons"]
@@ -126,15 +128,7 @@ def test_an_interrupted_search_keeps_the_best_so_far(tmp_path: Path):
 
 
 def test_a_second_interrupt_ends_at_once(tmp_path: Path):
-    with _start(tmp_path) as process:
-        _wait_for_the_search(process, tmp_path)
-        process.send_signal(signal.SIGINT)
-        assert process.stderr is not None
-        for line in process.stderr:
-            if "Ctrl-C again" in line:
-                break
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=300)
-    assert process.returncode == 130, err
-    assert json.loads(out)["error"]["kind"] == "Interrupted"
+    document, err = _interrupted(tmp_path, "twice")
+    assert "Ctrl-C again ends at once" in err
+    assert document["error"]["kind"] == "Interrupted"
     assert not (tmp_path / "out").exists()

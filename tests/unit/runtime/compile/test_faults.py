@@ -237,10 +237,10 @@ def test_who_comes_late_ends_nobody_else():
     """After an interrupt the thread of the old task may still be at work."""
     with WorkerPool(1, timeout_s=300.0, imports=()) as alone:
         (worker,) = alone._workers
-        worker.ask(task("works"), 5.0)
+        worker.ask(task("works"), 300.0)
         old = worker._process
         worker.kill()
-        worker.ask(task("works"), 5.0)
+        worker.ask(task("works"), 300.0)
         assert old is not None
         worker.kill(old)
         assert worker._process is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from typing import Any
 
 from mirage_py.runtime.process.warm_workers import WarmWorkers
@@ -14,13 +14,17 @@ class Pool:
 
     def __init__(self) -> None:
         self.tasks = 0
-        self.closed = False
+        self.ended = threading.Event()
+
+    @property
+    def closed(self) -> bool:
+        return self.ended.is_set()
 
     def map(self, tasks: list[Any]) -> None:
         self.tasks += len(tasks)
 
     def close(self) -> None:
-        self.closed = True
+        self.ended.set()
 
 
 def test_the_next_one_takes_what_was_given_back():
@@ -56,11 +60,7 @@ def test_a_second_pool_beside_one_that_waits_ends():
 def test_what_nobody_uses_for_a_while_ends():
     kept, pool = WarmWorkers(), Pool()
     kept.keep(1, lambda: pool, idle_s=0.05)
-    for _ in range(100):
-        if pool.closed:
-            break
-        time.sleep(0.02)
-    assert pool.closed
+    assert pool.ended.wait(600.0)
     assert kept.take(1) is None
     # Later somebody may ask again.
     again = Pool()
@@ -70,7 +70,7 @@ def test_what_nobody_uses_for_a_while_ends():
 
 def test_workers_have_started_when_they_are_taken():
     kept = WarmWorkers()
-    kept.keep(1, lambda: WorkerPool(1, timeout_s=30.0, imports=()))
+    kept.keep(1, lambda: WorkerPool(1, timeout_s=300.0, imports=()))
     pool = kept.take(1)
     assert pool is not None
     try:

@@ -9,7 +9,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -135,24 +134,36 @@ def test_a_full_disk_ends_the_journal_and_not_the_search(setting, whole, tmp_pat
     assert resumed(setting, path) == whole[1]
 
 
+# Ends in the middle of a line, the number of which it is given.
+KILLED = """
+import os, signal, sys
+from mirage_py.search.enumerate import journal
+write, left = os.write, int(sys.argv[2])
+def half(fd, line):
+    global left
+    left -= 1
+    if not left:
+        write(fd, line[: len(line) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+    return write(fd, line)
+journal.os.write = half
+"""
+
+
 def test_a_search_that_is_killed_goes_on(whole, tmp_path):
     """Twice killed in the middle, then left alone: nothing is lost, and the result is the same."""
     path = tmp_path / "j"
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    command = [sys.executable, "-c", SEARCH, str(path)]
     lines = 0
-    for seed in range(2):
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
-            end = time.monotonic() + 600
-            while _lines(path) <= lines and process.poll() is None and time.monotonic() < end:
-                time.sleep(0.002)
-            time.sleep(random.Random(seed).random() * 0.05)
-            process.send_signal(signal.SIGKILL)
-        assert _lines(path) > lines
-        lines = _lines(path)
+    for number in (3, 2):
+        command = [sys.executable, "-c", KILLED + SEARCH, str(path), str(number)]
+        killed = subprocess.run(command, env=environment, capture_output=True, check=False)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        content = path.read_bytes()
+        assert whole[0].startswith(content)
+        assert not content.endswith(b"\n")
+        assert content.count(b"\n") > lines
+        lines = content.count(b"\n")
+    command = [sys.executable, "-c", SEARCH, str(path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == whole[1]
-
-
-def _lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0

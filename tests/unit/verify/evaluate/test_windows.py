@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from nightly import NIGHTLY
 
 from mirage_py.frontend.spec import parse
 from mirage_py.verify.evaluate.windows import affordable_windows, windows
@@ -95,6 +96,7 @@ def test_of_what_is_too_large_heads_and_rows_are_sampled():
     assert (found[1]["h"][1], found[1]["t"][1]) == (32, 4096)
 
 
+@pytest.mark.skipif(not NIGHTLY, reason="counts seconds of the processor; make nightly runs it")
 def test_the_estimate_holds_for_few_rows_too():
     """Within a factor of three, a batched product of few rows against a plain one."""
     texts = [PLAIN, FEW_ROWS]
