@@ -41,7 +41,7 @@ from mirage_py.targets import target as target_named
 from mirage_py.ugraph.ir.dtypes import F64
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
-from mirage_py.ugraph.rewrite.dims import with_shared_operands
+from mirage_py.ugraph.rewrite.dims import with_shared_reads
 from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.ugraph.text.printing import format_program, format_ugraph
 from mirage_py.verify.shifts.shift_free import remove_free_shifts
@@ -222,7 +222,7 @@ def normalise(program: Program, *, seed: int = 0) -> Program:
     """The form that is searched: masks as factors, maxima that cancel removed, and what matmuls
     read twice read once.
     """
-    return with_shared_operands(remove_free_shifts(lower_masks(program), seed=seed)[0])
+    return with_shared_reads(remove_free_shifts(lower_masks(program), seed=seed)[0])
 
 
 def verify_families(

@@ -13,7 +13,7 @@ from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.data_flow import reads_of
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
-from mirage_py.ugraph.ir.node import REDUCING, Node
+from mirage_py.ugraph.ir.node import REDUCING, Access, Node
 from mirage_py.ugraph.ir.program import Output, Program
 from mirage_py.ugraph.rewrite.rebuild import copied
 
@@ -73,9 +73,10 @@ def meet(program: Program, a: str, b: str) -> bool:
     return False
 
 
-def with_shared_operands(program: Program) -> Program:
-    """Two reads of a tensor by matmuls that differ in the names of dimensions are one: latent
-    attention reads the same rows as keys by one name of their columns and as values by another.
+def with_shared_reads(program: Program) -> Program:
+    """Two reads of a tensor that differ in the name of a dimension are one: latent attention reads
+    the same rows as keys by one name of their columns and as values by another, and a norm what it
+    sums over and what it scales.
     """
     while True:
         for one, other in _alike(program):
@@ -87,24 +88,35 @@ def with_shared_operands(program: Program) -> Program:
 
 
 def _alike(program: Program) -> Iterator[tuple[str, str]]:
-    """Dimensions in which two operands of matmuls differ that are loads, otherwise equal: one is
-    contracted, the other is kept.
+    """Dimensions in which two loads differ that are otherwise equal: one is reduced, the other is
+    kept.
+
+    By matmuls alone where both are operands of matmuls, else by sums and maxima alone: columns of a
+    matmul's result that are those of its operand by another name are split over a grid.
     """
     users = reads_of(program.nodes)
-    loads = []
+    contracted = {d for n in program.nodes if n.op == "matmul" for d in n.reduced}
+    reduced = {d for d in reduced_dims(program) if d not in contracted}
+    loads: list[tuple[Access, set[str] | None]] = []
     for node, readers in zip(program.nodes, users, strict=True):
         matmuls = [program.nodes[r] for r in readers if program.nodes[r].op == "matmul"]
-        if node.op == "load" and len(matmuls) == len(readers):
-            loads.append((node.access, {d for m in matmuls for d in m.reduced}))
+        if node.op == "load":
+            of_matmuls = {d for m in matmuls for d in m.reduced}
+            loads.append((node.access, of_matmuls if len(matmuls) == len(readers) else None))
     for (one, of_one), (other, of_other) in combinations(loads, 2):
         if one.tensor != other.tensor:
             continue
         pairs = [(a, b) for a, b in zip(one.index, other.index, strict=True) if a != b]
-        if len(pairs) == 1 and all(e.is_dim for e in pairs[0]):
-            first, second = (e.name for e in pairs[0])
-            alike = program.sizes[first] == program.sizes[second]
-            if alike and (first in of_one) != (second in of_other):
+        if len(pairs) != 1 or not all(e.is_dim for e in pairs[0]):
+            continue
+        first, second = (e.name for e in pairs[0])
+        if program.sizes[first] != program.sizes[second]:
+            continue
+        if of_one is not None and of_other is not None:
+            if (first in of_one) != (second in of_other):
                 yield first, second
+        elif not contracted & {first, second} and (first in reduced) != (second in reduced):
+            yield first, second
 
 
 def fresh_dim(program: Program, name: str) -> str:

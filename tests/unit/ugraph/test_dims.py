@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import mirage_py
-from mirage_py.ugraph.rewrite.dims import with_shared_operands
+from mirage_py.ugraph.rewrite.dims import with_shared_reads
 from mirage_py.verify.field_test.programs import compare_programs
 
 LATENT = """
@@ -36,7 +36,7 @@ O[m, j] = sum[n](sum[k](X[m, k] * W[k, n]) * V[n, m]) + sum[k](X[m, k] * W[k, j]
 
 def test_keys_that_are_values_too_are_read_once():
     program = mirage_py.parse(LATENT)
-    shared = with_shared_operands(program)
+    shared = with_shared_reads(program)
     loads = [n.access for n in shared.nodes if n.op == "load" and n.access.tensor == "C"]
     assert len(loads) == 1
     assert len(shared.dims) == len(program.dims) - 1
@@ -46,4 +46,19 @@ def test_keys_that_are_values_too_are_read_once():
 @pytest.mark.parametrize("text", [GRAM, RESIDUAL, TWICE], ids=["gram", "residual", "twice"])
 def test_other_reads_keep_their_names(text: str):
     program = mirage_py.parse(text)
-    assert with_shared_operands(program) == program
+    assert with_shared_reads(program) == program
+
+
+def test_a_norm_reads_what_it_sums_over_once():
+    """As PyTorch code has it whose gains come first: the result has their dimension's name."""
+    program = mirage_py.parse(
+        """
+        B = 4, H = 6, K = 6, S = 8
+        X[B, H, S], G[H] : f16
+        Y[b, k, s] = G[k] * (X[b, k, s] - mean[h](X[b, h, s])) * max[h](X[b, h, s])
+        """
+    )
+    shared = with_shared_reads(program)
+    loads = [n.access for n in shared.nodes if n.op == "load" and n.access.tensor == "X"]
+    assert len(loads) == 1
+    assert compare_programs(program, shared).equal
