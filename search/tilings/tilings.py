@@ -11,6 +11,7 @@ from mirage_py.codegen.tiling.tiles import Tiling, next_power_of_two
 from mirage_py.search.tilings.block_body import BlockBody
 from mirage_py.search.tilings.roles import grid_tiles, loop_tiles, roles_of
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
+from mirage_py.ugraph.ir.node import STORES
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Section
 
@@ -25,6 +26,8 @@ _MOST_GRIDS = 1024
 # that can be; else that many grids are tried.
 _MOST_REPEATS = 4
 _LEAST_REPEATING = 64
+# Tensors up to this size stay in the L2 of any target while a kernel runs.
+_SHARED_BY_ALL_BYTES = 8 << 20
 
 
 def tilings(
@@ -189,18 +192,29 @@ def _light_tile(scope: Program, block: BlockGraph, section: Section) -> int:
 def _grid_order(scope: Program, block: BlockGraph) -> tuple[str, ...]:
     """Neighbouring blocks should share the largest tensors: what those do not depend on runs
     fastest. Blocks of a cluster are neighbours in any case.
+
+    Without matmuls a tensor that the L2 holds is shared by all blocks in any order; neighbours then
+    go on where a block ends in memory, as a tile need not begin and end with a sector.
     """
+    accesses = [n.access for n in block.nodes if n.op == "load" or n.op in STORES]
+    reads = [n.access for _, n in block.loads()]
+    steps: dict[str, int] = {}
+    if not any(n.op == "matmul" for n in block.nodes):
+        reads = [a for a in reads if scope.tensors[a.tensor].bytes > _SHARED_BY_ALL_BYTES]
+        largest = max(accesses, key=lambda a: scope.tensors[a.tensor].bytes)
+        strides = scope.tensors[largest.tensor].element_strides
+        for expr, stride in zip(largest.index, strides, strict=True):
+            for d in expr.dims():
+                steps[d] = min(steps.get(d, stride), stride)
 
     def weight(dim: str) -> int:
-        reads = [n.access for _, n in block.loads()]
         return sum(scope.tensors[a.tensor].bytes for a in reads if dim in a.dims())
 
-    return tuple(
-        sorted(
-            (a.dim for a in block.grid),
-            key=lambda d: (d not in block.cluster_dims, weight(d), scope.dim_names.index(d)),
-        )
-    )
+    def place(dim: str) -> tuple[bool, int, int, int]:
+        number = scope.dim_names.index(dim)
+        return dim not in block.cluster_dims, weight(dim), steps.get(dim, 0), number
+
+    return tuple(sorted((a.dim for a in block.grid), key=place))
 
 
 def is_sensible(tiling: Tiling) -> bool:
