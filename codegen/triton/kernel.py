@@ -16,6 +16,7 @@ from mirage_py.codegen.tiling.deferral import deferred_sums
 from mirage_py.codegen.tiling.dependent_launch import ALONE, LaunchOrder
 from mirage_py.codegen.tiling.descriptors import described_tiles, live_axes
 from mirage_py.codegen.tiling.product_order import text_order
+from mirage_py.codegen.tiling.read_conditions import read_conditions
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.codegen.tiling.unmasked_tiles import unmasked_range
 from mirage_py.codegen.tiling.valid_sizes import MAX_INT32
@@ -98,6 +99,7 @@ class KernelEmitter:
         self.described: dict[str, tuple[int, ...]] = {}
         if not self.is_wide:
             self.described = described_tiles(self.block, self.tiling, tensors, options)
+        self.conditions = read_conditions(self.block, tensors)
         self.live = tuple(unmasked_range(self.tiling, n) for n in range(len(self.block.sections)))
         self.out = CodeWriter()
         self.tiles = TileText(self.tiling, tensors, options, run_time)
@@ -337,7 +339,7 @@ class KernelEmitter:
         node = self.block.nodes[number]
         axes = self.tiles.axes(node.dims, section)
         if node.op == "load":
-            return self._load(node, axes, section)
+            return self._load(number, axes, section)
         if node.op in ("index", "mask"):
             return self._position_value(node, axes)
         if node.op == "cast":
@@ -359,11 +361,15 @@ class KernelEmitter:
             return self._elementwise(node, axes, section)
         raise ScheduleError(f"Triton has no emission for '{node.op}'", where=self.block.name)
 
-    def _load(self, node: Node, axes: Sequence[str], section: int) -> str:
+    def _load(self, number: int, axes: Sequence[str], section: int) -> str:
+        node = self.block.nodes[number]
         if node.access.tensor in self.described:
             return self._fetch(node, axes, section)
         extra = ""
         mask = self.tiles.in_range(node.access.dims(), axes, section)
+        if number in self.conditions:
+            condition = self.conditions[number].render(self.tiles.positions(axes))
+            mask = f"{mask} & {condition}" if mask else condition
         if mask:
             extra += f", mask={mask}, other=0.0"
         if node.access.tensor in self.options.evict_first:

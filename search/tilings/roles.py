@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 
 from mirage_py.codegen.tiling.tiles import MIN_DOT_EXTENT, next_power_of_two
 from mirage_py.ugraph.ir.program import Program
@@ -15,6 +16,8 @@ _LOOP_TILES = (16, 32, 64, 128, 256, 512)
 _VECTOR_TILES = tuple(1 << k for k in range(14))
 # Neighbours in memory that a warp reads at once; a smaller tile would waste its transactions.
 _COALESCED_BYTES = 64
+# Rows up to this length are not divided where a block reads them at several positions.
+_REREAD_ROW = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class Roles:
     dimensions elements are contiguous in memory, ``least`` of which are worth an access. ``outer``
     ones are gridded sides of a matmul with another side that is unsplit in each block; ``joint``
     ones share a side with other gridded ones, as positions and the heads that share a key do.
+    Along ``reread`` ones a tensor is read at several positions, as in a rotary embedding: blocks
+    with a part of them would read one another's parts too.
     """
 
     batch: tuple[str, ...]
@@ -36,6 +41,7 @@ class Roles:
     least: int = _COALESCED_BYTES // 2
     outer: tuple[str, ...] = ()
     joint: tuple[str, ...] = ()
+    reread: tuple[str, ...] = ()
 
 
 def roles_of(
@@ -75,6 +81,7 @@ def roles_of(
         least,
         tuple(outer),
         tuple(joint),
+        () if contracted else _reread(block),
     )
 
 
@@ -90,6 +97,16 @@ def _outer_sides(
     return tuple(found)
 
 
+def _reread(block: BlockGraph) -> tuple[str, ...]:
+    """Dimensions in which two loads of one tensor differ."""
+    found: list[str] = []
+    for (_, one), (_, other) in combinations(block.loads(), 2):
+        if one.access.tensor == other.access.tensor:
+            axes = zip(one.access.index, other.access.index, strict=True)
+            found += [d for a, b in axes if a != b for d in (*a.dims(), *b.dims())]
+    return tuple(dict.fromkeys(found))
+
+
 def grid_tiles(program: Program, roles: Roles, dim: str) -> tuple[int, ...]:
     """Tiles worth trying for a gridded dimension, smallest first."""
     size = program.sizes[dim]
@@ -98,6 +115,8 @@ def grid_tiles(program: Program, roles: Roles, dim: str) -> tuple[int, ...]:
         # tile would not be split, and tensor cores want each side in one dimension.
         return (1,)
     whole = next_power_of_two(size)
+    if dim in roles.reread and whole <= _REREAD_ROW:
+        return (whole,)
     if dim in roles.joint:
         # Rows of tensor cores are those of all dimensions together.
         return (

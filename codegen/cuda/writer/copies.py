@@ -8,12 +8,13 @@ from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.blocked import copied
 from mirage_py.codegen.cuda.layout.shared_tile import SharedTile
 from mirage_py.codegen.cuda.layout.staging import Staged, matrix_layout, vector_run
-from mirage_py.codegen.cuda.text.c_text import added, index_text
+from mirage_py.codegen.cuda.text.c_text import added, index_text, predicate_text
 from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.cuda.text.linear_text import is_only_copy
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.emission import Emission
 from mirage_py.codegen.text.operator_text import atom
+from mirage_py.codegen.tiling.read_conditions import read_conditions
 from mirage_py.ugraph.ir.dtypes import BOOL, DType
 from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.node import Node
@@ -29,6 +30,7 @@ class Copies:
     def __init__(self, emission: Emission) -> None:
         self.out = emission
         self.facts = emission.facts
+        self.conditions = read_conditions(self.facts.block, self.facts.tensors)
 
     # -- global memory ---------------------------------------------------------------------------
 
@@ -75,6 +77,9 @@ class Copies:
         with out.only(only), out.unrolled("i", count) as i:
             layouts = {i: layout}
             inside = out.in_range(facts.live(load), facts.section(load), layouts)
+            if load in self.conditions:
+                condition = predicate_text(self.conditions[load], out.positions(layouts))
+                inside = f"{inside} && {condition}" if inside else condition
             place = f"{node.access.tensor} + {self.offset(node, layouts, facts.section(load))}"
             self._load_line(value, i, place, vector, inside, node.access.tensor)
         return value

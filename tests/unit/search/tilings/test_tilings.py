@@ -72,3 +72,31 @@ def test_rows_of_tensor_cores_are_positions_of_several_heads():
     assert tiles["g"] in (1, 4)
     assert tiles["g"] * tiles["t"] >= 64
     assert [s.loop for s in block.sections if s.loop is not None] == ["s"]
+
+
+def test_rows_that_a_block_reads_at_several_positions_are_not_divided():
+    program = parse(
+        "H = 32, S = 512, D = 128\nX[H, S, D], C[S, D] : f16\n"
+        "Y[h, s, d] = X[h, s, d] * C[s, d] + X[h, s, (d + 64) % 128]\n"
+    )
+    block = search(normalise(program), limits=ALONE).families[0].ugraph.kernels[0]
+    grids = [t.block.grid_tiles for t in tilings(program, block, ())]
+    assert {tiles["d"] for tiles in grids} == {128}
+    assert len({tiles["s"] for tiles in grids}) > 3
+
+
+@pytest.mark.parametrize(
+    ("table", "order"),
+    [("C[S, D]", ["d", "s", "h"]), ("C[S, D, E], B[H]", ["h", "d", "s"])],
+    ids=["held by the L2", "large"],
+)
+def test_blocks_that_run_together_are_neighbours_in_memory(table: str, order: list[str]):
+    """Unless they can share what the L2 does not hold."""
+    index = "C[s, d]" if "B" not in table else "C[s, d, 0] * B[h]"
+    program = parse(
+        f"H = 64, S = 2048, D = 256, E = 16\nX[H, S, D], {table} : f16\n"
+        f"Y[h, s, d] = X[h, s, d] * {index}\n"
+    )
+    block = search(normalise(program), limits=ALONE).families[0].ugraph.kernels[0]
+    tiled = next(iter(tilings(program, block, ())))
+    assert [a.dim for a in tiled.block.grid] == order

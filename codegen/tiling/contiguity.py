@@ -31,14 +31,14 @@ def _is_run(access: Access, tensor: Tensor, dim: str, run: int) -> bool:
     ):
         if extent == 1 or stride == 0:
             continue
-        step, multiple = _along(expr, dim, run)
+        step, multiple = steps_along(expr, dim, run)
         if step is None or (multiple * stride) % run:
             return False
         moves += step * stride
     return moves == 1
 
 
-def _along(expr: IndexExpr, dim: str, run: int) -> tuple[int | None, int]:
+def steps_along(expr: IndexExpr, dim: str, run: int) -> tuple[int | None, int]:
     """By how much an expression grows from one of ``run`` positions to the next, None if not
     evenly; and what it is a multiple of at the first.
     """
@@ -48,11 +48,11 @@ def _along(expr: IndexExpr, dim: str, run: int) -> tuple[int | None, int]:
         return 0, abs(expr.value)
     if expr.op == "data":
         return (None if dim in expr.dims() else 0), 1
-    step, multiple = _along(expr.args[0], dim, run)
+    step, multiple = steps_along(expr.args[0], dim, run)
     if step is None:
         return None, 1
     if expr.op == "add":
-        other, theirs = _along(expr.args[1], dim, run)
+        other, theirs = steps_along(expr.args[1], dim, run)
         return (None, 1) if other is None else (step + other, gcd(multiple, theirs))
     if expr.op == "mul":
         return step * expr.value, abs(multiple * expr.value)
