@@ -14,9 +14,9 @@ from itertools import product
 from math import prod
 
 from mirage_py.codegen.cuda.analysis.cluster_plan import ClusterPlan, ClusterTiling
-from mirage_py.codegen.tiling.contiguity import ALIGNMENT_BYTES, run_length
 from mirage_py.codegen.lowering.base_two_shifts import BaseTwoShifts, is_shift
 from mirage_py.codegen.lowering.precision import TypedBlock
+from mirage_py.codegen.tiling.contiguity import ALIGNMENT_BYTES, run_length
 from mirage_py.codegen.tiling.tiles import MIN_DOT_EXTENT, Tiling, next_power_of_two
 from mirage_py.errors import ScheduleError
 from mirage_py.ugraph.ir import index as ix

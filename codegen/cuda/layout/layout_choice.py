@@ -16,8 +16,8 @@ from mirage_py.codegen.cuda.analysis.cluster_plan import ClusterPlan
 from mirage_py.codegen.cuda.layout.blocked import blocked
 from mirage_py.codegen.cuda.layout.fragments import FMA, spread_sums
 from mirage_py.codegen.cuda.layout.mma_partitioning import MmaPartition, partition_mma
-from mirage_py.codegen.tiling.contiguity import run_length
 from mirage_py.codegen.cuda.text.layout import Bit, Layout, bits_of, covers
+from mirage_py.codegen.tiling.contiguity import run_length
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from mirage_py.codegen.cuda.analysis.block_analysis import BlockAnalysis
 from mirage_py.codegen.cuda.layout.shared_tile import SharedTile
-from mirage_py.codegen.tiling.contiguity import ALIGNMENT_BYTES, run_length
 from mirage_py.codegen.cuda.text.layout import Bit, Layout, bits_of
+from mirage_py.codegen.tiling.contiguity import ALIGNMENT_BYTES, run_length
 
 # Bytes of the narrowest asynchronous copy.
 _LEAST_COPY_BYTES = 4
