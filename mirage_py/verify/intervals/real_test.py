@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mirage_py.errors import ValidationError
+from mirage_py.errors import UnsupportedError, ValidationError
 from mirage_py.ugraph.interpret import evaluate_program, evaluate_ugraph
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
@@ -36,6 +36,8 @@ MAX_DRAWS = 160
 MIN_DRAWS = 24
 # Numbers of one array that all draws together may have.
 _MAX_NUMBERS = 1 << 16
+# Two programs of which one value has more elements than this cannot be compared: a gigabyte a value.
+_MAX_ELEMENTS = 1 << 22
 # A constant that was folded in float64 is off by less, and a field sees what is smaller.
 _TOLERANCE = 1e-9
 
@@ -69,7 +71,16 @@ def real_comparison(
 ) -> RealEvidence:
     """Two programs with the same inputs, and pairs of their outputs: defined for the same inputs,
     and equal there.
+
+    Raises UnsupportedError where their values are too large for the fewest draws.
     """
+    if max(map(peak_elements, (left, right))) > _MAX_ELEMENTS:
+        raise UnsupportedError(
+            "the programs are too large to compare on structured inputs",
+            where=left.name,
+            why="their sizes cannot shrink",
+            repair="compare them at smaller sizes",
+        )
     draws = min(_draws(left), _draws(right))
     inputs = exact_inputs([left, right], draws, seed)
     meaning = ExactMeaning(opaque_casts(left, right))

@@ -2,7 +2,9 @@
 
 The programs name their dimensions as they like. What ties them together are the tensors: an axis
 that both read by one dimension ties the two dimensions; an axis that both read as the same mixed
-radix (h * 64 + d) ties them in pairs; any other axis keeps its size.
+radix (h * 64 + d) ties them in pairs; one that a program reads by one dimension and the other by
+several makes that one their product, unless conditions depend on them. Positions that are data fit
+any extent. Any other axis keeps its size.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
+from math import prod
 from typing import TypeGuard
 
 import numpy as np
@@ -18,7 +21,7 @@ from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.node import Access
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.verify.sizes.affine import radix_dims
-from mirage_py.verify.sizes.shrink import fixed_dims
+from mirage_py.verify.sizes.shrink import fixed_dims, is_known_position, predicates_of
 
 # Side (0 or 1) and dimension.
 _Key = tuple[int, str]
@@ -68,6 +71,8 @@ class _Ties:
         self._parent: dict[_Key, _Key] = {}
         self._kept: dict[_Key, None] = {}
         self._tied: dict[_Key, None] = {}
+        # Dimensions that are products of others.
+        self._products: list[tuple[_Key, tuple[_Key, ...]]] = []
         for side, program in enumerate(self._programs):
             for d in program.dims:
                 self._parent[side, d.name] = (side, d.name)
@@ -88,7 +93,8 @@ class _Ties:
         roots = {key: self._find(key) for key in self._parent}
         untied = [key for key in roots if key not in self._tied]
         kept = dict.fromkeys(roots[key] for key in (*self._kept, *untied))
-        free = [root for root in dict.fromkeys(roots.values()) if root not in kept]
+        products = self._free_products(kept)
+        free = [r for r in dict.fromkeys(roots.values()) if r not in kept and r not in products]
         taken = [self._size(root) for root in kept]
         for program in self._programs:
             taken += [abs(int(n.attr)) for n in program.nodes if _is_whole(n.attr)]
@@ -96,24 +102,60 @@ class _Ties:
         drawn = [next(candidates) for _ in free]
         order = np.random.default_rng(seed).permutation(len(drawn))
         chosen = {root: drawn[n] for root, n in zip(free, order, strict=True)}
+        for root, parts in products.items():
+            chosen[root] = prod(chosen.get(part) or self._size(part) for part in parts)
         sizes = [
             {d.name: chosen.get(roots[side, d.name]) or d.size for d in program.dims}
             for side, program in enumerate(self._programs)
         ]
         return JointSizes(*sizes)
 
+    def _free_products(self, kept: dict[_Key, None]) -> dict[_Key, tuple[_Key, ...]]:
+        """The parts of each class that is a product. One that keeps its size, is a part itself, has
+        conditions or other parts elsewhere joins those that are ``kept``, with its parts.
+        """
+        found = [(self._find(d), tuple(map(self._find, parts))) for d, parts in self._products]
+        parts_of = dict(found)
+        asked = {self._find((n, d)) for n, p in enumerate(self._programs) for d in _in_conditions(p)}
+        inner = {part for _, parts in found for part in parts}
+        for root, parts in [*found, *found]:
+            keys = (root, *parts)
+            if root in kept or root in inner or parts_of[root] != parts or asked & {*keys}:
+                kept.update(dict.fromkeys(keys))
+        return {root: parts for root, parts in parts_of.items() if root not in kept}
+
     def _axis(self, uses: Iterable[tuple[int, IndexExpr]], extent: int) -> None:
+        uses = [(side, expr) for side, expr in uses if not is_known_position(expr)]
         forms = [
             (side, radix_dims(expr, extent, self._programs[side].sizes)) for side, expr in uses
         ]
-        sizes = [[self._programs[side].sizes[d] for d in form or ()] for side, form in forms]
-        if any(form is None for _, form in forms) or any(s != sizes[0] for s in sizes):
+        keys = [[(side, d) for d in form] for side, form in forms if form is not None]
+        finest = max(keys, key=len, default=[])
+        groups = [self._groups(form, finest) for form in keys]
+        if len(keys) < len(forms) or any(g is None for g in groups):
             for side, expr in uses:
                 self._keep(side, expr.dims())
             return
-        for side, form in forms:
-            for d, other in zip(form or (), forms[0][1] or (), strict=True):
-                self._tie((side, d), (forms[0][0], other))
+        for form, found in zip(keys, groups, strict=True):
+            for key, parts in zip(form, found or (), strict=True):
+                if len(parts) == 1:
+                    self._tie(key, parts[0])
+                else:
+                    self._tied[key] = None
+                    self._products.append((key, parts))
+
+    def _groups(self, form: Sequence[_Key], finest: Sequence[_Key]) -> list[tuple[_Key, ...]] | None:
+        """The dimensions of the finest form that each one of ``form`` is the product of."""
+        left = list(finest)
+        found = []
+        for key in form:
+            parts = [left.pop(0)] if left else []
+            while left and prod(map(self._size, parts)) < self._size(key):
+                parts.append(left.pop(0))
+            if prod(map(self._size, parts)) != self._size(key):
+                return None
+            found.append(tuple(parts))
+        return None if left else found
 
     def _keep(self, side: int, dims: Iterable[str]) -> None:
         self._kept.update(dict.fromkeys((side, d) for d in dims))
@@ -129,6 +171,12 @@ class _Ties:
 
     def _size(self, key: _Key) -> int:
         return self._programs[key[0]].sizes[key[1]]
+
+
+def _in_conditions(program: Program) -> list[str]:
+    """Dimensions that masks and numbers of positions depend on."""
+    positions = [n.attr for n in program.nodes if isinstance(n.attr, IndexExpr)]
+    return [d for e in (*predicates_of(program), *positions) for d in e.dims()]
 
 
 def _is_whole(attr: object) -> TypeGuard[float]:

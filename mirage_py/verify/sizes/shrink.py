@@ -91,9 +91,12 @@ def _divided(attr: Attr) -> Iterator[str]:
 
 def _of_known_positions(expr: IndexExpr) -> IndexExpr:
     """With one position in the place of those that are data: they are inside of any extent."""
-    if expr.op == "mod" and expr.tensors():
-        return ix.const(0)
-    return expr
+    return ix.const(0) if is_known_position(expr) else expr
+
+
+def is_known_position(expr: IndexExpr) -> bool:
+    """Whether it is a position that is data, and inside of any extent."""
+    return expr.op == "mod" and bool(expr.tensors())
 
 
 def predicates_of(program: Program, kernels: Iterable[Kernel] = ()) -> list[Predicate]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+import mirage_py
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.spec import parse
 from mirage_py.ugraph.ir.program import Program
@@ -138,10 +140,38 @@ def test_axes_that_both_split_alike_shrink():
     assert left.sizes["d"] < 64
 
 
-def test_axes_that_only_one_splits_keep_their_size():
+def test_an_axis_that_one_splits_has_the_product_of_its_parts():
     left, right = _shrunk(parse(HEADS), parse(ROWS))
     assert interface_mismatch(left, right) == ""
-    assert left.sizes["h"] == 32
-    assert left.sizes["d"] == 64
+    assert left.sizes["h"] < 32
+    assert left.sizes["d"] < 64
+    assert left.sizes["h"] * left.sizes["d"] == right.sizes["k"]
     assert left.sizes["n"] == right.sizes["n"] < 128
     assert equal(HEADS, ROWS)
+    assert not equal(HEADS, ROWS.replace("X[k, n])", "X[k, n]) * 1.0001"))
+
+
+@pytest.mark.parametrize("condition", ["h < 5", "(h * D + d) * d > 99"])
+def test_a_split_axis_that_conditions_depend_on_keeps_its_size(condition: str):
+    masked = HEADS.replace("X[h * D + d, n])", f"where({condition}, X[h * D + d, n], 0))")
+    left, right = _shrunk(parse(masked), parse(ROWS))
+    assert (left.sizes["h"], left.sizes["d"], right.sizes["k"]) == (32, 64, 2048)
+    assert not equal(masked, ROWS)
+
+
+def test_axes_split_in_two_ways_keep_their_size():
+    other = HEADS.replace("H = 32, D = 64", "H = 16, D = 128")
+    left, right = _shrunk(parse(HEADS), parse(other))
+    assert (left.sizes["h"], right.sizes["h"]) == (32, 16)
+    assert equal(HEADS, other)
+
+
+def test_positions_that_are_data_fit_any_extent():
+    def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(x, y, reduction="none")
+
+    given = torch.zeros(96, 4000), torch.zeros(96, dtype=torch.int64)
+    program = mirage_py.trace(loss, *given)
+    sizes = joint_small_sizes(program, program, [("out", "out")], seed=0)
+    assert max(sizes.left.values()) < 20
+    assert compare_programs(program, program).equal
