@@ -36,7 +36,7 @@ MAX_DRAWS = 160
 MIN_DRAWS = 24
 # Numbers of one array that all draws together may have.
 _MAX_NUMBERS = 1 << 16
-# Two programs of which one value has more elements than this cannot be compared: a gigabyte a value.
+# Programs with a value of more elements than this are not compared: all draws take a gigabyte.
 _MAX_ELEMENTS = 1 << 22
 # A constant that was folded in float64 is off by less, and a field sees what is smaller.
 _TOLERANCE = 1e-9

@@ -116,7 +116,9 @@ class _Ties:
         """
         found = [(self._find(d), tuple(map(self._find, parts))) for d, parts in self._products]
         parts_of = dict(found)
-        asked = {self._find((n, d)) for n, p in enumerate(self._programs) for d in _in_conditions(p)}
+        asked = {
+            self._find((n, d)) for n, p in enumerate(self._programs) for d in _in_conditions(p)
+        }
         inner = {part for _, parts in found for part in parts}
         for root, parts in [*found, *found]:
             keys = (root, *parts)
@@ -144,7 +146,9 @@ class _Ties:
                     self._tied[key] = None
                     self._products.append((key, parts))
 
-    def _groups(self, form: Sequence[_Key], finest: Sequence[_Key]) -> list[tuple[_Key, ...]] | None:
+    def _groups(
+        self, form: Sequence[_Key], finest: Sequence[_Key]
+    ) -> list[tuple[_Key, ...]] | None:
         """The dimensions of the finest form that each one of ``form`` is the product of."""
         left = list(finest)
         found = []
@@ -175,8 +179,8 @@ class _Ties:
 
 def _in_conditions(program: Program) -> list[str]:
     """Dimensions that masks and numbers of positions depend on."""
-    positions = [n.attr for n in program.nodes if isinstance(n.attr, IndexExpr)]
-    return [d for e in (*predicates_of(program), *positions) for d in e.dims()]
+    positions = [d for n in program.nodes if isinstance(n.attr, IndexExpr) for d in n.attr.dims()]
+    return [*positions, *(d for p in predicates_of(program) for d in p.dims())]
 
 
 def _is_whole(attr: object) -> TypeGuard[float]:
