@@ -194,6 +194,12 @@ class Result:
         return Served(Server.OURS, reason(Code.BEST, self.best, self.baseline))
 
     @property
+    def _precision(self) -> dict[str, str]:
+        """What matmuls of float32 are held to, where there are any."""
+        program = self.program
+        return {"fp32_precision": program.fp32_precision} if program.has_fp32_matmul else {}
+
+    @property
     def speedup(self) -> float:
         """Baseline time over best time."""
         return self.baseline.time_us / self.best.time_us if self.best.time_us else 1.0
@@ -264,6 +270,7 @@ class Result:
                 "dims": dict(self.program.sizes),
                 "inputs": [str(t) for t in self.program.inputs],
                 "outputs": [str(o.tensor) for o in self.program.outputs],
+                **self._precision,
             },
             "target": self.target,
             "backend": self.backend,

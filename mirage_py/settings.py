@@ -13,6 +13,7 @@ An empty variable counts as unset.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,20 @@ class Settings:
             compile_timeout_s=_compile_timeout_s(env),
             no_cache=_no_cache(env),
         )
+
+
+def torch_fp32_precision() -> str:
+    """How torch computes matmuls of float32 on a GPU now, ``ieee`` or ``tf32``; ``ieee``, its
+    default, where it was not imported.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return "ieee"
+    matmul = torch.backends.cuda.matmul
+    # torch 2.9 and later; both words of the older interface for less than exact mean TF32.
+    if hasattr(matmul, "fp32_precision"):
+        return "tf32" if matmul.fp32_precision == "tf32" else "ieee"
+    return "tf32" if matmul.allow_tf32 else "ieee"
 
 
 def _default_cache_dir() -> Path:

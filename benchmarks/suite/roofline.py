@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mirage_py.search.model.contraction_work import contraction_flops
 from mirage_py.search.model.cost_model import lower_bound_us
+from mirage_py.search.model.matmul_rates import program_rate
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.program import Program
 
@@ -30,7 +31,7 @@ def roofline(program: Program, target: Target) -> Roofline:
     flops = contraction_flops(program)
     times = {
         "memory": moved / target.dram_bytes_per_us,
-        "compute": flops / target.tensor_flops_per_us,
+        "compute": flops / program_rate(program, target),
         "launch": target.launch_us,
     }
     bound_by = max(times, key=lambda name: times[name])

@@ -5,6 +5,7 @@ Casts become nodes, so that the printed µGraph shows every rounding.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from mirage_py.codegen.tiling.tiles import Tiling
@@ -38,10 +39,10 @@ class _Caster:
         self.block = block
         self.tensors = tensors
         self.tiling = Tiling(program, block)
-        self.half = _common_half(block, tensors)
+        self.dots = dot_types(block, tensors)
         # Producer -> types it is cast to; found in a first walk, so that each cast lands after it.
         self.wanted: dict[int, dict[str, DType]] = {}
-        self.types = [self._type(n) for n in block.nodes]
+        self.types = [_type_of(n, tensors) for n in block.nodes]
         self.half_products = self._half_products()
         for number in self.half_products:
             self.types[number] = self.types[block.nodes[number].args[0]]
@@ -49,16 +50,6 @@ class _Caster:
         self.dtypes: list[DType] = []
         # (node of the given block, type) -> its value in that type among the new nodes
         self.position: dict[tuple[int, str], int] = {}
-
-    def _type(self, node: Node) -> DType:
-        if node.op == "load":
-            return self.tensors[node.access.tensor].dtype
-        if node.op == "mask" or node.op in COMPARISONS:
-            return BOOL
-        if node.op == "cast":
-            assert isinstance(node.attr, DType)
-            return node.attr
-        return F32
 
     def _half_products(self) -> tuple[int, ...]:
         """Products of two half-precision loads that feed tensor cores, and else only sums.
@@ -89,7 +80,7 @@ class _Caster:
     def _is_dot_of(self, number: int, dtype: DType) -> bool:
         node = self.block.nodes[number]
         is_dot = node.op == "matmul" and self.tiling.is_dot(number)
-        return is_dot and self._dot_type(node) == dtype
+        return is_dot and self.dots[number] == dtype
 
     def run(self) -> TypedBlock:
         operand_types = [self._operand_types(i) for i in range(len(self.block.nodes))]
@@ -143,8 +134,7 @@ class _Caster:
         if node.op in STORES:
             return (self.tensors[node.access.tensor].dtype,)
         if node.op == "matmul" and self.tiling.is_dot(number):
-            dtype = self._dot_type(node)
-            return (dtype, dtype)
+            return (self.dots[number], self.dots[number])
         if node.op == "cast":
             return (None,)
         if node.op == "where":
@@ -156,15 +146,36 @@ class _Caster:
             return tuple(None if self.types[a] == BOOL else F32 for a in node.args)
         return (F32,) * len(node.args)
 
-    def _dot_type(self, node: Node) -> DType:
-        loaded = [self.types[a] for a in node.args if self.types[a].is_half]
+
+def dot_types(block: BlockGraph, tensors: Mapping[str, Tensor]) -> Mapping[int, DType]:
+    """The type of the operands of each matmul, by position, if it is one on tiles."""
+    half = _common_half(block, tensors)
+    types = [_type_of(n, tensors) for n in block.nodes]
+    found = {}
+    for number, node in enumerate(block.nodes):
+        if node.op != "matmul":
+            continue
+        loaded = [types[a] for a in node.args if types[a].is_half]
+        computed = all(block.nodes[a].op != "load" for a in node.args)
         if loaded:
-            return loaded[0] if all(t == loaded[0] for t in loaded) else F32
-        computed = all(self.block.nodes[a].op != "load" for a in node.args)
-        return self.half if computed and self.half is not None else F32
+            found[number] = loaded[0] if all(t == loaded[0] for t in loaded) else F32
+        else:
+            found[number] = half if computed and half is not None else F32
+    return found
 
 
-def _common_half(block: BlockGraph, tensors: dict[str, Tensor]) -> DType | None:
+def _type_of(node: Node, tensors: Mapping[str, Tensor]) -> DType:
+    if node.op == "load":
+        return tensors[node.access.tensor].dtype
+    if node.op == "mask" or node.op in COMPARISONS:
+        return BOOL
+    if node.op == "cast":
+        assert isinstance(node.attr, DType)
+        return node.attr
+    return F32
+
+
+def _common_half(block: BlockGraph, tensors: Mapping[str, Tensor]) -> DType | None:
     """The half type of all tensors the block reads, if they share one."""
     types = [tensors[n.access.tensor].dtype for _, n in block.loads()]
     first = types[0] if types else F16

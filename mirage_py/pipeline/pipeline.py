@@ -29,6 +29,7 @@ from mirage_py.pipeline.selection.request import Request as Request  # noqa: PLC
 from mirage_py.pipeline.selection.selection import Ranking, Verified
 from mirage_py.pipeline.selection.time_budget import USUAL_S, TimeBudget, plan_count
 from mirage_py.result import Result
+from mirage_py.runtime.env.matmul_setting import matmuls_as_in
 from mirage_py.search.enumerate.search import SearchLimits, SearchResult, search
 from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.rank.shortlist import best_families
@@ -68,6 +69,7 @@ def optimize(
     progress: Progress = lambda _: None,
     should_stop: Callable[[], bool] = lambda: False,
     journal: Path | None = None,
+    fp32_precision: str | None = None,
 ) -> Result:
     """The fastest verified kernels for a program.
 
@@ -79,14 +81,17 @@ def optimize(
     the result is the best of the rest. Without one, measuring on a GPU has that of its effort (50 s
     or 280 s, for each part of a program that is cut): ``math.inf`` for none. The result is the best
     so far, too, when ``should_stop`` says so (Ctrl-C): nothing is measured that was not begun. A
-    search that was cut off goes on from its ``journal``, a file.
+    search that was cut off goes on from its ``journal``, a file. Matmuls of float32 are as exact as
+    ``fp32_precision`` says, ``ieee`` or ``tf32``; by default as the program says, which a function
+    that was traced has from torch's setting.
 
     Raises UnsupportedError for a program with tensors of float64, and CompileError where a GPU is
     to measure CUDA kernels and nothing compiles them.
     """
     request = Request(
-        target, backend, effort, budget, seed, limits, baselines, progress, should_stop, journal
-    )
+        target, backend, effort, budget, seed, limits, baselines, progress, should_stop, journal,
+        fp32_precision=fp32_precision,
+    )  # fmt: skip
     return run(program, request)
 
 
@@ -94,6 +99,12 @@ def run(program: Program, request: Request) -> Result:
     """As ``optimize``, for all that takes a request from elsewhere."""
     check_type("program", program, (Program,))
     _require_float32(program)
+    program = request.about(program)
+    with matmuls_as_in(program):
+        return _run(program, request)
+
+
+def _run(program: Program, request: Request) -> Result:
     started = time.monotonic()
     target, on_gpu = resolve_target(request.target)
     measure = on_gpu and request.effort != "none"
@@ -277,7 +288,7 @@ def question_of(program: Program, request: Request) -> Question:
 
     chosen, on_gpu = resolve_target(request.target)
     return Question(
-        program,
+        request.about(program),
         chosen.name,
         request.backend,
         request.effort,

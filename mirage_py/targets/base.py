@@ -36,6 +36,11 @@ class Target:
         return sum(n - n % blocks for n in self.gpc_sms or (self.sms,))
 
     @property
+    def tf32_flops_per_us(self) -> float:
+        """The rate of matmuls of TF32: half of that of halves in every data sheet."""
+        return self.tensor_flops_per_us / 2
+
+    @property
     def max_registers_per_thread(self) -> int:
         """The architecture's limit for one thread."""
         return 255

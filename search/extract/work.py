@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from mirage_py.search.model.matmul_rates import program_rate
 from mirage_py.search.space.abstraction import reduced_dims
 from mirage_py.targets import H200, Target
 from mirage_py.ugraph.ir.dtypes import F32
@@ -53,6 +54,7 @@ class BlockWork:
         self._whole = tuple(d for d in reduced_dims(program) if d not in gridded)
         self._bytes = {t.name: t.dtype.bytes for t in program.tensors.values()}
         self._given_us = given_us or {}
+        self._matmul_rate = program_rate(program, target)
         # What a step costs depends on no more than this.
         self._known_us: dict[tuple[str, str, tuple[str, ...], str | None], float] = {}
 
@@ -93,9 +95,7 @@ class BlockWork:
             return self._bytes.get(tensor, F32.bytes) / (
                 self.target.l2_bytes_per_us / self.target.sms
             )
-        rate = (
-            self.target.tensor_flops_per_us if op == "matmul" else self.target.vector_flops_per_us
-        )
+        rate = self._matmul_rate if op == "matmul" else self.target.vector_flops_per_us
         return operator(op).flops / (rate / self.target.sms)
 
 

@@ -12,15 +12,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from mirage_py.search.model.library_model import VECTOR_SHARE
+from mirage_py.search.model.matmul_rates import library_rate
 from mirage_py.search.model.model_constants import constants_of
 from mirage_py.targets import Target
+from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.operators import CONTRACT, LEAF, REDUCE, operator
 
 NAME = "fused operators, library matmuls"
-# Bytes of the types that tensor cores multiply.
-_HALF = 2
 _PADDED = {"load", "mask", "const", "size", "index", "where", "mul"}
 
 
@@ -65,7 +64,8 @@ class _Fusion:
         self.program = program
         self.kinds = [operator(node.op).kind for node in program.nodes]
         # Intermediates are stored in the type of the widest input, as eager frameworks do.
-        self.bytes = max(t.dtype.bytes for t in program.inputs)
+        self.dtype = max((t.dtype for t in program.inputs), key=lambda t: t.bytes)
+        self.bytes = self.dtype.bytes
         self.kernels: list[_Kernel] = []
         # The kernel that makes each value; what is in none follows from inputs alone.
         self._of: dict[int, int] = {}
@@ -85,7 +85,10 @@ class _Fusion:
         moved = sum(self._stored(n) for n in (*made, *foreign))
         flops = sum(self._flops(n) for n in (*kernel.values, *again))
         if kernel.is_matmul:
-            return _matmul_us(moved * self.bytes, flops, target, is_half=self.bytes == _HALF)
+            dtype = self.dtype if self.dtype.is_half else F32
+            known = constants_of(target)
+            rate = library_rate(target, dtype, self.program.fp32_precision, known)
+            return _matmul_us(moved * self.bytes, flops / rate, target)
         return _fused_us(moved * self.bytes, flops, target)
 
     def _place(self, number: int) -> None:
@@ -175,14 +178,11 @@ def _fused_us(moved: float, flops: float, target: Target) -> float:
     return max(work_us, moved / target.dram_bytes_per_us)
 
 
-def _matmul_us(moved: float, flops: float, target: Target, *, is_half: bool) -> float:
+def _matmul_us(moved: float, compute_us: float, target: Target) -> float:
     """As ``library_model`` has it."""
     known = constants_of(target)
-    rate = target.tensor_flops_per_us * known.library_tensor
-    if not is_half:
-        rate = target.vector_flops_per_us * VECTOR_SHARE
     memory_us = moved / target.dram_bytes_per_us / known.library_memory
-    return max(memory_us, flops / rate) + target.launch_us + known.library_us
+    return max(memory_us, compute_us) + target.launch_us + known.library_us
 
 
 def _elements(program: Program, dims: tuple[str, ...]) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from mirage_py.search.model.contraction_work import contraction_flops
 from mirage_py.search.model.footprint import Footprint, registers
 from mirage_py.search.model.kernel_load import QUARTERS, KernelLoad, SectionLoad, WarpedKernel
+from mirage_py.search.model.matmul_rates import program_rate
 from mirage_py.search.model.model_constants import ModelConstants, constants_of
 from mirage_py.search.tilings.residency import moved_bytes
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
@@ -41,14 +42,15 @@ class Estimate:
 
 def lower_bound_us(program: Program, target: Target, kernels: int = 1) -> float:
     """No plan of at least ``kernels`` kernels is faster: every input is read once, every output
-    written once, every contraction runs at the tensor cores' rate where no mask hides it, and
-    kernels that wait for one another take a launch each. What goes between kernels only adds to it.
+    written once, every contraction runs at the fastest rate for its type where no mask hides it,
+    and kernels that wait for one another take a launch each. What goes between kernels only adds to
+    it.
     """
     moved = sum(t.bytes for t in program.tensors.values())
     flops = contraction_flops(program)
     return max(
         moved / target.dram_bytes_per_us,
-        flops / target.tensor_flops_per_us,
+        flops / program_rate(program, target),
         kernels * target.launch_us,
     )
 
@@ -65,14 +67,14 @@ class KernelModel:
         self.blocks = kernel.tiling.grid_blocks
         self._moved = moved_bytes(kernel.scope, kernel.body.passes, in_cache, target)
         self.memory_us = self._moved / target.dram_bytes_per_us
-        self._registers: dict[tuple[int, bool], int] = {}
-        self._warped: dict[tuple[int, bool, bool], WarpedKernel] = {}
+        self._registers: dict[Hashable, int] = {}
+        self._warped: dict[Hashable, WarpedKernel] = {}
         self._estimates: dict[Hashable, Estimate] = {}
 
     def estimate(self, options: LaunchConfig) -> Estimate:
         """The prediction; its time is infinite where the kernel does not fit the target."""
         # Most flags are nothing to the model.
-        key = *_warped_by(options), options.num_stages
+        key = _warped_by(options), options.num_stages
         if key not in self._estimates:
             known = constants_of(self.target)
             self._estimates[key] = estimate(self.load(options), self.target, known)
@@ -103,19 +105,21 @@ class KernelModel:
         )
 
     def _under(self, options: LaunchConfig) -> WarpedKernel:
-        key = warps, _, sums = _warped_by(options)
+        key = _warped_by(options)
         if key not in self._warped:
             # Registers are the same for every order of axes.
-            if (warps, sums) not in self._registers:
-                self._registers[warps, sums] = registers(self.kernel, options)
-            own = self._registers[warps, sums]
+            of = options.num_warps, options.producer_sums, options.precision, options.matmul
+            if of not in self._registers:
+                self._registers[of] = registers(self.kernel, options, self.target)
+            own = self._registers[of]
             self._warped[key] = WarpedKernel(self.kernel, options, self.target, own)
         return self._warped[key]
 
 
-def _warped_by(options: LaunchConfig) -> tuple[int, bool, bool]:
+def _warped_by(options: LaunchConfig) -> Hashable:
     """What a prediction depends on besides the depths of pipelines."""
-    return options.num_warps, options.reversed_axes, options.producer_sums
+    o = options
+    return o.num_warps, o.reversed_axes, o.producer_sums, o.precision, o.matmul
 
 
 def estimate(load: KernelLoad, target: Target, constants: ModelConstants) -> Estimate:
@@ -198,6 +202,7 @@ def _iteration_times(
     rate = _vector_rate(target)
     issue = constants.straight_issue if load.is_straight else constants.joint_issue
     vector_ops = section.vector_ops + constants.reduced_ops * section.reduced
+    vector_ops += section.multiply_adds
     cache_rate = target.l2_bytes_per_us * constants.cache / target.sms
     cache_us = load.per_sm * section.cache_bytes / cache_rate
     chain = _chain_us(section, load, target, constants)
@@ -227,6 +232,7 @@ def _chain_us(
     plain_us, group_us = _matmul_us(section, target, constants)
     alone = min(1.0, load.num_warps / QUARTERS)
     vector_ops = section.vector_ops + constants.reduced_ops * section.reduced
+    vector_ops += section.multiply_adds
     return (
         group_us / alone
         + plain_us

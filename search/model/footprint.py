@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from mirage_py.search.tilings.tiled_kernel import Dot, TiledKernel
 from mirage_py.targets import Target
+from mirage_py.ugraph.ir.dtypes import F32
+from mirage_py.ugraph.ir.launch_choices import MatmulInstruction, Precision
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
 # Values a thread holds besides tiles: addresses, masks, loop state.
@@ -20,6 +22,10 @@ _BASE_REGISTERS = 40
 _MIN_COPY_BYTES = 4
 _SCRATCH_BYTES_PER_WARP = 512
 WARP_GROUP_ROWS = 64
+# Of an instruction of one warp.
+MMA_ROWS, MMA_COLUMNS = 16, 8
+# Half registers for each element of a split operand.
+_SPLIT_REGISTERS = 3
 _WARP_GROUP = 4
 
 
@@ -31,11 +37,26 @@ class Footprint:
     registers_per_thread: int
 
 
+def is_on_tensor_cores(dot: Dot, options: LaunchConfig) -> bool:
+    """Whether a matmul is not one of multiply-adds, as of exact float32."""
+    return dot.dtype != F32 or options.precision in (Precision.TF32, Precision.TF32X3)
+
+
+def is_split(dot: Dot, options: LaunchConfig) -> bool:
+    """Whether each operand goes to tensor cores as two numbers of TF32."""
+    return dot.dtype == F32 and options.precision is Precision.TF32X3
+
+
 def is_warp_group_dot(dot: Dot, options: LaunchConfig, target: Target) -> bool:
-    """Whether a matmul on tensor cores has the 64 rows that wgmma needs."""
+    """Whether a matmul on tensor cores has the 64 rows that wgmma needs. Of float32 CUDA kernels
+    have none, which say so.
+    """
     if target.capability < 90 or options.num_warps < _WARP_GROUP:
         return False
-    return dot.rows(options.reversed_axes) >= WARP_GROUP_ROWS
+    if dot.dtype == F32 and options.matmul is MatmulInstruction.MMA:
+        return False
+    is_tall = dot.rows(options.reversed_axes) >= WARP_GROUP_ROWS
+    return is_tall and is_on_tensor_cores(dot, options)
 
 
 def is_pipelined(tile_bytes: int, num_warps: int) -> bool:
@@ -81,13 +102,18 @@ def shared_memory(kernel: TiledKernel, options: LaunchConfig, target: Target) ->
     sections = []
     for number, work in enumerate(kernel.work(options)):
         # A computed operand may have to pass through shared memory to change its layout.
-        passing = 2 * (work.computed - _in_registers(kernel, number, options, target))
+        passing = max((d.dtype.bytes for d in work.dots), default=2)
+        passing *= work.computed - _in_registers(kernel, number, options, target)
+        groups = [d for d in work.dots if is_warp_group_dot(d, options, target)]
+        # The parts of split columns go back there.
+        split = [d for d in groups if is_split(d, options)]
+        passing += sum(2 * d.dtype.bytes * _operand_elements(d, options)[1] for d in split)
         sections.append(
             SectionMemory(
                 work.is_loop,
                 passing + work.exchanged_bytes,
                 sum(b for b in work.loads if is_pipelined(b, options.num_warps)),
-                any(is_warp_group_dot(d, options, target) for d in work.dots),
+                len(groups) > len(split),
             )
         )
     kept = sum(work.kept_bytes for work in kernel.work(options))
@@ -118,10 +144,11 @@ def _in_registers(kernel: TiledKernel, section: int, options: LaunchConfig, targ
     return sum(kernel.elements[n] for n in found)
 
 
-def registers(kernel: TiledKernel, options: LaunchConfig) -> int:
+def registers(kernel: TiledKernel, options: LaunchConfig, target: Target) -> int:
     """Registers of one thread.
 
-    Accumulators live all through their loop; the largest values of each section come on top.
+    Accumulators live all through their loop; the largest values of each section come on top, and
+    the parts of split operands.
     """
     nodes, elements = kernel.block.nodes, kernel.elements
     num_warps = options.num_warps
@@ -129,7 +156,49 @@ def registers(kernel: TiledKernel, options: LaunchConfig) -> int:
     most = carried = 0
     for work in kernel.work(options):
         held = sum(elements[summed.get(a, a)] for a in work.accumulators)
-        most = max(most, carried + held + work.largest)
+        parts = max((_split_elements(d, options, target) for d in work.dots), default=0)
+        most = max(most, carried + held + work.largest + parts)
         # After the loop a deferred sum shrinks to what it reduces to.
         carried += sum(elements[a] for a in work.accumulators)
     return _BASE_REGISTERS + most // (32 * num_warps)
+
+
+def _operand_elements(dot: Dot, options: LaunchConfig) -> tuple[int, int]:
+    """Elements of the operands of a matmul, the one with the rows first."""
+    rows, columns = dot.sides[:: -1 if options.reversed_axes else 1]
+    return dot.multiplications // columns, dot.multiplications // rows
+
+
+def _split_elements(dot: Dot, options: LaunchConfig, target: Target) -> int:
+    """Registers of a block for the parts of a split matmul: Triton holds those of whole tiles, a
+    CUDA kernel those of one step. Fitted to what ptxas gives 18 kernels on sm_80 and sm_90.
+    """
+    if not is_split(dot, options) or options.matmul is MatmulInstruction.MMA:
+        return 0
+    left, right = _operand_elements(dot, options)
+    if not is_warp_group_dot(dot, options, target):
+        rows, columns = dot.sides[:: -1 if options.reversed_axes else 1]
+        down, across = plain_warps(rows, columns, options.num_warps)
+        left, right = left * across, right * down
+    return _SPLIT_REGISTERS * (left + right) // 2
+
+
+def plain_warps(rows: int, columns: int, num_warps: int) -> tuple[int, int]:
+    """Warps along rows and columns of a single matmul.
+
+    By default a matmul is halved along the side with more instruction tiles left per warp (Triton
+    3.6, ``warpsPerTileV2``). Matmuls of one section that share operands get the same warps: along
+    the rows or along the columns, whichever the last of them in the text has more of. The emitter
+    puts the one with the longest sides last.
+    """
+    down = across = 1
+    left_down, left_across = max(1, rows // MMA_ROWS), max(1, columns // MMA_COLUMNS)
+    while down * across < num_warps:
+        if left_down >= left_across:
+            down *= 2
+            # With too many warps some do the same.
+            left_down = max(1, left_down // 2)
+        else:
+            across *= 2
+            left_across //= 2
+    return down, across

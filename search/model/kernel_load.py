@@ -11,23 +11,29 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mirage_py.search.model.footprint import (
+    MMA_COLUMNS,
+    MMA_ROWS,
     WARP_GROUP_ROWS,
     Footprint,
     SharedMemory,
+    is_on_tensor_cores,
     is_pipelined,
+    is_split,
     is_warp_group_dot,
+    plain_warps,
     shared_memory,
 )
-from mirage_py.search.tilings.tiled_kernel import SectionWork, TiledKernel
+from mirage_py.search.tilings.tiled_kernel import Dot, SectionWork, TiledKernel
 from mirage_py.targets import Target
+from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
-_ROWS = 16
-_COLUMNS = 8
-
-_HALF_BYTES = 2
 # An SM has four quarters, each with tensor cores and plain cores of its own.
 QUARTERS = 4
+# Of a split operand: operations to split an element, and how often matmuls read it; operations to
+# add an element of the result.
+_SPLIT_OPS, _SPLIT_READS, _ADDED_OPS = 4.0, 3.0, 3.0
+_TF32_DURATION = 2.0
 # Operations per element of a computed matmul operand: converted, combined, rounded, ...
 _COMPUTED_OPS = 5.0
 
@@ -37,12 +43,14 @@ class SectionLoad:
     """The load of one iteration of a section in one block under given launch options.
 
     ``group_flops`` run as wgmma; ``plain_flops`` as other MMAs, with what warps compute twice or
-    leave idle. Of ``sums`` over a tile ``late_sums`` more wait for the end of the loop.
+    leave idle; both count as those of halves that take as long. ``multiply_adds`` are those of
+    matmuls on CUDA cores. Of ``sums`` over a tile ``late_sums`` more wait for the end of the loop.
     """
 
     iterations: float
     group_flops: float
     plain_flops: float
+    multiply_adds: float
     operand_bytes: float
     vector_ops: float
     reduced: int
@@ -77,7 +85,10 @@ class KernelLoad:
     @property
     def is_straight(self) -> bool:
         """Whether it has neither loops nor matmuls."""
-        return all(s.iterations == 1 and not s.group_flops + s.plain_flops for s in self.sections)
+        return all(
+            s.iterations == 1 and not s.group_flops + s.plain_flops + s.multiply_adds
+            for s in self.sections
+        )
 
 
 class WarpedKernel:
@@ -126,39 +137,53 @@ def _section_load(
     work: SectionWork, late_sums: int, options: LaunchConfig, target: Target
 ) -> SectionLoad:
     warps = options.num_warps
-    group_flops = plain_flops = 0.0
-    operand_bytes = 0.0
+    group_flops = plain_flops = multiply_adds = 0.0
+    operand_bytes = split_ops = 0.0
     turn = -1 if options.reversed_axes else 1
     plain, sides = [], []
     for dot in work.dots:
         rows, columns = dot.sides[::turn]
         inner = dot.multiplications // (rows * columns)
+        if is_split(dot, options):
+            split_ops += _ADDED_OPS * rows * columns
         if is_warp_group_dot(dot, options, target):
-            group_flops += 2.0 * dot.multiplications
+            group_flops += 2.0 * _duration(dot, options) * dot.multiplications
             # The columns are read again for every 64 rows.
             groups = -(-rows // WARP_GROUP_ROWS)
-            operand_bytes += _HALF_BYTES * inner * groups * (WARP_GROUP_ROWS + columns)
+            read: float = inner * groups * (WARP_GROUP_ROWS + columns)
+            if is_split(dot, options):
+                split_ops += _SPLIT_OPS * inner * (rows + columns)
+                # The parts of the columns are written first, and three matmuls read.
+                read = _SPLIT_READS * read + 2 * inner * columns
+            operand_bytes += dot.dtype.bytes * read
         else:
-            plain.append((inner, dot.operands[::turn]))
+            plain.append((dot, inner, dot.operands[::turn]))
             sides.append((rows, columns))
     repeats = 1
     # An operand of several matmuls is read once.
     fragments: dict[tuple[int, bool], float] = {}
-    for (inner, operands), (rows, columns), shares in zip(
+    for (dot, inner, operands), (rows, columns), shares in zip(
         plain, sides, joined_warps(sides, warps), strict=True
     ):
         tile = warp_tile(rows, columns, shares)
-        plain_flops += 2.0 * tile[0] * tile[1] * inner * max(QUARTERS, warps)
+        if is_on_tensor_cores(dot, options):
+            done = tile[0] * tile[1] * inner * max(QUARTERS, warps)
+            plain_flops += 2.0 * _duration(dot, options) * done
+        else:
+            multiply_adds += dot.multiplications
         for side, extent in enumerate(tile):
-            fragments[operands[side], side == 0] = inner * extent
+            fragments[operands[side], side == 0] = dot.dtype.bytes * inner * extent
+            if is_split(dot, options):
+                split_ops += _SPLIT_OPS * warps * inner * extent
         repeats = max(repeats, shares[1])
-    operand_bytes += _HALF_BYTES * warps * sum(fragments.values())
+    operand_bytes += warps * sum(fragments.values())
     # Warps along the columns each compute the same rows.
-    vector_ops = work.vector_ops + _COMPUTED_OPS * work.computed * (repeats - 1)
+    vector_ops = work.vector_ops + _COMPUTED_OPS * work.computed * (repeats - 1) + split_ops
     return SectionLoad(
         iterations=work.iterations,
         group_flops=group_flops,
         plain_flops=plain_flops,
+        multiply_adds=multiply_adds,
         operand_bytes=operand_bytes,
         vector_ops=vector_ops,
         reduced=work.reduced,
@@ -171,25 +196,9 @@ def _section_load(
     )
 
 
-def plain_warps(rows: int, columns: int, num_warps: int) -> tuple[int, int]:
-    """Warps along rows and columns of a single matmul.
-
-    By default a matmul is halved along the side with more instruction tiles left per warp (Triton
-    3.6, ``warpsPerTileV2``). Matmuls of one section that share operands get the same warps: along
-    the rows or along the columns, whichever the last of them in the text has more of. The emitter
-    puts the one with the longest sides last.
-    """
-    down = across = 1
-    left_down, left_across = max(1, rows // _ROWS), max(1, columns // _COLUMNS)
-    while down * across < num_warps:
-        if left_down >= left_across:
-            down *= 2
-            # With too many warps some do the same.
-            left_down = max(1, left_down // 2)
-        else:
-            across *= 2
-            left_across //= 2
-    return down, across
+def _duration(dot: Dot, options: LaunchConfig) -> float:
+    """How much longer a matmul on tensor cores takes than one of halves."""
+    return 1.0 if dot.dtype != F32 else _TF32_DURATION * (3.0 if is_split(dot, options) else 1.0)
 
 
 def joined_warps(sides: Sequence[tuple[int, int]], num_warps: int) -> list[tuple[int, int]]:
@@ -205,4 +214,4 @@ def joined_warps(sides: Sequence[tuple[int, int]], num_warps: int) -> list[tuple
 
 def warp_tile(rows: int, columns: int, warps: tuple[int, int]) -> tuple[float, float]:
     """What one warp computes: never less than an instruction, so warps may do the same."""
-    return max(_ROWS, rows / warps[0]), max(_COLUMNS, columns / warps[1])
+    return max(MMA_ROWS, rows / warps[0]), max(MMA_COLUMNS, columns / warps[1])

@@ -17,7 +17,7 @@ from mirage_py.search.tilings.residency import tensors_of
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.search.tilings.tilings import has_matmul
 from mirage_py.targets import Target
-from mirage_py.ugraph.ir.launch_choices import StoreMode
+from mirage_py.ugraph.ir.launch_choices import MatmulInstruction, Precision, StoreMode
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph
 
@@ -47,7 +47,7 @@ def launch_options(
     hints = _cache_hints(kernel)
     loops = [s for s in block.sections if s.loop is not None]
     heavy = [has_matmul(block, s) for s in loops]
-    for is_reversed in _axis_orders(kernel):
+    for precision, is_reversed in product(kernel.precisions, _axis_orders(kernel)):
         counts = _warps(kernel, backend, is_reversed)
         for warps, stages in product(counts, STAGES if loops else (1,)):
             # A loop without matmuls needs few stages; more would only take shared memory.
@@ -55,6 +55,7 @@ def launch_options(
                 stages if h or not any(heavy) else min(stages, _MAX_LIGHT_STAGES) for h in heavy
             )
             options = LaunchConfig(warps, depth, reversed_axes=is_reversed, evict_first=hints)
+            options = with_precision(options, precision, backend)
             if backend == "cuda" and loops and target is not None:
                 yield from _summing(kernel, options, target)
                 yield from _paths(kernel, options, target)
@@ -65,6 +66,15 @@ def launch_options(
                 yield options
                 if backend == "triton" and loops and target is not None:
                     yield from _by_tma(kernel, options, target)
+
+
+def with_precision(
+    options: LaunchConfig, precision: Precision | None, backend: BackEnd
+) -> LaunchConfig:
+    """The options with matmuls of float32 computed so; in CUDA by single warps."""
+    if backend == "cuda" and precision is not None:
+        return replace(options, precision=precision, matmul=MatmulInstruction.MMA)
+    return replace(options, precision=precision) if precision or options.precision else options
 
 
 def warp_counts(block: BlockGraph, tiling: Tiling, backend: BackEnd) -> Sequence[int]:
@@ -173,14 +183,16 @@ def usual_options(kernel: TiledKernel) -> Iterator[LaunchConfig]:
     fewest registers per thread and buffers, and both with deeper pipelines, which small tiles need.
     """
     loops = sum(s.loop is not None for s in kernel.block.sections)
-    for is_reversed in _axis_orders(kernel):
-        yield from _usual(loops, is_reversed)
+    for precision, is_reversed in product(kernel.precisions, _axis_orders(kernel)):
+        yield from _usual(loops, is_reversed, precision)
 
 
 @lru_cache
-def _usual(loops: int, is_reversed: bool) -> tuple[LaunchConfig, ...]:
+def _usual(loops: int, is_reversed: bool, precision: Precision | None) -> tuple[LaunchConfig, ...]:
     return tuple(
-        LaunchConfig(warps, (stages + deeper,) * loops, reversed_axes=is_reversed)
+        LaunchConfig(
+            warps, (stages + deeper,) * loops, reversed_axes=is_reversed, precision=precision
+        )
         for warps, stages in (_USUAL if loops else _USUAL[:1])
         for deeper in ((0, _DEEPER) if loops else (0,))
     )

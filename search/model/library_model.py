@@ -7,13 +7,13 @@ from math import prod
 
 from mirage_py.search.model.cost_model import Estimate
 from mirage_py.search.model.footprint import Footprint
+from mirage_py.search.model.matmul_rates import library_rate
 from mirage_py.search.model.model_constants import ModelConstants, constants_of
 from mirage_py.targets import Target
+from mirage_py.ugraph.ir.dtypes import F32, Fp32Precision
 from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.ir.ugraph import LibraryCall, UGraph
 
-# Matmuls of float32 run on CUDA cores: torch leaves TF32 off.
-VECTOR_SHARE = 0.7
 # Tiles of the result that one block makes; fewer tiles than SMs leave SMs idle, up to what a split
 # sum regains.
 _TILE = 128
@@ -34,7 +34,7 @@ def library_estimate(
     moved = sum(t.bytes for t in (*args, result) if t.name not in in_cache)
     memory_us = moved / target.dram_bytes_per_us / known.library_memory
     cache_us = sum(t.bytes for t in (*args, result)) / target.l2_bytes_per_us
-    compute_us = _compute_us(call, args, result, target, known)
+    compute_us = _compute_us(call, args, result, ugraph.program.fp32_precision, target, known)
     bound = "memory" if max(memory_us, cache_us) >= compute_us else "tensor cores"
     time_us = max(memory_us, cache_us, compute_us) + target.launch_us + known.library_us
     return Estimate(time_us, Footprint(0, 0), 0, 0, bound)
@@ -55,20 +55,23 @@ def _compute_us(
     call: LibraryCall,
     args: list[Tensor],
     result: Tensor,
+    held_to: Fp32Precision,
     target: Target,
     constants: ModelConstants,
 ) -> float:
+    is_half = all(t.dtype.is_half for t in args)
+    rate = library_rate(target, args[0].dtype if is_half else F32, held_to, constants)
     if call.convolution is not None:
         flops = call.convolution.flops(*(t.shape for t in args))
-        if all(t.dtype.is_half for t in args) and "c" in "".join(call.convolution.axes[0]):
-            return flops / target.tensor_flops_per_us / constants.library_tensor
-        return flops / target.vector_flops_per_us / VECTOR_SHARE
+        if "c" not in "".join(call.convolution.axes[0]):
+            rate = library_rate(target, F32, Fp32Precision.IEEE, constants)
+        return flops / rate
     if call.op != "matmul":
         return result.elements / target.vector_flops_per_us
     flops = matmul_flops(args, result)
-    if not all(t.dtype.is_half for t in args):
-        return flops / target.vector_flops_per_us / VECTOR_SHARE
+    if not is_half and held_to is Fp32Precision.IEEE:
+        return flops / rate
     *batch, rows, columns = result.shape
     tiles = prod(batch) * -(-rows // _TILE) * -(-columns // _TILE)
     used = min(1.0, _MAX_SPLIT * tiles / target.sms)
-    return flops / target.tensor_flops_per_us / constants.library_tensor / used
+    return flops / rate / used

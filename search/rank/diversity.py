@@ -69,11 +69,11 @@ def _without_copies(ranked: Iterable[Instance]) -> Iterable[Instance]:
             yield instance
 
 
-def _by_kind(ranked: Sequence[Instance]) -> Mapping[str, Sequence[Sequence[int]]]:
+def _by_kind(ranked: Sequence[Instance]) -> Mapping[Hashable, Sequence[Sequence[int]]]:
     """Positions in the ranking, by kind and then by the name, which has the splits; best first."""
-    found: dict[str, dict[str, list[int]]] = {}
+    found: dict[Hashable, dict[str, list[int]]] = {}
     for number, instance in enumerate(ranked):
-        found.setdefault(instance.kind, {}).setdefault(instance.name, []).append(number)
+        found.setdefault(instance.sort, {}).setdefault(instance.name, []).append(number)
     return {kind: list(groups.values()) for kind, groups in found.items()}
 
 

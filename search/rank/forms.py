@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mirage_py.codegen.lowering.precision import dot_types
 from mirage_py.search.clusters.clusters import is_clustered
 from mirage_py.search.model.library_model import clearing_us, matmul_flops
+from mirage_py.search.model.matmul_rates import fastest_rate, program_rate
 from mirage_py.search.model.model_constants import constants_of
 from mirage_py.search.space.splits import MAX_SPLITS, at_splits, split_choices, split_dims
 from mirage_py.search.tilings.kinds import describe, kind_of
 from mirage_py.search.tilings.residency import in_cache, tensors_of
 from mirage_py.targets import Target
-from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, UGraph
 from mirage_py.ugraph.rewrite.split_dim import outer_dim
 
@@ -67,23 +68,22 @@ def _kernel_bound_us(
     work_us = moved / (target.dram_bytes_per_us * constants_of(target).dram)
     extra_us = 0.0
     if isinstance(kernel, BlockGraph):
-        work_us = max(work_us, _flops(kernel, ugraph.program) / target.tensor_flops_per_us)
+        work_us = max(work_us, _matmul_us(kernel, ugraph, target))
         added = (ugraph.tensors[t] for t in kernel.added_tensors)
         extra_us = sum(clearing_us(t, target, cached) for t in added)
     elif kernel.op == "matmul":
         args = [ugraph.tensors[t] for t in kernel.args]
         flops = matmul_flops(args, ugraph.tensors[kernel.result])
-        work_us = max(work_us, flops / target.tensor_flops_per_us)
+        work_us = max(work_us, flops / program_rate(ugraph.program, target))
     return work_us + extra_us + target.launch_us
 
 
-def _flops(block: BlockGraph, program: Program) -> float:
-    """Of all matmuls of a block graph, over all blocks."""
-    total = 0.0
-    for node in block.nodes:
-        if node.op == "matmul":
-            work = 2.0
-            for d in (*node.dims, *node.reduced):
-                work *= program.sizes[d]
-            total += work
-    return total
+def _matmul_us(block: BlockGraph, ugraph: UGraph, target: Target) -> float:
+    """Of all matmuls of a block graph, over all blocks, at the fastest rates for their types."""
+    total_us = 0.0
+    for number, dtype in dot_types(block, ugraph.tensors).items():
+        flops = 2.0
+        for d in (*block.nodes[number].dims, *block.nodes[number].reduced):
+            flops *= ugraph.program.sizes[d]
+        total_us += flops / fastest_rate(target, dtype, ugraph.program.fp32_precision)
+    return total_us

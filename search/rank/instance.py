@@ -45,3 +45,12 @@ class Instance:
     tiling: Hashable
     leading: Hashable
     leading_grid: Hashable
+
+    @property
+    def sort(self) -> Hashable:
+        """What has a quota of the plans: the kind, and how matmuls of float32 are computed, as one
+        way may be less exact than an input set allows.
+        """
+        return self.kind, tuple(
+            dict.fromkeys(o.precision for o in self.plan.options if o.precision)
+        )

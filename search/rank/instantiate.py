@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import ceil
@@ -86,12 +86,12 @@ def _rank(families: Sequence[UGraph], ranker: KernelRanker, limit: int) -> list[
 
 def _near(ranked: Sequence[Instance]) -> list[Instance]:
     """Without what takes a multiple of the best one's time, but for a few of each kind."""
-    counts: dict[str, int] = {}
+    counts: dict[Hashable, int] = {}
     kept = []
     for instance in ranked:
-        counts[instance.kind] = counts.get(instance.kind, 0) + 1
+        counts[instance.sort] = counts.get(instance.sort, 0) + 1
         is_near = instance.estimate.time_us <= HOPELESS * ranked[0].estimate.time_us
-        if is_near or counts[instance.kind] <= _OF_EACH_KIND:
+        if is_near or counts[instance.sort] <= _OF_EACH_KIND:
             kept.append(instance)
     return kept
 
@@ -107,7 +107,7 @@ def _of_form(form: Form, ranker: KernelRanker, limit: int) -> list[Instance]:
     types = tuple(t.dtype.name for t in form.ugraph.intermediates)
     what = form.name, types, form.ugraph.program.dims
     found = []
-    for combination in combinations_of(ranked, limit):
+    for combination in _combinations(ranked, limit):
         choices = combination.choices
         ugraph = replace(form.ugraph, kernels=tuple(c.kernel for c in choices))
         options = tuple(c.options for c in choices)
@@ -130,6 +130,17 @@ def _of_form(form: Form, ranker: KernelRanker, limit: int) -> list[Instance]:
             )
         )
     return found
+
+
+def _combinations(ranked: Sequence[Sequence[KernelChoice]], limit: int) -> Iterator[Combination]:
+    """The ``limit`` best with matmuls of float32 computed in one way, for each way."""
+    ways = dict.fromkeys(c.options.precision for choices in ranked for c in choices)
+    for way in ways:
+        of_way = [[c for c in choices if c.options.precision is way] for choices in ranked]
+        if any(of_way):
+            yield from combinations_of(
+                [own or r for own, r in zip(of_way, ranked, strict=True)], limit
+            )
 
 
 def _with_thread_graphs(instance: Instance) -> Instance:

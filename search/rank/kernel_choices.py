@@ -48,11 +48,13 @@ class KernelChoice:
 
     @property
     def tiling(self) -> Hashable:
-        """Equal for choices that differ in launch options only; an order of axes is a tiling."""
+        """Equal for choices that differ in launch options only; an order of axes is a tiling, and
+        so is another precision.
+        """
         if isinstance(self.kernel, LibraryCall):
             return self.kernel.op
         loops = tuple((s.loop, s.tile) for s in self.kernel.sections)
-        return self.kernel.grid, loops, self.options.reversed_axes
+        return self.kernel.grid, loops, self.options.reversed_axes, self.options.precision
 
 
 class KernelRanker:
@@ -114,7 +116,7 @@ class KernelRanker:
     def _of_tiling(
         self, model: KernelModel, splits: Sequence[str], clearing_us: float
     ) -> Iterator[KernelChoice]:
-        """The best few ways to launch one tiling, for each order of axes."""
+        """The best few ways to launch one tiling, for each order of axes and precision."""
         timed = []
         for options in launch_options(model.kernel, self.backend, self.target):
             time_us = model.estimate(options).time_us
@@ -124,9 +126,9 @@ class KernelRanker:
                     extra_us += sharing_us(model.kernel, options, splits)
                 timed.append((time_us + extra_us, options))
         timed.sort(key=lambda t: t[0])
-        counts: dict[bool, int] = {}
+        counts: dict[Hashable, int] = {}
         for time_us, options in timed:
-            order = options.reversed_axes
+            order = options.reversed_axes, options.precision
             counts[order] = counts.get(order, 0) + 1
             if counts[order] <= _PER_TILING:
                 predicted = replace(model.estimate(options), time_us=time_us)

@@ -19,7 +19,7 @@ from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.codegen.tiling.unmasked_tiles import is_uneven
 from mirage_py.search.clusters.clusters import in_a_cluster
 from mirage_py.search.model.cost_model import KernelModel
-from mirage_py.search.model.launches import STAGES, BackEnd, warp_counts
+from mirage_py.search.model.launches import STAGES, BackEnd, warp_counts, with_precision
 from mirage_py.search.rank.forms import max_splits
 from mirage_py.search.space.splits import at_splits, split_counts, split_dims
 from mirage_py.search.tilings.hopper_paths import other_paths
@@ -114,6 +114,10 @@ def _steps(
             yield block, replace(options, num_stages=(*stages[:place], other, *stages[place + 1 :]))
     if any(n.op == "matmul" for n in block.nodes):
         yield block, replace(options, reversed_axes=not options.reversed_axes)
+        for precision in TiledKernel(tiling).precisions:
+            if precision is not options.precision:
+                plain = replace(options, matmul=None) if options.precision else options
+                yield block, with_precision(plain, precision, backend)
         for order in _other_orders(tiling, options):
             yield block, replace(options, block_order=order)
 

@@ -53,7 +53,7 @@ def piece(program: Program, stored: Mapping[int, Tensor], value: int | None = No
     """The part of a program that computes one of the stored values, or its outputs; it reads the
     others.
     """
-    builder = ProgramBuilder(program.name)
+    builder = ProgramBuilder(program.name, program.fp32_precision)
     for d in program.dims:
         builder.dim(d.name, d.size)
     for t in program.inputs:

@@ -10,9 +10,11 @@ from collections.abc import Hashable, Mapping
 from functools import cached_property
 
 from mirage_py.codegen.cuda.analysis.row_reductions import producer_nodes
+from mirage_py.codegen.lowering.precision import dot_types
 from mirage_py.codegen.tiling.axis_order import axis_order
 from mirage_py.search.tilings.residency import passes_of
 from mirage_py.ugraph.ir.data_flow import reads_of
+from mirage_py.ugraph.ir.dtypes import DType
 from mirage_py.ugraph.ir.index import Predicate
 from mirage_py.ugraph.ir.node import ACCESSES, Node
 from mirage_py.ugraph.ir.program import Program
@@ -88,6 +90,11 @@ class BlockBody:
             if self.kinds[number] == ELEMENTWISE
             and {self.kinds[r] for r in readers} <= {ELEMENTWISE, EFFECT}
         )
+
+    @cached_property
+    def dot_types(self) -> Mapping[int, DType]:
+        """The type of the operands of each matmul."""
+        return dot_types(self._block, self._scope.tensors)
 
     @cached_property
     def matmul_dims(self) -> Mapping[int, tuple[str, ...]]:

@@ -15,6 +15,8 @@ from mirage_py.codegen.tiling.descriptors import described_tiles
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.codegen.tiling.unmasked_tiles import is_uneven, mean_iterations
 from mirage_py.search.tilings.block_body import BlockBody
+from mirage_py.ugraph.ir.dtypes import F32, DType, Fp32Precision
+from mirage_py.ugraph.ir.launch_choices import Precision
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.operators import EFFECT, ELEMENTWISE, operator
 
@@ -26,15 +28,23 @@ _PARTIAL_BYTES = 4
 _ATOMIC_TRAFFIC = 4.0
 
 
+# Ways to compute float32 that are exact enough, the best first where the model sees no difference.
+_PRECISIONS: Mapping[Fp32Precision, tuple[Precision | None, ...]] = {
+    Fp32Precision.IEEE: (None, Precision.TF32X3),
+    Fp32Precision.TF32: (Precision.TF32, None, Precision.TF32X3),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A matmul on tensor cores: multiplications in one tile, the extents of its sides in the
-    natural order of axes, and the nodes of its operands.
+    """A matmul of tiles: multiplications in one tile, the extents of its sides in the natural
+    order of axes, the nodes of its operands and their type.
     """
 
     multiplications: int
     sides: tuple[int, int]
     operands: tuple[int, int]
+    dtype: DType
 
     def rows(self, is_reversed: bool) -> int:
         """Rows under an order of axes, natural or reversed."""
@@ -86,10 +96,20 @@ class TiledKernel:
 
     @cached_property
     def dots(self) -> Mapping[int, Dot]:
-        """Matmuls on tensor cores by position."""
-        nodes = self.block.nodes
-        positions = (i for i, n in enumerate(nodes) if n.op == "matmul" and self.tiling.is_dot(i))
-        return {i: Dot(self._multiplications(i), *self._sides(i)) for i in positions}
+        """Matmuls of tiles by position."""
+        types = self.body.dot_types
+        return {
+            i: Dot(self._multiplications(i), *self._sides(i), types[i])
+            for i in types
+            if self.tiling.is_dot(i)
+        }
+
+    @cached_property
+    def precisions(self) -> tuple[Precision | None, ...]:
+        """How its matmuls may be computed; None is the usual way, exact for float32."""
+        if all(dot.dtype != F32 for dot in self.dots.values()):
+            return (None,)
+        return _PRECISIONS[self.scope.fp32_precision]
 
     @cached_property
     def sections(self) -> tuple[SectionWork, ...]:

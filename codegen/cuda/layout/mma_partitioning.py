@@ -86,10 +86,12 @@ def partition_mma(
 
 
 def mma_kind(facts: BlockAnalysis, number: int, options: LaunchConfig) -> Kind:
-    """By which instructions a matmul goes: float32 to tensor cores only if asked for."""
+    """By which instructions a matmul goes: float32 to tensor cores only if asked for, as it is or
+    in parts.
+    """
     if facts.dtypes[facts.block.nodes[number].args[0]].is_half:
         return HALF
-    return TF32 if options.precision is Precision.TF32 else FMA
+    return TF32 if options.precision in (Precision.TF32, Precision.TF32X3) else FMA
 
 
 def _warps(

@@ -14,6 +14,7 @@ from mirage_py.codegen.cuda.text.layout import Layout
 from mirage_py.codegen.cuda.text.value import Value
 from mirage_py.codegen.cuda.writer.copies import Copies
 from mirage_py.codegen.cuda.writer.emission import Emission, Key
+from mirage_py.ugraph.ir.launch_choices import Precision
 
 # Elements of an operand of several matmuls that a thread keeps for all of them.
 _MOST_SHARED = 64
@@ -161,7 +162,9 @@ class MatmulEmitter:
             b_tile = weighted((n, steps), (k, 1)) if of_right == "whole" else n
             a = [left.word(weighted((a_tile, 4), (str(i), 1))) for i in range(4)]
             b = [right.word(weighted((b_tile, 2), (str(i), 1))) for i in range(2)]
+            name = plan.dtype.name
             if fragments.kind == TF32:
+                name = str(out.plan.options.precision)
+            if name == Precision.TF32:
                 a, b = ([f"to_tf32({word})" for word in words] for words in (a, b))
-            name = "tf32" if fragments.kind == TF32 else plan.dtype.name
             out.line(f"mma_{name}({', '.join([*c, *a, *b])});")

@@ -66,6 +66,19 @@ inline unsigned to_tf32(float x) {
     const unsigned bits = __float_as_uint(x);
     return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & 0xffffe000u;
 }
+inline void mma_tf32x3(float& d0, float& d1, float& d2, float& d3, float a0, float a1, float a2, float a3,
+    float b0, float b1) {
+    const float a[4] = {a0, a1, a2, a3}, b[2] = {b0, b1};
+    float e[4] = {0, 0, 0, 0};
+    float* const to[4] = {&e[0], &e[1], &e[2], &e[3]};
+    unsigned A[4], B[2], rest_a[4], rest_b[2];
+    for (int i = 0; i < 4; ++i) A[i] = to_tf32(a[i]), rest_a[i] = to_tf32(a[i] - __uint_as_float(A[i]));
+    for (int i = 0; i < 2; ++i) B[i] = to_tf32(b[i]), rest_b[i] = to_tf32(b[i] - __uint_as_float(B[i]));
+    on_cpu::multiply(on_cpu::TF32, to, rest_a, B);
+    on_cpu::multiply(on_cpu::TF32, to, A, rest_b);
+    on_cpu::multiply(on_cpu::TF32, to, A, B);
+    d0 += e[0], d1 += e[1], d2 += e[2], d3 += e[3];
+}
 
 // --- pairs of halves, scalars
 

@@ -54,6 +54,11 @@ INTERRUPTED = 130
     "--seed", type=Seed(), default=0, show_default=True, help="Seed of every random choice."
 )
 @click.option(
+    "--fp32-precision",
+    type=click.Choice(["ieee", "tf32"]),
+    help="How exact matmuls of f32 are.  [default: torch's setting; of a math spec, ieee]",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
@@ -95,6 +100,7 @@ def superoptimize(
     effort: str,
     budget: float | None,
     seed: int,
+    fp32_precision: str | None,
     output: Path | None,
     journal: Path | None,
     limits: tuple[str, ...],
@@ -138,6 +144,7 @@ def superoptimize(
             baselines=source.baselines or None,
             progress=progress,
             journal=journal,
+            fp32_precision=fp32_precision,
         )
         with_cache = not (no_cache or Settings.from_env().no_cache)
         question = pipeline.question_of(source.program, request)

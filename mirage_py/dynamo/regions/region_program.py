@@ -18,7 +18,9 @@ from mirage_py.frontend.torch.lower.inputs import check_input, declare_inputs, d
 from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.frontend.torch.outputs import declare_outputs
 from mirage_py.frontend.torch.walk import lower
+from mirage_py.settings import torch_fp32_precision
 from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir.dtypes import Fp32Precision
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.renaming import tidy_dims
 
@@ -100,7 +102,8 @@ def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) ->
         permuted.meta["val"] = node.meta["val"].permute(order)
         nodes.append(permuted)
     output.args = (tuple(nodes),)
-    lowering = Lowering(ProgramBuilder(REGION), REGION)
+    builder = ProgramBuilder(REGION, Fp32Precision(torch_fp32_precision()))
+    lowering = Lowering(builder, REGION)
     arrays: dict[Node, Any] = {}
     wanted = {n: (n.name, n.meta["val"]) for n in placeholders}
     for name, tensor in wanted.values():

@@ -25,7 +25,9 @@ from mirage_py.frontend.torch.lower.refusals import is_refused
 from mirage_py.frontend.torch.lower.result_layouts import ResultLayout
 from mirage_py.frontend.torch.outputs import declare_outputs
 from mirage_py.frontend.torch.walk import lower
+from mirage_py.settings import torch_fp32_precision
 from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.ir.dtypes import Fp32Precision
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.renaming import tidy_dims
 
@@ -197,7 +199,8 @@ def trace_call(
     if what is not None:
         raise changes_state(what, where)
     check_results(captured, state, where)
-    builder = ProgramBuilder(identifier(name or _name_of(fn), "program"))
+    precision = Fp32Precision(torch_fp32_precision())
+    builder = ProgramBuilder(identifier(name or _name_of(fn), "program"), precision)
     lowering = Lowering(builder, where)
     arrays: dict[torch.fx.Node, Any] = {}
     wanted = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mirage_py.pipeline.partition.flow import Flow
 from mirage_py.ugraph.building.builder import ProgramBuilder
@@ -71,7 +71,7 @@ class PartBuilder:
         self._flow = flow
         self._held = held
         self._inside = inside
-        self._builder = ProgramBuilder(name)
+        self._builder = ProgramBuilder(name, flow.program.fp32_precision)
         self._builder.sizes.update(flow.program.sizes)
         # Under which names each value is there already.
         self._names: dict[int, tuple[str, ...]] = {}
@@ -98,7 +98,7 @@ class PartBuilder:
         last = len(place)
         inputs = sorted(part.inputs, key=lambda t: place.get(t.name, last))
         outputs = sorted(part.outputs, key=lambda o: place.get(o.tensor.name, last))
-        return Program(part.name, part.dims, tuple(inputs), part.nodes, tuple(outputs))
+        return replace(part, inputs=tuple(inputs), outputs=tuple(outputs))
 
     def _root(self, node: int) -> tuple[int, tuple[str, ...]]:
         new, names = self._renamed_root(node)

@@ -15,6 +15,7 @@ from mirage_py.targets import target as target_named
 
 if TYPE_CHECKING:
     from mirage_py.search.enumerate.search import SearchLimits
+    from mirage_py.ugraph.ir.program import Program
 
 Progress = Callable[[str], None]
 Stop = Callable[[], bool]
@@ -22,6 +23,7 @@ Baselines = Mapping[str, Callable[..., Any]]
 
 AUTO = "auto"
 _BACKENDS = (AUTO, "triton", "cuda")
+_PRECISIONS = (None, "ieee", "tf32")
 # Seeds are below it: what torch's and numpy's generators both take.
 SEEDS = 1 << 63
 
@@ -34,6 +36,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "seed": (int,),
     "baselines": (Mapping, NoneType),
     "counts_host": (bool,),
+    "fp32_precision": (str, NoneType),
 }
 
 
@@ -53,6 +56,8 @@ class Request:
     ``progress``     is told what is being done
     ``should_stop``  asked now and then: the result is the best so far
     ``journal``      a file that a search which was cut off goes on from
+    ``fp32_precision``  how exact matmuls of float32 are, ``ieee`` or ``tf32``; None for what the
+                     program says, which for a torch function is torch's setting
     ``counts_host``  whether what a call takes of the host counts, as in a loop without CUDA graphs
 
     Raises InputError for an unknown value.
@@ -69,6 +74,7 @@ class Request:
     should_stop: Stop = lambda: False
     journal: Path | None = None
     counts_host: bool = False
+    fp32_precision: str | None = None
 
     def __post_init__(self) -> None:
         check_types(self, _TYPES)
@@ -83,6 +89,10 @@ class Request:
             raise InputError(
                 f"unknown back end {shown(self.backend)}", repair="use auto, triton or cuda"
             )
+        if self.fp32_precision not in _PRECISIONS:
+            raise InputError(
+                f"unknown precision {shown(self.fp32_precision)}", repair="use ieee or tf32"
+            )
         if self.budget is not None and not _is_budget(self.budget):
             raise InputError(
                 f"{shown(self.budget)} is no budget",
@@ -93,6 +103,14 @@ class Request:
             raise InputError(
                 f"{shown(self.seed)} is no seed", repair="pass a whole number from 0 to 2^63 - 1"
             )
+
+    def about(self, program: Program) -> Program:
+        """The program, held to what is asked for."""
+        if self.fp32_precision is None:
+            return program
+        from mirage_py.ugraph.ir.dtypes import Fp32Precision
+
+        return program.held_to(Fp32Precision(self.fp32_precision))
 
     def named(self, name: str) -> Request:
         """The same with progress that says of what it is."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 _GUARD_ELEMENTS = 1 << 18
+_Floats = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +108,11 @@ def _mend_bfloat16() -> None:
             return handle
         return TensorHandle(_bfloat16_values(handle.data), float32)
 
-    def create_dot(builder: Any, a: Any, b: Any, *rest: Any) -> Any:
-        return original_dot(builder, widened(a), widened(b), *rest)
+    def create_dot(builder: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any) -> Any:
+        if a.dtype.scalar == float32 and precision.name != "IEEE":
+            product = _tf32_product(a.data, b.data, in_parts=precision.name == "TF32x3")
+            return TensorHandle(product + d.data, float32)
+        return original_dot(builder, widened(a), widened(b), d, precision, *rest)
 
     def create_atomic_rmw(builder: Any, op: Any, ptr: Any, val: Any, mask: Any, *rest: Any) -> Any:
         if val.dtype.scalar != bfloat16:
@@ -218,6 +222,31 @@ def _leave_out_waits() -> None:
     from triton.language.extra import cuda
 
     cuda.gdc_wait = cuda.gdc_launch_dependents = lambda: None
+
+
+def _tf32_product(a: _Floats, b: _Floats, *, in_parts: bool) -> _Floats:
+    """The product of matrices of float32 by tensor cores, which round to TF32, or take each operand
+    ``in_parts``; the interpreter multiplies float32 whatever the precision asked for.
+    """
+    (left, left_rest), (right, right_rest) = _tf32_parts(a), _tf32_parts(b)
+    product: _Floats = left @ right
+    if in_parts:
+        small = left_rest @ right + left @ right_rest
+        product = product + np.where(np.isnan(small), np.float32(0), small)
+    return product
+
+
+def _tf32_parts(x: _Floats) -> tuple[_Floats, _Floats]:
+    """The nearest numbers of TF32, ties away from zero, and what they leave."""
+
+    def nearest(values: _Floats) -> _Floats:
+        bits = values.view(np.uint32)
+        rounded = ((bits + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32)
+        return np.where(np.isfinite(values), rounded, values)
+
+    whole = nearest(np.ascontiguousarray(x))
+    with np.errstate(invalid="ignore"):
+        return whole, nearest(x - whole)
 
 
 def _bfloat16_values(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -13,6 +13,7 @@ from mirage_py.errors import FormatError, UnsupportedError
 from mirage_py.reasons import Code, reason
 from mirage_py.runtime.base.stages import LAUNCH, stage
 from mirage_py.runtime.eager.eager_source import torch_function
+from mirage_py.runtime.env.matmul_setting import matmuls_as_in
 from mirage_py.runtime.launch.launch import PlanRunner
 from mirage_py.runtime.numerical_check.input_store import (
     RANDOM,
@@ -91,12 +92,13 @@ def check_plan(task: Mapping[str, Any]) -> dict[str, Any]:
     device = torch.device(task["device"])
     torch.cuda.set_device(device)
     runner = PlanRunner(plan)
-    evidence = _worst(store, runner, task["sets"], device)
-    reply: dict[str, Any] = {"evidence": plain_evidence(evidence)}
-    if evidence.passed and "reps" in task:
-        sets = _rotated(store.folder, store.program, int(task["l2_bytes"]), device)
-        with stage(LAUNCH):
-            reply["time"] = asdict(_timed(runner, sets, int(task["reps"])))
+    with matmuls_as_in(store.program):
+        evidence = _worst(store, runner, task["sets"], device)
+        reply: dict[str, Any] = {"evidence": plain_evidence(evidence)}
+        if evidence.passed and "reps" in task:
+            sets = _rotated(store.folder, store.program, int(task["l2_bytes"]), device)
+            with stage(LAUNCH):
+                reply["time"] = asdict(_timed(runner, sets, int(task["reps"])))
     return reply
 
 

@@ -16,7 +16,7 @@ from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.data_flow import cone
 from mirage_py.ugraph.ir.decided_masks import without_mask
-from mirage_py.ugraph.ir.dtypes import DType
+from mirage_py.ugraph.ir.dtypes import DType, Fp32Precision
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import Access, Attr, Node
 from mirage_py.ugraph.ir.program import Dim, Output, Program, Tensor
@@ -28,8 +28,9 @@ _MAX_FACTORS = 64
 class ProgramBuilder:
     """Nodes are addressed by the integers its methods return."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, fp32_precision: Fp32Precision = Fp32Precision.IEEE) -> None:
         self.name = name
+        self.fp32_precision = fp32_precision
         self.sizes: dict[str, int] = {}
         self.inputs: dict[str, Tensor] = {}
         self.nodes: list[Node] = []
@@ -345,7 +346,8 @@ class ProgramBuilder:
                     repair="use it or leave it out",
                 )
         dims = tuple(Dim(d, s) for d, s in self.sizes.items() if d in used)
-        return Program(self.name, dims, tuple(self.inputs.values()), nodes, outputs)
+        built = Program(self.name, dims, tuple(self.inputs.values()), nodes, outputs)
+        return built.held_to(self.fp32_precision)
 
     def ordered(self, dims: Iterable[str]) -> tuple[str, ...]:
         """Distinct dimensions in the order of their declaration."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from mirage_py.errors import InputError
 
@@ -37,6 +38,16 @@ class DType:
 
     def __str__(self) -> str:
         return self.name
+
+
+class Fp32Precision(StrEnum):
+    """How exactly matmuls of float32 have to be computed, in the words of torch's setting
+    ``torch.backends.cuda.matmul.fp32_precision``: as in IEEE float32, or with operands rounded to
+    TF32, which has 10 bits of mantissa in place of 23.
+    """
+
+    IEEE = "ieee"
+    TF32 = "tf32"
 
 
 F64 = DType("f64", 8, "float64", "float64", 2.0**-53, 1.7976931348623157e308)

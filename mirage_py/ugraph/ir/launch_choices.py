@@ -50,10 +50,14 @@ class OverlapMode(StrEnum):
 
 
 class Precision(StrEnum):
-    """How matmuls of float32 are computed."""
+    """How matmuls of float32 are computed: by multiply-adds on CUDA cores, or on tensor cores with
+    operands rounded to TF32, or with each operand as the sum of two numbers of TF32 (three
+    products, about as exact as float32).
+    """
 
     IEEE = "ieee"
     TF32 = "tf32"
+    TF32X3 = "tf32x3"
 
 
 class RescalingMode(StrEnum):

@@ -89,9 +89,10 @@ class LaunchConfig:
     ))  # fmt: skip
     precision: Precision | None = field(default=None, metadata=_about(
         "precision", choice(Precision), _BOTH,
-        "tensor cores for matmuls of float32",
-        default="`ieee`",
-        cost="10 bits of mantissa in place of 23",
+        "tensor cores for matmuls of float32: `tf32` rounds operands to 10 bits of mantissa, "
+        "`tf32x3` takes three matmuls of TF32 and is about as exact as float32",
+        default="`ieee`: CUDA cores",
+        cost="`tf32`: 13 bits of mantissa; `tf32x3`: a third of the rate, registers for the parts",
     ))  # fmt: skip
     run_time_sizes: tuple[str, ...] = field(default=(), metadata=_about(
         "sizes", NAMES, _TRITON,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from mirage_py.ugraph.ir.dtypes import DType
+from mirage_py.ugraph.ir.dtypes import F32, DType, Fp32Precision
 from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.node import Node
 
@@ -82,13 +82,16 @@ class Output:
 
 @dataclass(frozen=True)
 class Program:
-    """Nodes are in topological order; a node's dims follow the order of ``dims``."""
+    """Nodes are in topological order; a node's dims follow the order of ``dims``.
+    ``fp32_precision`` is what its matmuls of float32 are held to.
+    """
 
     name: str
     dims: tuple[Dim, ...]
     inputs: tuple[Tensor, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[Output, ...]
+    fp32_precision: Fp32Precision = Fp32Precision.IEEE
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
@@ -106,15 +109,32 @@ class Program:
         return {t.name: t for t in (*self.inputs, *(o.tensor for o in self.outputs))}
 
     @cached_property
+    def matmul_type(self) -> DType:
+        """The type that computed operands of matmuls are rounded to."""
+        halves = [t.dtype for t in self.inputs if t.dtype.is_half]
+        return max(halves, key=lambda t: t.unit_roundoff, default=F32)
+
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of everything that defines it: wiring, attributes, types, strides, sizes."""
-        return hashlib.sha256(
-            repr((self.dims, self.inputs, self.nodes, self.outputs)).encode()
-        ).hexdigest()
+        content: tuple[object, ...] = self.dims, self.inputs, self.nodes, self.outputs
+        if self.fp32_precision is not Fp32Precision.IEEE:
+            content = *content, str(self.fp32_precision)
+        return hashlib.sha256(repr(content).encode()).hexdigest()
 
     def order(self, dims: tuple[str, ...] | frozenset[str]) -> tuple[str, ...]:
         """The given dimensions in the program's order."""
         return tuple(d for d in self.dim_names if d in dims)
+
+    @property
+    def has_fp32_matmul(self) -> bool:
+        """Whether matmuls may have operands of float32."""
+        multiplies = any(n.op == "matmul" for n in self.nodes)
+        return multiplies and any(t.dtype == F32 for t in self.inputs)
+
+    def held_to(self, precision: Fp32Precision) -> Program:
+        """The same program with matmuls of this precision; where it has none of float32, itself."""
+        return replace(self, fp32_precision=precision) if self.has_fp32_matmul else self
 
     def renamed(self, name: str) -> Program:
         """The same program under another name."""

@@ -22,7 +22,7 @@ def with_dims(
     program: Program, exprs: Mapping[str, IndexExpr], sizes: Mapping[str, int]
 ) -> Program:
     """Each dimension d of ``exprs`` is ``exprs[d]``; ``sizes`` has those that are new or change."""
-    builder = ProgramBuilder(program.name)
+    builder = ProgramBuilder(program.name, program.fp32_precision)
     for d in program.dims:
         for name in (*exprs[d.name].dims(), d.name) if d.name in exprs else (d.name,):
             size = sizes.get(name, d.size if name == d.name and d.name not in exprs else 0)

@@ -41,7 +41,7 @@ def lower_masks(program: Program) -> Program:
     program = logs_apart(program)
     if not any(n.op == "where" or n.attr in (math.inf, -math.inf) for n in program.nodes):
         return program
-    builder = ProgramBuilder(program.name)
+    builder = ProgramBuilder(program.name, program.fp32_precision)
     for dim in program.dims:
         builder.dim(dim.name, dim.size)
     for tensor in program.inputs:

@@ -23,7 +23,7 @@ def rebuild(
     Nodes that nothing needs any more are left out. Raises InputError for an input that nothing
     reads any more, unless those are dropped too.
     """
-    builder = ProgramBuilder(program.name)
+    builder = ProgramBuilder(program.name, program.fp32_precision)
     for d in program.dims:
         builder.dim(d.name, d.size)
     for tensor in program.inputs:

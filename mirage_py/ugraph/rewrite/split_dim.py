@@ -48,7 +48,7 @@ def split_dim(program: Program, dim: str, splits: int) -> Program:
     _check_splits(program.name, dim, size, splits)
     if outer in program.sizes or outer in program.tensors:
         raise InputError(f"the name '{outer}' is taken", where=program.name)
-    builder = ProgramBuilder(program.name)
+    builder = ProgramBuilder(program.name, program.fp32_precision)
     for d in program.dims:
         if d.name == dim:
             builder.dim(outer, splits)

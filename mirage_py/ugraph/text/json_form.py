@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from mirage_py.errors import FormatError
-from mirage_py.ugraph.ir.dtypes import DType
+from mirage_py.ugraph.ir.dtypes import DType, Fp32Precision
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import Access, Node
 from mirage_py.ugraph.ir.plan import Plan
@@ -104,8 +104,11 @@ def read_ugraph(path: Path) -> UGraph:
 
 
 def _program(program: Program) -> Json:
+    precision = program.fp32_precision
+    exact = precision is Fp32Precision.IEEE
     return {
         "name": program.name,
+        **({} if exact else {"fp32_precision": str(precision)}),
         "dims": [{"name": d.name, "size": d.size} for d in program.dims],
         "inputs": [_tensor(t) for t in program.inputs],
         "nodes": [node_to_json(n) for n in program.nodes],

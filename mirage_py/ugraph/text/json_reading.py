@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 from mirage_py.errors import FormatError, InputError, ValidationError
 from mirage_py.ugraph.checks.validate import validate_program, validate_ugraph
 from mirage_py.ugraph.ir.convolution import read_convolution
-from mirage_py.ugraph.ir.dtypes import DType, dtype
+from mirage_py.ugraph.ir.dtypes import DType, Fp32Precision, dtype
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import ACCESSES, Access, Attr, Node
 from mirage_py.ugraph.ir.plan import Plan
@@ -180,14 +180,21 @@ class Item:
 
 
 def _program(item: Item, known: tuple[str, ...] = ()) -> Program:
-    item.only(("name", "dims", "inputs", "nodes", "outputs", *known))
+    item.only(("name", "dims", "inputs", "nodes", "outputs", *known), ("fp32_precision",))
     return Program(
         item.take("name").text(),
         item.take("dims").list_of(_dim),
         item.take("inputs").list_of(_tensor),
         item.take("nodes").list_of(_node),
         item.take("outputs").list_of(_output),
+        item.maybe("fp32_precision", _precision) or Fp32Precision.IEEE,
     )
+
+
+def _precision(item: Item) -> Fp32Precision:
+    if item.text() not in tuple(Fp32Precision):
+        item.fail(f"unknown precision '{item.text()}'")
+    return Fp32Precision(item.text())
 
 
 def _ugraph(item: Item, known: tuple[str, ...] = ()) -> UGraph:

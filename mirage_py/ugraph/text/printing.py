@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from math import isnan
 
-from mirage_py.ugraph.ir.dtypes import DType
+from mirage_py.ugraph.ir.dtypes import DType, Fp32Precision
 from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.node import ACCESSES, STORES, Node
 from mirage_py.ugraph.ir.program import Program, Tensor
@@ -83,6 +83,8 @@ def _bracketed(node: Node) -> str:
 
 
 def _header(program: Program, intermediates: Sequence[Tensor]) -> Iterator[str]:
+    if program.fp32_precision is not Fp32Precision.IEEE:
+        yield f"fp32_precision {program.fp32_precision}"
     yield from (f"dim {d.name} = {d.size}" for d in program.dims)
     yield from (f"input {t}" for t in program.inputs)
     yield from (f"output {o.tensor}" for o in program.outputs)

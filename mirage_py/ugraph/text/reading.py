@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mirage_py.errors import FormatError, InputError, UnsupportedError
 from mirage_py.ugraph.ir.convolution import read_convolution
 from mirage_py.ugraph.ir.dims import node_dims
-from mirage_py.ugraph.ir.dtypes import DType, dtype
+from mirage_py.ugraph.ir.dtypes import DType, Fp32Precision, dtype
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import STORES, Access, Attr, Node
 from mirage_py.ugraph.ir.program import Dim, Output, Program, Tensor
@@ -107,6 +107,7 @@ class _Reader:
 
     def __init__(self, source: str) -> None:
         self.source = source
+        self.precision = Fp32Precision.IEEE
         self.dims: dict[str, int] = {}
         self.tensors: dict[str, dict[str, Tensor]] = {"input": {}, "output": {}, "tensor": {}}
 
@@ -116,6 +117,12 @@ class _Reader:
             if _name(item) != "declaration":
                 continue
             (what,) = _children(item)
+            if _name(what) == "precision":
+                (word,) = map(str, _children(what))
+                if word not in tuple(Fp32Precision):
+                    raise self.fail(item, f"unknown precision '{word}'")
+                self.precision = Fp32Precision(word)
+                continue
             if _name(what) == "dim":
                 name, size = _children(what)
                 if str(name) in self.dims:
@@ -158,6 +165,7 @@ class _Reader:
             tuple(self.tensors["input"].values()),
             nodes,
             tuple(outputs[t] for t in self.tensors["output"]),
+            self.precision,
         )
 
     def block(self, tree: Item) -> BlockGraph:

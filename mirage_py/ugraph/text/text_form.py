@@ -1,6 +1,7 @@
 """The text form of programs and µGraphs: for reading, editing and tests.
 
     ugraph rms_norm_matmul              # a program file starts with `program NAME`
+    fp32_precision tf32                 # only where matmuls of float32 need not be exact
     dim b = 16                          # named dimensions, in order
     input X[16, 4096] : f16             # device tensors; `strides (1, 16)` where not row-major
     output Y[16, 6144] : f16

@@ -253,7 +253,7 @@ def _largest_beside(
     """The largest of the numbers that each element is subtracted from; None if there is none, or
     it takes long.
     """
-    builder = ProgramBuilder(program.name)
+    builder = ProgramBuilder(program.name, program.fp32_precision)
     for d in program.dims:
         builder.dim(d.name, d.size)
     for t in program.inputs:

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from mirage_py.ugraph.interpret import evaluate_at
 from mirage_py.ugraph.interpret.buffers import FloatArray
-from mirage_py.ugraph.ir.dtypes import F32, DType
+from mirage_py.ugraph.ir.dtypes import F32, DType, Fp32Precision
+from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.rewrite.logs import logs_apart
 from mirage_py.verify.evaluate.element_types import underflow_step
@@ -55,6 +56,7 @@ __all__ = [
 
 # Element operations: three to nine seconds of one core.
 MAX_REFERENCE_WORK = 1e9
+_TF32_ROUNDOFF = 2.0**-11
 # Algebraically equal graphs round at other places than the program.
 _REORDERING = 4.0
 
@@ -129,9 +131,12 @@ def reference(
     kernel whose products take computed ``operands``, by default halves.
     """
     safe = add_safe_shifts(logs_apart(program))
-    halves = operands or _operand_type(program)
-    meaning = RoundingMeaning(halves.unit_roundoff, underflow_step(halves))
-    inputs = {t.name: rounded_input(_given(arrays[t.name]), t.dtype) for t in program.inputs}
+    held_to = program.fp32_precision
+    halves = operands or program.matmul_type
+    meaning = RoundingMeaning(_operand_roundoff(halves, held_to), underflow_step(halves))
+    inputs = {
+        t.name: rounded_input(_given(arrays[t.name]), t.dtype, held_to) for t in program.inputs
+    }
 
     tensors = [o.tensor for o in program.outputs]
     # Memory that nothing is written to is none.
@@ -181,15 +186,27 @@ def tolerance(program: Program) -> float:
         terms[position] = max((terms[a] for a in node.args), default=0)
         if node.op in ("sum", "matmul"):
             terms[position] += prod(program.sizes[d] for d in node.reduced)
-        if node.op == "matmul" and any(program.nodes[a].op != "load" for a in node.args):
+        if node.op == "matmul" and any(_is_rounded(program, program.nodes[a]) for a in node.args):
             depth[position] += 1
-    operand = _operand_type(program).unit_roundoff
+    operand = _operand_roundoff(program.matmul_type, program.fp32_precision)
     return _REORDERING * max(
         o.tensor.dtype.unit_roundoff
         + depth[o.node] * operand
         + sqrt(max(terms[o.node], 1)) * F32.unit_roundoff
         for o in program.outputs
     )
+
+
+def _is_rounded(program: Program, operand: Node) -> bool:
+    """Whether a matmul rounds an operand: a computed one, or float32 to TF32."""
+    if operand.op != "load" or program.fp32_precision is Fp32Precision.IEEE:
+        return operand.op != "load"
+    return program.tensors[operand.access.tensor].dtype == F32
+
+
+def _operand_roundoff(halves: DType, held_to: Fp32Precision) -> float:
+    """Of what matmuls round operands to. Near zero TF32 is as fine as float32 may be."""
+    return max(halves.unit_roundoff, _TF32_ROUNDOFF if held_to is Fp32Precision.TF32 else 0.0)
 
 
 def judge(
@@ -247,9 +264,3 @@ def worst_of(
 
 def _excess(evidence: FloatEvidence) -> float:
     return evidence.max_rel_error / evidence.bound if evidence.bound else inf
-
-
-def _operand_type(program: Program) -> DType:
-    """The type that computed operands of matmuls are rounded to."""
-    halves = [t.dtype for t in program.inputs if t.dtype.is_half]
-    return max(halves, key=lambda t: t.unit_roundoff, default=F32)

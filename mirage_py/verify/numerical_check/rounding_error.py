@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from mirage_py.ugraph.interpret.buffers import Buffer, FloatArray, FloatBuffer, Index
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
-from mirage_py.ugraph.ir.dtypes import F32, DType
+from mirage_py.ugraph.ir.dtypes import F32, DType, Fp32Precision
 from mirage_py.ugraph.ir.node import Attr
 from mirage_py.ugraph.operators import operator
 from mirage_py.verify.evaluate.element_types import smallest_normal, underflow_step
@@ -59,11 +59,14 @@ class Rounded:
     source: PeriodicInput | None = None
 
 
-def rounded_input(values: FloatArray | PeriodicInput, dtype: DType) -> Rounded:
+def rounded_input(
+    values: FloatArray | PeriodicInput, dtype: DType, held_to: Fp32Precision = Fp32Precision.IEEE
+) -> Rounded:
     """An input. It is exact, unless it lies where its type loses precision.
 
     There it has the error of half a last place: a kernel that scales it before it is rounded again
-    (as a fused normalisation does) cannot do better.
+    (as a fused normalisation does) cannot do better. Where matmuls of float32 are ``held_to`` TF32
+    they round such an input.
     """
     source = values if isinstance(values, PeriodicInput) else None
     array = values if isinstance(values, np.ndarray) else np.zeros(())
@@ -72,7 +75,10 @@ def rounded_input(values: FloatArray | PeriodicInput, dtype: DType) -> Rounded:
     error: FloatArray | None = None
     if dtype.is_float and 0.0 < magnitude < _EDGE * smallest_normal(dtype):
         error = np.broadcast_to(underflow_step(dtype) / 2, values.shape)
-    return Rounded(value, error, is_input=True, source=source)
+    is_rounded = dtype == F32 and held_to is Fp32Precision.TF32
+    if is_rounded and error is None:
+        error = np.broadcast_to(0.0, values.shape)
+    return Rounded(value, error, is_input=not is_rounded, source=source)
 
 
 class RoundingMeaning:
