@@ -281,10 +281,13 @@ def ugraph(name: str) -> UGraph:
     return over(split_dim(source, dim, PARTS) if dim else source, kernels)
 
 
+_DECLARATIONS = ("fp32_precision", "dim", "input", "output")
+
+
 def over(program: Program, kernels: str) -> UGraph:
     """A µGraph of a program, from the text of its intermediates and kernels."""
     head, *lines = format_program(program).splitlines()
-    declared = [line for line in lines if line.split()[0] in ("dim", "input", "output")]
+    declared = [line for line in lines if line.split()[0] in _DECLARATIONS]
     body = [line for line in lines if line not in declared]
     between = [line for line in kernels.splitlines() if line.startswith("tensor ")]
     rest = [line for line in kernels.splitlines() if line not in between]

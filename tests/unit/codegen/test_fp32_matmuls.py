@@ -1,0 +1,62 @@
+"""Matmuls of float32 as they are emitted: the instructions, and what they round."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from fp32_plans import matmul_plan, matmul_program
+
+from mirage_py.codegen.triton.module import emit_triton
+from mirage_py.reasons import Code
+from mirage_py.runtime.compile.compile import KernelSource, checked_handle
+from mirage_py.runtime.cpu.cuda_emulation import check_emulated
+from mirage_py.runtime.cpu.triton_interpreter import check_interpreted
+from mirage_py.ugraph.ir.launch_choices import Precision
+
+TF32_ROUNDOFF = 2.0**-11
+
+
+def test_exact_unless_it_is_said():
+    """Triton's own default is TF32."""
+    (kernel,) = emit_triton(matmul_plan(matmul_program(), None))
+    assert 'input_precision="ieee"' in kernel.text.source
+
+
+def test_of_halves_nothing_is_said():
+    (kernel,) = emit_triton(matmul_plan(matmul_program(dtype="f16"), None))
+    assert "tl.dot(" in kernel.text.source
+    assert "input_precision" not in kernel.text.source
+
+
+@pytest.mark.parametrize(("capability", "instruction"), [
+    (80, "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"),
+    (90, "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32"),
+])  # fmt: skip
+def test_instructions(capability, instruction):
+    """Of three matmuls of TF32 the sum is added to the accumulator on CUDA cores."""
+    counts = {}
+    for precision in (None, Precision.TF32, Precision.TF32X3):
+        (kernel,) = emit_triton(matmul_plan(matmul_program(), precision))
+        ptx = checked_handle(KernelSource.of(kernel), capability).asm["ptx"]
+        counts[precision] = ptx.count(instruction), len(re.findall(r"\badd(\.rn)?\.f32", ptx))
+    assert counts[None] == (0, 0)
+    (products, additions), (three, added) = counts[Precision.TF32], counts[Precision.TF32X3]
+    assert (three, additions) == (3 * products, 0)
+    assert added == 64 * 64 // 128
+
+
+@pytest.mark.parametrize(("backend", "check"), [
+    ("triton", check_interpreted), ("cuda", check_emulated),
+])  # fmt: skip
+def test_numbers(backend, check):
+    """Without a GPU too a kernel of TF32 rounds: it fails where float32 has to be exact."""
+    exact, rounded = (matmul_program(64, 64, 64, p) for p in ("ieee", "tf32"))
+    found = check(exact, matmul_plan(exact, Precision.TF32X3, backend), seed=1)
+    assert found.passed, found.reason
+    assert found.max_rel_error < TF32_ROUNDOFF / 64
+    refused = check(exact, matmul_plan(exact, Precision.TF32, backend), seed=1)
+    assert refused.reason.code is Code.TOO_FAR
+    found = check(rounded, matmul_plan(rounded, Precision.TF32, backend), seed=1)
+    assert found.passed, found.reason
+    assert TF32_ROUNDOFF / 8 < found.max_rel_error < 2 * TF32_ROUNDOFF
