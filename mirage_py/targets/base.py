@@ -40,6 +40,14 @@ class Target:
         """The rate of matmuls of TF32: half of that of halves in every data sheet."""
         return self.tensor_flops_per_us / 2
 
+    def fp32_flops_per_us(self, precision: str) -> float:
+        """The fastest rate of matmuls of float32: TF32 with precision ``tf32``, else CUDA cores or
+        three matmuls of TF32, which are about as exact.
+        """
+        if precision == "tf32":
+            return self.tf32_flops_per_us
+        return max(self.vector_flops_per_us, self.tf32_flops_per_us / 3)
+
     @property
     def max_registers_per_thread(self) -> int:
         """The architecture's limit for one thread."""

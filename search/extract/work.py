@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from mirage_py.search.model.matmul_rates import program_rate
 from mirage_py.search.space.abstraction import reduced_dims
 from mirage_py.targets import H200, Target
 from mirage_py.ugraph.ir.dtypes import F32
@@ -54,7 +53,11 @@ class BlockWork:
         self._whole = tuple(d for d in reduced_dims(program) if d not in gridded)
         self._bytes = {t.name: t.dtype.bytes for t in program.tensors.values()}
         self._given_us = given_us or {}
-        self._matmul_rate = program_rate(program, target)
+        self._matmul_rate = (
+            target.fp32_flops_per_us(program.fp32_precision)
+            if program.matmul_type == F32
+            else target.tensor_flops_per_us
+        )
         # What a step costs depends on no more than this.
         self._known_us: dict[tuple[str, str, tuple[str, ...], str | None], float] = {}
 

@@ -7,19 +7,13 @@ from mirage_py.targets import Target
 from mirage_py.ugraph.ir.dtypes import F32, DType, Fp32Precision
 from mirage_py.ugraph.ir.program import Program
 
-# Matmuls of TF32 that are as exact as one of float32 together.
-_PARTS = 3
 # Of the rate of CUDA cores, what a library's matmul of float32 reaches.
 _VECTOR_SHARE = 0.7
 
 
 def fastest_rate(target: Target, dtype: DType, held_to: Fp32Precision) -> float:
     """Flops in a microsecond of the fastest way to multiply that is exact enough."""
-    if dtype != F32:
-        return target.tensor_flops_per_us
-    if held_to is Fp32Precision.TF32:
-        return target.tf32_flops_per_us
-    return max(target.vector_flops_per_us, target.tf32_flops_per_us / _PARTS)
+    return target.fp32_flops_per_us(held_to) if dtype == F32 else target.tensor_flops_per_us
 
 
 def program_rate(program: Program, target: Target) -> float:

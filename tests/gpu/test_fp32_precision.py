@@ -1,10 +1,11 @@
 """Matmuls of float32 on the GPU against float64, under each of torch's settings.
 
-`pytest -m gpu tests/gpu/test_fp32_precision.py` takes about a minute.
+`pytest -m gpu -s tests/gpu/test_fp32_precision.py` takes about a minute and says the errors.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -69,7 +70,7 @@ def test_as_exact_as_eager(setting: str, kind: str) -> None:
         for way in WAYS[setting]:
             (found,) = PlanRunner(matmul_plan(program, way, backend)).run_poisoned(x, w)
             error = error_of(found, x, w)
-            print(f"{setting} {kind} {backend} {way}: {error:.2e}, eager {eager:.2e}")
+            sys.stdout.write(f"{setting} {kind} {backend} {way}: {error:.2e}, eager {eager:.2e}\n")
             assert error <= 2 * max(eager, 2.0**-24)
 
 
@@ -89,7 +90,7 @@ def test_the_winner(precision: str, most: float) -> None:
     assert not torch.backends.cuda.matmul.allow_tf32
     passed = [c for c in result.candidates if c.passed and c.plan is not None]
     ways = {str(o.precision) for c in passed for o in c.plan.options}
-    print(precision, result.best, result.baseline, sorted(ways))
+    sys.stdout.write(f"{precision} {result.best} {result.baseline} {sorted(ways)}\n")
     if precision == "ieee":
         assert "tf32" not in ways
     if result.plan is not None:
