@@ -24,6 +24,8 @@ from mirage_py.ugraph.ir.program import Program
 
 _MAX_BLOCKS_PER_SM = 32
 _MAX_THREADS_PER_SM = 2048
+# What a kernel's other work counts where it reaches the rate of the memory.
+_OTHER_WORK = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +143,10 @@ def estimate(load: KernelLoad, target: Target, constants: ModelConstants) -> Est
     # one another at different times.
     if not load.is_straight:
         total += (load.waves - 1) / load.per_sm * constants.restart_us
-    # The rate of the memory is what a good kernel reaches, its start included.
-    total = max(total, load.moved_bytes / target.dram_bytes_per_us)
+    # The rate of the memory is what a good kernel reaches, its start included; of those that reach
+    # it, the one with the least other work is first.
+    reached_us = load.moved_bytes / target.dram_bytes_per_us
+    total = max(total, reached_us * (1 + _OTHER_WORK * faster / slower))
     return Estimate(total, load.footprint, load.blocks, load.resident, bound)
 
 

@@ -16,6 +16,7 @@ from mirage_py.search.tilings.roles import roles_of
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.search.tilings.tilings import tilings
 from mirage_py.targets import Target
+from mirage_py.ugraph.ir.node import STORES
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 
 # Tilings that are tried with all launch options: those whose prediction with the usual ones is at
@@ -71,7 +72,9 @@ class KernelModels:
         best_us = min(times_us, default=inf)
         if best_us == inf:
             return models
-        order = sorted(range(len(models)), key=times_us.__getitem__)
+        order = sorted(
+            range(len(models)), key=lambda n: (times_us[n], -_run_bytes(models[n].kernel))
+        )
         near = (n for n in order if times_us[n] <= _PROMISING * best_us)
         return [models[n] for n, _ in zip(near, range(self._most_tilings), strict=False)]
 
@@ -117,6 +120,24 @@ def _tiles(tiled: TiledKernel) -> Hashable:
     """The key that distinguishes the tilings of one kernel."""
     block = tiled.block
     return tuple(a.tile for a in block.grid), tuple(s.tile for s in block.sections)
+
+
+def _run_bytes(kernel: TiledKernel) -> int:
+    """Bytes that lie side by side in a block's tile of the largest tensor: of tiles that the model
+    takes for equal, memory likes those with long runs.
+    """
+    accesses = [n.access for n in kernel.block.nodes if n.op == "load" or n.op in STORES]
+    largest = max(accesses, key=lambda a: kernel.scope.tensors[a.tensor].bytes)
+    tensor, run = kernel.scope.tensors[largest.tensor], 1
+    axes = zip(largest.index, tensor.element_strides, tensor.shape, strict=True)
+    for expr, stride, extent in reversed(list(axes)):
+        if extent > 1 and not (expr.is_dim and stride == run):
+            break
+        tile = min(extent, kernel.tiling.padded(expr.name, 0)) if expr.is_dim else 1
+        run *= tile
+        if tile < extent:
+            break
+    return run * tensor.dtype.bytes
 
 
 def _usual_us(model: KernelModel) -> float:

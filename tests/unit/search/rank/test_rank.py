@@ -189,3 +189,12 @@ def test_back_ends_that_share_their_tilings_rank_as_each_does_alone(lora: list[U
     others = rank(families, H200, 12, "triton")
     together = sorted([*others, *ours], key=lambda i: i.estimate.time_us)
     assert rank(families, H200, 24, "auto") == together
+
+
+def test_of_plans_at_the_rate_of_memory_one_with_long_rows_is_first():
+    program = parse("M = 8192, D = 4096\nX[M, D] : f16\nY[m, d] = relu(X[m, d]) * 3\n")
+    families = search(program).families
+    best = rank([f.ugraph for f in families], H200, 8)[0].plan
+    (kernel,) = best.ugraph.kernels
+    assert kernel.grid_tiles["d"] >= 1024
+    assert best.options[0].num_warps > 1
