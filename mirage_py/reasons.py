@@ -127,7 +127,7 @@ class Code(Enum):
     GROWING_CACHE = (
         "it copies what is there already into a longer tensor, as a cache that grows does"
     )
-    LEFT_TO_INDUCTOR = "Inductor has the library's convolutions and pooling, and lays tensors out"
+    LEFT_TO_INDUCTOR = "Inductor has the library's operators, writes in place, and lays tensors out"
     GRADIENT_OF_ATTENTION = "the gradient wants what only torch's own attention leaves behind"
     SAVES_NOTHING = "a kernel of ours would save nothing"
     # Why a call falls back to the function itself, in the words of the error.

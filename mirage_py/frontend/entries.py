@@ -55,7 +55,7 @@ def is_current(entry: Entry) -> bool:
     if not entry.captured:
         return True
     try:
-        found = tuple(tensor_key(origin.fetch()) for origin in entry.traced.captured)
+        found = tuple(tensor_key(origin.fetch()) for origin in entry.traced.elsewhere)
     except (AttributeError, LookupError, TypeError):  # it is gone, or no tensor any more
         return False
     return found == entry.captured

@@ -71,7 +71,7 @@ class Preparation:
             kernel = self._optimizer(traced.program, inputs, itself)
         served = what_serves(kernel, itself)
         direct = direct_form(kernel, itself, self.reader.signature.fn)
-        return _entry(self.reader.describe(call), served, kernel, traced, call, direct)
+        return _entry(self.reader.describe(call), served, kernel, traced, direct)
 
     def for_sizes(
         self, call: Call, axes: Sequence[DynamicAxis], sizes: Mapping[str, int]
@@ -86,7 +86,7 @@ class Preparation:
         served = what_serves(kernel, itself)
         signature = self.reader.describe(call, axes)
         direct = direct_form(kernel, itself, self.reader.signature.fn, dynamic=True)
-        entry = _entry(signature, served, kernel, found.traced, found.call, direct)
+        entry = _entry(signature, served, kernel, found.traced, direct)
         return entry, found.validity(getattr(kernel, "validity", None))
 
     def instead(
@@ -127,7 +127,7 @@ class Preparation:
             for place, tensor in zip(traced.arguments, inputs, strict=False):
                 leaves[place] = tensor
             arguments = self.reader.arguments(Call(tuple(leaves), call.structure))
-            outputs = traced.outputs_of(lambda: self.reader.signature.call(arguments))
+            outputs = traced.outputs_of(lambda: self.reader.signature.call(arguments), leaves)
             return outputs[0] if len(outputs) == 1 else outputs
 
         return reference
@@ -138,9 +138,7 @@ def _entry(
     served: Served,
     kernel: Kernel,
     traced: TracedCall,
-    call: Call,
     direct: Callable[..., Any] | None,
 ) -> Entry:
-    inputs = traced.inputs(call.leaves)
-    captured = tuple(tensor_key(t) for t in inputs[len(traced.arguments) :])
+    captured = tuple(tensor_key(origin.fetch()) for origin in traced.elsewhere)
     return Entry(signature, served, kernel, traced, captured, direct=direct)

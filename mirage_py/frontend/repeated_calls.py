@@ -24,8 +24,17 @@ from mirage_py.shapes.dispatch import Row
 # What a repeat gives for a call that is another.
 ANOTHER = object()
 
-# The arguments of a call to its result, or to ANOTHER.
+# The arguments of a call to its result, to the Rest of it, or to ANOTHER.
 Repeat = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
+
+
+class Rest:
+    """The rest of a call that writes to tensors: where it fails, the call is not begun again."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.call = call
 
 
 class RepeatedCalls:
@@ -88,10 +97,11 @@ def repeat_of(
     fits, is_same_state = alike(tensors), _state()
     is_marked_so = _marking(given) if with_marks else None
     read = [places.index(leaf_of.index(n)) for n in traced.arguments]
-    read += range(len(places), len(tensors))
+    read += range(len(places), len(places) + len(traced.captured))
     direct = entry.direct
     is_in_order = read == list(range(len(tensors)))
     run, pack = _run_of(entry, [tensors[n] for n in read]), _packer(traced)
+    write = _writer(entry, run, read, [leaf_of[n] for n in places]) if traced.writes else None
 
     def repeat(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         tensors = tensors_of(args, kwargs)
@@ -101,12 +111,36 @@ def repeat_of(
             return ANOTHER
         if row is not None:
             row.calls += 1
+        if write is not None:
+            return write(tensors, args, kwargs)
         if direct is not None:
             return direct(*args, **kwargs)
         result = run(tensors if is_in_order else [tensors[n] for n in read])
         return result if pack is None else pack(result)
 
     return repeat
+
+
+def _writer(
+    entry: Entry, run: Again, read: Sequence[int], leaf_of: Sequence[int]
+) -> Callable[[Sequence[torch.Tensor], tuple[Any, ...], Mapping[str, Any]], Any]:
+    """The same for a call that writes to its tensors, of which the first are these leaves."""
+    traced, direct = entry.traced, entry.direct
+    assert traced is not None
+
+    def write(
+        tensors: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        leaves = dict(zip(leaf_of, tensors, strict=False))
+        if traced.overlaps(leaves):
+            return ANOTHER
+        if direct is not None:
+            return Rest(lambda: direct(*args, **kwargs))
+        result = run([tensors[n] for n in read])
+        outputs = result if isinstance(result, tuple) else (result,)
+        return Rest(lambda: traced.pack(outputs, leaves))
+
+    return write
 
 
 def _reader(
@@ -121,7 +155,7 @@ def _reader(
     """
     count = len(values)
     others = [(n, v, _training(v)) for n, v in enumerate(values) if n not in places]
-    fetches = [origin.fetch for origin in traced.captured]
+    fetches = [origin.fetch for origin in traced.elsewhere]
     is_current = traced.is_current if traced.state.holders else None
     mode_then = mode() if mode is not None else None
 
@@ -202,7 +236,9 @@ def _run_of(entry: Entry, inputs: Sequence[torch.Tensor]) -> Again:
 
 def _packer(traced: TracedCall) -> Callable[[Any], Any] | None:
     """What makes of a kernel's result what the function returns; None where they are the same."""
-    if traced.is_rearranged or traced.writes:
+    if traced.writes:
+        return None
+    if traced.is_rearranged:
         return lambda result: traced.pack(result if isinstance(result, tuple) else (result,))
     count = len(traced.program.outputs)
     probe: Any = tuple(object() for _ in range(count))

@@ -77,9 +77,10 @@ def sized_program(
     traced = trace(at_tuned)
     dims = _dims(traced, axes)
     for probe in _probes(bounds, tuned):
-        found = trace(call_at(call, axes, probe)).program
+        other = trace(call_at(call, axes, probe))
+        found = other.program
         want = program_at_sizes(traced.program, {dim: probe[name] for dim, name in dims.items()})
-        if found.digest != want.digest:
+        if found.digest != want.digest or not other.writes_like(traced):
             at = ", ".join(f"{name} = {size}" for name, size in probe.items())
             raise UnsupportedError(
                 f"the function is another program at {at}",

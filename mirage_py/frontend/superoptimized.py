@@ -23,10 +23,12 @@ from mirage_py.frontend.dynamic_axes import check_declared
 from mirage_py.frontend.entries import Entry
 from mirage_py.frontend.entry_tables import EntryTables, Found
 from mirage_py.frontend.preparation import Preparation
-from mirage_py.frontend.repeated_calls import ANOTHER, RepeatedCalls, repeat_of
+from mirage_py.frontend.repeated_calls import ANOTHER, RepeatedCalls, Rest, repeat_of
 from mirage_py.frontend.searches import CallOptions, Optimizer, SizedOptimizer
 from mirage_py.frontend.torch.guards.call_key import Call, CallReader, is_watched
 from mirage_py.frontend.torch.guards.calls import Signature
+from mirage_py.frontend.torch.trace import TracedCall
+from mirage_py.frontend.torch.writes import put_back
 from mirage_py.reasons import Server
 from mirage_py.shapes.policy import STATIC
 
@@ -73,9 +75,11 @@ class SuperoptimizedFunction(Generic[P, R]):
                 result = repeated.serve(args, kwargs)
         except Exception:  # noqa: BLE001  as below, where it is tried once more
             repeated.clear()
-        else:
-            if result is not ANOTHER:
-                return result  # type: ignore[no-any-return]
+            result = ANOTHER
+        if type(result) is Rest:
+            return result.call()  # type: ignore[no-any-return]
+        if result is not ANOTHER:
+            return result  # type: ignore[no-any-return]
         call = self._reader.read(args, kwargs)
         if is_watched(call.leaves):
             return self.__wrapped__(*args, **kwargs)
@@ -85,12 +89,10 @@ class SuperoptimizedFunction(Generic[P, R]):
             return entry.instead(*args, **kwargs)  # type: ignore[no-any-return]
         if entry.kernel is None or entry.traced is None:
             return self.__wrapped__(*args, **kwargs)
+        if entry.traced.writes and entry.traced.overlaps(call.leaves):
+            return self.__wrapped__(*args, **kwargs)
         try:
-            if entry.direct is not None:
-                result = entry.direct(*args, **kwargs)
-                self._remember(args, kwargs, call, found)
-                return result  # type: ignore[no-any-return]
-            outputs = entry.kernel(*entry.traced.inputs(call.leaves))
+            rest = _begun(entry, entry.traced, call, args, kwargs)
         except Exception as error:  # noqa: BLE001  the kernel is at fault, not the call
             repeated.clear()
             refused = self._tables.refused(call, found.key, error)
@@ -98,8 +100,7 @@ class SuperoptimizedFunction(Generic[P, R]):
                 self._tables.replace(entry, refused)
             return self.__wrapped__(*args, **kwargs)
         self._remember(args, kwargs, call, found)
-        packed = entry.traced.pack(outputs if isinstance(outputs, tuple) else (outputs,))
-        return cast("R", packed)
+        return cast("R", rest())
 
     def __get__(self, instance: object, owner: type | None = None) -> Callable[..., R]:
         """As a method, ``self`` is the first argument."""
@@ -126,7 +127,8 @@ class SuperoptimizedFunction(Generic[P, R]):
         if entry.kernel is None or entry.traced is None:
             return
         if entry.served.by is Server.TORCH_COMPILE:
-            (entry.direct or self.__wrapped__)(*args, **kwargs)  # it compiles at its first call
+            with put_back(entry.traced.places, call.leaves):
+                (entry.direct or self.__wrapped__)(*args, **kwargs)  # it compiles at its first call
             return
         warmup = getattr(entry.kernel, "warmup", None)
         if warmup is None:
@@ -201,3 +203,21 @@ class SuperoptimizedFunction(Generic[P, R]):
 
     def _owner(self) -> object:
         return getattr(self.__wrapped__, "__self__", self.__wrapped__)
+
+
+def _begun(
+    entry: Entry, traced: TracedCall, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[[], Any]:
+    """What is left of a call when its kernel has run: what fails there is not tried once more, as
+    something may have been written.
+    """
+    direct = entry.direct
+    if direct is not None:
+        if traced.writes:
+            return lambda: direct(*args, **kwargs)
+        result = direct(*args, **kwargs)
+        return lambda: result
+    assert entry.kernel is not None
+    found = entry.kernel(*traced.inputs(call.leaves))
+    outputs = found if isinstance(found, tuple) else (found,)
+    return lambda: traced.pack(outputs, call.leaves)

@@ -53,11 +53,6 @@ def inverted(x):
     return torch.linalg.inv(x)  # here
 
 
-def overwrites(x):
-    x += 1  # here
-    return x * 2
-
-
 def noisy(x):
     return x + torch.randn_like(x)  # here
 

@@ -51,7 +51,7 @@ def _of_inputs(
         for place, tensor in zip(traced.arguments, tensors, strict=True):
             values[place] = tensor
         outputs = traced.outputs_of(
-            lambda: signature.call(pytree.tree_unflatten(values, structure))
+            lambda: signature.call(pytree.tree_unflatten(values, structure)), values
         )
         return outputs[0] if len(outputs) == 1 else outputs
 

@@ -150,6 +150,8 @@ def is_taken(facts: Facts) -> bool:
 _WIDE = (torch.bool, torch.int32, torch.int64)
 # What stands around them may be a region.
 _LEFT_TO_INDUCTOR = ("convolutions", "pooling", "ordered")
+# Inductor writes the part in place, where what a graph has is a copy of all.
+_WRITING = ("copy", "slice_scatter", "select_scatter", "index_put", "scatter")
 
 
 def _facts(node: Node, known: Mapping[Node, Facts], float64: bool) -> Facts:
@@ -221,7 +223,7 @@ def _cannot_be_taken(node: Node, known: Mapping[Node, Facts], float64: bool) -> 
     if base_name(node) in _JOINING and any(_comes_from_outside(n, known) for n in operands):
         return Reason(Code.GROWING_CACHE)
     family = HANDLERS[str(node.target)].family
-    if family in _LEFT_TO_INDUCTOR:
+    if family in _LEFT_TO_INDUCTOR or base_name(node) in _WRITING:
         return Reason(Code.LEFT_TO_INDUCTOR)
     if family == "attention":
         return _attention_reason(node, results)

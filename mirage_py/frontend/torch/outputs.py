@@ -21,37 +21,39 @@ def declare_outputs(
     arrays: Mapping[torch.fx.Node, Any],
     *,
     as_in_memory: bool,
-) -> tuple[tuple[int | tuple[Any], ...], tuple[ResultLayout, ...], tuple[int, ...]]:
-    """Declare an output for each tensor returned, or written; see TracedCall for what comes back:
-    results, layouts, and the numbers of the outputs that are written.
+    written: Mapping[torch.fx.Node, str] | None = None,
+) -> tuple[dict[torch.fx.Node, int], tuple[ResultLayout, ...]]:
+    """Declare an output for each tensor returned, and each that is ``written``, named after what it
+    is written to: the numbers of the outputs, and their layouts.
 
     ``as_in_memory``: with its axes in the order in which torch's result has them in memory. Then
     there is a layout for each output.
     """
     layouts: list[ResultLayout] = []
-    moved = [node for _, node in captured.moved]
-    found = (r for r in (*captured.results, *moved) if isinstance(r, torch.fx.Node))
-    nodes = list(dict.fromkeys(found))
-    if not nodes:
+    returned = list(dict.fromkeys(r for r in captured.results if isinstance(r, torch.fx.Node)))
+    others = {node: name for node, name in (written or {}).items() if node not in returned}
+    if not returned and not others:
         raise lowering.refuse(
-            "the function returns no tensor",
+            "the function returns no tensor that it computes",
             why="a program is there for its results",
             repair="return the tensors that you want computed",
         )
     devices = list(dict.fromkeys(n.meta["val"].device for n in captured.arguments))
     stem = "out" if "out" not in lowering.builder.inputs else "result"
-    names = [stem] if len(nodes) == 1 else [f"{stem}{n}" for n in range(len(nodes))]
-    for node, name in zip(nodes, _distinct_from(names, lowering.builder.inputs), strict=True):
+    names = [stem] if len(returned) == 1 else [f"{stem}{n}" for n in range(len(returned))]
+    names = _distinct_from([*names, *others.values()], lowering.builder.inputs)
+    nodes = [*returned, *others]
+    for node, name in zip(nodes, names, strict=True):
         lowering.node = node
-        _refuse_input(lowering, node, arrays)
+        if node in returned:
+            _refuse_input(lowering, node, arrays)
         array = arrays[node]
         if as_in_memory:
             layouts.append(ResultLayout.of(node.meta["val"]))
             array = views.transpose(lowering.builder, array, layouts[-1].order)
         _declare_output(lowering, node, name, array, devices)
     lowering.node = None
-    results = (nodes.index(r) if isinstance(r, torch.fx.Node) else (r,) for r in captured.results)
-    return tuple(results), tuple(layouts), tuple(nodes.index(node) for node in moved)
+    return {node: number for number, node in enumerate(nodes)}, tuple(layouts)
 
 
 def _distinct_from(names: Sequence[str], taken: Mapping[str, object]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,7 +12,8 @@ from torch.utils import _pytree as pytree
 from mirage_py.arguments import check_callable
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.frontend.torch.capture import source
-from mirage_py.frontend.torch.capture.capture import Capture, capture
+from mirage_py.frontend.torch.capture.capture import Capture, View, capture
+from mirage_py.frontend.torch.found_writes import FoundWrites
 from mirage_py.frontend.torch.guards.calls import Signature
 from mirage_py.frontend.torch.guards.origins import Origin, find_origin
 from mirage_py.frontend.torch.guards.plain_values import is_plain
@@ -25,6 +26,15 @@ from mirage_py.frontend.torch.lower.refusals import is_refused
 from mirage_py.frontend.torch.lower.result_layouts import ResultLayout
 from mirage_py.frontend.torch.outputs import declare_outputs
 from mirage_py.frontend.torch.walk import lower
+from mirage_py.frontend.torch.writes import (
+    Leaves,
+    Place,
+    TensorView,
+    Write,
+    overlap,
+    put_back,
+    tensor_at,
+)
 from mirage_py.settings import torch_fp32_precision
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir.dtypes import Fp32Precision
@@ -39,20 +49,20 @@ class TracedCall:
     Input i of the program is leaf ``arguments[i]`` of the call's arguments, or, from
     ``len(arguments)`` on, a tensor that ``captured`` finds. ``results`` and ``structure`` put the
     program's outputs back into what the function returns: an int is the number of an output, a
-    one-element tuple holds any other value. ``state`` is what else the function can read.
+    TensorView a tensor that the call writes to, a one-element tuple holds any other value.
+    ``state`` is what else the function can read.
     ``layouts`` are those of the outputs, if they are written as they lie in torch's memory.
-    ``moved`` are buffers that a call overwrites, each with the number of an output, and ``counted``
-    those that it adds a number to: the running statistics of batch norms.
+    ``written`` is what a call writes, and ``counted`` are buffers that it adds a number to.
     """
 
     program: Program
     arguments: tuple[int, ...]
     captured: tuple[Origin, ...]
-    results: tuple[int | tuple[Any], ...]
+    results: tuple[int | TensorView | tuple[Any, ...], ...]
     structure: pytree.TreeSpec
     state: State
     layouts: tuple[ResultLayout, ...] = ()
-    moved: tuple[tuple[Origin, int], ...] = ()
+    written: tuple[Write, ...] = ()
     counted: tuple[tuple[Origin, int], ...] = ()
 
     @property
@@ -62,8 +72,37 @@ class TracedCall:
 
     @property
     def writes(self) -> bool:
-        """Whether a call writes to buffers."""
-        return bool(self.moved or self.counted)
+        """Whether a call writes to tensors that were there before it."""
+        return bool(self.written or self.counted)
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where the tensors are that a call writes to."""
+        places = [w.target.place for w in self.written] + [origin for origin, _ in self.counted]
+        return tuple(dict.fromkeys(places))
+
+    @property
+    def elsewhere(self) -> tuple[Origin, ...]:
+        """Where the tensors are that are no arguments, read or written."""
+        written = [p for p in self.places if isinstance(p, Origin)]
+        return tuple(dict.fromkeys((*self.captured, *written)))
+
+    def overlaps(self, leaves: Leaves) -> bool:
+        """Whether a tensor that this call would write to shares memory with another of its tensors:
+        the function itself reads there what it has written.
+        """
+        values = leaves.values() if isinstance(leaves, Mapping) else leaves
+        tensors = [x for x in values if isinstance(x, torch.Tensor)]
+        tensors += [origin.fetch() for origin in self.elsewhere]
+        return overlap([tensor_at(place, leaves) for place in self.places], tensors)
+
+    def writes_like(self, other: TracedCall) -> bool:
+        """Whether both put outputs of one number into the same views of the same tensors."""
+        if any(not isinstance(w.value, int) or w.indices for w in (*self.written, *other.written)):
+            return False
+        return [(w.target, w.value) for w in self.written] == [
+            (w.target, w.value) for w in other.written
+        ] and self.results == other.results
 
     def is_plain(self, count: int) -> bool:
         """Whether a call's ``count`` arguments are the program's inputs, and what the function
@@ -86,43 +125,48 @@ class TracedCall:
             given += [origin.fetch() for origin in self.captured]
         return tuple(given)
 
-    def pack(self, outputs: Sequence[torch.Tensor]) -> Any:
-        """What the function returns, made of the program's outputs."""
+    def pack(self, outputs: Sequence[torch.Tensor], leaves: Leaves = ()) -> Any:
+        """What the function returns, made of the program's outputs; what it writes is written."""
         if self.is_rearranged:
             pairs = zip(self.layouts, outputs, strict=True)
             outputs = [layout.arranged(written) for layout, written in pairs]
-        for origin, number in self.moved:
-            origin.fetch().copy_(outputs[number])
+        # All is read before any of it is written.
+        for write in [write.ready(outputs, leaves) for write in self.written]:
+            write()
         for origin, times in self.counted:
             origin.fetch().add_(times)
         if self.results == (0,) and self.structure.is_leaf():
             return outputs[0]
-        leaves = [outputs[r] if isinstance(r, int) else r[0] for r in self.results]
-        return pytree.tree_unflatten(leaves, self.structure)
+        found = [_result(r, outputs, leaves) for r in self.results]
+        return pytree.tree_unflatten(found, self.structure)
 
-    def outputs_of(self, call: Callable[[], Any]) -> tuple[torch.Tensor, ...]:
-        """The program's outputs, out of a call of the function; buffers are as before it."""
+    def outputs_of(self, call: Callable[[], Any], leaves: Leaves = ()) -> tuple[torch.Tensor, ...]:
+        """The program's outputs, out of a call of the function with these leaves of its arguments;
+        what it writes to is as before it.
+        """
         if not self.writes:
-            return self._unpacked(call(), {})
-        buffers = [origin.fetch() for origin, _ in (*self.moved, *self.counted)]
-        before = [buffer.clone() for buffer in buffers]
-        returned = call()
-        written = zip(self.moved, buffers, strict=False)
-        outputs = self._unpacked(returned, {n: buffer.clone() for (_, n), buffer in written})
-        for buffer, old in zip(buffers, before, strict=True):
-            buffer.copy_(old)
-        return outputs
+            return self._unpacked(call(), leaves)
+        with put_back(self.places, leaves):
+            return self._unpacked(call(), leaves)
 
-    def _unpacked(
-        self, returned: Any, written: Mapping[int, torch.Tensor]
-    ) -> tuple[torch.Tensor, ...]:
-        leaves = pytree.tree_leaves(returned)
-        first: dict[Any, torch.Tensor] = dict(zip(self.results, leaves, strict=True))
-        first.update(written)
+    def _unpacked(self, returned: Any, leaves: Leaves) -> tuple[torch.Tensor, ...]:
+        pairs = zip(self.results, pytree.tree_leaves(returned), strict=True)
+        first = {result: leaf for result, leaf in pairs if isinstance(result, int)}
+        for write in self.written:
+            if isinstance(write.value, int) and write.value not in first:
+                first[write.value] = write.written(leaves)
         outputs = tuple(first[n] for n in range(len(self.program.outputs)))
         if not self.layouts:
             return outputs
         return tuple(x.written(y) for x, y in zip(self.layouts, outputs, strict=True))
+
+
+def _result(
+    result: int | TensorView | tuple[Any, ...], outputs: Sequence[torch.Tensor], leaves: Leaves
+) -> Any:
+    if isinstance(result, TensorView):
+        return result.of(leaves)
+    return outputs[result] if isinstance(result, int) else result[0]
 
 
 def trace(fn: Callable[..., Any], *example_inputs: Any, name: str | None = None) -> Program:
@@ -179,7 +223,8 @@ def trace_call(
             values[n] = tensor
         given = pytree.tree_unflatten(values, structure)
         # Lists and dicts are the trace's own here: what is put into them the caller would miss.
-        before = State.of(list(given.items()))
+        # What is written to tensors the graph says.
+        before = replace(State.of(list(given.items())), tensors=())
         result = signature.call(given)
         changed.append(before.changed())
         return result
@@ -189,6 +234,7 @@ def trace_call(
             call,
             # One object per argument: torch would take a tensor that is passed twice for one input.
             [leaves[n].detach() for n in places],
+            held=[tensor for _, tensor, _, _ in state.tensors],
             keep=_stays_whole,
             where=where,
         )
@@ -206,38 +252,54 @@ def trace_call(
     wanted = {
         node: (names[n], leaves[n]) for node, n in zip(captured.arguments, places, strict=True)
     }
+    places_of = [("", fn), *objects]
     has_literals = False
-    origins: dict[str, Origin] = {}
+    origins: dict[torch.fx.Node, Origin] = {}
     for node, held in captured.constants.items():
-        origin = find_origin([("", fn), *objects], held)
-        if origin is None:
-            arrays[node] = literal(lowering, node, held)
-            has_literals = True
-        elif node.users:
+        if not node.users and node not in captured.written:
+            continue
+        origin = find_origin(places_of, held)
+        if origin is not None:
+            origins[node] = origin
             check_input(origin.fetch(), origin.name, where)
             wanted[node] = (origin.name, origin.fetch())
-            origins[node.name] = origin
+        elif node in captured.written:
+            raise changes_state("a tensor that cannot be found again", where)
+        else:
+            arrays[node] = literal(lowering, node, held)
+            has_literals = True
     inputs = declare_inputs(lowering, wanted, arrays)
-    lower(lowering, captured.graph, arrays)
-    results, layouts, moved = declare_outputs(lowering, captured, arrays, as_in_memory=as_in_memory)
-    places_of = [("", fn), *objects]
+    at: dict[torch.fx.Node, Place] = dict(zip(captured.arguments, places, strict=True))
+    at.update(origins)
+    writes = FoundWrites(captured, at, inputs)
+    returned = [r for r in captured.results if isinstance(r, torch.fx.Node)]
+    lower(lowering, captured.graph, arrays, [*returned, *writes.computed])
+    numbers, layouts = declare_outputs(
+        lowering, captured, arrays, as_in_memory=as_in_memory, written=writes.computed
+    )
+    results = tuple(_result_of(r, numbers, writes) for r in captured.results)
     drop_unread(builder, where)
     by_name = {inputs[node]: node for node in wanted}
     read = [by_name[tensor] for tensor in builder.inputs]
     return TracedCall(
         tidy_dims(builder.build()),
-        tuple(places[captured.arguments.index(n)] for n in read if n.name not in origins),
-        tuple(origins[n.name] for n in read if n.name in origins),
+        tuple(places[captured.arguments.index(n)] for n in read if n not in origins),
+        tuple(origins[n] for n in read if n in origins),
         results,
         captured.structure,
         state.guard(with_numbers=has_literals, written=[b for b, _ in captured.counted]),
         layouts,
-        tuple(
-            (_origin_of(buffer, places_of, where), number)
-            for (buffer, _), number in zip(captured.moved, moved, strict=True)
-        ),
+        writes.writes(numbers),
         tuple((_origin_of(b, places_of, where), times) for b, times in captured.counted),
     )
+
+
+def _result_of(
+    result: Any, numbers: Mapping[torch.fx.Node, int], writes: FoundWrites
+) -> int | TensorView | tuple[Any, ...]:
+    if isinstance(result, View):
+        return writes.view(result)
+    return numbers[result] if isinstance(result, torch.fx.Node) else (result,)
 
 
 def _tuple_of(count: int) -> pytree.TreeSpec:
@@ -276,7 +338,7 @@ def check_results(captured: Capture, state: State, where: str) -> None:
     """
     known = [id(value) for holder in state.holders for value in holder.content]
     for leaf in captured.results:
-        if isinstance(leaf, torch.fx.Node) or is_plain(leaf) or id(leaf) in known:
+        if isinstance(leaf, torch.fx.Node | View) or is_plain(leaf) or id(leaf) in known:
             continue
         raise UnsupportedError(
             f"a result is of type {type(leaf).__name__}",

@@ -17,10 +17,18 @@ from mirage_py.ugraph.building.views import NamedArray
 _LAYOUT = ("device", "layout", "pin_memory", "memory_format", "non_blocking")
 
 
-def lower(lowering: Lowering, graph: torch.fx.Graph, arrays: dict[torch.fx.Node, Any]) -> None:
-    """Build the nodes of every operator; ``arrays`` holds the inputs and gets the rest."""
+def lower(
+    lowering: Lowering,
+    graph: torch.fx.Graph,
+    arrays: dict[torch.fx.Node, Any],
+    wanted: Sequence[torch.fx.Node] | None = None,
+) -> None:
+    """Build the nodes of every operator, or of those that ``wanted`` ones need; ``arrays`` holds
+    the inputs and gets the rest.
+    """
+    needed = dict.fromkeys(graph.nodes) if wanted is None else _needed(wanted)
     for node in graph.nodes:
-        if node.op in ("placeholder", "output"):
+        if node.op in ("placeholder", "output") or node not in needed:
             continue
         lowering.node = node
         args = torch.fx.map_arg(node.args, arrays.__getitem__)
@@ -31,6 +39,17 @@ def lower(lowering: Lowering, graph: torch.fx.Graph, arrays: dict[torch.fx.Node,
         }
         arrays[node] = _lowered(lowering, node, args, kwargs)
     lowering.node = None
+
+
+def _needed(wanted: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, None]:
+    found: dict[torch.fx.Node, None] = {}
+    todo = list(wanted)
+    while todo:
+        node = todo.pop()
+        if node not in found:
+            found[node] = None
+            todo += node.all_input_nodes
+    return found
 
 
 def _lowered(lowering: Lowering, node: torch.fx.Node, args: Any, kwargs: dict[str, Any]) -> Any:

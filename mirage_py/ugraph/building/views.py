@@ -32,6 +32,7 @@ from mirage_py.ugraph.building.named_array import (
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import DType
 from mirage_py.ugraph.ir.index import IndexExpr
+from mirage_py.ugraph.ir.predicates import TRUE, conjunction
 
 __all__ = [
     "Axis",
@@ -46,6 +47,7 @@ __all__ = [
     "renewed",
     "repeat",
     "repeat_interleave",
+    "replaced",
     "reshape",
     "retarget",
     "roll",
@@ -306,6 +308,42 @@ def concat(builder: ProgramBuilder, arrays: Sequence[NamedArray], axis: int) -> 
         )
         end -= extent
     return NamedArray(result, axes)
+
+
+def replaced(
+    builder: ProgramBuilder, array: NamedArray, part: NamedArray, axis: int, where: slice
+) -> NamedArray:
+    """The array with ``part`` in a range of an axis; all other axes agree."""
+    place = axis_number(axis, len(array.axes), builder.name)
+    extent = axis_extent(builder, array.axes[place])
+    first, last, step = where.indices(extent)
+    length = len(range(first, last, step))
+    if length == extent:
+        return part
+    new = builder.fresh_dim(next(iter(array.axes[place][-1:]), "c"), extent)
+    position = ix.dim(new)
+    around = length * step
+    inside = ix.simplify((position + (-first) % around) // step % length, builder.sizes)
+    nodes = (reindex(builder, array, {place: position}), reindex(builder, part, {place: inside}))
+    parts = broadcast(
+        builder,
+        [
+            NamedArray(n, (*a.axes[:place], (new,), *a.axes[place + 1 :]))
+            for n, a in zip(nodes, (array, part), strict=True)
+        ],
+    )
+    axes = parts[0].axes
+    position = flat_index(builder, axes[place])
+    chosen, end = TRUE, first + (length - 1) * step + 1
+    if end < extent:
+        chosen = ix.compare("lt", position, end)
+    if first:
+        chosen = conjunction(ix.compare("ge", position, first), chosen)
+    if step > 1:
+        offset = ix.simplify((position + (-first) % step) % step, builder.sizes)
+        chosen = conjunction(ix.compare("eq", offset, 0), chosen)
+    mask = builder.mask(chosen)
+    return NamedArray(builder.apply("where", mask, parts[1].node, parts[0].node), axes)
 
 
 def _completed_shape(

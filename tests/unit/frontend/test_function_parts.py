@@ -277,7 +277,7 @@ def test_a_module_with_a_hole(optimised):
 
         def forward(self, x):
             self.seen += x.shape[0]
-            return F.gelu(self.up(self.norm(x))).sort(-1).values
+            return torch.lgamma(F.gelu(self.up(self.norm(x))).abs() + 1)
 
     layer, twin = Layer().eval(), Layer().eval()
     twin.load_state_dict(layer.state_dict())

@@ -13,7 +13,8 @@ import operator
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import is_
 from typing import Any
 
 import torch
@@ -21,7 +22,9 @@ from torch.utils import _pytree as pytree
 
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch.capture import source
+from mirage_py.frontend.torch.capture.held_tensors import HeldTensors, WritesToHeldError
 from mirage_py.frontend.torch.capture.running_statistics import RunningStatistics
+from mirage_py.frontend.torch.capture.written_regions import Steps, root_of
 
 # Tracing changes state of the whole process (modes, meta data of nodes): one at a time.
 _TRACING = threading.RLock()
@@ -41,7 +44,9 @@ class Capture:
     ``arguments`` are the placeholders of the given tensors, in their order; ``constants`` those of
     tensors that the function took from elsewhere. ``results`` holds one entry per leaf of what
     the function returned, a graph node or a plain Python value; ``structure`` puts the leaves back.
-    ``moved`` are the buffers that a call writes, and with what; ``counted`` those it adds to.
+    A ``View`` is a result that is, or shares memory with, a tensor that was given. ``written`` are
+    the placeholders of tensors that a call writes to, with what is in them afterwards; ``counted``
+    are buffers that it adds a number to.
     """
 
     graph: torch.fx.Graph
@@ -49,8 +54,16 @@ class Capture:
     constants: Mapping[torch.fx.Node, torch.Tensor]
     results: tuple[Any, ...]
     structure: pytree.TreeSpec
-    moved: tuple[tuple[torch.Tensor, torch.fx.Node], ...] = ()
+    written: Mapping[torch.fx.Node, torch.fx.Node] = field(default_factory=dict)
     counted: tuple[tuple[torch.Tensor, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A view of the tensor of a placeholder; without steps the very tensor."""
+
+    tensor: torch.fx.Node
+    steps: Steps
 
 
 @dataclass(slots=True)
@@ -59,7 +72,10 @@ class _Returned:
 
     leaves: Sequence[Any] = ()
     structure: pytree.TreeSpec | None = None
-    statistics: RunningStatistics | None = None
+    counted: tuple[tuple[torch.Tensor, int], ...] = ()
+    # For each tensor among the leaves the given one that it is, or shares memory with.
+    same: Sequence[int | None] = ()
+    shares: Sequence[int | None] = ()
 
 
 class _FunctionFailed(Exception):  # noqa: N818  it says what happened
@@ -69,50 +85,110 @@ class _FunctionFailed(Exception):  # noqa: N818  it says what happened
 class _Flat(torch.nn.Module):
     """A function of tensors only, as torch.export wants it: a module that returns a tuple."""
 
-    def __init__(self, call: Callable[..., Any], returned: _Returned) -> None:
+    def __init__(
+        self, call: Callable[..., Any], returned: _Returned, held: Sequence[torch.Tensor]
+    ) -> None:
         super().__init__()
         self._call = call
         self._returned = returned
+        self._held = held
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Call the function; tensors are returned, everything else is left behind."""
+        count = len(tensors) - len(self._held)
+        before = [(t.shape, t.stride()) for t in tensors]
         try:
-            with source.SourceRecorder(), RunningStatistics() as statistics:
-                result = self._call(*tensors)
+            with (
+                HeldTensors(self._held, tensors[count:]) as held,
+                source.SourceRecorder(),
+                RunningStatistics() as statistics,
+            ):
+                result = self._call(*tensors[:count])
+            if [(t.shape, t.stride()) for t in tensors] != before:
+                raise NotImplementedError("it changes the shape or the strides of a tensor")
         # Any exception of the user's function, or of torch inside it.
         except Exception as error:
             raise _FunctionFailed from error
-        self._returned.leaves, self._returned.structure = pytree.tree_flatten(result)
-        self._returned.statistics = statistics
-        moved = [value for _, value in statistics.moved.values()]
-        given = (leaf for leaf in self._returned.leaves if isinstance(leaf, torch.Tensor))
-        return (*given, *moved)
+        leaves, self._returned.structure = pytree.tree_flatten(result)
+        self._returned.leaves = pytree.tree_map_only(torch.Tensor, held.instead, leaves)
+        self._returned.counted = tuple(statistics.counted.values())
+        found = tuple(x for x in self._returned.leaves if isinstance(x, torch.Tensor))
+        self._returned.same = [_first(tensors, is_, x) for x in found]
+        self._returned.shares = [_first(tensors, _shares_memory, x) for x in found]
+        return found
 
 
 def capture(
     call: Callable[..., Any],
     tensors: Sequence[torch.Tensor],
     *,
+    held: Sequence[torch.Tensor],
     keep: Callable[[str], bool],
     where: str,
 ) -> Capture:
-    """The graph of ``call(*tensors)``; operators whose name ``keep`` accepts stay whole.
+    """The graph of ``call(*tensors)``; operators whose name ``keep`` accepts stay whole. ``held``
+    are tensors that the function can read from elsewhere.
 
-    Raises UnsupportedError where the function cannot be run without data, or writes to its inputs.
+    Raises UnsupportedError where the function cannot be run without data.
     """
     returned = _Returned()
+    lifted: Sequence[torch.Tensor] = ()
     with _TRACING, _quietly():
         try:
-            program = torch.export.export(_Flat(call, returned), tuple(tensors), strict=False)
-            if not _is_plain(program.graph, keep):
-                # A copy: torch takes the table apart while it works.
-                program = program.run_decompositions(dict(_decompositions(keep)))
+            try:
+                program = _exported(call, tensors, returned, lifted, keep)
+            except WritesToHeldError:
+                lifted = held
+                program = _exported(call, tensors, returned, lifted, keep)
         except _FunctionFailed as failed:
             raise _not_traced(failed.__cause__ or failed, where) from failed.__cause__
         # Whatever torch finds wrong with the graph afterwards comes out here, as any exception.
         except Exception as error:
             raise _not_traced(error, where) from error
-    return _unpacked(program, returned, where)
+    return _unpacked(program, returned, lifted, where)
+
+
+def _exported(
+    call: Callable[..., Any],
+    tensors: Sequence[torch.Tensor],
+    returned: _Returned,
+    held: Sequence[torch.Tensor],
+    keep: Callable[[str], bool],
+) -> torch.export.ExportedProgram:
+    given = _apart([*tensors, *(t.detach() for t in held)])
+    program = torch.export.export(_Flat(call, returned, held), tuple(given), strict=False)
+    if _is_plain(program.graph, keep):
+        return program
+    # A copy: torch takes the table apart while it works.
+    functional: torch.export.ExportedProgram = program.run_decompositions(
+        dict(_decompositions(keep))
+    )
+    return functional
+
+
+def _apart(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Tensors like these, none of which shares memory with another: each is an input."""
+    seen: dict[int, None] = {}
+    found = []
+    for t in tensors:
+        memory = t.untyped_storage().data_ptr() if t.layout is torch.strided else 0
+        if memory and memory in seen:
+            t = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device)
+        seen[memory] = None
+        found.append(t)
+    return found
+
+
+def _first(
+    tensors: Sequence[torch.Tensor],
+    is_it: Callable[[torch.Tensor, torch.Tensor], bool],
+    wanted: torch.Tensor,
+) -> int | None:
+    return next((n for n, t in enumerate(tensors) if is_it(t, wanted)), None)
+
+
+def _shares_memory(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    return bool(torch._C._is_alias_of(tensor, other))  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def _is_plain(graph: torch.fx.Graph, keep: Callable[[str], bool]) -> bool:
@@ -153,43 +229,68 @@ def _quietly() -> Iterator[None]:
                 logger.disabled = disabled
 
 
-def _unpacked(program: torch.export.ExportedProgram, returned: _Returned, where: str) -> Capture:
+def _unpacked(
+    program: torch.export.ExportedProgram,
+    returned: _Returned,
+    held: Sequence[torch.Tensor],
+    where: str,
+) -> Capture:
     signature = program.graph_signature
     placeholders = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
-    changed = (*signature.user_inputs_to_mutate.values(), *signature.buffers_to_mutate.values())
-    if changed:
-        raise UnsupportedError(
-            "the function writes to one of its inputs",
-            where=_first_write(program.graph) or where,
-            why="a program computes new tensors and changes none",
-            repair="use the operator without the trailing underscore, and return the new tensor",
-        )
+    given = [placeholders[name] for name in signature.user_inputs if isinstance(name, str)]
     (results,) = (n.args[0] for n in program.graph.nodes if n.op == "output")
-    nodes = iter(results)
+    # What is written comes first.
+    names = signature.user_inputs_to_mutate.values()
+    written = dict(zip((placeholders[name] for name in names), results, strict=False))
+    nodes = zip(results[len(written) :], returned.same, returned.shares, strict=True)
     leaves = tuple(
-        next(nodes) if isinstance(leaf, torch.Tensor) else leaf for leaf in returned.leaves
+        _result(*next(nodes), given, written, where) if isinstance(leaf, torch.Tensor) else leaf
+        for leaf in returned.leaves
     )
-    statistics = returned.statistics
     assert returned.structure is not None
-    assert statistics is not None
-    constants = {}
+    count = len(given) - len(held)
+    constants = dict(zip(given[count:], held, strict=True))
     for names in (
         signature.inputs_to_parameters,
         signature.inputs_to_buffers,
         signature.inputs_to_lifted_tensor_constants,
     ):
         for name, target in names.items():
-            held = program.state_dict.get(target, program.constants.get(target))
-            assert isinstance(held, torch.Tensor)
-            constants[placeholders[name]] = held
+            found = program.state_dict.get(target, program.constants.get(target))
+            assert isinstance(found, torch.Tensor)
+            constants[placeholders[name]] = found
     return Capture(
         program.graph,
-        tuple(placeholders[name] for name in signature.user_inputs if isinstance(name, str)),
+        tuple(given[:count]),
         constants,
         leaves,
         returned.structure,
-        tuple((buffer, next(nodes)) for buffer, _ in statistics.moved.values()),
-        tuple(statistics.counted.values()),
+        written,
+        returned.counted,
+    )
+
+
+def _result(
+    node: torch.fx.Node,
+    same: int | None,
+    shares: int | None,
+    given: Sequence[torch.fx.Node],
+    written: Mapping[torch.fx.Node, torch.fx.Node],
+    where: str,
+) -> torch.fx.Node | View:
+    """A result: a node, or a view of a tensor that is written to."""
+    if shares is None or given[shares] not in written:
+        return node
+    if same is not None:
+        return View(given[same], ())
+    root, steps = root_of(node)
+    if root is written[given[shares]]:
+        return View(given[shares], steps)
+    raise UnsupportedError(
+        "a result shares memory with a tensor that the function writes to",
+        where=str(source.of_node(node) or where),
+        why="it is known for views of the whole tensor only",
+        repair="return the view outside the function, or return .clone() of it",
     )
 
 
@@ -215,10 +316,3 @@ def _not_traced(error: BaseException, where: str) -> UnsupportedError:
 
 def _quoted(line: source.SourceLine | None) -> str:
     return f" in `{line.code}`" if line is not None and line.code else ""
-
-
-def _first_write(graph: torch.fx.Graph) -> str:
-    """The line of the operator whose result replaces an input."""
-    (results,) = (n.args[0] for n in graph.nodes if n.op == "output")
-    line = source.of_node(results[0]) if isinstance(results[0], torch.fx.Node) else None
-    return str(line) if line is not None else ""

@@ -1,8 +1,8 @@
-"""Running statistics of batch norms in training, as results instead of writes.
+"""Running statistics of batch norms in training, written as any function would write them.
 
 A batch norm in training normalises with the statistics of its batch, and moves two buffers towards
-them. While a function is traced the move is computed as a value, and a batch that is counted is
-noted; the trace is functional, and a call writes both afterwards.
+them. While a function is traced the move is a sum that is copied into the buffer, and a batch that
+is counted is noted: a number of its own, which no kernel reads.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from torch.overrides import TorchFunctionMode
 
 
 class RunningStatistics(TorchFunctionMode):
-    """``moved`` holds the new value of each buffer, ``counted`` how often each counter went up."""
+    """``counted`` holds how often each counter went up."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.moved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self.counted: dict[int, tuple[torch.Tensor, int]] = {}
 
     def __torch_function__(
@@ -56,17 +55,16 @@ class RunningStatistics(TorchFunctionMode):
     ) -> torch.Tensor:
         dims = [d for d in range(input.dim()) if d != 1]
         count = prod(input.shape[d] for d in dims)
-        self._move(running_mean, input.mean(dims), momentum)
+        _move(running_mean, input.mean(dims), momentum)
         # What is kept is the unbiased variance; what normalises is not.
         unbiased = input.var(dims, correction=0) * (count / max(count - 1, 1))
-        self._move(running_var, unbiased, momentum)
+        _move(running_var, unbiased, momentum)
         return batch_norm(input, None, None, momentum=momentum, **options)
 
-    def _move(self, buffer: torch.Tensor, towards: torch.Tensor, momentum: float) -> None:
-        _, now = self.moved.get(id(buffer), (buffer, buffer))
-        # In this order the result has the dimensions of the statistics.
-        moved = towards.to(buffer.dtype) * momentum + now * (1.0 - momentum)
-        self.moved[id(buffer)] = (buffer, moved)
+
+def _move(buffer: torch.Tensor, towards: torch.Tensor, momentum: float) -> None:
+    # In this order the result has the dimensions of the statistics.
+    buffer.copy_(towards.to(buffer.dtype) * momentum + buffer * (1.0 - momentum))
 
 
 def _is_counter(x: Any) -> bool:

@@ -10,6 +10,7 @@ import torch
 
 from mirage_py.frontend.torch.handlers.registry import handles
 from mirage_py.frontend.torch.lower.lowering import INTEGERS, Lowering
+from mirage_py.ugraph.building import views
 from mirage_py.ugraph.building.views import NamedArray
 from mirage_py.ugraph.ir.dtypes import DType, dtype
 
@@ -39,6 +40,16 @@ def copy(t: Lowering, x: NamedArray, p: float = 0.0, train: bool = False) -> Nam
     return x
 
 
+@handles("copy.default")
+def copied(
+    t: Lowering, x: NamedArray, source: NamedArray, non_blocking: bool = False
+) -> NamedArray:
+    """What ``copy_`` leaves in x."""
+    del non_blocking
+    kept = cast(t, source, t.result_dtype(), 1)
+    return views.expand(t.builder, kept, t.shape(x))
+
+
 @handles("alias.default", "detach.default", "lift_fresh.default", aliases=True)
 def alias(t: Lowering, x: NamedArray) -> NamedArray:
     """The same tensor."""
@@ -58,11 +69,11 @@ def assert_metadata(
     del t, x, size, stride, dtype
 
 
-def cast(t: Lowering, x: NamedArray, to: torch.dtype | None) -> NamedArray:
-    """``x`` (the first operand of the node in hand) in the type ``to``; None keeps its type."""
+def cast(t: Lowering, x: NamedArray, to: torch.dtype | None, operand: int = 0) -> NamedArray:
+    """``x`` (an operand of the node in hand) in the type ``to``; None keeps its type."""
     if to is None:
         return x
-    have = t.torch_dtype(0)
+    have = t.torch_dtype(operand)
     if to is have:
         return x
     if to is torch.float64:

@@ -1,21 +1,28 @@
-"""Reads at positions that are data: embeddings, gathers, tensors as indices.
+"""Reads and writes at positions that are data: embeddings, gathers, tensors as indices.
 
 Positions are taken modulo the extent, so that no kernel reads outside of a tensor: negative ones
-count from the back, as in an index, and what torch would refuse reads some element.
+count from the back, as in an index, and what torch would refuse reads some element. Of a tensor
+that is written to every element is compared with each position, of which there may be a few; where
+one index counts the elements of an axis, each of these has one position to compare with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from mirage_py.errors import UnsupportedError
+from mirage_py.frontend.torch.handlers.masks import position
 from mirage_py.frontend.torch.handlers.registry import handles
-from mirage_py.frontend.torch.lower.lowering import Lowering
+from mirage_py.frontend.torch.lower.indices import index_of
+from mirage_py.frontend.torch.lower.lowering import Lowering, Operand
 from mirage_py.ugraph.building import look_ups, views
 from mirage_py.ugraph.building.named_array import Axis
 from mirage_py.ugraph.building.views import NamedArray
+
+# Every element of a tensor is compared with so many positions that are written at most.
+_MOST_WRITTEN = 8
 
 
 @handles("embedding.default")
@@ -124,3 +131,149 @@ def _with_own_dims(t: Lowering, x: NamedArray, places: Sequence[int]) -> NamedAr
     for n in places:
         axes[n] = tuple(t.builder.fresh_dim(d, t.builder.sizes[d]) for d in axes[n])
     return views.retarget(t.builder, x, axes)
+
+
+@handles("index_put.default")
+def index_put(
+    t: Lowering,
+    x: NamedArray,
+    indices: Sequence[NamedArray | None],
+    values: NamedArray,
+    accumulate: bool = False,
+) -> NamedArray:
+    """x with values at positions, or added there; they stand as ``index`` would give them."""
+    at = {n: i for n, i in enumerate(indices) if i is not None}
+    given = t.node_in_hand.args[1]
+    assert isinstance(given, (list, tuple))
+    if any(isinstance(n, torch.fx.Node) and t.result_dtype(n) is torch.bool for n in given):
+        return _masked(t, x, at, values, accumulate=accumulate)
+    common = views.broadcast(t.builder, list(at.values()))
+    shape = t.shape(common[0])
+    places = sorted(at)
+    together = places[-1] - places[0] == len(places) - 1
+    first = places[0] if together else 0
+    rest = [extent for n, extent in enumerate(t.shape(x)) if n not in at]
+    whole = views.expand(t.builder, values, (*rest[:first], *shape, *rest[first:]))
+    counts = (*rest[:first], -1, *rest[first:])
+    # From here the positions have one axis, which comes first among those of the values.
+    whole = views.reshape(t.builder, whole, counts)
+    order = [first, *(n for n in range(len(counts)) if n != first)]
+    whole = views.transpose(t.builder, whole, order)
+    flat = {n: views.reshape(t.builder, i, (-1,)) for n, i in zip(at, common, strict=True)}
+    counted = next((n for n, i in flat.items() if _counts(t, i, t.shape(x)[n])), None)
+    if counted is not None and len(flat) > 1:
+        others = {n: _along(i, counted, len(x.axes)) for n, i in flat.items() if n != counted}
+        axes = [n for n in range(len(x.axes)) if n not in at or n == counted]
+        # The axis of the positions goes where the one stands that they count.
+        order = [0 if n == counted else 1 + _rest_place(at, n) for n in axes]
+        moved = views.transpose(t.builder, whole, order)
+        for n in others:
+            moved = views.unsqueeze(t.builder, moved, n)
+        return _chosen(t, x, others, moved, accumulate=accumulate)
+    count = t.shape(whole)[0]
+    if count > _MOST_WRITTEN:
+        raise t.refuse(
+            f"{count} positions that are data are written",
+            why=f"every element is compared with each of them, with {_MOST_WRITTEN} at most",
+            repair="leave this step to torch, or write one position for each row",
+        )
+    for number in range(count):
+        value = views.select(t.builder, whole, 0, number)
+        for n in places:
+            value = views.unsqueeze(t.builder, value, n)
+        here = {n: views.select(t.builder, i, 0, number) for n, i in flat.items()}
+        x = _chosen(t, x, here, value, accumulate=accumulate)
+    return x
+
+
+@handles("scatter.src", "scatter.value")
+def scatter(t: Lowering, x: NamedArray, dim: int, index: NamedArray, source: Operand) -> NamedArray:
+    """x with values along one axis at the positions of an index that has as many axes."""
+    if not x.axes:
+        return t.array(source)
+    place = dim % len(x.axes)
+    shape, wanted = list(t.shape(x)), list(t.shape(index))
+    count, shape[place] = wanted[place], wanted[place]
+    if count > _MOST_WRITTEN or shape != wanted:
+        raise t.refuse(
+            f"{count} positions of an axis are written",
+            why=f"every element is compared with each of them, with {_MOST_WRITTEN} at most, of "
+            "all that the other axes have",
+            repair="leave this step to torch",
+        )
+    for n in range(count):
+        one = views.slice_axis(t.builder, index, place, n, n + 1)
+        value = source
+        if isinstance(value, NamedArray):
+            for axis, extent in enumerate(wanted):
+                first = n if axis == place else 0
+                last = n + 1 if axis == place else extent
+                value = views.slice_axis(t.builder, value, axis, first, last)
+        x = t.apply("where", t.apply("eq", position(t, x, place), one), value, x)
+    return x
+
+
+def _rest_place(at: Mapping[int, object], axis: int) -> int:
+    """The place of an axis among those that have no index."""
+    return sum(n not in at for n in range(axis))
+
+
+def _chosen(
+    t: Lowering,
+    x: NamedArray,
+    at: Mapping[int, NamedArray],
+    value: NamedArray,
+    *,
+    accumulate: bool,
+) -> NamedArray:
+    """x with a value, or with it added, where each axis is at its position."""
+    here: NamedArray | None = None
+    for axis, wanted in at.items():
+        mine = position(t, x, axis)
+        # Negative ones count from the back.
+        below = t.apply("sub", mine, float(t.shape(x)[axis]))
+        is_it = t.apply("or", t.apply("eq", mine, wanted), t.apply("eq", below, wanted))
+        here = is_it if here is None else t.apply("and", here, is_it)
+    assert here is not None
+    new = t.apply("add", x, value) if accumulate else value
+    return t.apply("where", here, new, x)
+
+
+def _masked(
+    t: Lowering,
+    x: NamedArray,
+    at: Mapping[int, NamedArray],
+    values: NamedArray,
+    *,
+    accumulate: bool,
+) -> NamedArray:
+    """x with one number where a mask of its first axes holds."""
+    (mask, *others), shape = at.values(), t.shape(x)
+    if others or 0 not in at or any(extent != 1 for extent in t.shape(values)):
+        raise t.refuse(
+            "values at the positions of a mask are not supported",
+            why="which value goes where depends on the mask",
+            repair="use torch.where",
+        )
+    for _ in range(len(shape) - len(mask.axes)):
+        mask = views.unsqueeze(t.builder, mask, len(mask.axes))
+    value = views.reshape(t.builder, values, ())
+    return t.apply("where", mask, t.apply("add", x, value) if accumulate else value, x)
+
+
+def _counts(t: Lowering, index: NamedArray, extent: int) -> bool:
+    """Whether an index of one axis is 0, 1, 2 ... up to an extent."""
+    expression = index_of(t.builder, index.node)
+    return (
+        expression is not None
+        and expression.is_dim
+        and index.axes == ((expression.name,),)
+        and t.builder.sizes[expression.name] == extent
+    )
+
+
+def _along(index: NamedArray, axis: int, rank: int) -> NamedArray:
+    """An index of one axis as one along an axis of a tensor."""
+    axes: list[tuple[str, ...]] = [()] * rank
+    axes[axis] = index.axes[0]
+    return NamedArray(index.node, tuple(axes))

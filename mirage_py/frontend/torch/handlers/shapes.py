@@ -235,3 +235,27 @@ def _padded(
     ]
     found = [p for p in (parts[0], x, parts[1]) if p is not None]
     return views.concat(t.builder, found, dim)
+
+
+@handles("slice_scatter.default")
+def slice_scatter(
+    t: Lowering,
+    x: NamedArray,
+    source: NamedArray,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> NamedArray:
+    """x with a range of an axis replaced."""
+    return views.replaced(t.builder, x, source, dim, slice(start, end, step))
+
+
+@handles("select_scatter.default")
+def select_scatter(
+    t: Lowering, x: NamedArray, source: NamedArray, dim: int, index: int
+) -> NamedArray:
+    """x with one position of an axis replaced."""
+    at = index % t.shape(x)[dim]
+    raised = views.unsqueeze(t.builder, source, dim % len(x.axes))
+    return views.replaced(t.builder, x, raised, dim, slice(at, at + 1, 1))

@@ -62,7 +62,7 @@ _PRODUCTS = Refusal(
 )
 
 REFUSALS: dict[str, Refusal] = {
-    **dict.fromkeys(("take", "scatter", "scatter_add", "index_add", "index_put"), _SCATTERS),
+    **dict.fromkeys(("take", "scatter_add", "index_add"), _SCATTERS),
     **dict.fromkeys(("kthvalue", "median", "mode"), _SELECTS),
     **dict.fromkeys(("unique_dim", "searchsorted", "bucketize"), _SELECTS),
     **dict.fromkeys(("im2col", "unfold", "fractional_max_pool2d"), _SLIDES),

@@ -64,7 +64,7 @@ def a_boolean_index(x):
 
 
 def a_scatter(x):
-    return x.scatter(1, torch.zeros(4, 2, dtype=torch.int64), 2.0) * 2  # here
+    return x.scatter(1, torch.zeros(3, 2, dtype=torch.int64), 2.0) * 2  # here
 
 
 def a_running_maximum(x):
@@ -99,13 +99,16 @@ def an_inverse(x):
     return torch.linalg.inv(x @ x.T)  # here
 
 
-def a_write_to_its_input(x):
-    return x.add_(1)  # here
+def a_write_and_no_result(x):
+    x[0] = 0.0
 
 
-def a_write_to_a_row(x):
-    x[0] = 0.0  # here
-    return x * 2
+def a_write_of_sums(x):
+    return torch.zeros(4, 6).index_add_(0, torch.tensor([1, 1]), x[:2])  # here
+
+
+def a_new_shape_of_its_input(x):
+    return x.t_() * 2
 
 
 def an_array_of_numpy(x):
