@@ -7,7 +7,7 @@ keeps its own best.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from math import inf
 
@@ -39,7 +39,8 @@ def shortlist(families: Sequence[UGraph], ranker: KernelRanker) -> list[Form]:
             continue
         form = form_of(family, ranker.target, choices[0])
         by_kind.setdefault(form.kind, []).append(form)
-    probed = _probed([form for forms in by_kind.values() for form in forms], ranker)
+    forms = [form for of_kind in by_kind.values() for form in of_kind]
+    probed = _probed(forms, ranker, lambda form: _fitting(form, ranker))
     best_us = min((time_us for time_us, _ in probed), default=inf)
     found: list[Form] = []
     for kind in by_kind:
@@ -63,7 +64,25 @@ def best_families(families: Sequence[UGraph], ranker: KernelRanker) -> list[tupl
     return found
 
 
-def _probed(forms: Iterable[Form], ranker: KernelRanker) -> list[_Timed]:
+def _fitting(form: Form, ranker: KernelRanker) -> _Timed:
+    """A quick prediction, and what it is of: where the nominal number of splits fits nowhere, as
+    where blocks of a cluster share long rows, the first other one that fits.
+    """
+    forms = (form, *_at_other_splits(form, ranker))
+    timed = ((ranker.probe_us(other), other) for other in forms)
+    return next((found for found in timed if found[0] < inf), (inf, form))
+
+
+def _at_other_splits(form: Form, ranker: KernelRanker) -> Iterator[Form]:
+    for splits in splits_worth_trying(form.family, ranker.target):
+        other = form_of(form.family, ranker.target, splits)
+        if other.ugraph.program.dims != form.ugraph.program.dims:
+            yield other
+
+
+def _probed(
+    forms: Iterable[Form], ranker: KernelRanker, probe: Callable[[Form], _Timed]
+) -> list[_Timed]:
     """The forms with their quick predictions, best first.
 
     Left out is what fits nowhere, and what by its bound is hopeless, but for the first of a kind.
@@ -75,23 +94,20 @@ def _probed(forms: Iterable[Form], ranker: KernelRanker) -> list[_Timed]:
     for bound_us, form in sorted(bounded, key=_time):
         if bound_us > HOPELESS * best_us and form.kind in kinds:
             continue
-        time_us = ranker.probe_us(form)
+        time_us, fitting = probe(form)
         if time_us < inf:
             best_us = min(best_us, time_us)
             kinds[form.kind] = None
-            found.append((time_us, form))
+            found.append((time_us, fitting))
     return sorted(found, key=_time)
 
 
 def _best(probed: Sequence[_Timed], best_us: float, ranker: KernelRanker) -> Iterator[Form]:
     """The best forms of one kind, in turn among the numbers of splits."""
-    others = [
-        form_of(form.family, ranker.target, splits)
-        for _, form in probed[:_WITH_ALL_SPLITS]
-        for splits in splits_worth_trying(form.family, ranker.target)[1:]
-    ]
+    others = [o for _, f in probed[:_WITH_ALL_SPLITS] for o in _at_other_splits(f, ranker)]
+    timed_others = _probed(others, ranker, lambda form: (ranker.probe_us(form), form))
     by_name: dict[str, list[_Timed]] = {}
-    for timed in sorted((*probed, *_probed(others, ranker)), key=_time):
+    for timed in sorted((*probed, *timed_others), key=_time):
         by_name.setdefault(timed[1].name, []).append(timed)
     turns = [timed for turn in zip_longest(*by_name.values()) for timed in turn if timed]
     near = [form for time_us, form in turns if time_us <= HOPELESS * best_us]

@@ -11,7 +11,7 @@ from unit.search import programs
 
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.frontend.spec import parse
-from mirage_py.search.enumerate.search import search
+from mirage_py.search.enumerate.search import SearchLimits, search
 from mirage_py.search.rank import kernel_models
 from mirage_py.search.rank.forms import form_of
 from mirage_py.search.rank.instantiate import instances, rank
@@ -19,6 +19,7 @@ from mirage_py.search.rank.kernel_choices import KernelRanker
 from mirage_py.search.rank.shortlist import HOPELESS, shortlist
 from mirage_py.search.stabilize.normalised_partials import with_normalised_partials
 from mirage_py.search.stabilize.stabilize import stabilize
+from mirage_py.search.tilings.kinds import kind_of
 from mirage_py.targets import H200
 from mirage_py.ugraph.checks.validate import validate_ugraph
 from mirage_py.ugraph.ir.plan import Plan
@@ -198,3 +199,14 @@ def test_of_plans_at_the_rate_of_memory_one_with_long_rows_is_first():
     (kernel,) = best.ugraph.kernels
     assert kernel.grid_tiles["d"] >= 1024
     assert best.options[0].num_warps > 1
+
+
+def test_rows_that_fit_in_the_largest_cluster_alone_are_ranked():
+    """The nominal number of blocks would have tiles of twice the size that fits."""
+    program = parse("M = 16384, D = 512\nX[M, D] : f16\nY[m, d] = X[m, d] - max[m](X[m, d])\n")
+    limits = SearchLimits(rings=("factored",), max_kernels=1, max_cluster_blocks=16)
+    families = [f.ugraph for f in search(program, limits=limits).families]
+    best = rank([f for f in families if kind_of(f) == "cluster"], H200, 8, "cuda")
+    assert best
+    (kernel,) = best[0].plan.ugraph.kernels
+    assert Tiling(best[0].plan.ugraph.program, kernel).cluster_blocks == 16
