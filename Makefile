@@ -31,8 +31,10 @@ demo: $(READY) ## the main job on one example; its output goes to demo-out/
 
 # One thread for each test process: more would only fight over the cores. Neighbours stay in one process, as they share
 # what they search and compile. Bytecode is kept, whatever the environment says of it: a hundred processes import torch,
-# and without it each compiles what it imports (5 s in place of 1.6 s).
-TESTED := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) pytest -q -n $(JOBS) --dist worksteal
+# and without it each compiles what it imports (5 s in place of 1.6 s). Memory of large arrays is kept for the next ones:
+# the system takes longer to clear its pages than NumPy to fill them.
+KEPT   := MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=4294967296
+TESTED := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(KEPT) $(RUN) pytest -q -n $(JOBS) --dist worksteal
 
 test: $(READY) ## all tests but those that need a GPU
 	@$(TESTED) -m "not gpu"

@@ -30,9 +30,12 @@ hypothesis.settings.register_profile(
     "nightly", hypothesis.settings.get_profile("ci"), max_examples=5000, derandomize=False
 )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
-# Inductor reads it when it is imported. Processes that compile for it, one for each core, take
-# longer to start than all kernels of a test to compile.
+# Inductor reads these when it is imported. Processes that compile for it, one for each core, take
+# longer to start than all kernels of a test to compile; so do trials of vector instructions, and
+# headers that are compiled beforehand.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
+os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

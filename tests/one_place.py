@@ -204,9 +204,9 @@ EQUAL: dict[str, tuple[str, str]] = {
     ),
     "twice a condition": masks(VALUES, 4096, "s <= t", "2 * s <= 2 * t + 1"),
     "blocks by quotients or by borders": masks(
-        VALUES, 1024, "s // 128 == t // 128", "t - t % 128 <= s < t - t % 128 + 128"
+        VALUES, 512, "s // 128 == t // 128", "t - t % 128 <= s < t - t % 128 + 128"
     ),
-    "parity": masks(VALUES, 1024, "s % 2 == t % 2", "(s + t) % 2 == 0"),
+    "parity": masks(VALUES, 512, "s % 2 == t % 2", "(s + t) % 2 == 0"),
     "a diagonal": masks(COUNTED, 512, "s == t", "s <= t & s >= t"),
     "slices joined": values(COLUMNS, "X[b, n]", "where(n < 2048, X[b, n], X[b, n])", n=4096),
     "slices joined by remainders": values(

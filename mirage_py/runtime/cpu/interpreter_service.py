@@ -18,6 +18,7 @@ import numpy as np
 from mirage_py.errors import CompileError
 from mirage_py.runtime.base.layouts import poison, write_once
 from mirage_py.runtime.base.modules import load_module
+from mirage_py.runtime.cpu.light_types import make_types_once
 from mirage_py.runtime.launch.library import library_function
 from mirage_py.ugraph.ir.convolution import read_convolution
 
@@ -55,6 +56,7 @@ def interpret(task: Mapping[str, Any]) -> None:
     _mend_bfloat16()
     _mend_loop_bounds()
     _compute_as_gpus()
+    make_types_once()
     folder = Path(task["folder"])
     tensors: dict[str, _Guarded] = {}
     for facts in task["tensors"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -19,22 +19,20 @@ from mirage_py.targets import H200
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.text.json_form import from_json
 
-ROOT = Path(__file__).resolve().parents[4]
 
-
-def test_the_whole_command(tmp_path: Path):
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "--suite", SMOKE, "--json", "-o", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+def test_the_whole_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    command = ["benchmarks", "--suite", SMOKE, "--json", "-o", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("benchmarks", run_name="__main__")
+    out, err = capsys.readouterr()
+    assert ended.value.code == 0, err
+    document = json.loads(out)
     assert json.loads((tmp_path / "smoke-suite.json").read_text()) == document
     assert NOTHING in document["notes"]
-    assert NOTHING in done.stderr
+    assert NOTHING in err
     assert [r["workload"] for r in document["rows"]] == [w.name for w in named(SMOKE)]
     for row in document["rows"]:
         assert row["ours_us"] is row["result_us"] is row["launch_us"] is None

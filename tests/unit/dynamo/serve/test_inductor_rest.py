@@ -68,7 +68,7 @@ def test_a_kernel_has_to_beat_inductor_without_dynamos_lock(
             target=lambda: results.extend(f(x, w) for f in seen.values()), daemon=True
         )
         thread.start()
-        thread.join(60)
+        thread.join(600)
     assert list(seen) == ["eager", "compile"]
     for result in results:
         torch.testing.assert_close(result.reshape(want.t().shape), want.t())

@@ -50,7 +50,7 @@ class HastyPool(WorkerPool):
 
 @pytest.fixture(scope="module")
 def pool():
-    with HastyPool(1, timeout_s=300.0, memory_bytes=4 << 30) as pool:
+    with HastyPool(1, timeout_s=300.0, memory_bytes=4 << 30, imports=()) as pool:
         yield pool
 
 
