@@ -58,18 +58,17 @@ class Settings:
         )
 
 
-def torch_fp32_precision() -> str:
-    """How torch computes matmuls of float32 on a GPU now, ``ieee`` or ``tf32``; ``ieee``, its
-    default, where it was not imported.
+def torch_rounds() -> tuple[bool, bool]:
+    """Whether torch now rounds float32 to TF32 on a GPU, for matmuls and for convolutions; where it
+    was not imported its defaults, which are to round for convolutions alone.
     """
     torch = sys.modules.get("torch")
     if torch is None:
-        return "ieee"
-    matmul = torch.backends.cuda.matmul
-    # torch 2.9 and later; both words of the older interface for less than exact mean TF32.
-    if hasattr(matmul, "fp32_precision"):
-        return "tf32" if matmul.fp32_precision == "tf32" else "ieee"
-    return "tf32" if matmul.allow_tf32 else "ieee"
+        return False, True
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    if not hasattr(matmul, "fp32_precision"):  # before torch 2.9
+        return bool(matmul.allow_tf32), bool(cudnn.allow_tf32)
+    return matmul.fp32_precision == "tf32", cudnn.conv.fp32_precision == "tf32"
 
 
 def _default_cache_dir() -> Path:

@@ -100,14 +100,15 @@ def run(program: Program, request: Request) -> Result:
     check_type("program", program, (Program,))
     _require_float32(program)
     program = request.about(program)
-    with matmuls_as_in(program):
-        return _run(program, request)
-
-
-def _run(program: Program, request: Request) -> Result:
-    started = time.monotonic()
     target, on_gpu = resolve_target(request.target)
-    measure = on_gpu and request.effort != "none"
+    if not on_gpu or request.effort == "none":
+        return _run(program, target, request, measure=False)
+    with matmuls_as_in(program):
+        return _run(program, target, request, measure=True)
+
+
+def _run(program: Program, target: Target, request: Request, *, measure: bool) -> Result:
+    started = time.monotonic()
     if measure and request.backend == "cuda":
         _require_cuda()
     whole = partition_of(program, seed=request.seed)

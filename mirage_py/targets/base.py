@@ -40,11 +40,11 @@ class Target:
         """The rate of matmuls of TF32: half of that of halves in every data sheet."""
         return self.tensor_flops_per_us / 2
 
-    def fp32_flops_per_us(self, precision: str) -> float:
-        """The fastest rate of matmuls of float32: TF32 with precision ``tf32``, else CUDA cores or
-        three matmuls of TF32, which are about as exact.
+    def fp32_flops_per_us(self, *, rounds: bool) -> float:
+        """The fastest rate of matmuls of float32: TF32 where that may be rounded to, else CUDA
+        cores or three matmuls of TF32, which are about as exact.
         """
-        if precision == "tf32":
+        if rounds:
             return self.tf32_flops_per_us
         return max(self.vector_flops_per_us, self.tf32_flops_per_us / 3)
 

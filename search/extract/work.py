@@ -54,7 +54,7 @@ class BlockWork:
         self._bytes = {t.name: t.dtype.bytes for t in program.tensors.values()}
         self._given_us = given_us or {}
         self._matmul_rate = (
-            target.fp32_flops_per_us(program.fp32_precision)
+            target.fp32_flops_per_us(rounds=program.fp32_precision.rounds_matmuls)
             if program.matmul_type == F32
             else target.tensor_flops_per_us
         )

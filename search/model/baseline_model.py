@@ -18,6 +18,7 @@ from mirage_py.targets import Target
 from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.operators import CONTRACT, LEAF, REDUCE, operator
+from mirage_py.ugraph.rewrite.convolutions import convolution_at
 
 NAME = "fused operators, library matmuls"
 _PADDED = {"load", "mask", "const", "size", "index", "where", "mul"}
@@ -87,9 +88,18 @@ class _Fusion:
         if kernel.is_matmul:
             dtype = self.dtype if self.dtype.is_half else F32
             known = constants_of(target)
-            rate = library_rate(target, dtype, self.program.fp32_precision, known)
+            rate = library_rate(target, dtype, known, rounds=self._rounds(kernel))
             return _matmul_us(moved * self.bytes, flops / rate, target)
         return _fused_us(moved * self.bytes, flops, target)
+
+    def _rounds(self, kernel: _Kernel) -> bool:
+        """Whether a library's sum of products may round float32 to TF32."""
+        held_to = self.program.fp32_precision
+        if held_to.rounds_matmuls == held_to.rounds_convolutions:
+            return held_to.rounds_matmuls
+        (number,) = kernel.values
+        is_convolution = convolution_at(self.program, number) is not None
+        return held_to.rounds_convolutions if is_convolution else held_to.rounds_matmuls
 
     def _place(self, number: int) -> None:
         node, kind = self.program.nodes[number], self.kinds[number]

@@ -60,16 +60,18 @@ def _compute_us(
     constants: ModelConstants,
 ) -> float:
     is_half = all(t.dtype.is_half for t in args)
-    rate = library_rate(target, args[0].dtype if is_half else F32, held_to, constants)
+    dtype, rounds = args[0].dtype if is_half else F32, held_to.rounds_matmuls
     if call.convolution is not None:
         flops = call.convolution.flops(*(t.shape for t in args))
-        if "c" not in "".join(call.convolution.axes[0]):
-            rate = library_rate(target, F32, Fp32Precision.IEEE, constants)
-        return flops / rate
+        rounds = held_to.rounds_convolutions
+        if "c" not in "".join(call.convolution.axes[0]):  # of one channel: no tensor cores
+            dtype, rounds = F32, False
+        return flops / library_rate(target, dtype, constants, rounds=rounds)
     if call.op != "matmul":
         return result.elements / target.vector_flops_per_us
     flops = matmul_flops(args, result)
-    if not is_half and held_to is Fp32Precision.IEEE:
+    rate = library_rate(target, dtype, constants, rounds=rounds)
+    if not is_half and not rounds:
         return flops / rate
     *batch, rows, columns = result.shape
     tiles = prod(batch) * -(-rows // _TILE) * -(-columns // _TILE)

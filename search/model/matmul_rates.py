@@ -11,20 +11,21 @@ from mirage_py.ugraph.ir.program import Program
 _VECTOR_SHARE = 0.7
 
 
-def fastest_rate(target: Target, dtype: DType, held_to: Fp32Precision) -> float:
-    """Flops in a microsecond of the fastest way to multiply that is exact enough."""
-    return target.fp32_flops_per_us(held_to) if dtype == F32 else target.tensor_flops_per_us
+def fastest_rate(target: Target, dtype: DType, *, rounds: bool) -> float:
+    """Flops in a microsecond of the fastest way to multiply that is exact enough; ``rounds`` says
+    whether float32 may be rounded to TF32.
+    """
+    return target.fp32_flops_per_us(rounds=rounds) if dtype == F32 else target.tensor_flops_per_us
 
 
 def program_rate(program: Program, target: Target) -> float:
-    """The fastest rate for the matmuls of a program."""
-    return fastest_rate(target, program.matmul_type, program.fp32_precision)
+    """The fastest rate for any sum of products of a program."""
+    rounds = program.fp32_precision is not Fp32Precision.IEEE
+    return fastest_rate(target, program.matmul_type, rounds=rounds)
 
 
-def library_rate(
-    target: Target, dtype: DType, held_to: Fp32Precision, constants: ModelConstants
-) -> float:
+def library_rate(target: Target, dtype: DType, constants: ModelConstants, *, rounds: bool) -> float:
     """The rate of a library's matmul, on CUDA cores where float32 has to be exact."""
-    if dtype == F32 and held_to is Fp32Precision.IEEE:
+    if dtype == F32 and not rounds:
         return target.vector_flops_per_us * _VECTOR_SHARE
-    return fastest_rate(target, dtype, held_to) * constants.library_tensor
+    return fastest_rate(target, dtype, rounds=rounds) * constants.library_tensor

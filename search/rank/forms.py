@@ -80,10 +80,10 @@ def _kernel_bound_us(
 
 def _matmul_us(block: BlockGraph, ugraph: UGraph, target: Target) -> float:
     """Of all matmuls of a block graph, over all blocks, at the fastest rates for their types."""
-    total_us = 0.0
+    total_us, rounds = 0.0, ugraph.program.fp32_precision.rounds_matmuls
     for number, dtype in dot_types(block, ugraph.tensors).items():
         flops = 2.0
         for d in (*block.nodes[number].dims, *block.nodes[number].reduced):
             flops *= ugraph.program.sizes[d]
-        total_us += flops / fastest_rate(target, dtype, ugraph.program.fp32_precision)
+        total_us += flops / fastest_rate(target, dtype, rounds=rounds)
     return total_us

@@ -15,7 +15,7 @@ from mirage_py.codegen.tiling.descriptors import described_tiles
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.codegen.tiling.unmasked_tiles import is_uneven, mean_iterations
 from mirage_py.search.tilings.block_body import BlockBody
-from mirage_py.ugraph.ir.dtypes import F32, DType, Fp32Precision
+from mirage_py.ugraph.ir.dtypes import F32, DType
 from mirage_py.ugraph.ir.launch_choices import Precision
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.operators import EFFECT, ELEMENTWISE, operator
@@ -29,10 +29,8 @@ _ATOMIC_TRAFFIC = 4.0
 
 
 # Ways to compute float32 that are exact enough, the best first where the model sees no difference.
-_PRECISIONS: Mapping[Fp32Precision, tuple[Precision | None, ...]] = {
-    Fp32Precision.IEEE: (None, Precision.TF32X3),
-    Fp32Precision.TF32: (Precision.TF32, None, Precision.TF32X3),
-}
+_EXACT = (None, Precision.TF32X3)
+_ROUNDED = (Precision.TF32, *_EXACT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +107,7 @@ class TiledKernel:
         """How its matmuls may be computed; None is the usual way, exact for float32."""
         if all(dot.dtype != F32 for dot in self.dots.values()):
             return (None,)
-        return _PRECISIONS[self.scope.fp32_precision]
+        return _ROUNDED if self.scope.fp32_precision.rounds_matmuls else _EXACT
 
     @cached_property
     def sections(self) -> tuple[SectionWork, ...]:

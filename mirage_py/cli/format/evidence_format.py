@@ -11,10 +11,17 @@ from mirage_py.axioms.proof.steps import is_older
 from mirage_py.cli.format.function_format import format_functions
 from mirage_py.cli.format.kernel_format import count_text, size_text
 from mirage_py.targets import Target
+from mirage_py.ugraph.ir.dtypes import F32, Fp32Precision
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.verify.numerical_check.check_strength import set_words, sets_text
 from mirage_py.verify.numerical_check.float_case import SetFinding
 
+_PRECISIONS = {
+    Fp32Precision.IEEE: "by multiply-adds, or by three products of TF32",
+    Fp32Precision.TF32: "operands may be rounded to TF32",
+    Fp32Precision.TF32_MATMULS: "operands of matmuls may be rounded to TF32",
+    Fp32Precision.TF32_CONVOLUTIONS: "operands of convolutions may be rounded to TF32",
+}
 # What the cost model calls a limit.
 LIMITS = {
     "memory": "the bytes that have to cross the memory bus",
@@ -97,6 +104,9 @@ def format_roofline(report: Mapping[str, Any], program: Program, target: Target)
     search, best = report["search"], report["best"]
     floor_us = search["lower_bound_us"]
     yield f"No plan needs less than {floor_us:.2f} us: {_floor(program, target, floor_us)}."
+    if program.has_fp32_matmul:
+        held_to = program.fp32_precision
+        yield f"Products of float32 are held to {held_to}: {_PRECISIONS[held_to]}."
     if best is None or best["time_us"] is None:
         return
     said = {"model": "predicted to take", "measured": "measured at"}[best["source"]]
@@ -115,4 +125,6 @@ def _floor(program: Program, target: Target, floor_us: float) -> str:
     if memory_us >= 0.999 * floor_us:
         rate = target.dram_bytes_per_us / 1e6
         return f"{size_text(moved)} of inputs and outputs at {rate:.2f} TB/s"
+    if program.matmul_type == F32:
+        return "its products at the fastest rate that is exact enough"
     return "its products at the full rate of the tensor cores"

@@ -14,6 +14,7 @@ from torch.fx import Node
 
 from mirage_py.dynamo.regions.flow import Element, Flow
 from mirage_py.dynamo.regions.nodes import ATTENTION, PRODUCT, base_name, is_half
+from mirage_py.settings import torch_rounds
 from mirage_py.targets import Target
 
 # Measured on an H200 with a cold L2: bf16, 1 and 16 rows, weights of 17 to 235 MB as checkpoints
@@ -114,6 +115,8 @@ class Costs:
             share = _ATTENTION_TENSOR
         if is_half:
             return element.facts.flops / (self.target.tensor_flops_per_us * share)
+        if torch_rounds()[0]:
+            return element.facts.flops / (self.target.tf32_flops_per_us * share)
         return element.facts.flops / (self.target.vector_flops_per_us * _VECTOR_SHARE)
 
 

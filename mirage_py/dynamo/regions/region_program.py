@@ -18,9 +18,7 @@ from mirage_py.frontend.torch.lower.inputs import check_input, declare_inputs, d
 from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.frontend.torch.outputs import declare_outputs
 from mirage_py.frontend.torch.walk import lower
-from mirage_py.settings import torch_fp32_precision
 from mirage_py.ugraph.building.builder import ProgramBuilder
-from mirage_py.ugraph.ir.dtypes import Fp32Precision
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.renaming import tidy_dims
 
@@ -102,14 +100,14 @@ def region_program(module: GraphModule, inputs: Sequence[TensorLayout | int]) ->
         permuted.meta["val"] = node.meta["val"].permute(order)
         nodes.append(permuted)
     output.args = (tuple(nodes),)
-    builder = ProgramBuilder(REGION, Fp32Precision(torch_fp32_precision()))
-    lowering = Lowering(builder, REGION)
+    lowering = Lowering(ProgramBuilder(REGION), REGION)
     arrays: dict[Node, Any] = {}
     wanted = {n: (n.name, n.meta["val"]) for n in placeholders}
     for name, tensor in wanted.values():
         check_input(tensor, name, REGION)
     names = declare_inputs(lowering, wanted, arrays)
     lower(lowering, graph, arrays)
+    lowering.builder.fp32_precision = lowering.fp32_precision
     structure = pytree.tree_structure(tuple(nodes))
     capture = Capture(graph, tuple(placeholders), {}, tuple(nodes), structure)
     declare_outputs(lowering, capture, arrays, as_in_memory=False)

@@ -35,9 +35,7 @@ from mirage_py.frontend.torch.writes import (
     put_back,
     tensor_at,
 )
-from mirage_py.settings import torch_fp32_precision
 from mirage_py.ugraph.building.builder import ProgramBuilder
-from mirage_py.ugraph.ir.dtypes import Fp32Precision
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.renaming import tidy_dims
 
@@ -245,8 +243,7 @@ def trace_call(
     if what is not None:
         raise changes_state(what, where)
     check_results(captured, state, where)
-    precision = Fp32Precision(torch_fp32_precision())
-    builder = ProgramBuilder(identifier(name or _name_of(fn), "program"), precision)
+    builder = ProgramBuilder(identifier(name or _name_of(fn), "program"))
     lowering = Lowering(builder, where)
     arrays: dict[torch.fx.Node, Any] = {}
     wanted = {
@@ -274,6 +271,7 @@ def trace_call(
     writes = FoundWrites(captured, at, inputs)
     returned = [r for r in captured.results if isinstance(r, torch.fx.Node)]
     lower(lowering, captured.graph, arrays, [*returned, *writes.computed])
+    builder.fp32_precision = lowering.fp32_precision
     numbers, layouts = declare_outputs(
         lowering, captured, arrays, as_in_memory=as_in_memory, written=writes.computed
     )

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from mirage_py.pipeline.partition.flow import Flow
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
+from mirage_py.ugraph.ir.dtypes import Fp32Precision
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import REDUCING, Access, Attr, Node
 from mirage_py.ugraph.ir.program import Output, Program, Tensor
+from mirage_py.ugraph.rewrite.convolutions import library_convolution
 from mirage_py.ugraph.rewrite.rebuild import copied
 
 
@@ -98,7 +100,11 @@ class PartBuilder:
         last = len(place)
         inputs = sorted(part.inputs, key=lambda t: place.get(t.name, last))
         outputs = sorted(part.outputs, key=lambda o: place.get(o.tensor.name, last))
-        return replace(part, inputs=tuple(inputs), outputs=tuple(outputs))
+        part = replace(part, inputs=tuple(inputs), outputs=tuple(outputs))
+        rounds = part.fp32_precision.rounds_matmuls
+        if library_convolution(part) is not None:
+            rounds = part.fp32_precision.rounds_convolutions
+        return part.held_to(Fp32Precision.of(matmuls=rounds, convolutions=rounds))
 
     def _root(self, node: int) -> tuple[int, tuple[str, ...]]:
         new, names = self._renamed_root(node)

@@ -41,13 +41,31 @@ class DType:
 
 
 class Fp32Precision(StrEnum):
-    """How exactly matmuls of float32 have to be computed, in the words of torch's setting
-    ``torch.backends.cuda.matmul.fp32_precision``: as in IEEE float32, or with operands rounded to
-    TF32, which has 10 bits of mantissa in place of 23.
+    """How exactly sums of products of float32 have to be computed, in the words of torch's setting
+    ``fp32_precision``: as in IEEE float32, or with operands rounded to TF32, which has 10 bits of
+    mantissa in place of 23. torch has a setting for matmuls and one for convolutions.
     """
 
     IEEE = "ieee"
     TF32 = "tf32"
+    TF32_MATMULS = "tf32_matmuls"
+    TF32_CONVOLUTIONS = "tf32_convolutions"
+
+    @classmethod
+    def of(cls, *, matmuls: bool, convolutions: bool) -> Fp32Precision:
+        """By what may be rounded."""
+        one = cls.TF32_MATMULS if matmuls else cls.TF32_CONVOLUTIONS
+        return one if matmuls != convolutions else cls.TF32 if matmuls else cls.IEEE
+
+    @property
+    def rounds_matmuls(self) -> bool:
+        """Whether operands of matmuls may be rounded."""
+        return self in (Fp32Precision.TF32, Fp32Precision.TF32_MATMULS)
+
+    @property
+    def rounds_convolutions(self) -> bool:
+        """Whether operands of a library's convolutions may be rounded."""
+        return self in (Fp32Precision.TF32, Fp32Precision.TF32_CONVOLUTIONS)
 
 
 F64 = DType("f64", 8, "float64", "float64", 2.0**-53, 1.7976931348623157e308)

@@ -83,7 +83,7 @@ class Output:
 @dataclass(frozen=True)
 class Program:
     """Nodes are in topological order; a node's dims follow the order of ``dims``.
-    ``fp32_precision`` is what its matmuls of float32 are held to.
+    ``fp32_precision`` is what its sums of products of float32 are held to.
     """
 
     name: str

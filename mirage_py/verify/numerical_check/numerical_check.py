@@ -206,7 +206,8 @@ def _is_rounded(program: Program, operand: Node) -> bool:
 
 def _operand_roundoff(halves: DType, held_to: Fp32Precision) -> float:
     """Of what matmuls round operands to. Near zero TF32 is as fine as float32 may be."""
-    return max(halves.unit_roundoff, _TF32_ROUNDOFF if held_to is Fp32Precision.TF32 else 0.0)
+    is_exact = held_to is Fp32Precision.IEEE
+    return max(halves.unit_roundoff, 0.0 if is_exact else _TF32_ROUNDOFF)
 
 
 def judge(

@@ -75,7 +75,7 @@ def rounded_input(
     error: FloatArray | None = None
     if dtype.is_float and 0.0 < magnitude < _EDGE * smallest_normal(dtype):
         error = np.broadcast_to(underflow_step(dtype) / 2, values.shape)
-    is_rounded = dtype == F32 and held_to is Fp32Precision.TF32
+    is_rounded = dtype == F32 and held_to is not Fp32Precision.IEEE
     if is_rounded and error is None:
         error = np.broadcast_to(0.0, values.shape)
     return Rounded(value, error, is_input=not is_rounded, source=source)

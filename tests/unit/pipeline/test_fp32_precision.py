@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import several_kernels
@@ -12,20 +13,25 @@ import torch
 from fp32_plans import KERNEL, matmul_plan, matmul_program
 
 import mirage_py
+from mirage_py.cli.format.evidence_format import format_roofline
 from mirage_py.errors import FormatError
 from mirage_py.frontend.spec import parse
 from mirage_py.frontend.torch.guards.call_key import ambient
 from mirage_py.frontend.torch.trace import trace
-from mirage_py.pipeline.pipeline import normalise, question_of
+from mirage_py.pipeline.pipeline import normalise, partition_of, question_of
 from mirage_py.pipeline.selection.request import Request
 from mirage_py.runtime.env.matmul_setting import matmuls_as_in
+from mirage_py.search.model.baseline_model import fused_model_us
+from mirage_py.search.model.library_model import library_estimate
 from mirage_py.search.rank.instantiate import rank
 from mirage_py.search.rank.neighbours import neighbours
 from mirage_py.search.rewrites.pieces import piece
-from mirage_py.settings import torch_fp32_precision
+from mirage_py.settings import torch_rounds
 from mirage_py.targets import H200
 from mirage_py.ugraph.ir.dtypes import Fp32Precision
 from mirage_py.ugraph.ir.launch_choices import Precision
+from mirage_py.ugraph.ir.ugraph import UGraph
+from mirage_py.ugraph.rewrite.convolutions import library_convolution
 from mirage_py.ugraph.rewrite.split_dim import split_dim
 from mirage_py.ugraph.text.json_form import from_json, to_json
 from mirage_py.ugraph.text.text_form import format_program, parse_program
@@ -38,6 +44,7 @@ ASKED = Request("h200", "triton", "none")
 def _setting() -> Iterator[None]:
     yield
     torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = True
 
 
 def test_it_is_written_down_where_it_is_not_exact():
@@ -73,7 +80,7 @@ def test_a_function_has_torchs_setting(word, found):
     arguments = torch.ones(4, 8), torch.ones(8, 16)
     before = ambient()
     torch.set_float32_matmul_precision(word)
-    assert torch_fp32_precision() == found
+    assert torch_rounds()[0] == (found == "tf32")
     assert (ambient() == before) == (word == "highest")
     assert trace(torch.matmul, *arguments).fp32_precision == found
     halves = trace(torch.matmul, *(x.half() for x in arguments))
@@ -110,8 +117,8 @@ def test_torch_computes_meanwhile_as_the_program_asks():
         with matmuls_as_in(EXACT):
             assert not torch.backends.cuda.matmul.allow_tf32
         with matmuls_as_in(matmul_program(dtype="f16")):
-            assert torch_fp32_precision() == "tf32"
-    assert torch_fp32_precision() == "ieee"
+            assert torch_rounds()[0]
+    assert torch_rounds() == (False, True)
 
 
 @pytest.mark.parametrize("backend", ["triton", "cuda"])
@@ -135,3 +142,54 @@ def test_steps_between_them():
     for program, ways in ((EXACT, {None, "tf32x3"}), (ROUNDED, {None, "tf32", "tf32x3"})):
         plan = matmul_plan(program, None)
         assert {p.options[0].precision for p in neighbours(plan, H200)} == ways
+
+
+def _convolved(x, taps):
+    return torch.nn.functional.conv2d(x, taps)
+
+
+def _projected(x, taps, w):
+    return torch.relu(_convolved(x, taps)).flatten(2) @ w
+
+
+@pytest.mark.parametrize(("matmuls", "convolutions"), [*product((False, True), repeat=2)])
+def test_convolutions_have_a_setting_of_their_own(matmuls, convolutions):
+    """torch rounds them by default. A part has what its own sum of products may round to."""
+    x, taps, w = torch.ones(2, 4, 6, 6), torch.ones(8, 4, 3, 3), torch.ones(16, 5)
+    torch.backends.cuda.matmul.allow_tf32 = matmuls
+    torch.backends.cudnn.allow_tf32 = convolutions
+    alone = trace(_convolved, x, taps).fp32_precision
+    assert alone == ("tf32" if convolutions else "ieee")
+    whole = trace(_projected, x, taps, w)
+    held_to = whole.fp32_precision
+    assert (held_to.rounds_matmuls, held_to.rounds_convolutions) == (matmuls, convolutions)
+    assert parse_program(format_program(whole)) == whole
+    found = partition_of(whole)
+    assert found is not None
+    kinds = {library_convolution(p) is not None: p.fp32_precision for p in found.parts}
+    assert kinds == {
+        True: "tf32" if convolutions else "ieee",
+        False: "tf32" if matmuls else "ieee",
+    }
+
+
+def test_convolutions_take_less_time_where_they_are_rounded():
+    x, taps, w = torch.ones(64, 256, 28, 28), torch.ones(256, 256, 3, 3), torch.ones(676, 8)
+    times = []
+    for rounds in (True, False):
+        torch.backends.cudnn.allow_tf32 = rounds
+        (part,) = partition_of(trace(_convolved, x, taps)).parts
+        call = library_convolution(part)
+        times.append(library_estimate(call, UGraph(part, (call,)), H200).time_us)
+        times.append(fused_model_us(trace(_projected, x, taps, w), H200))
+    assert times[2] > 4 * times[0]
+    assert times[3] > 4 * times[1]
+
+
+def test_explain_says_it():
+    report = {"search": {"lower_bound_us": 90.0}, "best": None}
+    words = [" ".join(format_roofline(report, p, H200)) for p in (EXACT, ROUNDED)]
+    assert "held to ieee: by multiply-adds, or by three products of TF32" in words[0]
+    assert "held to tf32: operands may be rounded" in words[1]
+    halves = " ".join(format_roofline(report, matmul_program(dtype="f16"), H200))
+    assert "float32" not in halves

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from mirage_py.frontend.torch.guards.calls import Signature
 from mirage_py.frontend.torch.guards.plain_values import is_plain, sign
 from mirage_py.frontend.torch.lower.lowering import program_dtype
-from mirage_py.settings import torch_fp32_precision
+from mirage_py.settings import torch_rounds
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 _CONTAINERS = (tuple, list, dict)
@@ -145,8 +145,9 @@ def ambient() -> tuple[Hashable, ...]:
     """State of torch that changes what a function computes."""
     on_gpu = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
     on_cpu = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-    precision = torch_fp32_precision()
-    return torch.is_grad_enabled(), on_gpu, on_cpu, torch.get_default_dtype(), precision
+    # A library's convolutions do at each call what torch is set to.
+    rounds, _ = torch_rounds()
+    return torch.is_grad_enabled(), on_gpu, on_cpu, torch.get_default_dtype(), rounds
 
 
 def _described(leaf: Any, sizes: Mapping[int, str]) -> str:

@@ -117,7 +117,9 @@ def _convolved(
     else:
         taps = views.reshape(t.builder, weight, (groups, channels, outer[1], *kernel))
         term = f"GCO{inside}"
+    first = len(t.builder.nodes)
     result = contract(t, [f"NGC{places}{inside}", term], f"NGO{places}", [grouped, taps])
+    t.convolved += [*range(first, len(t.builder.nodes))]
     batch, group, out, *rest = result.axes
     node = result.node if split else t.builder.stored(result.node)
     result = NamedArray(node, (batch, (*group, *out), *rest))

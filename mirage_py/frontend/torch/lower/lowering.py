@@ -10,11 +10,12 @@ import torch
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch.capture import source
 from mirage_py.frontend.torch.lower.indices import index_of, index_result, mask_of
+from mirage_py.settings import torch_rounds
 from mirage_py.ugraph.building import views
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.building.views import NamedArray
 from mirage_py.ugraph.checks.whole_numbers import Bounds, whole_bounds
-from mirage_py.ugraph.ir.dtypes import DType, dtype
+from mirage_py.ugraph.ir.dtypes import DType, Fp32Precision, dtype
 from mirage_py.ugraph.ir.predicates import FALSE, TRUE
 
 Scalar = bool | int | float
@@ -39,6 +40,22 @@ class Lowering:
         self.builder = builder
         self.where = where
         self.node: torch.fx.Node | None = None
+        # Nodes of the program that convolutions have brought.
+        self.convolved: list[int] = []
+
+    @property
+    def fp32_precision(self) -> Fp32Precision:
+        """How exact sums of products of float32 are, as torch is set now. Where there are but
+        convolutions, or none, one of its two settings goes for all.
+        """
+        matmuls, convolutions = torch_rounds()
+        products = {n for n, node in enumerate(self.builder.nodes) if node.op == "matmul"}
+        of_windows = products.intersection(self.convolved)
+        if products == of_windows:
+            matmuls = convolutions
+        elif not of_windows:
+            convolutions = matmuls
+        return Fp32Precision.of(matmuls=matmuls, convolutions=convolutions)
 
     # -- arrays ------------------------------------------------------------------------------------
 

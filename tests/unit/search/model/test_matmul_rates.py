@@ -15,7 +15,7 @@ from mirage_py.search.model.library_model import library_estimate
 from mirage_py.search.model.matmul_rates import fastest_rate
 from mirage_py.search.tilings.tiled_kernel import TiledKernel
 from mirage_py.targets import A100, H200
-from mirage_py.ugraph.ir.dtypes import F16, F32, Fp32Precision
+from mirage_py.ugraph.ir.dtypes import F16, F32
 from mirage_py.ugraph.ir.launch_choices import Precision
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.program import Program
@@ -28,14 +28,13 @@ EXACT, ROUNDED = (matmul_program(SIZE, SIZE, SIZE, p) for p in ("ieee", "tf32"))
 
 
 def test_the_fastest_way_that_is_exact_enough() -> None:
-    exact, rounded = Fp32Precision
     for target in (A100, H200):
-        halves = fastest_rate(target, F16, exact)
-        assert fastest_rate(target, F16, rounded) == halves == target.tensor_flops_per_us
-        assert fastest_rate(target, F32, rounded) == halves / 2
-        assert fastest_rate(target, F32, exact) == pytest.approx(halves / 6)
+        halves = fastest_rate(target, F16, rounds=False)
+        assert fastest_rate(target, F16, rounds=True) == halves == target.tensor_flops_per_us
+        assert fastest_rate(target, F32, rounds=True) == halves / 2
+        assert fastest_rate(target, F32, rounds=False) == pytest.approx(halves / 6)
     slow = replace(A100, tensor_flops_per_us=5 * A100.vector_flops_per_us)
-    assert fastest_rate(slow, F32, exact) == A100.vector_flops_per_us
+    assert fastest_rate(slow, F32, rounds=False) == A100.vector_flops_per_us
 
 
 def test_the_roofline() -> None:
