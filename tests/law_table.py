@@ -12,7 +12,6 @@ from typing import Any
 
 from mirage_py.axioms.proof import proof_laws
 from mirage_py.axioms.proof.proof_laws import DIVISORS, ONE_WAY, PARTIAL, UNGUARDED, laws_of_proofs
-from mirage_py.axioms.proof.shifts import RULES, SAME_SCALE
 from mirage_py.axioms.proof.steps import EXTENTS
 from mirage_py.axioms.terms.law import Law, axis_variables, term_variables
 from mirage_py.axioms.terms.term import ARITY, LEAVES, REDUCTIONS, Term, subterms
@@ -51,17 +50,14 @@ TABLE = Path(proof_laws.__file__).parents[1] / "certificate" / "trusted.json"
 
 
 def trusted() -> dict[str, Any]:
-    """Operators with their numbers of operands, those that have no value for some numbers, rules
-    of shifts, and every law that a derivation may name.
+    """Operators with their numbers of operands, those that have no value for some numbers, and
+    every law that a derivation may name.
     """
     operators = {op: n for op, n in ARITY.items() if op not in (*LEAVES, *REDUCTIONS)}
     laws = [*map(_row, laws_of_proofs()), *_TILES]
-    shifts = {rule: [[str(k) for k in powers], how] for rule, (powers, how) in RULES.items()}
     return {
         "operators": operators,
         "partial": list(PARTIAL),
-        "shifts": shifts,
-        "same_scale": list(SAME_SCALE),
         "laws": laws,
     }
 
@@ -70,7 +66,7 @@ def table_text() -> str:
     """The table with one law a line."""
     found = trusted()
     laws = ",\n  ".join(json.dumps(law) for law in found["laws"])
-    parts = ("operators", "partial", "shifts", "same_scale")
+    parts = ("operators", "partial")
     head = "".join(f' "{part}": {json.dumps(found[part])},\n' for part in parts)
     return f'{{\n{head} "laws": [\n  {laws}\n]}}\n'
 

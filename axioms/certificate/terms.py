@@ -1,4 +1,4 @@
-"""Terms of the checker, hash-consed: equal terms have equal numbers.
+"""Terms of the checker, hash-consed: equal terms are one object.
 
 A point has a place d in each dimension. Axis "d" is all of it. "d.lX" are the iterations of loop X
 over it and "d.tX" the tile that one of them sees; the last tile may be shorter.
@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-# What the checker takes for true: operators with their numbers of operands, laws, rules of shifts.
+Json = Mapping[str, Any]
+# What the checker takes for true: operators with their numbers of operands, and laws.
 TRUSTED = json.loads((Path(__file__).parent / "trusted.json").read_text(encoding="utf-8"))
+LAWS: Mapping[str, Json] = {law["name"]: law for law in TRUSTED["laws"]}
 REDUCTIONS = ("sum", "max")
 _NAMED = {"sum": 1, "max": 1, "leaf": 0, "const": 0, "size": 0}
 
@@ -29,93 +31,80 @@ def demand(holds: object, what: str) -> None:
         raise RefusedError(what)
 
 
-class Row(NamedTuple):
-    """An operator, the name or axis that it carries, and the numbers of its operands."""
+class Term:
+    """An operator, the name or axis that it carries, and its operands.
 
-    op: str
-    attr: str
-    args: tuple[int, ...]
+    It may depend on ``axes``. ``partial`` are the terms in it that have no value for some numbers,
+    ``always`` those of them that are in no branch of a selection.
+    """
+
+    def __init__(self, op: str, attr: str, args: tuple[Term, ...], axes: Iterable[str]) -> None:
+        self.op, self.attr, self.args = op, attr, args
+        # A product of sizes, which are at least 1.
+        self.is_size: bool = op == "size" or (op == "mul" and all(a.is_size for a in args))
+        total = op not in TRUSTED["partial"] or (op == "div" and args[1].is_size)
+        own = frozenset() if total else frozenset([self])
+        self.partial: frozenset[Term] = own.union(*(a.partial for a in args))
+        taken = args[:1] if op == "where" else args
+        self.always: frozenset[Term] = own.union(*(a.always for a in taken))
+        self.axes: frozenset[str] = frozenset(axes).union(*(a.axes for a in args))
+        d, iterations, tile = parts(attr)
+        if op in REDUCTIONS:
+            whole = attr != iterations
+            self.axes -= {a for a in self.axes if a == attr or (whole and d in parts(a))}
+        # A tile's sum, and its length, depend on the iteration.
+        if op in (*REDUCTIONS, "size") and attr == tile:
+            self.axes |= {iterations}
+
+    @property
+    def dims(self) -> set[str]:
+        """The dimensions of its axes."""
+        return {parts(axis)[0] for axis in self.axes}
+
+    def is_free(self, axis: str) -> bool:
+        """Whether it is the same all along an axis; a tile lies within one iteration."""
+        d, iterations, tile = parts(axis)
+        return all(d not in parts(a) or (axis == tile and a == iterations) for a in self.axes)
 
 
 class Terms:
-    """All terms of one check. ``leaf_axes`` has the axes on which a leaf may depend."""
+    """All terms of one check."""
 
     def __init__(self) -> None:
-        self.rows: list[Row] = []
-        self.leaf_axes: dict[str, Iterable[str]] = {}
-        self._numbers: dict[Row, int] = {}
-        self._axes: dict[int, frozenset[str]] = {}
-        self.zero = self.const("0")
+        self._known: dict[tuple[Any, ...], Term] = {}
 
-    def make(self, op: str, args: Sequence[int] = (), attr: str = "") -> int:
-        """The number of a term."""
+    def make(
+        self, op: str, args: Sequence[Term] = (), attr: str = "", axes: Iterable[str] = ()
+    ) -> Term:
+        """A term; ``axes`` are those of a leaf."""
         arity = (_NAMED if attr else TRUSTED["operators"]).get(op)
         demand(arity == len(args), f"'{op}' of {len(args)} operands is no term")
-        row = Row(op, attr, tuple(args))
-        if row not in self._numbers:
-            self._numbers[row] = len(self.rows)
-            self.rows.append(row)
-        return self._numbers[row]
+        key = (op, attr, *args)
+        if key not in self._known:
+            self._known[key] = Term(op, attr, tuple(args), axes)
+        return self._known[key]
 
-    def const(self, text: str) -> int:
+    def const(self, text: str) -> Term:
         """A number by its decimal text; of exponents beyond float64's it has too many digits."""
         number = Decimal(text)
         demand(number.is_finite() and abs(number.adjusted()) <= 400, f"{text} is no number")
         return self.make("const", (), str(Fraction(number)))
 
-    def reduce(self, op: str, axes: Sequence[str], term: int) -> int:
+    def reduce(self, op: str, axes: Sequence[str], term: Term) -> Term:
         """A reduction over several axes, the first one outermost."""
         for axis in reversed(axes):
             term = self.make(op, (term,), axis)
         return term
 
-    def below(self, *roots: int) -> list[int]:
-        """The roots and all of their subterms, operands first: they have smaller numbers."""
-        found, todo = {*roots}, [*roots]
-        while todo:
-            todo += (new := {*self.rows[todo.pop()].args} - found)
-            found |= new
-        return sorted(found)
-
-    def axes(self, term: int) -> frozenset[str]:
-        """The axes on which a term may depend: a tile's sum, and its length, on the iteration."""
-        for n in [] if term in self._axes else self.below(term):
-            op, attr, args = self.rows[n]
-            axes = frozenset(self.leaf_axes[attr] if op == "leaf" else ())
-            axes = axes.union(*(self._axes[a] for a in args))
-            iterations, tile = parts(attr)
-            if op in REDUCTIONS:
-                gone = {a for a in axes if dim(a) == dim(attr)}
-                axes -= {attr} if attr == iterations else gone
-            if op in (*REDUCTIONS, "size") and attr == tile:
-                axes |= {iterations}
-            self._axes[n] = axes
-        return self._axes[term]
-
-    def is_free(self, term: int, axis: str) -> bool:
-        """Whether a term is the same all along an axis; a tile lies within one iteration."""
-        iterations, tile = parts(axis)
-        here = {a for a in self.axes(term) if dim(a) == dim(axis)}
-        return here <= ({iterations} if axis == tile else set())
-
-    def is_size(self, term: int) -> bool:
-        """Whether it is a product of sizes, which are at least 1."""
-        return all(self.rows[n].op in ("size", "mul") for n in self.below(term))
-
-    def instance(self, side: Sequence[Any], found: Mapping[str, Any]) -> int:
+    def instance(self, side: Sequence[Any], found: Mapping[str, Any]) -> Term:
         """A side of a law, with what was found for its variables and axes."""
         op, attr, *args = side
         if op in ("var", "const"):
-            return int(found[attr]) if op == "var" else self.const(attr)
+            return found[attr] if op == "var" else self.const(attr)
         return self.make(op, [self.instance(a, found) for a in args], attr and found[attr])
 
 
-def dim(axis: str) -> str:
-    """The dimension of an axis."""
-    return axis.partition(".")[0]
-
-
-def parts(axis: str) -> list[str]:
-    """The iterations and the tile that an axis is one of."""
+def parts(axis: str) -> tuple[str, str, str]:
+    """The dimension of an axis, and the iterations and the tile that it is one of."""
     d, _, loop = axis.partition(".")
-    return [f"{d}.l{loop[1:]}", f"{d}.t{loop[1:]}"]
+    return d, f"{d}.l{loop[1:]}", f"{d}.t{loop[1:]}"

@@ -33,7 +33,7 @@ def find_proof(goal: Goal, *, rounds: int = ROUNDS, max_entries: int = MAX_ENTRI
     laws: tuple[Law, ...] = SELECTIONS
     for more in (laws_in_force("factored"), laws_in_force("expanded"), CANCELLATIONS):
         laws = (*more, *laws)
-        finder = _Finder(goal)
+        finder = Finder(goal)
         for _ in range(rounds):
             if finder.is_done or finder.graph.size > max_entries or not finder.step(laws):
                 break
@@ -42,7 +42,9 @@ def find_proof(goal: Goal, *, rounds: int = ROUNDS, max_entries: int = MAX_ENTRI
     return None
 
 
-class _Finder:
+class Finder:
+    """Both sides of a goal in one proof graph, to which laws are applied."""
+
     def __init__(self, goal: Goal) -> None:
         self.goal = goal
         self.graph = ProofGraph(goal.axes, goal.leaf_axes)
@@ -57,9 +59,11 @@ class _Finder:
 
     @property
     def is_done(self) -> bool:
+        """Whether they have met."""
         return all(self.graph.find(a) == self.graph.find(b) for a, b in self.ends)
 
     def step(self, laws: tuple[Law, ...]) -> bool:
+        """Every law everywhere once; False if nothing new came out."""
         changed = False
         for match in matches(self.graph, laws):
             changed |= apply_match(self.graph, match)
@@ -67,16 +71,17 @@ class _Finder:
         return changed
 
     def proof(self) -> Proof | None:
+        """The derivations of a goal whose sides have met, or None if one is too long."""
         derivations = []
         for claim, (start, end) in zip(self.goal.claims, self.ends, strict=True):
-            found = _Explanation(self.graph).derivation(claim, start, end)
+            found = Explanation(self.graph).derivation(claim, start, end)
             if found is None:
                 return None
             derivations.append(found)
         return Proof(tuple(derivations))
 
 
-class _Explanation:
+class Explanation:
     """The way through the forest as steps on one expression."""
 
     def __init__(self, graph: ProofGraph) -> None:
@@ -84,6 +89,7 @@ class _Explanation:
         self.terms: dict[int, Term] = {}
 
     def derivation(self, claim: Claim, start: int, end: int) -> Derivation | None:
+        """The steps of a claim, or None for too many."""
         steps: list[Step] = []
         now = claim.program
         for at, edge in self._laws(start, end, ()):

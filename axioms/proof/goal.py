@@ -64,7 +64,8 @@ class Goal:
 
 def range_of(axis: str) -> str:
     """The axis on which the length of another depends, or "": the last tile may be shorter."""
-    return f"{axis[:-2]}.l" if axis.endswith(".t") else ""
+    d, tile, loop = axis.partition(".t")
+    return f"{d}.l{loop}" if tile else ""
 
 
 def is_bound_by(axes: Iterable[str]) -> bool:

@@ -33,7 +33,7 @@ from mirage_py.axioms.proof.shifts import (
     replaced,
     shift_itself,
 )
-from mirage_py.axioms.proof.tile_axes import are_cut_alike
+from mirage_py.axioms.proof.tile_axes import loop_with_tiles
 from mirage_py.axioms.terms.term import Term
 from mirage_py.errors import UnsupportedError
 from mirage_py.ugraph.checks.coverage import COUNTED_ELEMENTS, is_mixed_radix
@@ -82,9 +82,8 @@ def goal_of(program: Program, ugraph: UGraph) -> Goal:
     )
     goal = Goal(claims, axes.all(), dict(axes.leaves), memory.calls)
     goal = with_whole_axes(goal, axes.looped)
-    for d in axes.looped:
-        if f"{d}.l" in goal.axes and not are_cut_alike(ugraph, d):
-            raise refuse(f"dimension '{d}', which loops cut into different tiles,")
+    for d in goal.cut:
+        loop_with_tiles(ugraph, d)
     return goal
 
 

@@ -7,16 +7,19 @@ proof search; here it says what it has to see proved.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
 from mirage_py.axioms.certificate.checker import ILL_FORMED, Check, fault_of
+from mirage_py.axioms.certificate.terms import Term as CheckedTerm
 from mirage_py.axioms.proof.find import find_proof, without_detours
-from mirage_py.axioms.proof.goal import Goal, dims_made_of
+from mirage_py.axioms.proof.goal import Claim, Goal, dims_made_of
 from mirage_py.axioms.proof.kernel_terms import goal_of
-from mirage_py.axioms.proof.steps import Derivation, Proof
-from mirage_py.axioms.proof.tidy import backwards, tidied
-from mirage_py.axioms.proof.tile_axes import loops_with_tiles
+from mirage_py.axioms.proof.steps import Derivation, Proof, Step, derivation_with_axes, with_axes
+from mirage_py.axioms.proof.tidy import backwards, parted, tidied
+from mirage_py.axioms.proof.tile_axes import loop_with_tiles
+from mirage_py.axioms.proof.unshift import SHIFT, unshifted
 from mirage_py.axioms.terms.term import Term, subterms
 from mirage_py.errors import MirageError
 from mirage_py.ugraph.ir.program import Program
@@ -32,41 +35,59 @@ def prove(program: Program, ugraph: UGraph) -> Proof | None:
     """
     try:
         goal = goal_of(program, ugraph)
-        proof = find_proof(goal)
+        loops = [(d, part, loop_with_tiles(ugraph, d)) for d in goal.cut for part in "lt"]
     except MirageError:
         return None
-    if proof is None:
-        return None
     documents, dims = (to_json(program), to_json(ugraph)), dims_made_of(program, ugraph)
-    about = Proof((), dims, loops_with_tiles(ugraph, goal.cut), goal.calls)
+    about = Proof((), dims, goal.calls)
     try:
         check = Check(*documents, about.document())
     except ILL_FORMED:
         return None
-    derivations = _as_the_checker_reads(goal, proof, check)
+    axes = {f"{d}.{part}{loop}": f"{d}.{part}" for d, part, loop in loops}
+    try:
+        derivations = _derivations(goal, check, axes)
+    except (KeyError, MirageError):
+        return None
     if derivations is None:
         return None
     proof = replace(about, derivations=derivations, needs=tuple(check.needs))
     return None if fault_of(*documents, proof.document()) else proof
 
 
-def _as_the_checker_reads(goal: Goal, proof: Proof, check: Check) -> tuple[Derivation, ...] | None:
-    """The derivations from and to the terms that the checker reads, or None if they do not lead
-    there: those of the proof search have no shifts, and whole dimensions for iterations of tiles.
+def _derivations(
+    goal: Goal, check: Check, axes: Mapping[str, str]
+) -> tuple[Derivation, ...] | None:
+    """From and to the terms that the checker reads. The proof search has no shifts, and for all
+    loops over a dimension one pair of ``axes``, or none.
+
+    Raises KeyError for a leaf, a number or an axis that the goal does not have.
     """
+    known, ends, claims = _CheckedTerms(goal, check), list[tuple[Step, ...]](), list[Claim]()
+    for claim, (name, _, end) in zip(goal.claims, check.claims, strict=True):
+        last = known.term(end)
+        free = unshifted(last, known.leaf_axes)
+        tidy = tidied(free[-1].after if free else last) if free is not None else None
+        if free is None or tidy is None:
+            return None
+        ends.append((*free, *tidy))
+        last = ends[-1][-1].after if ends[-1] else last
+        claims.append(Claim(name, claim.program, parted(with_axes(last, axes), goal.cut)))
+    proof = find_proof(replace(goal, claims=tuple(claims)))
+    if proof is None:
+        return None
     found = []
-    known = _CheckedTerms(goal, check)
-    for derivation, (name, start, end) in zip(proof.derivations, check.claims, strict=True):
-        try:
-            first, last = known.term(start), known.term(end)
-        except (KeyError, MirageError):
+    back = {new: old for old, new in axes.items()}
+    for searched, right, (name, start, end) in zip(
+        proof.derivations, ends, check.claims, strict=True
+    ):
+        derivation = derivation_with_axes(searched, back)
+        joined, left = tidied(derivation.first), tidied(derivation.last)
+        if joined is None or left is None:
             return None
-        ends = (tidied(derivation.first, only_tiles=True), tidied(derivation.last), tidied(last))
-        if None in ends:
-            return None
-        joined, left, right = (steps or () for steps in ends)
-        steps = without_detours((*backwards(joined), *derivation.steps, *left, *backwards(right)))
-        found.append(Derivation(name, first, last, steps))
+        steps = (*backwards(joined), *derivation.steps, *left, *backwards(right))
+        first, last = known.term(start), known.term(end)
+        found.append(Derivation(name, first, last, without_detours(steps)))
     return tuple(found)
 
 
@@ -74,22 +95,21 @@ class _CheckedTerms:
     """Terms of the checker as terms of ours: it has names of its own for leaves and numbers."""
 
     def __init__(self, goal: Goal, check: Check) -> None:
-        terms = check.memory.terms
-        self._rows = terms.rows
-        self._below = terms.below
-        self._leaves = {terms.rows[check.replay.leaf(name)].attr: name for name in goal.leaf_axes}
+        self._leaves = {check.replay.leaf(name).attr: name for name in goal.leaf_axes}
         ends = [t for c in goal.claims for t in (c.program, c.ugraph)]
         numbers = [t.attr for t in subterms(*ends) if t.op == "const"]
-        self._numbers = {terms.rows[terms.const(text)].attr: text for text in numbers}
+        self._numbers = {check.memory.terms.const(text).attr: text for text in numbers}
+        self._made: dict[CheckedTerm, Term] = {}
+        self.leaf_axes: dict[str, tuple[str, ...]] = {}
 
-    def term(self, number: int) -> Term:
+    def term(self, checked: CheckedTerm) -> Term:
         """Raises KeyError for a leaf or a number that the goal does not have."""
-        made: dict[int, Term] = {}
-        for n in self._below(number):
-            op, attr, args = self._rows[n]
-            if op == "leaf":
-                attr = self._leaves[attr]
-            elif op == "const" and Fraction(attr).denominator > 1:
+        if checked not in self._made:
+            attr = checked.attr
+            if checked.op == "leaf":
+                attr = attr if attr.startswith(SHIFT) else self._leaves[attr]
+                self.leaf_axes[attr] = tuple(sorted(checked.axes))
+            elif checked.op == "const" and Fraction(attr).denominator > 1:
                 attr = self._numbers[attr]
-            made[n] = Term(op, attr, tuple(made[a] for a in args))
-        return made[number]
+            self._made[checked] = Term(checked.op, attr, tuple(map(self.term, checked.args)))
+        return self._made[checked]

@@ -34,19 +34,6 @@ _POWERS = {
 }
 # f(x c) = f(x) c for every positive c.
 _HOMOGENEOUS = ("neg", "abs", "relu")
-# For the checker, by operator and kind of value: how often the shifts of each operand enter, and
-# the kind that comes out.
-RULES: dict[str, tuple[tuple[Fraction | int, ...], How]] = {
-    **{f"{op} scaled": ((1,), "scaled") for op in _HOMOGENEOUS},
-    **{f"{op} scaled": ((power,), "scaled") for op, power in _POWERS.items()},
-    "exp minus": ((1,), "scaled"),
-    "log scaled": ((1,), "minus"),
-    "neg minus": ((-1,), "minus"),
-    "mul scaled": ((1, 1), "scaled"),
-    "div scaled": ((1, -1), "scaled"),
-    "add minus": ((1, 1), "minus"),
-    "sub minus": ((1, -1), "minus"),
-}
 
 
 @dataclass(frozen=True, slots=True)

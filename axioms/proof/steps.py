@@ -6,8 +6,8 @@ The form has one table of terms, operands before the terms that use them:
      "outputs": [{"output": "Y", "first": 12, "last": 31, "steps": [
         {"law": "sums.multiply", "forward": true, "at": [0, 1],
          "with": {"i": "d", "x": 3, "y": 4}, "before": 12, "after": 15}, ...]}],
-     "dims": {"d": ["d_part", "d"]}, "tiles": ["k0/1"], "calls": {"T": ["X[b, d]", "W[d, e]"]},
-     "needs": ["|d| is a multiple of |d_part|"], "version": 2}
+     "dims": {"d": ["d_part", "d"]}, "calls": {"T": ["X[b, d]", "W[d, e]"]},
+     "needs": ["|d| is a multiple of |d_part|"], "version": 3}
 
 ``at`` is the way from the root to what is rewritten: 0 for the first operand, 1 for the second.
 """
@@ -15,14 +15,14 @@ The form has one table of terms, operands before the terms that use them:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mirage_py.axioms.terms.term import Term, subterms
+from mirage_py.axioms.terms.term import REDUCTIONS, Term, subterms
 from mirage_py.errors import FormatError, MirageError
 
 # The form's version; the checker has its own.
-VERSION = 2
+VERSION = 3
 # The law from the size of a dimension to the sum of its tiles'.
 EXTENTS = "tiles.size"
 # Characters of what is wrong with a document that a message shows: the text is from outside.
@@ -57,14 +57,12 @@ class Derivation:
 @dataclass(frozen=True, slots=True)
 class Proof:
     """A derivation for each output. ``dims`` says what the µGraph has in place of dimensions of the
-    program, ``tiles`` which loops ("k0/1": kernel and section) have one pair of axes "d.l" and
-    "d.t" and so equal tiles, ``calls`` how the operands of library calls are read, and ``needs``
-    what sizes and tiles have to be like, besides at least 1.
+    program, ``calls`` how the operands of library calls are read, and ``needs`` what sizes and
+    tiles have to be like, besides at least 1.
     """
 
     derivations: tuple[Derivation, ...]
     dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    tiles: Sequence[str] = ()
     calls: Mapping[str, Sequence[str]] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
 
@@ -108,7 +106,6 @@ class Proof:
                 for d in self.derivations
             ],
             "dims": {d: list(new) for d, new in self.dims.items()},
-            "tiles": list(self.tiles),
             "calls": {result: list(texts) for result, texts in self.calls.items()},
             "needs": list(self.needs),
             "version": VERSION,
@@ -134,12 +131,37 @@ def with_term_at(term: Term, at: tuple[int, ...], new: Term) -> Term:
     return new
 
 
+def with_axes(term: Term, names: Mapping[str, str]) -> Term:
+    """The same with other names of axes."""
+    new: dict[Term, Term] = {}
+    for t in subterms(term):
+        attr = names.get(t.attr, t.attr) if t.op in (*REDUCTIONS, "size") else t.attr
+        new[t] = Term(t.op, attr, tuple(new[a] for a in t.args))
+    return new[term]
+
+
+def derivation_with_axes(derivation: Derivation, names: Mapping[str, str]) -> Derivation:
+    """The same with other names of axes."""
+    steps = tuple(
+        replace(
+            s,
+            terms={v: with_axes(t, names) for v, t in s.terms.items()},
+            axes={v: names.get(axis, axis) for v, axis in s.axes.items()},
+            before=with_axes(s.before, names),
+            after=with_axes(s.after, names),
+        )
+        for s in derivation.steps
+    )
+    first, last = with_axes(derivation.first, names), with_axes(derivation.last, names)
+    return Derivation(derivation.output, first, last, steps)
+
+
 def is_older(document: Mapping[str, Any]) -> bool:
     """Whether a stored derivation has a form of earlier versions: it is not read, but found anew.
 
-    Those had no version. One of a version that is not known is no older one: it is refused.
+    The first had no version. One of a version that is not known is no older one: it is refused.
     """
-    return "outputs" in document and "version" not in document
+    return "outputs" in document and document.get("version", 2) == 2
 
 
 def read_proof(document: Any) -> Proof:
@@ -152,7 +174,7 @@ def read_proof(document: Any) -> Proof:
             table.append(Term(_text(op), _text(attr), tuple(table[_place(a, table)] for a in args)))
         outputs = [_derivation(output, table) for output in document["outputs"]]
         dims, calls = _texts(document.get("dims", {})), _texts(document.get("calls", {}))
-        tiles, needs = (tuple(map(_text, document.get(key, ()))) for key in ("tiles", "needs"))
+        needs = tuple(map(_text, document.get("needs", ())))
     # Numbers in decimal text have errors of their own, of arithmetic.
     except (
         *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
@@ -164,7 +186,7 @@ def read_proof(document: Any) -> Proof:
             why=ascii(f"{type(error).__name__}: {error}")[1:-1][:_SHOWN],
             repair="make the artifact again with `mirage-py superoptimize ... -o DIR`",
         ) from None
-    return Proof(tuple(outputs), dims, tiles, calls, needs)
+    return Proof(tuple(outputs), dims, calls, needs)
 
 
 def _derivation(output: Mapping[str, Any], table: list[Term]) -> Derivation:

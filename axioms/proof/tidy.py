@@ -1,40 +1,46 @@
-"""Tidying of terms, as steps: what is left of shifts that are 0, and of tiles that are joined.
+"""Tidying of terms, as steps: the two sums of a loop, over iterations and over a tile, are joined.
 
-The checker reads a kernel as it is written: with 0 for each maximum that only shifts exponents, and
-with a loop's sum as one over iterations of one over a tile. The proof search has neither. Steps
-lead from both to the same term.
+The checker reads a loop as it is written; the proof search has one sum over the dimension where
+that is all a loop does. Steps lead from both to the same term.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from mirage_py.axioms.proof.steps import Step, term_at, with_term_at
-from mirage_py.axioms.terms.term import REDUCTIONS, Term, apply, const
+from mirage_py.axioms.terms.term import REDUCTIONS, Term, reduce, subterms
 
-ZERO, ONE = const("0"), const("1")
 MAX_STEPS = 2_000
 
-# A law, its direction, what its variables and axes stand for, and what comes out.
-_Rewrite = tuple[str, bool, dict[str, Term], dict[str, str], Term]
 
-
-def tidied(term: Term, *, only_tiles: bool = False) -> tuple[Step, ...] | None:
+def tidied(term: Term) -> tuple[Step, ...] | None:
     """The steps from a term to its tidy form, innermost first; None where they are too many."""
     steps: list[Step] = []
     # Shared subterms are looked through once.
     tidy: dict[Term, None] = {}
-    while (at := _untidy(term, tidy, only_tiles)) is not None:
-        found = _rewrite(term_at(term, at), only_tiles)
-        assert found is not None
-        law, forward, terms, axes, new = found
+    while (at := _untidy(term, tidy)) is not None:
+        found = term_at(term, at)
+        new = _joined(found)
+        assert new is not None
+        axes = {"i": new.attr, "j": found.attr, "k": found.args[0].attr}
         after = with_term_at(term, at, new)
-        steps.append(Step(law, forward, at, terms, axes, term, after))
+        steps.append(Step(f"tiles.{new.op}", False, at, {"x": new.args[0]}, axes, term, after))
         term = after
         if len(steps) > MAX_STEPS:
             return None
     return tuple(steps)
+
+
+def parted(term: Term, dims: Sequence[str]) -> Term:
+    """Each op[d](x) of some dimensions as op[d.l](op[d.t](x))."""
+    new: dict[Term, Term] = {}
+    for t in subterms(term):
+        new[t] = Term(t.op, t.attr, tuple(new[a] for a in t.args))
+        if t.op in REDUCTIONS and t.attr in dims:
+            new[t] = reduce(t.op, (f"{t.attr}.l", f"{t.attr}.t"), new[t.args[0]])
+    return new[term]
 
 
 def backwards(steps: Iterable[Step]) -> tuple[Step, ...]:
@@ -45,58 +51,25 @@ def backwards(steps: Iterable[Step]) -> tuple[Step, ...]:
     )
 
 
-def _untidy(term: Term, tidy: dict[Term, None], only_tiles: bool) -> tuple[int, ...] | None:
+def _untidy(term: Term, tidy: dict[Term, None]) -> tuple[int, ...] | None:
     """The place of an innermost subterm that can be rewritten."""
     if term in tidy:
         return None
     for number, argument in enumerate(term.args):
-        below = _untidy(argument, tidy, only_tiles)
+        below = _untidy(argument, tidy)
         if below is not None:
             return (number, *below)
-    if _rewrite(term, only_tiles) is not None:
+    if _joined(term) is not None:
         return ()
     tidy[term] = None
     return None
 
 
-def _rewrite(term: Term, only_tiles: bool) -> _Rewrite | None:
-    if term.op in REDUCTIONS:
-        return _joined(term)
-    if only_tiles or (ZERO not in term.args and ONE not in term.args):
-        return None
-    if len(term.args) == 2:
-        return _of_pair(term.op, *term.args)
-    if term.op == "exp" and term.args == (ZERO,):
-        return "exponentials.of_zero", True, {}, {}, ONE
-    if term.op == "neg" and term.args == (ZERO,):
-        return "scalars.zero_minus", False, {"x": ZERO}, {}, ZERO - ZERO
-    return None
-
-
-def _joined(term: Term) -> _Rewrite | None:
+def _joined(term: Term) -> Term | None:
     """op[d.l](op[d.t](x)) as op[d](x)."""
-    (tile,) = term.args
-    d, _, label = term.attr.partition(".l")
-    if (tile.op, tile.attr) != (term.op, f"{d}.t{label}") or term.attr == d:
+    d, iterations, label = term.attr.partition(".l")
+    if term.op not in REDUCTIONS or not iterations:
         return None
-    x = tile.args[0]
-    axes = {"i": d, "j": term.attr, "k": tile.attr}
-    return f"tiles.{term.op}", False, {"x": x}, axes, Term(term.op, d, (x,))
-
-
-def _of_pair(op: str, x: Term, y: Term) -> _Rewrite | None:
-    """Sums with 0, differences with 0, products with 1, and products of 0 and a number."""
-    if op == "sub" and y == ZERO:
-        return "scalars.minus_zero", True, {"x": x}, {}, x
-    if op == "sub" and x == ZERO:
-        return "scalars.zero_minus", True, {"x": y}, {}, apply("neg", y)
-    if op == "add" and y == ZERO:
-        return "scalars.plus_zero", True, {"x": x}, {}, x
-    if op == "mul" and y == ONE:
-        return "scalars.times_one", True, {"x": x}, {}, x
-    if op == "mul" and y == ZERO and x.op == "const":
-        return "cancellation.product", True, {"x": x}, {}, ZERO
-    if (op, x) in (("add", ZERO), ("mul", ONE)) or (op == "mul" and x == ZERO and y.op == "const"):
-        family = "addition" if op == "add" else "multiplication"
-        return f"{family}.commutes", True, {"x": x, "y": y}, {}, apply(op, y, x)
-    return None
+    (tile,) = term.args
+    fits = (tile.op, tile.attr) == (term.op, f"{d}.t{label}")
+    return Term(term.op, d, tile.args) if fits else None

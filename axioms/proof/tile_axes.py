@@ -1,41 +1,34 @@
-"""The check that the two axes of a dimension mean the same in all loops over it.
+"""The loops whose tiles matter: the two axes of a dimension are those of one loop over it.
 
 "d.l" and "d.t" are iterations and tiles. A loop that only adds up its tiles computes the same for
 all tile sizes. The result of another loop depends on them, as sum_l(sum_t(x)^2) does: two such
-loops with different tiles compute different things, but would be one term.
+loops compute different things for different tiles, but would be one term.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from mirage_py.axioms.proof.shifts import refuse
 from mirage_py.ugraph.ir.node import REDUCING
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Section, UGraph
 
 _ACCUMULATES = {"accum_max": "max", "accum_sum": "sum", "accum_rescaled": "sum"}
 
 
-def are_cut_alike(ugraph: UGraph, d: str) -> bool:
-    """Whether all loops over d whose tiles matter have the same; an open tile may become any."""
-    blocks = [k for k in ugraph.kernels if isinstance(k, BlockGraph)]
-    tiles = [
-        section.tile
-        for block in blocks
-        for section in block.sections
-        if section.loop == d and not _adds_up_tiles(block, section)
-    ]
-    return len(tiles) < 2 or (None not in tiles and len(dict.fromkeys(tiles)) == 1)
+def loop_with_tiles(ugraph: UGraph, d: str) -> str:
+    """The loop over d whose tiles matter, as "kernel/section"; "" if there is none.
 
-
-def loops_with_tiles(ugraph: UGraph, dims: Sequence[str]) -> tuple[str, ...]:
-    """The loops over some dimensions whose tiles matter, as "kernel/section"."""
-    return tuple(
+    Raises UnsupportedError for two of them: a proof holds for all tiles of each.
+    """
+    found = [
         f"{block.name}/{number}"
         for block in ugraph.kernels
         if isinstance(block, BlockGraph)
         for number, section in enumerate(block.sections)
-        if section.loop in dims and not _adds_up_tiles(block, section)
-    )
+        if section.loop == d and not _adds_up_tiles(block, section)
+    ]
+    if len(found) > 1:
+        raise refuse(f"dimension '{d}', over which the tiles of several loops matter,")
+    return found[0] if found else ""
 
 
 def _adds_up_tiles(block: BlockGraph, section: Section) -> bool:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Callable
 from copy import deepcopy
@@ -136,8 +137,6 @@ FORGERIES: dict[str, tuple[str, Callable[[Forgery], Any]]] = {
     "two dimensions made one": (SPLIT, lambda f: put(f.certificate["dims"], "e", ["d"])),
     "a dimension of nothing": (SPLIT, lambda f: put(f.certificate["dims"], "q", ["h"])),
     "needs left out": (SPLIT, lambda f: put(f.certificate, "needs", [])),
-    "tiles of what is no loop": (SPLIT, lambda f: put(f.certificate, "tiles", ["program_first/0"])),
-    "tiles of a dimension": (SPLIT, lambda f: put(f.certificate, "tiles", ["s"])),
     "a call that reads otherwise": (CALL, lambda f: f.certificate.update(
         calls={k: v[::-1] for k, v in f.certificate["calls"].items()})),
     "a call that is not named": (CALL, lambda f: put(f.certificate, "calls", {})),
@@ -243,7 +242,18 @@ def test_a_file_that_is_cut_off_is_refused():
         assert fault_of(program, json.loads(text.replace(f'"{key}"', '"other"')), certificate), key
 
 
+def lines_of_code(text: str) -> int:
+    """Lines that are not blank, and neither comments nor docstrings."""
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef
+    found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, documented)]
+    prose = [node.body[0] for node in found if node.body and ast.get_docstring(node)]
+    inside = {n for e in prose for n in range(e.lineno, (e.end_lineno or e.lineno) + 1)}
+    lines = enumerate(text.splitlines(), 1)
+    return sum(n not in inside and line.strip()[:1] not in ("", "#") for n, line in lines)
+
+
 def test_the_checker_is_small():
-    """Its lines, comments and all. 500 are wanted; what it has must not grow."""
-    modules = sorted(Path(checker.__file__).parent.glob("*.py"))
-    assert sum(len(m.read_text(encoding="utf-8").splitlines()) for m in modules) <= 700
+    """500 lines of code are allowed. With comments, docstrings and blank lines it must not grow."""
+    texts = [m.read_text("utf-8") for m in sorted(Path(checker.__file__).parent.glob("*.py"))]
+    assert sum(len(text.splitlines()) for text in texts) <= 600
+    assert sum(lines_of_code(text) for text in texts) <= 440

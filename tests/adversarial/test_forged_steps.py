@@ -20,6 +20,8 @@ from adversarial.test_forged_certificates import (
 
 from mirage_py.axioms.certificate.checker import fault_of
 
+FIRST, LAST = "shift program_first %5", "shift program_last %3"
+
 
 def with_law(f: Forgery, law: str, number: int = 0) -> Json:
     steps = [s for o in f.certificate["outputs"] for s in o["steps"] if s["law"] == law]
@@ -52,10 +54,6 @@ def version(value: Any) -> Callable[[Forgery], Any]:
     return lambda f: put(f.certificate, "version", value)
 
 
-def tiles(value: Any) -> Callable[[Forgery], Any]:
-    return lambda f: put(f.certificate, "tiles", value)
-
-
 def args(f: Forgery, kernel: int, node: int, *numbers: int) -> None:
     f.nodes(kernel)[node]["args"] = list(numbers)
 
@@ -77,23 +75,14 @@ def instead(f: Forgery, kernel: int, user: int, place: int, node: Json) -> None:
 FORGERIES: dict[str, tuple[str, Callable[[Forgery], Any]]] = {
     # The form.
     "no version": (SPLIT, lambda f: f.certificate.pop("version")),
-    "the version before": (SPLIT, version(1)),
-    "a version to come": (SPLIT, version(3)),
+    "the version before": (SPLIT, version(2)),
+    "a version to come": (SPLIT, version(4)),
     "a version of nothing": (SPLIT, version(None)),
-    "a version as text": (SPLIT, version("2")),
-    "a version that is a fraction": (SPLIT, version(2.0)),
+    "a version as text": (SPLIT, version("3")),
+    "a version that is a fraction": (SPLIT, version(3.0)),
     "a version that is true": (SPLIT, version(True)),
-    "a version in a list": (SPLIT, version([2])),
+    "a version in a list": (SPLIT, version([3])),
     # Tiles.
-    "the loop with tiles left out": (LOOPS, tiles([])),
-    "the other loop instead": (LOOPS, tiles(["program/1"])),
-    "two loops with different tiles": (LOOPS, tiles(["program/1", "program/2"])),
-    "a loop that is no loop": (LOOPS, tiles(["program/0", "program/2"])),
-    "a loop twice": (LOOPS, tiles(["program/2", "program/2"])),
-    "a loop of another kernel": (LOOPS, tiles(["other/2", "program/2"])),
-    "a loop spelled otherwise": (LOOPS, tiles(["program/02"])),
-    "loops as text": (LOOPS, tiles("program/2")),
-    "loops as a table": (LOOPS, tiles({"program/2": 1})),
     "the iterations of another loop": (LOOPS, lambda f: axes(f, j="s.l")),
     "the tile of another loop": (LOOPS, lambda f: axes(f, k="s.t")),
     "another loop altogether": (LOOPS, lambda f: axes(f, j="s.l", k="s.t")),
@@ -110,19 +99,30 @@ FORGERIES: dict[str, tuple[str, Callable[[Forgery], Any]]] = {
     "tiles of another term": (LOOPS, lambda f: axes(f, x=0)),
     "the tiles of the law before": (LOOPS, lambda f: put(joined(f), "law", "extents.of_axes")),
     "a sum over tiles called one over all": (LOOPS, lambda f: [
-        put(t, 1, "s") for t in f.certificate["terms"] if t[1] == "s.t"]),
+        put(t, 1, "s") for t in f.certificate["terms"] if t[1] == "s.tprogram/2"]),
     "a sum over tiles of another loop": (LOOPS, lambda f: [
         put(t, 1, "s.t") for t in f.certificate["terms"] if t[1] == "s.tprogram/1"]),
-    # What is left of shifts.
-    "nothing for one": (SPLIT, lambda f: put(with_law(f, "exponentials.of_zero"), "law", "scalars.minus_zero")),
-    "one taken for a power of nothing": (SPLIT, lambda f: put(
-        f.certificate["terms"], with_law(f, "exponentials.of_zero")["after"], ["const", "1"])),
-    "a factor other than one": (SPLIT, lambda f: put(with_law(f, "scalars.times_one")["with"], "x", 0)),
-    "a zero that is none": (SPLIT, lambda f: put(f.certificate["terms"], f.term("const"), ["const", "1e-30"])),
-    "what is left of a shift left out": (SPLIT, lambda f: f.certificate["outputs"][0]["steps"].remove(
-        with_law(f, "scalars.minus_zero"))),
-    "a shift as a leaf": (SPLIT, lambda f: put(
-        f.certificate["terms"], f.term("const"), ["leaf", "shift program_first %5"])),
+    "tiles of two loops taken for one": (LOOPS, lambda f: [
+        put(t, 1, t[1].replace("/2", "/1")) for t in f.certificate["terms"] if t[1].startswith("s.t")]),
+    # Steps that take out shifts.
+    "an exponential that is not divided out": (SPLIT, lambda f: put(
+        with_law(f, "shifts.cancel"), "law", "scalars.times_one")),
+    "another shift for the one divided out": (SPLIT, lambda f: put(
+        with_law(f, "shifts.cancel")["with"], "y", f.term("sum"))),
+    "a factor other than one": (SPLIT, lambda f: put(with_law(f, "shifts.cancel")["with"], "x", 0)),
+    "a cancellation without its sum": (SPLIT, lambda f: f.certificate["outputs"][0]["steps"].remove(
+        with_law(f, "sums.divide"))),
+    "a cancellation left out": (SPLIT, lambda f: f.certificate["outputs"][0]["steps"].remove(
+        with_law(f, "shifts.cancel"))),
+    "a shift by another name": (SPLIT, lambda f: [
+        put(t, 1, "shift program_first %6") for t in f.certificate["terms"] if t[1] == FIRST]),
+    "two shifts taken for one": (SPLIT, lambda f: [
+        put(t, 1, LAST) for t in f.certificate["terms"] if t[1] == FIRST]),
+    "a shift for what is read": (SPLIT, lambda f: put(f.certificate["terms"], 0, ["leaf", FIRST])),
+    "a load for a shift": (SPLIT, lambda f: [
+        put(t, 1, "Q[h, t, d]") for t in f.certificate["terms"] if t[1] == FIRST]),
+    "the last maximum for a running one": (LOOPS, lambda f: [
+        put(t, 1, "shift program %9") for t in f.certificate["terms"] if t[1].startswith("shift")]),
     # Shifts in the µGraph.
     "a shift that varies along the sum": (SPLIT, lambda f: args(f, 0, 5, 3)),
     "a shift that varies along the parts": (SPLIT, lambda f: args(f, 1, 3, 1)),
@@ -153,6 +153,8 @@ FORGERIES: dict[str, tuple[str, Callable[[Forgery], Any]]] = {
     "an index too many": (SPLIT, lambda f: read(f, "V[h, s_part * 11 + s, e, 0]")),
     "no index": (SPLIT, lambda f: read(f, "V[]")),
     "an index of two": (SPLIT, lambda f: read(f, "V[h, s_part * s, e]")),
+    "an index of products of products": (SPLIT, lambda f: read(
+        f, f"V[h, {'(' * 60}s{' * (1))' * 60} + {'1 * (' * 60}s{')' * 60}, e]")),
     "an index by nothing": (SPLIT, lambda f: read(f, "V[h, s_part * 11 + s // 0, e]")),
     "a remainder of nothing": (SPLIT, lambda f: read(f, "V[h, s_part * 11 + s % 0, e]")),
     "a remainder by a dimension": (SPLIT, lambda f: read(f, "V[h, s_part * 11 + s % e, e]")),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mirage_py.axioms.certificate.terms import TRUSTED, Terms
+from mirage_py.axioms.certificate.terms import TRUSTED, Term, Terms
 
 B, D = 3, 10
 # The tile of each loop; the last one is shorter.
@@ -63,12 +63,11 @@ def test_a_dimension_is_its_tiles(name: str, loop: str):
         assert not np.allclose(side(law["left"], mixed, x), side(law["right"], mixed, x))
 
 
-def grown(rng: random.Random, terms: Terms, leaves: Mapping[str, Array]) -> dict[int, Array]:
+def grown(rng: random.Random, terms: Terms, leaves: Mapping[str, Array]) -> dict[Term, Array]:
     """Terms at random, with what they are; iterations are summed where a tile is one number."""
-    made: dict[int, Array] = {}
+    made: dict[Term, Array] = {}
     for name, axes in LEAVES.items():
-        terms.leaf_axes[name] = axes
-        made[terms.make("leaf", (), name)] = leaves[name]
+        made[terms.make("leaf", (), name, axes)] = leaves[name]
     for axis in AXES:
         made[terms.make("size", (), axis)] = lengths(axis)
     for _ in range(60):
@@ -102,8 +101,8 @@ def test_what_is_free_of_an_axis_is_the_same_along_it():
         terms = Terms()
         for term, x in grown(random.Random(seed), terms, leaves).items():
             for axis in AXES:
-                if terms.is_free(term, axis):
-                    assert is_same_along(x, axis), (terms.rows[term], axis)
+                if term.is_free(axis):
+                    assert is_same_along(x, axis), (term.op, term.attr, axis)
                     free += 1
-                bound += not terms.is_free(term, axis)
+                bound += not term.is_free(axis)
     assert min(free, bound) > 1000

@@ -327,6 +327,6 @@ def test_the_checker_imports_nothing_of_ours():
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     ours = [m for m in done.stdout.split() if m.startswith("mirage_py.")]
     assert [m for m in ours if not m.startswith("mirage_py.axioms")] == []
-    parts = ("checker", "graphs", "indices", "shifts", "steps", "terms")
+    parts = ("checker", "graphs", "indices", "memory", "steps", "terms")
     wanted = ["", ".certificate", *(f".certificate.{part}" for part in parts)]
     assert ours == [f"mirage_py.axioms{part}" for part in wanted]
