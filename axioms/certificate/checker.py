@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from math import prod
 
 from mirage_py.axioms.certificate.graphs import Graph
-from mirage_py.axioms.certificate.indices import Form
 from mirage_py.axioms.certificate.memory import Memory, named, sizes_of
 from mirage_py.axioms.certificate.steps import Replay
 from mirage_py.axioms.certificate.terms import Json, RefusedError, Term, demand
@@ -87,7 +86,7 @@ class Check:
         op, rest = (op, rest) if op in ("index", "mask") else ("load", text)
         return self.memory.shifts.get(text) or self.memory.leaf(op, rest, self.memory.names)
 
-    def _parts(self, d: str, size: int, new: Sequence[str]) -> Form:
+    def _parts(self, d: str, size: int, new: Sequence[str]) -> dict[str, int]:
         """(p, s) -> p S + s is a bijection of [0, P) x [0, S) and [0, P S)."""
         sizes = self.memory.sizes
         fits = len({*new}) == len(new) in (1, 2) and size == prod(sizes[x] for x in new)

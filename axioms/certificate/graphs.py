@@ -25,7 +25,8 @@ class Graph:
 
     def __init__(self, memory: Memory, graph: Json, names: Names) -> None:
         self.memory, self.terms, self.names, self.name = memory, memory.terms, names, graph["name"]
-        self.nodes, self.met = graph["nodes"], dict[int, set[tuple[Term, bool]]]()
+        # Of each node what it is, each cast that loses digits for itself, and what it is made of.
+        self.nodes, self.key, self.met = graph["nodes"], dict[int, Any](), dict[int, set[Any]]()
         self.made, self.home = dict[int, Term](), dict[int, str]()
         self.written: dict[str, tuple[list[Form], Term]] = {}
         # Along an axis of a cluster all blocks together have all of the dimension.
@@ -49,7 +50,6 @@ class Graph:
     def _read(self, n: int, node: Json) -> None:
         op, attr, args = node["op"], node.get("attr", ""), node.get("args", [])
         of, loop = [self._operand(a) for a in args], self.loop
-        self._meet(n, op, attr, args)
         if op in ("store", "store_add"):
             self._store(op, attr, of[0])
         elif op == "shift" or (op == "accum_max" and attr == "shift"):
@@ -71,6 +71,7 @@ class Graph:
         else:
             same = op == "cast" and attr in FLOATS
             self.made[n] = of[0] if same else self.terms.make(op, of)
+        self._meet(n, op, attr, args)
 
     def _operand(self, a: int) -> Term:
         """An operand as a node in this loop sees it: there an accumulator is not yet final."""
@@ -115,10 +116,11 @@ class Graph:
     def _meet(self, n: int, op: str, attr: Any, args: Sequence[int]) -> None:
         """A cast that loses digits, which is the value itself, does not meet what it is made of."""
         narrow = op == "cast" and FLOATS.get(attr, -1) > self._type(args[0])
-        met = {(self.made[a], narrow) for a in args}.union(*(self.met[a] for a in args))
-        lost = any(cast and (term, False) in met for term, cast in met)
+        met = {(self.key[a], narrow) for a in args}.union(*(self.met[a] for a in args))
+        lost = any(cast and (key, False) in met for key, cast in met)
         demand(not lost, f"a cast to {attr} meets what it was made of")
         self.met[n] = met
+        self.key[n] = n if narrow else self.key[args[0]] if op == "cast" else self.made.get(n)
 
     def _type(self, n: int) -> int:
         """How coarse the type of a node is; whole numbers and truth values are the coarsest."""
@@ -130,8 +132,8 @@ class Graph:
         tensor, forms = access("store", text, self.names)
         places = {d for form in forms for d in form}
         dims = x.dims | {*filter(None, parts(self.loop)[:1])}
-        over = [d for d, cluster in self.grid.items() if not cluster and d in dims - places]
-        over = over if op == "store_add" else []
-        fits = dims <= {*places, *over} and tensor not in self.written
-        demand(fits, f"a store to {tensor} that leaves a dimension out, or a second one")
+        alone = [d for d, cluster in self.grid.items() if op == "store_add" and not cluster]
+        over = [d for d in alone if d in dims - places]
+        demand(dims <= {*places, *over}, f"a store to {tensor} that leaves a dimension out")
+        demand(tensor not in self.written, f"{tensor} is stored twice")
         self.written[tensor] = forms, self.terms.reduce("sum", over, x)

@@ -33,8 +33,10 @@ class Memory:
         """What a node reads: of inputs all, or what the program reads too: it is inside."""
         tensor, forms = access(op, text, names)
         if tensor in self.stored:
-            demand(forms == self.stored[tensor][0], f"{text} is not read as it is stored")
-            return self.stored[tensor][1]
+            stored, term = self.stored[tensor]
+            fits = forms == stored and term.dims == {d for form in forms for d in form}
+            demand(fits, f"{text} is not read as it is stored, or is repeated along a dimension")
+            return term
         leaf = self.leaf(op, text, names)
         known = op != "load" or leaf in self.loads or not self.covered(tensor, forms)
         demand(known, f"{text} is not read by the program")

@@ -83,12 +83,13 @@ def with_version(found: Artifact, version: int | None) -> Artifact:
 
 
 def later_proof(found: Artifact) -> Artifact:
-    return with_version(found, 3)
+    return with_version(found, 4)
 
 
-def test_a_derivation_of_an_older_form_is_found_anew(result: Result):
+@pytest.mark.parametrize("version", [None, 2])
+def test_a_derivation_of_an_older_form_is_found_anew(result: Result, version: int | None):
     stored = Artifact(result.program, result.plan, forged(result))
-    older = with_version(stored, None)
+    older = with_version(stored, version)
     older.report["verification"]["proof"]["outputs"][0]["steps"] = ["not read"]
     found = verified_here(older, "h200").report["verification"]
     assert found["proved"] is True
