@@ -9,7 +9,7 @@ uses after the log go too: max(x) + log(sum(exp(x - max(x)))) becomes log(sum(ex
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
@@ -20,9 +20,11 @@ from mirage_py.ugraph.field import FIELDS, FieldArray, FieldOps
 from mirage_py.ugraph.interpret import evaluate_program
 from mirage_py.ugraph.interpret.meaning import FieldMeaning
 from mirage_py.ugraph.ir.dtypes import F32
+from mirage_py.ugraph.ir.node import REDUCING
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.rewrite.rebuild import Rule, rebuild
 from mirage_py.verify.evaluate.trial import random_inputs, redrawn
+from mirage_py.verify.evaluate.work import MAX_TRIAL_WORK, program_work
 from mirage_py.verify.shifts.shift_laws import Shifted, ShiftLaws, needs_shift_laws
 from mirage_py.verify.sizes.shrink import shrink
 from mirage_py.verify.sizes.small_sizes import small_extents
@@ -143,8 +145,10 @@ def _without(program: Program, user: int, shift: int) -> Rule:
 
 def _free(program: Program, candidates: Sequence[_Shift], seed: int) -> list[_Shift]:
     """The candidates on which no output depends, in every one of several trials."""
-    small = shrink(program, small_extents(program, seed))
-    opened = _opened(small, candidates)
+    opened = _opened(program, candidates)
+    opened = shrink(opened, small_extents(opened, seed))
+    if program_work(opened) > MAX_TRIAL_WORK:
+        return []
     free = list(candidates)
     try:
         for trial in range(_TRIALS):
@@ -160,13 +164,37 @@ def _opened(program: Program, candidates: Iterable[_Shift]) -> Program:
     """The program with every use of a candidate reading an input of its own instead.
 
     All at once: another candidate may be a maximum over masked values, which has no value in the
-    field. A shift that is free for any values of the others is free for those they have.
+    field. A shift that is free for any values of the others is free for those they have; so what
+    is reduced without any candidate in it is an input, too: no convolution is evaluated.
     """
-    rules: dict[int, Rule] = {}
+    rules = {n: _as_input(program, n) for n in _reduced_apart(program, candidates)}
     for user in dict.fromkeys(u for s in candidates for u in s.users):
         shifts = [s.node for s in candidates if user in s.users]
         rules[user] = _reading_inputs(program, user, tuple(dict.fromkeys(shifts)))
     return rebuild(program, rules, drop_unread_inputs=True)
+
+
+def _reduced_apart(program: Program, candidates: Iterable[_Shift]) -> Iterator[int]:
+    """Sums, maxima and products of data that depend on no candidate."""
+    users = {u for s in candidates for u in s.users}
+    depends = [False] * len(program.nodes)
+    has_data = [False] * len(program.nodes)
+    for position, node in enumerate(program.nodes):
+        depends[position] = position in users or any(depends[a] for a in node.args)
+        has_data[position] = node.op == "load" or any(has_data[a] for a in node.args)
+        if node.op in REDUCING and has_data[position] and not depends[position]:
+            yield position
+
+
+def _as_input(program: Program, position: int) -> Rule:
+    dims = program.nodes[position].dims
+
+    def rule(builder: ProgramBuilder, args: Sequence[int]) -> int:
+        del args
+        tensor = builder.input(f"value {position}", [builder.sizes[d] for d in dims], F32)
+        return builder.load(tensor.name, dims)
+
+    return rule
 
 
 def _reading_inputs(program: Program, user: int, shifts: tuple[int, ...]) -> Rule:

@@ -26,9 +26,10 @@ def shrink(
 ) -> Program:
     """The program with the given sizes; dimensions without one keep theirs.
 
-    Shapes follow from the bounds of the indices, strides are row-major. Offsets in conditions keep
-    their place relative to the sizes; ``conditions`` says how, where others have to agree on it.
-    Raises InputError for a dimension that cannot change.
+    Shapes follow from the bounds of the indices, and so do dimensions of values that are read at
+    other indices (see ``covering``); strides are row-major. Offsets in conditions keep their place
+    relative to the sizes; ``conditions`` says how, where others have to agree on it. Raises
+    InputError for a dimension that cannot change.
     """
     return _Shrinker(program, (), extents, conditions).program()
 
@@ -64,6 +65,39 @@ def fixed_dims(program: Program, kernels: Iterable[Kernel] = ()) -> tuple[str, .
         else:
             fixed.update(dict.fromkeys(_divided(attr)))
     return program.order(tuple(fixed))
+
+
+def covering(program: Program, extents: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of all dimensions, those of values that are read at other indices made as large as
+    these reach: 3 windows of 2, side by side, need 6 points. Raises InputError where they reach
+    beyond a size that cannot change.
+    """
+    new = {d: extents.get(d, size) for d, size in program.sizes.items()}
+    tables = _small_tables(program, ())
+    reads = [n for n in reversed(program.nodes) if n.op == "read"]
+    nodes = program.nodes
+    axes = [a for n in reads for a in zip(nodes[n.args[0]].dims, n.access.index, strict=True)]
+    # What is read may itself be read from a larger value: what was read last is settled first.
+    for _ in range(len(new) + 1):
+        before = dict(new)
+        for d, expr in axes:
+            low, high = _moved(expr, program.sizes, new, tables).bounds(new)
+            if low < 0:
+                moved = next(e for e in expr.dims() if new[e] != program.sizes[e])
+                raise _cannot_change(program, moved, new[moved])
+            new[d] = max(new[d], high + 1)
+        if new == before:
+            return new
+    raise _cannot_change(program, *next((d, n) for d, n in new.items() if n != before[d]))
+
+
+def _cannot_change(program: Program, dim: str, extent: int) -> InputError:
+    return InputError(
+        f"dimension '{dim}' cannot have {extent} instead of {program.sizes[dim]} points",
+        where=program.name,
+        why="an index divides it, a result is laid out by it, or indices reach beyond it",
+        repair="leave it out of the extents",
+    )
 
 
 def _fixed_in_layout(index: tuple[IndexExpr, ...], sizes: Mapping[str, int]) -> Iterator[str]:
@@ -122,7 +156,7 @@ class _Shrinker:
         self._program = program
         self._kernels = tuple(kernels)
         self._old = program.sizes
-        self._new = {d: extents.get(d, size) for d, size in self._old.items()}
+        self._new = covering(program, extents)
         self._check(fixed_dims(program, self._kernels))
         self._conditions = conditions or Conditions(
             predicates_of(program, self._kernels), self._old, self._new
@@ -138,12 +172,7 @@ class _Shrinker:
     def _check(self, fixed: tuple[str, ...]) -> None:
         for d in fixed:
             if self._new[d] != self._old[d]:
-                raise InputError(
-                    f"dimension '{d}' cannot have {self._new[d]} instead of {self._old[d]} points",
-                    where=self._program.name,
-                    why="an index divides it, or a result is laid out by it",
-                    repair="leave it out of the extents",
-                )
+                raise _cannot_change(self._program, d, self._new[d])
 
     def program(self) -> Program:
         program = self._program
@@ -209,12 +238,16 @@ class _Shrinker:
         return node
 
     def _index(self, index: tuple[IndexExpr, ...]) -> tuple[IndexExpr, ...]:
-        return tuple(
-            rescaled_radix(e, self._old, self._new)
-            if not e.is_dim and is_mixed_radix(e, self._old)
-            else _in_tables(e, self._tables)
-            for e in index
-        )
+        return tuple(_moved(e, self._old, self._new, self._tables) for e in index)
+
+
+def _moved(
+    expr: IndexExpr, old: Mapping[str, int], new: Mapping[str, int], tables: Mapping[int, int]
+) -> IndexExpr:
+    """The index at other sizes."""
+    if not expr.is_dim and is_mixed_radix(expr, old):
+        return rescaled_radix(expr, old, new)
+    return _in_tables(expr, tables)
 
 
 def _small_tables(program: Program, kernels: Iterable[Kernel]) -> dict[int, int]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Kernel, Section, UGraph
-from mirage_py.verify.sizes.shrink import fixed_dims, predicates_of
+from mirage_py.verify.sizes.shrink import covering, fixed_dims, predicates_of
 from mirage_py.verify.sizes.tied_dims import TiedDims
 
 # 6 is left out: 2 and 3 divide it, so that it would need a larger tile to have a tail.
@@ -38,7 +38,7 @@ def small_extents(
     """A size for every dimension, in the program's order.
 
     Dimensions that an index divides keep theirs (see ``fixed_dims``), ``fixed`` ones and those of
-    size 1. The others are small, no two equal but for ``tied`` ones, and different from the kept
+    size 1. A value that is read at other indices has all that they reach. The others are small, no two equal but for ``tied`` ones, and different from the kept
     ones and from the program's constants: a mean over 5 points is not a division by 5. No size, and
     no product of two or three, is one of the numbers to ``avoid``: those of kernels, which may be
     wrong. Dimensions that a mask compares keep the order of their sizes, so that a mask that leaves
@@ -57,7 +57,7 @@ def small_extents(
     by_size = sorted(compared, key=lambda d: program.sizes[d])
     chosen |= dict(zip(by_size, sorted(chosen[d] for d in compared), strict=True))
     chosen = tied.spread(chosen)
-    return {d: kept.get(d) or chosen[d] for d in program.dim_names}
+    return covering(program, {d: kept.get(d) or chosen[d] for d in program.dim_names})
 
 
 def _distinct(number: int, taken: Sequence[float], avoid: Mapping[float, None]) -> list[int]:

@@ -227,3 +227,31 @@ def test_soft_capped_scores():
     program, count = removed(text)
     assert count == 1
     assert "max" not in operators(program)
+
+
+def test_softmax_behind_a_padded_convolution_at_its_real_sizes():
+    """Its windows cannot shrink: to evaluate them would be 10^13 operations."""
+    b = ProgramBuilder("conv")
+    for name, size in (("n", 16), ("o", 128), ("c", 64), ("k", 3), ("h", 4096), ("w", 4096)):
+        b.dim(name, size)
+    b.input("X", (16, 64, 4096, 4096), F32)
+    b.input("W", (128, 64, 3), F32)
+    h = (ix.dim("h") + ix.dim("k") + 4095) % 4096
+    inside = ix.compare("ge", ix.dim("h") + ix.dim("k"), 1)
+    x = b.apply("mul", b.mask(inside), b.load("X", [ix.dim("n"), ix.dim("c"), h, ix.dim("w")]))
+    y = b.matmul(x, b.load("W", ["o", "c", "k"]), ["c", "k"])
+    mean = b.apply("div", b.sum(y, ["h", "w"]), b.const(4096.0))
+    exp = b.apply("exp", b.apply("sub", mean, b.max(mean, ["o"])))
+    b.output("Y", b.apply("div", exp, b.sum(exp, ["o"])), ["n", "o"], F32)
+    program, what = remove_free_shifts(b.build(), seed=1)
+    assert len(what) == 1
+    assert "max" not in operators(program)
+    exp = next(n for n in program.nodes if n.op == "exp")
+    assert program.nodes[exp.args[0]].op == "div"
+
+
+def test_what_is_reduced_apart_matters_where_no_sum_divides_it_away():
+    text = HEAD + "let M[r] = max[k](X[r, k])\nY[r, k] = exp(X[r, k] - M[r]) / M[r]"
+    program, count = removed(text)
+    assert count == 0
+    assert "max" in operators(program)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import samples
 
@@ -130,3 +131,57 @@ def test_small_sizes_keep_away_from_numbers_in_kernels(seed):
     sizes = list(small_extents(program, seed, avoid=avoid).values())
     products = [x * y for n, x in enumerate(sizes) for y in sizes[n + 1 :]]
     assert not [n for n in (*sizes, *products) if n in avoid]
+
+
+def _squares_in_windows(depth: int):
+    """Squares, then so many times what two neighbours side by side add up to."""
+    b = ProgramBuilder("windows")
+    extent = 64
+    b.dim("n", extent)
+    b.input("X", (extent,), F32)
+    value, name = b.apply("square", b.load("X", ["n"])), "n"
+    for level in range(depth):
+        extent //= 2
+        name, inner = f"o{level}", f"k{level}"
+        b.dim(name, extent)
+        b.dim(inner, 2)
+        b.stored(value)
+        window = b.read(value, [ix.dim(name) * 2 + ix.dim(inner)])
+        value = b.sum(window, [inner])
+    b.output("Y", value, [name], F32)
+    return b.build()
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_value_read_in_windows_is_as_large_as_these_reach(depth):
+    program = _squares_in_windows(depth)
+    extents = {"n": 3, **{f"o{level}": 3 for level in range(depth)}}
+    small = shrink(program, extents)
+    validate_program(small)
+    assert small.sizes["n"] == 3 * 2**depth
+    x = np.arange(small.sizes["n"], dtype=np.float64)
+    found = evaluate_program(small, {"X": x}, FloatMeaning())
+    assert found["Y"] == pytest.approx((x**2).reshape(3, -1).sum(1))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_small_sizes_hold_what_is_read(seed):
+    program = _squares_in_windows(2)
+    sizes = small_extents(program, seed)
+    assert shrink(program, sizes).sizes == sizes
+    assert sizes["o0"] >= 2 * (sizes["o1"] - 1) + sizes["k1"]
+
+
+def test_a_value_read_backwards_keeps_its_size():
+    b = ProgramBuilder("backwards")
+    b.dim("n", 32)
+    b.dim("m", 32)
+    b.input("X", (32,), F32)
+    value = b.stored(b.apply("square", b.load("X", ["n"])))
+    b.output("Y", b.read(value, [ix.const(31) - ix.dim("m")]), ["m"], F32)
+    small = shrink(b.build(), {"n": 3, "m": 4})
+    assert small.sizes == {"n": 32, "m": 4}
+    found = evaluate_program(small, {"X": np.arange(32.0)}, FloatMeaning())
+    assert found["Y"] == pytest.approx([31.0**2, 30.0**2, 29.0**2, 28.0**2])
+    with pytest.raises(InputError, match="'m' cannot have 33 instead of 32"):
+        shrink(b.build(), {"m": 33})
