@@ -79,16 +79,17 @@ def covering(program: Program, extents: Mapping[str, int]) -> dict[str, int]:
     axes = [a for n in reads for a in zip(nodes[n.args[0]].dims, n.access.index, strict=True)]
     # What is read may itself be read from a larger value: what was read last is settled first.
     for _ in range(len(new) + 1):
-        before = dict(new)
+        grown = ""
         for d, expr in axes:
             low, high = _moved(expr, program.sizes, new, tables).bounds(new)
             if low < 0:
                 moved = next(e for e in expr.dims() if new[e] != program.sizes[e])
                 raise _cannot_change(program, moved, new[moved])
-            new[d] = max(new[d], high + 1)
-        if new == before:
+            if high >= new[d]:
+                new[d], grown = high + 1, d
+        if not grown:
             return new
-    raise _cannot_change(program, *next((d, n) for d, n in new.items() if n != before[d]))
+    raise _cannot_change(program, grown, new[grown])
 
 
 def _cannot_change(program: Program, dim: str, extent: int) -> InputError:

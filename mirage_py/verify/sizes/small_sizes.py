@@ -38,11 +38,12 @@ def small_extents(
     """A size for every dimension, in the program's order.
 
     Dimensions that an index divides keep theirs (see ``fixed_dims``), ``fixed`` ones and those of
-    size 1. A value that is read at other indices has all that they reach. The others are small, no two equal but for ``tied`` ones, and different from the kept
-    ones and from the program's constants: a mean over 5 points is not a division by 5. No size, and
-    no product of two or three, is one of the numbers to ``avoid``: those of kernels, which may be
-    wrong. Dimensions that a mask compares keep the order of their sizes, so that a mask that leaves
-    something of every row still does.
+    size 1. The others are small, no two equal but for ``tied`` ones, and different from the kept
+    ones and from the program's constants: a mean over 5 points is not a division by 5. A value that
+    is read at other indices has all that they reach. No size, and no product of two or three, is
+    one of the numbers to ``avoid``: those of kernels, which may be wrong. Dimensions that a mask
+    compares keep the order of their sizes, so that a mask that leaves something of every row still
+    does.
     """
     fixed = tied.kept((*fixed, *fixed_dims(program)))
     kept = {d.name: d.size for d in program.dims if d.name in fixed or d.size == 1}

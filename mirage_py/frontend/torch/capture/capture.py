@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from mirage_py.errors import UnsupportedError
 from mirage_py.frontend.torch.capture import source
 from mirage_py.frontend.torch.capture.held_tensors import HeldTensors, WritesToHeldError
+from mirage_py.frontend.torch.capture.recurrences import stays_whole
 from mirage_py.frontend.torch.capture.running_statistics import RunningStatistics
 from mirage_py.frontend.torch.capture.written_regions import Steps, root_of
 
@@ -159,10 +160,10 @@ def _exported(
     program = torch.export.export(_Flat(call, returned, held), tuple(given), strict=False)
     if _is_plain(program.graph, keep):
         return program
+    whole = stays_whole(program.graph)
     # A copy: torch takes the table apart while it works.
-    functional: torch.export.ExportedProgram = program.run_decompositions(
-        dict(_decompositions(keep))
-    )
+    table = {op: rule for op, rule in _decompositions(keep).items() if not whole(str(op))}
+    functional: torch.export.ExportedProgram = program.run_decompositions(table)
     return functional
 
 

@@ -8,6 +8,7 @@ from mirage_py.frontend.torch.handlers.registry import handles
 from mirage_py.frontend.torch.lower.lowering import Lowering
 from mirage_py.ugraph.building import views
 from mirage_py.ugraph.building.views import NamedArray
+from mirage_py.ugraph.building.windows import Window, windows
 
 
 @handles("view.default", "_unsafe_view.default", "reshape.default", aliases=True)
@@ -146,6 +147,16 @@ def stack(t: Lowering, tensors: Sequence[NamedArray], dim: int = 0) -> NamedArra
     """Tensors one after the other along a new axis."""
     raised = [views.unsqueeze(t.builder, x, dim) for x in tensors]
     return views.concat(t.builder, raised, dim)
+
+
+@handles("unfold.default", aliases=True)
+def unfold(t: Lowering, x: NamedArray, dimension: int, size: int, step: int) -> NamedArray:
+    """Windows along an axis; the positions inside of them are a further axis at the end."""
+    if not x.axes:
+        return views.unsqueeze(t.builder, x, 0)
+    place = dimension % len(x.axes)
+    window = Window(size, (t.shape(x)[place] - size) // step + 1, step)
+    return windows(t.builder, x, {place: window}, 0.0)[0]
 
 
 @handles("flip.default")

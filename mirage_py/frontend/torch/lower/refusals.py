@@ -56,16 +56,23 @@ _TRAINS = Refusal(
     "batch statistics are state that the function changes",
     "call the module in eval mode, or fold its scale and shift into the weights",
 )
+_RECURRENT = Refusal(
+    "its steps, one after the other, are too many to be written out",
+    "leave the layer to torch, outside the function",
+)
 _PRODUCTS = Refusal(
     "products along an axis are not a reduction of a program",
     "use exp(sum(log(x))) where x > 0, or leave it to torch",
 )
 
+# Layers that are refused where they have many steps.
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
 REFUSALS: dict[str, Refusal] = {
     **dict.fromkeys(("take", "scatter_add", "index_add"), _SCATTERS),
     **dict.fromkeys(("kthvalue", "median", "mode"), _SELECTS),
     **dict.fromkeys(("unique_dim", "searchsorted", "bucketize"), _SELECTS),
-    **dict.fromkeys(("im2col", "unfold", "fractional_max_pool2d"), _SLIDES),
+    **dict.fromkeys(("im2col", "fractional_max_pool2d"), _SLIDES),
     **dict.fromkeys(("cummax", "cummin"), _SCANS),
     **dict.fromkeys(("rand", "randn", "rand_like", "randn_like", "randint"), _RANDOM),
     **dict.fromkeys(("bernoulli", "multinomial", "normal", "native_dropout"), _RANDOM),
@@ -76,6 +83,7 @@ REFUSALS: dict[str, Refusal] = {
     **dict.fromkeys(("inverse", "linalg_inv", "linalg_solve", "cholesky"), _LINEAR_ALGEBRA),
     **dict.fromkeys(("linalg_qr", "linalg_svd", "linalg_eigh", "linalg_det"), _LINEAR_ALGEBRA),
     **dict.fromkeys(("atan2",), _PERIODIC),
+    **dict.fromkeys(RECURRENT, _RECURRENT),
     "native_batch_norm": _TRAINS,
     "prod": _PRODUCTS,
 }
@@ -100,4 +108,5 @@ def base_name(operator: str) -> str:
 
 def is_refused(operator: str) -> bool:
     """Whether the operator stays whole so that the error names what the user wrote."""
-    return base_name(operator) in REFUSALS
+    name = base_name(operator)
+    return name in REFUSALS and name not in RECURRENT

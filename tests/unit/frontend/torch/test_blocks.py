@@ -138,3 +138,14 @@ def test_the_examples(path):
     assert [o.tensor.shape for o in program.outputs] == [o.tensor.shape for o in spec.outputs]
     ours, theirs = ([n.op for n in p.nodes] for p in (program, spec))
     assert ours.count("matmul") == theirs.count("matmul")
+
+
+@pytest.mark.parametrize(("layer", "gates"), [(torch.rnn_tanh, 1), (torch.gru, 3)])
+def test_a_recurrent_layer_of_a_few_steps_is_written_out(agrees, layer, gates):
+    agrees(
+        lambda x, h, *weights: layer(x, h, weights, False, 1, 0.0, False, False, False)[0],
+        torch.randn(3, 2, 4),
+        torch.randn(1, 2, 3),
+        torch.randn(3 * gates, 4),
+        torch.randn(3 * gates, 3),
+    )

@@ -140,3 +140,16 @@ def of_moved_axes(x: Tensor):
 def test_axes_that_are_turned_or_moved_around(agrees, x):
     traced = agrees(of_moved_axes, x)
     assert {n.op for n in traced.program.nodes} <= {"load", "const", "mul", "add", "square"}
+
+
+@pytest.mark.parametrize(("size", "step"), [(7, 7), (3, 3), (3, 2), (2, 3), (5, 1)])
+def test_windows_as_a_view(agrees, x, size, step):
+    """Side by side, with gaps and overlapping, of what is loaded and of what is computed."""
+    agrees(lambda x: x.unfold(-1, size, step) * 2, x)
+    agrees(lambda x: (x * x).unfold(2, size, step).sum(-1), x)
+
+
+def test_patches(agrees):
+    image = torch.randn(2, 3, 8, 8)
+    agrees(lambda x: x.unfold(2, 4, 4).unfold(3, 4, 4).reshape(2, -1, 48) @ x.reshape(2, 48, 4),
+           image)  # fmt: skip

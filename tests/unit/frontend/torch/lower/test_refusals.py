@@ -15,6 +15,7 @@ from mirage_py.frontend.torch.lower.refusals import REFUSALS
 
 X = torch.randn(4, 6)
 TABLE = nn.Embedding(9, 6).requires_grad_(False)
+RECURRENT = nn.GRU(6, 5, 2, bidirectional=True).requires_grad_(False)
 NORM = nn.InstanceNorm1d(4, track_running_stats=True).requires_grad_(False)
 
 
@@ -61,6 +62,10 @@ def an_index_tensor(x):
 
 def a_boolean_index(x):
     return x[x > 0] * 2  # here
+
+
+def a_long_recurrence(x):
+    return RECURRENT(x.reshape(4, 1, 6).repeat(5, 1, 1))[0]
 
 
 def a_scatter(x):
@@ -198,6 +203,7 @@ def test_the_operator_is_named_as_the_user_wrote_it():
         (a_median, "median"),
         (a_kth_value, "kthvalue"),
         (a_running_maximum, "cummax"),
+        (a_long_recurrence, "gru"),
     ]:
         with pytest.raises(UnsupportedError, match=rf"torch operator aten\.{operator}\."):
             trace(fn, X)
