@@ -5,7 +5,10 @@ Each problem has a process of its own, with a time limit: some take all memory, 
 
 from __future__ import annotations
 
+import json
 import multiprocessing
+import resource
+import signal
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -22,8 +25,14 @@ from mirage_py.pipeline.pipeline import partition_of
 
 Json = dict[str, Any]
 
+# Seconds of the clock for each of the CPU.
+_PATIENCE = 20.0
 
-def _in_child(pipe: Connection, problem: Problem, options: Json) -> None:
+
+def _in_child(pipe: Connection, problem: Problem, options: Json, seconds: float) -> None:
+    if options["dry"]:
+        # Of the CPU: what else the machine does changes no row.
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), resource.RLIM_INFINITY))
     try:
         pipe.send(run(problem, options))
     except Exception as error:  # noqa: BLE001  whatever a problem does is its row
@@ -43,13 +52,16 @@ def row_of(problem: Problem, options: Json, seconds: float) -> Json:
     # A GPU does not survive a fork; without one that is much faster.
     context: Any = multiprocessing.get_context("fork" if options["dry"] else "spawn")
     here, there = context.Pipe()
-    child = context.Process(target=_in_child, args=(there, problem, options))
+    child = context.Process(target=_in_child, args=(there, problem, options, seconds))
     child.start()
     there.close()
     try:
-        row: Json = here.recv() if here.poll(seconds) else {"status": "timeout"}
+        waits = seconds * (_PATIENCE if options["dry"] else 1.0)
+        row: Json = here.recv() if here.poll(waits) else {"status": "timeout"}
     except EOFError:
-        row = {"status": "crashed", "reason": "the process died"}
+        child.join()
+        late = child.exitcode == -signal.SIGXCPU
+        row = {"status": "timeout" if late else "crashed", "reason": "the process died"}
     child.kill()
     child.join()
     if row["status"] == "timeout":
@@ -66,7 +78,13 @@ def row_of(problem: Problem, options: Json, seconds: float) -> Json:
 @click.option("--search", is_flag=True, help="With --dry: search and verify at small sizes.")
 @click.option("--target", default="h200", help="What a dry search is for.")
 @click.option("--budget", type=float, help="Seconds of each search.")
-@click.option("--limit", type=float, default=120.0, help="Seconds of each problem.")
+@click.option("--limit", type=float, default=120.0, help="Seconds of each problem; dry: of CPU.")
+@click.option(
+    "--rows",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    help="A file of an earlier run, whose rows are not run again; several times.",
+)
 @click.option("--commit", default="", help="What is measured, where there is no checkout.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write a JSON file.")
 def main(
@@ -79,25 +97,36 @@ def main(
     target: str,
     budget: float | None,
     limit: float,
+    rows: tuple[Path, ...],
     commit: str,
     output: Path | None,
 ) -> None:
     """Run the problems of CHECKOUT, one after the other."""
     wanted = [name for name in only.split(",") if name]
-    found = problems(checkout, [int(n) for n in level.split(",")])
-    chosen = [p for p in found if not wanted or p.key in wanted]
+    every = problems(checkout, [int(n) for n in level.split(",")])
+    chosen = [p for p in every if not wanted or p.key in wanted]
+    earlier: dict[str, dict[str, Json]] = {kind: {} for kind in dtype.split(",")}
+    for path in rows:
+        held = json.loads(path.read_text(encoding="utf-8"))
+        earlier.setdefault(held["options"]["dtype"], {}).update(held["rows"])
     torch.set_num_threads(1 if dry else torch.get_num_threads())
     if dry:
         _warm()
-    facts: Json = {"commit": commit_here(commit), "torch": torch.__version__, "dry": dry}
+    facts: Json = {
+        "commit": commit_here(commit),
+        "torch": torch.__version__,
+        "dry": dry,
+        "limit_s": limit,
+    }
     for kind in dtype.split(","):
         options = {"dtype": kind, "dry": dry, "search": search, "target": target, "budget": budget}
-        rows: dict[str, Json] = {}
+        found: dict[str, Json] = {}
         for problem in chosen:
-            rows[problem.key] = row = row_of(problem, options, limit)
+            row = earlier[kind].get(problem.key) or row_of(problem, options, limit)
+            found[problem.key] = row
             click.echo(f"{problem.key} {row['problem']}: {row['status']} {row.get('reason', '')}")
             if output is not None:
                 name = output if "," not in dtype else output.with_stem(f"{output.stem}-{kind}")
-                document.write(name, {**facts, "options": options}, rows)
-        for line in document.lines(rows):
+                document.write(name, {**facts, "options": options}, found)
+        for line in document.lines(found):
             click.echo(line)

@@ -22,12 +22,14 @@ def summary(rows: Mapping[str, Json]) -> Json:
     for level in sorted({key.partition("-")[0] for key in rows}):
         own = {key: row for key, row in rows.items() if key.startswith(f"{level}-")}
         taken = [row for row in own.values() if row["status"] == "taken"]
+        in_parts = sum(row["status"] == "in parts" for row in own.values())
         refused = Counter(
             _QUOTED.sub("", row["reason"]) for row in own.values() if row["status"] != "taken"
         )
         found[level] = {
             "problems": len(own),
             "taken": len(taken),
+            "in_parts": in_parts,
             "refused": dict(refused.most_common()),
             "identically_zero": [key for key, row in own.items() if row.get("zero")],
         }
@@ -65,7 +67,9 @@ def lines(rows: Mapping[str, Json]) -> list[str]:
     """The summary as text."""
     found = []
     for level, part in summary(rows).items():
-        found.append(f"{level}: {part['taken']} of {part['problems']} taken")
+        found.append(
+            f"{level}: {part['taken']} of {part['problems']} taken, {part['in_parts']} in parts"
+        )
         found += [f"  {count:3d}  {reason}" for reason, count in part["refused"].items()]
         if part["identically_zero"]:
             found.append(f"  identically zero: {', '.join(part['identically_zero'])}")

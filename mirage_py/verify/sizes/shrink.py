@@ -78,6 +78,7 @@ def covering(program: Program, extents: Mapping[str, int]) -> dict[str, int]:
     nodes = program.nodes
     axes = [a for n in reads for a in zip(nodes[n.args[0]].dims, n.access.index, strict=True)]
     # What is read may itself be read from a larger value: what was read last is settled first.
+    grown = ""
     for _ in range(len(new) + 1):
         grown = ""
         for d, expr in axes:

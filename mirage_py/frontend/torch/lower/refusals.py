@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from mirage_py.frontend.torch.capture.recurrences import RECURRENT
+
 
 class Refusal(NamedTuple):
     """Why an operator is not supported and what to do instead."""
@@ -64,9 +66,6 @@ _PRODUCTS = Refusal(
     "products along an axis are not a reduction of a program",
     "use exp(sum(log(x))) where x > 0, or leave it to torch",
 )
-
-# Layers that are refused where they have many steps.
-RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 REFUSALS: dict[str, Refusal] = {
     **dict.fromkeys(("take", "scatter_add", "index_add"), _SCATTERS),
