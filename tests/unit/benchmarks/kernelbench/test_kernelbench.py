@@ -8,7 +8,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from benchmarks.kernelbench import document
+from benchmarks.kernelbench import document, page
 from benchmarks.kernelbench.command import main
 from benchmarks.kernelbench.problem import load, problems, reduced_source
 
@@ -104,9 +104,46 @@ def test_a_dry_run_says_what_is_taken_and_why_not(checkout):
     assert rows["L2-1"]["convolutions"] == 1
     assert rows["L2-1"]["parts"] >= 2
     assert [row.get("zero", False) for row in rows.values()] == [False, True, False]
+    assert rows["L2-10"]["left"] == {"aten.median.dim: no_handler": 1}
     level = found["summary"]["L2"]
     assert (level["problems"], level["taken"], level["identically_zero"]) == (3, 2, ["L2-2"])
     assert list(level["refused"]) == ["torch operator aten.median.dim is not supported"]
+
+
+def test_rows_of_an_earlier_run_are_kept(checkout):
+    earlier, out = checkout / "earlier.json", checkout / "out.json"
+    kept = {"problem": "2_Zero", "status": "refused", "reason": "it is said so"}
+    earlier.write_text(json.dumps({"options": {"dtype": "fp32"}, "rows": {"L2-2": kept}}))
+    asked = ["--level", "2", "--dry", "--only", "L2-2", "--rows", str(earlier), "-o", str(out)]
+    done = CliRunner().invoke(main, [str(checkout), *asked])
+    assert done.exit_code == 0, done.output
+    assert json.loads(out.read_text(encoding="utf-8"))["rows"] == {"L2-2": kept}
+
+
+def test_a_problem_without_end_is_stopped(checkout):
+    endless = ZERO.replace("y = x.amax((1, 2, 3), keepdim=True)", "while True: pass")
+    (checkout / "KernelBench/level2/3_Endless.py").write_text(endless, encoding="utf-8")
+    asked = ["--level", "2", "--dry", "--only", "L2-3", "--limit", "1"]
+    done = CliRunner().invoke(main, [str(checkout), *asked])
+    assert "L2-3 3_Endless: timeout not done in 1 s" in done.output
+
+
+def test_the_tables_of_the_page_count_what_is_left(tmp_path):
+    rows = {
+        "L1-1": {"problem": "1_One", "status": "taken", "zero": True},
+        "L1-2": {"problem": "2_Two", "status": "refused", "reason": "a | b in `c`"},
+        "L1-3": {"problem": "3_Three", "status": "in parts", "reason": "d", "in_regions": 3,
+                 "operators": 7},
+    }  # fmt: skip
+    result, filled = tmp_path / "result.json", tmp_path / "page.md"
+    document.write(result, {"limit_s": 60.0}, rows)
+    marks = "<!-- kernelbench-{0} -->\n<!-- /kernelbench-{0} -->\n"
+    filled.write_text(marks.format("counts") + marks.format("left"), encoding="utf-8")
+    page.fill_page(json.loads(result.read_text(encoding="utf-8")), filled)
+    text = filled.read_text(encoding="utf-8")
+    assert "| 1 | 3 | 1 | 1 | 1 | L1-1 |" in text
+    assert "| L1-2 Two | a / b | - |" in text
+    assert "| L1-3 Three | d | 3 of 7 |" in text
 
 
 def test_shares_are_of_all_problems():
