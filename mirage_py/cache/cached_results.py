@@ -36,6 +36,7 @@ class Question:
     budget: float | None = None
     limits: SearchLimits | None = None
     counts_host: bool = False
+    writes: str = ""
 
     @property
     def key(self) -> str:
@@ -49,6 +50,8 @@ class Question:
             settings["model"] = _model_digest()
         if self.counts_host and self.measured:
             settings["host"] = "True"
+        if self.writes and self.measured:
+            settings["writes"] = self.writes
         if self.budget is not None:
             settings["budget"] = str(self.budget)
         if self.limits is not None and self.limits != SearchLimits():

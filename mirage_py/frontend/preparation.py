@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
-
 from mirage_py.frontend.cached_kernels import Pinned, direct_form, what_serves
 from mirage_py.frontend.dynamic_axes import DynamicAxis
 from mirage_py.frontend.entries import Entry
@@ -23,7 +21,10 @@ from mirage_py.frontend.searches import (
 )
 from mirage_py.frontend.sized_calls import sized_program
 from mirage_py.frontend.torch.guards.call_key import Call, CallReader, tensor_key
+from mirage_py.frontend.torch.guards.origins import Origin
+from mirage_py.frontend.torch.reference import reference_of
 from mirage_py.frontend.torch.trace import TracedCall, trace_call
+from mirage_py.frontend.torch.writes import put_back
 from mirage_py.reasons import Served
 from mirage_py.shapes.predicate import SizePredicate
 
@@ -68,7 +69,9 @@ class Preparation:
         itself = self._reference(call, traced)
         kernel: Kernel | None = self.pinned.kernel_for(traced.program)
         if kernel is None:
-            kernel = self._optimizer(traced.program, inputs, itself)
+            # A module's own buffers are what the function itself writes to while it is timed.
+            with put_back([p for p in traced.places if isinstance(p, Origin)], ()):
+                kernel = self._optimizer(traced.program, inputs, itself)
         served = what_serves(kernel, itself)
         direct = direct_form(kernel, itself, self.reader.signature.fn)
         return _entry(self.reader.describe(call), served, kernel, traced, direct)
@@ -107,30 +110,22 @@ class Preparation:
         """The report of a kernel: its own, or that of the cached search."""
         report = getattr(entry.kernel, "report", None)
         if report is None and entry.traced is not None and self._has_pipeline:
-            return cached_report(entry.traced.program, self.options)
+            return cached_report(entry.traced.program, self.options, entry.traced.words)
         return report or {}
 
     def _traced(self, call: Call) -> TracedCall:
         return trace_call(self.reader.signature, self.reader.arguments(call), as_in_memory=True)
 
     def _reference(self, call: Call, traced: TracedCall) -> Kernel:
-        """The function itself, from the program's inputs to its outputs. Of the example's tensors
-        only those are kept that the program does not read.
-        """
+        """The function itself, from the program's inputs to its outputs."""
         if call.structure is None and traced.is_plain(len(call.leaves)):
             return self.reader.signature.fn
-        read = set(traced.arguments)
-        others = [None if n in read else leaf for n, leaf in enumerate(call.leaves)]
 
-        def reference(*inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-            leaves = list(others)
-            for place, tensor in zip(traced.arguments, inputs, strict=False):
-                leaves[place] = tensor
+        def of_leaves(leaves: Sequence[Any]) -> Any:
             arguments = self.reader.arguments(Call(tuple(leaves), call.structure))
-            outputs = traced.outputs_of(lambda: self.reader.signature.call(arguments), leaves)
-            return outputs[0] if len(outputs) == 1 else outputs
+            return self.reader.signature.call(arguments)
 
-        return reference
+        return reference_of(traced, call.leaves, of_leaves)
 
 
 def _entry(

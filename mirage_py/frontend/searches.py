@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Any
 
@@ -81,12 +81,15 @@ def default_optimizer(options: CallOptions) -> Optimizer:
     # Here and not above: the search is loaded when the first kernel is wanted.
     from mirage_py.cache.cached_results import is_cached
     from mirage_py.pipeline.pipeline import optimizer_for, question_of
+    from mirage_py.runtime.eager.writing import written_words
 
     asked = options.request
     optimize = optimizer_for(asked, cache=options.cache)
 
     def prepare(program: Program, inputs: tuple[torch.Tensor, ...], fallback: Kernel) -> Kernel:
-        known = options.cache and is_cached(question_of(program, asked))
+        known = options.cache and is_cached(
+            question_of(program, replace(asked, writes=written_words(fallback)))
+        )
         kernel: Kernel = optimize(program, inputs, fallback)
         if getattr(kernel, "plan", None) is not None:
             kernel.source = "cached" if known else "searched"  # type: ignore[attr-defined]
@@ -102,10 +105,11 @@ def default_sized_optimizer(options: CallOptions) -> SizedOptimizer:
     return sized_optimizer_for(options.request, cache=options.cache)
 
 
-def cached_report(program: Program, options: CallOptions) -> Mapping[str, Any]:
+def cached_report(program: Program, options: CallOptions, writes: str = "") -> Mapping[str, Any]:
     """The report of a program's result, if the cache has it; empty otherwise."""
     from mirage_py.cache.cached_results import cached_artifact
     from mirage_py.pipeline.pipeline import question_of
 
-    held = cached_artifact(question_of(program, options.request)) if options.cache else None
+    asked = replace(options.request, writes=writes)
+    held = cached_artifact(question_of(program, asked)) if options.cache else None
     return held.report if held is not None else {}

@@ -298,6 +298,7 @@ def question_of(program: Program, request: Request) -> Question:
         request.budget,
         request.limits,
         request.counts_host,
+        request.writes,
     )
 
 
@@ -327,18 +328,20 @@ def optimizer_for(
     ) -> Callable[..., Any]:
         del example_inputs  # shapes, types and strides are the program's
         from mirage_py.cache.cached_results import cached_artifact, keep
+        from mirage_py.runtime.eager.writing import written_words
         from mirage_py.runtime.launch.launch import PlanRunner
         from mirage_py.runtime.store.artifact import OriginalProgram
         from mirage_py.runtime.tune.baselines import baselines
 
         against = baselines(program, fallback, effort=request.effort)
-        question = question_of(program, request)
+        asked = replace(request, baselines=against, writes=written_words(fallback))
+        question = question_of(program, asked)
         with_cache = cache and not Settings.from_env().no_cache
         known = cached_artifact(question) if with_cache else None
         if known is not None:
             plan, report = known.plan, known.report
         else:
-            result = run(program, replace(request, baselines=against))
+            result = run(program, asked)
             plan, report = result.plan, result.document()
             if with_cache:
                 keep(question, result)

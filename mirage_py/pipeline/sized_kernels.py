@@ -17,6 +17,7 @@ from mirage_py.pipeline.pipeline import question_of, run
 from mirage_py.pipeline.selection.request import AUTO, Baselines, Request
 from mirage_py.reasons import Code, reason
 from mirage_py.result import Result
+from mirage_py.runtime.eager.writing import written_words
 from mirage_py.runtime.sized.sized_check import check_sizes, run_on_gpu
 from mirage_py.runtime.sized.sized_launch import SizedRunner
 from mirage_py.runtime.store.artifact import OriginalProgram
@@ -45,14 +46,15 @@ def sized_optimizer_for(request: Request, *, cache: bool = True) -> SizedOptimiz
         program: Program, dims: Sequence[str], fallback: Callable[..., Any]
     ) -> Callable[..., Any]:
         _require_open(program, dims)
-        question = question_of(program, request)
+        against = baselines(program, fallback, effort=request.effort, dynamic=True)
+        asked = replace(request, baselines=against, writes=written_words(fallback))
+        question = question_of(program, asked)
         key = _key(question, dims)
         store = ResultCache() if cache and not Settings.from_env().no_cache else None
-        against = baselines(program, fallback, effort=request.effort, dynamic=True)
         known = trusted_entry(store, program, question.target, key) if store is not None else None
         if known is not None:
             return _runner(known.plan, known.report, "cached", against)
-        result = run(program, replace(request, baselines=against))
+        result = run(program, asked)
         plan = sized_plan(result, dims)
         if plan is not None and question.measured:
             checked = check_sizes(plan, run_on_gpu, seed=request.seed)

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from mirage_py.frontend.decorator import SuperoptimizedFunction
 from mirage_py.frontend.torch import TracedCall, trace_call
 from mirage_py.frontend.torch.guards.calls import Signature
+from mirage_py.frontend.torch.reference import reference_of
 from mirage_py.ugraph.ir.program import Program
 
 
@@ -43,16 +44,6 @@ def _of_inputs(
 ) -> Callable[..., Any]:
     """The function, called with the program's inputs and returning the program's outputs."""
     leaves, structure = pytree.tree_flatten(dict(arguments))
-
-    def eager(*tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        # Arguments that only give their shape or type are no inputs: they follow to the same GPU.
-        device = tensors[0].device
-        values = [v.to(device) if isinstance(v, torch.Tensor) else v for v in leaves]
-        for place, tensor in zip(traced.arguments, tensors, strict=True):
-            values[place] = tensor
-        outputs = traced.outputs_of(
-            lambda: signature.call(pytree.tree_unflatten(values, structure)), values
-        )
-        return outputs[0] if len(outputs) == 1 else outputs
-
-    return eager
+    return reference_of(
+        traced, leaves, lambda values: signature.call(pytree.tree_unflatten(values, structure))
+    )

@@ -74,6 +74,12 @@ class TracedCall:
         return bool(self.written or self.counted)
 
     @property
+    def words(self) -> str:
+        """What a call does after the kernels, which is timed with them."""
+        counted = [f"{origin.name} counts" for origin, _ in self.counted]
+        return "; ".join([*map(str, self.written), *counted])
+
+    @property
     def places(self) -> tuple[Place, ...]:
         """Where the tensors are that a call writes to."""
         places = [w.target.place for w in self.written] + [origin for origin, _ in self.counted]
@@ -275,6 +281,8 @@ def trace_call(
     numbers, layouts = declare_outputs(
         lowering, captured, arrays, as_in_memory=as_in_memory, written=writes.computed
     )
+    own = [b for b, _ in captured.counted]
+    own += [held for node, held in captured.constants.items() if node in captured.written]
     results = tuple(_result_of(r, numbers, writes) for r in captured.results)
     drop_unread(builder, where)
     by_name = {inputs[node]: node for node in wanted}
@@ -285,7 +293,7 @@ def trace_call(
         tuple(origins[n] for n in read if n in origins),
         results,
         captured.structure,
-        state.guard(with_numbers=has_literals, written=[b for b, _ in captured.counted]),
+        state.guard(with_numbers=has_literals, written=own),
         layouts,
         writes.writes(numbers),
         tuple((_origin_of(b, places_of, where), times) for b, times in captured.counted),

@@ -37,6 +37,10 @@ class TensorView:
     place: Place
     steps: Steps = ()
 
+    def __str__(self) -> str:
+        place = self.place if isinstance(self.place, int) else self.place.name
+        return " ".join([f"argument {place}", *(f"{view}{args}" for view, args in self.steps)])
+
     def of(self, leaves: Leaves) -> torch.Tensor:
         """The view, of a call with these leaves."""
         return viewed(tensor_at(self.place, leaves), self.steps)
@@ -82,6 +86,11 @@ class Write:
     indices: tuple[Given | torch.Tensor | None, ...] | None = None
     accumulate: bool = False
     dim: int | None = None
+
+    def __str__(self) -> str:
+        value = f"output {self.value}" if isinstance(self.value, int) else "what is given"
+        how = "" if self.indices is None else f" at positions ({self.dim}, {self.accumulate})"
+        return f"{self.target}{how} <- {value}{list(self.shape)}"
 
     def ready(self, outputs: Sequence[torch.Tensor], leaves: Leaves) -> Callable[[], object]:
         """The write with all that it needs, to be called when every other one has it too."""

@@ -37,6 +37,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "baselines": (Mapping, NoneType),
     "counts_host": (bool,),
     "fp32_precision": (str, NoneType),
+    "writes": (str,),
 }
 
 
@@ -58,6 +59,7 @@ class Request:
     ``journal``      a file that a search which was cut off goes on from
     ``fp32_precision``  how exact matmuls of float32 are, ``ieee`` or ``tf32``; None for what the
                      program says, which for a torch function is torch's setting
+    ``writes``       what a call writes after its kernels, which is timed with them
     ``counts_host``  whether what a call takes of the host counts, as in a loop without CUDA graphs
 
     Raises InputError for an unknown value.
@@ -75,6 +77,7 @@ class Request:
     journal: Path | None = None
     counts_host: bool = False
     fp32_precision: str | None = None
+    writes: str = ""
 
     def __post_init__(self) -> None:
         check_types(self, _TYPES)

@@ -5,6 +5,7 @@ other work.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirage_py.runtime.eager.compiled import EAGER, MODES, CompiledFunction
 from mirage_py.runtime.eager.eager_source import torch_function
+from mirage_py.runtime.eager.writing import WritingFunction
 from mirage_py.runtime.numerical_check.input_store import laid_out
 from mirage_py.ugraph.ir.program import Program
 
@@ -36,9 +38,10 @@ def baselines(
     ``dynamic`` for many sizes. Compilation happens at the first call.
     """
     eager = function or torch_function(program)
-    compiled = {
-        name: CompiledFunction(eager, mode=MODES[name], dynamic=dynamic) for name in _NAMES[effort]
-    }
+    compiled: dict[str, Baseline] = {}
+    for name in _NAMES[effort]:
+        form = functools.partial(CompiledFunction, mode=MODES[name], dynamic=dynamic)
+        compiled[name] = eager.by(form) if isinstance(eager, WritingFunction) else form(eager)
     return {EAGER: eager, **compiled}
 
 
