@@ -157,6 +157,8 @@ class _Writer:
             return _scalar(float(constant))
         if node.op == "index":
             assert isinstance(node.attr, IndexExpr)
+            if node.attr.op == "const":
+                return _scalar(float(node.attr.value))
             text = self.views.positions(node.attr, node.dims, self.device)
             return _Value(f"({text}).float()", node.dims, F32)
         if node.op == "mask":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ import mirage_py
 from mirage_py.errors import MirageWarning, UnsupportedError
 from mirage_py.frontend.decorator import CallOptions, SuperoptimizedFunction
 from mirage_py.frontend.superoptimized_module import SuperoptimizedModule
+from mirage_py.pipeline.pipeline import Request, question_of
 from mirage_py.reasons import Server
 from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.store.artifact import OriginalProgram
@@ -297,6 +299,42 @@ def test_it_is_first_met_with_tensors_that_overlap():
     torch.testing.assert_close(fast(one, one), fn(*[one.clone() / 2] * 2))
     x, y = R(4), R(4)
     torch.testing.assert_close(fast(x.clone(), y), x * 2 + y)
+
+
+def test_what_is_timed_writes_and_what_is_checked_does_not():
+    asked = []
+
+    def as_it_is(call):
+        return call
+
+    def optimizer(program, inputs, itself):
+        asked.append((program, itself))
+        kernel, given = as_a_kernel(program, inputs, itself), copied(inputs)
+        outputs = kernel(*given)
+        torch.testing.assert_close(itself(*given), outputs)
+        torch.testing.assert_close(given, list(inputs))
+        by_itself, by_kernel = copied(given), copied(given)
+        itself.timed(*by_itself)
+        itself.finish(by_kernel, outputs)
+        torch.testing.assert_close(by_itself, by_kernel)
+        assert any(not torch.equal(x, y) for x, y in zip(by_itself, given, strict=True))
+        # Integers would count up until they leave the tensor.
+        assert all(
+            torch.equal(x, y)
+            for x, y in zip(by_itself, given, strict=True)
+            if x.dtype is torch.int64
+        )
+        torch.testing.assert_close(itself.by(as_it_is)(*given), outputs)
+        return kernel
+
+    at, k, keys = ints(0), R(2, 1, 4), R(2, 6, 4)
+    fast = served(with_a_counter, optimizer)
+    fast(at, k, keys)
+    assert at == 1
+    program, itself = asked[0]
+    request = Request(target="h200", writes=itself.words)
+    question = replace(question_of(program, request), measured=True)
+    assert question.key != replace(question, writes="").key
 
 
 def test_nothing_is_written_by_a_search_or_by_a_call_that_fails():
