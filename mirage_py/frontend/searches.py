@@ -80,16 +80,13 @@ def default_optimizer(options: CallOptions) -> Optimizer:
     """What finds kernels; it says of each where it came from."""
     # Here and not above: the search is loaded when the first kernel is wanted.
     from mirage_py.cache.cached_results import is_cached
-    from mirage_py.pipeline.pipeline import optimizer_for, question_of
-    from mirage_py.runtime.eager.writing import written_words
+    from mirage_py.pipeline.pipeline import optimizer_for, question_of, with_writes
 
     asked = options.request
     optimize = optimizer_for(asked, cache=options.cache)
 
     def prepare(program: Program, inputs: tuple[torch.Tensor, ...], fallback: Kernel) -> Kernel:
-        known = options.cache and is_cached(
-            question_of(program, replace(asked, writes=written_words(fallback)))
-        )
+        known = options.cache and is_cached(question_of(program, with_writes(asked, fallback)))
         kernel: Kernel = optimize(program, inputs, fallback)
         if getattr(kernel, "plan", None) is not None:
             kernel.source = "cached" if known else "searched"  # type: ignore[attr-defined]

@@ -302,6 +302,13 @@ def question_of(program: Program, request: Request) -> Question:
     )
 
 
+def with_writes(request: Request, function: Callable[..., Any]) -> Request:
+    """The request of a function that may write to what it is given."""
+    from mirage_py.runtime.eager.writing import written_words
+
+    return replace(request, writes=written_words(function))
+
+
 def save(result: Result, folder: Path | str) -> Result:
     """Write the artifact folder; the result that knows where it is."""
     from mirage_py.runtime.store.saved import save_artifact
@@ -328,13 +335,12 @@ def optimizer_for(
     ) -> Callable[..., Any]:
         del example_inputs  # shapes, types and strides are the program's
         from mirage_py.cache.cached_results import cached_artifact, keep
-        from mirage_py.runtime.eager.writing import written_words
         from mirage_py.runtime.launch.launch import PlanRunner
         from mirage_py.runtime.store.artifact import OriginalProgram
         from mirage_py.runtime.tune.baselines import baselines
 
         against = baselines(program, fallback, effort=request.effort)
-        asked = replace(request, baselines=against, writes=written_words(fallback))
+        asked = with_writes(replace(request, baselines=against), fallback)
         question = question_of(program, asked)
         with_cache = cache and not Settings.from_env().no_cache
         known = cached_artifact(question) if with_cache else None

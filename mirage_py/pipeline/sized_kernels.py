@@ -13,11 +13,10 @@ from typing import Any
 
 from mirage_py.cache.cached_results import Question, trusted_entry
 from mirage_py.errors import UnsupportedError
-from mirage_py.pipeline.pipeline import question_of, run
+from mirage_py.pipeline.pipeline import question_of, run, with_writes
 from mirage_py.pipeline.selection.request import AUTO, Baselines, Request
 from mirage_py.reasons import Code, reason
 from mirage_py.result import Result
-from mirage_py.runtime.eager.writing import written_words
 from mirage_py.runtime.sized.sized_check import check_sizes, run_on_gpu
 from mirage_py.runtime.sized.sized_launch import SizedRunner
 from mirage_py.runtime.store.artifact import OriginalProgram
@@ -47,7 +46,7 @@ def sized_optimizer_for(request: Request, *, cache: bool = True) -> SizedOptimiz
     ) -> Callable[..., Any]:
         _require_open(program, dims)
         against = baselines(program, fallback, effort=request.effort, dynamic=True)
-        asked = replace(request, baselines=against, writes=written_words(fallback))
+        asked = with_writes(replace(request, baselines=against), fallback)
         question = question_of(program, asked)
         key = _key(question, dims)
         store = ResultCache() if cache and not Settings.from_env().no_cache else None

@@ -1,4 +1,4 @@
-"""Functions that write to tensors, on a GPU: a race leaves no trace, a graph writes to what it saw."""
+"""Functions that write to tensors, on a GPU: a race leaves no trace, graphs write as they should."""
 
 from __future__ import annotations
 
