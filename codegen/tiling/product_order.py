@@ -1,4 +1,7 @@
-"""The order of matmuls in the text of a section: narrow results first, wide ones last.
+"""The order of the text of a section: loads first without matmuls; narrow matmuls before wide ones.
+
+What a kernel without matmuls or loops loads is asked for at once: neither Triton nor ptxas moves a
+load to before a barrier, or the first use of another one.
 
 Triton gives the matmuls of a section that share operands the same warp partitioning, that of the
 last one in the text (3.6, sm_80 and mma.sync on sm_90). With a narrow matmul such as X A of a LoRA
@@ -15,9 +18,12 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph
 def text_order(block: BlockGraph, tiling: Tiling, section: int) -> tuple[int, ...]:
     """The section's nodes in an order in which they can be computed.
 
-    It is their own where no narrow matmul stands after a wider one that it does not need.
+    It is their own in a loop, and where there are matmuls but no narrow one stands after a wider
+    one that it does not need.
     """
     nodes = block.sections[section].nodes
+    if block.sections[section].loop is None and all(n.op != "matmul" for n in block.nodes):
+        return tuple(sorted(nodes, key=lambda n: block.nodes[n].op != "load"))
     products = [n for n in nodes if block.nodes[n].op == "matmul" and tiling.is_dot(n)]
     if len(products) < 2:
         return nodes

@@ -1,15 +1,17 @@
-"""Narrow products come first in the text of a section."""
+"""Narrow products come first in the text of a section, and loads where there are no products."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+from naive import naive_plan
 from unit.search import programs
 
 from mirage_py.codegen.tiling.product_order import text_order
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.codegen.triton.module import emit_triton
+from mirage_py.frontend.spec import parse
 from mirage_py.runtime.compile.compile import KernelSource, compiled_handle
 from mirage_py.search.enumerate.search import search
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
@@ -79,3 +81,14 @@ def test_equal_products_stay_in_their_order() -> None:
         tiling = Tiling(plan.ugraph.program, block)
         for number, section in enumerate(block.sections):
             assert text_order(block, tiling, number) == section.nodes
+
+
+def test_without_matmuls_all_loads_are_asked_for_at_once() -> None:
+    program = parse(
+        "M = 8, D = 64\nX[M, D], W[M], B[D] : f16\nY[m, d] = exp(X[m, d]) * W[m] + B[d]"
+    )
+    (kernel,) = emit_triton(naive_plan(program, {"m": 4}))
+    lines = kernel.source.splitlines()
+    loads = [n for n, line in enumerate(lines) if "tl.load(" in line]
+    assert len(loads) == 3
+    assert loads[-1] - loads[0] == 2
