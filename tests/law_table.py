@@ -10,7 +10,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mirage_py.axioms.proof import proof_laws
 from mirage_py.axioms.proof.proof_laws import DIVISORS, ONE_WAY, PARTIAL, UNGUARDED, laws_of_proofs
 from mirage_py.axioms.proof.steps import EXTENTS
 from mirage_py.axioms.terms.law import Law, axis_variables, term_variables
@@ -46,7 +45,7 @@ _TILES = (
     },
 )
 
-TABLE = Path(proof_laws.__file__).parents[1] / "certificate" / "trusted.json"
+TABLE = Path(__file__).parents[1] / "axioms" / "certificate" / "trusted.json"
 
 
 def trusted() -> dict[str, Any]:

@@ -104,23 +104,24 @@ class Graph:
 
     def _reduced(self, op: str, attr: Sequence[str], of: Sequence[Term]) -> Term:
         """A sum or a maximum over what a block, or an iteration, has all of, or its tile of."""
-        for d in attr:
-            whole = d not in self.grid or (self.grid[d] and op != "matmul" and not self.loop)
-            held = all({*self.names[d]} <= x.dims for x in of)
-            demand(whole and held, f"a reduction over {d}, of which a block has a tile")
         looped, _, tile = parts(self.loop)
         axes = [tile if d == looped else d for old in attr for d in self.names[old]]
+        alone = {d for d, cluster in self.grid.items() if not cluster or op == "matmul" or looped}
+        held = not any(x.is_free(axis) for x in of for axis in axes)
+        fits = held and len({*axes}) == len(axes) and not {*attr} & alone
+        demand(fits, f"a reduction over {attr}, of which a block has a tile, or nothing")
         x = self.terms.make("mul", of) if op == "matmul" else of[0]
         return self.terms.reduce(_REDUCING[op], axes, x)
 
     def _meet(self, n: int, op: str, attr: Any, args: Sequence[int]) -> None:
         """A cast that loses digits, which is the value itself, does not meet what it is made of."""
         narrow = op == "cast" and FLOATS.get(attr, -1) > self._type(args[0])
-        met = {(self.key[a], narrow) for a in args}.union(*(self.met[a] for a in args))
+        same = op == "cast" and not narrow
+        own = set() if same else {(self.key[a], narrow) for a in args}
+        self.met[n] = met = own.union(*(self.met[a] for a in args))
         lost = any(cast and (key, False) in met for key, cast in met)
-        demand(not lost, f"a cast to {attr} meets what it was made of")
-        self.met[n] = met
-        self.key[n] = n if narrow else self.key[args[0]] if op == "cast" else self.made.get(n)
+        demand(not lost, f"%{n} is made of a value and of a cast of it that loses digits")
+        self.key[n] = n if narrow else self.key[args[0]] if same else self.made.get(n)
 
     def _type(self, n: int) -> int:
         """How coarse the type of a node is; whole numbers and truth values are the coarsest."""

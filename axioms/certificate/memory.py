@@ -38,8 +38,9 @@ class Memory:
             demand(fits, f"{text} is not read as it is stored, or is repeated along a dimension")
             return term
         leaf = self.leaf(op, text, names)
-        known = op != "load" or leaf in self.loads or not self.covered(tensor, forms)
-        demand(known, f"{text} is not read by the program")
+        known = op != "load" or leaf in self.loads
+        inside = known or (tensor not in self.writable and not self.covered(tensor, forms))
+        demand(inside, f"{text} is not read by the program")
         return leaf
 
     def covered(self, name: str, forms: Sequence[Form]) -> list[str]:
