@@ -1,4 +1,4 @@
-"""Functions that write to tensors, on a GPU: a race leaves no trace, graphs write as they should."""
+"""Functions that write to tensors, on a GPU: a race leaves no trace, graphs write as they do."""
 
 from __future__ import annotations
 
