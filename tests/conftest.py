@@ -108,6 +108,24 @@ def _private_environment(tmp_path_factory: pytest.TempPathFactory):
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_runtime(tmp_path_factory: pytest.TempPathFactory):
+    """The runtime of CPU emulation is compiled once, whatever cache a test has: that takes longer
+    than ten kernels. A test that has a compiler of its own makes its own.
+    """
+    from mirage_py.runtime.cpu import cpu_build
+
+    kept = tmp_path_factory.mktemp("runtime")
+    compile_, runtime = cpu_build._compile, cpu_build._runtime
+
+    def shared(compiler: str, folder: Path) -> Path:
+        return runtime(compiler, kept if cpu_build._compile is compile_ else folder)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu_build, "_runtime", shared)
+        yield
+
+
 @dataclass(frozen=True)
 class Golden:
     """Texts that were read by a person once and must not change unnoticed."""
