@@ -227,28 +227,30 @@ def _leave_out_waits() -> None:
 
 
 def _tf32_product(a: _Floats, b: _Floats, *, in_parts: bool) -> _Floats:
-    """The product of matrices of float32 by tensor cores, which round to TF32, or take each operand
-    ``in_parts``; the interpreter multiplies float32 whatever the precision asked for.
+    """The product of matrices of float32 by tensor cores, which see the bits of TF32 alone, or with
+    each operand ``in_parts``; the interpreter multiplies float32 whatever precision is asked for.
     """
-    (left, left_rest), (right, right_rest) = _tf32_parts(a), _tf32_parts(b)
-    product: _Floats = left @ right
-    if in_parts:
+    if not in_parts:
+        product: _Floats = _seen(a) @ _seen(b)
+    else:
+        (left, left_rest), (right, right_rest) = _tf32_parts(a), _tf32_parts(b)
         small = left_rest @ right + left @ right_rest
-        product = product + np.where(np.isnan(small), np.float32(0), small)
+        product = left @ right + np.where(np.isnan(small), np.float32(0), small)
     return product
 
 
 def _tf32_parts(x: _Floats) -> tuple[_Floats, _Floats]:
-    """The nearest numbers of TF32, ties away from zero, and what they leave."""
-
-    def nearest(values: _Floats) -> _Floats:
-        bits = values.view(np.uint32)
-        rounded = ((bits + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32)
-        return np.where(np.isfinite(values), rounded, values)
-
-    whole = nearest(np.ascontiguousarray(x))
+    """The nearest numbers of TF32, ties away from zero, and what is seen of what they leave."""
+    away = (np.ascontiguousarray(x).view(np.uint32) + np.uint32(1 << 12)).view(np.float32)
+    whole = np.where(np.isfinite(x), _seen(away), x)
     with np.errstate(invalid="ignore"):
-        return whole, nearest(x - whole)
+        return whole, _seen(x - whole)
+
+
+def _seen(x: _Floats) -> _Floats:
+    """What tensor cores see of float32: 10 bits of its mantissa."""
+    bits = np.ascontiguousarray(x).view(np.uint32) & np.uint32(0xFFFFE000)
+    return np.where(np.isnan(x), x, bits.view(np.float32))
 
 
 def _bfloat16_values(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -59,4 +59,4 @@ def test_numbers(backend, check):
     assert refused.reason.code is Code.TOO_FAR
     found = check(rounded, matmul_plan(rounded, Precision.TF32, backend), seed=1)
     assert found.passed, found.reason
-    assert TF32_ROUNDOFF / 8 < found.max_rel_error < 2 * TF32_ROUNDOFF
+    assert TF32_ROUNDOFF / 8 < found.max_rel_error < 3 * TF32_ROUNDOFF

@@ -1,11 +1,13 @@
 """The numerical check on matmuls of float32 by tensor cores: TF32 passes only where it is allowed,
 three matmuls of TF32 also where float32 has to be exact.
 
-Tensor cores are emulated at their worst: operands have 10 bits of mantissa, and each step's sum is
-cut off towards zero.
+Tensor cores are emulated at their worst: further bits of operands than 10 of mantissa are left out,
+as Triton leaves it to them, and each step's sum is cut off towards zero.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 import pytest
@@ -41,7 +43,12 @@ def cut_off(x):
     return np.where(np.abs(found) > np.abs(x), np.nextafter(found, np.float32(0)), found)
 
 
+def seen(x):
+    return (x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
 def tensor_cores(a, b, total):
+    a, b = seen(a), seen(b)
     for k in range(0, a.shape[1], STEP):
         step = a[:, k : k + STEP].astype(np.float64) @ b[k : k + STEP].astype(np.float64)
         total = cut_off(total + step)
@@ -49,16 +56,16 @@ def tensor_cores(a, b, total):
 
 
 def tf32(x, w):
-    return tensor_cores(nearest(x), nearest(w), np.zeros((len(x), w.shape[1]), np.float32))
+    return tensor_cores(x, w, np.zeros((len(x), w.shape[1]), np.float32))
 
 
-def tf32x3(x, w):
+def tf32x3(x, w, tile=TILE):
     total = np.zeros((len(x), w.shape[1]), np.float32)
-    for k in range(0, x.shape[1], TILE):
-        a, b = x[:, k : k + TILE], w[k : k + TILE]
+    for k in range(0, x.shape[1], tile):
+        a, b = x[:, k : k + tile], w[k : k + tile]
         big_a, big_b = nearest(a), nearest(b)
-        part = tensor_cores(nearest(a - big_a), big_b, np.zeros_like(total))
-        part = tensor_cores(big_a, nearest(b - big_b), part)
+        part = tensor_cores(a - big_a, big_b, np.zeros_like(total))
+        part = tensor_cores(big_a, b - big_b, part)
         total = total + tensor_cores(big_a, big_b, part)
     return total
 
@@ -88,6 +95,13 @@ def test_three_of_tf32_are_as_exact_as_float32(drawn):
     for name, arrays in drawn.items():
         found = judged(arrays, tf32x3, multiply_adds, Fp32Precision.IEEE)
         assert found.passed, (name, found)
+
+
+def test_long_sums_in_tensor_cores_are_not():
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((6, 1024), (1024, 8)))
+    found = judged({"X": x, "W": w}, partial(tf32x3, tile=1024), multiply_adds, Fp32Precision.IEEE)
+    assert found.reason.code is Code.WORSE_THAN_EAGER
 
 
 def test_tf32_is_not(drawn):
