@@ -152,6 +152,14 @@ def scattered(x, index, v):
     return x.exp()
 
 
+def at_a_number(k, keys, at):
+    keys[:, at] = k * 2
+    keys[..., at, 1:3] = 0.5
+    keys[0, at, None] = k[:1].exp()
+    keys[at % 2] = k.mean()
+    return keys.sum(1)
+
+
 def with_a_counter(at, k, keys):
     keys.index_copy_(1, at, k.exp())
     at.add_(1)
@@ -195,6 +203,8 @@ WRITING = [
     (zeros_where, (R(7),)),
     (histogram, (R(4).exp(), ints(1, 1, 3, 0), R(5).exp())),
     (scattered, (R(2, 5), ints(3, 1).view(2, 1), R(2, 1))),
+    (at_a_number, (R(2, 4), R(2, 6, 4), torch.tensor(3))),
+    (at_a_number, (R(2, 4), R(2, 6, 4), torch.tensor(-1))),
     (with_a_counter, (ints(0), R(2, 1, 4), R(2, 6, 4))),
     (view_of_a_part, (R(3, 4), R(4))),
     (out_of_an_operator, (R(3), R(3))),

@@ -25,6 +25,7 @@ from mirage_py.frontend.torch.capture import source
 from mirage_py.frontend.torch.capture.held_tensors import HeldTensors, WritesToHeldError
 from mirage_py.frontend.torch.capture.recurrences import stays_whole
 from mirage_py.frontend.torch.capture.running_statistics import RunningStatistics
+from mirage_py.frontend.torch.capture.scalar_positions import ScalarPositions
 from mirage_py.frontend.torch.capture.written_regions import Steps, root_of
 
 # Tracing changes state of the whole process (modes, meta data of nodes): one at a time.
@@ -102,6 +103,7 @@ class _Flat(torch.nn.Module):
             with (
                 HeldTensors(self._held, tensors[count:]) as held,
                 source.SourceRecorder(),
+                ScalarPositions(),
                 RunningStatistics() as statistics,
             ):
                 result = self._call(*tensors[:count])
