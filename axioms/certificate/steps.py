@@ -68,9 +68,11 @@ class Replay:
         fits = all(of[v].is_size for v in law["sizes"])
         demand(fits, f"{', '.join(law['sizes'])} is no product of sizes")
         # What is new to be computed for all numbers has a value for all, or had one before.
-        new = {t.op for v in law["unguarded"][back] for t in of[v].partial - whole.always}
-        demand(not new, f"it brings in a {', '.join(sorted(new))}, which may have no value")
-        divisors = [t.args[1] for t in whole.always if t.op == "div"]
+        always = whole.partial(branches=False)
+        brought = [t for v in law["unguarded"][back] for t in of[v].partial(branches=True) - always]
+        new = ", ".join(sorted({t.op for t in brought}))
+        demand(not new, f"it brings in a {new}, which may have no value")
+        divisors = [t.args[1] for t in always if t.op == "div"]
         fits = all(of[v].is_size or of[v] in divisors for v in law["divisor"])
         demand(not back or (fits and not law["one_way"]), "read backwards it has no value")
         left, right = (self.terms.instance(law[side], of | axes) for side in ("left", "right"))

@@ -32,21 +32,12 @@ def demand(holds: object, what: str) -> None:
 
 
 class Term:
-    """An operator, the name or axis that it carries, and its operands.
-
-    It may depend on ``axes``. ``partial`` are the terms in it that have no value for some numbers,
-    ``always`` those of them that are in no branch of a selection.
-    """
+    """An operator, the name or axis that it carries, its operands; it may depend on ``axes``."""
 
     def __init__(self, op: str, attr: str, args: tuple[Term, ...], axes: Iterable[str]) -> None:
         self.op, self.attr, self.args = op, attr, args
         # A product of sizes, which are at least 1.
         self.is_size: bool = op == "size" or (op == "mul" and all(a.is_size for a in args))
-        total = op not in TRUSTED["partial"] or (op == "div" and args[1].is_size)
-        own = frozenset() if total else frozenset([self])
-        self.partial: frozenset[Term] = own.union(*(a.partial for a in args))
-        taken = args[:1] if op == "where" else args
-        self.always: frozenset[Term] = own.union(*(a.always for a in taken))
         self.axes: frozenset[str] = frozenset(axes).union(*(a.axes for a in args))
         d, iterations, tile = parts(attr)
         if op in REDUCTIONS:
@@ -65,6 +56,17 @@ class Term:
         """Whether it is the same all along an axis; a tile lies within one iteration."""
         d, iterations, tile = parts(axis)
         return all(d not in parts(a) or (axis == tile and a == iterations) for a in self.axes)
+
+    def partial(self, *, branches: bool) -> set[Term]:
+        """The terms in it that have no value for some numbers, in branches of selections or not."""
+        found, todo = {self}, [self]
+        while todo:
+            term = todo.pop()
+            taken = term.args if branches or term.op != "where" else term.args[:1]
+            todo += (new := {*taken} - found)
+            found |= new
+        some = {t for t in found if t.op in TRUSTED["partial"]}
+        return {t for t in some if t.op != "div" or not t.args[1].is_size}
 
 
 class Terms:

@@ -107,6 +107,18 @@ def test_deep_terms_and_shared_ones_are_replayed():
     assert len(list(subterms(again.derivations[0].first, proof.derivations[0].first))) == 20_001
 
 
+def test_what_may_have_no_value_is_looked_for_once():
+    """In each of 9,000 roots there are all below it: sets of them would fill the memory."""
+    terms: list[list[object]] = [["leaf", "X"], *(["sqrt", "", n] for n in range(9_000))]
+    step = {"law": "maxima.idempotent", "forward": False, "at": [], "with": {"x": 9_000}}
+    terms.append(["maximum", "", 9_000, 9_000])
+    steps = [{**step, "before": 9_000, "after": 9_001}]
+    output = {"output": "Y", "first": 9_000, "last": 9_001, "steps": steps}
+    proof = read_proof({"terms": terms, "outputs": [output], "version": VERSION})
+    first, last = proof.derivations[0].first, proof.derivations[0].last
+    assert goal_fault(Goal((Claim("Y", first, last),), AXES, LEAVES), proof) == ""
+
+
 def test_a_side_condition_that_fails_does_not_print_the_term():
     x = X
     for _ in range(200):
