@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from mirage_py.codegen.lowering.base_two_shifts import is_shift
 from mirage_py.codegen.lowering.precision import TypedBlock
 from mirage_py.codegen.text.operator_text import atom
+from mirage_py.codegen.text.writer import CodeWriter
 from mirage_py.codegen.tiling.padding import Padding
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.codegen.triton.expressions import product
@@ -16,6 +17,8 @@ from mirage_py.ugraph.ir.launch_choices import Precision
 from mirage_py.ugraph.ir.node import Node
 
 _MATRIX = 2
+# Any number will do.
+_ADDED_APART = 32
 
 # The text of a node's value over its own axes.
 ValueText = Callable[[int, Sequence[str], int], str]
@@ -31,6 +34,7 @@ class ContractionEmitter:
         tiles: TileText,
         value: ValueText,
         precision: Precision,
+        out: CodeWriter,
     ) -> None:
         self.block = typed.block
         self.dtypes = typed.dtypes
@@ -38,6 +42,7 @@ class ContractionEmitter:
         self.tiles = tiles
         self.value = value
         self.precision = precision
+        self.out = out
         self.padding = Padding(tiling, typed.block)
 
     def reduce(self, number: int, section: int) -> str:
@@ -108,10 +113,21 @@ class ContractionEmitter:
         inner = self.tiles.ordered(roles.contracted)
         a = self._matrix(first, node.reduced, section, (rows, inner))
         b = self._matrix(second, node.reduced, section, (inner, columns))
-        suffix = f", {accumulator}" if accumulator is not None else ""
+        is_exact = self.dtypes[node.args[0]] == F32 and self.precision is Precision.IEEE
+        suffix = f", {accumulator}" if accumulator is not None and not is_exact else ""
         if self.dtypes[node.args[0]] == F32:
             suffix += f', input_precision="{self.precision}"'
+            if self.precision is Precision.TF32:
+                a, b = (
+                    self._nearest(a, f"tf32_left{number}"),
+                    self._nearest(b, f"tf32_right{number}"),
+                )
         text = f"tl.dot({a}, {b}{suffix})"
+        if is_exact:
+            # With this option Triton does not add on in the accumulator itself: a chain of
+            # multiply-adds over 2048 terms was three times as far off as cuBLAS on an H200.
+            text = f"{text[:-1]}, max_num_imprecise_acc={_ADDED_APART})"
+            text = text if accumulator is None else f"{accumulator} + {text}"
         if self.is_plain_dot(number):
             return text
         text = f"tl.reshape({text}, {self.tiles.shape((*rows, *columns), section)})"
@@ -119,6 +135,15 @@ class ContractionEmitter:
             order = ", ".join(str((*rows, *columns).index(d)) for d in result)
             text = f"tl.permute({text}, ({order}))"
         return text
+
+    def _nearest(self, text: str, name: str) -> str:
+        """The numbers of TF32 nearest to a matrix, ties away from zero, under a name: tensor cores
+        leave out what TF32 has no bits for, and such errors add up.
+        """
+        self.out.line(f"{name} = {text}")
+        up = f"({name}.to(tl.int32, bitcast=True) + {1 << 12}).to(tl.float32, bitcast=True)"
+        self.out.line(f"{name} = tl.where({name} == {name}, {up}, {name})")
+        return name
 
     def _axes_of(self, number: int, section: int) -> tuple[str, ...]:
         return self.tiles.axes(self.block.nodes[number].dims, section)

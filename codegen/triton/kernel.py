@@ -108,7 +108,7 @@ class KernelEmitter:
         self.names = self._value_names()
         precision = options.precision or Precision.IEEE
         self.contraction = ContractionEmitter(
-            typed, self.tiling, self.tiles, self._value, precision
+            typed, self.tiling, self.tiles, self._value, precision, self.out
         )
         self.shifts = BaseTwoShifts(self.block, typed.dtypes, in_base_two)
         self.accumulators = AccumulatorEmitter(

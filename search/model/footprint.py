@@ -47,6 +47,14 @@ def is_split(dot: Dot, options: LaunchConfig) -> bool:
     return dot.dtype == F32 and options.precision is Precision.TF32X3
 
 
+def is_rounded(dot: Dot, options: LaunchConfig) -> bool:
+    """Whether operands of float32 go through registers on their way, as they do in Triton to be
+    rounded to TF32 or split.
+    """
+    in_tf32 = dot.dtype == F32 and is_on_tensor_cores(dot, options)
+    return in_tf32 and options.matmul is not MatmulInstruction.MMA
+
+
 def is_warp_group_dot(dot: Dot, options: LaunchConfig, target: Target) -> bool:
     """Whether a matmul on tensor cores has the 64 rows that wgmma needs. Of float32 CUDA kernels
     have none, which say so.
@@ -105,15 +113,17 @@ def shared_memory(kernel: TiledKernel, options: LaunchConfig, target: Target) ->
         passing = max((d.dtype.bytes for d in work.dots), default=2)
         passing *= work.computed - _in_registers(kernel, number, options, target)
         groups = [d for d in work.dots if is_warp_group_dot(d, options, target)]
-        # The parts of split columns go back there.
-        split = [d for d in groups if is_split(d, options)]
-        passing += sum(2 * d.dtype.bytes * _operand_elements(d, options)[1] for d in split)
+        # Columns that were rounded, or their parts, go back there.
+        rounded = [d for d in groups if is_rounded(d, options)]
+        for dot in rounded:
+            parts = 2 if is_split(dot, options) else 1
+            passing += parts * dot.dtype.bytes * _operand_elements(dot, options)[1]
         sections.append(
             SectionMemory(
                 work.is_loop,
                 passing + work.exchanged_bytes,
                 sum(b for b in work.loads if is_pipelined(b, options.num_warps)),
-                len(groups) > len(split),
+                len(groups) > len(rounded),
             )
         )
     kept = sum(work.kept_bytes for work in kernel.work(options))
@@ -173,14 +183,14 @@ def _split_elements(dot: Dot, options: LaunchConfig, target: Target) -> int:
     """Registers of a block for the parts of a split matmul: Triton holds those of whole tiles, a
     CUDA kernel those of one step. Fitted to what ptxas gives 18 kernels on sm_80 and sm_90.
     """
-    if not is_split(dot, options) or options.matmul is MatmulInstruction.MMA:
+    if not is_rounded(dot, options):
         return 0
     left, right = _operand_elements(dot, options)
     if not is_warp_group_dot(dot, options, target):
         rows, columns = dot.sides[:: -1 if options.reversed_axes else 1]
         down, across = plain_warps(rows, columns, options.num_warps)
         left, right = left * across, right * down
-    return _SPLIT_REGISTERS * (left + right) // 2
+    return (_SPLIT_REGISTERS if is_split(dot, options) else 1) * (left + right) // 2
 
 
 def plain_warps(rows: int, columns: int, num_warps: int) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from mirage_py.search.model.footprint import (
     SharedMemory,
     is_on_tensor_cores,
     is_pipelined,
+    is_rounded,
     is_split,
     is_warp_group_dot,
     plain_warps,
@@ -30,8 +31,8 @@ from mirage_py.ugraph.ir.launch_config import LaunchConfig
 
 # An SM has four quarters, each with tensor cores and plain cores of its own.
 QUARTERS = 4
-# Of a split operand: operations to split an element, and how often matmuls read it; operations to
-# add an element of the result.
+# Of an operand that is rounded or split: operations for an element, and how often matmuls read the
+# latter; operations to add an element of the result.
 _SPLIT_OPS, _SPLIT_READS, _ADDED_OPS = 4.0, 3.0, 3.0
 _TF32_DURATION = 2.0
 # Operations per element of a computed matmul operand: converted, combined, rounded, ...
@@ -151,10 +152,11 @@ def _section_load(
             # The columns are read again for every 64 rows.
             groups = -(-rows // WARP_GROUP_ROWS)
             read: float = inner * groups * (WARP_GROUP_ROWS + columns)
-            if is_split(dot, options):
+            if is_rounded(dot, options):
                 split_ops += _SPLIT_OPS * inner * (rows + columns)
-                # The parts of the columns are written first, and three matmuls read.
-                read = _SPLIT_READS * read + 2 * inner * columns
+                # Columns, or their parts, are written first; of parts three matmuls read.
+                again, parts = (_SPLIT_READS, 2) if is_split(dot, options) else (1.0, 1)
+                read = again * read + parts * inner * columns
             operand_bytes += dot.dtype.bytes * read
         else:
             plain.append((dot, inner, dot.operands[::turn]))
@@ -173,7 +175,7 @@ def _section_load(
             multiply_adds += dot.multiplications
         for side, extent in enumerate(tile):
             fragments[operands[side], side == 0] = dot.dtype.bytes * inner * extent
-            if is_split(dot, options):
+            if is_rounded(dot, options) or is_split(dot, options):
                 split_ops += _SPLIT_OPS * warps * inner * extent
         repeats = max(repeats, shares[1])
     operand_bytes += warps * sum(fragments.values())

@@ -52,6 +52,9 @@ class FmaMatmul:
                 self.tile_at(operand)
             else:
                 out.memory.use(buffer)
+        # In one chain over all iterations roundings would grow with the root of their number.
+        part = Value(out.fresh(f"{result.name}_part"), result.layout, F32)
+        out.line(part.declaration("0.0f"))
         steps = Layout(fragments.steps, (None,) * 5, fragments.left.warps)
         with out.unrolled("k", 1 << len(fragments.steps), _UNROLLED) as k:
             values = []
@@ -63,7 +66,9 @@ class FmaMatmul:
                 more = {k: steps} if k != "0" else {}
                 name = out.value_name(operand)
                 values.append(self.copies.read_tile(tile, dtype, buffer, step, name, more))
-            self._lines(plan, values[0], values[1], result)
+            self._lines(plan, values[0], values[1], part)
+        with out.unrolled("r", result.layout.register_count) as r:
+            out.line(f"{result.word(r)} += {part.word(r)};")
 
     def _tile(self, plan: MmaPartition, operand: int) -> SharedTile:
         """The form of an operand that is computed: rows along the inner dimension."""

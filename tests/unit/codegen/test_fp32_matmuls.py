@@ -34,16 +34,18 @@ def test_of_halves_nothing_is_said():
     (90, "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32"),
 ])  # fmt: skip
 def test_instructions(capability, instruction):
-    """Of three matmuls of TF32 the sum is added to the accumulator on CUDA cores."""
+    """Where float32 has to be exact each iteration's sum is added to the accumulator for itself."""
     counts = {}
     for precision in (None, Precision.TF32, Precision.TF32X3):
         (kernel,) = emit_triton(matmul_plan(matmul_program(), precision))
         ptx = checked_handle(KernelSource.of(kernel), capability).asm["ptx"]
         counts[precision] = ptx.count(instruction), len(re.findall(r"\badd(\.rn)?\.f32", ptx))
-    assert counts[None] == (0, 0)
-    (products, additions), (three, added) = counts[Precision.TF32], counts[Precision.TF32X3]
-    assert (three, additions) == (3 * products, 0)
-    assert added == 64 * 64 // 128
+    added = 64 * 64 // 128
+    (products, additions) = counts[Precision.TF32]
+    assert products > 0
+    assert additions == 0
+    assert counts[Precision.TF32X3] == (3 * products, added)
+    assert counts[None] == (0, added)
 
 
 @pytest.mark.parametrize(("backend", "check"), [
@@ -59,4 +61,5 @@ def test_numbers(backend, check):
     assert refused.reason.code is Code.TOO_FAR
     found = check(rounded, matmul_plan(rounded, Precision.TF32, backend), seed=1)
     assert found.passed, found.reason
-    assert TF32_ROUNDOFF / 8 < found.max_rel_error < 3 * TF32_ROUNDOFF
+    # Rounded to the nearest: twice as much where bits are left out, and of one sign.
+    assert TF32_ROUNDOFF / 8 < found.max_rel_error < TF32_ROUNDOFF
