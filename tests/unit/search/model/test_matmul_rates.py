@@ -77,6 +77,6 @@ def test_kernels(target) -> None:
     halves = time_us(HALVES, None)
     ways = [time_us(ROUNDED, p) for p in (Precision.TF32, Precision.TF32X3, None)]
     assert halves * 1.2 < ways[0]
-    assert ways[0] * 1.5 < ways[1]
+    assert ways[0] * 1.2 < ways[1]
     assert ways[1] * 1.2 < ways[2]
     assert FLOPS / target.vector_flops_per_us < ways[2]
