@@ -151,7 +151,7 @@ _WIDE = (torch.bool, torch.int32, torch.int64)
 # What stands around them may be a region.
 _LEFT_TO_INDUCTOR = ("convolutions", "pooling", "ordered")
 # Inductor writes the part in place, where what a graph has is a copy of all.
-_WRITING = ("slice_scatter", "select_scatter", "index_put", "scatter")
+_WRITING = ("slice_scatter", "select_scatter", "index_put", "index_copy", "scatter")
 
 
 def _facts(node: Node, known: Mapping[Node, Facts], float64: bool) -> Facts:

@@ -9,9 +9,16 @@ import torch
 from torch.fx import Node
 
 from mirage_py.frontend.torch.capture.capture import Capture, View
-from mirage_py.frontend.torch.capture.written_regions import Region, regions_of, root_of
+from mirage_py.frontend.torch.capture.written_regions import (
+    Region,
+    regions_of,
+    root_of,
+    viewed,
+)
 from mirage_py.frontend.torch.guards.origins import Origin
 from mirage_py.frontend.torch.writes import Given, Place, TensorView, Value, Write
+from mirage_py.ugraph.ir.program import Program
+from mirage_py.verify.evaluate.labels import label_ranges
 
 # Operators for positions, which torch computes anew in each call.
 _MOST_OPERATORS = 16
@@ -43,6 +50,30 @@ class FoundWrites:
     def writes(self, numbers: Mapping[Node, int]) -> tuple[Write, ...]:
         """The writes of a call; ``numbers`` are those of the program's outputs."""
         return tuple(self._write(tensor, r, numbers) for tensor, r in self._regions)
+
+    def loose_position(self, program: Program, read: Mapping[Node, str]) -> Node | None:
+        """A position that may lie outside of its tensor where the program's inputs are drawn at
+        random; ``read`` are the inputs by placeholder. The function itself would fail on those.
+        """
+        ranges = label_ranges(program)
+        for tensor, region in self._regions:
+            if region.indices is None:
+                continue
+            value = tensor.meta["val"]
+            like = torch.empty_strided(value.shape, value.stride(), device="meta")
+            shape = viewed(like, region.steps).shape
+            for axis, index in enumerate(region.indices):
+                if index is None or index.meta["val"].dtype is torch.bool:
+                    continue
+                extent = shape[axis if region.dim is None else region.dim]
+                first = 0 if region.dim is not None else -extent
+                root, _ = root_of(index)
+                for node in self._placeholders(index):
+                    low, high = ranges.get(read.get(node, ""), (1, 0))
+                    inside = low <= high and first <= low and high < extent and node is root
+                    if node in read and not inside:
+                        return index
+        return None
 
     def view(self, view: View) -> TensorView:
         """A result that is a tensor of the call."""
@@ -96,34 +127,42 @@ class FoundWrites:
         at = region.indices
         return Write(
             TensorView(self._at[tensor], region.steps),
-            self._value(region.value, numbers),
+            self._value(region, numbers),
             tuple(region.value.meta["val"].shape),
             None if at is None else tuple(None if i is None else self._made(i) for i in at),
             region.accumulate,
             region.dim,
+            region.copies,
         )
 
-    def _value(self, node: Node, numbers: Mapping[Node, int]) -> Value:
+    def _value(self, region: Region, numbers: Mapping[Node, int]) -> Value:
+        node = region.value
         if node in numbers:
             return numbers[node]
         number, like = self._number(node), node.meta["val"]
         if number is not None:
-            return torch.full((), number, dtype=like.dtype, device=like.device)
+            shape = () if region.dim is None else tuple(like.shape)
+            return torch.full(shape, number, dtype=like.dtype, device=like.device)
         return self._made(node)
 
     def _made(self, node: Node) -> Given | torch.Tensor:
         """What torch makes, at once where no tensor of the call is needed for it."""
         places: dict[Node, Place] = {}
-        todo = [node]
-        while todo:
-            node_ = todo.pop()
-            if node_.op == "placeholder":
-                held = self._captured.constants.get(node_)
-                literal = Origin(node_.name, partial(_same, held))
-                places[node_] = self._at.get(node_, literal)
-            todo += node_.all_input_nodes
+        for one in self._placeholders(node):
+            literal = Origin(one.name, partial(_same, self._captured.constants.get(one)))
+            places[one] = self._at.get(one, literal)
         made = Given(node, places, copied=root_of(node)[0] in self._captured.written)
         return made if places else made.of(())
+
+    def _placeholders(self, node: Node) -> list[Node]:
+        """What a node of few operators is made of."""
+        found: dict[Node, None] = {}
+        todo = [node]
+        while todo:
+            one = todo.pop()
+            found[one] = None
+            todo += one.all_input_nodes
+        return [one for one in found if one.op == "placeholder"]
 
 
 def _same(value: torch.Tensor | None) -> torch.Tensor | None:

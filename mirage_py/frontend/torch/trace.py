@@ -287,8 +287,16 @@ def trace_call(
     drop_unread(builder, where)
     by_name = {inputs[node]: node for node in wanted}
     read = [by_name[tensor] for tensor in builder.inputs]
+    program = tidy_dims(builder.build())
+    lowering.node = writes.loose_position(program, {n: inputs[n] for n in read if n not in origins})
+    if lowering.node is not None:
+        raise lowering.refuse(
+            "a position that is written to is read as a number, too",
+            why="kernels are checked on inputs that are drawn, and not every number is a position",
+            repair="pass it twice, as a position and as a number",
+        )
     return TracedCall(
-        tidy_dims(builder.build()),
+        program,
         tuple(places[captured.arguments.index(n)] for n in read if n not in origins),
         tuple(origins[n] for n in read if n in origins),
         results,

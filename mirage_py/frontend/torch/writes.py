@@ -86,10 +86,15 @@ class Write:
     indices: tuple[Given | torch.Tensor | None, ...] | None = None
     accumulate: bool = False
     dim: int | None = None
+    copies: bool = False
 
     def __str__(self) -> str:
         value = f"output {self.value}" if isinstance(self.value, int) else "what is given"
-        how = "" if self.indices is None else f" at positions ({self.dim}, {self.accumulate})"
+        how = (
+            ""
+            if self.indices is None
+            else f" at positions {self.dim} {self.accumulate} {self.copies}"
+        )
         return f"{self.target}{how} <- {value}{list(self.shape)}"
 
     def ready(self, outputs: Sequence[torch.Tensor], leaves: Leaves) -> Callable[[], object]:
@@ -100,15 +105,16 @@ class Write:
             return lambda: target.copy_(value)
         at = self._positions(leaves)
         if self.dim is not None:
-            (index,), dim = at, self.dim
-            return lambda: torch.ops.aten.scatter_(target, dim, index, value)
+            put = torch.ops.aten.index_copy_ if self.copies else torch.ops.aten.scatter_
+            return lambda: put(target, self.dim, *at, value)
         return lambda: torch.ops.aten.index_put_(target, at, value, self.accumulate)
 
     def written(self, leaves: Leaves) -> torch.Tensor:
         """The value, from what is there now."""
         found = self.target.of(leaves)
         if self.dim is not None:
-            found = torch.ops.aten.gather(found, self.dim, *self._positions(leaves))
+            read = torch.ops.aten.index_select if self.copies else torch.ops.aten.gather
+            found = read(found, self.dim, *self._positions(leaves))
         elif self.indices is not None:
             found = torch.ops.aten.index(found, self._positions(leaves))
         found = found[(0,) * (found.dim() - len(self.shape))]

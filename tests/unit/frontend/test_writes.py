@@ -18,6 +18,7 @@ from mirage_py.pipeline.pipeline import Request, question_of
 from mirage_py.reasons import Server
 from mirage_py.runtime.eager.eager_source import torch_function
 from mirage_py.runtime.store.artifact import OriginalProgram
+from mirage_py.verify.evaluate.labels import label_ranges
 
 
 def as_a_kernel(program, _inputs, _itself):
@@ -156,7 +157,6 @@ def at_a_number(k, keys, at):
     keys[:, at] = k * 2
     keys[..., at, 1:3] = 0.5
     keys[0, at, None] = k[:1].exp()
-    keys[at % 2] = k.mean()
     return keys.sum(1)
 
 
@@ -452,6 +452,37 @@ def test_results_that_cannot_be_found_in_what_is_written_are_refused():
         UnsupportedError, match="shares memory with a tensor that the function writ"
     ):
         served(fn)(R(3, 4), R(4))
+
+
+def number(k, keys, at):
+    keys.index_copy_(1, at, k * at)
+    return k + 1
+
+
+def another_range(k, keys, at):
+    keys.index_copy_(1, at, k.exp())
+    return keys.sum(1) * (torch.arange(9) > at).sum()
+
+
+def moved_on(k, keys, at):
+    keys.index_copy_(1, (at + 1) % 6, k.exp())
+    return keys.sum(1) * (torch.arange(6) > at).sum()
+
+
+@pytest.mark.parametrize("fn", [number, another_range, moved_on])
+def test_positions_that_would_be_drawn_elsewhere_are_refused(fn):
+    with pytest.raises(UnsupportedError, match="read as a number, too"):
+        served(fn)(R(2, 1, 4), R(2, 6, 4), ints(3))
+
+
+@pytest.mark.parametrize(("fn", "least"), [(at_a_position, 0), (one_of_each_row, -6)])
+def test_the_function_runs_on_every_position_that_is_drawn(fn, least):
+    given = next(values for function, values in WRITING if function is fn)
+    program = mirage_py.trace(fn, *given)
+    at = next(t.name for t in program.inputs if not t.dtype.is_float)
+    assert label_ranges(program)[at] == (least, 5)
+    for value in (least, 5):
+        fn(*copied(given)[:-1], torch.full_like(given[-1], value))
 
 
 def test_sizes_that_change():

@@ -38,7 +38,8 @@ _KEEP_ALL = (aten.view.default, aten.permute.default, aten.alias.default)
 @dataclass(frozen=True, slots=True)
 class Region:
     """``value`` goes to these views of a tensor, one of the other; with ``indices`` as
-    ``index_put_`` has it, with one of them and ``dim`` as ``scatter_``. No element is meant twice,
+    ``index_put_`` has it, with one of them and ``dim`` as ``scatter_``, or as ``index_copy_`` where
+    it ``copies``. No element is meant twice,
     unless ``value`` is no result of a kernel.
     """
 
@@ -47,6 +48,7 @@ class Region:
     indices: tuple[Node | None, ...] | None = None
     accumulate: bool = False
     dim: int | None = None
+    copies: bool = False
 
 
 class Known(Protocol):
@@ -134,15 +136,17 @@ def _regions(node: Node, steps: Steps, now: _Now, known: Known) -> list[Region]:
         if torch_can and (known.value(source) or (not adds and _are_distinct(places))):
             put = Region(steps, _source(source, known), places, adds)
             return [*_regions(base, steps, now, known), put]
-    if name == "aten.scatter.src":
+    if name in ("aten.scatter.src", "aten.index_copy.default"):
         base, dim, index, source = node.args
         assert isinstance(base, Node)
         assert isinstance(index, Node)
         assert isinstance(source, Node)
         shapes = index.meta["val"].shape, source.meta["val"].shape
-        distinct = shapes[0] == shapes[1] and (not shapes[0] or shapes[0][dim] == 1)
+        copies = "index_copy" in name
+        one = shapes[0].numel() == 1 if copies else shapes[0] == shapes[1]
+        distinct = one and (copies or not shapes[0] or shapes[0][dim] == 1)
         if known.position(index) and (known.value(source) or distinct):
-            put = Region(steps, source, (index,), dim=dim)  # type: ignore[arg-type]
+            put = Region(steps, source, (index,), False, dim, copies)  # type: ignore[arg-type]
             return [*_regions(base, steps, now, known), put]
     return [Region(steps, _source(node, known))]
 

@@ -147,6 +147,29 @@ def index_put(
     assert isinstance(given, (list, tuple))
     if any(isinstance(n, torch.fx.Node) and t.result_dtype(n) is torch.bool for n in given):
         return _masked(t, x, at, values, accumulate=accumulate)
+    return _put(t, x, at, values, accumulate=accumulate)
+
+
+@handles("index_copy.default")
+def index_copy(
+    t: Lowering, x: NamedArray, dim: int, index: NamedArray, source: NamedArray
+) -> NamedArray:
+    """x with values at positions of an axis, which are counted from the front alone."""
+    if not x.axes:
+        return views.reshape(t.builder, source, ())
+    flat = views.reshape(t.builder, index, (-1,))
+    return _put(t, x, {dim % len(x.axes): flat}, source, from_back=False)
+
+
+def _put(
+    t: Lowering,
+    x: NamedArray,
+    at: Mapping[int, NamedArray],
+    values: NamedArray,
+    *,
+    accumulate: bool = False,
+    from_back: bool = True,
+) -> NamedArray:
     common = views.broadcast(t.builder, list(at.values()))
     shape = t.shape(common[0])
     places = sorted(at)
@@ -169,7 +192,7 @@ def index_put(
         moved = views.transpose(t.builder, whole, order)
         for n in others:
             moved = views.unsqueeze(t.builder, moved, n)
-        return _chosen(t, x, others, moved, accumulate=accumulate)
+        return _chosen(t, x, others, moved, accumulate=accumulate, from_back=from_back)
     count = t.shape(whole)[0]
     if count > _MOST_WRITTEN:
         raise t.refuse(
@@ -182,7 +205,7 @@ def index_put(
         for n in places:
             value = views.unsqueeze(t.builder, value, n)
         here = {n: views.select(t.builder, i, 0, number) for n, i in flat.items()}
-        x = _chosen(t, x, here, value, accumulate=accumulate)
+        x = _chosen(t, x, here, value, accumulate=accumulate, from_back=from_back)
     return x
 
 
@@ -225,14 +248,16 @@ def _chosen(
     value: NamedArray,
     *,
     accumulate: bool,
+    from_back: bool,
 ) -> NamedArray:
     """x with a value, or with it added, where each axis is at its position."""
     here: NamedArray | None = None
     for axis, wanted in at.items():
         mine = position(t, x, axis)
-        # Negative ones count from the back.
-        below = t.apply("sub", mine, float(t.shape(x)[axis]))
-        is_it = t.apply("or", t.apply("eq", mine, wanted), t.apply("eq", below, wanted))
+        is_it = t.apply("eq", mine, wanted)
+        if from_back:  # negative ones
+            below = t.apply("sub", mine, float(t.shape(x)[axis]))
+            is_it = t.apply("or", is_it, t.apply("eq", below, wanted))
         here = is_it if here is None else t.apply("and", here, is_it)
     assert here is not None
     new = t.apply("add", x, value) if accumulate else value
