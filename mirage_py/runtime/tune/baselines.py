@@ -34,12 +34,14 @@ def baselines(
 ) -> dict[str, Baseline]:
     """Functions of the program's inputs by name; ``function`` is the user's own, if there is one.
 
-    ``eager`` always, ``compile`` with effort quick, ``compile_max_autotune`` too with effort full;
-    ``dynamic`` for many sizes. Compilation happens at the first call.
+    ``eager`` always, ``compile`` with effort quick, ``compile_max_autotune`` too with effort full,
+    and where there is no matmul: without products to tune it compiles in seconds. ``dynamic`` for
+    many sizes. Compilation happens at the first call.
     """
     eager = function or torch_function(program)
+    quick = effort == "quick" and not any(n.op == "matmul" for n in program.nodes)
     compiled: dict[str, Baseline] = {}
-    for name in _NAMES[effort]:
+    for name in _NAMES["full" if quick else effort]:
         form = functools.partial(CompiledFunction, mode=MODES[name], dynamic=dynamic)
         compiled[name] = eager.by(form) if isinstance(eager, WritingFunction) else form(eager)
     return {EAGER: eager, **compiled}
