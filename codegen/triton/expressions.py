@@ -5,8 +5,10 @@ Operands are names of float32 tiles (bool for masks and comparisons) that broadc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import log2
+from collections.abc import Callable, Mapping, Sequence
+from math import fmod, log2
+
+import numpy as np
 
 from mirage_py.codegen.text.operator_text import Emitter, emitters, number
 from mirage_py.errors import UnsupportedError
@@ -16,6 +18,11 @@ _TERMS = 8
 # Of tanh(x) / x - 1 in powers of x^2 below 0.55, within 4e-9.
 _TANH = (-0.33333332, 0.13333118, -0.053910065, 0.02131274, -0.0066157466)
 
+# Bits of a quotient that one step of a remainder takes off, so that its product is exact in float64,
+# and exponents of all steps: quotients of float32 are below 2^277.
+_QUOTIENT_BITS = 28
+_QUOTIENT_STEPS = range(252, -1, -_QUOTIENT_BITS)
+_ABOVE_FLOAT32 = 2.0**128
 # Of atan(x) / x - 1 in powers of x^2 below tan(pi / 8).
 _ATAN = (-0.333329491539, 0.199777106478, -0.138776856032, 0.0805374449538)
 
@@ -144,6 +151,41 @@ _OWN: Mapping[str, Emitter] = {
     "pow": _pow,
 }
 ELEMENTWISE: Mapping[str, Emitter] = {**emitters("triton"), **_OWN}
+
+
+def remainder(name: str, x: str, y: str) -> tuple[list[str], str]:
+    """fmod(x, y): statements that assign ``name``, and the expression after them. A long division,
+    exact as that of C: ``x % y`` of Triton is x - y * trunc(x / y), rounded three times.
+    """
+    dividend, modulus = number(x), number(y)
+    if dividend is not None and modulus is not None:
+        return [], repr(fmod(dividend, modulus)) if modulus else 'float("nan")'
+    size, divisor = _wide_size(x), _wide_size(y)
+    lines = [f"{name} = {size}"]
+    for exponent in _QUOTIENT_STEPS:
+        if modulus and abs(modulus) * 2.0**exponent > _ABOVE_FLOAT32:
+            continue
+        step = f"({divisor} * {2.0**exponent!r})"
+        lines.append(f"{name} = {name} - tl.floor({name} / {step}) * {step}")
+    left = f"tl.cast({name}, tl.float32)"
+    signed = f"tl.where({x} < 0.0, -{left}, {left})"
+    if dividend is not None:
+        signed = f"-{left}" if dividend < 0.0 else left
+    if modulus is None:  # nothing is taken off by an infinite one
+        signed = f'tl.where(tl.abs({y}) == float("inf"), {x} + 0.0 * {x}, {signed})'
+    return lines, signed
+
+
+def _wide_size(x: str) -> str:
+    """The magnitude in float64."""
+    literal = number(x)
+    if literal is not None:
+        return repr(abs(float(np.float32(literal))))
+    return f"tl.abs(tl.cast({x}, tl.float64))"
+
+
+# What is more than one statement: they assign the name that is given.
+STEPS: Mapping[str, Callable[[str, str, str], tuple[list[str], str]]] = {"fmod": remainder}
 
 
 def elementwise(op: str, operands: list[str]) -> str:

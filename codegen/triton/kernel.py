@@ -22,7 +22,7 @@ from mirage_py.codegen.tiling.unmasked_tiles import unmasked_range
 from mirage_py.codegen.tiling.valid_sizes import MAX_INT32
 from mirage_py.codegen.triton.accumulators import AccumulatorEmitter
 from mirage_py.codegen.triton.contraction import ContractionEmitter, reduced
-from mirage_py.codegen.triton.expressions import elementwise, product
+from mirage_py.codegen.triton.expressions import STEPS, elementwise, product
 from mirage_py.codegen.triton.loop_bounds import loop_bounds, low_name
 from mirage_py.codegen.triton.scalars import Scalar, scalars_of
 from mirage_py.codegen.triton.tile_text import (
@@ -358,7 +358,7 @@ class KernelEmitter:
             floor = self.shifts.floor(number)
             return text if floor is None else f"tl.maximum({text}, {floor!r})"
         if operator(node.op).kind == ELEMENTWISE:
-            return self._elementwise(node, axes, section)
+            return self._elementwise(number, axes, section)
         raise ScheduleError(f"Triton has no emission for '{node.op}'", where=self.block.name)
 
     def _load(self, number: int, axes: Sequence[str], section: int) -> str:
@@ -445,7 +445,8 @@ class KernelEmitter:
             return f"{value} != 0.0"
         return f"{value}.to({_tl(to)})" if axes else f"tl.cast({value}, {_tl(to)})"
 
-    def _elementwise(self, node: Node, axes: Sequence[str], section: int) -> str:
+    def _elementwise(self, number: int, axes: Sequence[str], section: int) -> str:
+        node = self.block.nodes[number]
         operands = [atom(self.shifts.natural(a, self._value(a, axes, section))) for a in node.args]
         types = [self.dtypes[a] for a in node.args]
         if node.op == "mul" and BOOL in types:
@@ -456,6 +457,11 @@ class KernelEmitter:
         if node.op == "mul":
             have = [self.tiles.axes(self.block.nodes[a].dims, section) for a in node.args]
             return product(operands, have, axes)
+        if node.op in STEPS:
+            lines, result = STEPS[node.op](self.names[number], *operands)
+            for line in lines:
+                self.out.line(line)
+            return result
         return elementwise(node.op, operands)
 
 

@@ -290,13 +290,15 @@ _row(
 _row(
     "floor", 1, 1, np.floor, about="The largest whole number up to x.", is_keyed=True,
     is_fresh=True, rises=True, jumps=True, ulps=0, keeps_zero=True, torch="torch.floor({})",
-    triton="tl.floor({0})", c="floorf({0})", has_out=True, aten=("floor.default",),
+    # Triton's own are 0 for subnormal numbers.
+    triton="tl.where(({0} < 0.0) & ({0} > -1.0), -1.0, tl.floor({0}))", c="floorf({0})",
+    has_out=True, aten=("floor.default",),
 )  # fmt: skip
 _row(
     "ceil", 1, 1, np.ceil, about="The smallest whole number from x on.", defined=_ceil_by_floor,
     is_keyed=True, is_fresh=True, rises=True, jumps=True, ulps=0, keeps_zero=True,
-    torch="torch.ceil({})", triton="tl.ceil({0})", c="ceilf({0})", has_out=True,
-    aten=("ceil.default",),
+    torch="torch.ceil({})", c="ceilf({0})", has_out=True, aten=("ceil.default",),
+    triton="tl.where(({0} > 0.0) & ({0} < 1.0), 1.0, tl.ceil({0}))",
 )  # fmt: skip
 _row(
     "trunc", 1, 1, np.trunc, about="x without its fraction.", parity="odd", rises=True, jumps=True,
@@ -344,10 +346,10 @@ _row(
     torch="torch.pow({}, {})", c="powf({0}, {1})", has_out=True, branches=True,
 )  # fmt: skip
 _row(
+    # Triton's is x - y * trunc(x / y), which is no remainder where the quotient is large.
     "fmod", 2, 8, np.fmod, about="The remainder of x / y, of the sign of x.", is_keyed=True,
     is_fresh=True, is_partial=True, jumps=True, ulps=4, rounds="operand",
-    torch="torch.fmod({}, {})", triton="{0} % {1}", c="fmodf({0}, {1})", has_out=True,
-    branches=True,
+    torch="torch.fmod({}, {})", c="fmodf({0}, {1})", has_out=True, branches=True,
 )  # fmt: skip
 _row(
     "maximum", 2, 1, np.maximum, about="The larger of two.", commutative=True, is_ordered=True,

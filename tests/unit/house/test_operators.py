@@ -50,7 +50,8 @@ def program_of(operator: Operator) -> Program:
 @pytest.mark.parametrize("back_end", BACK_ENDS)
 @pytest.mark.parametrize("operator", UNTYPED, ids=lambda o: o.name)
 def test_every_back_end_emits_it(back_end: str, operator: Operator):
-    emitted = importlib.import_module(f"mirage_py.codegen.{BACK_ENDS[back_end]}").ELEMENTWISE
+    module = importlib.import_module(f"mirage_py.codegen.{BACK_ENDS[back_end]}")
+    emitted = {**module.ELEMENTWISE, **getattr(module, "STEPS", {})}
     assert operator.name in emitted or operator.lowered is not None
 
 
