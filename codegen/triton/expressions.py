@@ -18,7 +18,7 @@ _TERMS = 8
 # Of tanh(x) / x - 1 in powers of x^2 below 0.55, within 4e-9.
 _TANH = (-0.33333332, 0.13333118, -0.053910065, 0.02131274, -0.0066157466)
 
-# Bits of a quotient that one step of a remainder takes off, so that its product is exact in float64,
+# Bits of the quotient that a step of a remainder takes off: its product is exact in float64;
 # and exponents of all steps: quotients of float32 are below 2^277.
 _QUOTIENT_BITS = 28
 _QUOTIENT_STEPS = range(252, -1, -_QUOTIENT_BITS)
