@@ -21,7 +21,8 @@ SAMPLE = {
     "rotary_halves": "whole",
     "clamped_swiglu": "whole",
     "merged_attention": "whole",
-    "moving_average": "in parts",
+    "moving_average": "whole",
+    "packed_int4_weights": "in parts",
     "greedy": "whole",
     "slice_cache": "eager",
 }
