@@ -79,6 +79,7 @@ def covering(program: Program, extents: Mapping[str, int]) -> dict[str, int]:
     axes = [a for n in reads for a in zip(nodes[n.args[0]].dims, n.access.index, strict=True)]
     # What is read may itself be read from a larger value: what was read last is settled first.
     grown = ""
+    fixed = fixed_dims(program)
     for _ in range(len(new) + 1):
         grown = ""
         for d, expr in axes:
@@ -86,6 +87,8 @@ def covering(program: Program, extents: Mapping[str, int]) -> dict[str, int]:
             if low < 0:
                 moved = next(e for e in expr.dims() if new[e] != program.sizes[e])
                 raise _cannot_change(program, moved, new[moved])
+            if high >= new[d] and d in fixed:
+                raise _cannot_change(program, d, high + 1)
             if high >= new[d]:
                 new[d], grown = high + 1, d
         if not grown:

@@ -8,6 +8,7 @@ from itertools import chain, count
 
 import numpy as np
 
+from mirage_py.errors import InputError
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import BlockGraph, GridAxis, Kernel, Section, UGraph
 from mirage_py.verify.sizes.shrink import covering, fixed_dims, predicates_of
@@ -40,10 +41,10 @@ def small_extents(
     Dimensions that an index divides keep theirs (see ``fixed_dims``), ``fixed`` ones and those of
     size 1. The others are small, no two equal but for ``tied`` ones, and different from the kept
     ones and from the program's constants: a mean over 5 points is not a division by 5. A value that
-    is read at other indices has all that they reach. No size, and no product of two or three, is
-    one of the numbers to ``avoid``: those of kernels, which may be wrong. Dimensions that a mask
-    compares keep the order of their sizes, so that a mask that leaves something of every row still
-    does.
+    is read at other indices has all that they reach; where it cannot, all sizes are the program's.
+    No size, and no product of two or three, is one of the numbers to ``avoid``: those of kernels,
+    which may be wrong. Dimensions that a mask compares keep the order of their sizes, so that a
+    mask that leaves something of every row still does.
     """
     fixed = tied.kept((*fixed, *fixed_dims(program)))
     kept = {d.name: d.size for d in program.dims if d.name in fixed or d.size == 1}
@@ -58,7 +59,10 @@ def small_extents(
     by_size = sorted(compared, key=lambda d: program.sizes[d])
     chosen |= dict(zip(by_size, sorted(chosen[d] for d in compared), strict=True))
     chosen = tied.spread(chosen)
-    return covering(program, {d: kept.get(d) or chosen[d] for d in program.dim_names})
+    try:
+        return covering(program, {d: kept.get(d) or chosen[d] for d in program.dim_names})
+    except InputError:  # small ones reach beyond a size that cannot change
+        return dict(program.sizes)
 
 
 def _distinct(number: int, taken: Sequence[float], avoid: Mapping[float, None]) -> list[int]:

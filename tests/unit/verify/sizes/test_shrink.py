@@ -185,3 +185,18 @@ def test_a_value_read_backwards_keeps_its_size():
     assert found["Y"] == pytest.approx([31.0**2, 30.0**2, 29.0**2, 28.0**2])
     with pytest.raises(InputError, match="'m' cannot have 33 instead of 32"):
         shrink(b.build(), {"m": 33})
+
+
+def test_sizes_are_the_programs_where_small_ones_reach_beyond_one_that_is_kept():
+    b = ProgramBuilder("kept")
+    for name, size in (("n", 20), ("w", 10), ("k", 2)):
+        b.dim(name, size)
+    b.input("X", (20,), F32)
+    value = b.stored(b.apply("square", b.load("X", ["n"])))
+    window = b.read(value, [ix.dim("w") * 2 + ix.dim("k")])
+    b.output("Y", b.sum(window, ["k"]), ["w"], F32)
+    b.output("Z", b.load("X", [ix.dim("n") // 4 * 4]), ["n"], F32)
+    program = b.build()
+    found = [small_extents(program, seed) for seed in range(8)]
+    assert all(sizes["n"] == 20 and shrink(program, sizes).sizes == sizes for sizes in found)
+    assert program.sizes in found
