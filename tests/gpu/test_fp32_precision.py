@@ -61,7 +61,9 @@ def inputs(kind: str) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("kind", ["random", "outliers", "positive"])
 @pytest.mark.parametrize("setting", WAYS)
 def test_as_exact_as_eager(setting: str, kind: str) -> None:
-    """A kernel's error is at most twice that of eager PyTorch under the setting."""
+    """A kernel's error is at most twice that of eager PyTorch under the setting; that of three
+    matmuls of TF32 at most four times, as tensor cores cut sums off.
+    """
     torch.set_float32_matmul_precision(setting)
     x, w = inputs(kind)
     eager = error_of(x @ w, x, w)
@@ -71,7 +73,8 @@ def test_as_exact_as_eager(setting: str, kind: str) -> None:
             (found,) = PlanRunner(matmul_plan(program, way, backend)).run_poisoned(x, w)
             error = error_of(found, x, w)
             sys.stdout.write(f"{setting} {kind} {backend} {way}: {error:.2e}, eager {eager:.2e}\n")
-            assert error <= 2 * max(eager, 2.0**-23)
+            times = 4 if way is Precision.TF32X3 else 2
+            assert error <= max(times * eager, 2.0**-22)
 
 
 def test_one_of_tf32_is_not_exact() -> None:
