@@ -64,15 +64,18 @@ def _dry(name: str, budget_s: float) -> Json:
 
 
 def chosen(only: str) -> list[str]:
-    """Names of programs and families, all where ``only`` is empty. Raises click's UsageError."""
+    """Names of programs and families, as they are asked for: a run on a GPU may be cut short. All
+    where ``only`` is empty. Raises click's UsageError.
+    """
     known = programs()
     asked = [name for name in only.split(",") if name]
     families = dict.fromkeys(program.family for program in known.values())
     unknown = [name for name in asked if name not in families and not _is_known(name)]
     if unknown:
         raise click.UsageError(f"there is no {', '.join(unknown)}")
-    at_sizes = [name for name in asked if "@" in name]
-    return [n for n, p in known.items() if not asked or n in asked or p.family in asked] + at_sizes
+    members = {f: [n for n, p in known.items() if p.family == f] for f in families}
+    found = (n for name in asked or families for n in members.get(name, [name]))
+    return list(dict.fromkeys(found))
 
 
 def _is_known(name: str) -> bool:

@@ -100,7 +100,10 @@ def test_a_program_at_other_sizes():
     q, _, c, *_ = program.arguments(real=True, device="meta")
     assert (q.shape[0], tuple(c.shape)) == (1, (1, 64, 512))
     assert programs()["latent_attention"].sizes["B"] == (2, 16)
-    assert chosen("latent_attention@B=1,greedy") == ["greedy", "latent_attention@B=1"]
+    both = ["latent_attention@B=1", "greedy"]
+    assert chosen(",".join(both)) == both
+    assert chosen("norms,rms_norm_upcast,greedy")[-1] == "greedy"
+    assert chosen("") == list(programs())
     for wrong in ("latent_attention@X=1", "latent_attention@B=", "no_such@B=1"):
         with pytest.raises(click.UsageError):
             chosen(wrong)
