@@ -120,7 +120,7 @@ class _Ties:
             self._find((n, d)) for n, p in enumerate(self._programs) for d in _in_conditions(p)
         }
         inner = {part for _, parts in found for part in parts}
-        for root, parts in [*found, *found]:
+        for root, parts in [*found, *found]:  # again, for those that share what is kept later
             keys = (root, *parts)
             if root in kept or root in inner or parts_of[root] != parts or asked & {*keys}:
                 kept.update(dict.fromkeys(keys))

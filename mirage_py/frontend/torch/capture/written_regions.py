@@ -39,8 +39,7 @@ _KEEP_ALL = (aten.view.default, aten.permute.default, aten.alias.default)
 class Region:
     """``value`` goes to these views of a tensor, one of the other; with ``indices`` as
     ``index_put_`` has it, with one of them and ``dim`` as ``scatter_``, or as ``index_copy_`` where
-    it ``copies``. No element is meant twice,
-    unless ``value`` is no result of a kernel.
+    it ``copies``. No element is meant twice, unless ``value`` is no result of a kernel.
     """
 
     steps: Steps
