@@ -1,4 +1,4 @@
-"""Scaled dot-product attention (Vaswani et al. 2017), written out."""
+"""Scaled dot-product attention, written out (Vaswani et al., 2017)."""
 
 from __future__ import annotations
 
