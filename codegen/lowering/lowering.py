@@ -31,7 +31,7 @@ class Lowered:
 
 
 def with_factors_as_emitted(ugraph: UGraph) -> UGraph:
-    """The µGraph with constant factors of logits where both back ends have them.
+    """The µGraph with constant factors of operands where both back ends have them.
 
     A query that is divided before its product is not rounded to half precision there.
     """
@@ -55,7 +55,7 @@ def lowered(ugraph: UGraph, blocks: Sequence[BlockGraph]) -> Lowered:
 
 def _with_late_factors(ugraph: UGraph, blocks: Sequence[BlockGraph]) -> list[BlockGraph]:
     hidden = with_hidden_constants(blocks, ugraph.tensors, _between_blocks(ugraph))
-    return [with_late_scales(b) for b in hidden]
+    return [with_late_scales(b, ugraph.tensors) for b in hidden]
 
 
 def _between_blocks(ugraph: UGraph) -> list[str]:

@@ -1,4 +1,5 @@
-"""Late scales: constant factors of logits, moved after the matmul and into the exponential.
+"""Late scales: constant factors of operands, moved after the matmul, and of logits into the
+exponential.
 
 Attention divides queries or scores by sqrt(d). A query that is divided before the matmul is rounded
 to half precision once more; where logits are in the thousands that moves the softmax to another
@@ -8,34 +9,44 @@ the exponential, which multiplies by log2(e) anyway:
     exp(where(m, (c q) . k, -inf) - s)  ->  exp(c where(m, q . k, -inf) - s)
     max(c x)                            ->  c max(x)                            for c > 0
 
-Only factors move whose result nothing but a softmax reads.
+There all factors move whose result nothing but a softmax reads. Others, as those of logits with a
+bias, move only where the scaled operand would be rounded: behind the product, or behind its sum.
 """
 
 from __future__ import annotations
 
-from math import inf
+from collections.abc import Mapping
+from math import frexp, inf, prod
 
+from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block
 
 # Factors beyond these could take logits out of the range of float32.
 _SMALLEST, _LARGEST = 1e-6, 1e6
+_ACCUMULATORS = ("accum_sum", "accum_rescaled")
 
 
-def with_late_scales(block: BlockGraph) -> BlockGraph:
-    """The block graph with factors of logits where they cost nothing; positions of nodes change."""
-    scaled = _Scales(block)
-    return rebuild_block(block, _Rule(block, scaled)) if scaled.roots else block
+def with_late_scales(block: BlockGraph, tensors: Mapping[str, Tensor]) -> BlockGraph:
+    """The block graph with factors of operands where they round nothing, and of logits where they
+    cost nothing; positions of nodes change.
+    """
+    scaled = _Scales(block, tensors)
+    moves = scaled.roots or scaled.late
+    return rebuild_block(block, _Rule(block, scaled)) if moves else block
 
 
 class _Scales:
     """Which nodes are a constant factor times something that a softmax alone reads.
 
-    ``roots`` are products with a scaled operand, or scaled products: {node: factor}.
+    ``roots`` are products with a scaled operand, or scaled products: {node: factor}. ``late`` are
+    other products, with an operand that scaling would round.
     """
 
-    def __init__(self, block: BlockGraph) -> None:
+    def __init__(self, block: BlockGraph, tensors: Mapping[str, Tensor]) -> None:
         self.nodes = block.nodes
+        self.tensors = tensors
         self.users: list[list[int]] = [[] for _ in self.nodes]
         for number, node in enumerate(self.nodes):
             for argument in node.args:
@@ -49,6 +60,15 @@ class _Scales:
             elif factor is not None:
                 stay[number] = None
         self._keep_together(stay)
+        self.late = {
+            n: self._factor_of_operands(n)
+            for n in range(len(self.nodes))
+            if n not in self.roots and any(map(self._is_rounded, self.operands(n)))
+        }
+
+    def is_summed(self, product: int) -> bool:
+        """Whether nothing but accumulators reads a product."""
+        return all(self.nodes[u].op in _ACCUMULATORS for u in self.users[product])
 
     def scaled(self, number: int) -> tuple[int, float] | None:
         """What a node multiplies by a constant, and the constant."""
@@ -64,18 +84,35 @@ class _Scales:
         factor = value if node.op == "mul" else 1.0 / value
         return (x, factor) if _SMALLEST < factor < _LARGEST else None
 
-    def operand(self, product: int) -> tuple[int, int, float] | None:
-        """The operand of a product that is a scaled load: its place, the load and the factor."""
-        for place, argument in enumerate(self.nodes[product].args):
-            found = self.scaled(argument)
-            if found is not None and self.nodes[found[0]].op == "load":
-                return place, *found
-        return None
+    def operands(self, number: int) -> list[tuple[int, int, float]]:
+        """The operands of a product that are scaled loads: place, load and factor of each."""
+        found = []
+        for place, argument in enumerate(self.nodes[number].args):
+            load, factor = self._scaled_load(argument)
+            if self.nodes[number].op == "matmul" and factor is not None:
+                found.append((place, load, factor))
+        return found
+
+    def _scaled_load(self, number: int) -> tuple[int, float | None]:
+        """The load that a node multiplies by constants, and their product; None of other nodes."""
+        found, factor = self.scaled(number), None
+        while found is not None:
+            number, factor = found[0], found[1] * (1.0 if factor is None else factor)
+            found = self.scaled(number)
+        return number, factor if self.nodes[number].op == "load" else None
+
+    def _is_rounded(self, operand: tuple[int, int, float]) -> bool:
+        """Whether a scaled load is a half number no more."""
+        _, load, factor = operand
+        is_half = self.tensors[self.nodes[load].access.tensor].dtype.is_half
+        return is_half and frexp(factor)[0] != 0.5
+
+    def _factor_of_operands(self, number: int) -> float:
+        return prod(factor for _, _, factor in self.operands(number))
 
     def _factor(self, number: int) -> float | None:
         if self.nodes[number].op == "matmul":
-            operand = self.operand(number)
-            return operand[2] if operand else None
+            return self._factor_of_operands(number) if self.operands(number) else None
         found = self.scaled(number)
         if found is None or self.nodes[found[0]].op != "matmul" or found[0] in self.roots:
             return None
@@ -138,7 +175,18 @@ class _Rule:
         if number in self.scales.roots:
             self.bare[number] = self._root(new, number), self.scales.roots[number]
             return None
-        if node.op == "where" and node.args[1] in self.bare:
+        if number in self.scales.late:
+            product, factor = self._root(new, number), self.scales.late[number]
+            if not self.scales.is_summed(number):
+                return _times(new, product, factor)
+            self.bare[number] = product, factor
+            return None
+        if node.op in _ACCUMULATORS and node.args[0] in self.bare:
+            # Its factor goes where the sum is read, behind the loop.
+            bare, factor = self.bare[node.args[0]]
+            self.bare[number] = new.copy(number, {node.args[0]: bare}), factor
+            return None
+        if node.op == "where" and node.args[1] in self.bare and self._is_masked(node):
             bare, factor = self.bare[node.args[1]]
             args = (new.place[node.args[0]], bare, new.place[node.args[2]])
             self.bare[number] = new.add("where", args, None, node.dims), factor
@@ -149,6 +197,9 @@ class _Rule:
         scaled = dict.fromkeys(a for a in node.args if a in self.bare)
         return new.copy(number, {a: _times(new, *self.bare[a]) for a in scaled})
 
+    def _is_masked(self, node: Node) -> bool:
+        return self.block.nodes[node.args[2]].attr == -inf
+
     def _root(self, new: NewNodes, number: int) -> int:
         """The node without its factor."""
         node = self.block.nodes[number]
@@ -156,11 +207,8 @@ class _Rule:
             found = self.scales.scaled(number)
             assert found is not None
             return new.place[found[0]]
-        operand = self.scales.operand(number)
-        assert operand is not None
-        args = [new.place[a] for a in node.args]
-        args[operand[0]] = new.place[operand[1]]
-        return new.add("matmul", args, node.attr, node.dims)
+        loads = {node.args[place]: new.place[load] for place, load, _ in self.scales.operands(number)}
+        return new.copy(number, loads)
 
 
 def _times(new: NewNodes, number: int, factor: float) -> int:
