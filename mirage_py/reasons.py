@@ -103,6 +103,9 @@ class Code(Enum):
     )
     NONE_FASTER = "nothing was found that is faster: {}"
     NO_CANDIDATE_PASSED = "no candidate ran and gave the right result"
+    FASTEST_WAS_REFUSED = (
+        "no candidate ran and gave the right result; the fastest was refused, {}: {}"
+    )
     NO_UGRAPH = "no fused µGraph was found: {}"
     NONE_FITS = "no family fits {}"
     NONE_VERIFIED = "no family passed verification"
@@ -139,6 +142,17 @@ class Code(Enum):
     NOT_ON_A_GPU = auto()
     # The words of an error that has no code, or what another version said.
     OTHER = auto()
+
+
+# What the numerical check refuses a candidate for.
+WRONG_RESULTS = (
+    Code.NOT_FINITE,
+    Code.FINITE,
+    Code.TOO_FAR,
+    Code.WORSE_THAN_EAGER,
+    Code.RACE,
+    Code.UNCHECKED,
+)
 
 
 class Reason(NamedTuple):

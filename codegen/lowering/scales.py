@@ -194,8 +194,12 @@ class _Rule:
         if node.op == "max" and node.args[0] in self.bare:
             bare, factor = self.bare[node.args[0]]
             return _times(new, new.add("max", (bare,), node.attr, node.dims), factor)
+        return new.copy(number, self._scaled_again(new, node))
+
+    def _scaled_again(self, new: NewNodes, node: Node) -> dict[int, int]:
+        """The operands of a node that lack their factor, with it."""
         scaled = dict.fromkeys(a for a in node.args if a in self.bare)
-        return new.copy(number, {a: _times(new, *self.bare[a]) for a in scaled})
+        return {a: _times(new, *self.bare[a]) for a in scaled}
 
     def _is_masked(self, node: Node) -> bool:
         return self.block.nodes[node.args[2]].attr == -inf
@@ -207,8 +211,8 @@ class _Rule:
             found = self.scales.scaled(number)
             assert found is not None
             return new.place[found[0]]
-        loads = {node.args[place]: new.place[load] for place, load, _ in self.scales.operands(number)}
-        return new.copy(number, loads)
+        loads = {node.args[p]: new.place[load] for p, load, _ in self.scales.operands(number)}
+        return new.copy(number, {**self._scaled_again(new, node), **loads})
 
 
 def _times(new: NewNodes, number: int, factor: float) -> int:

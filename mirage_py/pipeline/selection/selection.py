@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.axioms.proof.prove import prove
 from mirage_py.errors import UnsupportedError, VerificationError
 from mirage_py.pipeline.selection.request import Request
-from mirage_py.reasons import Code, Reason, reason
+from mirage_py.reasons import WRONG_RESULTS, Code, Reason, reason
 from mirage_py.result import Candidate, Evidence, Result, SearchSummary, Timing
 from mirage_py.search.enumerate.search import RingReport, SearchLimits, SearchResult
 from mirage_py.search.model import baseline_model
@@ -282,7 +283,7 @@ class Ranking:
 
     def _why_nothing(self, candidates: Sequence[Candidate]) -> Reason:
         if candidates and not any(c.passed for c in candidates):
-            return reason(Code.NO_CANDIDATE_PASSED)
+            return _why_none_passed(candidates)
         if not self.found.families:
             return reason(Code.NO_UGRAPH, "; ".join(map(str, self.found.reasons)))
         if not self.ranked:
@@ -315,6 +316,19 @@ class Ranking:
             notes=(*self.notes, *notes, *([str(why_not)] if plan is None else ())),
             why_not=why_not,
         )
+
+
+def _why_none_passed(candidates: Sequence[Candidate]) -> Reason:
+    """That none did, and what is wrong with the results of the fastest that has any: of those that
+    were not timed it is the first of the ranking.
+    """
+    refused = [c for c in candidates if c.reason is not None and c.reason.code in WRONG_RESULTS]
+    if not refused:
+        return reason(Code.NO_CANDIDATE_PASSED)
+    fastest = min(refused, key=lambda c: c.timing.time_us)
+    timing = fastest.timing
+    told = timing if isfinite(timing.time_us) else f"not timed ({timing.name})"
+    return reason(Code.FASTEST_WAS_REFUSED, told, fastest.reason)
 
 
 def _code_of(plan: Plan, target: Target) -> tuple[Mapping[str, Any], ...]:

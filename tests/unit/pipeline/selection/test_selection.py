@@ -221,3 +221,25 @@ def test_where_none_compiles_it_is_not_said_that_eager_is_faster(monkeypatch):
     assert result.plan is None
     assert result.notes == ("no candidate ran and gave the right result",)
     assert result.served == (Server.EAGER, Reason(Code.NO_CANDIDATE_PASSED))
+
+
+def test_where_all_are_refused_the_result_says_why_the_fastest_was(monkeypatch):
+    found = ranking("library_prologue")
+    plans = [i.plan for i in found.instances[:3]]
+    far = Reason(Code.TOO_FAR, ("out[3] = 1 instead of 2", "0.1", "4", "64"), "large inputs")
+    late = Reason(Code.NOT_BEGUN, ("the time budget was used up",))
+    eager = Measured("eager", time_us=9.0)
+    given = [
+        Measured("plan 0", plans[0], 5.0, passed=False, reason=late),
+        Measured("plan 1", plans[1], 7.0, passed=False, reason=Reason(Code.RACE, ("1e-3",))),
+        Measured("plan 2", plans[2], 6.0, passed=False, reason=far),
+    ]
+
+    def refused(*_, **__):
+        return TuneReport((*given, eager), eager, eager)
+
+    monkeypatch.setattr(tuner, "tune", refused)
+    monkeypatch.setattr(baselines_module, "baselines", lambda *_, **__: {})
+    why = found.measured().served.why
+    assert why.code is Code.FASTEST_WAS_REFUSED
+    assert "6.00 us measured (plan 2): large inputs: out[3] = 1 instead of 2" in str(why)
