@@ -76,13 +76,25 @@ class _Scales:
         if node.op not in ("mul", "div"):
             return None
         x, y = node.args
-        if node.op == "mul" and self.nodes[x].op == "const":
+        if node.op == "mul" and self._number(x) is not None:
             x, y = y, x
-        value = self.nodes[y].attr
-        if self.nodes[y].op != "const" or not isinstance(value, float) or value <= 0.0:
+        value = self._number(y)
+        if value is None or value <= 0.0:
             return None
         factor = value if node.op == "mul" else 1.0 / value
         return (x, factor) if _SMALLEST < factor < _LARGEST else None
+
+    def _number(self, number: int) -> float | None:
+        """A constant, or a product or quotient of constants."""
+        node = self.nodes[number]
+        if node.op == "const" and isinstance(node.attr, float):
+            return node.attr
+        if node.op not in ("mul", "div"):
+            return None
+        x, y = map(self._number, node.args)
+        if x is None or y is None or (node.op == "div" and y == 0.0):
+            return None
+        return x * y if node.op == "mul" else x / y
 
     def operands(self, number: int) -> list[tuple[int, int, float]]:
         """The operands of a product that are scaled loads: place, load and factor of each."""

@@ -194,12 +194,14 @@ kernel product {
   loop d by 16 {
     %0 = load X[b, d]
     %1 = const FACTOR
-    %2 = div %0, %1
-    %3 = load W[d, n]
-    %4 = matmul[d] %2, %3
-    %5 = accum_sum %4
+    %2 = const 0.5
+    %3 = div %2, %1
+    %4 = mul %0, %3
+    %5 = load W[d, n]
+    %6 = matmul[d] %4, %5
+    %7 = accum_sum %6
   }
-  store Y[b, n] = %5
+  store Y[b, n] = %7
 }
 """
 
@@ -209,7 +211,7 @@ kernel product {
 )
 def test_a_factor_that_would_round_an_operand_is_behind_the_sum(factor, kind, moves):
     text = f"B = 4, D = 32, N = 8\nX[B, D], W[D, N] : {kind}\n"
-    program = parse(f"{text}Y[b, n] = sum[d](X[b, d] / {factor} * W[d, n])\n")
+    program = parse(f"{text}Y[b, n] = sum[d](X[b, d] * (0.5 / {factor}) * W[d, n])\n")
     graph = several_kernels.over(program, PRODUCT.replace("FACTOR", str(factor)))
     (found,) = graph.kernels
     late = with_late_scales(found, graph.tensors)
