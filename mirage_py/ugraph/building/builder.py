@@ -130,6 +130,10 @@ class ProgramBuilder:
             self._stored[x] = None
         return x
 
+    def is_stored(self, x: int) -> bool:
+        """Whether other indices read the value in memory, and copy nothing."""
+        return x in self._stored
+
     def const(self, value: float) -> int:
         """A scalar."""
         return self._node("const", (), float(value), ())

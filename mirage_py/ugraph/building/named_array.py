@@ -8,6 +8,7 @@ from math import prod
 
 from mirage_py.errors import InputError
 from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.building.sharing import substituted
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr
 
@@ -58,7 +59,7 @@ def reindex(builder: ProgramBuilder, array: NamedArray, flat: Mapping[int, Index
     mapping: dict[str, IndexExpr] = {}
     for place, position in flat.items():
         mapping |= digits_of(builder, array.axes[place], position)
-    return builder.substitute(array.node, mapping)
+    return substituted(builder, array.node, mapping)
 
 
 def digits_of(builder: ProgramBuilder, axis: Axis, position: IndexExpr) -> dict[str, IndexExpr]:
@@ -77,5 +78,5 @@ def without_unit_dims(builder: ProgramBuilder, array: NamedArray) -> NamedArray:
     units = [d for axis in array.axes for d in axis if builder.sizes[d] == 1]
     if not units:
         return array
-    node = builder.substitute(array.node, {d: ix.const(0) for d in units})
+    node = substituted(builder, array.node, {d: ix.const(0) for d in units})
     return NamedArray(node, tuple(tuple(d for d in a if d not in units) for a in array.axes))

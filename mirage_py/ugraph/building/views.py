@@ -3,7 +3,8 @@
 A program has named dimensions; tensor libraries have positional axes. A NamedArray is a node of a
 ProgramBuilder together with the order of its dimensions as axes. Reshape, slice, repeat and the
 like rename, split and merge dimensions and substitute index expressions into the loads below the
-node, so all that reaches a kernel is address arithmetic.
+node, so all that reaches a kernel is address arithmetic. Of a large value they read a tensor in
+memory instead (sharing.py).
 
 Every function takes the builder first and returns a new NamedArray. An impossible shape raises
 InputError.
@@ -29,6 +30,7 @@ from mirage_py.ugraph.building.named_array import (
     shape_of,
     without_unit_dims,
 )
+from mirage_py.ugraph.building.sharing import substituted
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.dtypes import DType
 from mirage_py.ugraph.ir.index import IndexExpr
@@ -142,7 +144,7 @@ def reshape(builder: ProgramBuilder, array: NamedArray, shape: Sequence[int]) ->
         made = _recut(builder, [dims[i] for i in old], [targets[j][1] for j in new], mapping)
         for j, axis in zip(new, made, strict=True):
             axes[targets[j][0]] = axis
-    return NamedArray(builder.substitute(array.node, mapping), tuple(axes))
+    return NamedArray(substituted(builder, array.node, mapping), tuple(axes))
 
 
 def expand(builder: ProgramBuilder, array: NamedArray, shape: Sequence[int]) -> NamedArray:

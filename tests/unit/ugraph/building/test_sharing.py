@@ -1,0 +1,99 @@
+"""Networks of views: what a view of a large value copies is bounded, and its values are right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import samples
+
+from mirage_py.pipeline.partition.limits import PartitionLimits
+from mirage_py.ugraph.building import sharing, views
+from mirage_py.ugraph.building.builder import ProgramBuilder
+from mirage_py.ugraph.building.views import NamedArray
+from mirage_py.ugraph.checks.validate import validate_program
+from mirage_py.ugraph.interpret import evaluate_program
+from mirage_py.ugraph.interpret.meaning import FloatMeaning
+from mirage_py.ugraph.ir.dtypes import F32
+
+SIZE = 6
+
+
+def shifted(b, x):
+    """Rows and columns moved, as in shifted windows."""
+    return views.roll(b, views.roll(b, x, 2, 0), 2, 1)
+
+
+def padded(b, x):
+    """A margin of ones that windows cut across, and the middle again."""
+    margin = NamedArray(b.const(1.0), ((), *x.axes[1:]))
+    margin = views.expand(b, margin, (2, SIZE))
+    wide = views.concat(b, [margin, x, margin], 0)
+    cut = views.reshape(b, wide, (2, 5, SIZE))
+    bent = NamedArray(b.apply("tanh", cut.node), cut.axes)
+    return views.slice_axis(b, views.reshape(b, bent, (SIZE + 4, SIZE)), 0, 1, SIZE + 1)
+
+
+def sliced(b, x):
+    """Every second row in front of the others."""
+    return views.concat(b, [views.slice_axis(b, x, 0, n, None, 2) for n in (0, 1)], 0)
+
+
+MOVES = {
+    shifted: lambda x: np.roll(x, (2, 2), (0, 1)),
+    padded: lambda x: np.tanh(np.pad(x, ((2, 2), (0, 0)), constant_values=1.0))[1 : SIZE + 1],
+    sliced: lambda x: np.concatenate([x[::2], x[1::2]]),
+}
+
+
+def network(move, layers):
+    """Layers of products and norms, each of them reading the last at other places."""
+    b = ProgramBuilder("network")
+    b.input("X", (SIZE, SIZE), F32)
+    b.input("W", (SIZE, SIZE), F32)
+    x = views.from_input(b, "X")
+    for _ in range(layers):
+        moved = move(b, x)
+        w = views.from_input(b, "W")
+        moved, w = views.broadcast(b, [views.unsqueeze(b, moved, 2), views.unsqueeze(b, w, 0)])
+        product = b.apply("mul", moved.node, w.node)
+        product = b.sum(product, moved.axes[1])
+        norm = b.apply("add", b.mean(b.apply("square", product), moved.axes[2]), b.const(1.0))
+        normed = NamedArray(b.apply("div", product, norm), (moved.axes[0], moved.axes[2]))
+        for _ in range(4):
+            normed = NamedArray(b.apply("sin", b.apply("add", normed.node, norm)), normed.axes)
+        first, second = views.broadcast(b, [x, normed])
+        x = NamedArray(b.apply("add", first.node, second.node), first.axes)
+    views.output(b, "Y", x, F32)
+    return b.build()
+
+
+def expected(move, layers, given):
+    x, w = given["X"], given["W"]
+    for _ in range(layers):
+        product = MOVES[move](x) @ w
+        norm = (product**2).mean(1, keepdims=True) + 1.0
+        normed = product / norm
+        for _ in range(4):
+            normed = np.sin(normed + norm)
+        x = x + normed
+    return x
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_network_of_views_grows_by_its_layers(move):
+    few, more, most = (network(move, layers) for layers in (4, 8, 12))
+    assert len(most.nodes) - len(more.nodes) == len(more.nodes) - len(few.nodes)
+    validate_program(few)
+    inputs = samples.float_inputs(few)
+    found = evaluate_program(few, inputs, FloatMeaning())["Y"]
+    np.testing.assert_allclose(found, expected(move, 4, inputs), atol=1e-9)
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_small_program_is_copied_and_not_cut(move):
+    program = network(move, 1)
+    assert all(node.op != "read" for node in program.nodes)
+
+
+def test_what_is_copied_is_what_a_search_takes_at_once():
+    assert sharing._COPIED == PartitionLimits().operators
