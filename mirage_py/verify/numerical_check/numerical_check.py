@@ -39,7 +39,11 @@ from mirage_py.verify.numerical_check.float_case import SPREAD, FloatEvidence, O
 from mirage_py.verify.numerical_check.input_sets import InputSet, input_sets
 from mirage_py.verify.numerical_check.periodic_input import PeriodicInput
 from mirage_py.verify.numerical_check.places import Places
-from mirage_py.verify.numerical_check.rounding_error import RoundingMeaning, rounded_input
+from mirage_py.verify.numerical_check.rounding_error import (
+    Rounded,
+    RoundingMeaning,
+    rounded_input,
+)
 from mirage_py.verify.shifts.safe_exp import add_safe_shifts
 
 __all__ = [
@@ -151,8 +155,7 @@ def reference(
         samples = evaluate_at(safe, inputs, meaning, window)
         for name, sample in samples.items():
             values[name][sample.elements] = sample.values.value
-            error = sample.values.error
-            errors[name][sample.elements] = 0.0 if error is None else error
+            errors[name][sample.elements] = _known(sample.values)
         written[number] = {name: sample.elements for name, sample in samples.items()}
 
     # NumPy lets other threads run; each window writes elements of its own.
@@ -166,6 +169,15 @@ def reference(
             values[t.name] = places[t.name].taken(values[t.name])
             errors[t.name] = places[t.name].taken(errors[t.name])
     return Reference(values, errors, places)
+
+
+def _known(found: Rounded) -> FloatArray:
+    """The errors of an output. One that is no number, as of a weight that may be anything and that
+    a mask removes, says nothing of its value: it has no end.
+    """
+    if found.error is None:
+        return np.zeros(())
+    return np.where(np.isnan(found.error) & np.isfinite(found.value), inf, found.error)
 
 
 def _given(values: FloatArray | PeriodicInput) -> FloatArray | PeriodicInput:

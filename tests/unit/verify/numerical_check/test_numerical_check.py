@@ -299,3 +299,20 @@ def test_another_form_of_the_users_function_may_be_as_far_off_as_eager():
         assert not allowed_by_eager(judge(program, known, {"Y": wrong}), eager).passed
     lost = np.where(np.arange(4096) == 9, nan, coarse)
     assert not allowed_by_eager(judge(program, known, {"Y": lost}), eager).passed
+
+
+def test_weights_that_may_be_anything_refuse_no_right_result():
+    """Logits of 9e8 are off by hundreds, and a mask takes some of their exponentials times 0."""
+    program = parse(
+        "S = 64, C = 16\nQ[C], K[S, C], V[S, C] : f32\nM[S] : bool\n"
+        "let a[s] = exp(sum[c](Q[c] * K[s, c])) * M[s]\n"
+        "O[c] = sum[s](a[s] * V[s, c]) / sum[s](a[s])"
+    )
+    draw = np.random.default_rng(0)
+    arrays = {t.name: f32(draw.normal(size=t.shape)) for t in program.inputs}
+    arrays["M"] = (np.arange(64) < 40) * 1.0
+    arrays["Q"][0] = arrays["K"][:, 0] = 3e4
+    found = reference(program, arrays)
+    assert np.isfinite(found["O"]).all()
+    evidence = judge(program, found, {"O": f32(found["O"])})
+    assert (evidence.passed, evidence.compared, evidence.nonfinite) == (True, 0, 0)
