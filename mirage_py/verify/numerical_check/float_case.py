@@ -272,9 +272,10 @@ def allowed_by_eager(found: FloatEvidence, eager: FloatEvidence) -> FloatEvidenc
 
     Values that are not finite are forgiven where eager has them too.
     """
-    if found.passed or found.reason is None or eager.passed or eager.reason is None:
+    if found.passed or found.reason is None:
         return found
-    if found.reason.code not in (Code.TOO_FAR, eager.reason.code):
+    of_eager = eager.reason.code if eager.reason is not None else None
+    if found.reason.code not in (Code.TOO_FAR, of_eager):
         return found
     close = found.max_rel_error <= _EAGER_FACTOR * eager.max_rel_error
     if close and found.excess <= _EAGER_FACTOR * eager.excess:

@@ -14,7 +14,13 @@ from mirage_py.ugraph.ir.dtypes import F16, dtype
 from mirage_py.verify.evaluate.element_types import round_to
 from mirage_py.verify.numerical_check.float_case import allowed_by_eager
 from mirage_py.verify.numerical_check.input_sets import SET_NAMES, drawn_sets
-from mirage_py.verify.numerical_check.numerical_check import input_sets, judge, reference, tolerance
+from mirage_py.verify.numerical_check.numerical_check import (
+    cases,
+    input_sets,
+    judge,
+    reference,
+    tolerance,
+)
 
 SIZES = {"rms_norm": "B = 6, D = 300, N = 40", "attention": "T = 24, S = 200, C = 32"}
 RMS_NORM = """
@@ -299,6 +305,14 @@ def test_another_form_of_the_users_function_may_be_as_far_off_as_eager():
         assert not allowed_by_eager(judge(program, known, {"Y": wrong}), eager).passed
     lost = np.where(np.arange(4096) == 9, nan, coarse)
     assert not allowed_by_eager(judge(program, known, {"Y": lost}), eager).passed
+    # It is luck which of two that are about as close is within the bound.
+    (case,) = cases(program, known)
+    within, beyond, far = (
+        judge(program, known, {"Y": known["Y"] + share * case.allowed}) for share in (0.9, 1.1, 2.0)
+    )
+    assert [e.passed for e in (within, beyond, far)] == [True, False, False]
+    assert allowed_by_eager(beyond, within).passed
+    assert not allowed_by_eager(far, within).passed
 
 
 def test_weights_that_may_be_anything_refuse_no_right_result():
