@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from mirage_py.ugraph.ir.program import Program
 from mirage_py.verify.evaluate.trial import COMPARISONS
 from mirage_py.verify.intervals.exact_meaning import ExactMeaning, algebraic_root
 from mirage_py.verify.intervals.exact_values import Exact
+from mirage_py.verify.intervals.intervals import Interval
 
 _LARGEST = 2.0**10
 
@@ -54,25 +56,49 @@ def _solve(program: Program, found: Mapping[str, Exact], draws: Sequence[int], s
     moves = _moves(program, draws, seed)
     if not moves:
         return
-    compared = [program.nodes[a] for m in moves.values() for a in m.compared.args]
-    wanted = [a for m in moves.values() for a in m.compared.args]
-    wanted += [n.args[0] for n in compared if n.op == "sqrt"]
-    sides: list[Mapping[int, Exact]] = []
+    nodes = list(dict.fromkeys(m.compared for m in moves.values()))
+    wanted = [a for n in nodes for a in n.args]
+    wanted += [a for n in wanted if program.nodes[n].op == "sqrt" for a in program.nodes[n].args]
+    steps: list[Exact] = []
     for distance in (0.0, 1.0, -1.0):
         moved = {name: x.copy() for name, x in found.items()} if distance else found
-        for number, move in moves.items() if distance else ():
-            places = (*move.elements, slice(number, number + 1))
-            old = moved[move.tensor][places]
-            moved[move.tensor].put(places, _apply("add", old, _REALS.const(distance)))
-        sides.append(evaluate_nodes(program, moved, _REALS, wanted=wanted))
+        if distance:
+            _put(moved, moves, _apply("add", _elements(moved, moves), _REALS.const(distance)))
+        values = evaluate_nodes(program, moved, _REALS, wanted=wanted)
+        differences = {n: _difference(program, values, n) for n in nodes}
+        steps.append(_joined([_at(differences[m.compared], m, n) for n, m in moves.items()]))
+    old = _elements(found, moves)
+    new = _apply("add", old, _root(*steps))
+    # A step that has no value is none.
+    fits = (np.abs(new.interval.mid - old.interval.mid) <= _LARGEST) & new.interval.known()
+    _put(found, moves, _apply("where", _REALS.mask(fits[..., 0]), new, old))
+
+
+def _places(move: _Move, number: int) -> tuple[slice | int, ...]:
+    return (*move.elements, slice(number, number + 1))
+
+
+def _elements(tensors: Mapping[str, Exact], moves: Mapping[int, _Move]) -> Exact:
+    """What is moved in all draws."""
+    return _joined([tensors[m.tensor][_places(m, number)] for number, m in moves.items()])
+
+
+def _put(tensors: Mapping[str, Exact], moves: Mapping[int, _Move], values: Exact) -> None:
+    """Overwrite what ``_elements`` gives."""
+    start = 0
     for number, move in moves.items():
-        step = _root(*(_difference(program, side, move, number) for side in sides))
-        places = (*move.elements, slice(number, number + 1))
-        old = found[move.tensor][places]
-        new = _apply("add", old, _REALS.transpose(step, move.order))
-        # A step that has no value is none.
-        fits = (np.abs(new.interval.mid - old.interval.mid) <= _LARGEST) & new.interval.known()
-        found[move.tensor].put(places, _apply("where", _REALS.mask(fits[..., 0]), new, old))
+        shape = tensors[move.tensor][_places(move, number)].residue.shape
+        stop = start + prod(shape)
+        value = _REALS.reshape(values[start:stop,], shape[:-1])
+        tensors[move.tensor].put(_places(move, number), value)
+        start = stop
+
+
+def _joined(parts: Sequence[Exact]) -> Exact:
+    """One tensor with the elements of all, each of a draw of its own: one operation for all."""
+    rows = [_REALS.reshape(x, (x.residue.size,)) for x in parts]
+    mid, rad = (np.concatenate([getattr(x.interval, n) for x in rows]) for n in ("mid", "rad"))
+    return Exact(Interval(mid, rad), np.concatenate([x.residue for x in rows]))
 
 
 def _root(here: Exact, above: Exact, below: Exact) -> Exact:
@@ -94,18 +120,22 @@ def _apply(op: str, *args: Exact) -> Exact:
     return _REALS.apply(op, None, args)
 
 
-def _difference(program: Program, values: Mapping[int, Exact], move: _Move, number: int) -> Exact:
+def _difference(program: Program, values: Mapping[int, Exact], compared: Node) -> Exact:
     """Of both sides, or of their squares where one is a root."""
-    sides = [values[a] for a in move.compared.args]
-    roots = [program.nodes[a] for a in move.compared.args]
+    sides = [values[a] for a in compared.args]
+    roots = [program.nodes[a] for a in compared.args]
     if any(n.op == "sqrt" for n in roots):
         sides = [
             values[n.args[0]] if n.op == "sqrt" else _apply("square", x)
             for n, x in zip(roots, sides, strict=True)
         ]
-    difference = _apply("sub", *sides)
-    draw = number if difference.interval.mid.shape[-1] > 1 else 0
-    return difference[*move.at, slice(draw, draw + 1)]
+    return _apply("sub", *sides)
+
+
+def _at(difference: Exact, move: _Move, number: int) -> Exact:
+    """Where a move looks at it, with the axes of what is moved."""
+    draw = number if difference.residue.shape[-1] > 1 else 0
+    return _REALS.transpose(difference[*move.at, slice(draw, draw + 1)], move.order)
 
 
 def _moves(program: Program, draws: Sequence[int], seed: int) -> dict[int, _Move]:
