@@ -1,7 +1,8 @@
 """Groups of exponentials that may be shifted, and the effect of a shift on every value.
 
 The degrees of ``mirage_py.ugraph.rewrite.degrees``, over all kernels: an intermediate has the
-degree of the value that is stored in it, and copies of one exp in several kernels are one group.
+degree of the value that is stored in it, and copies of one exp in several kernels are one
+exponential. A group is one exponential, or several that are added to each other.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
 from mirage_py.ugraph.rewrite.degrees import (
     Degrees,
     cancelling_exps,
+    carriers,
     degree_of,
     reduced_dims,
     scaling,
@@ -27,8 +29,8 @@ _Axes = tuple[IndexExpr | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class KernelScales:
-    """One kernel: the group of each exp, the degrees of each node, and for each group the
-    dimensions that the kernel reduces while the factor is still in the value.
+    """One kernel: the value number of each exp, the degrees of each node, and for each exponential
+    the dimensions that the kernel reduces while its factor is still in the value.
     """
 
     exps: Mapping[int, int]
@@ -42,9 +44,11 @@ class KernelScales:
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """All kernels and intermediates, for ``groups`` whose scales cancel in every output."""
+    """All kernels and intermediates, for ``groups`` whose scales cancel in every output; each has
+    the value numbers of its exponentials.
+    """
 
-    groups: tuple[int, ...]
+    groups: Mapping[int, tuple[int, ...]]
     kernels: tuple[KernelScales, ...]
     tensors: Mapping[str, Degrees]
 
@@ -52,14 +56,23 @@ class Scales:
 class ConflictError(Exception):
     """Groups that cannot be scaled, and why.
 
-    ``is_structural`` if another arrangement of the same formulas could scale them.
+    ``is_structural`` if another arrangement of the same formulas could scale them, ``can_join`` if
+    as one group they have a scale where they meet.
     """
 
-    def __init__(self, groups: Iterable[int], reason: str, *, is_structural: bool = False) -> None:
+    def __init__(
+        self,
+        groups: Iterable[int],
+        reason: str,
+        *,
+        is_structural: bool = False,
+        can_join: bool = False,
+    ) -> None:
         super().__init__(reason)
         self.groups = tuple(groups)
         self.reason = reason
         self.is_structural = is_structural
+        self.can_join = can_join
 
 
 class GroupAnalysis:
@@ -77,7 +90,7 @@ class GroupAnalysis:
             }
             for k, numbers in zip(ugraph.kernels, self.numbers, strict=True)
         ]
-        self.dims = self._dims_of_groups()
+        self.dims = self._dims_of_exps()
         program = ugraph.program
         self.program_numbers = numbers = table.of(program.nodes)
         exps = [n for n, node in enumerate(program.nodes) if node.op == "exp"]
@@ -86,10 +99,16 @@ class GroupAnalysis:
         self.all_cancel = len(cancelling) == len(exps)
         self.cancelling = [numbers[n] for n in cancelling]
         self._outputs = [o.tensor.name for o in ugraph.program.outputs]
+        # Of the analysis at hand: the group of each exponential, and those in each intermediate.
+        self._group_of: Mapping[int, int] = {}
+        self._carriers: dict[str, tuple[int, ...]] = {}
 
-    def scales(self, groups: Iterable[int]) -> Scales:
-        """The degrees if the exps of ``groups`` are scaled. Raises ConflictError."""
-        wanted = tuple(groups)
+    def scales(self, group_of: Mapping[int, int]) -> Scales:
+        """The degrees if exps are scaled, by value number with the groups they are in. Raises
+        ConflictError.
+        """
+        self._group_of = group_of
+        self._carriers = {}
         tensors: dict[str, Degrees] = {}
         axes: dict[str, _Axes] = {}
         kernels: list[KernelScales] = []
@@ -97,13 +116,16 @@ class GroupAnalysis:
             if isinstance(kernel, LibraryCall):
                 found = self._library(kernel, tensors, axes)
             else:
-                chosen = {n: key for n, key in exps.items() if key in wanted}
+                chosen = {n: key for n, key in exps.items() if key in group_of}
                 found = self._block(kernel, chosen, tensors, axes)
             kernels.append(found)
-        return Scales(wanted, tuple(kernels), tensors)
+        groups: dict[int, list[int]] = {}
+        for key, group in group_of.items():
+            groups.setdefault(group, []).append(key)
+        return Scales({g: tuple(e) for g, e in groups.items()}, tuple(kernels), tensors)
 
-    def _dims_of_groups(self) -> dict[int, tuple[str, ...]]:
-        """For each group the dimensions of its exp."""
+    def _dims_of_exps(self) -> dict[int, tuple[str, ...]]:
+        """For each exponential its dimensions."""
         found: dict[int, tuple[str, ...]] = {}
         for kernel, exps in zip(self.ugraph.kernels, self.exps, strict=True):
             for node, key in exps.items():
@@ -122,18 +144,28 @@ class GroupAnalysis:
         for position, node in block.loads():
             degrees = tensors.get(node.access.tensor)
             if degrees:
-                self._check_names(node.access, axes[node.access.tensor], degrees)
+                self._check_names(node.access, axes[node.access.tensor])
                 loaded[position] = degrees
-        found = scaling(block.nodes, exps, loaded)
+        groups = {n: self._group_of[key] for n, key in exps.items()}
+        found = scaling(block.nodes, groups, loaded)
         if found.conflict:
-            raise ConflictError(found.conflict, f"the scale does not cancel in kernel {block.name}")
-        reduced = {key: reduced_dims(block.nodes, found.degrees, key) for key in self.dims}
+            reason = f"the scale does not cancel in kernel {block.name}"
+            raise ConflictError(found.conflict, reason, can_join=found.can_join)
+        carried = carriers(
+            block.nodes,
+            found.degrees,
+            exps,
+            self._group_of,
+            {n: self._carriers[block.nodes[n].access.tensor] for n in loaded},
+        )
+        reduced = {key: reduced_dims(block.nodes, carried, key) for key in self.dims}
         for position, node in enumerate(block.nodes):
             if node.op not in STORES:
                 continue
             self._store(node.access, found.degrees[position], tensors, axes)
+            self._carriers[node.access.tensor] = carried[position]
             if node.op == "store_add":
-                for key in found.degrees[position]:
+                for key in carried[position]:
                     reduced[key] = (*reduced[key], *block.summed_axes(node))
         return KernelScales(exps, found.degrees, reduced)
 
@@ -165,6 +197,9 @@ class GroupAnalysis:
             conflict = (*conflict, *degrees)
         if conflict:
             raise ConflictError(conflict, f"the scale does not cancel in library call {call.name}")
+        members = dict.fromkeys(m for name in call.args for m in self._carriers.get(name, ()))
+        carried = tuple(m for m in members if self._group_of[m] in degrees)
+        self._carriers[call.result] = carried
         index = [axes[name] for name in call.args]
         contracted: tuple[str, ...] = ()
         if call.op == "matmul":
@@ -176,7 +211,7 @@ class GroupAnalysis:
             rank = max(map(len, shapes))
             result = self._merged([_aligned(i, rank) for i in index], args)
         tensors[call.result], axes[call.result] = degrees, result
-        reduced = {key: contracted if key in degrees else () for key in self.dims}
+        reduced = {key: contracted if key in carried else () for key in self.dims}
         return KernelScales({}, tuple(args) if any(args) else (), reduced)
 
     def _merged(self, operands: Iterable[_Axes], args: Iterable[Degrees]) -> _Axes:
@@ -190,14 +225,15 @@ class GroupAnalysis:
             merged.append(named[0] if named else None)
         return tuple(merged)
 
-    def _check_names(self, access: Access, stored: _Axes, degrees: Degrees) -> None:
+    def _check_names(self, access: Access, stored: _Axes) -> None:
         """A factor that varies along an axis must be read by the name it was written with."""
-        for key in degrees:
+        for key in self._carriers[access.tensor]:
             for wrote, reads in zip(stored, access.index, strict=True):
                 varies = wrote is not None and any(d in self.dims[key] for d in wrote.dims())
                 if varies and wrote != reads:
                     reason = f"{access} is not read as it was written"
-                    raise ConflictError((key,), reason, is_structural=True)
+                    group = self._group_of[key]
+                    raise ConflictError((group,), reason, is_structural=True)
 
 
 def _aligned(axes: _Axes, rank: int) -> _Axes:

@@ -1,12 +1,13 @@
 """The shift plan: which kernel computes, stores or reads the shift of each exponential.
 
-The shift of a group is the maximum of the exponent over all dimensions but some, ``kept``, which
-name it. A kernel that computes the exp first takes the maximum over what it sees of the dimensions
-that are reduced, there or later: m[q, part], say. Intermediates then carry exp(-m) to a power. A
-kernel that reduces them over ``part`` needs one shift for all splits: it reads m, takes the maximum
-M[q], and multiplies what it reads by exp(m - M) to that power. This is flash decoding, but
-attention is not special here. A kernel that computes the exp again reads a shift that an earlier
-one stored.
+The shift of an exponential is the maximum of the exponent over all dimensions but some, ``kept``,
+which name it. A kernel that computes the exp first takes the maximum over what it sees of the
+dimensions that are reduced, there or later: m[q, part], say. Intermediates then carry exp(-m) to a
+power. A kernel that reduces them over ``part`` needs one shift for all splits: it reads m, takes
+the maximum M[q], and multiplies what it reads by exp(m - M) to that power. This is flash decoding,
+but attention is not special here. A kernel that computes the exp again reads a shift that an
+earlier one stored. Exponentials of one group have a shift each, of which those are joined that
+meet; that one, too, is read by every kernel but the first.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mirage_py.search.stabilize.shift_flow import Dims, ShiftFlow, shift_flow
+from mirage_py.search.stabilize.shift_flow import (
+    Carried,
+    Dims,
+    ExpShift,
+    Shift,
+    ShiftFlow,
+    shift_flow,
+)
 from mirage_py.search.stabilize.shift_groups import ConflictError, Scales
 from mirage_py.ugraph.ir.node import STORES
 from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
@@ -26,8 +34,8 @@ STRAIGHT, RUNNING, PASSING = "straight", "running", "passing"
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPlan:
-    """The shift of one group in one kernel.
+class ExpPlan:
+    """The shift of one exponential in one kernel.
 
     It has the dimensions ``kept``. It is read from memory if ``made`` is empty; else it is the
     maximum of the shift ``source``, or of the exponent if that is None. ``made`` says how in the
@@ -37,7 +45,6 @@ class GroupPlan:
     kept: Dims
     source: Dims | None
     made: Mapping[int, str]
-    flow: ShiftFlow
 
     @property
     def is_read(self) -> bool:
@@ -46,13 +53,19 @@ class GroupPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class ShiftPlan:
-    """For each kernel the plans of its groups; and by which kernel each shift that a later one
-    reads is stored.
-    """
+class KernelPlan:
+    """The plans of the exponentials of one kernel, by value number, and the flow of each group."""
 
-    kernels: tuple[Mapping[int, GroupPlan], ...]
-    stored: Mapping[tuple[int, Dims], int]
+    exps: Mapping[int, ExpPlan]
+    flows: tuple[ShiftFlow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftPlan:
+    """The plan of each kernel; and by which kernel each shift that a later one reads is stored."""
+
+    kernels: tuple[KernelPlan, ...]
+    stored: Mapping[Shift, int]
 
 
 def plan_shifts(ugraph: UGraph, scales: Scales, dims: Mapping[int, Dims]) -> ShiftPlan:
@@ -68,83 +81,133 @@ class _Planner:
         self.ugraph = ugraph
         self.scales = scales
         self.dims = dims
-        # The shifts of each group that later kernels can read, in the order they are made, with the
-        # kernels that make them.
-        self.offered: dict[int, dict[Dims, int]] = {key: {} for key in scales.groups}
-        self.stored: dict[tuple[int, Dims], int] = {}
+        # The shifts of each exponential that later kernels can read, in the order they are made,
+        # with the kernels that make them.
+        exps = [e for members in scales.groups.values() for e in members]
+        self.offered: dict[int, dict[Dims, int]] = {key: {} for key in exps}
+        # The kernels that make shifts of several exponentials; others read them.
+        self.joined: dict[Shift, int] = {}
+        self.stored: dict[Shift, int] = {}
         # The shift in the values of an intermediate.
-        self.carried: dict[tuple[str, int], Dims] = {}
+        self.carried: dict[tuple[str, int], Shift] = {}
 
     def run(self) -> ShiftPlan:
-        plans: list[dict[int, GroupPlan]] = []
+        plans: list[KernelPlan] = []
         for number, kernel in enumerate(self.ugraph.kernels):
-            plans.append({})
-            for key in self.scales.groups:
-                if not self.scales.kernels[number].concerns(key):
+            exps: dict[int, ExpPlan] = {}
+            flows: list[ShiftFlow] = []
+            for group in self.scales.groups:
+                if not self.scales.kernels[number].concerns(group):
                     continue
                 if isinstance(kernel, LibraryCall):
-                    self._library(kernel, number, key)
+                    self._library(kernel, number, group)
                     continue
-                found = self._block(kernel, number, key)
+                found = self._block(kernel, number, group)
                 if found is not None:
-                    plans[-1][key] = found
+                    exps.update(found.exps)
+                    flows.extend(found.flows)
+            plans.append(KernelPlan(exps, tuple(flows)))
         return ShiftPlan(tuple(plans), self.stored)
 
-    def _library(self, call: LibraryCall, number: int, key: int) -> None:
+    def _library(self, call: LibraryCall, number: int, group: int) -> None:
         kept = list(
-            dict.fromkeys(self.carried[a, key] for a in call.args if (a, key) in self.carried)
+            dict.fromkeys(self.carried[a, group] for a in call.args if (a, group) in self.carried)
         )
         if len(kept) > 1:
-            self._fail(key, f"library call {call.name} mixes shifts")
-        if any(d in kept[0] for d in self.scales.kernels[number].reduced[key]):
-            self._fail(key, f"the shift varies along what library call {call.name} sums")
-        self.carried[call.result, key] = kept[0]
+            self._fail(group, f"library call {call.name} mixes shifts")
+        reduced = self.scales.kernels[number].reduced
+        if any(_shares(dims, reduced[exp]) for exp, dims in kept[0]):
+            self._fail(group, f"the shift varies along what library call {call.name} sums")
+        self.carried[call.result, group] = kept[0]
 
-    def _block(self, block: BlockGraph, number: int, key: int) -> GroupPlan | None:
+    def _block(self, block: BlockGraph, number: int, group: int) -> KernelPlan | None:
         scales = self.scales.kernels[number]
-        exps = [n for n, group in scales.exps.items() if group == key]
+        members = self.scales.groups[group]
+        exps = {n: key for n, key in scales.exps.items() if key in members}
         loads = {
-            n: self.carried[node.access.tensor, key]
+            n: self.carried[node.access.tensor, group]
             for n, node in block.loads()
-            if key in scales.degrees[n]
+            if group in scales.degrees[n]
         }
-        kept, source = self._choose(block, number, key, tuple(dict.fromkeys(loads.values())))
-        if _shares(kept, scales.reduced[key]):
-            self._fail(key, f"kernel {block.name} sums over {', '.join(scales.reduced[key])}")
-        start = {n: {dims: scales.degrees[n][key]} for n, dims in loads.items()}
-        flow = shift_flow(block, exps, start, kept)
+        chosen: dict[int, tuple[Dims, Dims | None]] = {}
+        for key in members:
+            read = dict.fromkeys(dims for shift in loads.values() for e, dims in shift if e == key)
+            if read or key in exps.values():
+                chosen[key] = self._choose(block, number, key, tuple(read))
+        own = {key: kept for key, (kept, _) in chosen.items()}
+        start = {n: {shift: scales.degrees[n][group]} for n, shift in loads.items()}
+        flow = shift_flow(block, exps, start, own)
         for n, node in enumerate(block.nodes):
             if node.op in STORES and flow.carried[n]:
-                (self.carried[node.access.tensor, key],) = flow.carried[n]
-        uses = (*exps, *flow.converting)
-        if not uses and not flow.logs:
+                (self.carried[node.access.tensor, group],) = flow.carried[n]
+        if not exps and not flow.converting and not flow.logs:
             return None
+        values = flow.values(block)
+        users: dict[ExpShift, list[int]] = {}
+        for shift, nodes in values.items():
+            if len(shift) > 1 and self.joined.setdefault(shift, number) != number:
+                self.stored[shift] = self.joined[shift]
+                continue
+            for part in shift:
+                users.setdefault(part, []).extend(nodes)
+        for n, key in exps.items():
+            users.setdefault((key, own[key]), []).append(n)
+        plans = {
+            key: self._made(block, number, key, (kept, source), users, flow)
+            for key, (kept, source) in chosen.items()
+        }
+        return KernelPlan(plans, (flow,))
+
+    def _made(
+        self,
+        block: BlockGraph,
+        number: int,
+        key: int,
+        chosen: tuple[Dims, Dims | None],
+        users: Mapping[ExpShift, Sequence[int]],
+        flow: ShiftFlow,
+    ) -> ExpPlan:
+        """How the kernel makes the chosen shift of an exponential; notes what it reads.
+
+        ``users`` are the shifts that are needed, with the nodes that need them.
+        """
+        kept, source = chosen
+        uses = users.get((key, kept), ())
         made: dict[int, str] = {}
         if source != kept and uses:
             before = self.dims[key] if source is None else source
             sections = _Sections(block, flow, key, before, kept, source is None)
-            made = sections.made(uses)
+            try:
+                made = sections.made(uses)
+            except _SectionError as fault:
+                self._fail(key, str(fault))
             self._offer(number, key, kept, made)
-        read = [source] if uses and source is not None else []
-        read += [dims for shifts in flow.logs.values() for dims in shifts]
-        for n in flow.converting:
-            read += [dims for a in block.nodes[n].args for dims in flow.carried[a]]
-        for dims in read:
+        needed = [dims for k, dims in users if k == key]
+        for dims in [*([source] if uses and source is not None else []), *needed]:
             if dims != kept or not made:
-                self.stored[key, dims] = self.offered[key][dims]
-        return GroupPlan(kept, source, made, flow)
+                self.stored[((key, dims),)] = self.offered[key][dims]
+        return ExpPlan(kept, source, made)
 
     def _choose(
         self, block: BlockGraph, number: int, key: int, carried: Sequence[Dims]
     ) -> tuple[Dims, Dims | None]:
         """The dimensions of the kernel's shift, and those of the shift it is made from."""
+        kept, source = self._chosen(block, number, key, carried)
+        reduced = self.scales.kernels[number].reduced[key]
+        if _shares(kept, reduced):
+            self._fail(key, f"kernel {block.name} sums over {', '.join(reduced)}")
+        return kept, source
+
+    def _chosen(
+        self, block: BlockGraph, number: int, key: int, carried: Sequence[Dims]
+    ) -> tuple[Dims, Dims | None]:
         needed = self.scales.kernels[number].reduced[key]
         known = self.offered[key]
         if not known:
             later = (d for k in self.scales.kernels[number:] for d in k.reduced[key])
             reduced = [d for d in later if d not in _split(block)]
             kept = tuple(d for d in self.dims[key] if d not in reduced)
-            if kept == self.dims[key]:
+            if kept == self.dims[key] and self._is_alone(key):
                 self._fail(key, f"kernel {block.name} sees nothing to take a maximum over")
             return kept, None
         fits = [v for v in known if not _shares(v, needed) and all(_within(v, c) for c in carried)]
@@ -170,12 +233,22 @@ class _Planner:
         if how != PASSING or block.sections[section].loop in kept:
             self.offered[key][kept] = number
 
+    def _is_alone(self, key: int) -> bool:
+        """Whether an exponential is all of its group; others may be shifted by what they are."""
+        return (key,) in self.scales.groups.values()
+
     def _fail(self, key: int, reason: str) -> None:
-        raise ConflictError((key,), reason, is_structural=True)
+        """``key`` is a group, or an exponential of one."""
+        group = next(g for g, members in self.scales.groups.items() if key in members)
+        raise ConflictError((group,), reason, is_structural=True)
+
+
+class _SectionError(Exception):
+    """Why the sections of a kernel cannot make a shift."""
 
 
 class _Sections:
-    """How the sections of one kernel make the shift of one group."""
+    """How the sections of one kernel make the shift of one exponential."""
 
     def __init__(
         self,
@@ -217,7 +290,9 @@ class _Sections:
         for number, how in found.items():
             here = self.block.sections[number].nodes
             loop = self.block.sections[number].loop
-            if how == RUNNING and any(self.kept in self.flow.logs.get(n, {}) for n in here):
+            if how == RUNNING and any(len(s) > 1 for n in here for s in self._own(n)):
+                self._fail(f"adds what is scaled by maxima that move in loop {loop}")
+            if how == RUNNING and any(self._among(self.flow.logs.get(n, {})) for n in here):
                 self._fail(f"takes a log of what is scaled by a maximum that moves in loop {loop}")
             for n in self._scaled(here):
                 op = self.block.nodes[n].op
@@ -232,15 +307,23 @@ class _Sections:
             self._fail("stores values with several shifts")
 
     def _scaled(self, nodes: Iterable[int]) -> Iterator[int]:
-        return (n for n in nodes if self.kept in self.flow.carried[n])
+        return (n for n in nodes if self._own(n))
+
+    def _own(self, n: int) -> list[Shift]:
+        """The shifts in a value that the shift to be made is one of."""
+        return self._among(self.flow.carried[n])
+
+    def _among(self, carried: Carried) -> list[Shift]:
+        return [shift for shift in carried if (self.key, self.kept) in shift]
 
     def _is_broken_power(self, n: int) -> bool:
+        carried = self.flow.carried[n]
         is_sum = self.block.nodes[n].op == "accum_sum"
-        return is_sum and self.flow.carried[n][self.kept].denominator != 1
+        return is_sum and any(carried[shift].denominator != 1 for shift in self._own(n))
 
     def _fail(self, what: str) -> None:
         reason = f"kernel {self.block.name} {what}"
-        raise ConflictError((self.key,), reason, is_structural=True)
+        raise _SectionError(reason)
 
 
 def _split(block: BlockGraph) -> tuple[str, ...]:

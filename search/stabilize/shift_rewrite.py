@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from mirage_py.search.stabilize.shift_flow import Dims
+from mirage_py.search.stabilize.shift_flow import Dims, Shift, dims_of
 from mirage_py.search.stabilize.shift_groups import KernelScales
 from mirage_py.search.stabilize.shift_masks import Masks
-from mirage_py.search.stabilize.shift_plan import PASSING, RUNNING, GroupPlan
+from mirage_py.search.stabilize.shift_plan import PASSING, RUNNING, KernelPlan
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.node import Access, Attr, Node
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Section
@@ -18,25 +18,26 @@ from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
 
 @dataclass(frozen=True, slots=True)
 class ShiftTensors:
-    """Group and dimensions of a shift to the intermediate that holds it.
+    """The intermediates that hold shifts.
 
-    ``written`` are those that the kernel at hand stores.
+    ``written`` are those that the kernel at hand stores, ``order`` is that of all dimensions.
     """
 
-    names: Mapping[tuple[int, Dims], str]
-    written: tuple[tuple[int, Dims], ...]
+    names: Mapping[Shift, str]
+    written: tuple[Shift, ...]
+    order: Dims
 
 
 def with_shifts(
     block: BlockGraph,
     scales: KernelScales,
-    plans: Mapping[int, GroupPlan],
+    plan: KernelPlan,
     tensors: ShiftTensors,
     masks: Masks,
     numbers: Sequence[int],
 ) -> BlockGraph:
-    """The kernel with every exp of a planned group shifted; ``numbers`` are those of its nodes."""
-    return _Rewriter(block, scales, plans, tensors, masks, numbers).run()
+    """The kernel with every planned exp shifted; ``numbers`` are those of its nodes."""
+    return _Rewriter(block, scales, plan, tensors, masks, numbers).run()
 
 
 class _Rewriter:
@@ -49,14 +50,15 @@ class _Rewriter:
         self,
         block: BlockGraph,
         scales: KernelScales,
-        plans: Mapping[int, GroupPlan],
+        plan: KernelPlan,
         tensors: ShiftTensors,
         masks: Masks,
         numbers: Sequence[int],
     ) -> None:
         self.block = block
         self.scales = scales
-        self.plans = plans
+        self.plans = plan.exps
+        self.flows = plan.flows
         self.tensors = tensors
         self.masks = masks
         self.numbers = numbers
@@ -67,8 +69,8 @@ class _Rewriter:
         self.before: list[int] = []
         self.body: list[int] = []
         # What later sections may use, and what dies with an iteration of the section under way.
-        self.lasting: dict[tuple[str, int, Dims], int] = {}
-        self.passing: dict[tuple[str, int, Dims], int] = {}
+        self.lasting: dict[tuple[str, object], int] = {}
+        self.passing: dict[tuple[str, object], int] = {}
 
     def run(self) -> BlockGraph:
         built: list[tuple[Section, list[int]]] = []
@@ -80,9 +82,9 @@ class _Rewriter:
             _append_straight(built, self.before)
             built.append((section, self.body))
         self.body = []
-        for key, dims in self.tensors.written:
-            if self.plans[key].made[min(self.plans[key].made)] != PASSING:
-                self._store(key, dims, self.lasting["shift", key, dims])
+        for shift in self.tensors.written:
+            if ("shift", shift) in self.lasting:
+                self._store(shift, self.lasting["shift", shift])
         _append_straight(built, self.body)
         return self._assembled(built)
 
@@ -118,49 +120,57 @@ class _Rewriter:
         moving = self._moving(number) if op == "accum_sum" else {}
         if moving:
             op, attr = "accum_rescaled", tuple(moving.values())
-            args = (*args, *(self.lasting["shift", k, self.plans[k].kept] for k in moving))
+            args = (*args, *(self.lasting["shift", ((k, self.plans[k].kept),)] for k in moving))
         self.map[number] = self._add(self.body, op, args, attr, node.dims)
-        for key, plan in self.plans.items():
-            for dims, power in plan.flow.logs.get(number, {}).items():
-                self._take_out(number, key, dims, power)
+        for flow in self.flows:
+            for taken, power in flow.logs.get(number, {}).items():
+                self._take_out(number, taken, power)
 
-    def _take_out(self, log: int, key: int, dims: Dims, power: Fraction) -> None:
+    def _take_out(self, log: int, taken: Shift, power: Fraction) -> None:
         """log(x exp(-k m)) + k m = log(x)."""
-        is_own = dims == self.plans[key].kept
-        shift = self._shift(key) if is_own else self._load(key, dims)
+        shift = self._value(taken)
         if power != 1:
             factor = self._add(self.body, "const", (), float(power), ())
-            shift = self._add(self.body, "mul", (shift, factor), None, dims)
+            shift = self._add(self.body, "mul", (shift, factor), None, self._dims(taken))
         sum_dims = self.block.nodes[log].dims
         self.map[log] = self._add(self.body, "add", (self.map[log], shift), None, sum_dims)
 
     def _moving(self, number: int) -> dict[int, int]:
-        """The groups whose maximum moves in the loop under way, and the powers in the value."""
-        plans = self.plans.items()
-        running = [k for k, p in plans if p.made.get(self.number) == RUNNING]
-        carried = {k: self.plans[k].flow.carried[number] for k in running}
-        kept = {k: self.plans[k].kept for k in running}
-        return {k: int(carried[k][kept[k]]) for k in running if kept[k] in carried[k]}
+        """The exponentials whose maximum moves in the loop under way, and the powers in the
+        value.
+        """
+        running = [k for k, p in self.plans.items() if p.made.get(self.number) == RUNNING]
+        carried = {s: power for flow in self.flows for s, power in flow.carried[number].items()}
+        shifts = {k: ((k, self.plans[k].kept),) for k in running}
+        return {k: int(carried[shifts[k]]) for k in running if shifts[k] in carried}
 
     def _operand(self, argument: int, user: int) -> int:
-        """An operand; with the kernel's own shifts if that is what its user needs."""
+        """An operand; with the shift that its user needs."""
         value = self.map[argument]
-        for key, plan in self.plans.items():
-            if user not in plan.flow.converting:
+        for flow in self.flows:
+            if user not in flow.converting:
                 continue
-            for dims, power in plan.flow.carried[argument].items():
-                if dims == plan.kept:
+            wanted = flow.converting[user]
+            for shift, power in flow.carried[argument].items():
+                if shift == wanted:
                     continue
-                factor = self._factor(key, dims, power)
-                name = f"scaled %{value}", factor, ()
+                factor = self._factor(shift, wanted, power)
+                name = f"scaled %{value}", factor
                 memory = self.lasting if self.section.loop is None else self.passing
                 if name not in memory:
-                    node = self.block.nodes[argument]
-                    memory[name] = self._add(self.body, "mul", (value, factor), None, node.dims)
+                    dims = self._union(self.block.nodes[argument].dims, self._dims(shift, wanted))
+                    memory[name] = self._add(self.body, "mul", (value, factor), None, dims)
                 value = memory[name]
         return value
 
-    def _place(self, dims: Dims) -> tuple[list[int], dict[tuple[str, int, Dims], int]]:
+    def _dims(self, *shifts: Shift) -> Dims:
+        return self._union(*map(dims_of, shifts))
+
+    def _union(self, *parts: Dims) -> Dims:
+        """All dimensions, in the program's order."""
+        return tuple(d for d in self.tensors.order if any(d in dims for dims in parts))
+
+    def _place(self, dims: Dims) -> tuple[list[int], dict[tuple[str, object], int]]:
         """Where to put what has these dimensions, and where to remember it."""
         if self.section.loop is None:
             return self.body, self.lasting
@@ -168,55 +178,81 @@ class _Rewriter:
             return self.body, self.passing
         return self.before, self.lasting
 
-    def _known(self, what: str, key: int, dims: Dims) -> int | None:
-        name = what, key, dims
+    def _known(self, what: str, key: object) -> int | None:
+        name = what, key
         return self.passing.get(name, self.lasting.get(name))
 
-    def _factor(self, key: int, dims: Dims, power: Fraction) -> int:
-        """What turns another shift in a value into the kernel's: exp(m - M) to its power."""
-        shift = self._shift(key)
-        what = f"factor {power}"
-        known = self._known(what, key, dims)
+    def _factor(self, shift: Shift, wanted: Shift, power: Fraction) -> int:
+        """What turns one shift in a value into another: exp(m - M) to its power."""
+        new = self._value(wanted)
+        what = f"factor {power}", (shift, wanted)
+        known = self._known(*what)
         if known is not None:
             return known
+        dims = self._dims(shift, wanted)
         where, memory = self._place(dims)
-        if self.section.loop is not None and shift in self.body:
+        if self.section.loop is not None and new in self.body:
             where, memory = self.body, self.passing
-        exponent = self._add(where, "sub", (self._load(key, dims), shift), None, dims)
+        exponent = self._add(where, "sub", (self._value(shift), new), None, dims)
         if power != 1:
             times = self._add(where, "const", (), float(power), ())
             exponent = self._add(where, "mul", (exponent, times), None, dims)
-        memory[what, key, dims] = self._add(where, "exp", (exponent,), None, dims)
-        return memory[what, key, dims]
+        memory[what] = self._add(where, "exp", (exponent,), None, dims)
+        return memory[what]
 
-    def _load(self, key: int, dims: Dims) -> int:
+    def _value(self, shift: Shift) -> int:
+        """A shift: the kernel's own, one that an earlier kernel stored, or the maximum of some."""
+        if len(shift) == 1:
+            ((key, dims),) = shift
+            return self._shift(key) if dims == self.plans[key].kept else self._load(shift)
+        if shift in self.tensors.names and shift not in self.tensors.written:
+            return self._load(shift)
+        known = self._known("shift", shift)
+        if known is not None:
+            return known
+        parts = [(self._value((part,)), part[1]) for part in shift]
+        where, memory = self._place(self._dims(shift))
+        if self.section.loop is not None and any(n in self.body for n, _ in parts):
+            where, memory = self.body, self.passing
+        top, dims = parts[0]
+        for other, own in parts[1:]:
+            dims = self._union(dims, own)
+            top = self._add(where, "maximum", (top, other), None, dims)
+        memory["shift", shift] = self._add(where, "shift", (top,), None, dims)
+        if memory is self.passing and shift in self.tensors.written:
+            self._store(shift, memory["shift", shift])
+        return memory["shift", shift]
+
+    def _load(self, shift: Shift) -> int:
         """A shift that an earlier kernel stored."""
-        known = self._known("load", key, dims)
+        known = self._known("load", shift)
         if known is None:
+            dims = self._dims(shift)
             where, memory = self._place(dims)
-            access = Access(self.tensors.names[key, dims], tuple(map(ix.dim, dims)))
-            known = memory["load", key, dims] = self._add(where, "load", (), access, dims)
+            access = Access(self.tensors.names[shift], tuple(map(ix.dim, dims)))
+            known = memory["load", shift] = self._add(where, "load", (), access, dims)
         return known
 
     def _shift(self, key: int, argument: int | None = None, dims: Dims = ()) -> int:
-        """The kernel's shift of a group; ``argument`` is the exponent, over ``dims``, from which it
-        is made if it is made here and not of another shift.
+        """The kernel's shift of an exponential; ``argument`` is the exponent, over ``dims``, from
+        which it is made if it is made here and not of another shift.
         """
         plan = self.plans[key]
         if plan.is_read:
-            return self._load(key, plan.kept)
-        known = self._known("shift", key, plan.kept)
+            return self._load(((key, plan.kept),))
+        name = "shift", ((key, plan.kept),)
+        known = self._known(*name)
         if known is not None:
             return known
         if plan.source is not None:
-            before, value = plan.source, self._load(key, plan.source)
+            before, value = plan.source, self._load(((key, plan.source),))
             where, memory = self._place(before)
         else:
             assert argument is not None
             before, value = dims, argument
             where, memory = self.body, self.lasting
         reduced = tuple(d for d in before if d not in plan.kept)
-        shift = self._add(where, "max", (value,), reduced, plan.kept)
+        shift = self._add(where, "max", (value,), reduced, plan.kept) if reduced else value
         how = plan.made[self.number]
         if how == RUNNING:
             shift = self._add(where, "accum_max", (shift,), "shift", plan.kept)
@@ -225,14 +261,15 @@ class _Rewriter:
             shift = self._add(where, "shift", (shift,), None, plan.kept)
         if how == PASSING:
             memory = self.passing
-            if (key, plan.kept) in self.tensors.written:
-                self._store(key, plan.kept, shift)
-        memory["shift", key, plan.kept] = shift
+            if name[1] in self.tensors.written:
+                self._store(name[1], shift)
+        memory[name] = shift
         return shift
 
-    def _store(self, key: int, dims: Dims, shift: int) -> None:
-        access = Access(self.tensors.names[key, dims], tuple(map(ix.dim, dims)))
-        self._add(self.body, "store", (shift,), access, dims)
+    def _store(self, shift: Shift, value: int) -> None:
+        dims = self._dims(shift)
+        access = Access(self.tensors.names[shift], tuple(map(ix.dim, dims)))
+        self._add(self.body, "store", (value,), access, dims)
 
     def _masked(self, key: int, argument: int, dims: Dims) -> int:
         """The argument of an exp, lowered where all that reads the exp masks it away."""
@@ -253,12 +290,12 @@ class _Rewriter:
         for n in same:
             if n in self.map and (where[n] == self.number or sections[where[n]].loop is None):
                 return self.map[n]
-        known = self._known("mask", number, ())
+        known = self._known("mask", number)
         if known is None:
             args = tuple(self._condition(a) for a in node.args)
             known = self._add(self.body, node.op, args, node.attr, node.dims)
             memory = self.lasting if self.section.loop is None else self.passing
-            memory["mask", number, ()] = known
+            memory["mask", number] = known
             self.map.update((n, known) for n in same if where[n] == self.number)
         return known
 

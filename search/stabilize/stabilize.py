@@ -9,6 +9,10 @@ the FlashAttention recurrence follows). Kernels that see one split each have a m
 and the kernel that combines the splits rescales them to a common one. The field test of the result
 uses a free random m: it is verified, not assumed.
 
+Exponentials that are added to each other, sum(exp(A)) + exp(C), are one group. Each is shifted by
+its own maximum, so that loops and splits are as for one alone; where they meet, what carries these
+is multiplied to the larger of them.
+
 The steps: ``shift_groups`` (which exps, what degrees), ``shift_plan`` (where maxima are computed,
 stored and read) with ``shift_flow`` (what values carry), ``shift_masks`` (what maxima may leave
 out), ``shift_rewrite`` (one kernel).
@@ -21,7 +25,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from mirage_py.search.clusters.clusters import ends_in_cluster, in_a_cluster, without_cluster
-from mirage_py.search.stabilize.shift_flow import Dims
+from mirage_py.search.stabilize.shift_flow import Shift, dims_of
 from mirage_py.search.stabilize.shift_groups import ConflictError, GroupAnalysis, Scales
 from mirage_py.search.stabilize.shift_masks import Masks, common_masks, masks_of_program
 from mirage_py.search.stabilize.shift_plan import ShiftPlan, plan_shifts
@@ -29,6 +33,7 @@ from mirage_py.search.stabilize.shift_rewrite import ShiftTensors, with_shifts
 from mirage_py.ugraph.ir.dtypes import F32
 from mirage_py.ugraph.ir.program import Tensor
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, LibraryCall, UGraph
+from mirage_py.ugraph.rewrite.degrees import joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,8 @@ def stabilized(ugraph: UGraph) -> Stabilized:
 
 def _stabilized(ugraph: UGraph) -> Stabilized:
     analysis = GroupAnalysis(ugraph)
-    groups = tuple(analysis.dims)
+    # The group of each exponential: itself, until it is added to another one.
+    groups = {exp: exp for exp in analysis.dims}
     faults: list[str] = []
     if analysis.all_cancel:
         faults.extend(
@@ -75,9 +81,14 @@ def _stabilized(ugraph: UGraph) -> Stabilized:
     while groups:
         try:
             scales = analysis.scales(groups)
-            reduced = [g for g in groups if any(k.reduced[g] for k in scales.kernels)]
-            if len(reduced) < len(groups):  # nothing to shift them by
-                groups = tuple(reduced)
+            shifted = {
+                exp: group
+                for exp, group in groups.items()
+                if len(members := scales.groups[group]) > 1
+                or any(k.reduced[m] for k in scales.kernels for m in members)
+            }
+            if len(shifted) < len(groups):  # nothing to shift them by
+                groups = shifted
                 continue
             plan = plan_shifts(ugraph, scales, analysis.dims)
             masks = common_masks(ugraph, scales, analysis.numbers)
@@ -85,8 +96,13 @@ def _stabilized(ugraph: UGraph) -> Stabilized:
                 faults.append("an exponential is not masked before it is added to others")
             return Stabilized(_shifted(analysis, scales, plan, masks), tuple(faults))
         except ConflictError as conflict:
-            groups = tuple(g for g in groups if g not in conflict.groups)
-            could_be = analysis.all_cancel or any(g in analysis.cancelling for g in conflict.groups)
+            if conflict.can_join:
+                groups = {exp: joined(group, conflict.groups) for exp, group in groups.items()}
+                continue
+            could_be = analysis.all_cancel or any(
+                exp in analysis.cancelling for exp, g in groups.items() if g in conflict.groups
+            )
+            groups = {exp: g for exp, g in groups.items() if g not in conflict.groups}
             if conflict.is_structural or could_be:
                 faults.append(conflict.reason)
     return Stabilized(ugraph, tuple(faults))
@@ -97,25 +113,26 @@ def _shifted(analysis: GroupAnalysis, scales: Scales, plan: ShiftPlan, masks: Ma
     names = _names(ugraph, plan)
     kernels: list[Kernel] = []
     for number, kernel in enumerate(ugraph.kernels):
-        if isinstance(kernel, BlockGraph) and plan.kernels[number]:
+        if isinstance(kernel, BlockGraph) and plan.kernels[number].flows:
             written = tuple(s for s, maker in plan.stored.items() if maker == number)
             kernel = with_shifts(
                 kernel,
                 scales.kernels[number],
                 plan.kernels[number],
-                ShiftTensors(names, written),
+                ShiftTensors(names, written, tuple(ugraph.program.sizes)),
                 masks,
                 analysis.numbers[number],
             )
         kernels.append(kernel)
     sizes = ugraph.program.sizes
     added = tuple(
-        Tensor(name, tuple(sizes[d] for d in dims), F32) for (_, dims), name in names.items()
+        Tensor(name, tuple(sizes[d] for d in ugraph.program.order(dims_of(shift))), F32)
+        for shift, name in names.items()
     )
     return replace(ugraph, kernels=tuple(kernels), intermediates=(*ugraph.intermediates, *added))
 
 
-def _names(ugraph: UGraph, plan: ShiftPlan) -> Mapping[tuple[int, Dims], str]:
+def _names(ugraph: UGraph, plan: ShiftPlan) -> Mapping[Shift, str]:
     """A free name for each shift that goes through memory."""
     taken = (*ugraph.tensors, *ugraph.program.sizes)
     candidates = (f"shift{number}" for number in count())

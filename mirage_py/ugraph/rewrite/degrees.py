@@ -5,6 +5,9 @@ downstream by a known power of that factor, its degree: products add degrees, qu
 them, sums need equal ones. If every result has degree 0 the factor cancels, and any m is legal. A
 log takes the factor out, log(x exp(-k m)) = log(x) - k m: whoever shifts the exps adds k m to it.
 
+Exponentials of different exponents that meet in an addition, sum(exp(A)) + exp(C), need one factor:
+they are joined to one group, named after the first of them.
+
 The analysis works on lists of nodes, of programs and of block graphs alike.
 """
 
@@ -37,23 +40,32 @@ _POWERS = {
 
 @dataclass(frozen=True, slots=True)
 class ExpGroup:
-    """All copies of one exp; ``key`` is its value number.
+    """Exps that are scaled alike: for each exponent all copies of its exp; ``key`` is the value
+    number of the first.
 
-    ``reduced`` are those of its dimensions that something downstream reduces before the scale is
+    ``reduced`` are those of their dimensions that something downstream reduces before the scale is
     gone: a shift is constant along them.
     """
 
     key: int
-    nodes: tuple[int, ...]
+    members: tuple[tuple[int, ...], ...]
     reduced: tuple[str, ...]
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """All exps."""
+        return tuple(n for copies in self.members for n in copies)
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """The degrees of all nodes; or, if some values have none, the groups that are at fault."""
+    """The degrees of all nodes; or, if some values have none, the groups that are at fault, and
+    whether they would have them if these were one group.
+    """
 
     degrees: tuple[Degrees, ...]
     conflict: tuple[int, ...] = ()
+    can_join: bool = False
 
 
 def shiftable_exps(
@@ -82,31 +94,74 @@ def _cancelling(
     exps = {n: numbers[n] for n, node in enumerate(nodes) if node.op == "exp"}
     while True:
         found = scaling(nodes, exps)
+        if found.can_join:
+            exps = {n: joined(key, found.conflict) for n, key in exps.items()}
+            continue
         conflict = found.conflict or tuple(k for r in results for k in found.degrees[r])
         if not conflict:
             return exps, found.degrees
         exps = {n: key for n, key in exps.items() if key not in conflict}
 
 
+def joined(key: int, groups: Sequence[int]) -> int:
+    """The group of an exp once ``groups`` are one."""
+    return groups[0] if key in groups else key
+
+
 def _with_reductions(
     nodes: Sequence[Node], exps: Mapping[int, int], degrees: Sequence[Degrees]
 ) -> tuple[list[ExpGroup], list[Degrees]]:
+    numbers = ValueNumbers().of(nodes)
+    copies: dict[int, list[int]] = {}
+    for n in exps:
+        copies.setdefault(numbers[n], []).append(n)
+    group_of = {member: exps[first] for member, (first, *_) in copies.items()}
+    carried = carriers(nodes, degrees, {n: numbers[n] for n in exps}, group_of)
     groups: list[ExpGroup] = []
-    for key in dict.fromkeys(exps.values()):
-        members = tuple(n for n in exps if exps[n] == key)
-        seen = reduced_dims(nodes, degrees, key)
-        reduced = tuple(d for d in nodes[members[0]].dims if d in seen)
-        if reduced:
-            groups.append(ExpGroup(key, members, reduced))
+    for key in dict.fromkeys(group_of.values()):
+        members = {m: tuple(c) for m, c in copies.items() if group_of[m] == key}
+        seen = {m: reduced_dims(nodes, carried, m) for m in members}
+        together = dict.fromkeys(d for dims in seen.values() for d in dims)
+        dims_of = {m: nodes[first].dims for m, (first, *_) in members.items()}
+        if any(d in together and d not in seen[m] for m in members for d in dims_of[m]):
+            continue  # one maximum would be far above what one of the exps is added to
+        dims = dict.fromkeys(d for own in dims_of.values() for d in own)
+        reduced = tuple(d for d in dims if d in together)
+        if reduced or len(members) > 1:
+            groups.append(ExpGroup(key, tuple(members.values()), reduced))
     kept = [g.key for g in groups]
     return groups, [_only(d, kept) for d in degrees] if groups else []
 
 
-def reduced_dims(nodes: Sequence[Node], degrees: Sequence[Degrees], key: int) -> tuple[str, ...]:
-    """The dimensions that are reduced where the factor of a group is still in the value."""
+def carriers(
+    nodes: Sequence[Node],
+    degrees: Sequence[Degrees],
+    exps: Mapping[int, int],
+    group_of: Mapping[int, int],
+    loaded: Mapping[int, Collection[int]] | None = None,
+) -> list[tuple[int, ...]]:
+    """For each node the members of groups whose exps are in it, as long as it has a degree.
+
+    ``exps`` gives the member of each exp, ``loaded`` those in loads of intermediates.
+    """
+    found: list[tuple[int, ...]] = []
+    for number, node in enumerate(nodes):
+        members = dict.fromkeys(m for a in node.args for m in found[a])
+        if number in exps:
+            members[exps[number]] = None
+        elif loaded and number in loaded:
+            members = dict.fromkeys(loaded[number])
+        found.append(tuple(m for m in members if group_of[m] in degrees[number]))
+    return found
+
+
+def reduced_dims(
+    nodes: Sequence[Node], carried: Sequence[Collection[int]], key: int
+) -> tuple[str, ...]:
+    """The dimensions that are reduced where a value carries the factor ``key``."""
     found: dict[str, None] = {}
-    for node, degree in zip(nodes, degrees, strict=True):
-        if node.op in REDUCING and key in degree:
+    for node, keys in zip(nodes, carried, strict=True):
+        if node.op in REDUCING and key in keys:
             found.update(dict.fromkeys(node.reduced))
     return tuple(found)
 
@@ -123,13 +178,19 @@ def scaling(
         args = [degrees[a] for a in node.args]
         result, conflict = degree_of(nodes, node, args)
         if conflict:
-            return Scaling((), conflict)
+            return Scaling((), conflict, node.op == "add" and _are_alike(args, conflict))
         if number in exps:
             result = {**result, exps[number]: Fraction(1)}
         elif loaded and number in loaded:
             result = loaded[number]
         degrees.append({k: v for k, v in result.items() if v})
     return Scaling(tuple(degrees))
+
+
+def _are_alike(values: Sequence[Degrees], groups: Sequence[int]) -> bool:
+    """Whether all values have one degree, which is not 0, if these groups are one."""
+    totals = [sum((v.get(k, Fraction(0)) for k in groups), Fraction(0)) for v in values]
+    return totals[0] != 0 and all(total == totals[0] for total in totals)
 
 
 def _only(degrees: Degrees, keys: Collection[int]) -> Degrees:

@@ -2,12 +2,13 @@
 
 exp(x) / sum(exp(x)) overflows for x above 709. Where the scale of an exp cancels in every output,
 exp(x - max(x)) gives the same result and cannot overflow. The log of a sum of exps has the maximum
-added.
+added. Exps that are added to each other have one maximum, that of all their exponents.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial, reduce
 
 from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir.data_flow import cone
@@ -35,22 +36,22 @@ def add_safe_shifts(program: Program, lowest: float | None = -F32.max_finite) ->
     numbers = ValueNumbers().of(program.nodes)
     factors = MaskFactors(program.nodes, program.tensors, numbers, roots)
     for group in groups:
-        masks = _common_masks(program, factors, group)
+        masks = [_common_masks(program, factors, copies) for copies in group.members]
         for exp in group.nodes:
-            rules[exp] = _shifted(program, group, masks, maxima, lowest)
+            rules[exp] = _shifted(program, exp, group, masks, maxima, lowest)
     for position, node in enumerate(program.nodes):
         if node.op == "log" and degrees and degrees[node.args[0]]:
             rules[position] = _restored(degrees[node.args[0]], maxima)
     return rebuild(program, rules) if rules else program
 
 
-def _common_masks(program: Program, factors: MaskFactors, group: ExpGroup) -> tuple[int, ...]:
-    """Factors of 0 or 1 that every use of the exps is multiplied by, in whatever order.
+def _common_masks(program: Program, factors: MaskFactors, copies: Sequence[int]) -> tuple[int, ...]:
+    """Factors of 0 or 1 that every use of the copies of an exp is multiplied by, in whatever order.
 
     Those that bring in other dimensions are left out: a shift may not vary along them.
     """
-    found = [factors.around(exp) for exp in group.nodes]
-    dims = program.nodes[group.nodes[0]].dims
+    found = [factors.around(exp) for exp in copies]
+    dims = program.nodes[copies[0]].dims
     return tuple(
         mask
         for number, mask in found[0].items()
@@ -61,8 +62,9 @@ def _common_masks(program: Program, factors: MaskFactors, group: ExpGroup) -> tu
 
 def _shifted(
     program: Program,
+    exp: int,
     group: ExpGroup,
-    masks: tuple[int, ...],
+    masks: Sequence[tuple[int, ...]],
     maxima: dict[int, int],
     lowest: float | None,
 ) -> Rule:
@@ -71,16 +73,24 @@ def _shifted(
     The minimum changes masked values only, which might overflow.
     """
 
-    def rule(builder: ProgramBuilder, args: Sequence[int]) -> int:
-        (x,) = args
-        kept = x
+    def top_of(builder: ProgramBuilder, x: int, masks: tuple[int, ...]) -> int:
         for mask in masks:
             condition = _copied_tree(builder, program, mask)
-            kept = builder.apply("where", condition, kept, builder.const(LOWEST_SHIFT))
-        top = builder.max(kept, group.reduced)
-        if lowest is not None:
-            top = builder.apply("maximum", top, builder.const(lowest))
-        maxima[group.key] = top
+            x = builder.apply("where", condition, x, builder.const(LOWEST_SHIFT))
+        return builder.max(x, group.reduced)
+
+    def rule(builder: ProgramBuilder, args: Sequence[int]) -> int:
+        (x,) = args
+        if group.key not in maxima:
+            tops: list[int] = []
+            for copies, m in zip(group.members, masks, strict=True):
+                # The exponents of other members may come later in the program.
+                other = program.nodes[copies[0]].args[0]
+                own = x if exp in copies else _copied_tree(builder, program, other)
+                tops.append(top_of(builder, own, m))
+            if lowest is not None:
+                tops.append(builder.const(lowest))
+            maxima[group.key] = reduce(partial(builder.apply, "maximum"), tops)
         below = builder.apply("sub", x, maxima[group.key])
         return builder.apply("exp", builder.apply("minimum", below, builder.const(0.0)))
 
