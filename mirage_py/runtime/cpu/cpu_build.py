@@ -67,6 +67,11 @@ def contraction_flags() -> tuple[str, ...]:
     return (*_CONTRACTION, "-mfma") if has_fma else ("-ffp-contract=off",)
 
 
+def link_flags() -> tuple[str, ...]:
+    """gold, where there is one, links a program in a third of the time that GNU ld takes."""
+    return ("-no-pie", "-fuse-ld=gold") if shutil.which("ld.gold") else ("-no-pie",)
+
+
 def executable(kernel: CudaKernel) -> Path:
     """The program that runs a kernel (``on_cpu/runtime.cpp`` says how), compiled or from the cache.
 
@@ -81,7 +86,7 @@ def executable(kernel: CudaKernel) -> Path:
         )
     text = cpp_text(kernel)
     flags = (*KERNEL_FLAGS, *contraction_flags())
-    key = _digest([compiler, *flags, *RUNTIME_FLAGS, _headers(), text])
+    key = _digest([compiler, *flags, *link_flags(), *RUNTIME_FLAGS, _headers(), text])
     folder = private_folder("on_cpu") if not Settings.from_env().no_cache else scratch_folder()
     path = folder / f"{key}.run"
     if path.exists():
@@ -93,7 +98,7 @@ def executable(kernel: CudaKernel) -> Path:
         write_text(source, text)
         _compile([compiler, *flags, f"-I{HEADERS}", str(source), "-o", str(made)], kernel)
         program = build / "run"
-        _compile([compiler, "-no-pie", str(made), str(runtime), "-o", str(program)], kernel)
+        _compile([compiler, *link_flags(), str(made), str(runtime), "-o", str(program)], kernel)
         program.replace(path)
     return path
 
