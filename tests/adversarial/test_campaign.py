@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import cache
 from itertools import islice
 
 import pytest
@@ -23,9 +24,14 @@ COUNT, PARTS, SEED = 2000 if NIGHTLY else 120, 4, 7
 EVERY = 1 if NIGHTLY else 78
 
 
+@cache
+def drawn() -> tuple[Site, ...]:
+    return tuple(sites(COUNT, SEED))
+
+
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_wrong_mutant_is_accepted(part: int) -> None:
-    chosen = [s for n, s in enumerate(sites(COUNT, SEED)) if n % PARTS == part]
+    chosen = drawn()[part::PARTS]
     found = {site: outcome(site, seed=SEED) for site in chosen}
     assert [str(s) for s, o in found.items() if o == WRONG] == []
     assert [str(s) for s, o in found.items() if o == EQUAL and not explanation(s)] == []
@@ -38,7 +44,7 @@ def test_kinds_are_many_and_documented() -> None:
 
 
 def test_every_kind_has_its_turn() -> None:
-    tried = Counter(s.kind for s in sites(COUNT, SEED))
+    tried = Counter(s.kind for s in drawn())
     assert [kind for kind in kinds() if not tried[kind]] == []
 
 
@@ -90,8 +96,8 @@ def test_parts_of_other_campaigns_are_not_added() -> None:
 
 
 def test_no_two_sites_give_the_same_mutant() -> None:
-    drawn = list(islice(sites(100_000, SEED), 500))
-    assert len({mutant(site).digest for site in drawn}) == len(drawn)
+    first = list(islice(sites(100_000, SEED), 500))
+    assert len({mutant(site).digest for site in first}) == len(first)
 
 
 # Of distinct mutants.

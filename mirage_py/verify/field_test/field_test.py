@@ -180,8 +180,9 @@ def _smallest(program: Program, ugraph: UGraph) -> tuple[Program, UGraph]:
     Draws are the same for every seed, and tiles for every order of the axes: the bound is one of
     program and µGraph, not of how they are run.
     """
-    draws = (_small(program, ugraph, n, fine_axes=0) for n in range(_DRAWS_FOR_BOUND))
-    return min(draws, key=lambda pair: program_work(pair[0]))
+    draws = (_small_program(program, ugraph, n) for n in range(_DRAWS_FOR_BOUND))
+    small = min(draws, key=lambda draw: program_work(draw[0]))
+    return _with_small_ugraph(ugraph, *small, fine_axes=0)
 
 
 def _too_much(program: Program, work: float, *, divided: bool) -> UnsupportedError:
@@ -196,20 +197,38 @@ def _too_much(program: Program, work: float, *, divided: bool) -> UnsupportedErr
     return UnsupportedError(what, where=program.name, why=why, repair=repair)
 
 
-def _small(
-    program: Program, ugraph: UGraph, seed: int, *, fine_axes: int = FINE_AXES
-) -> tuple[Program, UGraph]:
+def _small(program: Program, ugraph: UGraph, seed: int) -> tuple[Program, UGraph]:
     """Both at the same small sizes. A dimension that either of the two divides keeps its size."""
+    small = _small_program(program, ugraph, seed)
+    return _with_small_ugraph(ugraph, *small, fine_axes=FINE_AXES)
+
+
+def _small_program(
+    program: Program, ugraph: UGraph, seed: int
+) -> tuple[Program, Mapping[str, int], Conditions]:
+    """The program at sizes that fit both, these, and what conditions are there."""
     fixed = dict.fromkeys((*fixed_dims(program), *fixed_dims(ugraph.program, ugraph.kernels)))
     tied = tied_dims(ugraph.program, ugraph.kernels)
     extents = small_extents(program, seed, tuple(fixed), avoid=_constants(ugraph), tied=tied)
     masks = predicates_of(program) + predicates_of(ugraph.program, ugraph.kernels)
     conditions = Conditions(masks, program.sizes, extents)
-    program = shrink(program, extents, conditions=conditions)
-    ugraph = shrink_ugraph(ugraph, extents, conditions=conditions)
-    work = program_work(program)
+    small = shrink(program, extents, conditions=conditions)
+    work = program_work(small)
     if work > MAX_TRIAL_WORK:
-        raise _too_much(program, work, divided=bool(fixed or tied.fixed))
+        raise _too_much(small, work, divided=bool(fixed or tied.fixed))
+    return small, extents, conditions
+
+
+def _with_small_ugraph(
+    ugraph: UGraph,
+    program: Program,
+    extents: Mapping[str, int],
+    conditions: Conditions,
+    *,
+    fine_axes: int,
+) -> tuple[Program, UGraph]:
+    """The small program, and the µGraph at its sizes."""
+    ugraph = shrink_ugraph(ugraph, extents, conditions=conditions)
     program, ugraph = _with_common_inputs(program, ugraph)
     return program, instantiate_small(ugraph, fine_axes=fine_axes)
 
