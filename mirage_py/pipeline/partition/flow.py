@@ -89,6 +89,23 @@ class Flow:
         return {self.values[position].number: None for position in self.products}
 
     @cached_property
+    def loads(self) -> Mapping[int, tuple[str, ...]]:
+        """For each computed value the tensors of the program that it reads itself."""
+        nodes = self.program.nodes
+        found: dict[int, tuple[str, ...]] = {}
+        for number in self.needs:
+            read: dict[str, None] = {}
+            todo = list(nodes[self.first[number]].args)
+            while todo:
+                at = todo.pop()
+                if nodes[at].op == "load":
+                    read.update(dict.fromkeys(nodes[at].access.tensors))
+                if not self._computed[at]:
+                    todo += nodes[at].args
+            found[number] = tuple(read)
+        return found
+
+    @cached_property
     def behind_reads(self) -> Mapping[int, tuple[int, ...]]:
         """For each computed value those that it reads at other indices: they are in memory."""
         nodes = self.program.nodes

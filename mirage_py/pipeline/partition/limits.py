@@ -76,5 +76,9 @@ def fits_part(part: Program, limits: PartitionLimits) -> bool:
 
     Besides, it computes nothing twice: what is read at two indices is better read from memory.
     """
-    chained = chained_products(part) <= limits.products
-    return chained and fits(part, limits) and not computes_twice(part)
+    return is_small_part(part, limits) and not computes_twice(part)
+
+
+def is_small_part(part: Program, limits: PartitionLimits) -> bool:
+    """Whether a part has no more than the limits say."""
+    return fits(part, limits) and chained_products(part) <= limits.products

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
 
 from mirage_py.pipeline.partition.flow import Flow
-from mirage_py.pipeline.partition.limits import PartitionLimits, fits, fits_part, operator_count
+from mirage_py.pipeline.partition.limits import (
+    PartitionLimits,
+    fits,
+    fits_part,
+    is_small_part,
+    operator_count,
+)
 from mirage_py.pipeline.partition.parts import Held, PartBuilder, held_values
 from mirage_py.search.space.abstraction import reduced_dims
 from mirage_py.ugraph.ir.program import Program, Tensor
@@ -102,33 +108,64 @@ class _Cuts:
         bounds = [0, *filter(self._may_cut, range(1, len(self._order) + 1))]
         cost: dict[int, float] = {0: 0.0}
         start_of: dict[int, int] = {}
+        too_large = -1
         for number, end in enumerate(bounds[1:]):
-            cost[end] = inf
-            # Backwards, until a segment is too large: a longer one has no fewer operators. The
-            # shortest one cannot be cut, and is taken as it is.
-            for start in reversed(bounds[: number + 1]):
-                if start != bounds[number] and self._must_cut(start, end):
+            shortest = bounds[number]
+            starts = [s for s in reversed(bounds[: number + 1]) if s > too_large or s == shortest]
+            # The cheapest that it may be comes first: few segments are made to be compared.
+            tried = [(cost[s] + b + LAUNCH_BYTES, -s) for s, b in self._least(starts, end, held)]
+            best, too_early = (inf, 0), -1
+            for least, negative in sorted(tried):
+                start = -negative
+                if (least, negative) >= best:
                     break
+                if start != shortest and start <= too_early:
+                    continue
                 part = self._program(start, end, held, self._flow.program.name)
-                if start != bounds[number] and not fits_part(part, self._limits):
-                    break
-                total = cost[start] + _bytes(part) + LAUNCH_BYTES
-                if total < cost[end]:
-                    cost[end], start_of[end] = total, start
+                # The shortest one cannot be cut, and is taken as it is. What is too large, or is
+                # computed twice, is so in one from further back; in one that ends later some names
+                # may be the same again.
+                if start != shortest and not fits_part(part, self._limits):
+                    too_early = start
+                    if not is_small_part(part, self._limits):
+                        too_large = max(too_large, start)
+                    continue
+                best = min(best, (cost[start] + _bytes(part) + LAUNCH_BYTES, negative))
+            cost[end], start_of[end] = best[0], -best[1]
         path = [len(self._order)]
         while path[-1]:
             path.append(start_of[path[-1]])
         return cost[len(self._order)], tuple(reversed(path))
 
-    def _must_cut(self, start: int, end: int) -> bool:
-        """Whether the value at ``start`` cannot be in a part with those behind it: one of them is a
-        library's, or one reads another at other indices.
+    def _least(
+        self, starts: Sequence[int], end: int, held: Mapping[int, Held]
+    ) -> Iterator[tuple[int, int]]:
+        """For the segments from each of these places to ``end``, the last place first, the bytes
+        that a part surely reads and writes; up to where a segment has to be cut.
+
+        That is where one of its values is a library's, or is read by another at other indices.
         """
         flow = self._flow
-        inside = self._order[start:end]
-        if any(n in flow.alone for n in inside):
-            return True
-        return any(n in inside for number in inside for n in flow.behind_reads[number])
+        must_cut = False
+        behind: dict[int, None] = {}
+        needed: dict[int, None] = {}
+        sizes: dict[str, int] = {}
+        first = end
+        for start in starts:
+            for n in reversed(self._order[start:first]):
+                must_cut = must_cut or n in flow.alone or n in behind
+                behind.update(dict.fromkeys(flow.behind_reads[n]))
+                needed.pop(n, None)
+                needed.update(dict.fromkeys(flow.needs[n]))
+                used = [o.tensor for o in flow.outputs.get(n, ())]
+                used += [flow.program.tensors[name] for name in flow.loads[n]]
+                used += [held[n].tensor] if self._last[n] >= end else []
+                sizes |= {t.name: t.bytes for t in used}
+            if must_cut and start != starts[0]:
+                return
+            first = start
+            read = {held[n].tensor.name: held[n].tensor.bytes for n in needed}
+            yield start, sum((sizes | read).values())
 
     def _may_cut(self, end: int) -> bool:
         """Whether everything that is needed after a place may be in memory."""

@@ -12,8 +12,11 @@ from unit.frontend.spec.large_references import PARTITIONED, REFERENCES
 from unit.partition.samples import in_sequence, inputs_of, small, spec
 
 from mirage_py.frontend.spec import parse_file
+from mirage_py.pipeline.partition import partition as cuts
+from mirage_py.pipeline.partition.flow import Flow
 from mirage_py.pipeline.partition.limits import PartitionLimits, fits_part
 from mirage_py.pipeline.partition.partition import Partition, partition
+from mirage_py.pipeline.partition.parts import held_values
 from mirage_py.pipeline.pipeline import normalise
 from mirage_py.ugraph.checks.validate import validate_program
 from mirage_py.ugraph.interpret.meaning import FloatMeaning
@@ -168,3 +171,47 @@ def test_what_cannot_be_cut_is_one_part():
     assert len(found.parts) == 1
     assert found.cuts == ()
     assert found.reason.startswith("searched whole: it cannot be cut")
+
+
+CHAIN = (
+    "B = 64, D = 64, R = 2\nX[B, D], A[D, R], C[R, D] : f16\n"
+    "let h0[b, d] = X[b, d]\n"
+    + "".join(
+        f"let p{n}[b, f] = sum[r](sum[d](silu(h{n - 1}[b, d]) * A[d, r]) * C[r, f])\n"
+        f"let h{n}[b, d] = h{n - 1}[b, d] + sin(p{n}[b, d])\n"
+        for n in range(1, 7)
+    )
+    + "Y[b, d] = h6[b, d]"
+)
+
+
+def test_few_of_the_segments_are_made_and_the_cheapest_cuts_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    program, limits = spec(CHAIN), PartitionLimits(operators=6, reduced_dims=2)
+    made = []
+    make = cuts._Cuts._program
+
+    def counted(self, start, end, held, name):
+        made.append((start, end))
+        return make(self, start, end, held, name)
+
+    monkeypatch.setattr(cuts._Cuts, "_program", counted)
+    flow = Flow(program)
+    order = flow.orders[0]
+    found = cuts._Cuts(flow, order, limits)
+    assert len(made) < 4 * len(order)
+
+    # Against all segments, from the shortest on to the first that is too large.
+    held = held_values(flow, order)
+    cost = {0: 0.0}
+    for end in range(1, len(order) + 1):
+        totals = []
+        for start in range(end - 1, -1, -1):
+            part = make(found, start, end, held, "part")
+            if start < end - 1 and not fits_part(part, limits):
+                break
+            moved = sum(t.bytes for t in part.tensors.values())
+            totals.append(cost[start] + moved + cuts.LAUNCH_BYTES)
+        cost[end] = min(totals)
+    assert found.cost == cost[len(order)]
