@@ -42,6 +42,7 @@ from mirage_py.targets import target as target_named
 from mirage_py.ugraph.ir.dtypes import F64
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
+from mirage_py.ugraph.rewrite.concatenations import with_pieces
 from mirage_py.ugraph.rewrite.dims import with_shared_reads
 from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.ugraph.text.printing import format_program, format_ugraph
@@ -231,10 +232,10 @@ def partition_of(program: Program, *, seed: int = 0) -> Partition | None:
 
 
 def normalise(program: Program, *, seed: int = 0) -> Program:
-    """The form that is searched: masks as factors, maxima that cancel removed, and what matmuls
-    read twice read once.
+    """The form that is searched: masks as factors, maxima that cancel removed, softmaxes over
+    concatenations in pieces, and what matmuls read twice read once.
     """
-    return with_shared_reads(remove_free_shifts(lower_masks(program), seed=seed)[0])
+    return with_shared_reads(with_pieces(remove_free_shifts(lower_masks(program), seed=seed)[0]))
 
 
 def verify_families(

@@ -35,10 +35,6 @@ def sums(x: Tensor, c: Tensor) -> Tensor:
     return x.exp() / (x.exp().sum(-1, keepdim=True) + c.exp())
 
 
-def sums_the_other_way(x: Tensor, c: Tensor) -> Tensor:
-    return x.exp() / (c.exp() + x.exp().sum(-1, keepdim=True))
-
-
 def two_more(x: Tensor, c: Tensor, e: Tensor) -> Tensor:
     return x.exp() / (x.exp().sum(-1, keepdim=True) + c.exp() + e.exp())
 
@@ -56,6 +52,10 @@ def weighted(x: Tensor, c: Tensor, v: Tensor) -> Tensor:
     return x.exp() @ v / (x.exp().sum(-1, keepdim=True) + c.exp())
 
 
+def column(x: Tensor, c: Tensor, v: Tensor) -> Tensor:
+    return torch.cat([x, c], -1).softmax(-1)[..., :-1] @ v
+
+
 # The softmax of all that is added, which torch shifts itself.
 def _softmax(x: Tensor, *others: Tensor) -> Tensor:
     return torch.cat([x, *others], -1).softmax(-1)[..., : x.shape[-1]]
@@ -63,11 +63,11 @@ def _softmax(x: Tensor, *others: Tensor) -> Tensor:
 
 PROGRAMS: Mapping[str, tuple[Function, Function]] = {
     "sums": (sums, _softmax),
-    "sums_the_other_way": (sums_the_other_way, _softmax),
     "two_more": (two_more, _softmax),
     "log_of_both": (log_of_both, lambda x, c: torch.cat([x, c], -1).logsumexp(-1)),
     "masked": (masked, lambda x, c, k: _softmax(x.masked_fill(~k, float("-inf")), c)),
     "weighted": (weighted, lambda x, c, v: _softmax(x, c) @ v),
+    "column": (column, lambda x, c, v: _softmax(x, c) @ v),
 }
 LEVELS = ((1.0, 3e4), (1.0, -3e4), (1e4, 0.0))
 
@@ -86,7 +86,7 @@ def _inputs(name: str, spread: float, level: float) -> dict[str, Tensor]:
         keep = torch.rand(ROWS, KEYS, generator=draw) > 0.5
         keep[::3] = False
         found["keep"] = keep
-    if name == "weighted":
+    if name in ("weighted", "column"):
         found["v"] = torch.randn(KEYS, 16, generator=draw)
     return found
 
