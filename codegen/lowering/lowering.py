@@ -13,6 +13,7 @@ from mirage_py.codegen.lowering.half_range import within_half_range
 from mirage_py.codegen.lowering.hidden_constants import with_hidden_constants
 from mirage_py.codegen.lowering.precision import TypedBlock, insert_casts
 from mirage_py.codegen.lowering.scales import with_late_scales
+from mirage_py.codegen.tiling.low_masks import with_low_masks
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, UGraph
 from mirage_py.ugraph.operators import Calls, operator
@@ -41,20 +42,29 @@ def with_factors_as_emitted(ugraph: UGraph) -> UGraph:
     return replace(ugraph, kernels=kernels)
 
 
-def lowered(ugraph: UGraph, blocks: Sequence[BlockGraph]) -> Lowered:
-    """The block graphs of a µGraph, given in order, as back ends emit them."""
+def lowered(
+    ugraph: UGraph, blocks: Sequence[BlockGraph], run_time: Collection[str] = ()
+) -> Lowered:
+    """The block graphs of a µGraph, given in order, as back ends emit them; sizes of ``run_time``
+    dimensions are known at launch only.
+    """
     between = _between_blocks(ugraph)
     stored = shift_tensors(blocks, between)
     cheaper = [
-        within_half_range(ugraph.program, reduce_strength(b), ugraph.tensors)
-        for b in (with_shifts_first(b, stored) for b in _with_late_factors(ugraph, blocks))
+        within_half_range(
+            ugraph.program, reduce_strength(with_shifts_first(b, stored)), ugraph.tensors
+        )
+        for b in _with_late_factors(ugraph, blocks, run_time)
     ]
     typed = tuple(insert_casts(ugraph.program, b, ugraph.tensors) for b in cheaper)
     return Lowered(typed, stored_in_base_two(typed, between))
 
 
-def _with_late_factors(ugraph: UGraph, blocks: Sequence[BlockGraph]) -> list[BlockGraph]:
-    hidden = with_hidden_constants(blocks, ugraph.tensors, _between_blocks(ugraph))
+def _with_late_factors(
+    ugraph: UGraph, blocks: Sequence[BlockGraph], run_time: Collection[str] = ()
+) -> list[BlockGraph]:
+    masked = [with_low_masks(b, ugraph.program.sizes, run_time) for b in blocks]
+    hidden = with_hidden_constants(masked, ugraph.tensors, _between_blocks(ugraph))
     return [with_late_scales(b, ugraph.tensors) for b in hidden]
 
 

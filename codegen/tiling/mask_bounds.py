@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from mirage_py.codegen.tiling.tiles import Tiling
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 
+# An affine form: the scales of dimensions, and an offset.
+Form = tuple[dict[str, int], int]
+
 _OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 
 
@@ -39,7 +42,7 @@ class Bound:
         return total // self.divisor
 
 
-def at_most_zero(predicate: Predicate) -> Iterator[tuple[dict[str, int], int]]:
+def at_most_zero(predicate: Predicate) -> Iterator[Form]:
     """Affine forms, as scales of dimensions and an offset, that are all at most 0 where it holds.
 
     What is not affine gives none, which is always right.
@@ -56,16 +59,16 @@ def at_most_zero(predicate: Predicate) -> Iterator[tuple[dict[str, int], int]]:
     left, right = _affine(exprs[0]), _affine(exprs[1])
     if left is None or right is None:
         return
-    difference = _combined(left, right, -1)
+    difference = combined(left, right, -1)
     strict = int(op in ("lt", "gt"))
     if op in ("lt", "le", "eq"):
         yield difference[0], difference[1] + strict
     if op in ("gt", "ge", "eq"):
-        scales, offset = _combined(({}, 0), difference, -1)
+        scales, offset = combined(({}, 0), difference, -1)
         yield scales, offset + strict
 
 
-def conjunction(predicate: Predicate) -> list[tuple[dict[str, int], int]] | None:
+def conjunction(predicate: Predicate) -> list[Form] | None:
     """Affine forms that are all at most 0 where it holds and only there; None if it is no such
     condition.
     """
@@ -97,22 +100,20 @@ def held(tiling: Tiling, loop: str, scales: Mapping[str, int], offset: int) -> B
     return Bound(tuple(terms), scale - offset, scale)
 
 
-def _affine(expr: IndexExpr) -> tuple[dict[str, int], int] | None:
+def _affine(expr: IndexExpr) -> Form | None:
     if expr.op == "dim":
         return {expr.name: 1}, 0
     if expr.op == "const":
         return {}, expr.value
     parts = [_affine(a) for a in expr.args]
     if expr.op == "add" and parts[0] is not None and parts[1] is not None:
-        return _combined(parts[0], parts[1], 1)
+        return combined(parts[0], parts[1], 1)
     if expr.op == "mul" and parts[0] is not None:
-        return _combined(({}, 0), parts[0], expr.value)
+        return combined(({}, 0), parts[0], expr.value)
     return None
 
 
-def _combined(
-    left: tuple[dict[str, int], int], right: tuple[dict[str, int], int], factor: int
-) -> tuple[dict[str, int], int]:
+def combined(left: Form, right: Form, factor: int) -> Form:
     """left + factor * right."""
     scales = dict(left[0])
     for dim, scale in right[0].items():

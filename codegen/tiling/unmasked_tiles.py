@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import inf, prod
 
+from mirage_py.codegen.tiling.low_masks import with_low_masks
 from mirage_py.codegen.tiling.mask_bounds import Bound, at_most_zero, conjunction, held, solved
 from mirage_py.codegen.tiling.tile_skipping_masks import tile_skipping_masks
 from mirage_py.codegen.tiling.tiles import Tiling
@@ -44,14 +45,17 @@ class UnmaskedRange:
 def unmasked_range(tiling: Tiling, section: int, lowest: float = -inf) -> UnmaskedRange:
     """The positions that the loop of a section has to visit; empty where that is all of them.
 
-    ``lowest`` is that of emptying_masks.
+    ``lowest`` is that of tile_skipping_masks; where it is a number the block is not lowered yet.
     """
     loop = tiling.block.sections[section].loop
     if loop is None:
         return UnmaskedRange()
     firsts: list[Bound] = []
     stops: list[Bound] = []
-    for mask in tile_skipping_masks(tiling.block, section, lowest):
+    block = tiling.block
+    if lowest > -inf:
+        block = with_low_masks(block, tiling.program.sizes, tiling.run_time)
+    for mask in tile_skipping_masks(block, section, lowest):
         for scales, offset in at_most_zero(mask):
             bound = solved(tiling, loop, scales, offset)
             if bound is not None:

@@ -83,8 +83,8 @@ def _emitted(plan: Plan) -> tuple[TritonKernel, ...]:
     rows = zip(ugraph.kernels, plan.options, launch_orders(plan), strict=True)
     blocks = [(k, options, order) for k, options, order in rows if isinstance(k, BlockGraph)]
     _refuse_clusters([block for block, _, _ in blocks])
-    found = lowered(ugraph, [b for b, _, _ in blocks])
     run_time = run_time_sizes(plan)
+    found = lowered(ugraph, [b for b, _, _ in blocks], run_time.dims)
     kernels = []
     for (block, options, order), types in zip(blocks, found.blocks, strict=True):
         emitter = KernelEmitter(
