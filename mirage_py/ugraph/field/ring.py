@@ -39,7 +39,7 @@ class RingOps:
         self.seed = seed
         self.reading = reading
         self.zero_divisors = 0
-        self._fills = fills
+        self.fills = fills
         self._moduli = (field.p, field.q)
         self._constants: dict[Fraction, FieldArray] = {}
 
@@ -141,11 +141,11 @@ class RingOps:
         are other ones in every call.
         """
         zero = a.p == 0 if a.q is None else (a.p == 0) | (a.q == 0)
-        if not self._fills or not zero.any():
+        if not self.fills or not zero.any():
             return function(a)
         self.zero_divisors += 1
         found = function(self._each(lambda part, m: np.where(zero, 1, part), a))
-        drawn = self.random(a.shape, f"{self._fills} {self.zero_divisors}")
+        drawn = self.random(a.shape, f"{self.fills} {self.zero_divisors}")
         if found.q is None or drawn.q is None:
             return FieldArray(np.where(zero, drawn.p, found.p), None)
         return FieldArray(np.where(zero, drawn.p, found.p), np.where(zero, drawn.q, found.q))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from math import prod
 from typing import Generic, TypeVar
 
 from mirage_py.errors import ValidationError
@@ -16,11 +17,15 @@ from mirage_py.ugraph.interpret.frame import Frame, Tile
 from mirage_py.ugraph.interpret.meaning import Meaning
 from mirage_py.ugraph.interpret.memory import Window
 from mirage_py.ugraph.interpret.steps import Step, node_step, shift_key
-from mirage_py.ugraph.ir.node import Node
+from mirage_py.ugraph.ir.index import IndexExpr, Predicate
+from mirage_py.ugraph.ir.node import Access, Node
 from mirage_py.ugraph.ir.ugraph import BlockGraph, Section
 from mirage_py.ugraph.operators import EFFECT, STATE, operator
 
 A = TypeVar("A")
+
+# Elements of values that are kept for other blocks.
+_MOST_KEPT = 1 << 19
 
 
 class BlockRun(Generic[A]):
@@ -48,6 +53,9 @@ class BlockRun(Generic[A]):
                 self._steps[position] = node_step(
                     block.nodes, position, tensors, sizes, meaning, block.name
                 )
+        self._reused = _reusable(block) if getattr(meaning, "is_repeatable", False) else {}
+        self._known: dict[tuple[int, ...], A] = {}
+        self._kept = 0
         # Of the block under way: what each node is now, and what it was before this iteration.
         self._values: dict[int, A] = {}
         self._before: dict[int, A] = {}
@@ -65,6 +73,8 @@ class BlockRun(Generic[A]):
         for (position, *_), (frame, total) in self._sums.items():
             self._write(position, frame, total)
         self._sums.clear()
+        self._known.clear()
+        self._kept = 0
 
     def _run_section(self, section: Section, frame: Frame) -> None:
         if section.loop is None:
@@ -85,7 +95,7 @@ class BlockRun(Generic[A]):
             args = self._operands(position, node)
             try:
                 if position in self._steps:
-                    self._values[position] = self._steps[position](args, frame)
+                    self._values[position] = self._step(position, args, frame)
                 elif position in self._windows:
                     self._store(position, node, frame, args[0])
                 else:
@@ -97,6 +107,19 @@ class BlockRun(Generic[A]):
                     why=str(error),
                     repair="mix no whole dimension with tiles of it",
                 ) from None
+
+    def _step(self, position: int, args: Sequence[A], frame: Frame) -> A:
+        if position not in self._reused:
+            return self._steps[position](args, frame)
+        # Another block with the same tiles of these axes has computed it.
+        place = (position, *(int(frame.spans[d][0]) for d in self._reused[position]))
+        if place in self._known:
+            return self._known[place]
+        value = self._steps[position](args, frame)
+        self._kept += prod(self._meaning.shape(value))
+        if self._kept <= _MOST_KEPT:
+            self._known[place] = value
+        return value
 
     def _operands(self, position: int, node: Node) -> list[A]:
         try:
@@ -177,3 +200,28 @@ class BlockRun(Generic[A]):
             }
             tiles = (Tile(d, start, is_loop) for (d, _), start in zip(axes, starts, strict=True))
             yield outer.moved(spans, tuple(tiles))
+
+
+def _reusable(block: BlockGraph) -> dict[int, tuple[str, ...]]:
+    """Nodes outside of loops that lack a grid axis, and the axes on whose tiles each depends.
+
+    What a node depends on is read off all that it is computed from, not off what it says of itself.
+    Shifts and what has state differ from block to block.
+    """
+    axes = [a.dim for a in block.split_axes]
+    straight = {n: None for s in block.sections if s.loop is None for n in s.nodes}
+    depends: dict[int, dict[str, None]] = {}
+    for position, node in enumerate(block.nodes):
+        kind = operator(node.op).kind
+        is_pure = node.op not in ("shift", "read") and kind not in (EFFECT, STATE)
+        if is_pure and position in straight and all(a in depends for a in node.args):
+            own = dict.fromkeys((*node.dims, *_named(node)))
+            depends[position] = own | {d: None for a in node.args for d in depends[a]}
+    found = {p: tuple(d for d in axes if d in dims) for p, dims in depends.items()}
+    return {p: dims for p, dims in found.items() if len(dims) < len(axes)}
+
+
+def _named(node: Node) -> tuple[str, ...]:
+    """Dimensions of its indices, or of its condition."""
+    attr = node.attr
+    return attr.dims() if isinstance(attr, Access | IndexExpr | Predicate) else ()

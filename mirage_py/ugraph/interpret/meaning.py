@@ -192,6 +192,13 @@ class FieldMeaning:
     def __init__(self, ops: FieldOps) -> None:
         self.ops = ops
 
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the same operands give the same value each time: each 1 / 0 has its own, and what
+        is built on this may count its calls.
+        """
+        return type(self) is FieldMeaning and not self.ops.fills
+
     def apply(self, op: str, attr: Attr, args: Sequence[FieldArray]) -> FieldArray:
         if op == "cast":
             return self.ops.cast(args[0], str(attr))

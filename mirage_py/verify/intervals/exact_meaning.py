@@ -49,6 +49,9 @@ def algebraic_root(x: Exact) -> Exact:
 class ExactMeaning:
     """A Meaning; the order and the domains are those of IntervalMeaning."""
 
+    # The same operands give the same value each time.
+    is_repeatable = True
+
     def __init__(self, opaque_casts: Sequence[str] = ()) -> None:
         self._intervals = IntervalMeaning(opaque_casts)
         self._opaque_casts = tuple(opaque_casts)

@@ -73,6 +73,7 @@ class ShiftLaws:
     def __init__(self, base: FieldMeaning) -> None:
         self.base = base
         self.ops: FieldOps = base.ops
+        self.is_repeatable = base.is_repeatable
 
     def plain(self, x: Shifted) -> FieldArray:
         """The number itself."""
