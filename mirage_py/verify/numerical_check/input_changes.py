@@ -145,7 +145,10 @@ class _PeakMeaning(FloatMeaning):
         return super().const(min(max(value, -_LARGEST_CONSTANT), _LARGEST_CONSTANT))
 
     def load(self, x: FloatArray, index: Index) -> FloatArray:
-        base, dtype, change = self._inputs[id(x)]
+        if (given := self._inputs.get(id(x))) is None:
+            # A value that the program itself wrote to memory.
+            return super().load(x, index)
+        base, dtype, change = given
         part = base.read(index)
         if change is not None:
             return change.made(part, dtype, index)

@@ -276,3 +276,18 @@ def test_tensors_without_axes_have_values_in_every_set():
     assert found["zeros"] == 0.0
     assert found["alternating"] == abs(found["random"])
     assert abs(found["large"]) > abs(found["random"])
+
+
+def test_a_value_that_the_program_wrote_to_memory_is_read_in_every_set():
+    b = ProgramBuilder("flipped")
+    b.dim("r", 12)
+    b.dim("c", 5)
+    b.input("x", (12, 5), F32)
+    x = b.load("x", ["r", "c"])
+    flipped = b.read(b.apply("tanh", x), [ix.const(11) - ix.dim("r"), ix.dim("c")])
+    b.output("Y", b.apply("add", flipped, x), ["r", "c"], F32)
+    program = b.build()
+    for found in input_sets(program, seed=1):
+        arrays = found.arrays
+        wanted = np.tanh(arrays["x"])[::-1] + arrays["x"]
+        assert np.allclose(reference(program, arrays)["Y"], wanted), found.name
