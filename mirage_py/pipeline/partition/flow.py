@@ -4,7 +4,7 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -94,15 +94,8 @@ class Flow:
         nodes = self.program.nodes
         found: dict[int, tuple[str, ...]] = {}
         for number in self.needs:
-            read: dict[str, None] = {}
-            todo = list(nodes[self.first[number]].args)
-            while todo:
-                at = todo.pop()
-                if nodes[at].op == "load":
-                    read.update(dict.fromkeys(nodes[at].access.tensors))
-                if not self._computed[at]:
-                    todo += nodes[at].args
-            found[number] = tuple(read)
+            accesses = (nodes[n].access for n in self._behind(number) if nodes[n].op == "load")
+            found[number] = tuple(dict.fromkeys(name for a in accesses for name in a.tensors))
         return found
 
     @cached_property
@@ -111,16 +104,20 @@ class Flow:
         nodes = self.program.nodes
         found: dict[int, tuple[int, ...]] = {}
         for number in self.needs:
-            read: dict[int, None] = {}
-            todo = list(nodes[self.first[number]].args)
-            while todo:
-                at = todo.pop()
-                if nodes[at].op == "read" and self._is_window(at):
-                    read.update(dict.fromkeys(self._sources(at)))
-                elif not self._computed[at]:
-                    todo += nodes[at].args
-            found[number] = tuple(read)
+            behind = self._behind(number)
+            windows = (n for n in behind if nodes[n].op == "read" and self._is_window(n))
+            found[number] = tuple(dict.fromkeys(s for n in windows for s in self._sources(n)))
         return found
+
+    def _behind(self, number: int) -> Iterator[int]:
+        """The nodes that a computed value is made of, up to other computed values and with them."""
+        nodes = self.program.nodes
+        todo = list(nodes[self.first[number]].args)
+        while todo:
+            at = todo.pop()
+            yield at
+            if not self._computed[at]:
+                todo += nodes[at].args
 
     def _is_window(self, position: int) -> bool:
         """Whether a node reads a value at other indices, and not under other names."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import Predicate
@@ -35,15 +36,15 @@ def disjunction(left: Predicate, right: Predicate) -> Predicate:
     return _joined("or", left, right, neutral=FALSE, absorbing=TRUE)
 
 
-def decided(predicate: Predicate) -> bool | None:
-    """Whether it holds at every point, or at none, whatever the sizes of the dimensions; None: that
-    depends.
+def decided(predicate: Predicate, sizes: Mapping[str, int] = _UNBOUNDED) -> bool | None:
+    """Whether it holds at every point, or at none, whatever the sizes of the dimensions if none are
+    given; None: that depends.
     """
     if predicate.exprs:
         left, right = predicate.exprs
-        low, high = ix.add(left, ix.mul(right, -1)).bounds(_UNBOUNDED)
+        low, high = ix.add(left, ix.mul(right, -1)).bounds(sizes)
         return _decided(predicate.op, low, high)
-    known = [decided(a) for a in predicate.args]
+    known = [decided(a, sizes) for a in predicate.args]
     if predicate.op == "not":
         return None if known[0] is None else not known[0]
     absorbing = predicate.op == "or"

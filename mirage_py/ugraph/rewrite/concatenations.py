@@ -14,6 +14,7 @@ from mirage_py.ugraph.building.builder import ProgramBuilder
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.data_flow import cone
 from mirage_py.ugraph.ir.index import Predicate
+from mirage_py.ugraph.ir.predicates import decided
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.rewrite.dims import meet, with_dims
 from mirage_py.ugraph.rewrite.rebuild import Rule, rebuild
@@ -84,7 +85,10 @@ def _without_choices(program: Program) -> Program:
     rules: dict[int, Rule] = {}
     for position, node in enumerate(program.nodes):
         if node.op == "where":
-            holds = _holds(program, program.nodes[node.args[0]].attr)
+            condition = program.nodes[node.args[0]].attr
+            if not isinstance(condition, Predicate):
+                continue
+            holds = decided(condition, program.sizes)
             if holds is not None:
                 rules[position] = partial(_chosen, 1 if holds else 2)
     return rebuild(program, rules) if rules else program
@@ -93,13 +97,6 @@ def _without_choices(program: Program) -> Program:
 def _chosen(number: int, builder: ProgramBuilder, args: Sequence[int]) -> int:
     del builder
     return args[number]
-
-
-def _holds(program: Program, condition: object) -> bool | None:
-    if not isinstance(condition, Predicate) or condition.op != "lt":
-        return None
-    left, right = (e.bounds(program.sizes) for e in condition.exprs)
-    return True if left[1] < right[0] else False if left[0] >= right[1] else None
 
 
 def _with_shared(program: Program, piece: str) -> Program:
