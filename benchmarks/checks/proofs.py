@@ -26,7 +26,7 @@ from benchmarks.workloads.suites import named
 from benchmarks.workloads.workload import Workload
 from mirage_py.axioms.certificate.checker import fault_of
 from mirage_py.axioms.proof.prove import prove
-from mirage_py.cli.format.derivation_format import starting_points
+from mirage_py.formatting.derivation_format import starting_points
 from mirage_py.search.tilings.kinds import describe
 from mirage_py.targets import Target
 from mirage_py.targets import target as target_named

@@ -79,8 +79,8 @@ def prune(
 ) -> None:
     """Remove entries by age or size, or all."""
     from mirage_py.cli.commands.cache_entries import cached, table
-    from mirage_py.cli.format.kernel_format import count_text, size_text
-    from mirage_py.cli.format.quantities import read_age, read_size
+    from mirage_py.formatting.kernel_format import count_text, size_text
+    from mirage_py.formatting.quantities import read_age, read_size
     from mirage_py.runtime.store.cache import ResultCache
 
     if every == bool(older_than or max_size):
@@ -112,7 +112,7 @@ def prune(
 @click.pass_obj
 def export_(screen: Screen, destination: Path, keys: tuple[str, ...], json: bool) -> None:
     """Write entries to a folder or a tar archive; all of them unless keys are given."""
-    from mirage_py.cli.format.kernel_format import count_text
+    from mirage_py.formatting.kernel_format import count_text
     from mirage_py.runtime.store.cache import ResultCache
     from mirage_py.runtime.store.cache_transfer import export_entries
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mirage_py.cli.format.kernel_format import count_text, size_text
-from mirage_py.cli.format.quantities import age_text
 from mirage_py.errors import FormatError, InputError
+from mirage_py.formatting.kernel_format import count_text, size_text
+from mirage_py.formatting.quantities import age_text
 from mirage_py.result import SOURCES
 from mirage_py.runtime.store.cache import Entry
 from mirage_py.runtime.store.manifest import read_checked, read_manifest

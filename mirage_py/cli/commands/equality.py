@@ -8,10 +8,10 @@ from typing import Any
 
 from mirage_py.axioms.proof.prove import prove
 from mirage_py.axioms.proof.steps import read_proof
-from mirage_py.cli.format.derivation_format import proof_summary, replayed, starting_points
-from mirage_py.cli.format.evidence_format import format_reach, is_certificate
-from mirage_py.cli.format.function_format import format_functions
 from mirage_py.cli.input.subject import Subject
+from mirage_py.formatting.derivation_format import proof_summary, replayed, starting_points
+from mirage_py.formatting.evidence_format import format_reach, is_certificate
+from mirage_py.formatting.function_format import format_functions
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.masks import lower_masks
 from mirage_py.verify.field_test.field_test import FieldEvidence, field_test

@@ -7,28 +7,28 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mirage_py.axioms.proof.steps import read_proof
-from mirage_py.cli.explain.diagnosis import (
+from mirage_py.errors import FormatError
+from mirage_py.formatting.derivation_format import format_derivation, proof_summary, replayed
+from mirage_py.formatting.diagnosis import (
     Diagnosis,
     diagnose,
     unfit_families,
     unsafe_families,
     unverified_families,
 )
-from mirage_py.cli.explain.funnel import Row, funnel, rings
-from mirage_py.cli.format.derivation_format import format_derivation, proof_summary, replayed
-from mirage_py.cli.format.evidence_format import (
+from mirage_py.formatting.evidence_format import (
     format_evidence,
     format_reach,
     format_roofline,
     is_certificate,
 )
-from mirage_py.cli.format.kernel_format import (
+from mirage_py.formatting.funnel import Row, funnel, rings
+from mirage_py.formatting.kernel_format import (
     UGraphDescription,
     count_text,
     describe_plan,
     describe_ugraph,
 )
-from mirage_py.errors import FormatError
 from mirage_py.result import SOURCES
 from mirage_py.targets import target as target_named
 from mirage_py.ugraph.text.tiles_text import tiles_of

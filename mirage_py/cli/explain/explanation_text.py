@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from mirage_py.cli.explain.diagnosis import Diagnosis
 from mirage_py.cli.explain.explanation import Dropped, Explanation, Tried
-from mirage_py.cli.explain.funnel import Row
-from mirage_py.cli.format.kernel_format import KernelDescription, UGraphDescription
+from mirage_py.formatting.diagnosis import Diagnosis
+from mirage_py.formatting.funnel import Row
+from mirage_py.formatting.kernel_format import KernelDescription, UGraphDescription
 from mirage_py.result import SOURCES
 
 _WIDTH = 100

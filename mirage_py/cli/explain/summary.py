@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mirage_py.cli.explain.funnel import kinds_text
-from mirage_py.cli.format.evidence_format import format_reach, is_certificate
-from mirage_py.cli.format.kernel_format import count_text
+from mirage_py.formatting.evidence_format import format_reach, is_certificate
+from mirage_py.formatting.funnel import kinds_text
+from mirage_py.formatting.kernel_format import count_text
 from mirage_py.result import SOURCES, Evidence, Result, SearchSummary
 from mirage_py.search.tilings.kinds import describe
 from mirage_py.ugraph.text.text_form import format_ugraph

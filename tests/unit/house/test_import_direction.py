@@ -36,6 +36,8 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "result": ("ugraph", "runtime"),
     # What was found before, here or by others: replays a derivation, tests and runs.
     "cache": ("ugraph", "targets", "axioms", "verify", "search", "runtime", "result"),
+    # Results in words and formulas: for the command line and for reports.
+    "formatting": ("ugraph", "targets", "axioms", "verify"),
     # Every stage in order.
     "pipeline": (
         "ugraph",

@@ -13,8 +13,8 @@ import torch
 from fp32_plans import KERNEL, matmul_plan, matmul_program
 
 import mirage_py
-from mirage_py.cli.format.evidence_format import format_roofline
 from mirage_py.errors import FormatError
+from mirage_py.formatting.evidence_format import format_roofline
 from mirage_py.frontend.spec import parse
 from mirage_py.frontend.torch.guards.call_key import ambient
 from mirage_py.frontend.torch.trace import trace

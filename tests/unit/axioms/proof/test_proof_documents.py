@@ -9,8 +9,8 @@ from unit.axioms.proof.test_proof_attacks import AXES, LEAVES, X, Z, one_step
 from mirage_py.axioms.proof.goal import Claim, Goal
 from mirage_py.axioms.proof.steps import VERSION, Derivation, Proof, read_proof
 from mirage_py.axioms.terms.term import Term, size, subterms
-from mirage_py.cli.format.derivation_format import format_derivation
 from mirage_py.errors import FormatError
+from mirage_py.formatting.derivation_format import format_derivation
 
 
 def nested(depth: int) -> object:

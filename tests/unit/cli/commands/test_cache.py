@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from plans import two_kernel_plan
 
-from mirage_py.cli.format.quantities import age_text, read_age, read_size
 from mirage_py.errors import InputError
+from mirage_py.formatting.quantities import age_text, read_age, read_size
 from mirage_py.runtime.store.cache import ResultCache
 
 PLAN = two_kernel_plan(9, 40)

@@ -171,3 +171,24 @@ def test_the_code_of_a_plan_is_checked_where_that_is_asked(cli, spec, monkeypatc
     outcome = cli("verify", program, plan, "--code")
     assert outcome.code == 4
     assert "code of scaled: read before written" in outcome.out
+
+
+def test_verify_says_it_once_and_holds_it_for_both(cli, tmp_path) -> None:
+    text = "N = 24\nX[N] : f32\nY[n] = exp(X[n])"
+    a, b = tmp_path / "a.math", tmp_path / "b.math"
+    a.write_text(text)
+    b.write_text(text.replace("exp(X[n])", "1 / exp(-X[n])"))
+    out = cli("verify", a, b).out
+    assert out.count("carries more than one exponential") == 1
+    found = cli("verify", a, b, "--json").document["functions"]
+    assert [entry["subject"] for entry in found] == [str(a), str(b)]
+    assert all(entry["lax"] and entry["ugraph"] is None for entry in found)
+
+
+def test_verify_does_not_bury_a_difference(cli, tmp_path) -> None:
+    a, b = tmp_path / "a.math", tmp_path / "b.math"
+    a.write_text("N = 24\nX[N] : f32\nY[n] = exp(X[n])")
+    b.write_text("N = 24\nX[N] : f32\nY[n] = exp(-X[n])")
+    outcome = cli("verify", a, b)
+    assert outcome.code == 4
+    assert "exponential" not in outcome.out

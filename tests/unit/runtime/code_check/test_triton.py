@@ -14,7 +14,7 @@ from several_kernels import over
 
 from benchmarks.checks.planted_code import Planted, planted
 from benchmarks.checks.planted_triton import OF_TRITON
-from mirage_py.cli.format.evidence_format import format_evidence
+from mirage_py.formatting.evidence_format import format_evidence
 from mirage_py.frontend.spec import parse
 from mirage_py.runtime.code_check.check import CodeReport, Effort, check_plan, check_winner
 from mirage_py.runtime.code_check.events import OUTPUT, RACE, Fault, Tensor

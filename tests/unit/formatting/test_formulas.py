@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirage_py.cli.format.formulas import number_text, statements
+from mirage_py.formatting.formulas import number_text, statements
 from mirage_py.ugraph.text.text_form import parse_ugraph
 
 HEAD = """

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from mirage_py.cli.explain.funnel import code_of
-from mirage_py.cli.format.kernel_format import count_text, size_text
+from mirage_py.formatting.funnel import code_of
+from mirage_py.formatting.kernel_format import count_text, size_text
 from mirage_py.reasons import Code
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.ugraph import BlockGraph, UGraph

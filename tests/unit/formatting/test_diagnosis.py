@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from unit.search import programs
 
-from mirage_py.cli.explain.diagnosis import REASONS, RULES, Diagnosis, diagnose
 from mirage_py.cli.explain.explanation import Explanation, of_search
 from mirage_py.cli.input.search_limits import read_limits
 from mirage_py.errors import InputError
+from mirage_py.formatting.diagnosis import REASONS, RULES, Diagnosis, diagnose
 from mirage_py.frontend.spec import parse
 from mirage_py.pipeline.pipeline import rank_plans
 from mirage_py.pipeline.selection.request import Request

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mirage_py.cli.format.kernel_format import count_text
+from mirage_py.formatting.kernel_format import count_text
 from mirage_py.reasons import Code
 
 # What each rule of the search means.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from mirage_py.cli.format.formulas import Statement, statements
+from mirage_py.formatting.formulas import Statement, statements
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.plan import Plan

@@ -9,8 +9,8 @@ from typing import Any
 from mirage_py.axioms.certificate.checker import fault_of
 from mirage_py.axioms.proof.steps import Derivation, Proof, Step, read_proof, term_at
 from mirage_py.axioms.terms.term import REDUCTIONS, Term
-from mirage_py.cli.format.kernel_format import count_text
 from mirage_py.errors import UnsupportedError
+from mirage_py.formatting.kernel_format import count_text
 from mirage_py.ugraph.ir.program import Program
 from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.masks import lower_masks

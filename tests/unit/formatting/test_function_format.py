@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from naive import naive_plan
 
-from mirage_py.cli.format.function_format import format_functions
+from mirage_py.formatting.function_format import format_functions
 from mirage_py.frontend.spec import parse
 from mirage_py.verify.field_test.meanings import function_use
 
@@ -58,24 +58,3 @@ def test_what_stood_for_the_others() -> None:
         "order; erf as a random function, without laws."
     )
     assert len(words("exp(X[n])")) == 1
-
-
-def test_verify_says_it_once_and_holds_it_for_both(cli, tmp_path) -> None:
-    text = "N = 24\nX[N] : f32\nY[n] = exp(X[n])"
-    a, b = tmp_path / "a.math", tmp_path / "b.math"
-    a.write_text(text)
-    b.write_text(text.replace("exp(X[n])", "1 / exp(-X[n])"))
-    out = cli("verify", a, b).out
-    assert out.count("carries more than one exponential") == 1
-    found = cli("verify", a, b, "--json").document["functions"]
-    assert [entry["subject"] for entry in found] == [str(a), str(b)]
-    assert all(entry["lax"] and entry["ugraph"] is None for entry in found)
-
-
-def test_verify_does_not_bury_a_difference(cli, tmp_path) -> None:
-    a, b = tmp_path / "a.math", tmp_path / "b.math"
-    a.write_text("N = 24\nX[N] : f32\nY[n] = exp(X[n])")
-    b.write_text("N = 24\nX[N] : f32\nY[n] = exp(-X[n])")
-    outcome = cli("verify", a, b)
-    assert outcome.code == 4
-    assert "exponential" not in outcome.out

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import mirage_py.search
-from mirage_py.cli.explain.funnel import RULES, funnel, rings
+from mirage_py.formatting.funnel import RULES, funnel, rings
 from mirage_py.reasons import Code, reason
 
 SEARCH = {

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mirage_py.axioms.proof.steps import is_older
-from mirage_py.cli.format.function_format import format_functions
-from mirage_py.cli.format.kernel_format import count_text, size_text
+from mirage_py.formatting.function_format import format_functions
+from mirage_py.formatting.kernel_format import count_text, size_text
 from mirage_py.targets import Target
 from mirage_py.ugraph.ir.dtypes import F32, Fp32Precision
 from mirage_py.ugraph.ir.program import Program

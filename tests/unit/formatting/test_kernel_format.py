@@ -7,7 +7,7 @@ from dataclasses import replace
 import clusters
 import pytest
 
-from mirage_py.cli.format.kernel_format import count_text, describe_plan, describe_ugraph, size_text
+from mirage_py.formatting.kernel_format import count_text, describe_plan, describe_ugraph, size_text
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
 from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.ugraph import LibraryCall, UGraph

@@ -13,14 +13,14 @@ from mirage_py.axioms.proof.prove import prove
 from mirage_py.axioms.proof.steps import Derivation, Proof
 from mirage_py.axioms.terms.term import Term, apply, const, leaf, reduce, size
 from mirage_py.cli.commands.equality import compare, proof_verdict
-from mirage_py.cli.format.derivation_format import (
+from mirage_py.cli.input.subject import Subject
+from mirage_py.errors import FormatError
+from mirage_py.formatting.derivation_format import (
     format_derivation,
     proof_summary,
     replayed,
     term_text,
 )
-from mirage_py.cli.input.subject import Subject
-from mirage_py.errors import FormatError
 
 A, B, C = (leaf(f"{name}[b, k]") for name in "ABC")
 
