@@ -31,7 +31,7 @@ class Timing:
         return f"{self.time_us:.2f} us {SOURCES[self.source]} ({self.name})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Evidence:
     """What was checked of the returned plan; docs/explanation/verification.md has each part."""
 
@@ -53,8 +53,19 @@ class Evidence:
     # The JSON form of what the checker of emitted code says of each kernel (code_check).
     code: tuple[Mapping[str, Any], ...] = ()
 
+    def __repr__(self) -> str:
+        bound = "none" if self.error_bound is None else f"{self.error_bound:.2g}"
+        error = f"{self.max_rel_error:.2g} of {self.float_bound:.2g} allowed"
+        parts = [
+            f"equal in {self.trials} trials" + f" and {self.samples} samples" * bool(self.samples),
+            f"error bound {bound}",
+            "proved" if self.proved else "not proved",
+            f"float error {error} ({self.float_source}, {len(self.float_sets)} sets of inputs)",
+        ]
+        return f"<Evidence: {'; '.join(parts)}>"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class SearchSummary:
     """The search in numbers: how ``candidates`` became the plans that were ranked.
 
@@ -96,6 +107,16 @@ class SearchSummary:
     limited_by: str = ""
     codes: Mapping[str, str] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        counts = {
+            "candidates": self.candidates,
+            "families": sum(self.kinds.values()),
+            "families verified": self.valid,
+            "plans ranked": self.ranked,
+        }
+        parts = [f"{self.seconds:.2f} s", *(f"{n} {what}" for what, n in counts.items())]
+        return f"<SearchSummary: {', '.join([*parts, *self.rings])}>"
+
     def document(self) -> dict[str, Any]:
         """The part ``search`` of the JSON document."""
         return {
@@ -124,7 +145,7 @@ class SearchSummary:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Candidate:
     """One plan that was ranked or measured, or dropped for ``reason``.
 
@@ -139,6 +160,11 @@ class Candidate:
     kind: str = ""
     tiles: str = ""
     backend: str = ""
+
+    def __repr__(self) -> str:
+        tiles = tiles_of(self.plan) if self.plan else self.tiles
+        dropped = "" if self.passed else f"; dropped: {self.reason or 'no reason was given'}"
+        return f"<Candidate {self.timing}: {self.kind}: {tiles}{dropped}>"
 
     def document(self) -> dict[str, Any]:
         """An entry of ``candidates`` in the JSON document."""
@@ -157,7 +183,7 @@ class Candidate:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """The best plan found and everything known about it.
 
@@ -183,6 +209,17 @@ class Result:
     cached: bool = False
     why_not: Reason = field(default=Reason(Code.ORIGINAL_FASTER))
     original: str = "eager"
+
+    def __repr__(self) -> str:
+        how = f"{self.speedup:.2f}x {SOURCES[self.best.source]}"
+        lines = [
+            f"<Result '{self.program.name}' on {self.target}: {self.best}",
+            f"  {how} beside {self.baseline}; served by {self.served.by}",
+            f"  {tiles_of(self.plan)}" if self.plan else f"  {self.why_not}",
+            f"  {self.evidence!r}" if self.evidence else "",
+            f"  saved in {self.artifact}" if self.artifact else "",
+        ]
+        return "\n".join(line for line in lines if line) + ">"
 
     @property
     def served(self) -> Served:

@@ -32,6 +32,9 @@ from mirage_py.frontend.torch.writes import put_back
 from mirage_py.reasons import Server
 from mirage_py.shapes.policy import STATIC
 
+# Signatures that a repr has a line for.
+_MOST_SHOWN = 4
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -101,6 +104,11 @@ class SuperoptimizedFunction(Generic[P, R]):
             return self.__wrapped__(*args, **kwargs)
         self._remember(args, kwargs, call, found)
         return cast("R", rest())
+
+    def __repr__(self) -> str:
+        head, *signatures = self.dispatch_table().splitlines()
+        shown = [*signatures[:_MOST_SHOWN], *(["  ..."] if len(signatures) > _MOST_SHOWN else [])]
+        return "\n".join([f"<superoptimized {head}", *shown]) + ">"
 
     def __get__(self, instance: object, owner: type | None = None) -> Callable[..., R]:
         """As a method, ``self`` is the first argument."""

@@ -65,7 +65,7 @@ def show(screen: Screen, key: str, json: bool) -> None:
 @cache.command(short_help="Remove entries by age or size, or all.")
 @click.option("--older-than", metavar="AGE", help="Not used for so long, as in 12h, 30d, 2w.")
 @click.option("--max-size", metavar="SIZE", help="The least recently used beyond it, as in 500MB.")
-@click.option("--all", "every", is_flag=True, help="Every entry.")
+@click.option("--all", "every", is_flag=True, help="Every entry, and all else in the cache.")
 @click.option("--dry-run", is_flag=True, help="Say what would be removed.")
 @_JSON
 @click.pass_obj
@@ -90,19 +90,23 @@ def prune(
     store = ResultCache()
     removed = store.stale(max_bytes=most, older_than_s=age_s)
     rows = [cached(entry) for entry in removed]
-    if not dry_run:
+    compiled_bytes = store.compiled_bytes() if every else 0
+    if not dry_run and every:
+        store.clear()
+    elif not dry_run:
         for entry in removed:
             store.remove(entry)
         store.sweep()
     if json:
-        entries = [row.document() for row in rows]
-        screen.document({"schema": 1, "dry_run": dry_run, "removed": entries})
+        document = {"dry_run": dry_run, "removed": [row.document() for row in rows]}
+        screen.document({"schema": 1, **document, "compiled_bytes": compiled_bytes})
         return
     for line in table(rows) if rows else ():
         screen.out(line)
     said = "would be removed" if dry_run else "removed"
     size = size_text(sum(entry.bytes for entry in removed))
-    screen.out(f"{count_text(len(removed), 'entry', 'entries')} {said}, {size}")
+    compiled = f"; {size_text(compiled_bytes)} of compiled code and records" if every else ""
+    screen.out(f"{count_text(len(removed), 'entry', 'entries')} {said}, {size}{compiled}")
 
 
 @cache.command("export", short_help="Write entries to a folder or a tar archive.")

@@ -24,6 +24,18 @@ from pathlib import Path
 
 from mirage_py.settings import Settings
 
+# Every kind of file that is cached so.
+KINDS = (
+    "checked",  # verdicts of the checker of emitted code
+    "cubins",  # machine code of CUDA kernels
+    "failures",  # regions that could not be served
+    "gpus",  # whose turn it is to measure
+    "on_cpu",  # CUDA kernels as programs of the CPU
+    "quarantine",  # plans that broke a GPU
+    "seals",  # results that were verified here
+    "sources",  # emitted text as modules
+    "verdicts",  # graphs that were measured as a whole
+)
 _PREFIX = "mirage_py_"
 _LOCK = "in_use"
 _VARIABLE = "MIRAGE_PY_SCRATCH"
@@ -32,6 +44,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 def private_folder(kind: str) -> Path:
     """The folder for one kind of files, which is there."""
+    assert kind in KINDS, kind
     cache = Settings.from_env().cache_dir
     folder = cache / kind
     fault = _made(folder) or why_not_private(folder)

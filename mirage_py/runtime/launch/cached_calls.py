@@ -15,6 +15,8 @@ from mirage_py.runtime.launch.tensor_guard import Fits, alike, in_dual_level, ne
 if TYPE_CHECKING:
     import torch
 
+    from mirage_py.ugraph.ir.plan import Plan
+
 T = TypeVar("T")
 
 # A call of a runner again, with tensors that its guard holds for.
@@ -46,6 +48,8 @@ class ByShapes(Generic[T]):
 class CachedCalls:
     """A function of ``count`` tensors that remembers calls; threads may share it."""
 
+    plan: Plan
+
     def __init__(self, count: int) -> None:
         from torch.compiler import is_compiling
 
@@ -53,6 +57,9 @@ class CachedCalls:
         self._count = count
         self._last: tuple[Fits, Again] = (never, self._first_call)
         self._known: ByShapes[tuple[Fits, Again]] = ByShapes()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.plan.ugraph.program!r}: {self.plan!r}>"
 
     def __call__(self, *inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """Compute the outputs in fresh tensors.

@@ -46,7 +46,7 @@ from mirage_py.ugraph.text.printing import format_program, format_ugraph
 _AGAIN = "make the artifact again with `mirage-py superoptimize ... -o DIR`"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Artifact:
     """What an artifact folder holds; ``plan`` is None where the original program is the result."""
 
@@ -54,6 +54,10 @@ class Artifact:
     plan: Plan | None
     report: Mapping[str, Any]
     folder: Path = field(default_factory=Path, compare=False)
+
+    def __repr__(self) -> str:
+        by = self.plan or self.report.get("served", {}).get("by", "the program itself")
+        return f"<Artifact in {self.folder}: {self.program!r} by {by!r}>"
 
     def runner(self) -> Callable[..., Any]:
         """The result as a function of torch tensors, in the order of ``program.inputs``."""
@@ -74,6 +78,9 @@ class OriginalProgram:
         name = original_of(report)
         self.served = Served(server_of(name), why_original(report))
         self.function = functions.get(name) or serving(functions[EAGER], report)
+
+    def __repr__(self) -> str:
+        return f"<OriginalProgram: {self.served}>"
 
     def __call__(self, *inputs: Any) -> Any:
         """Call the function. No gradient is asked of a kernel, and none is recorded: so it was

@@ -29,6 +29,7 @@ from typing import Any
 from mirage_py import __version__
 from mirage_py.errors import FormatError, InputError
 from mirage_py.runtime.base.atomic import remove_debris, remove_folder, write_folder
+from mirage_py.runtime.base.private_folder import KINDS
 from mirage_py.runtime.store.artifact import Artifact, artifact_files, load_artifact
 from mirage_py.runtime.store.manifest import NAME, read_plain
 from mirage_py.runtime.store.seals import seal
@@ -37,6 +38,7 @@ from mirage_py.ugraph.ir.plan import Plan
 from mirage_py.ugraph.ir.program import Program
 
 LAYOUT = "v1"
+_LOCK = ".lock"
 _TARGET = re.compile("[a-z0-9_]{1,40}")
 _KEY = re.compile("[0-9a-f]{1,64}")
 
@@ -219,6 +221,27 @@ class ResultCache:
         self.sweep()
         return removed
 
+    def compiled_bytes(self) -> int:
+        """What else lies in the cache: compiled code, verdicts and records of earlier runs."""
+        return sum(_size(self.root.parent / kind) for kind in KINDS)
+
+    def clear(self) -> None:
+        """Remove all that there is: entries, and what else lies beside them. A file of the user's
+        own in the folder stays. Raises InputError where that is not allowed.
+        """
+        for entry in self.entries():
+            self.remove(entry)
+        for path in (self.root.parent / "gpus").glob("*"):
+            _remove_unless_locked(path)
+        for kind in KINDS:
+            if kind != "gpus":
+                shutil.rmtree(self.root.parent / kind, ignore_errors=True)
+        with contextlib.suppress(OSError), self._lock(fcntl.LOCK_EX):
+            shutil.rmtree(self.root)
+        for folder in (self.root.parent / "gpus", self.root.parent):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
     def sweep(self) -> None:
         """Remove what writers that were killed left behind."""
         with contextlib.suppress(OSError), self._lock(fcntl.LOCK_EX):
@@ -254,12 +277,23 @@ class ResultCache:
             return
         try:
             fcntl.flock(handle, kind)
+            # Whoever held it may have removed it, and somebody else may hold its successor.
+            while not self._is_lock_file(handle):
+                os.close(handle)
+                handle = self._lock_file(kind)
+                fcntl.flock(handle, kind)
             yield
         finally:
             os.close(handle)
 
+    def _is_lock_file(self, handle: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(handle), (self.root / _LOCK).stat())
+        except FileNotFoundError:
+            return False
+
     def _lock_file(self, kind: int) -> int:
-        path = self.root / ".lock"
+        path = self.root / _LOCK
         try:
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError:
@@ -270,11 +304,6 @@ class ResultCache:
 
 
 def _entry(folder: Path) -> Entry:
-    size = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):  # gone, or not to be looked at
-            facts = path.lstat()
-            size += facts.st_size if stat.S_ISREG(facts.st_mode) else 0
     try:
         used_s = (folder / NAME).stat().st_mtime
     except OSError:
@@ -283,7 +312,24 @@ def _entry(folder: Path) -> Entry:
         program = str(json.loads(read_plain(folder, "program.json"))["name"])
     except (FormatError, ValueError, KeyError, TypeError, RecursionError):
         program = "(damaged)"
-    return Entry(folder.name, folder.parent.name, program, size, used_s, folder)
+    return Entry(folder.name, folder.parent.name, program, _size(folder), used_s, folder)
+
+
+def _remove_unless_locked(path: Path) -> None:
+    """Two processes must not both hold what is one name."""
+    with contextlib.suppress(OSError), path.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+
+
+def _size(folder: Path) -> int:
+    """Bytes of all files in a folder."""
+    size = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # gone, or not to be looked at
+            facts = path.lstat()
+            size += facts.st_size if stat.S_ISREG(facts.st_mode) else 0
+    return size
 
 
 def _version(package: str) -> str:

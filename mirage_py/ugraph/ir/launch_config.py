@@ -44,7 +44,7 @@ def _about(
     return {"option": Option(key, text, backend, capability, default, does, cost)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class LaunchConfig:
     """How a kernel is launched; raises InputError for a value that an option cannot have.
 
@@ -205,6 +205,11 @@ class LaunchConfig:
             value = getattr(self, name)
             if value is not default and not _holds(_OPTIONS[name], default, value):
                 _refuse(name, value, ", ".join(_OPTIONS[name].text.values))
+
+    def __repr__(self) -> str:
+        shown = [f"{name} {value}" for name, value in self.flags]
+        stages = f"stages {', '.join(map(str, self.num_stages))}" if self.num_stages else ""
+        return f"<{'; '.join(s for s in (f'{self.num_warps} warps', stages, *shown) if s)}>"
 
     @property
     def uses_tma(self) -> bool:

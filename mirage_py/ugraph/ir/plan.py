@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mirage_py.ugraph.ir.launch_config import LaunchConfig
+from mirage_py.ugraph.ir.program import listed
 from mirage_py.ugraph.ir.ugraph import UGraph
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Plan:
     """What is emitted, compiled and measured; ``options`` has one entry per kernel."""
 
     ugraph: UGraph
     options: tuple[LaunchConfig, ...]
     backend: str = "triton"
+
+    def __repr__(self) -> str:
+        return f"<Plan by {self.backend}: {self.ugraph!r} with {listed(self.options)}>"

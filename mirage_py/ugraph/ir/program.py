@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from mirage_py.ugraph.ir.dtypes import F32, DType, Fp32Precision
 from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.node import Node
+
+_MOST_LISTED = 8
+
+
+def listed(values: Sequence[object]) -> str:
+    """Values parted by commas, for a repr: the first ones, where there are many."""
+    shown = [str(value) for value in values[:_MOST_LISTED]]
+    more = len(values) - len(shown)
+    return ", ".join([*shown, *([f"{more} more"] if more else [])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,7 @@ class Output:
     index: tuple[IndexExpr, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Program:
     """Nodes are in topological order; a node's dims follow the order of ``dims``.
     ``fp32_precision`` is what its sums of products of float32 are held to.
@@ -92,6 +101,10 @@ class Program:
     nodes: tuple[Node, ...]
     outputs: tuple[Output, ...]
     fp32_precision: Fp32Precision = Fp32Precision.IEEE
+
+    def __repr__(self) -> str:
+        read, made = listed(self.inputs), listed([o.tensor for o in self.outputs])
+        return f"<Program '{self.name}': {read} -> {made}; {len(self.nodes)} nodes>"
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:

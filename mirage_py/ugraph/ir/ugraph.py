@@ -12,16 +12,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 from mirage_py.ugraph.ir.convolution import Convolution
 from mirage_py.ugraph.ir.node import STORES, Node
-from mirage_py.ugraph.ir.program import Program, Tensor
+from mirage_py.ugraph.ir.program import Program, Tensor, listed
 
 # Blocks of a cluster, all of its axes together; more than 8 is for devices that are asked for it
 # (CUDA C++ Programming Guide, "Thread Block Clusters").
 MAX_CLUSTER_BLOCKS = 16
+
+
+def format_tile(tile: int | None) -> str:
+    """A tile that is still open is a question mark."""
+    return "?" if tile is None else str(tile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,9 @@ class GridAxis:
         cluster = ", cluster=True" if self.cluster else ""
         return f"GridAxis(dim={self.dim!r}, tile={self.tile!r}{cluster})"
 
+    def __str__(self) -> str:
+        return f"{self.dim} by {format_tile(self.tile)}{' in cluster' if self.cluster else ''}"
+
 
 @dataclass(frozen=True, slots=True)
 class Section:
@@ -55,7 +63,7 @@ class Section:
     tile: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BlockGraph:
     """What one thread block does.
 
@@ -73,6 +81,14 @@ class BlockGraph:
     nodes: tuple[Node, ...]
     sections: tuple[Section, ...]
     threads: tuple[tuple[int, ...], ...] = ()
+
+    def __repr__(self) -> str:
+        axes = ", ".join(map(str, self.grid))
+        loops = [
+            f"loop {s.loop} by {format_tile(s.tile)}" for s in self.sections if s.loop is not None
+        ]
+        parts = [f"grid {axes}" if axes else "one block", *loops, f"{len(self.nodes)} nodes"]
+        return f"<kernel {self.name}: {'; '.join(parts)}>"
 
     @cached_property
     def section_of(self) -> tuple[int, ...]:
@@ -101,7 +117,8 @@ class BlockGraph:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over wiring, attributes and tiles."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()
+        text = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
+        return hashlib.sha256(f"BlockGraph({text})".encode()).hexdigest()
 
     def loads(self) -> Iterator[tuple[int, Node]]:
         """Positions and nodes of all loads."""
@@ -168,7 +185,7 @@ class LibraryCall:
 Kernel = BlockGraph | LibraryCall
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class UGraph:
     """A kernel graph that implements ``program``; kernels run in order.
 
@@ -178,6 +195,10 @@ class UGraph:
     program: Program
     kernels: tuple[Kernel, ...]
     intermediates: tuple[Tensor, ...] = ()
+
+    def __repr__(self) -> str:
+        between = f"; between them {listed(self.intermediates)}" if self.intermediates else ""
+        return f"<UGraph of '{self.program.name}': {listed(self.kernels)}{between}>"
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:

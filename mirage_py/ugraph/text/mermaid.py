@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, Section, UGraph
+from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, Section, UGraph, format_tile
 from mirage_py.ugraph.operators import EFFECT, LEAF, STATE, operator
-from mirage_py.ugraph.text.printing import format_grid, format_node, format_number, format_tile
+from mirage_py.ugraph.text.printing import format_grid, format_node, format_number
 
 
 def format_mermaid(ugraph: UGraph) -> str:

@@ -10,7 +10,7 @@ from mirage_py.ugraph.ir.dtypes import DType, Fp32Precision
 from mirage_py.ugraph.ir.index import IndexExpr
 from mirage_py.ugraph.ir.node import ACCESSES, STORES, Node
 from mirage_py.ugraph.ir.program import Program, Tensor
-from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, Section, UGraph
+from mirage_py.ugraph.ir.ugraph import BlockGraph, LibraryCall, Section, UGraph, format_tile
 from mirage_py.ugraph.operators import EFFECT, LEAF, REDUCE, operator
 
 
@@ -42,16 +42,9 @@ def format_block(ugraph: UGraph, block: BlockGraph) -> str:
     return _lines([*lines, *_block_lines(block)])
 
 
-def format_tile(tile: int | None) -> str:
-    """A tile that is still open is a question mark."""
-    return "?" if tile is None else str(tile)
-
-
 def format_grid(block: BlockGraph) -> str:
     """The grid axes with their tiles: ``n by 64, d_part by 1 in cluster``."""
-    return ", ".join(
-        f"{a.dim} by {format_tile(a.tile)}{' in cluster' if a.cluster else ''}" for a in block.grid
-    )
+    return ", ".join(map(str, block.grid))
 
 
 def format_node(node: Node) -> str:

@@ -7,8 +7,8 @@ from xml.sax.saxutils import escape
 
 from mirage_py.ugraph.ir.node import STORES
 from mirage_py.ugraph.ir.threads import steps_of
-from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, LibraryCall, Section, UGraph
-from mirage_py.ugraph.text.printing import format_grid, format_node, format_tile
+from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, LibraryCall, Section, UGraph, format_tile
+from mirage_py.ugraph.text.printing import format_grid, format_node
 
 _FONT_PX = 12
 _CHAR_PX = 7.25  # width of a letter of a fixed-width font of that size, on the safe side

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from pathlib import Path
 
 import pytest
-from plans import two_kernel_plan
+from plans import rms_plan, two_kernel_plan
 
 from mirage_py.errors import InputError
 from mirage_py.formatting.quantities import age_text, read_age, read_size
+from mirage_py.runtime.base.private_folder import private_folder
+from mirage_py.runtime.store.artifact import Artifact
 from mirage_py.runtime.store.cache import ResultCache
+from mirage_py.runtime.store.seals import seal
 
 PLAN = two_kernel_plan(9, 40)
 PROGRAM = PLAN.ugraph.program
@@ -133,6 +137,49 @@ def test_prune(cli, store, options: list[str], left: tuple[str, ...]):
     assert len([line for line in outcome.out.splitlines() if "h200" in line]) == gone
     said = "would be removed" if "--dry-run" in options else "removed"
     assert f"{said}, " in outcome.out.splitlines()[-1]
+
+
+def test_prune_of_all_leaves_nothing(cli, store):
+    seal(Artifact(rms_plan().ugraph.program, None, {}))
+    private_folder("sources").joinpath("deep").mkdir()
+    (private_folder("cubins") / "a.cubin").write_bytes(b"0" * 2000)
+    held = private_folder("gpus") / "gpu"
+    (private_folder("gpus") / "other").touch()
+    with held.open("wb") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        assert "2 kB of compiled code" in cli("cache", "prune", "--all", "--dry-run").out
+        assert len(store.entries()) == 3
+        assert "3 entries removed" in cli("cache", "prune", "--all").out
+        folder = store.root.parent
+        # A process is measuring just now.
+        assert list(folder.rglob("*")) == [held.parent, held]
+    assert cli("cache", "prune", "--all").out.startswith("0 entries removed, 0 bytes")
+    assert not folder.exists()
+
+
+def test_prune_of_all_leaves_what_is_no_part_of_the_cache(cli, store):
+    own = store.root.parent / "notes.txt"
+    own.write_text("mine")
+    document = cli("cache", "prune", "--all", "--json").document
+    assert len(document["removed"]) == 3
+    assert list(own.parent.iterdir()) == [own]
+
+
+def test_a_lock_file_that_was_removed_is_not_held(store, monkeypatch):
+    """Who waited for it would be alone with a file that nobody else can find."""
+    path, flock, calls = store.root / ".lock", fcntl.flock, []
+
+    def held_by_who_removes_it(handle: int, kind: int) -> None:
+        if not calls:
+            path.unlink()
+            path.touch()
+        calls.append(kind)
+        flock(handle, kind)
+
+    monkeypatch.setattr(fcntl, "flock", held_by_who_removes_it)
+    with store._lock(fcntl.LOCK_EX), path.open() as other, pytest.raises(BlockingIOError):
+        flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    assert calls == [fcntl.LOCK_EX] * 2
 
 
 @pytest.mark.usefixtures("store")
