@@ -1,7 +1,7 @@
 """What the environment may change, read once and passed on as a value.
 
     MIRAGE_PY_CACHE_DIR        folder of the result cache; default: in the user's cache folder
-    MIRAGE_PY_DUMP             folder that receives the value of every stage; default: no dump
+    MIRAGE_PY_DUMP             folder that receives pages and texts of every stage; default: none
     MIRAGE_PY_WORKERS          processes that compile and time candidates; default: the cores,
                                16 at most
     MIRAGE_PY_COMPILE_TIMEOUT  seconds that one candidate may compile; default: 120

@@ -3,8 +3,8 @@
     program -> normal form -> families -> safe -> verified -> instances -> kernels -> measured
                masks, shifts  search     stabilize verify    search       codegen    runtime
 
-``optimize`` is this line as code. Every stage takes and returns plain values; with a dump folder
-set (MIRAGE_PY_DUMP) each is written to a numbered text file.
+``optimize`` is this line as code. Every stage takes and returns plain values; a trace writes each
+to a folder (``--trace-stages``, or MIRAGE_PY_DUMP).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +24,12 @@ from mirage_py.pipeline.partition.partition import Partition, partition
 from mirage_py.pipeline.pools.search_pool import SearchPool
 from mirage_py.pipeline.pools.verify_pool import findings
 from mirage_py.pipeline.selection.backends import limits_for, rank_for, usable
-from mirage_py.pipeline.selection.dump import Dump
 from mirage_py.pipeline.selection.request import Baselines, Progress
 from mirage_py.pipeline.selection.request import Request as Request  # noqa: PLC0414  callers name it as pipeline's
 from mirage_py.pipeline.selection.selection import Ranking, Verified
 from mirage_py.pipeline.selection.time_budget import USUAL_S, TimeBudget, plan_count
+from mirage_py.pipeline.trace import stages
+from mirage_py.pipeline.trace.trace import Trace
 from mirage_py.result import Result
 from mirage_py.runtime.env.matmul_setting import matmuls_as_in
 from mirage_py.search.enumerate.search import SearchLimits, SearchResult, search
@@ -45,7 +47,6 @@ from mirage_py.ugraph.ir.ugraph import UGraph
 from mirage_py.ugraph.rewrite.concatenations import with_pieces
 from mirage_py.ugraph.rewrite.dims import with_shared_reads
 from mirage_py.ugraph.rewrite.masks import lower_masks
-from mirage_py.ugraph.text.printing import format_program, format_ugraph
 from mirage_py.verify.shifts.shift_free import remove_free_shifts
 
 if TYPE_CHECKING:
@@ -102,10 +103,20 @@ def run(program: Program, request: Request) -> Result:
     _require_float32(program)
     program = request.about(program)
     target, on_gpu = resolve_target(request.target)
-    if not on_gpu or request.effort == "none":
-        return _run(program, target, request, measure=False)
-    with matmuls_as_in(program):
-        return _run(program, target, request, measure=True)
+    if request.trace.folder is None:
+        request = replace(request, trace=Trace(Settings.from_env().dump_dir))
+    request.trace(lambda: stages.program_stage(program))
+    with request.trace.to_the_end():
+        if not on_gpu or request.effort == "none":
+            result = _run(program, target, request, measure=False)
+        else:
+            with matmuls_as_in(program):
+                result = _run(program, target, request, measure=True)
+        plan = result.plan
+        if plan is not None:
+            request.trace(lambda: stages.kernels_stage(plan))
+        request.trace(lambda: stages.result_stage(result))
+    return result
 
 
 def _run(program: Program, target: Target, request: Request, *, measure: bool) -> Result:
@@ -118,6 +129,7 @@ def _run(program: Program, target: Target, request: Request, *, measure: bool) -
         parts = 1 if whole is None else len(whole.parts) + 1
         request = replace(request, budget=USUAL_S[request.effort] * parts)
     if whole is not None:
+        request.trace(lambda: stages.parts_stage(whole.program, whole.parts, whole.reason))
         return optimize_parts(program, whole, rank_plans, PartJob(target, measure, request))
     time_budget = TimeBudget(request.budget, started)
     ranking = rank_plans(program, target, request)
@@ -152,9 +164,9 @@ def rank_plans(program: Program, target: Target, request: Request) -> Ranking:
     time_budget = TimeBudget(request.budget)
     chosen, notes = usable(request.backend)
     limits = limits_for(chosen, request.limits or SearchLimits(), target)
-    dump = Dump(Settings.from_env().dump_dir)
     normal = normalise(program, seed=request.seed)
-    dump("program", lambda: format_program(normal))
+    traced = partial(request.trace, part=request.part)
+    traced(lambda: stages.normal_stage(program, normal))
 
     request.progress("searching")
     pool = SearchPool(Settings.from_env().workers, patience_s=_ALONE_S)
@@ -190,20 +202,19 @@ def rank_plans(program: Program, target: Target, request: Request) -> Ranking:
     try:
         others = rewritten() if is_long else ()
         found = searched(normal, request.journal, 1 if is_long else limits.max_kernels)
-        dump("families", lambda: "\n".join(format_ugraph(f.ugraph) for f in found.families))
+        traced(lambda: stages.families_stage(normal, found))
         safe = safe_families(found.families)
         others = others if is_long else rewritten()
     finally:
         pool.close()
 
+    traced(lambda: stages.safe_stage(safe, others))
+
     families = list({u.digest: u for u in (*safe.ugraphs, *others)}.values())
     request.progress(f"ranking the instances of {len(families)} families")
     count = plan_count(request.effort, request.budget)
     ranked = rank_for(chosen, families, target, count)
-    dump(
-        "plans",
-        lambda: "\n".join(f"# {i.estimate}\n{format_ugraph(i.plan.ugraph)}" for i in ranked),
-    )
+    traced(lambda: stages.plans_stage(ranked))
 
     request.progress("verifying")
     verified = verify_families(
@@ -213,7 +224,7 @@ def rank_plans(program: Program, target: Target, request: Request) -> Ranking:
         processes=Settings.from_env().workers,
         deadline=time_budget.verified_by(),
     )
-    dump("verified", lambda: "\n".join(format_ugraph(v.family) for v in verified.values()))
+    traced(lambda: stages.verified_stage(ranked, verified))
     return Ranking(
         program, normal, target, found, verified, safe.faults, ranked, request, limits, notes
     )

@@ -18,22 +18,35 @@ from mirage_py.verify.rounding.float_screen import FloatScreen
 class SafeFamilies:
     """``ugraphs`` overflow nowhere that the program does not and are as accurate, each once, in the
     order of what they come from; those with normalised partial results come last. ``faults`` has
-    for each family that is left out why.
+    for each family that is left out why. ``origins`` has for each µGraph the family that it was
+    made of, ``unsafe`` those that are left out.
     """
 
     ugraphs: tuple[UGraph, ...]
     faults: tuple[str, ...]
+    origins: tuple[UGraph, ...]
+    unsafe: tuple[UGraph, ...]
 
 
 def safe_families(families: Iterable[Family]) -> SafeFamilies:
     """The families stabilised, with epilogues hoisted; without those that rounding spoils."""
-    stable = [stabilized(f.ugraph) for f in families]
+    origins = [f.ugraph for f in families]
+    stable = [stabilized(u) for u in origins]
     screen = FloatScreen()
     faults = [s.faults[0] if s.faults else _fault(screen, s.ugraph) for s in stable]
-    safe = [s.ugraph for s, fault in zip(stable, faults, strict=True) if not fault]
-    normalised = [n for u in safe if (n := with_normalised_partials(u)) is not None]
-    found = {u.digest: u for u in map(with_hoisted_epilogues, (*safe, *normalised))}
-    return SafeFamilies(tuple(found.values()), tuple(fault for fault in faults if fault))
+    rows = list(zip(stable, faults, origins, strict=True))
+    safe = [(s.ugraph, origin) for s, fault, origin in rows if not fault]
+    normalised = [(n, o) for u, o in safe if (n := with_normalised_partials(u)) is not None]
+    found: dict[str, tuple[UGraph, UGraph]] = {}
+    for ugraph, origin in (*safe, *normalised):
+        hoisted = with_hoisted_epilogues(ugraph)
+        found.setdefault(hoisted.digest, (hoisted, origin))
+    return SafeFamilies(
+        tuple(ugraph for ugraph, _ in found.values()),
+        tuple(fault for fault in faults if fault),
+        tuple(origin for _, origin in found.values()),
+        tuple(origin for _, fault, origin in rows if fault),
+    )
 
 
 def accurate(ugraphs: Iterable[UGraph]) -> tuple[UGraph, ...]:

@@ -78,6 +78,12 @@ INTERRUPTED = 130
     metavar="NAME=N",
     help="Bound of the search, as in max_tensors=6000.",
 )
+@click.option(
+    "--trace-stages",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write each stage here, as a page with what it changed; searches anew.",
+)
 @click.option("--no-cache", is_flag=True, help="Search anew, though the result is known.")
 @click.option("--json", is_flag=True, help="Print one JSON document instead of text.")
 @click.option("--require-speedup", is_flag=True, help="Exit with 3 unless it got faster.")
@@ -104,6 +110,7 @@ def superoptimize(
     output: Path | None,
     journal: Path | None,
     limits: tuple[str, ...],
+    trace_stages: Path | None,
     no_cache: bool,
     json: bool,
     require_speedup: bool,
@@ -131,6 +138,7 @@ def superoptimize(
         from mirage_py.cache.cached_results import cached_result, keep
         from mirage_py.cli.input.search_limits import read_limits
         from mirage_py.pipeline import pipeline
+        from mirage_py.pipeline.trace.trace import Trace
         from mirage_py.settings import Settings
 
         bounds = read_limits(limits)
@@ -145,10 +153,12 @@ def superoptimize(
             progress=progress,
             journal=journal,
             fp32_precision=fp32_precision,
+            trace=Trace(trace_stages),
         )
         with_cache = not (no_cache or Settings.from_env().no_cache)
         question = pipeline.question_of(source.program, request)
-        result = cached_result(question) if with_cache else None
+        # A known result has no stages to look at.
+        result = cached_result(question) if with_cache and trace_stages is None else None
         if result is not None:
             result = _under_name(result, source.program.name)
         if result is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mirage_py.arguments import check_callable, check_type, path_of, shown
 from mirage_py.errors import InputError
 from mirage_py.pipeline.selection.time_budget import PLANS
+from mirage_py.pipeline.trace.trace import Trace
 from mirage_py.targets import target as target_named
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "counts_host": (bool,),
     "fp32_precision": (str, NoneType),
     "writes": (str,),
+    "trace": (Trace,),
+    "part": (str,),
 }
 
 
@@ -60,6 +63,8 @@ class Request:
     ``fp32_precision``  how exact matmuls of float32 are, ``ieee`` or ``tf32``; None for what the
                      program says, which for a torch function is torch's setting
     ``writes``       what a call writes after its kernels, which is timed with them
+    ``trace``        writes every stage to a folder; by default there is none
+    ``part``         the part of a program that this is about, in progress and trace
     ``counts_host``  whether what a call takes of the host counts, as in a loop without CUDA graphs
 
     Raises InputError for an unknown value.
@@ -78,6 +83,8 @@ class Request:
     counts_host: bool = False
     fp32_precision: str | None = None
     writes: str = ""
+    trace: Trace = field(default_factory=lambda: Trace(None))
+    part: str = ""
 
     def __post_init__(self) -> None:
         check_types(self, _TYPES)
@@ -117,7 +124,7 @@ class Request:
 
     def named(self, name: str) -> Request:
         """The same with progress that says of what it is."""
-        return replace(self, progress=lambda text: self.progress(f"{name}: {text}"))
+        return replace(self, progress=lambda text: self.progress(f"{name}: {text}"), part=name)
 
     def _check_search(self) -> None:
         if self.limits is not None:

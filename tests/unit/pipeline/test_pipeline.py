@@ -25,7 +25,6 @@ from mirage_py.search.rank.instance import Instance
 from mirage_py.targets import H200
 from mirage_py.ugraph.checks.validate import validate_ugraph
 from mirage_py.ugraph.text.json_form import dump_text
-from mirage_py.ugraph.text.text_form import parse_program, parse_ugraph
 from mirage_py.verify.field_test.field_test import field_test
 
 SPECS = {
@@ -107,18 +106,6 @@ def test_a_saved_result_is_the_same(result: Result, tmp_path: Path):
     assert held.program == result.program
     assert held.plan == result.plan
     assert held.report == json.loads(json.dumps(saved.document()))
-
-
-def test_every_stage_can_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("MIRAGE_PY_DUMP", str(tmp_path / "dump"))
-    program = parse(SPECS["softmax"], name="softmax")
-    result = optimize(program, target="h200", effort="none")
-    stages = {path.stem.partition("_")[2]: path for path in (tmp_path / "dump").iterdir()}
-    assert sorted(stages) == ["families", "plans", "program", "verified"]
-    assert parse_program(stages["program"].read_text()) == normalise(program)
-    texts = stages["plans"].read_text().split("ugraph softmax\n")
-    first = parse_ugraph("ugraph softmax\n" + texts[1].rpartition("\n#")[0])
-    assert first == result.ugraph
 
 
 def plans_of(text: str) -> str:
