@@ -19,7 +19,6 @@ from pathlib import Path
 from mirage_py.errors import InputError
 from mirage_py.pipeline.trace.page import Link, index_page, stage_page
 from mirage_py.pipeline.trace.stage import Stage
-from mirage_py.runtime.base.atomic import write_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +87,9 @@ class Trace:
         self._write("index.html", index_page(rows, self._ending))
 
     def _write(self, name: str, text: str) -> None:
+        # Not above: requests have a trace, and `--help` loads them.
+        from mirage_py.runtime.base.atomic import write_text
+
         assert self.folder is not None
         path = self.folder / name
         try:
