@@ -27,13 +27,13 @@ from math import inf
 
 from mirage_py.codegen.tiling.mask_bounds import Form, combined, conjunction
 from mirage_py.ugraph.ir.data_flow import reads_of
+from mirage_py.ugraph.ir.decided_masks import LOW_MASK
 from mirage_py.ugraph.ir.index import Predicate
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.ugraph import BlockGraph
 from mirage_py.ugraph.rewrite.degrees import LOWEST_SHIFT
 from mirage_py.ugraph.rewrite.rebuild_block import NewNodes, rebuild_block
 
-_LOW = -1e38
 # No input, whatever their operands are.
 _COMPUTED = ("index", "mask", "size", "matmul", "exp", "exp2", "square", "sqrt", "rsqrt", "erf",
              "sigmoid", "tanh", "sin", "cos", "atan", "lt", "le", "gt", "ge", "eq", "ne", "isnan",
@@ -90,7 +90,7 @@ class _LowMasks:
         self.chosen: dict[int, tuple[int, ...]] = {}
         self.ordinary: dict[int, bool] = {}
         constants = (n.attr for n in self.nodes if n.op == "const")
-        if not any(isinstance(c, float) and -inf < c <= _LOW for c in constants):
+        if not any(isinstance(c, float) and -inf < c <= LOW_MASK for c in constants):
             return
         self.users = reads_of(self.nodes)
         for number, node in enumerate(self.nodes):
@@ -106,7 +106,7 @@ class _LowMasks:
         node = self.nodes[difference]
         if node.op != "sub" or not self._is_high(node.args[1]):
             return ()
-        return tuple(m for m, low in self._logits(node.args[0]).masks if low <= _LOW)
+        return tuple(m for m, low in self._logits(node.args[0]).masks if low <= LOW_MASK)
 
     def _is_logit(self, user: int) -> bool:
         """Whether a node is a maximum that is known to be high, or makes exponentials alone, all
@@ -151,7 +151,7 @@ class _LowMasks:
             choice = self.nodes[mask]
             if choice.op == "where" and self.nodes[choice.args[0]].op == "mask":
                 kept, low = map(self._constant, choice.args[1:])
-                if kept == 0.0 and low is not None and low <= _LOW:
+                if kept == 0.0 and low is not None and low <= LOW_MASK:
                     return choice.args[0], value, choice.args[2]
         return None
 

@@ -15,10 +15,11 @@ import numpy as np
 from mirage_py.errors import InputError, UnsupportedError
 from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.data_flow import cone
-from mirage_py.ugraph.ir.decided_masks import without_mask
+from mirage_py.ugraph.ir.decided_masks import LOW_MASK, without_mask
 from mirage_py.ugraph.ir.dtypes import DType, Fp32Precision
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.node import Access, Attr, Node
+from mirage_py.ugraph.ir.predicates import negation
 from mirage_py.ugraph.ir.program import Dim, Output, Program, Tensor
 from mirage_py.ugraph.operators import ELEMENTWISE, operator
 
@@ -392,7 +393,27 @@ class ProgramBuilder:
             return args[0]
         if (op, values[0]) in (("add", 0.0), ("mul", 1.0)):
             return args[1]
-        return without_mask(self.nodes, op, args)
+        kept = without_mask(self.nodes, op, args)
+        return self._low_mask(op, args) if kept is None else kept
+
+    def _low_mask(self, op: str, args: tuple[int, ...]) -> int | None:
+        """A mask that chooses a very low number, or multiplies it to add it, as a mask of what is
+        kept: the form that ``masked_fill`` gives it.
+        """
+        if op == "mul":
+            mask, low = args if self.nodes[args[0]].op == "mask" else args[::-1]
+            other = None
+        elif op == "where":
+            mask, low, other = args
+        else:
+            return None
+        predicate, value = self.nodes[mask].attr, self._const_value(low)
+        if not isinstance(predicate, Predicate) or value is None or value > LOW_MASK:
+            return None
+        kept = self.const(0.0) if other is None else other
+        if (self._const_value(kept) or 0.0) <= LOW_MASK:
+            return None
+        return self.apply("where", self.mask(negation(predicate)), kept, low)
 
     def factors(self, x: int) -> list[int]:
         """The factors of a product from left to right; some are products where there are many.

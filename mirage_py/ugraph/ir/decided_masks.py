@@ -1,4 +1,4 @@
-"""Decided masks: conditions that hold everywhere, or nowhere.
+"""Decided masks: conditions that hold everywhere, or nowhere; and the lowest masks.
 
 torch writes an attention to everything as positions that are not negative.
 """
@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from mirage_py.ugraph.ir.index import Predicate
 from mirage_py.ugraph.ir.node import Node
 from mirage_py.ugraph.ir.predicates import decided
+
+# In a mask that is ``torch.finfo(dtype).min`` of float32 or bfloat16, below every logit.
+LOW_MASK = -1e38
 
 
 def without_mask(nodes: Sequence[Node], op: str, args: Sequence[int]) -> int | None:

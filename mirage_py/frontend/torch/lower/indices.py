@@ -7,6 +7,7 @@ far as index expressions go, and only then become numbers.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 
 from mirage_py.ugraph.building.builder import ProgramBuilder
@@ -14,7 +15,11 @@ from mirage_py.ugraph.ir import index as ix
 from mirage_py.ugraph.ir.index import IndexExpr, Predicate
 from mirage_py.ugraph.ir.predicates import FALSE, TRUE, conjunction, disjunction, negation
 
-COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+_COMPARED: dict[str, Callable[[float, float], bool]] = {
+    name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")
+}
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+COMPARISONS = tuple(_COMPARED)
 
 
 def index_result(builder: ProgramBuilder, op: str, nodes: Sequence[int]) -> int | None:
@@ -110,7 +115,7 @@ def _combined_masks(builder: ProgramBuilder, op: str, nodes: Sequence[int]) -> P
 
 
 def _compared(builder: ProgramBuilder, op: str, nodes: Sequence[int]) -> Predicate | None:
-    flag = _compared_with_truth(builder, op, nodes)
+    flag = _compared_with_number(builder, op, nodes)
     if flag is not None:
         return flag
     distance = _compared_distance(builder, op, nodes)
@@ -120,18 +125,19 @@ def _compared(builder: ProgramBuilder, op: str, nodes: Sequence[int]) -> Predica
     return None if left is None or right is None else ix.compare(op, left, right)
 
 
-def _compared_with_truth(
+def _compared_with_number(
     builder: ProgramBuilder, op: str, nodes: Sequence[int]
 ) -> Predicate | None:
-    """``mask == 0`` and the like, as they follow a tril of ones."""
-    left, right = (mask_of(builder, n) for n in nodes)
-    if left is None or right is None or op not in ("eq", "ne"):
+    """``mask == 0``, ``mask > 0.5`` and the like, as they follow a tril of ones."""
+    left, right = (builder.nodes[n].attr for n in nodes)
+    if isinstance(right, Predicate):
+        left, right, op = right, left, _MIRRORED.get(op, op)
+    if not isinstance(left, Predicate) or not isinstance(right, float):
         return None
-    if right not in (TRUE, FALSE):
-        left, right = right, left
-    if right not in (TRUE, FALSE):
-        return None
-    return left if (op == "eq") == (right == TRUE) else negation(left)
+    if_false, if_true = (_COMPARED[op](value, right) for value in (0.0, 1.0))
+    if if_false == if_true:
+        return TRUE if if_true else FALSE
+    return left if if_true else negation(left)
 
 
 def _compared_distance(builder: ProgramBuilder, op: str, nodes: Sequence[int]) -> Predicate | None:

@@ -61,6 +61,37 @@ def test_every_spelling_of_a_causal_mask_becomes_one_predicate(agrees, mask):
     assert -math.inf not in [n.attr for n in traced.program.nodes]
 
 
+LOWEST = torch.finfo(torch.float32).min
+
+
+def lowest_by_full(s):
+    return s + torch.full(s.shape[-2:], LOWEST).triu(1)
+
+
+def lowest_by_product(s):
+    return s + (1.0 - torch.tril(torch.ones(s.shape[-2:]))) * LOWEST
+
+
+def lowest_by_comparison(s):
+    return s + LOWEST * (torch.arange(s.shape[-1]) > torch.arange(s.shape[-2])[:, None])
+
+
+def lowest_by_fill(s):
+    return s + torch.full(s.shape[-2:], LOWEST).masked_fill_(torch.ones_like(s[0]).tril() > 0.5, 0)
+
+
+LOWEST_MASKS = [lowest_by_full, lowest_by_product, lowest_by_comparison, lowest_by_fill]
+
+
+@pytest.mark.parametrize("mask", LOWEST_MASKS)
+def test_every_spelling_of_a_mask_of_lowest_numbers_chooses_it_where_nothing_is_kept(agrees, mask):
+    nodes = agrees(lambda s: F.softmax(mask(s), -1), torch.randn(2, 5, 5)).program.nodes
+    (choice,) = (n for n in nodes if n.op == "where")
+    condition, kept, low = (nodes[a] for a in choice.args)
+    assert (condition.op, kept.attr, low.attr) == ("mask", 0.0, LOWEST)
+    assert "mul" not in [n.op for n in nodes]
+
+
 def test_sliding_windows(agrees):
     def fn(s):
         i, j = torch.arange(6)[:, None], torch.arange(6)
