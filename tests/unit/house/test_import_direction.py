@@ -38,6 +38,8 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "cache": ("ugraph", "targets", "axioms", "verify", "search", "runtime", "result"),
     # Results in words and formulas: for the command line and for reports.
     "formatting": ("ugraph", "targets", "axioms", "verify"),
+    # A result as a page.
+    "report": ("ugraph", "targets", "axioms", "verify", "codegen", "runtime", "formatting"),
     # Every stage in order.
     "pipeline": (
         "ugraph",
@@ -87,6 +89,9 @@ HOMES: dict[str, tuple[str, ...]] = {
     "islpy": ("verify",),
     "click": ("cli",),
     "rich": ("cli",),
+    "jinja2": ("report",),
+    "markupsafe": ("report",),
+    "pygments": ("report",),
     "torch": ("verify", "codegen", "runtime", "pipeline", "frontend", "dynamo", "torch_ops", "cli"),
     "triton": ("codegen", "runtime", "cli"),
     "cupy": ("codegen", "runtime", "cli"),
