@@ -12,9 +12,16 @@ from mirage_py.report.pictures.canvas import CHAR, Canvas
 from mirage_py.report.pictures.layered import PAD, Box, Layout, Placed, layout
 from mirage_py.ugraph.ir.node import ACCESSES, STORES, Node
 from mirage_py.ugraph.ir.threads import steps_of
-from mirage_py.ugraph.ir.ugraph import BlockGraph, Kernel, LibraryCall, Section, UGraph
+from mirage_py.ugraph.ir.ugraph import (
+    BlockGraph,
+    Kernel,
+    LibraryCall,
+    Section,
+    UGraph,
+    format_tile,
+)
 from mirage_py.ugraph.operators import CONTRACT, EFFECT, LEAF, REDUCE, STATE, operator
-from mirage_py.ugraph.text.printing import format_grid, format_node, format_number, format_tile
+from mirage_py.ugraph.text.printing import format_grid, format_node, format_number
 
 _LINE = 16.0
 

@@ -16,9 +16,8 @@ CUDA = "__global__ void f(float* x) {\n    // a < b\n    x[0] = x[1] < 2.0f;\n}\
 @pytest.mark.parametrize(("language", "source"), [("python", PYTHON), ("cuda", CUDA)])
 def test_the_text_stays(language: str, source: str) -> None:
     found = highlighted(source, language, name="k", links={2: "#node"})
-    lines = re.findall(
-        r'<span class="l" id="k-(\d+)">(?:<i>|<a href="#node">)\1(?:</i>|</a>)', found
-    )
+    begins = r'<span class="l" id="k-(\d+)">(?:<i>|<a href="#node">)\1(?:</i>|</a>)'
+    lines = re.findall(begins, found)
     assert [int(n) for n in lines] == list(range(1, source.count("\n") + 1))
     text = re.sub(begins, "\n", found)
     assert unescape(re.sub("<[^>]*>", "", text)).lstrip("\n") == source.rstrip("\n")
