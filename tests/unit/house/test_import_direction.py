@@ -26,8 +26,10 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "axioms": ("ugraph",),
     "verify": ("ugraph",),
     "codegen": ("ugraph", "targets"),
+    # Operator graphs of whole networks; what they mean is a program.
+    "networks": ("ugraph",),
     # Of codegen search takes the tile arithmetic, which decides what fits.
-    "search": ("ugraph", "targets", "axioms", "verify", "codegen"),
+    "search": ("ugraph", "targets", "axioms", "verify", "codegen", "networks"),
     # Sizes that change from call to call, without what computes anything.
     "shapes": (),
     # No axioms and no search: a saved kernel loads without them.
@@ -92,7 +94,17 @@ HOMES: dict[str, tuple[str, ...]] = {
     "jinja2": ("report",),
     "markupsafe": ("report",),
     "pygments": ("report",),
-    "torch": ("verify", "codegen", "runtime", "pipeline", "frontend", "dynamo", "torch_ops", "cli"),
+    "torch": (
+        "networks",
+        "verify",
+        "codegen",
+        "runtime",
+        "pipeline",
+        "frontend",
+        "dynamo",
+        "torch_ops",
+        "cli",
+    ),
     "triton": ("codegen", "runtime", "cli"),
     "cupy": ("codegen", "runtime", "cli"),
 }
